@@ -1,4 +1,4 @@
-//! Response bodies: one piece, or pieces made while the client reads.
+//! Response bodies: a single chunk, or a stream of chunks produced while the client reads.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,14 +12,14 @@ use tokio::time::Sleep;
 
 use crate::chain;
 
-/// The body of a response.
+/// A response body.
 pub struct Body {
     content: Content,
-    /// When it is cut off, whether or not the client has read all of it.
+    /// When to cut it off, whether or not the client has read all of it.
     cut_off: Option<Pin<Box<Sleep>>>,
 }
 
-/// A body was cut off: its request took too long.
+/// The error for a body that was cut off: its request took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the response was not read within the time that the request may take")]
 pub struct CutOff;
@@ -38,20 +38,20 @@ impl Body {
         Self { content: Content::Full(bytes.into()), cut_off: None }
     }
 
-    /// Pieces, and their total length where it is known beforehand.
+    /// Creates a body from a stream of chunks, with its total length if known in advance.
     pub fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static, length: Option<u64>) -> Self {
         Self { content: Content::Stream { pieces: Box::pin(pieces), length }, cut_off: None }
     }
 
-    /// Cuts a stream off at a deadline, as v1.34 does: the client has its code already, so all that is left is to end
-    /// the connection or the HTTP/2 stream.
+    /// Cuts a stream off at a deadline, as v1.34 does: the client already has its status code, so all that is left is
+    /// to end the connection or the HTTP/2 stream.
     pub(crate) fn cut_off_at(&mut self, deadline: Instant) {
         if let Content::Stream { .. } = self.content {
             self.cut_off = Some(Box::pin(tokio::time::sleep_until(deadline)));
         }
     }
 
-    /// The whole body, where it is in one piece already.
+    /// Returns the whole body if it is a single chunk.
     pub fn as_full(&self) -> Option<&Bytes> {
         match &self.content {
             Content::Full(bytes) => Some(bytes),
@@ -59,7 +59,7 @@ impl Body {
         }
     }
 
-    /// How long it is, where that is known.
+    /// Returns its length, if known.
     pub fn length(&self) -> Option<u64> {
         match &self.content {
             Content::Full(bytes) => Some(bytes.len() as u64),
@@ -67,7 +67,7 @@ impl Body {
         }
     }
 
-    /// The pieces of this body as they come.
+    /// Converts the body to a stream of chunks.
     pub fn into_stream(self) -> BoxStream<'static, Bytes> {
         match self.content {
             Content::Full(bytes) => Box::pin(futures::stream::iter((!bytes.is_empty()).then_some(bytes))),
@@ -75,7 +75,7 @@ impl Body {
         }
     }
 
-    /// The same in pieces that are no longer than this.
+    /// Like [`into_stream`](Self::into_stream), with chunks of at most this length.
     pub(crate) fn into_pieces(self, longest: usize) -> BoxStream<'static, Bytes> {
         let cut = move |mut piece: Bytes| {
             futures::stream::iter(std::iter::from_fn(move || {
@@ -85,7 +85,7 @@ impl Body {
         self.into_stream().flat_map(cut).boxed()
     }
 
-    /// Keeps something as long as the body goes on; one in a piece is over already.
+    /// Holds a value until a streamed body ends; drops it immediately for a single chunk.
     pub(crate) fn hold(&mut self, held: impl Send + 'static) {
         if let Content::Stream { pieces, .. } = &mut self.content {
             let inner = std::mem::replace(pieces, Box::pin(futures::stream::empty()));
@@ -93,7 +93,7 @@ impl Body {
         }
     }
 
-    /// Reads to the end.
+    /// Reads the body to its end.
     pub async fn collect(self) -> Bytes {
         match self.content {
             Content::Full(bytes) => bytes,
@@ -108,7 +108,7 @@ impl Body {
     }
 }
 
-/// Pieces, and what lasts as long as they do.
+/// A stream, and a value that lives as long.
 struct Holding<T> {
     inner: BoxStream<'static, Bytes>,
     _held: T,

@@ -1,10 +1,10 @@
-//! Between stored bytes and objects.
+//! Converts between stored bytes and objects.
 //!
-//! A stored object begins with its kind and version, then its metadata, then the rest. So its revision has
-//! a fixed place, and a list can leave out kind and version, as v1.34 does, without decoding anything.
+//! A stored object starts with its kind and version, then its metadata, then the rest. So its revision is at a known
+//! position, and a list can omit kind and version, as v1.34 does, without decoding anything.
 //!
-//! Who manages its fields is kept beside it ([`ManagedFields`]). Clients see it in its place; what the server
-//! decides by it is decoded without ([`Served::decode_bare`]).
+//! Managed fields are stored beside the object ([`ManagedFields`]). Clients see them in their place; the server
+//! usually decodes objects without them ([`Served::decode_bare`]).
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -18,7 +18,7 @@ use crate::status::Status;
 const METADATA: &[u8] = b"\"metadata\":{";
 
 impl Served {
-    /// The object of a record, in this kind's version, with its managed fields.
+    /// Decodes a record's object in this kind's version, with its managed fields.
     pub fn decode(&self, record: &Record) -> Result<Value, Status> {
         self.decode_value(record).map(|object| match record.inset.is_empty() {
             true => object,
@@ -26,7 +26,8 @@ impl Served {
         })
     }
 
-    /// The object of a record, in this kind's version, without its managed fields, which are a good third of the work.
+    /// Decodes a record's object in this kind's version, without its managed fields, which are a good third of the
+    /// work.
     pub fn decode_bare(&self, record: &Record) -> Result<Value, Status> {
         let mut object = self.decode_value(record)?;
         if record.inset.is_empty() {
@@ -35,7 +36,7 @@ impl Served {
         Ok(object)
     }
 
-    /// What is in the value of a record: managed fields only if an earlier version wrote it.
+    /// Decodes a record's value, which has managed fields only if an earlier version wrote it.
     fn decode_value(&self, record: &Record) -> Result<Value, Status> {
         let mut object: Value = serde_json::from_slice(&record.value)
             .map_err(|why| Status::internal(format_args!("cannot decode {}: {why}", record.key)))?;
@@ -49,7 +50,7 @@ impl Served {
         Ok(object)
     }
 
-    /// An object of this kind as one of another version of it.
+    /// Converts an object of this kind to another version.
     pub(crate) fn converted(&self, object: &Value, other: &Self) -> Value {
         let mut object = object.clone();
         if let (Some(custom), Some(shown)) = (&self.kind.custom, &other.kind.custom) {
@@ -67,7 +68,7 @@ impl Served {
         object
     }
 
-    /// An object on its way into the store. What counts as its managed fields is what is beside it.
+    /// Encodes an object for the store. Its managed fields are those in `fields`.
     pub fn encode(&self, object: &Value, fields: &ManagedFields) -> Payload {
         Payload { inset: fields.inset().clone(), ..self.encode_bare(object) }
     }
@@ -112,8 +113,7 @@ impl Served {
         Payload { bytes: bytes.into(), stamp_at: Some(stamp_at), inset: Inset::default(), facts }
     }
 
-    /// Whether the bytes of a record are what this kind shows of it: stored in its version, and by the
-    /// schema of now.
+    /// Whether a record's bytes can be served as they are: stored in this kind's version, and with the current schema.
     pub(crate) fn is_shown_as_stored(&self, record: &Record) -> bool {
         match (&self.kind.conversion, &self.kind.custom) {
             (Some(_), _) => false,
@@ -125,7 +125,7 @@ impl Served {
         }
     }
 
-    /// Writes this kind's name and version into an object.
+    /// Sets an object's kind and version.
     pub fn name_kind(&self, object: &mut Value) {
         if let Some(members) = object.as_object_mut() {
             members.insert("kind".into(), self.kind.kind.clone().into());
@@ -133,7 +133,7 @@ impl Served {
         }
     }
 
-    /// The encoded object of a record, in this kind's version.
+    /// Encodes a record's object in this kind's version.
     pub fn bytes(&self, record: &Record) -> Result<Bytes, Status> {
         match self.is_shown_as_stored(record) {
             true => Ok(record.whole()),
@@ -141,7 +141,7 @@ impl Served {
         }
     }
 
-    /// The same without managed fields. Where it is the stored version, these are the store's own bytes.
+    /// Like [`bytes`](Self::bytes), without managed fields. In the stored version, this returns the store's own bytes.
     pub fn bare_bytes(&self, record: &Record) -> Result<Bytes, Status> {
         match self.is_shown_as_stored(record) {
             true => Ok(record.value.clone()),
@@ -158,7 +158,7 @@ impl Served {
         Ok(())
     }
 
-    /// Appends a record as an item of a list: without kind and version, but for custom kinds.
+    /// Appends a record as a list item: without kind and version, except for custom kinds.
     pub fn write_item(&self, record: &Record, into: &mut Vec<u8>) {
         if self.kind.custom.is_some() {
             match self.is_shown_as_stored(record) {
@@ -177,7 +177,7 @@ impl Served {
         into.extend_from_slice(after);
     }
 
-    /// How long [`write_item`](Self::write_item) makes a record, where that is known without decoding it.
+    /// Returns the length of [`write_item`](Self::write_item)'s output, if known without decoding.
     pub fn item_length(&self, record: &Record) -> Option<usize> {
         if self.kind.custom.is_some() {
             return self.is_shown_as_stored(record).then(|| record.whole_length());
@@ -214,7 +214,7 @@ fn write(bytes: &mut Vec<u8>, value: &impl serde::Serialize) {
     serde_json::to_writer(bytes, value).expect("JSON values always encode into memory");
 }
 
-/// Encodes an answer.
+/// Serializes a response.
 pub(crate) fn to_bytes(value: &impl serde::Serialize) -> Bytes {
     let mut bytes = Vec::with_capacity(512);
     write(&mut bytes, value);

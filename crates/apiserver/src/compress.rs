@@ -1,4 +1,4 @@
-//! Long answers, compressed for clients that say they can read that, as v1.34 does it.
+//! Compresses long responses for clients that accept it, as v1.34 does.
 
 use std::io::Write;
 
@@ -13,16 +13,16 @@ use http::{HeaderMap, HeaderValue, Response};
 use crate::body::Body;
 use crate::header;
 
-/// Shorter answers are not worth it: 128 KiB, as in v1.34.
+/// Shorter responses are not compressed: 128 KiB, as in v1.34.
 const THRESHOLD: u64 = 128 << 10;
 
-/// The least effort, as in v1.34: more of it gains little.
+/// The fastest level, as in v1.34: higher ones gain little.
 const LEVEL: Compression = Compression::new(1);
 
-/// So many bytes are compressed before others get their turn: about a millisecond's work.
+/// Bytes to compress before yielding: about a millisecond's work.
 const AT_ONCE: usize = 128 << 10;
 
-/// The answer, compressed if it is long and the client can read that. Not for watches: they never end.
+/// Compresses a response if it is long and the client accepts it. Does not apply to watches: they never end.
 pub(crate) fn answer(headers: &HeaderMap, response: Response<Body>) -> Response<Body> {
     let is_long = response.body().length().is_none_or(|length| length > THRESHOLD);
     if !is_long || !accepts_gzip(headers) {
@@ -34,7 +34,7 @@ pub(crate) fn answer(headers: &HeaderMap, response: Response<Body>) -> Response<
     Response::from_parts(parts, Body::stream(compressed(body.into_pieces(AT_ONCE)), None))
 }
 
-/// Whether the word stands in the header, by itself: weights are not looked at.
+/// Whether the header lists gzip; weights are ignored.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let header = header::text(headers, &ACCEPT_ENCODING);
     header.split(',').any(|word| word.trim() == "gzip")

@@ -1,9 +1,9 @@
-//! Objects in messages. v1.34 shows most of them as its own types declare them: every field under its Go name,
-//! in order, set or not.
+//! Objects in messages. v1.34 prints most of them as declared by its Go types: all fields under their Go names, in
+//! order, set or not.
 
 use serde_json::{Map, Value};
 
-/// A field as its type declares it, and what it holds when nobody sets it.
+/// A field as declared, and its value when unset.
 pub(crate) struct Field {
     name: &'static str,
     zero: Zero,
@@ -15,11 +15,11 @@ enum Zero {
     Text,
     Number,
     Flag,
-    /// A type of its own that is always there.
+    /// A struct that is always present.
     Struct(&'static [Field]),
-    /// The same behind a pointer.
+    /// A struct behind a pointer.
     Pointer(&'static [Field]),
-    /// A list of such.
+    /// A list of structs.
     List(&'static [Field]),
 }
 
@@ -46,12 +46,12 @@ pub(crate) static SECURITY_CONTEXT: [Field; 12] = [
     null("SeccompProfile"),
     null("AppArmorProfile"),
 ];
-/// How Deployments and DaemonSets roll out.
+/// The update strategy of Deployments and DaemonSets.
 pub(crate) static ROLLOUT: [Field; 2] =
     [text("Type"), Field { name: "RollingUpdate", zero: Zero::Pointer(&SURGING) }];
 static SURGING: [Field; 2] =
     [Field { name: "MaxUnavailable", zero: Zero::Number }, Field { name: "MaxSurge", zero: Zero::Number }];
-/// How StatefulSets do.
+/// The update strategy of StatefulSets.
 pub(crate) static PARTITIONED_ROLLOUT: [Field; 2] =
     [text("Type"), Field { name: "RollingUpdate", zero: Zero::Pointer(&PARTITION) }];
 pub(crate) static PARTITION: [Field; 2] =
@@ -127,7 +127,7 @@ static CUSTOM_RULE: [Field; 6] = [
     null("OptionalOldSelf"),
 ];
 
-/// Every type whose objects are shown.
+/// All types whose objects appear in messages.
 static ALL: [&[Field]; 30] = [
     &TAINT,
     &SECURITY_CONTEXT,
@@ -161,7 +161,7 @@ static ALL: [&[Field]; 30] = [
     &DEVICE_ATTRIBUTE,
 ];
 
-/// An object under its declared names, with all its fields.
+/// Converts an object to its declared names, with all fields.
 pub(crate) fn of(object: &Value, fields: &'static [Field]) -> Value {
     let declared = fields.iter().map(|field| {
         let given = object.as_object().and_then(|given| {
@@ -186,7 +186,7 @@ impl Field {
     }
 }
 
-/// A value as JSON, its fields in the order that its type declares them in.
+/// Formats a value as JSON, with fields in declaration order.
 pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::Object(object) => {
@@ -202,7 +202,7 @@ pub(crate) fn shown(value: &Value) -> String {
     }
 }
 
-/// JSON that could stand in a page, as v1.34 writes it.
+/// Escapes JSON for HTML, as v1.34 does.
 fn escaped(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
@@ -215,7 +215,7 @@ fn order(object: &Map<String, Value>) -> Vec<&str> {
         return fields.iter().map(|field| field.name).collect();
     }
     let mut names: Vec<&str> = object.keys().map(String::as_str).collect();
-    // Selectors say their labels first.
+    // Selectors have their labels first.
     if names == ["matchExpressions", "matchLabels"] {
         names.reverse();
     }

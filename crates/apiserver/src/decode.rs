@@ -1,4 +1,4 @@
-//! Request bodies into objects.
+//! Decodes request bodies.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::rest::Call;
 use crate::schema::{FieldValidation, Format, Target, decode, syntax, yaml};
 use crate::status::Status;
 
-/// The object in the body of a request, of the served kind, with its defaults.
+/// Decodes the object in a request's body, of the served kind, with its defaults.
 pub(crate) fn object(call: &Call<'_>, validation: FieldValidation) -> Result<Value, Status> {
     let mut object = decoded(call, &call.served.target, validation)?;
     call.served.kind.strategy.default(&mut object);
@@ -15,7 +15,7 @@ pub(crate) fn object(call: &Call<'_>, validation: FieldValidation) -> Result<Val
     Ok(object)
 }
 
-/// The document in the body of a request, of the kind that is expected there.
+/// Decodes the document in a request's body, of the expected kind.
 pub(crate) fn document(
     call: &Call<'_>,
     target: &Target,
@@ -42,7 +42,7 @@ fn decoded(call: &Call<'_>, target: &Target, validation: FieldValidation) -> Res
     Ok(decoded.object)
 }
 
-/// The `DeleteOptions` in the body of a deletion.
+/// Decodes the `DeleteOptions` in the body of a deletion.
 pub(crate) fn delete_options(call: &Call<'_>) -> Result<Value, Status> {
     let mut target =
         Target::built_in(DELETE_OPTIONS).ok_or_else(|| Status::internal("no schema of DeleteOptions"))?;
@@ -52,7 +52,7 @@ pub(crate) fn delete_options(call: &Call<'_>) -> Result<Value, Status> {
             (target.group, target.version) = ("meta.k8s.io".into(), "v1".into());
         }
     }
-    // What is wrong with the options is not the object's fault, so v1.34 has no reason for it.
+    // Invalid options are not the object's fault, so v1.34 gives no reason.
     let options = decoded(call, &target, FieldValidation::Ignore).map_err(|status| match status.code {
         400 => Status::unknown(status.message),
         _ => status,
@@ -61,7 +61,7 @@ pub(crate) fn delete_options(call: &Call<'_>) -> Result<Value, Status> {
     Ok(options)
 }
 
-/// What a body says it is.
+/// The kind and version that a body states.
 #[derive(Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Stated {
@@ -69,13 +69,13 @@ struct Stated {
     kind: String,
 }
 
-/// The version that a JSON body says it is of.
+/// Returns the version that a JSON body states.
 pub(crate) fn stated_version(body: &[u8]) -> String {
     serde_json::from_slice::<Stated>(body).unwrap_or_default().api_version
 }
 
-/// What a body says it is, if that can be options: those may be of the group that they are defined in, beside
-/// every other.
+/// Returns the kind and version that a body states, if they can be those of options: options may be in their own group
+/// or in any other.
 fn stated(body: &[u8]) -> Result<Stated, String> {
     syntax::check(body).map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))?;
     let stated: Stated = serde_json::from_slice(body).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What the server needs to know of a stored object without decoding it: derived once per change, kept
-//! with the record, shared by selectors, watches and informers.
+//! Facts about a stored object that the server needs without decoding it: derived once per change, kept with the
+//! record, shared by selectors, watches and informers.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use setpoint_store::Record;
 
 use crate::registry::Served;
 
-/// The facts of one stored object.
+/// The facts about a stored object.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Facts {
@@ -22,16 +22,15 @@ pub struct Facts {
     pub labels: Pairs,
     pub finalizers: Box<[Box<str>]>,
     pub owner_references: Box<[OwnerReference]>,
-    /// The generation of the definition by whose schema a custom resource was written; zero where that is
-    /// not known.
+    /// The generation of the CRD whose schema a custom resource was written with; zero if unknown.
     #[serde(skip)]
     pub schema_generation: i64,
-    /// The values of the stored kind's own field selectors, in their order.
+    /// The values of the stored kind's own field selectors, in order.
     #[serde(skip)]
     fields: Box<[Box<str>]>,
 }
 
-/// Who owns an object.
+/// An owner of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerReference {
@@ -52,7 +51,7 @@ fn sorted_pairs<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Pairs, D::E
 }
 
 impl Facts {
-    /// The facts of a record: as its writer left them, or read from its bytes.
+    /// Returns the facts about a record: from its writer, or derived from its bytes.
     pub fn of<'a>(record: &'a Record, served: &Served) -> &'a Self {
         record
             .facts(|record| Self::read(record, served))
@@ -74,7 +73,7 @@ impl Facts {
             .unwrap_or_default()
     }
 
-    /// The facts of an object in its stored form.
+    /// Derives the facts from an object in its stored form.
     pub fn from_object(object: &Value, served: &Served) -> Self {
         let mut facts = object.get("metadata").map(Self::from_metadata).unwrap_or_default();
         facts.fields = served.stored_selectors().iter().map(|own| (own.value)(object).into()).collect();
@@ -103,7 +102,7 @@ impl Facts {
         Some(&self.labels[at].1)
     }
 
-    /// The value of the stored kind's own field selector at `index`.
+    /// Returns the value of the stored kind's own field selector at `index`.
     pub fn field(&self, index: usize) -> &str {
         self.fields.get(index).map_or("", AsRef::as_ref)
     }

@@ -1,14 +1,14 @@
-//! Features of v1.34 that change what is served. Whoever starts a server says which are on.
+//! v1.34's feature gates that change what is served. The caller that starts a server chooses which are enabled.
 
 use std::collections::BTreeSet;
 
-/// Which of them are on: those that v1.34 has on, unless it is said otherwise.
+/// The enabled feature gates: by default, those that v1.34 enables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Features {
     on: BTreeSet<&'static str>,
 }
 
-/// Those that change something here, and whether v1.34 has them on.
+/// The feature gates that matter here, and whether v1.34 enables them.
 const KNOWN: [(&str, bool); 13] = [
     ("ClearingNominatedNodeNameAfterBinding", false),
     ("ClusterTrustBundle", false),
@@ -32,7 +32,7 @@ impl Default for Features {
 }
 
 impl Features {
-    /// Those of which this is said.
+    /// Enables the features for which `is_on` returns true.
     pub fn that(is_on: impl Fn(&str) -> bool) -> Self {
         Self { on: KNOWN.into_iter().map(|(name, _)| name).filter(|name| is_on(name)).collect() }
     }

@@ -1,10 +1,10 @@
-//! What is wrong with an object, field by field.
+//! Field errors and field paths.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// Where in an object a value stands. Built on the stack, formatted only when there is something to say.
+/// The path of a value in an object. Built on the stack, formatted only for an error.
 ///
 /// ```
 /// use setpoint_apiserver::field::Path;
@@ -60,7 +60,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// The reasons of `details.causes`, under the names that v1.34 gives them.
+/// The reasons in `details.causes`, under v1.34's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     Required,
@@ -75,21 +75,21 @@ pub enum Reason {
     Internal,
 }
 
-/// One field's error.
+/// An error about one field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
     pub reason: Reason,
     pub field: String,
-    /// The offending value, where the message shows it.
+    /// The invalid value, if the message shows it.
     pub value: Option<Value>,
     pub detail: String,
 }
 
-/// As much of a path as is shown, and carried on to what is below it.
+/// Maximum length of a path in messages, and as a prefix of longer paths.
 const SHOWN_PATH: usize = 1 << 10;
 
-/// The path of something, as far as it is shown. Clients choose the names in it, and everything below has a path of its
-/// own: a name of a megabyte would be written down for each of a hundred thousand fields.
+/// Truncates a path for display. Clients choose the names in it, and everything below repeats it: a name of a megabyte
+/// would be copied for each of a hundred thousand fields.
 pub(crate) fn shown_path(path: &str) -> &str {
     let mut end = path.len().min(SHOWN_PATH);
     while !path.is_char_boundary(end) {
@@ -98,18 +98,18 @@ pub(crate) fn shown_path(path: &str) -> &str {
     &path[..end]
 }
 
-/// As many errors are reported of one object. Each costs some 300 bytes, twice in the answer: 600 KB.
+/// Maximum number of errors per object. Each takes about 300 bytes, twice in the response: 600 KB.
 pub(crate) const MOST_ERRORS: usize = 1_000;
-/// As many bytes of offending values and details are kept for them: an error may show a whole list, and a body
-/// of 3 MiB has room for a list whose every item is wrong.
+/// Maximum total bytes of their values and details: an error may show a whole list, and a body of 3 MiB has room for a
+/// list in which every item is invalid.
 const MOST_BYTES: usize = 4 << 20;
 
-/// All errors of an object, in the order v1.34 finds them, up to a bound. An object with more is refused all the
-/// same, and its answer shows the first ones.
+/// All errors of an object, in v1.34's order, up to a limit. An object with more is still rejected, and the response
+/// lists the first ones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Errors(pub Vec<FieldError>, Shown);
 
-/// How many bytes of values and details have been kept. Errors are the same whatever it is.
+/// The number of bytes of values and details so far. Ignored when comparing errors.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shown(usize);
 
@@ -130,7 +130,7 @@ impl Errors {
         self.0.is_empty()
     }
 
-    /// Whether no more errors are kept. Checks that show long values need not go on then.
+    /// Whether no more errors are recorded. Checks that show long values can stop then.
     pub fn is_full(&self) -> bool {
         self.0.len() >= MOST_ERRORS || self.1.0 >= MOST_BYTES
     }
@@ -160,7 +160,7 @@ impl Errors {
         self.push(Reason::Duplicate, path, Some(value.into()), "");
     }
 
-    /// `supported` is listed in the message, sorted as given and quoted.
+    /// Adds an error that lists `supported` in the given order, quoted.
     pub fn not_supported(&mut self, path: &Path<'_>, value: impl Into<Value>, supported: &[&str]) {
         let quoted: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
         self.push(
@@ -177,7 +177,7 @@ impl Errors {
     }
 }
 
-/// About how many bytes a value takes.
+/// Estimates the size of a value in bytes.
 fn weight(value: &Value) -> usize {
     const NODE: usize = std::mem::size_of::<Value>();
     NODE + match value {

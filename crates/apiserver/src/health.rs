@@ -1,4 +1,4 @@
-//! Whether the server is well: `/livez`, `/readyz`, `/healthz`, and what it measures.
+//! Health endpoints `/livez`, `/readyz` and `/healthz`, and the metrics response.
 
 use futures::future::BoxFuture;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
@@ -10,16 +10,16 @@ use crate::request::Target;
 use crate::route;
 use crate::server::Server;
 
-/// A check that the server's owner adds. `/livez` leaves it out: a restart would not help.
+/// A check added by the embedding program. `/livez` omits it: a restart would not help.
 pub struct HealthCheck {
     pub name: String,
     pub check: Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>,
 }
 
-/// A check that is always there.
+/// A built-in check.
 struct Check {
     name: &'static str,
-    /// A server that is stopping is alive, but not ready.
+    /// Not part of liveness: a server that is stopping is alive, but not ready.
     only_ready: bool,
     is_well: fn(&Server) -> bool,
 }
@@ -35,7 +35,7 @@ const CHECKS: [Check; 4] = [
     },
 ];
 
-/// Any check.
+/// A built-in or added check.
 enum Any<'a> {
     Own(&'static Check),
     Added(&'a HealthCheck),
@@ -60,14 +60,14 @@ impl Any<'_> {
     }
 }
 
-/// What an endpoint checks, in order.
+/// Returns an endpoint's checks, in order.
 fn checks<'a>(server: &'a Server, endpoint: &str) -> Vec<Any<'a>> {
     let own = CHECKS.iter().filter(|check| !check.only_ready || endpoint == "readyz").map(Any::Own);
     let added = server.health_checks.iter().filter(|_| endpoint != "livez").map(Any::Added);
     own.chain(added).collect()
 }
 
-/// A plain text answer.
+/// Builds a plain text response.
 pub(crate) fn text(code: StatusCode, text: impl Into<String>) -> Response<Body> {
     let mut response = Response::new(Body::full(text.into()));
     *response.status_mut() = code;
@@ -78,7 +78,7 @@ pub(crate) fn text(code: StatusCode, text: impl Into<String>) -> Response<Body> 
     response
 }
 
-/// Measurements in the text format of Prometheus.
+/// Builds a response in the Prometheus text format.
 pub(crate) fn measurements(measured: String) -> Response<Body> {
     let mut response = text(StatusCode::OK, measured);
     let media_type =

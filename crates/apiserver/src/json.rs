@@ -1,11 +1,11 @@
-//! Reading and filling JSON objects whose shape the schema has already vouched for.
+//! Reads and modifies JSON objects that have passed the schema check.
 //!
-//! Absent and null read the same, as they do to the decoder of v1.34; a field of an unexpected type reads
-//! as absent, because the schema check has refused it before anything here looks.
+//! Absent and null are the same, as in v1.34's decoder. A field of an unexpected type reads as absent, because the
+//! schema check has already rejected it.
 
 use serde_json::{Map, Value};
 
-/// Field access without noise: what is not there reads as null, empty or nothing.
+/// Concise field access: absent fields read as null, empty or nothing.
 pub trait Json {
     fn at(&self, field: &str) -> &Value;
     fn text(&self, field: &str) -> &str;
@@ -14,17 +14,17 @@ pub trait Json {
     fn int(&self, field: &str) -> Option<i64>;
     fn boolean(&self, field: &str) -> Option<bool>;
 
-    /// Present and not null.
+    /// Whether the field is present and not null.
     fn has(&self, field: &str) -> bool {
         !self.at(field).is_null()
     }
 
-    /// True only if it says so.
+    /// Whether the field is `true`.
     fn flag(&self, field: &str) -> bool {
         self.boolean(field) == Some(true)
     }
 
-    /// The number, or zero.
+    /// Returns the number, or zero.
     fn count(&self, field: &str) -> i64 {
         self.int(field).unwrap_or(0)
     }
@@ -59,7 +59,7 @@ impl Json for Value {
     }
 }
 
-/// How deep lists and objects are nested in a value; a scalar is not nested at all.
+/// Returns the nesting depth of a value; zero for a scalar.
 pub(crate) fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
@@ -68,7 +68,7 @@ pub(crate) fn depth(value: &Value) -> usize {
     }
 }
 
-/// How many values a value is made of, itself included.
+/// Counts the values in a value, including itself.
 pub(crate) fn size(value: &Value) -> usize {
     1 + match value {
         Value::Array(items) => items.iter().map(size).sum::<usize>(),
@@ -77,23 +77,23 @@ pub(crate) fn size(value: &Value) -> usize {
     }
 }
 
-/// Filling in and taking away.
+/// Field modification.
 pub trait JsonMut {
-    /// The field, if it is there and not null.
+    /// Returns the field, if present and not null.
     fn at_mut(&mut self, field: &str) -> Option<&mut Value>;
-    /// The elements of a list, or none.
+    /// Returns the elements of a list, or none.
     fn list_mut(&mut self, field: &str) -> &mut [Value];
-    /// The field as an object, made where it is absent.
+    /// Returns the field as an object, created if absent.
     fn object_mut(&mut self, field: &str) -> &mut Value;
-    /// The value where the field is absent or null.
+    /// Sets the field if it is absent or null.
     fn or_insert(&mut self, field: &str, value: impl Into<Value>);
-    /// The text where the field is absent or empty: strings have no null in v1.34.
+    /// Sets the text if the field is absent or empty: v1.34's strings have no null.
     fn or_text(&mut self, field: &str, text: &str);
-    /// The number where the field is absent or zero: plain numbers have no null in v1.34.
+    /// Sets the number if the field is absent or zero: v1.34's plain numbers have no null.
     fn or_int(&mut self, field: &str, number: i64);
     fn set(&mut self, field: &str, value: impl Into<Value>);
     fn unset(&mut self, field: &str) -> Option<Value>;
-    /// Makes the field what it is in `old`, absent if it is absent there.
+    /// Restores the field from `old`; removes it if it is absent there.
     fn restore(&mut self, field: &str, old: &Value);
 }
 
@@ -158,7 +158,7 @@ impl JsonMut for Value {
     }
 }
 
-/// The map inside, replacing anything else by an empty one.
+/// Returns the map, replacing any other value by an empty one.
 fn as_map(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());

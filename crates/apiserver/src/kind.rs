@@ -1,4 +1,4 @@
-//! One entry of the registry of kinds says everything the server needs to know of a kind.
+//! An entry in the registry of kinds: everything the server needs to know about a kind.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::custom::Custom;
 use crate::strategy::{Presentation, Semantics, Strategy};
 use crate::table::Column;
 
-/// A served kind. Adding one is adding an entry under [`crate::kinds`].
+/// A served kind. To add one, add an entry under [`crate::kinds`].
 #[derive(Clone)]
 pub struct Kind {
     /// Empty for the core group.
@@ -25,31 +25,31 @@ pub struct Kind {
     pub subresources: Vec<Subresource>,
     /// The store's resource: `pods`, `apps/replicasets`. Two kinds may share one (`events`).
     pub stored_as: String,
-    /// The version objects are stored in, when it is not this one: converts on the way in and out.
+    /// Converts between this version and the stored one, if they differ.
     pub conversion: Option<Conversion>,
-    /// The name of the schema in the facts and in OpenAPI: `io.k8s.api.core.v1.Pod`.
+    /// The schema's name in the facts and in OpenAPI: `io.k8s.api.core.v1.Pod`.
     pub schema: String,
-    /// What its objects have in common.
+    /// Common properties of its objects.
     pub semantics: Semantics,
-    /// How its objects look.
+    /// How its objects are displayed.
     pub presentation: Presentation,
-    /// What its objects are checked for and prepared by.
+    /// How its objects are defaulted, prepared and validated.
     pub strategy: Arc<dyn Strategy>,
     pub columns: Vec<Column>,
-    /// Beside `metadata.name` and, for namespaced kinds, `metadata.namespace`.
+    /// In addition to `metadata.name` and, for namespaced kinds, `metadata.namespace`.
     pub field_selectors: Vec<FieldSelector>,
-    /// Of a kind that is on its way out.
+    /// Set if the kind is deprecated.
     pub deprecation: Option<Deprecation>,
-    /// What a definition says of a custom kind; nothing for built-in ones.
+    /// The CRD's data for a custom kind; `None` for built-in ones.
     pub custom: Option<Arc<Custom>>,
 }
 
-/// That a kind is on its way out.
+/// The deprecation of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deprecation {
-    /// What clients are told that use it.
+    /// The warning for clients that use it.
     pub warning: String,
-    /// The release that does not serve it any more, such as `1.36`; empty if that is not known.
+    /// The release that removes it, such as `1.36`; empty if unknown.
     pub removed_release: &'static str,
 }
 
@@ -90,7 +90,7 @@ impl Verb {
     ];
 }
 
-/// A part of an object with an endpoint of its own.
+/// A subresource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subresource {
     Status,
@@ -102,32 +102,32 @@ pub enum Subresource {
     Finalize,
     EphemeralContainers,
     Resize,
-    /// Service accounts: tokens made on request.
+    /// Service accounts: token requests.
     Token,
     Attach,
     Exec,
     Log,
     PortForward,
     Proxy,
-    /// Certificate requests: the conditions that approve or deny them.
+    /// Certificate signing requests: the conditions that approve or deny them.
     Approval,
 }
 
 impl Subresource {
-    /// Not a part of an object, but a way to what it stands for.
+    /// Whether this connects to the object rather than being part of it.
     pub const fn is_connection(self) -> bool {
         matches!(self, Self::Attach | Self::Exec | Self::Log | Self::PortForward | Self::Proxy)
     }
 }
 
-/// A field that lists and watches can select by: its path as clients write it, and its value.
+/// A field for field selectors: its path and its value.
 #[derive(Clone, Copy)]
 pub struct FieldSelector {
     pub path: &'static str,
     pub value: fn(&Value) -> String,
 }
 
-/// Two kinds of one stored resource (core and events.k8s.io Events).
+/// The conversion between two kinds of one stored resource (core and events.k8s.io Events).
 #[derive(Clone, Copy)]
 pub struct Conversion {
     pub to_stored: fn(&mut Value),
@@ -135,17 +135,17 @@ pub struct Conversion {
 }
 
 impl Kind {
-    /// `v1`, `apps/v1`.
+    /// Returns the API version: `v1`, `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// The group that refusals of invalid objects name: Events of both groups are one type.
+    /// Returns the group in `Invalid` errors: Events of both groups are one type.
     pub(crate) fn internal_group(&self) -> &str {
         if self.group == "events.k8s.io" { "" } else { &self.group }
     }
 
-    /// What v1.34 calls the type of its objects in messages: `*core.Pod`.
+    /// Returns the Go type of its objects in v1.34's messages: `*core.Pod`.
     pub(crate) fn go_type(&self) -> String {
         if self.custom.is_some() {
             return "*unstructured.Unstructured".into();
@@ -166,7 +166,7 @@ impl Kind {
         self.subresources.contains(&subresource)
     }
 
-    /// The kind of a list of these.
+    /// Returns the kind of its lists.
     pub fn list_kind(&self) -> Cow<'_, str> {
         match &self.custom {
             Some(custom) => custom.list_kind.as_str().into(),
@@ -174,7 +174,7 @@ impl Kind {
         }
     }
 
-    /// The index of a field of its own that lists and watches can select by.
+    /// Returns the index of a field in the kind's own field selectors.
     pub fn selectable(&self, path: &str) -> Option<usize> {
         match &self.custom {
             Some(custom) => custom.selectable.iter().position(|field| field.path == path),
@@ -182,7 +182,7 @@ impl Kind {
         }
     }
 
-    /// The value of the field at an index of [`selectable`](Self::selectable).
+    /// Returns the value of the field at an index from [`selectable`](Self::selectable).
     pub fn selected(&self, index: usize, object: &Value) -> String {
         match &self.custom {
             Some(custom) => custom.selectable.get(index).map(|field| field.value(object)).unwrap_or_default(),

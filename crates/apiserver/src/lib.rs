@@ -7,10 +7,10 @@
 //!                      └─► watch: a cursor into the store's history
 //! ```
 //!
-//! What always holds:
-//! - a kind is one entry of the registry ([`kind::Kind`]); no handler names a kind;
+//! Invariants:
+//! - a kind is one entry in the registry ([`kind::Kind`]); no handler names a kind;
 //! - an object is encoded once per change; gets, lists and watches share those bytes;
-//! - a refused request changes nothing and says which field was wrong and what was expected.
+//! - a rejected request changes nothing and says which field was wrong and what was expected.
 
 pub mod admission;
 pub mod apply;

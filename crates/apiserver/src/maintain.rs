@@ -1,5 +1,5 @@
-//! What a server does on its own, beside answering: it forgets, and looks after definitions of kinds, the record
-//! of tokens, and the objects and limits of priority and fairness.
+//! Periodic maintenance: removes expired objects and old history, and maintains CRDs, token tracking, and the objects
+//! and limits of priority and fairness.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use tokio_util::sync::CancellationToken;
 use crate::flow::Keeper;
 use crate::server::ApiServer;
 
-/// How often what has outlived its time is removed.
+/// How often to remove expired objects.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
 const ROUNDS_A_MINUTE: u32 = 6;
-/// How long history is kept at least, as in v1.34: a watch or a page of a list may be this far behind.
+/// Minimum retention of history, as in v1.34: a watch or a page of a list may be this far behind.
 const KEEP_HISTORY: Duration = Duration::from_secs(300);
 
 impl ApiServer {
-    /// Removes what has expired, forgets old history, settles what is left of definitions, keeps the record of
-    /// tokens and brings back the server's own objects, until `stop`. Run it once beside the server.
+    /// Removes expired objects, compacts history, processes CRDs, maintains token tracking and recreates the server's
+    /// own objects, until `stop`. Run it once beside the server.
     ///
-    /// Also reaches the issuers of tokens, and follows the configuration of authentication and authorization.
+    /// Also runs issuer discovery, and watches the configuration of authentication and authorization.
     pub async fn maintain(&self, stop: CancellationToken) {
         let server = &self.0;
         let following = server.authorizer.follow(stop.clone());

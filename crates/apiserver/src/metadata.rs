@@ -1,4 +1,4 @@
-//! Object metadata: the fields the server keeps, and what is wrong with those the client wrote.
+//! Object metadata: server-managed fields, and validation of client-provided ones.
 
 use std::collections::BTreeSet;
 
@@ -13,21 +13,21 @@ use crate::status::Status;
 use crate::strategy::NameRule;
 use crate::validation::labels;
 
-/// Names of finalizers that the garbage collector works off.
+/// Finalizers that the garbage collector handles.
 pub const FOREGROUND: &str = "foregroundDeletion";
 pub const ORPHAN: &str = "orphan";
 
-/// A timestamp as objects carry it: whole seconds, UTC.
+/// Formats a timestamp as in objects: whole seconds, UTC.
 pub fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The metadata of an object.
+/// Returns an object's metadata.
 pub fn of(object: &Value) -> &Value {
     object.at("metadata")
 }
 
-/// Takes away what only the server says.
+/// Removes server-managed fields.
 pub fn wipe_system_fields(object: &mut Value) {
     let metadata = object.object_mut("metadata");
     let fields = ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
@@ -36,14 +36,14 @@ pub fn wipe_system_fields(object: &mut Value) {
     }
 }
 
-/// What a new object gets from the server.
+/// Sets the server-managed fields of a new object.
 pub fn fill_system_fields(object: &mut Value, uid: Uid, now: Timestamp) {
     let metadata = object.object_mut("metadata");
     metadata.set("creationTimestamp", seconds(now));
     metadata.set("uid", uid.to_string());
 }
 
-/// Makes the namespace of an object that of the request, or says that it is another one.
+/// Sets an object's namespace to that of the request; fails if it has another.
 pub fn settle_namespace(object: &mut Value, namespace: Option<&str>) -> Result<(), Status> {
     let metadata = object.object_mut("metadata");
     let found = metadata.text("namespace");
@@ -60,7 +60,7 @@ pub fn settle_namespace(object: &mut Value, namespace: Option<&str>) -> Result<(
     Ok(())
 }
 
-/// Carries over what an update cannot change.
+/// Restores fields that an update cannot change.
 pub fn carry_over(new: &mut Value, old: &Value) {
     let old = of(old);
     let metadata = new.object_mut("metadata");
@@ -81,10 +81,10 @@ pub fn carry_over(new: &mut Value, old: &Value) {
     metadata.unset("selfLink");
 }
 
-/// As many repeated owners are named in a warning, which has room for about as many uids.
+/// Maximum number of duplicate owners to name in a warning, which has room for about as many uids.
 const MOST_REPEATED: usize = 100;
 
-/// Removes repeated owner references and returns the uids that were repeated.
+/// Removes duplicate owner references and returns their uids.
 pub fn dedup_owner_references(object: &mut Value) -> Vec<String> {
     let Some(Value::Array(references)) = object.object_mut("metadata").at_mut("ownerReferences") else {
         return Vec::new();
@@ -92,7 +92,7 @@ pub fn dedup_owner_references(object: &mut Value) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let mut repeated = Vec::new();
     references.retain(|reference| {
-        // Objects are maps sorted by name, so equal ones are written alike.
+        // Objects are maps sorted by name, so equal ones have equal text.
         let is_new = seen.insert(reference.to_string());
         if !is_new && repeated.len() < MOST_REPEATED {
             repeated.push(reference.text("uid").to_string());
@@ -102,12 +102,12 @@ pub fn dedup_owner_references(object: &mut Value) -> Vec<String> {
     repeated
 }
 
-/// The finalizers of an object.
+/// Returns an object's finalizers.
 pub fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
     of(object).list("finalizers").iter().filter_map(Value::as_str)
 }
 
-/// What is wrong with the metadata of an object.
+/// Validates an object's metadata.
 pub fn validate(object: &Value, namespaced: bool, names: NameRule) -> Errors {
     let metadata = of(object);
     let path = Path::root("metadata");
@@ -149,7 +149,7 @@ fn validate_namespace(namespace: &str, namespaced: bool, path: &Path<'_>, errors
     }
 }
 
-/// Labels, annotations and owners: checked on every write.
+/// Validates labels, annotations and owners on every write.
 fn validate_parts(metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
     labels::labels(metadata, "labels", path, errors);
     labels::annotations(metadata, path, errors);
@@ -165,7 +165,7 @@ fn validate_owners(references: &[Value], path: &Path<'_>, errors: &mut Errors) {
         }
         let this = format!("{}/{}", reference.text("kind"), reference.text("name"));
         match &first_controller {
-            // Each of these shows all references.
+            // Each of these errors shows all references.
             Some(_) if errors.is_full() => return,
             Some(first) => {
                 let detail = format!(
@@ -208,7 +208,7 @@ fn validate_finalizers(metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with a change of metadata.
+/// Validates a change to metadata.
 pub fn validate_update(new: &Value, old: &Value) -> Errors {
     let (new, old) = (of(new), of(old));
     let path = Path::root("metadata");

@@ -1,13 +1,13 @@
-//! Which names objects may have, and what is wrong with the others.
+//! Rules for object names.
 //!
-//! Each rule answers with the messages of v1.34; none means the text is fine.
+//! Each rule returns v1.34's messages; none means that the name is valid.
 
 pub use setpoint_cel::names::*;
 
 use crate::strategy::NameRule;
 
 impl NameRule {
-    /// What is wrong with a name; or with the beginning of one, if the rest is to be generated.
+    /// Validates a name, or a prefix if the rest is to be generated.
     pub fn check(self, name: &str, is_prefix: bool) -> Complaints {
         if self == Self::PathSegment {
             return if is_prefix { path_segment_prefix(name) } else { path_segment(name) };
@@ -17,7 +17,7 @@ impl NameRule {
         }
         let masked;
         let name = match is_prefix && name.len() > 1 && name.ends_with('-') {
-            // Something will follow the dash; `a` stands for it and, as in v1.34, for what is before it.
+            // A suffix will follow the dash; as in v1.34, `a` replaces the dash and the character before it.
             true => {
                 let end = name.len() - if name.is_char_boundary(name.len() - 2) { 2 } else { 1 };
                 masked = format!("{}a", &name[..end]);

@@ -1,4 +1,4 @@
-//! Which form a client wants to read, and which form it wrote.
+//! Content negotiation: the response's form and the body's format.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
@@ -7,7 +7,7 @@ use crate::header;
 use crate::query::Query;
 use crate::status::Status;
 
-/// The encoding of an answer.
+/// The encoding of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Encoding {
     Json { pretty: bool },
@@ -25,7 +25,7 @@ impl Encoding {
     }
 }
 
-/// What an object is turned into on its way out.
+/// The shape that an object is converted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Shape {
     Object,
@@ -34,12 +34,12 @@ pub(crate) enum Shape {
     PartialMetadataList,
 }
 
-/// What the client wants to read.
+/// The form of response that the client asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Output {
     pub encoding: Encoding,
     pub shape: Shape,
-    /// `meta.k8s.io/v1beta1` was asked for instead of `v1`.
+    /// Whether `meta.k8s.io/v1beta1` was requested instead of `v1`.
     pub beta: bool,
 }
 
@@ -47,7 +47,7 @@ impl Output {
     pub(crate) const JSON: Self =
         Self { encoding: Encoding::Json { pretty: false }, shape: Shape::Object, beta: false };
 
-    /// Whether the stored bytes can be the answer.
+    /// Whether the stored bytes can be the response.
     pub(crate) fn is_plain(self) -> bool {
         self == Self::JSON
     }
@@ -61,7 +61,7 @@ const OBJECT_TYPES: &str = "application/json, application/yaml, application/vnd.
 const LIST_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf, \
      application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
-/// One clause of an Accept header.
+/// A clause of an Accept header.
 pub(crate) struct Clause<'a> {
     pub(crate) kind: &'a str,
     pub(crate) subkind: &'a str,
@@ -79,7 +79,7 @@ impl<'a> Clause<'a> {
         for (name, value) in parts.filter_map(|part| part.split_once('=')) {
             let (name, value) = (name.trim(), value.trim());
             match name {
-                // What is no number is the least wanted.
+                // An invalid number has the lowest quality.
                 "q" => clause.quality = value.parse().unwrap_or(0.0),
                 _ => clause.parameters.push((name, value)),
             }
@@ -105,7 +105,7 @@ impl<'a> Clause<'a> {
             || self.subkind != "*" && other.subkind == "*"
     }
 
-    /// Whether it names a type that objects have, or does not care.
+    /// Whether it names a media type of objects, or a wildcard.
     fn is_known(&self) -> bool {
         match (self.kind, self.subkind) {
             ("*", "*") => true,
@@ -114,7 +114,7 @@ impl<'a> Clause<'a> {
         }
     }
 
-    /// The encoding it asks for, if that is one that objects have.
+    /// Returns the encoding it asks for, if objects support it.
     pub(crate) fn encoding(&self, pretty: bool) -> Option<Encoding> {
         match self {
             clause if clause.accepts("json") => {
@@ -147,7 +147,7 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// The clauses of the Accept header, most wanted first; none if there is no such header.
+/// Returns the clauses of the Accept header, most preferred first; none without the header.
 pub(crate) fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
     let header = header::text(headers, &ACCEPT);
     let mut clauses: Vec<_> =
@@ -156,10 +156,10 @@ pub(crate) fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// As many clauses as Go sorts by insertion, where the order of what cannot be compared is known.
+/// Up to this many clauses Go uses insertion sort, whose order of incomparable clauses is known.
 const FEW: usize = 12;
 
-/// Sorts as v1.34 does: by quality, but wildcards go behind what is named, however much they are wanted.
+/// Sorts as v1.34 does: by quality, but wildcards follow named types, whatever their quality.
 fn sort(clauses: &mut [Clause<'_>]) {
     if clauses.len() > FEW {
         return clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
@@ -173,7 +173,7 @@ fn sort(clauses: &mut [Clause<'_>]) {
     }
 }
 
-/// Whether there is anything at all on this path that the client accepts.
+/// Checks that this path offers any form that the client accepts.
 pub(crate) fn check_accept(headers: &HeaderMap, is_list: bool) -> Result<(), Status> {
     let wanted = clauses(headers);
     if wanted.is_empty() || wanted.iter().any(Clause::is_known) {
@@ -182,7 +182,7 @@ pub(crate) fn check_accept(headers: &HeaderMap, is_list: bool) -> Result<(), Sta
     Err(Status::no_representation(if is_list { LIST_TYPES } else { OBJECT_TYPES }))
 }
 
-/// The same on a path of texts, such as logs.
+/// Like [`check_accept`], for a text path such as logs.
 pub(crate) fn check_accept_of_text(headers: &HeaderMap) -> Result<(), Status> {
     let is_text = |clause: &Clause<'_>| (clause.kind, clause.subkind) == ("text", "plain");
     match clauses(headers).iter().any(is_text) || check_accept(headers, false).is_ok() {
@@ -191,7 +191,7 @@ pub(crate) fn check_accept_of_text(headers: &HeaderMap) -> Result<(), Status> {
     }
 }
 
-/// The same on a path that has JSON alone, and reads nothing else.
+/// Like [`check_accept`], for a path that only reads and writes JSON.
 pub(crate) fn check_json(headers: &HeaderMap) -> Result<(), Status> {
     const JSON: &str = "application/json";
     if !matches!(media_type(headers), "" | "*/*" | JSON) {
@@ -204,7 +204,7 @@ pub(crate) fn check_json(headers: &HeaderMap) -> Result<(), Status> {
     if is_accepted { Ok(()) } else { Err(Status::no_representation(JSON)) }
 }
 
-/// Whether what is sent to a path of documents has a type that it reads, if it says so.
+/// Checks that a path of documents supports the request's content type, if it has one.
 pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Status> {
     let mut types = content_type(headers).split(',').map(|one| one.split(';').next().unwrap_or("").trim());
     let is_known =
@@ -212,7 +212,7 @@ pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Status> {
     if types.any(is_known) { Ok(()) } else { Err(Status::unsupported_patch_type()) }
 }
 
-/// How a refusal is to be written. It is never a table.
+/// Returns the encoding of an error response. It is never a table.
 pub(crate) fn of_refusal(headers: &HeaderMap) -> Encoding {
     let wanted = clauses(headers);
     let whole = wanted.iter().filter(|clause| clause.shape() == Some((Shape::Object, false)));
@@ -220,12 +220,12 @@ pub(crate) fn of_refusal(headers: &HeaderMap) -> Encoding {
     known.unwrap_or(Encoding::Json { pretty: false })
 }
 
-/// Which forms there are of what is served on a path.
+/// The forms available on a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Forms {
-    /// Custom objects have none.
+    /// Custom resources do not support protobuf.
     pub objects_in_protobuf: bool,
-    /// What is no object of its own, such as the answer to a question, has none.
+    /// Responses that are not objects, such as reviews, have no tables.
     pub tables: bool,
 }
 
@@ -233,8 +233,8 @@ impl Forms {
     pub(crate) const ALL: Self = Self { objects_in_protobuf: true, tables: true };
 }
 
-/// What the client wants to read of objects. A form that there is not is passed over in favour of what comes
-/// after it; nobody has tables in protobuf.
+/// Returns the form of response that the client asked for. An unavailable form is skipped in favor of the next; there
+/// are no tables in protobuf.
 pub(crate) fn output(headers: &HeaderMap, query: &Query<'_>, forms: Forms) -> Result<Output, Status> {
     let wanted = clauses(headers);
     let pretty = is_pretty(headers, query);
@@ -258,7 +258,7 @@ pub(crate) fn output(headers: &HeaderMap, query: &Query<'_>, forms: Forms) -> Re
     Err(no_such_object_type())
 }
 
-/// None of the forms that the client accepts is one that objects have.
+/// Builds the error if objects support none of the forms that the client accepts.
 pub(crate) fn no_such_object_type() -> Status {
     Status::not_acceptable(format!("only the following media types are accepted: {OBJECT_TYPES}"))
 }
@@ -291,7 +291,7 @@ pub(crate) fn input(headers: &HeaderMap) -> Result<Input, Status> {
     Err(Status::unsupported_media_type(OBJECT_TYPES))
 }
 
-/// The content type without its parameters.
+/// Returns the content type without its parameters.
 pub(crate) fn media_type(headers: &HeaderMap) -> &str {
     content_type(headers).split(';').next().unwrap_or("").trim()
 }
@@ -300,7 +300,7 @@ fn content_type(headers: &HeaderMap) -> &str {
     header::text(headers, &CONTENT_TYPE)
 }
 
-/// Whether each parameter has a name of its own and a value. Quoted ones may hold anything.
+/// Whether each parameter has a unique name and a value. Quoted values may contain anything.
 fn has_proper_parameters(content_type: &str) -> bool {
     if content_type.contains('"') {
         return true;

@@ -1,4 +1,4 @@
-//! How others verify the tokens of service accounts: the issuer, and its public keys.
+//! OpenID discovery: lets others verify service account tokens with the issuer's public keys.
 
 use std::collections::BTreeSet;
 
@@ -16,14 +16,14 @@ use crate::status::Status;
 const JWKS_PATH: &str = "/openid/v1/jwks";
 const JWKS: &str = "application/jwk-set+json";
 
-/// What is at a path of this, if anything is: nothing, on a server that signs no tokens.
+/// Responds to a discovery path; `None` for other paths, and on a server that signs no tokens.
 pub(crate) fn answer(
     server: &Server,
     segments: &[&str],
     headers: &HeaderMap,
 ) -> Option<Result<Response<Body>, Status>> {
     let accounts = &server.service_accounts;
-    // An issuer that is no https URL cannot be discovered.
+    // An issuer that is not an https URL cannot be discovered.
     if accounts.keys.is_empty() || !is_discoverable(accounts.issuer()) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The options of a request, from its query or, for deletions, its body.
+//! Request options, from the query or, for deletions, the body.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -17,7 +17,7 @@ pub(crate) struct WriteOptions {
     pub field_validation: FieldValidation,
 }
 
-/// What kind of options a message is about.
+/// The kind of options, for messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OptionsOf {
     Create,
@@ -92,14 +92,14 @@ fn field_validation(value: &str, errors: &mut Errors) -> FieldValidation {
     })
 }
 
-/// How a list relates to the resource version it names.
+/// How a list relates to its resource version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VersionMatch {
     Exact,
     NotOlderThan,
 }
 
-/// The options of lists, watches and deletions of collections.
+/// The options of lists, watches and collection deletions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListOptions {
     pub selection: Selection,
@@ -196,7 +196,7 @@ impl ListOptions {
     }
 }
 
-/// What becomes of the dependents of a deleted object.
+/// The propagation policy: what happens to the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Foreground,
@@ -216,7 +216,7 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// Adds what is set to the options as others see them.
+    /// Adds the set fields to the options shown to others.
     pub(crate) fn write(&self, options: &mut Value) {
         if let Some(seconds) = self.grace_period_seconds {
             options.set("gracePeriodSeconds", seconds);
@@ -253,7 +253,7 @@ struct Preconditions {
 }
 
 impl DeleteOptions {
-    /// From the body's `DeleteOptions`, or, without a body, from the query.
+    /// Parses the body's `DeleteOptions` or, without a body, the query.
     pub(crate) fn parse(body: Option<Value>, query: &Query<'_>) -> Result<Self, Status> {
         let written = match body {
             Some(body) => serde_json::from_value(body)

@@ -1,5 +1,5 @@
-//! What every cluster has from its start: objects that the server creates if they are not there. Some of them it
-//! creates again when somebody deletes them, as v1.34 does.
+//! Objects that every cluster starts with: the server creates them if they are missing. As in v1.34, some are
+//! recreated if deleted.
 
 use std::net::IpAddr;
 
@@ -12,38 +12,38 @@ use crate::registry::Gvr;
 
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// Where the server is to be found.
+/// The server's addresses.
 pub(crate) struct Place {
-    /// The ranges of cluster IPs, and the first address of the first, which is the server's own.
+    /// The ranges of cluster IPs, and the first address of the first one, which is the server's own.
     pub(crate) range: String,
     pub(crate) cluster_ip: String,
-    /// Where it listens, if others can reach it there.
+    /// The address it listens on, if others can reach it.
     pub(crate) address: Option<IpAddr>,
     pub(crate) port: u16,
 }
 
-/// Who manages the fields of FlowSchemas and PriorityLevelConfigurations, and who their conditions.
+/// The field managers of FlowSchemas and PriorityLevelConfigurations, and of their conditions.
 pub(crate) const FLOW_PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 pub(crate) const FLOW_CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
 
-/// What becomes of one of the server's own objects that somebody deletes.
+/// When a deleted object is recreated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Return {
-    /// It is there again when the server starts again.
+    /// At the next start of the server.
     NextStart,
     Soon,
     WithinAMinute,
 }
 
-/// One of the server's own objects.
+/// An object that the server owns.
 pub(crate) struct Own {
     pub(crate) resource: Gvr,
     pub(crate) object: Value,
-    /// Who manages its fields.
+    /// Its field manager.
     pub(crate) manager: &'static str,
-    /// What is written to its status once it is created, and who manages that.
+    /// The status to write after creation, and its field manager.
     pub(crate) status: Option<(&'static str, Value)>,
-    /// Whether one that is there already is brought in line.
+    /// Whether an existing object is updated to match.
     pub(crate) follows: bool,
     pub(crate) returns: Return,
 }
@@ -61,7 +61,7 @@ impl Own {
     }
 }
 
-/// The server's own objects, each after those it depends on. Times are `now`.
+/// Returns the server's own objects, each after those it depends on, with `now` as their times.
 pub(crate) fn all(place: &Place, now: &str) -> Vec<Own> {
     let mut all: Vec<Own> = Vec::new();
     let namespaces = SYSTEM_NAMESPACES.iter().map(|name| json!({"metadata": {"name": name}}));
@@ -91,7 +91,7 @@ pub(crate) fn all(place: &Place, now: &str) -> Vec<Own> {
     all
 }
 
-/// The range that cluster IPs come from.
+/// Returns the ServiceCIDR of the cluster IPs.
 fn own_range(place: &Place, now: &str) -> Own {
     let object = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": place.range.split(',').collect::<Vec<_>>()}});
     let ready = json!({
@@ -105,7 +105,7 @@ fn own_range(place: &Place, now: &str) -> Own {
     Own { status, returns: Return::Soon, ..Own::new("networking.k8s.io", "servicecidrs", object) }
 }
 
-/// A flow schema's level is there, for both come from the same table.
+/// Returns the condition that a flow schema's level exists: both come from the same table.
 fn found_level(schema: &Value, now: &str) -> Value {
     let level = schema["spec"]["priorityLevelConfiguration"]["name"].as_str().unwrap_or_default();
     json!({
@@ -117,7 +117,7 @@ fn found_level(schema: &Value, now: &str) -> Value {
     })
 }
 
-/// The service by which pods find the server.
+/// Returns the `kubernetes` service, which pods use to find the server.
 fn own_service(place: &Place) -> Value {
     json!({
         "metadata": {
@@ -134,7 +134,7 @@ fn own_service(place: &Place) -> Value {
     })
 }
 
-/// Where that service leads to. A server that only its own host can reach has no endpoint.
+/// Returns the endpoints of that service. A server reachable only from its own host has none.
 fn own_endpoints(place: &Place) -> Vec<Own> {
     let Some(address) = place.address.filter(|address| !address.is_loopback() && !address.is_unspecified())
     else {
@@ -158,7 +158,7 @@ fn own_endpoints(place: &Place) -> Vec<Own> {
     ]
 }
 
-/// Where an object of a resource is, or all of them if it has no name.
+/// Returns the path of an object, or of the collection if it has no name.
 pub(crate) fn path(resource: &Gvr, namespace: &str, name: &str) -> String {
     let root = match resource.group.as_str() {
         "" => format!("/api/{}", resource.version),

@@ -1,4 +1,4 @@
-//! Requests of the server to itself: its own objects are written in no other way than those of clients.
+//! Requests from the server to itself: its own objects are written the same way as clients' objects.
 
 use std::sync::Arc;
 
@@ -19,20 +19,19 @@ use crate::route;
 use crate::server::Server;
 use crate::status::Status;
 
-/// The server as a manager of fields.
+/// The server's name as a field manager.
 pub(crate) const NAME: &str = "kube-apiserver";
 
-/// The path with the name of another manager of the fields that are written: one of the controllers that v1.34's server
-/// has inside.
+/// Adds another field manager to a path: one of the controllers built into v1.34's server.
 pub(crate) fn managed_by(manager: &str, path: &str) -> String {
     format!("{path}?fieldManager={manager}")
 }
 
 impl Server {
-    /// Sends a request in the name of the server, and returns whether that changed anything: codes that are
-    /// fine too say that it did not. A patch is a merge patch; no body is null.
+    /// Sends a request as the server, and returns whether it changed anything: the codes in `fine` mean that it did
+    /// not. A patch is a merge patch; no body is null.
     ///
-    /// The box breaks a circle: answering a request may take another, which is answered in the same way.
+    /// Boxed to break the recursion: handling a request may send another, which is handled the same way.
     pub(crate) fn own_request<'a>(
         &'a self,
         method: Method,

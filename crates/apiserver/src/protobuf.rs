@@ -1,4 +1,4 @@
-//! Answers in protobuf, for those who ask for it: Go's clients, to whom it is a third of the bytes.
+//! Responses in protobuf, for clients that ask for it: Go clients, for which it is a third of the size.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::schema::Schema;
 use crate::schema::protobuf::write::{self, NoForm};
 use crate::status::Status;
 
-/// What the documents say whose own type says nothing.
+/// The contents of documents whose own type is empty.
 const OBJECT_METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 
-/// A document of a built-in kind, in its envelope.
+/// Encodes a document of a built-in kind, in its envelope.
 pub(crate) fn document(document: &Value) -> Result<Bytes, Status> {
     let (api_version, kind) = (document.text("apiVersion"), document.text("kind"));
-    // The oldest documents do not say what version they are of.
+    // The oldest documents do not state their version.
     let api_version = if api_version.is_empty() { "v1" } else { api_version };
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let written = match (group, kind) {
@@ -66,21 +66,21 @@ fn partial_list(document: &Value) -> Result<Vec<u8>, NoForm> {
     Ok(raw)
 }
 
-/// A refusal.
+/// Encodes an error status.
 pub(crate) fn status(status: &Status) -> Bytes {
     let document = serde_json::to_value(status).unwrap_or_default();
     let raw = built_in(STATUS).and_then(|schema| write::message(&schema, &document)).unwrap_or_default();
     write::envelope("v1", "Status", &raw)
 }
 
-/// A list of stored objects.
+/// Encodes a list of stored objects.
 pub(crate) async fn list(served: &Served, metadata: &Value, records: &[Arc<Record>]) -> Result<Body, Status> {
     let (api_version, kind) = (served.kind.api_version(), served.kind.list_kind());
     let item = |object: Value| write::message(&served.target.schema, &object);
     items(served, metadata, records, item).await.map(|pieces| pieces.body(&api_version, &kind))
 }
 
-/// A list of the metadata of stored objects.
+/// Encodes a list of the metadata of stored objects.
 pub(crate) async fn partial_records(
     served: &Served,
     output: Output,
@@ -91,12 +91,12 @@ pub(crate) async fn partial_records(
     Ok(pieces.body(output.meta_version(), "PartialObjectMetadataList"))
 }
 
-/// How many objects are encoded before others get their turn: at some 30 us each, 2 ms.
+/// Objects to encode before yielding: at about 30 us each, 2 ms.
 const AT_ONCE: usize = 64;
-/// Encoded objects are gathered in pieces of about this size, so that none of them is moved again.
+/// Encoded objects are collected in chunks of about this size, so that none is moved again.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// An encoded list without its envelope, which begins with how long it is.
+/// An encoded list without its envelope, which starts with its length.
 struct Pieces {
     full: Vec<Bytes>,
     last: Vec<u8>,
@@ -125,7 +125,7 @@ impl Pieces {
     }
 }
 
-/// The items of a list, one decoded at a time.
+/// Encodes the items of a list, decoding one at a time.
 async fn items(
     served: &Served,
     metadata: &Value,
@@ -145,7 +145,7 @@ async fn items(
     Ok(pieces)
 }
 
-/// A stored object, in its envelope.
+/// Encodes a stored object, in its envelope.
 pub(crate) fn record(served: &Served, record: &Record) -> Result<Bytes, Status> {
     let object = served.decode(record)?;
     let (api_version, kind) = (served.kind.api_version(), &served.kind.kind);

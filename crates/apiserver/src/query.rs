@@ -1,4 +1,4 @@
-//! Query strings, read as v1.34 reads them: what cannot be decoded is left out, the first value counts.
+//! Query strings, parsed as in v1.34: undecodable parameters are skipped, the first value wins.
 
 use std::borrow::Cow;
 
@@ -21,12 +21,12 @@ impl<'a> Query<'a> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_ref())
     }
 
-    /// A flag: present and neither `false` nor `0`.
+    /// Returns a flag: true if present and neither `false` nor `0`.
     pub(crate) fn flag(&self, name: &str) -> Option<bool> {
         self.get(name).map(|value| !value.eq_ignore_ascii_case("false") && value != "0")
     }
 
-    /// A number, or the message that v1.34 gives for something else.
+    /// Returns a number, or v1.34's message for an invalid one.
     pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, String> {
         let Some(text) = self.get(name) else { return Ok(None) };
         let digits = text.strip_prefix(['+', '-']).unwrap_or(text);

@@ -1,5 +1,5 @@
-//! The served kinds, by path. A snapshot is immutable; a change swaps in a new one, so a request sees
-//! one consistent set of kinds from beginning to end.
+//! The served kinds, by path. A snapshot is immutable; a change swaps in a new one, so a request sees one consistent
+//! set of kinds from beginning to end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,7 @@ use crate::openapi::OpenApi;
 use crate::schema::{Schema, Target};
 use crate::status::Named;
 
-/// A group, version and resource: which collection a request is about.
+/// A group, version and resource: identifies a collection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gvr {
     pub group: String,
@@ -30,23 +30,23 @@ impl Gvr {
     }
 }
 
-/// A kind names a schema that nobody knows.
+/// The error for a kind with an unknown schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no schema named {0:?}")]
 pub struct UnknownSchema(pub String);
 
-/// A kind as the server serves it: its entry, and what follows from it.
+/// A kind as served: its entry, and derived data.
 pub struct Served {
     pub kind: Kind,
-    /// Where its objects are stored.
+    /// The store's resource of its objects.
     pub resource: Resource,
-    /// What its objects look like.
+    /// The schema of its objects.
     pub target: Target,
-    /// How every stored object of this kind begins: `{"kind":"Pod","apiVersion":"v1",`.
+    /// The prefix of every stored object of this kind: `{"kind":"Pod","apiVersion":"v1",`.
     pub head: Bytes,
-    /// What is counted of it.
+    /// Its metrics.
     pub(crate) measured: metrics::OfKind,
-    /// The kind that its objects are stored as, where that is another one.
+    /// The kind that its objects are stored as, if it is another one.
     stored: Option<Arc<Served>>,
 }
 
@@ -69,17 +69,17 @@ impl Served {
         Ok(Self { resource, target, head: head.into(), measured, kind, stored })
     }
 
-    /// The kind that its objects are stored as.
+    /// Returns the kind that its objects are stored as.
     pub fn stored(&self) -> &Self {
         self.stored.as_deref().unwrap_or(self)
     }
 
-    /// The field selectors of the stored kind, whose values are among a record's facts.
+    /// Returns the field selectors of the stored kind, whose values are among a record's facts.
     pub fn stored_selectors(&self) -> &[FieldSelector] {
         &self.stored().kind.field_selectors
     }
 
-    /// The store's key of an object.
+    /// Returns the store key of an object.
     pub fn key(&self, namespace: Option<&str>, name: &str) -> Key {
         match namespace.filter(|_| self.kind.is_namespaced()) {
             Some(namespace) => self.resource.key(format!("{namespace}/{name}")),
@@ -87,7 +87,7 @@ impl Served {
         }
     }
 
-    /// The objects of a namespace, or all of them.
+    /// Returns the range of a namespace's objects, or of all objects.
     pub fn range(&self, namespace: Option<&str>) -> Range {
         match namespace.filter(|_| self.kind.is_namespaced()) {
             Some(namespace) => self.resource.under(format!("{namespace}/")),
@@ -95,19 +95,19 @@ impl Served {
         }
     }
 
-    /// This kind as messages name it: by its plural.
+    /// Returns the kind's name in messages: its plural.
     pub fn named(&self) -> Named<'_> {
         Named::resource(&self.kind)
     }
 }
 
-/// All served kinds at one moment.
+/// A snapshot of all served kinds.
 #[derive(Default)]
 pub struct Registry {
     groups: BTreeMap<String, Group>,
-    /// What describes these kinds, made when it is first asked for.
+    /// The OpenAPI documents of these kinds, built on first use.
     openapi: OnceLock<OpenApi>,
-    /// The discovery documents of the core group and of all others, made when they are first asked for.
+    /// The discovery documents of the core group and of all others, built on first use.
     aggregated: [OnceLock<Aggregated>; 2],
 }
 
@@ -135,8 +135,8 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Adds a kind, or replaces the one with its group, version and plural. A kind that is stored as another
-    /// one comes after that one.
+    /// Adds a kind, or replaces the one with its group, version and plural. A kind that is stored as another must be
+    /// added after it.
     pub fn add(&mut self, kind: Kind) -> Result<(), UnknownSchema> {
         let stored = kind.conversion.is_some().then(|| self.stored_as(&kind.stored_as)).flatten();
         let served = Arc::new(Served::new(kind, stored)?);
@@ -154,11 +154,11 @@ impl Registry {
         Ok(())
     }
 
-    /// These kinds and custom ones. What is built in stays what it is; the versions of a custom group are
-    /// listed by how much they promise.
+    /// Returns these kinds plus custom ones. Built-in kinds are unaffected; the versions of a custom group are sorted
+    /// by stability.
     pub(crate) fn with_custom(&self, custom: impl Iterator<Item = Arc<Served>>) -> Self {
         let mut groups: BTreeMap<String, Group> = self.groups.clone();
-        // What is the server's own nobody else adds to.
+        // CRDs cannot add to built-in group versions.
         for served in custom.filter(|served| self.version(&served.kind.group, &served.kind.version).is_none())
         {
             let kind = &served.kind;
@@ -176,13 +176,13 @@ impl Registry {
         Self { groups, ..Self::default() }
     }
 
-    /// Whether a group version is one of those that the server has by itself.
+    /// Whether a group version is built in.
     pub fn has_built_in(&self, group: &str, version: &str) -> bool {
         self.version(group, version)
             .is_some_and(|version| version.resources.values().any(|served| served.kind.custom.is_none()))
     }
 
-    /// Whether a group has built-in kinds, of whatever version.
+    /// Whether a group has built-in kinds in any version.
     pub fn has_built_in_group(&self, group: &str) -> bool {
         let mut versions = self.group(group).into_iter().flat_map(|group| &group.versions);
         versions.any(|version| self.has_built_in(group, &version.name))
@@ -194,12 +194,12 @@ impl Registry {
             .cloned()
     }
 
-    /// The documents that describe these kinds.
+    /// Returns the OpenAPI documents of these kinds.
     pub fn openapi(&self) -> &OpenApi {
         self.openapi.get_or_init(|| OpenApi::new(self.all().cloned()))
     }
 
-    /// The discovery document of the core group, or of all others.
+    /// Returns the discovery document of the core group, or of all others.
     pub(crate) fn aggregated(&self, core: bool) -> &Aggregated {
         self.aggregated[usize::from(core)].get_or_init(|| Aggregated::new(self, core))
     }
@@ -224,18 +224,18 @@ impl Registry {
         self.resource(&gvr.group, &gvr.version, &gvr.resource)
     }
 
-    /// Every served kind.
+    /// Returns all served kinds.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Served>> {
         self.groups.values().flat_map(|group| &group.versions).flat_map(|version| version.resources.values())
     }
 
-    /// The kind of this name in a group version.
+    /// Returns the kind with this name in a group version.
     pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Served>> {
         self.version(group, version)?.resources.values().find(|served| served.kind.kind == kind)
     }
 }
 
-/// The current registry. Reading costs a pointer copy.
+/// The current registry. Reading it costs a pointer copy.
 #[derive(Default)]
 pub struct Live(RwLock<Arc<Registry>>);
 
@@ -248,7 +248,7 @@ impl Live {
         self.0.read().clone()
     }
 
-    /// Swaps in other kinds. Requests under way go on with those that they found.
+    /// Swaps in other kinds. Requests in progress continue with the ones they found.
     pub fn publish(&self, registry: Registry) {
         *self.0.write() = Arc::new(registry);
     }

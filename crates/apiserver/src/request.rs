@@ -1,7 +1,7 @@
-//! What a request is about: its path and method, taken apart once, before anything is decided on it.
+//! Parses a request's path and method once, before any decision about it.
 //!
-//! A path is decoded once and then split at its slashes, as v1.34 does it: an encoded slash is a slash to the
-//! authorizer and to the handlers alike. Dots mean nothing: `..` is a name like any other, and no object has it.
+//! As in v1.34, a path is decoded once and then split at its slashes: an encoded slash is a slash to the authorizer
+//! and to the handlers alike. Dots have no meaning: `..` is a name like any other, and no object has it.
 
 use std::borrow::Cow;
 
@@ -13,21 +13,21 @@ use crate::query::{self, Query};
 use crate::selector;
 use crate::status::Status;
 
-/// A request, taken apart.
+/// A parsed request.
 #[derive(Debug)]
 pub(crate) struct Target<'a> {
-    /// The path, decoded.
+    /// The decoded path.
     pub path: Cow<'a, str>,
     /// The path's segments, without empty ones at either end.
     pub segments: Vec<Cow<'a, str>>,
-    /// Set if the path is that of objects.
+    /// Set for a resource path.
     pub resource: Option<ResourceTarget>,
 }
 
-/// A request for objects.
+/// A resource request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceTarget {
-    /// What is to be done; `None` for a method that no resource has.
+    /// The verb; `None` for a method that no resource supports.
     pub verb: Option<Verb>,
     pub group: String,
     pub version: String,
@@ -35,41 +35,42 @@ pub struct ResourceTarget {
     pub resource: String,
     pub name: Option<String>,
     pub subresource: Option<String>,
-    /// The path goes on after the subresource.
+    /// Whether the path continues after the subresource.
     pub has_more: bool,
-    /// The field selector of a collection, as the client wrote it.
+    /// The field selector of a collection, as sent by the client.
     pub field_selector: String,
-    /// The path has a place for a namespace, and nothing in it.
+    /// Whether the path has an empty namespace.
     pub has_empty_namespace: bool,
-    /// Nothing is served at the path: it looks like one of objects, but begins with more than one slash.
+    /// Whether nothing is served at the path: it looks like a resource path, but starts with more than one slash.
     pub is_off_route: bool,
-    /// The name that the field selector of a list or watch requires, where all options of the list can be read.
+    /// The name that the field selector of a list or watch requires, if all its options are valid.
     pub selected_name: Option<String>,
-    /// The label selector of a collection, as the client wrote it.
+    /// The label selector of a collection, as sent by the client.
     pub label_selector: String,
 }
 
 impl ResourceTarget {
-    /// The name of the one object that this can be about: in the path, or, for lists and watches, selected by it.
+    /// Returns the name of the single object that this can refer to: from the path or, for lists and watches, the
+    /// selector.
     pub fn named(&self) -> Option<&str> {
         self.name.as_deref().or(self.selected_name.as_deref())
     }
 
-    /// Whether a field must have one certain value to be selected.
+    /// Whether the selector requires a single value for a field.
     pub(crate) fn pins(&self, field: &str) -> bool {
         let required = selector::requirements(&self.field_selector).unwrap_or_default();
         required.iter().any(|one| one.field == field && one.equal)
     }
 
-    /// Whether a field must have this value to be selected. Never so for a selector that cannot be read.
+    /// Whether the selector requires this value for a field. Never true for an invalid selector.
     pub fn selects(&self, field: &str, value: &str) -> bool {
         let required = selector::requirements(&self.field_selector).unwrap_or_default();
         required.iter().any(|one| one.field == field && one.equal && one.value == value)
     }
 }
 
-/// The name that the field selector of a list or watch requires. As in v1.34 none counts if any option of the
-/// list cannot be read, or if it could not be part of a path.
+/// Returns the name that the field selector of a list or watch requires. As in v1.34, it is ignored if any option of
+/// the list is invalid, or if the name could not be part of a path.
 fn selected_name(query: &Query<'_>) -> Option<String> {
     let numbers = ["timeoutSeconds", "limit"];
     if numbers.iter().any(|name| query.number(name).is_err()) {
@@ -81,12 +82,12 @@ fn selected_name(query: &Query<'_>) -> Option<String> {
     Some(name.value).filter(|name| !name.is_empty() && names::path_segment(name).is_empty())
 }
 
-/// Segments that follow a namespace's name and are subresources of it, not resources in it.
+/// Segments that, after a namespace's name, are its subresources and not resources in it.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
 impl<'a> Target<'a> {
     pub(crate) fn parse(method: &Method, path: &'a str, query: &Query<'_>) -> Result<Self, Status> {
-        // What Go's server says to a request whose path it cannot decode.
+        // Go's response to a request with an undecodable path.
         let malformed = || Status::page(400, "400 Bad Request");
         let path = query::decode(path, false).ok_or_else(malformed)?;
         let segments = segments(&path);
@@ -104,7 +105,7 @@ impl<'a> Target<'a> {
         Ok(Self { path, segments, resource })
     }
 
-    /// The verb of the request, as v1.34 names it: that of its resource, or its method in lower case.
+    /// Returns the request's verb, as in v1.34: that of its resource, or its method in lower case.
     pub(crate) fn verb(&self, method: &Method) -> Cow<'static, str> {
         let Some(resource) = &self.resource else { return method.as_str().to_ascii_lowercase().into() };
         let verb = match (resource.verb, method) {
@@ -133,7 +134,7 @@ fn split(path: &str) -> impl Iterator<Item = &str> {
     trimmed.split('/').filter(|_| !trimmed.is_empty())
 }
 
-/// Whether these are the segments of an API version and nothing more.
+/// Whether these segments are an API version and nothing more.
 fn is_bare_version(segments: &[Cow<'_, str>]) -> bool {
     match segments {
         [api, _] => api == "api",
@@ -160,7 +161,7 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
         true => Some(Verb::Watch).filter(|_| method == Method::GET),
         false => verb(method, name.is_some(), query),
     };
-    // Only requests for a selection are narrowed by a selector. A watch by path is authorized as a whole, as in v1.34.
+    // Selectors only narrow requests for collections. As in v1.34, a watch by path is authorized as a whole.
     let selects = matches!(verb, Some(Verb::List | Verb::Watch | Verb::DeleteCollection)) && !watch_by_path;
     let selector = |name: &str| query.get(name).filter(|_| selects).unwrap_or("").to_owned();
     Some(ResourceTarget {
@@ -174,7 +175,7 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
         has_more: parts.len() > 2,
         has_empty_namespace: namespace == Some(""),
         is_off_route: false,
-        // A watch by its path has single objects too, so its selectors are not for the authorizer.
+        // A watch by path may be of a single object, so the authorizer ignores its selectors.
         field_selector: selector("fieldSelector"),
         label_selector: selector("labelSelector"),
         selected_name: match verb {
@@ -184,7 +185,7 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
     })
 }
 
-/// Splits `namespaces/NAMESPACE/…`; a namespace by itself, or a subresource of it, is an object.
+/// Splits `namespaces/NAMESPACE/…`; a namespace alone, or a subresource of it, is an object.
 fn in_namespace<'b>(parts: &'b [Cow<'_, str>]) -> Option<(Option<&'b str>, &'b [Cow<'b, str>])> {
     match parts {
         [] => None,
@@ -213,7 +214,7 @@ fn verb(method: &Method, named: bool, query: &Query<'_>) -> Option<Verb> {
 }
 
 impl Verb {
-    /// The verb as authorization and discovery name it.
+    /// Returns the verb's name in authorization and discovery.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -232,7 +233,7 @@ impl Verb {
 mod tests {
     use super::*;
 
-    /// `verb group/version namespace resource name subresource` of a path.
+    /// Checks the `verb group/version namespace resource name subresource` of a path.
     fn check(method: Method, path: &str, expected: &str) {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let query = Query::parse(query);
@@ -282,7 +283,7 @@ mod tests {
         let on_node = |query: &str| target(query).selects("spec.nodeName", "n");
         assert!(on_node("fieldSelector=spec.nodeName=n") && on_node("fieldSelector=a!=b,spec.nodeName==n"));
         assert!(!on_node("fieldSelector=spec.nodeName!=n"));
-        // Escaped, all of this is one value, and what is selected is nearly everything.
+        // Escaped, all of this is one value, which selects nearly everything.
         assert!(!on_node("fieldSelector=metadata.name!=x\\,spec.nodeName=n"));
         assert!(!on_node("fieldSelector=metadata.name!=x%5C,spec.nodeName%3Dn"));
         assert!(!on_node("fieldSelector=spec.nodeName=n,metadata.name"));

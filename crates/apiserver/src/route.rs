@@ -1,4 +1,4 @@
-//! From a request to what answers it.
+//! Routes requests to handlers.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::status::Status;
 use crate::strategy::Creation;
 use crate::{compress, discovery, flow, health, openid};
 
-/// A request that may be carried out, and what every handler sees of it.
+/// An authorized request, as every handler sees it.
 pub(crate) struct Parts<'a> {
     pub(crate) server: &'a Server,
     pub(crate) user: &'a User,
@@ -34,7 +34,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) context: &'a Context,
 }
 
-/// Answers a request that has passed the filters.
+/// Handles a request that has passed the filters.
 pub(crate) async fn answer(parts: &Parts<'_>, target: &Target<'_>) -> Result<Response<Body>, Status> {
     if let Some(resource) = &target.resource {
         return answer_resource(parts, resource).await;
@@ -73,7 +73,7 @@ async fn answer_resource(parts: &Parts<'_>, target: &ResourceTarget) -> Result<R
         _ => negotiate::check_accept(parts.headers, matches!(verb, Verb::List | Verb::Watch))?,
     }
     let output = match negotiate::output(parts.headers, parts.query, forms(served, subresource)) {
-        // What is connected to says itself what it sends.
+        // A connection's target determines the content type itself.
         Err(_) if is_connection => Output::JSON,
         output => output?,
     };
@@ -104,15 +104,15 @@ async fn answer_resource(parts: &Parts<'_>, target: &ResourceTarget) -> Result<R
     answered.map(|answered| if has_end { compress::answer(parts.headers, answered) } else { answered })
 }
 
-/// Tables are of objects, whole or by their status or scale.
+/// Returns the available forms. Tables exist for objects, and for their status and scale.
 fn forms(served: &Served, subresource: Option<Subresource>) -> Forms {
     let is_of_object = matches!(subresource, None | Some(Subresource::Status | Subresource::Scale));
     let is_stored = served.kind.semantics.creation == Creation::Object;
     Forms { objects_in_protobuf: served.kind.custom.is_none(), tables: is_of_object && is_stored }
 }
 
-/// The kind of a path. One of the cluster is not found in a namespace, nor an object of a namespace outside;
-/// all that can be done with custom objects outside is to list them.
+/// Finds the kind for a path. A cluster-scoped kind is not found in a namespace, nor a namespaced object outside one;
+/// outside, custom resources can only be listed.
 fn find<'a>(registry: &'a Registry, target: &ResourceTarget) -> Option<&'a Arc<Served>> {
     let served = registry.resource(&target.group, &target.version, &target.resource)?;
     let is_namespace_itself = target.group.is_empty() && target.resource == "namespaces";
@@ -120,15 +120,16 @@ fn find<'a>(registry: &'a Registry, target: &ResourceTarget) -> Option<&'a Arc<S
     let fits = match (served.kind.is_namespaced(), &target.namespace) {
         (true, None) if target.has_empty_namespace => lists || served.kind.custom.is_none(),
         (true, None) => target.name.is_none() && (lists || served.kind.custom.is_none()),
-        // A namespace is in itself. Others are not found in it: the request was authorized by rights in this one.
+        // A namespace counts as being in itself. Others are not found in it: the request was authorized for this
+        // namespace.
         (false, Some(namespace)) => is_namespace_itself && target.name.as_ref() == Some(namespace),
         _ => true,
     };
     fits.then_some(served)
 }
 
-/// Whether nothing at all can be done at a path: what is only ever created has no objects, and none in all
-/// namespaces.
+/// Whether a path supports no method at all: a kind that can only be created has no objects, and no collection across
+/// all namespaces.
 fn has_no_endpoint(served: &Served, target: &ResourceTarget) -> bool {
     let kind = &served.kind;
     let has = |verbs: &[Verb]| verbs.iter().any(|verb| kind.verbs.contains(verb));
@@ -138,7 +139,7 @@ fn has_no_endpoint(served: &Served, target: &ResourceTarget) -> bool {
     }
 }
 
-/// A group of the server's own refuses what it does not have; below any other there is nothing at all.
+/// Returns a `NotFound` status for an unknown resource in a built-in group, else the not-found page.
 fn no_such_resource(registry: &Registry, target: &ResourceTarget) -> Result<Response<Body>, Status> {
     match registry.has_built_in_group(&target.group) {
         true => Err(Status::no_such_resource()),
@@ -149,7 +150,7 @@ fn no_such_resource(registry: &Registry, target: &ResourceTarget) -> Result<Resp
 fn subresource(served: &Served, target: &ResourceTarget) -> Result<Option<Subresource>, Status> {
     let Some(name) = &target.subresource else { return Ok(None) };
     let known = Subresource::named(name).filter(|subresource| served.kind.has(*subresource));
-    // Only what is behind a proxy has paths of its own.
+    // Only proxy paths continue after the subresource.
     let known = known.filter(|subresource| !target.has_more || *subresource == Subresource::Proxy);
     known.map(Some).ok_or_else(|| match (&served.kind.custom, &target.name) {
         (Some(_), Some(object)) => Status::not_found(served.named(), object),
@@ -157,7 +158,7 @@ fn subresource(served: &Served, target: &ResourceTarget) -> Result<Option<Subres
     })
 }
 
-/// Records a discovery document. Only its JSON forms: v1.34 records those in protobuf too, as JSON.
+/// Records a discovery document in the audit event. Only JSON forms: v1.34 also records protobuf ones, as JSON.
 fn record_document(context: &Context, document: &Response<Body>) {
     let media_type = document.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     if let (true, Some(bytes)) = (media_type.starts_with(b"application/json"), document.body().as_full()) {
@@ -217,12 +218,12 @@ async fn answer_path(parts: &Parts<'_>, target: &Target<'_>) -> Result<Response<
     }
 }
 
-/// What paths that nobody serves answer with.
+/// Builds the response for paths that are not served.
 pub(crate) fn not_found_page() -> Response<Body> {
     health::text(http::StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
-/// What a request is answered with that fails before it is known what it is about.
+/// Builds the response to a request that fails before its target is known.
 pub(crate) fn internal_error_page(uri: &http::Uri, why: &str) -> Response<Body> {
     let path = uri.path_and_query().map_or(uri.path(), http::uri::PathAndQuery::as_str);
     let text = format!("Internal Server Error: {path:?}: {why}\n");
@@ -230,7 +231,7 @@ pub(crate) fn internal_error_page(uri: &http::Uri, why: &str) -> Response<Body> 
 }
 
 impl Subresource {
-    /// Its name in paths.
+    /// Returns its name in paths.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Status => "status",

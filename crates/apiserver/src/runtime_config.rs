@@ -1,22 +1,22 @@
-//! Which API versions are served: `--runtime-config`.
+//! Enables and disables API versions: `--runtime-config`.
 
 use std::collections::BTreeMap;
 
 use crate::kind::Kind;
 
-/// Versions that are turned on and off.
+/// Enabled and disabled versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeConfig(BTreeMap<String, bool>);
 
-/// A setting that makes no sense.
+/// An invalid setting.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RuntimeConfigError(String);
 
-/// Settings for many versions at once, in the order in which they hold.
+/// Settings for many versions at once, in the order in which they apply.
 const GENERAL: [&str; 4] = ["api/all", "api/ga", "api/beta", "api/alpha"];
 
-/// Every group of v1.34, with its versions.
+/// All groups of v1.34, with their versions.
 const KNOWN: [(&str, &[&str]); 24] = [
     ("", &["v1"]),
     ("admissionregistration.k8s.io", &["v1", "v1beta1", "v1alpha1"]),
@@ -45,7 +45,7 @@ const KNOWN: [(&str, &[&str]); 24] = [
 ];
 
 impl RuntimeConfig {
-    /// Reads settings such as `api/beta=true` and `batch/v1=false`; without a value they turn on.
+    /// Parses settings such as `api/beta=true` and `batch/v1=false`; the default value is true.
     pub fn parse(settings: &[String]) -> Result<Self, RuntimeConfigError> {
         let mut config = BTreeMap::new();
         for setting in settings.iter().map(|setting| setting.trim()).filter(|setting| !setting.is_empty()) {
@@ -64,7 +64,7 @@ impl RuntimeConfig {
         Ok(Self(config))
     }
 
-    /// The kinds that are served. What is turned on but not here is left out, with a warning.
+    /// Returns the served kinds. Enabled kinds that do not exist here are skipped with a warning.
     #[must_use]
     pub fn apply(&self, kinds: Vec<Kind>) -> Vec<Kind> {
         for (key, _) in self.0.iter().filter(|(key, is_on)| **is_on && !GENERAL.contains(&key.as_str())) {
@@ -83,7 +83,7 @@ impl RuntimeConfig {
         for general in GENERAL.into_iter().filter(|general| is_general_for(general, &kind.version)) {
             is_on = self.0.get(general).copied().unwrap_or(is_on);
         }
-        // The more exact setting comes later in the order of the keys.
+        // The more specific setting comes later in key order.
         let exact = self.0.iter().filter(|(key, _)| is_about(key, kind));
         exact.fold(is_on, |_, (_, is_on)| *is_on)
     }
@@ -98,7 +98,7 @@ fn is_general_for(general: &str, version: &str) -> bool {
     }
 }
 
-/// Group, version and resource of a setting; the core group may be called `api`.
+/// Returns the group, version and resource of a setting; the core group may be called `api`.
 fn parts(key: &str) -> Option<(&str, &str, Option<&str>)> {
     match *key.split('/').collect::<Vec<_>>() {
         [version] => Some(("", version, None)),

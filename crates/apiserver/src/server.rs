@@ -1,4 +1,4 @@
-//! The server: what it stands on, and the one way in.
+//! The server: its configuration, its shared state, and its entry point.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
@@ -41,56 +41,56 @@ use crate::serve::ServeSettings;
 use crate::services::{self, Reserve};
 use crate::status::{Named, Status};
 
-/// What a server is made of.
+/// The configuration of a server.
 pub struct Config {
     pub store: Arc<dyn Store>,
     pub clock: Clock,
     pub rng: Rng,
     pub kinds: Vec<Kind>,
-    /// Features of v1.34 that are on although they are not by default.
+    /// The enabled feature gates.
     pub features: Features,
-    /// Where cluster IPs come from: a range, or one of each family with a comma between them.
+    /// The ranges of cluster IPs: one, or one per family separated by a comma.
     pub service_cidr: String,
-    /// Where node ports come from: the first and the last.
+    /// The range of node ports: the first and the last.
     pub node_ports: (u16, u16),
-    /// Who is known by a token that was given out beforehand.
+    /// Authenticates requests.
     pub authenticator: Authenticator,
-    /// How tokens of service accounts are issued and verified.
+    /// Settings for issuing and verifying service account tokens.
     pub service_accounts: ServiceAccounts,
-    /// What the tokens of service accounts are signed with; none are made or accepted without it.
+    /// Signs service account tokens; without it none are issued or accepted.
     pub token_signer: Option<TokenSigner>,
     pub authorizer: Arc<dyn Authorizer>,
-    /// What authentication and authorization count.
+    /// Authentication and authorization metrics.
     pub auth_metrics: Arc<AuthMetrics>,
-    /// Whether the roles that every cluster has are written at the start.
+    /// Whether to write the bootstrap roles at startup.
     pub bootstrap_roles: bool,
-    /// Where clients outside the cluster reach the server: the target of the `kubernetes` service.
+    /// The port for clients outside the cluster: the target of the `kubernetes` service.
     pub secure_port: u16,
-    /// The address they reach it at, if they can: the endpoint of that service.
+    /// The address for these clients, if there is one: the endpoint of that service.
     pub advertise_address: Option<IpAddr>,
-    /// What checks and changes objects before they are stored, in order.
+    /// Admission plugins, in order.
     pub admission: Vec<Box<dyn DynPlugin>>,
-    /// How long a request may take that is not long-running.
+    /// Timeout of requests that are not long-running.
     pub request_timeout: Duration,
-    /// What is recorded of requests; nothing without it.
+    /// Audit configuration; `None` disables auditing.
     pub audit: Option<AuditConfig>,
-    /// What `/healthz` and `/readyz` check besides the server itself.
+    /// Additional checks of `/healthz` and `/readyz`.
     pub health_checks: Vec<HealthCheck>,
-    /// The limits of requests under way; without them none waits and none is turned away.
+    /// Limits on requests in flight; without them no request waits or is rejected.
     pub flow: Option<FlowSettings>,
     pub watch_limits: WatchLimits,
-    /// How long a watch lasts at least that sets no limit of its own; at most twice as long.
+    /// Minimum duration of a watch that sets no timeout of its own; the maximum is twice that.
     pub min_request_timeout: Duration,
     pub serving: ServeSettings,
-    /// What `/metrics` says besides what the server measures, in the text format of Prometheus.
+    /// Additional metrics for `/metrics`, in the Prometheus text format.
     pub metrics: Option<Metrics>,
 }
 
-/// Writes down what there is to measure.
+/// Writes metrics as text.
 pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
 
 impl Config {
-    /// The defaults of `setpoint up` on this store.
+    /// Returns the defaults of `setpoint up` on this store.
     pub fn new(store: Arc<dyn Store>, clock: Clock, rng: Rng) -> Self {
         Self {
             store,
@@ -120,13 +120,13 @@ impl Config {
         }
     }
 
-    /// Serves what these features are about, besides what is served by default.
+    /// Serves what these features add to the defaults.
     #[must_use]
     pub fn with_features(self, features: Features) -> Self {
         Self { kinds: crate::kinds::with(&features), features, ..self }
     }
 
-    /// Rights by roles, those that every cluster has among them, instead of masters only.
+    /// Authorizes by RBAC, with the bootstrap roles, instead of allowing only `system:masters`.
     #[must_use]
     pub fn with_roles(self) -> Self {
         let (clock, rng) = (self.clock.clone(), self.rng.clone());
@@ -135,8 +135,8 @@ impl Config {
         Self { authorizer: Arc::new(authorizer), auth_metrics, bootstrap_roles: true, ..self }
     }
 
-    /// Rights by the roles that every cluster has, without writing them: for worlds that are started by the
-    /// thousand. Roles that are written there give nobody a right.
+    /// Authorizes by the bootstrap roles without storing them: for simulations that start by the thousand. Stored
+    /// roles have no effect there.
     #[must_use]
     pub fn with_built_in_roles(self) -> Self {
         let (clock, rng) = (self.clock.clone(), self.rng.clone());
@@ -146,7 +146,7 @@ impl Config {
     }
 }
 
-/// Why a server did not start.
+/// Why a server failed to start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("the range of service addresses {cidr:?} is not usable: {problem}")]
@@ -157,13 +157,13 @@ pub enum StartError {
     Store(Box<Status>),
 }
 
-/// The API server. Cheap to clone; clones are one server.
+/// The API server. Cheap to clone; clones share one server.
 #[derive(Clone)]
 pub struct ApiServer(pub(crate) Arc<Server>);
 
-/// What all requests share.
+/// State shared by all requests.
 pub struct Server {
-    /// This server, for tasks that go on after a request.
+    /// This server, for tasks that outlive a request.
     pub(crate) this: Weak<Server>,
     pub(crate) place: Place,
     pub store: Arc<dyn Store>,
@@ -177,34 +177,34 @@ pub struct Server {
     pub(crate) features: Features,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) admission: Vec<Box<dyn DynPlugin>>,
-    /// Kinds whose objects hold something of the server's (addresses, ports).
+    /// Allocators of addresses and ports, by kind.
     pub(crate) reserves: Vec<Arc<dyn Reserve>>,
     pub(crate) health_checks: Vec<HealthCheck>,
     pub(crate) metrics: Option<Metrics>,
     pub(crate) measured: ServerMetrics,
     pub(crate) body_room: chain::Room,
-    /// What watchers of one representation share.
+    /// Encoded events shared by watchers of the same representation.
     pub(crate) recent_events: Arc<Recent>,
     pub(crate) definitions: Definitions,
     pub(crate) transitions: Transitions,
     pub(crate) token_tracking: Tracking,
-    /// How long a request may take that is not long-running.
+    /// Timeout of requests that are not long-running.
     pub(crate) request_timeout: Duration,
     pub(crate) audit: Option<Arc<Audit>>,
     pub(crate) flow: Option<Flow>,
     pub(crate) watches: Watches,
     pub(crate) min_request_timeout: Duration,
     pub(crate) serving: ServeSettings,
-    /// The server is about to stop: it is no longer ready.
+    /// Cancelled when shutdown begins: the server is no longer ready.
     pub(crate) stopping: CancellationToken,
-    /// Mutating requests under way.
+    /// Mutating requests in progress.
     pub(crate) tasks: TaskTracker,
-    /// Open watches end when this is cancelled.
+    /// Ends open watches when cancelled.
     pub(crate) closing: CancellationToken,
 }
 
 impl ApiServer {
-    /// Starts on what the store holds and creates the system namespaces that are not there yet.
+    /// Starts with the contents of the store and creates missing system namespaces.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let registry = Registry::new(config.kinds)?;
         let reserves = services::reserves(&config.service_cidr, config.node_ports, &config.rng)?;
@@ -269,8 +269,8 @@ impl ApiServer {
         Ok(server)
     }
 
-    /// How the server furnished a new store is no history for clients: as in v1.34, the first versions are too
-    /// old to be watched or listed.
+    /// Compacts the initial writes to a new store: as in v1.34, the first versions are too old to be watched or
+    /// listed.
     async fn forget_own_beginning(&self) {
         let store = &self.0.store;
         if store.compacted() == 0
@@ -280,8 +280,7 @@ impl ApiServer {
         }
     }
 
-    /// Creates those of the server's own objects again that were deleted: the ones that return soon, or all that
-    /// return while the server runs.
+    /// Recreates deleted objects that the server owns: those that return soon, or all that return at run time.
     pub(crate) async fn bring_back_own_objects(&self, only_soon: bool) {
         let now = crate::metadata::seconds(self.0.now());
         let returns = |own: &Own| match own.returns {
@@ -305,7 +304,7 @@ impl ApiServer {
         matches!(self.0.store.get(&key, None).await, Ok(None))
     }
 
-    /// Creates one of the server's own objects, unless it is there.
+    /// Creates an object that the server owns, unless it exists.
     async fn ensure(&self, own: &Own) -> Result<(), Status> {
         if self.registry().get(&own.resource).is_none() {
             return Ok(());
@@ -314,7 +313,7 @@ impl ApiServer {
         let (namespace, name) = (metadata.text("namespace"), metadata.text("name"));
         let path = managed_by(own.manager, &own_objects::path(&own.resource, namespace, ""));
         let this = own_objects::path(&own.resource, namespace, name);
-        // Also what is invalid because it is there already: a service whose address it holds itself.
+        // Includes 422: an existing service is invalid because it already holds its own address.
         let created = self.0.own_request(Method::POST, &path, &own.object, &[409, 422]).await?;
         match (&own.status, created) {
             (Some((manager, status)), true) => {
@@ -328,26 +327,25 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Answers a request. HTTP and in-process clients both come this way.
+    /// Handles a request. HTTP and in-process clients both use this entry point.
     pub async fn handle(&self, user: impl Into<Arc<User>>, request: Request<Bytes>) -> Response<Body> {
         chain::handle(&self.0, Caller::InProcess(user.into()), request.map(Payload::Read)).await
     }
 
-    /// Answers a request as if it came over a connection without a client certificate: its headers say who sends
-    /// it.
+    /// Handles a request as if from a connection without a client certificate: its headers identify the sender.
     pub async fn handle_unauthenticated(&self, request: Request<Bytes>) -> Response<Body> {
         let (certificate, peer) = (Arc::default(), IpAddr::from([127, 0, 0, 1]));
         let caller = Caller::Connection { certificate, peer, slot: None };
         chain::handle(&self.0, caller, request.map(Payload::Read)).await
     }
 
-    /// Waits for writes that are under way, whether or not their clients still wait for the answer.
+    /// Waits for writes in progress, whether or not their clients still wait for the response.
     pub async fn finish_writes(&self) {
         self.0.tasks.close();
         self.0.tasks.wait().await;
     }
 
-    /// Delivers the audit events that are still buffered. Call when no request comes any more.
+    /// Delivers buffered audit events. Call this when there are no more requests.
     pub async fn close_audit(&self) {
         if let Some(audit) = &self.0.audit {
             audit.close().await;
@@ -375,7 +373,7 @@ impl ApiServer {
         if decision.is_allowed() { Ok(()) } else { Err(attributes.forbidden(decision.reason())) }
     }
 
-    /// The objects of a selection and the revision they were read at, as the store holds them.
+    /// Lists the stored records of a selection, with the revision of the read.
     pub async fn list_records(
         &self,
         gvr: &Gvr,
@@ -388,13 +386,13 @@ impl ApiServer {
         Ok((choice.among(page.records, &served).await, page.revision))
     }
 
-    /// Records as this resource shows them, without managed fields. Mostly that is the store's own bytes.
+    /// Encodes records for this resource, without managed fields. Usually these are the store's own bytes.
     pub fn shown(&self, gvr: &Gvr, records: &[Arc<Record>]) -> Result<Vec<Bytes>, Status> {
         let served = self.0.served(gvr)?;
         records.iter().map(|record| served.bare_bytes(record)).collect()
     }
 
-    /// The changes of a selection after a revision.
+    /// Watches the changes of a selection after a revision.
     pub async fn watch_records(
         &self,
         gvr: &Gvr,
@@ -406,23 +404,23 @@ impl ApiServer {
         self.0.watch(served, choice, from)
     }
 
-    /// The facts of a record of this resource: labels, owners, timestamps.
+    /// Returns the facts about a record of this resource: labels, owners, timestamps.
     pub fn facts<'a>(&self, gvr: &Gvr, record: &'a Record) -> Result<&'a crate::facts::Facts, Status> {
         let served = self.0.served(gvr)?;
         Ok(crate::facts::Facts::of(record, &served))
     }
 
-    /// The kinds served now.
+    /// Returns the kinds currently served.
     pub fn registry(&self) -> Arc<Registry> {
         self.0.registry.snapshot()
     }
 
-    /// The newest revision.
+    /// Returns the latest revision.
     pub fn revision(&self) -> Revision {
         self.0.store.revision()
     }
 
-    /// Ends every open watch. Requests are still answered.
+    /// Ends all open watches. Requests are still handled.
     pub fn close_watches(&self) {
         self.0.closing.cancel();
     }
@@ -437,7 +435,7 @@ impl Server {
         self.clock.now()
     }
 
-    /// What a failure of the store means to a client.
+    /// Converts a store error to a response.
     pub(crate) fn refusal(&self, error: setpoint_store::Error) -> Status {
         use setpoint_store::Error;
         match error {
@@ -467,7 +465,7 @@ impl Server {
         Ok(())
     }
 
-    /// Lets those who hand things out know of an object that has been stored.
+    /// Tells allocators about an object that has been stored.
     pub(crate) fn observe(&self, served: &Served, object: &Value) {
         if let Some(reserve) = self.reserve(served) {
             reserve.observe(object);
@@ -479,17 +477,17 @@ impl Server {
     }
 }
 
-/// What a write is refused with while the disk is full.
+/// The error for writes while the disk is full.
 const FULL: &str = "the disk of the data directory is full, so the write was not stored: free some space there. Reads \
      and watches continue, and writes work again as soon as there is space; no restart is needed";
 
-/// Warnings for the client, gathered while its request is carried out.
+/// Warnings for the client, collected while its request is handled.
 #[derive(Default)]
 pub struct Warnings(parking_lot::Mutex<Vec<String>>);
 
-/// As many bytes of warnings as a response carries, as in v1.34.
+/// Maximum bytes of warnings in a response, as in v1.34.
 const WARNING_BYTES: usize = 4 << 10;
-/// As many different warnings are gathered: more than a response has room for, each being some 20 bytes at least.
+/// Maximum number of distinct warnings: more than a response has room for, as each takes at least about 20 bytes.
 pub(crate) const MOST_WARNINGS: usize = 256;
 
 impl Warnings {
@@ -501,7 +499,7 @@ impl Warnings {
         }
     }
 
-    /// Writes the warnings into the headers of a response.
+    /// Writes the warnings to a response's headers.
     pub(crate) fn attach(self, response: &mut Response<Body>) {
         let mut room = WARNING_BYTES;
         for text in self.0.into_inner() {
@@ -517,7 +515,7 @@ impl Warnings {
     }
 }
 
-/// The text as the inside of a quoted string of a header: one line, quotes and backslashes escaped.
+/// Formats text for a quoted string in a header: one line, quotes and backslashes escaped.
 fn quoted(text: &str) -> String {
     let mut inside = String::with_capacity(text.len());
     for character in text.chars() {

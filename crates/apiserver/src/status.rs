@@ -1,4 +1,4 @@
-//! How the server refuses: `Status` objects with the codes, reasons and messages of v1.34.
+//! Error responses: `Status` objects with v1.34's codes, reasons and messages.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use crate::field::{Errors, FieldError, Reason as FieldReason};
 use crate::health;
 use crate::kind::Kind;
 
-/// A refusal. Also the body of a successful deletion ([`Status::deleted`]).
+/// An error response. Also the body of a successful deletion ([`Status::deleted`]).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Status {
     kind: &'static str,
@@ -28,27 +28,27 @@ pub struct Status {
     pub details: Option<Details>,
     #[serde(skip_serializing_if = "is_zero")]
     pub code: u16,
-    /// The answer is the message as plain text: the request was refused before it was known what it is about.
+    /// Whether to respond with the message as plain text: the request was rejected before its target was known.
     #[serde(skip)]
     is_page: bool,
-    /// Set if the user lacks a right, so that nothing about the object would change the answer.
+    /// Set if the user lacks a right, so that no change to the object would help.
     #[serde(skip)]
     pub(crate) lacks_rights: bool,
 }
 
-/// An extension of responses to requests that were refused because the user lacks a right, unlike those that are
-/// forbidden for what the object is, such as one beyond a quota.
+/// A response extension that marks requests rejected for lack of rights, unlike those forbidden because of the object,
+/// such as one that exceeds a quota.
 #[derive(Clone, Copy, Debug)]
 pub struct LacksRights;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct ListMetadata {
-    /// How to go on with a list whose token has expired.
+    /// A token for continuing an expired list.
     #[serde(rename = "continue", skip_serializing_if = "str::is_empty")]
     continue_token: String,
 }
 
-/// What a status is about.
+/// The subject of a status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Details {
@@ -66,7 +66,7 @@ pub struct Details {
     pub retry_after_seconds: u16,
 }
 
-/// One of the reasons for a status.
+/// One of the causes of a status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cause {
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -82,7 +82,7 @@ fn is_zero(number: &u16) -> bool {
     *number == 0
 }
 
-/// A group and a resource (or kind) of it, as messages name it: `deployments.apps`.
+/// A group and a resource (or kind) in it, as in messages: `deployments.apps`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Named<'a> {
     pub group: &'a str,
@@ -90,12 +90,12 @@ pub struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// A kind by its plural.
+    /// Names a kind by its plural.
     pub fn resource(kind: &'a Kind) -> Self {
         Self { group: &kind.group, resource: &kind.plural }
     }
 
-    /// A kind by its kind.
+    /// Names a kind by its kind.
     pub fn kind(kind: &'a Kind) -> Self {
         Self { group: kind.internal_group(), resource: &kind.kind }
     }
@@ -140,7 +140,7 @@ impl Status {
         }
     }
 
-    /// A refusal as plain text.
+    /// Builds an error as plain text.
     pub(crate) fn page(code: u16, text: impl Into<String>) -> Self {
         Self { is_page: true, ..Self::failure(code, "", text) }
     }
@@ -154,13 +154,13 @@ impl Status {
         self
     }
 
-    /// The object is gone: the answer to a deletion.
+    /// Builds the response to a deletion: the object is gone.
     pub fn deleted(of: Named<'_>, name: &str, uid: &str) -> Self {
         let details = Details { uid: uid.into(), ..of.details(name) };
         Self { status: "Success", code: 0, ..Self::failure(0, "", "") }.about(details)
     }
 
-    /// A request was carried out and there is nothing to show for it.
+    /// Builds the response to a successful request without an object.
     pub fn success(code: u16) -> Self {
         Self { status: "Success", ..Self::failure(code, "", "") }
     }
@@ -182,7 +182,7 @@ impl Status {
         Self::failure(403, "Forbidden", message).about(of.details(name))
     }
 
-    /// The same refusal for want of a right.
+    /// Marks the error as due to lack of rights.
     pub(crate) fn for_lack_of_rights(self) -> Self {
         Self { lacks_rights: self.code == 403, ..self }
     }
@@ -207,7 +207,7 @@ impl Status {
         Self::failure(406, "NotAcceptable", message)
     }
 
-    /// No form of this path is one that the client accepts.
+    /// The path offers no form that the client accepts.
     pub fn no_representation(available: &str) -> Self {
         let message = format!("406: Not Acceptable\n\nAvailable representations: {available}");
         Self::not_acceptable(message).about(Details::default())
@@ -217,7 +217,7 @@ impl Status {
         Self::failure(409, "AlreadyExists", format!("{of} {name:?} already exists")).about(of.details(name))
     }
 
-    /// Every generated name was taken.
+    /// All generated names were taken.
     pub fn generated_name_taken(of: Named<'_>, name: &str) -> Self {
         let message = format!(
             "{of} {name:?} already exists, the server was not able to generate a unique name for the object"
@@ -236,12 +236,12 @@ impl Status {
         Self::failure(409, "Conflict", message)
     }
 
-    /// The version that was asked for is no longer kept.
+    /// The requested version has been compacted.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::failure(410, "Expired", message)
     }
 
-    /// The snapshot of a list is no longer kept; `token` goes on with what there is now.
+    /// The snapshot of a list has been compacted; `token` continues with the current state.
     pub fn expired_continue(token: String) -> Self {
         let mut status = Self::expired(EXPIRED_CONTINUE);
         status.metadata.continue_token = token;
@@ -259,7 +259,7 @@ impl Status {
         Self::failure(415, "UnsupportedMediaType", message)
     }
 
-    /// A method of this path does not take bodies of this type.
+    /// This path does not support this patch type.
     pub fn unsupported_patch_type() -> Self {
         Self::failure(415, "UnsupportedMediaType", "415: Unsupported Media Type").about(Details::default())
     }
@@ -270,7 +270,7 @@ impl Status {
         Self::failure(422, "Invalid", format!("{of} {name:?} is invalid: {errors}")).about(details)
     }
 
-    /// The request could not be carried out on this object, for a reason that is not a field's.
+    /// The request could not be processed for a reason unrelated to a field.
     pub fn unprocessable(message: impl Into<String>) -> Self {
         Self::failure(422, "Invalid", message).about(Details::default())
     }
@@ -286,7 +286,7 @@ impl Status {
         Self::failure(500, "InternalError", format!("Internal error occurred: {why}")).about(details)
     }
 
-    /// An error that v1.34 passes on without a reason.
+    /// An error that v1.34 returns without a reason.
     pub fn unknown(message: impl Into<String>) -> Self {
         Self::failure(500, "", message)
     }
@@ -300,7 +300,7 @@ impl Status {
         Self::failure(504, "Timeout", format!("Timeout: {message}")).about(details)
     }
 
-    /// A revision that has not happened yet.
+    /// A revision in the future.
     pub fn too_large_resource_version(requested: u64, newest: u64) -> Self {
         let cause = Cause {
             reason: "ResourceVersionTooLarge".into(),
@@ -333,7 +333,7 @@ impl Status {
         serde_json::to_vec(self).expect("a status is made of strings and numbers").into()
     }
 
-    /// The whole response to a refused request.
+    /// Converts the error to a response.
     pub fn into_response(self) -> Response<Body> {
         if self.is_page {
             return health::text(self.http_code(), self.message);
@@ -372,7 +372,7 @@ impl Cause {
     }
 }
 
-/// All messages of an object, as v1.34 joins them: each once; brackets around more than one.
+/// Joins all messages about an object as v1.34 does: without duplicates; in brackets if there is more than one.
 impl std::fmt::Display for Errors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut seen = BTreeSet::new();
@@ -387,7 +387,7 @@ impl std::fmt::Display for Errors {
 }
 
 impl FieldReason {
-    /// The name of this reason in `details.causes`.
+    /// Returns the name of this reason in `details.causes`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Required => "FieldValueRequired",
@@ -424,7 +424,7 @@ impl FieldReason {
 }
 
 impl FieldError {
-    /// The message without the field's name.
+    /// Returns the message without the field's name.
     pub fn body(&self) -> String {
         let mut body = String::from(self.reason.phrase());
         if let Some(value) = self.value.as_ref().filter(|_| self.reason.shows_value()) {
@@ -439,7 +439,7 @@ impl FieldError {
     }
 }
 
-/// A value the way messages show it: strings plain, anything larger as JSON.
+/// Formats a value for messages: strings quoted, anything else as JSON.
 fn shown(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::String(text) => format!("{text:?}"),

@@ -5,13 +5,13 @@ use serde_json::Value;
 
 use crate::json::Json;
 
-/// One column of a kind's table.
+/// A column of a kind's table.
 #[derive(Clone)]
 pub struct Column {
     pub name: &'static str,
     /// `string`, `integer`, `number`, `boolean`, `date`.
     pub data_type: &'static str,
-    /// `name` for the first column, otherwise mostly empty.
+    /// `name` for the first column, otherwise usually empty.
     pub format: &'static str,
     /// 0: always shown; 1: with `-o wide`.
     pub priority: i32,
@@ -19,15 +19,15 @@ pub struct Column {
     pub cell: Cell,
 }
 
-/// What a column shows of an object.
+/// Computes a column's cell for an object.
 pub type Cell = fn(object: &Value, now: Timestamp) -> Value;
 
-/// The priority of a cell that no definition tells of.
+/// The priority of a cell without a column definition.
 const UNANNOUNCED: i32 = -1;
 
-/// What `metadata.name` is, in the words of the API.
+/// The API documentation of `metadata.name`.
 const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
-/// What `metadata.creationTimestamp` is, in the words of the API.
+/// The API documentation of `metadata.creationTimestamp`.
 const CREATION_TIMESTAMP: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 impl Column {
@@ -39,12 +39,12 @@ impl Column {
         Self { data_type: "integer", ..Self::text(name, description, cell) }
     }
 
-    /// Shown with `-o wide` only.
+    /// Shows the column only with `-o wide`.
     pub const fn wide(self) -> Self {
         Self { priority: 1, ..self }
     }
 
-    /// A cell that no definition tells of, as v1.34 has some.
+    /// Marks a cell without a column definition, as v1.34 has some.
     pub const fn unannounced(self) -> Self {
         Self { priority: UNANNOUNCED, ..self }
     }
@@ -65,7 +65,7 @@ impl Column {
         Self { data_type: "date", ..Self::text("Created At", CREATION_TIMESTAMP, created_at) }
     }
 
-    /// The columns of a kind that has none of its own.
+    /// Returns the columns of kinds without their own.
     pub fn defaults() -> Vec<Self> {
         vec![Self::name(), Self::created_at()]
     }
@@ -83,7 +83,7 @@ pub fn age(object: &Value, now: Timestamp) -> Value {
     time_since(object.at("metadata").text("creationTimestamp"), now).into()
 }
 
-/// How long ago a time was, for people; `<unknown>` for no time.
+/// Formats the age of a timestamp; `<unknown>` if there is none.
 pub fn time_since(time: &str, now: Timestamp) -> String {
     match time.parse::<Timestamp>() {
         Ok(time) => human_duration((now.as_nanosecond() - time.as_nanosecond()) / 1_000_000_000),
@@ -91,9 +91,9 @@ pub fn time_since(time: &str, now: Timestamp) -> String {
     }
 }
 
-/// Two to three significant figures of a duration.
+/// Formats a duration with two to three significant digits.
 pub fn human_duration(seconds: i128) -> String {
-    // A clock that is a second off is almost now.
+    // Tolerate a clock that is a second off.
     if seconds < -1 {
         return "<invalid>".into();
     }
@@ -120,12 +120,12 @@ fn two(large: i128, large_unit: &str, small: i128, small_unit: &str) -> String {
     }
 }
 
-/// The text, or `<none>` for an empty one.
+/// Returns the text, or `<none>` if empty.
 pub fn or_none(text: &str) -> Value {
     if text.is_empty() { "<none>".into() } else { text.into() }
 }
 
-/// One field of every element, joined by commas.
+/// Joins one field of every element with commas.
 pub fn joined(list: &[Value], field: &str) -> Value {
     list.iter().map(|element| element.text(field)).collect::<Vec<_>>().join(",").into()
 }

@@ -1,12 +1,12 @@
-//! Certificates: an authority of the cluster's own, what it signs, and how a server uses them.
+//! Certificates: the cluster's own CA, what it signs, and how a server uses them.
 //!
 //! ```text
-//!  tls.rs      the authority and what it signs; reading PEM
-//!  serving.rs  what a server shows and believes, replaced while it runs
-//!  names.rs    which certificate a client is shown
-//!  client.rs   client certificates: whether they are believed, and whose they are
-//!  suites.rs   versions and cipher suites by their names in flags
-//!  inspect.rs  what a certificate says about itself
+//!  tls.rs      the CA and the certificates it signs; PEM parsing
+//!  serving.rs  a server's certificates and trusted CAs, replaced at run time
+//!  names.rs    chooses the certificate for a client
+//!  client.rs   client certificates: verification and users
+//!  suites.rs   TLS versions and cipher suites by their flag names
+//!  inspect.rs  reads a certificate's contents
 //! ```
 
 mod client;
@@ -44,11 +44,11 @@ pub struct Identity {
     pub key: String,
 }
 
-/// Signs the certificates of a cluster.
+/// The CA of a cluster.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Authority(Identity);
 
-/// Why there is no certificate.
+/// Why a certificate is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("cannot make a certificate")]
@@ -70,7 +70,7 @@ pub enum TlsError {
 const AUTHORITY_YEARS: i32 = 10;
 const CERTIFICATE_YEARS: i32 = 1;
 
-/// The names by which programs in the cluster know the server.
+/// The server's DNS names inside the cluster.
 pub const SERVER_NAMES: [&str; 6] = [
     "kubernetes",
     "kubernetes.default",
@@ -80,29 +80,29 @@ pub const SERVER_NAMES: [&str; 6] = [
     LOOPBACK_NAME,
 ];
 
-/// The name by which a client asks for the server's own certificate, whatever others it shows.
+/// The SNI name that selects the server's own certificate, whatever other certificates it has.
 pub const LOOPBACK_NAME: &str = "apiserver-loopback-client";
 
 impl Authority {
-    /// A new authority.
+    /// Generates a new CA.
     pub fn generate(now: Timestamp) -> Result<Self, TlsError> {
         let key = KeyPair::generate()?;
         let certificate = authority_params("setpoint-ca", now).self_signed(&key)?.pem();
         Ok(Self(Identity { certificate, key: key.serialize_pem() }))
     }
 
-    /// A new authority in the place of this one, and its certificate as signed by this one (PEM): who believes only
-    /// the old authority believes, with that, what the new one signs.
+    /// Generates a successor of this CA, and its certificate cross-signed by this one (PEM): with that, clients that
+    /// trust only the old CA trust what the new one signs.
     pub fn renewed(&self, now: Timestamp) -> Result<(Self, String), TlsError> {
         let key = KeyPair::generate()?;
-        // Another name, so that nobody takes one for the other.
+        // A different name, so that the two cannot be confused.
         let params = authority_params(&format!("setpoint-ca@{}", now.as_second()), now);
         let certificate = params.self_signed(&key)?.pem();
         let cross_signed = params.signed_by(&key, &self.issuer()?)?.pem();
         Ok((Self(Identity { certificate, key: key.serialize_pem() }), cross_signed))
     }
 
-    /// An authority that was kept.
+    /// Loads an existing CA.
     pub fn from_pem(identity: Identity) -> Result<Self, TlsError> {
         certified(&identity.certificate, &identity.key)?;
         let authority = Self(identity);
@@ -110,7 +110,7 @@ impl Authority {
         Ok(authority)
     }
 
-    /// The authority's own certificate and key.
+    /// Returns the CA's own certificate and key.
     pub fn identity(&self) -> &Identity {
         &self.0
     }
@@ -126,7 +126,7 @@ impl Authority {
         Ok(Identity { certificate, key: key.serialize_pem() })
     }
 
-    /// A certificate for a server that is known by [`SERVER_NAMES`], 127.0.0.1 and these addresses.
+    /// Issues a certificate for a server with [`SERVER_NAMES`], 127.0.0.1 and these addresses.
     pub fn server_certificate(&self, addresses: &[IpAddr], now: Timestamp) -> Result<Identity, TlsError> {
         let mut params = params("kube-apiserver", &[], now, CERTIFICATE_YEARS);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -140,7 +140,7 @@ impl Authority {
         self.sign(&params)
     }
 
-    /// A certificate for a user and their groups.
+    /// Issues a certificate for a user and their groups.
     pub fn client_certificate(
         &self,
         user: &str,
@@ -152,7 +152,7 @@ impl Authority {
         self.sign(&params)
     }
 
-    /// The certificate of the administrator: `kubernetes-admin` of `system:masters`.
+    /// Issues the administrator's certificate: `kubernetes-admin` of `system:masters`.
     pub fn admin_certificate(&self, now: Timestamp) -> Result<Identity, TlsError> {
         self.client_certificate("kubernetes-admin", &[MASTERS], now)
     }
@@ -186,7 +186,7 @@ fn params(name: &str, organizations: &[&str], now: Timestamp, years: i32) -> Cer
     params
 }
 
-/// A certificate, with what follows it up to an authority, and its key, from PEM.
+/// Parses a certificate chain and its key from PEM.
 pub fn certified(certificate: &str, key: &str) -> Result<CertifiedKey, TlsError> {
     let chain = certificates(certificate)?;
     let key = match PrivateKeyDer::from_pem_slice(key.as_bytes()) {
@@ -198,20 +198,20 @@ pub fn certified(certificate: &str, key: &str) -> Result<CertifiedKey, TlsError>
         Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
             Err(TlsError::Mismatch)
         }
-        // A key that cannot show its public half is taken at its word.
+        // A key that cannot provide its public half is accepted unchecked.
         Err(rustls::Error::InconsistentKeys(_)) | Ok(()) => Ok(certified),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The certificates of a PEM file, of which there is at least one.
+/// Parses the certificates in a PEM file; there must be at least one.
 pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
     let found = found.map_err(TlsError::Pem)?;
     if found.is_empty() { Err(TlsError::NoCertificate) } else { Ok(found) }
 }
 
-/// What is wrong with authorities that somebody is to be believed by, as base64 of PEM. None may be given.
+/// Returns what is wrong with a CA bundle in base64-encoded PEM. It may be empty.
 pub(crate) fn bundle_problem(bundle: &str) -> Option<String> {
     let pem = STANDARD.decode(bundle).unwrap_or_default();
     if pem.is_empty() {

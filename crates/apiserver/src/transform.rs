@@ -1,4 +1,4 @@
-//! What objects are turned into for clients that want less, or want a table.
+//! Converts objects to partial metadata and tables.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -10,7 +10,7 @@ use crate::registry::Served;
 use crate::status::Status;
 use crate::table::Column;
 
-/// How much of each object a row carries.
+/// How much of each object a row includes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum IncludeObject {
     None,
@@ -23,7 +23,7 @@ pub(crate) enum IncludeObject {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TableOptions {
     pub include: IncludeObject,
-    /// The columns are already known: later events of a watch.
+    /// Whether the columns are already known: later events of a watch.
     pub without_columns: bool,
 }
 
@@ -44,7 +44,7 @@ impl TableOptions {
     }
 }
 
-/// The metadata of a list.
+/// Builds the metadata of a list.
 pub(crate) fn list_metadata(revision: &str, continue_token: Option<&str>, remaining: Option<usize>) -> Value {
     let mut metadata = Map::new();
     if !revision.is_empty() {
@@ -59,7 +59,7 @@ pub(crate) fn list_metadata(revision: &str, continue_token: Option<&str>, remain
     Value::Object(metadata)
 }
 
-/// A list of objects, which do not repeat their kind. Custom ones do, and always have a token.
+/// Builds a list of objects, which omit their kind. Custom resources do not, and their lists always have a token.
 pub(crate) fn list(served: &Served, mut metadata: Value, mut objects: Vec<Value>) -> Value {
     match served.kind.custom {
         Some(_) => metadata.or_insert("continue", ""),
@@ -73,7 +73,7 @@ pub(crate) fn list(served: &Served, mut metadata: Value, mut objects: Vec<Value>
     })
 }
 
-/// An object as an item of a list.
+/// Converts an object to a list item.
 pub(crate) fn item(served: &Served, mut object: Value) -> Value {
     if served.kind.custom.is_none() {
         object.unset("kind");
@@ -82,15 +82,15 @@ pub(crate) fn item(served: &Served, mut object: Value) -> Value {
     object
 }
 
-/// The metadata of an object by itself.
+/// Reduces an object to its metadata.
 pub(crate) fn partial(output: Output, mut object: Value) -> Value {
     let metadata = object.unset("metadata").unwrap_or_else(|| json!({}));
     json!({ "kind": "PartialObjectMetadata", "apiVersion": output.meta_version(), "metadata": metadata })
 }
 
-/// A list of metadata.
+/// Builds a list of metadata.
 pub(crate) fn partial_list(output: Output, list: Value, objects: Vec<Value>) -> Value {
-    // Items of the list repeat their kind, unlike those of other lists.
+    // Unlike in other lists, items have their kind.
     let items: Vec<Value> = objects.into_iter().map(|object| partial(output, object)).collect();
     let items = if items.is_empty() { Value::Null } else { items.into() };
     json!({
@@ -101,7 +101,7 @@ pub(crate) fn partial_list(output: Output, list: Value, objects: Vec<Value>) -> 
     })
 }
 
-/// Objects as a table.
+/// Builds a table of objects.
 pub(crate) fn table(
     served: &Served,
     output: Output,
@@ -119,7 +119,7 @@ pub(crate) fn table(
     table_of(output, options, list, columns(served), rows)
 }
 
-/// A table with one row for the scale of an object. Those of custom resources have the columns of their kind.
+/// Builds a table with one row for an object's scale. For custom resources it has the columns of their kind.
 pub(crate) fn scale_table(
     served: &Served,
     output: Output,
@@ -186,7 +186,7 @@ fn definition(column: &Column) -> Value {
     })
 }
 
-/// The row of an object.
+/// Builds an object's row.
 pub(crate) fn row(
     served: &Served,
     output: Output,
@@ -221,7 +221,7 @@ fn row_of(
     row
 }
 
-/// An empty object that carries a revision: the body of a bookmark.
+/// Builds an empty object with a revision: the body of a bookmark.
 pub(crate) fn bookmark(served: &Served, revision: u64, ends_initial_events: bool) -> Value {
     let mut metadata = json!({ "resourceVersion": revision.to_string() });
     if ends_initial_events {

@@ -1,8 +1,8 @@
-//! WebSockets, by which browsers watch: the handshake, the token that comes with it, and the messages.
+//! WebSockets, which browsers use to watch: the handshake, the token that comes with it, and the messages.
 //!
-//! A request that asks for one is answered like any other; its answer says that the protocol changes, and
-//! carries the messages as its body. Whoever owns the connection ([`crate::serve`]) then lets
-//! [`send`] run on it. What the client says is read and thrown away, but for pings and the end.
+//! A WebSocket request is handled like any other; its response switches protocols and carries the messages as its
+//! body. The owner of the connection ([`crate::serve`]) then runs [`send`] on it. Messages from the client are
+//! discarded, except for pings and close.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -23,10 +23,10 @@ use crate::body::Body;
 use crate::header;
 use crate::health;
 
-/// A subprotocol that is no protocol but the token of who is asking.
+/// A pseudo-subprotocol that carries the sender's token.
 const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// What a client may send in one message: nothing of it is kept, and control frames have 125 bytes.
+/// Maximum size of a message from the client: none are kept, and control frames have 125 bytes.
 const RECEIVED_BYTES: usize = 64 << 10;
 
 /// Whether a request asks for a WebSocket.
@@ -35,12 +35,12 @@ pub(crate) fn is_request(headers: &HeaderMap) -> bool {
     is_websocket && header::text(headers, &CONNECTION).to_ascii_lowercase().contains("upgrade")
 }
 
-/// The subprotocols that a client proposes.
+/// Returns the subprotocols that a client proposes.
 fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     header::all(headers, &SEC_WEBSOCKET_PROTOCOL).flat_map(|value| value.split(',')).map(str::trim)
 }
 
-/// Takes the token out of the subprotocols of a request. An error says why there is no telling who asks.
+/// Takes the token out of a request's subprotocols. An error explains why the sender cannot be identified.
 pub(crate) fn take_token(headers: &mut HeaderMap) -> Result<Option<String>, &'static str> {
     if !is_request(headers) {
         return Ok(None);
@@ -58,7 +58,7 @@ pub(crate) fn take_token(headers: &mut HeaderMap) -> Result<Option<String>, &'st
     if token.is_empty() {
         return Ok(None);
     }
-    // The token is not sent back, so there has to be something else that is.
+    // The token is not echoed, so another subprotocol must be.
     if others.is_empty() {
         return Err("missing additional subprotocol");
     }
@@ -67,13 +67,13 @@ pub(crate) fn take_token(headers: &mut HeaderMap) -> Result<Option<String>, &'st
     Ok(Some(token))
 }
 
-/// The messages that follow an answer are text, or they are bytes.
+/// Whether the messages that follow a response are text or binary.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Messages {
     is_text: bool,
 }
 
-/// The answer to a request for a WebSocket: the handshake, then each piece of the body as a message.
+/// Responds to a WebSocket request: the handshake, then each chunk of the body as a message.
 pub(crate) fn answer(headers: &HeaderMap, messages: Body, is_text: bool) -> Response<Body> {
     let key = header::text(headers, &SEC_WEBSOCKET_KEY);
     if key.is_empty() {
@@ -106,7 +106,7 @@ pub(crate) fn answer(headers: &HeaderMap, messages: Body, is_text: bool) -> Resp
     response
 }
 
-/// Browsers say where the page is from that wants to watch; v1.34 wants to hear it from everybody.
+/// Whether the request has an Origin header. Browsers send it; v1.34 requires it from everyone.
 fn has_origin(headers: &HeaderMap) -> bool {
     let origin = header::text(headers, &ORIGIN);
     origin.starts_with('/') || origin.parse::<http::Uri>().is_ok_and(|origin| origin.scheme().is_some())
@@ -118,7 +118,7 @@ fn empty(code: StatusCode) -> Response<Body> {
     response
 }
 
-/// Sends what an answer carries to a client whose handshake is done, until either has had enough.
+/// Sends the body of a response after the handshake, until either side ends it.
 pub(crate) async fn send<Io>(connection: Io, messages: Messages, mut pieces: BoxStream<'static, Bytes>)
 where
     Io: AsyncRead + AsyncWrite + Unpin,

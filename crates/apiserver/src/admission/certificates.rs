@@ -1,4 +1,4 @@
-//! Who may approve and sign requests for certificates, and for whom none is signed.
+//! Admission of certificate requests: who may approve and sign them, and which subjects are forbidden.
 
 use base64::Engine;
 use serde_json::Value;
@@ -12,13 +12,13 @@ use crate::request::ResourceTarget;
 use crate::status::Status;
 use crate::tls;
 
-/// Approving takes a right on the signer.
+/// Requires the `approve` right on the signer.
 pub struct CertificateApproval;
-/// Signing takes a right on the signer.
+/// Requires the `sign` right on the signer.
 pub struct CertificateSigning;
-/// Saying what a signer stands for takes a right on it.
+/// Requires the `attest` right on the signer of a trust bundle.
 pub struct ClusterTrustBundleAttest;
-/// Nobody becomes a master by a request.
+/// Rejects requests for client certificates of `system:masters`.
 pub struct CertificateSubjectRestriction;
 
 const GROUP: &str = "certificates.k8s.io";
@@ -123,7 +123,7 @@ fn check_subject(request: &Value) -> Result<(), String> {
     }
 }
 
-/// The organizations of the subject of a request: PEM, in base64.
+/// Returns the organizations in the subject of a certificate request: PEM, in base64.
 fn organizations(encoded: &str) -> Result<Vec<String>, String> {
     let pem = base64::engine::general_purpose::STANDARD.decode(encoded).map_err(|why| why.to_string())?;
     let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).map_err(|why| why.to_string())?;
@@ -133,7 +133,7 @@ fn organizations(encoded: &str) -> Result<Vec<String>, String> {
     tls::organizations(subject).ok_or_else(|| "an organization of the subject cannot be read".to_owned())
 }
 
-/// Whether the user may do something as a signer: as this one, or as all of its domain.
+/// Whether the user has the verb on a signer, or on all signers of its domain.
 async fn may(review: &Review<'_>, verb: &str, signer: &str) -> bool {
     let domain = signer.split_once('/').map_or(signer, |(domain, _)| domain);
     for name in [signer.to_owned(), format!("{domain}/*")] {

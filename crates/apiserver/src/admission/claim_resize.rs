@@ -1,4 +1,4 @@
-//! Claims grow only where there is a volume, and a class that lets it grow.
+//! Allows a claim to grow only if it is bound and its class allows expansion.
 
 use serde_json::Value;
 

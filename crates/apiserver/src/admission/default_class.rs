@@ -1,4 +1,5 @@
-//! Claims and ingresses that name no class get the cluster's default one: of several the newest.
+//! Sets the cluster's default class on claims and ingresses without one. If there are several defaults, the newest
+//! wins.
 
 use serde_json::Value;
 
@@ -7,12 +8,12 @@ use crate::json::{Json, JsonMut};
 use crate::metadata;
 use crate::status::Status;
 
-/// Of claims.
+/// Sets the default class of claims.
 pub struct DefaultStorageClass;
-/// Of ingresses.
+/// Sets the default class of ingresses.
 pub struct DefaultIngressClass;
 
-/// Where classes are, and the annotations that mark a default among them.
+/// A resource of classes, and the annotations that mark the default.
 struct Classes {
     group: &'static str,
     plural: &'static str,
@@ -88,7 +89,7 @@ async fn newest_default(review: &Review<'_>, classes: &Classes) -> Result<Option
         let annotations = metadata::of(class).at("annotations");
         classes.marks.iter().any(|mark| annotations.text(mark) == "true")
     };
-    // Lists are in the order of names, and of those created in one second the first name counts.
+    // Lists are sorted by name: if several were created in the same second, the first name wins.
     let newest = all
         .iter()
         .filter(is_default)

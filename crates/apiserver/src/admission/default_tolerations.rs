@@ -1,4 +1,4 @@
-//! Pods stay for five minutes on a node that is not ready or cannot be reached.
+//! Lets pods tolerate a node that is not ready or unreachable for five minutes.
 
 use serde_json::{Value, json};
 

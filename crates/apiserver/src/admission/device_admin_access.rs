@@ -1,4 +1,4 @@
-//! Devices that others use are reached only from namespaces that are marked for it.
+//! Allows admin access to devices in use only in namespaces labeled for it.
 
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ impl Plugin for DeviceAdminAccess {
     }
 }
 
-/// The field by which access is asked for that was not there before.
+/// Returns the field that newly requests admin access.
 fn asked_for(review: &Review<'_>, object: &Value, old: Option<&Value>) -> Option<String> {
     let spec = object.at("spec");
     let spec = if review.served.kind.kind == "ResourceClaimTemplate" { spec.at("spec") } else { spec };

@@ -1,6 +1,6 @@
-//! Nobody grants rights that they do not hold: not by writing a role, not by binding one.
+//! Prevents privilege escalation: users can only grant rights they hold, whether by writing a role or by binding one.
 //!
-//! Who may `escalate` a role, or `bind` it, may do so all the same.
+//! The verbs `escalate` and `bind` on a role override this.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use crate::status::Status;
 
 pub struct RoleEscalation;
 
-/// What is written.
+/// The kind of object being written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     Role,
@@ -56,7 +56,8 @@ impl Plugin for RoleEscalation {
     }
 }
 
-/// Finalizers and owners are let go of by those who may delete, whatever else they may.
+/// Whether an update only changes metadata needed for deletion (finalizers, owner references): garbage collection may
+/// do that without holding the granted rights.
 fn changes_only_deletion(new: &Value, old: &Value) -> bool {
     let rest = |object: &Value| {
         let mut object = object.clone();
@@ -79,7 +80,7 @@ async fn check_role(review: &Review<'_>, role: &Value, old: Option<&Value>) -> R
     confirm(review, role, &rules.collect::<Vec<_>>()).await?;
     let is_aggregated = |role: &Value| !role.at("aggregationRule").list("clusterRoleSelectors").is_empty();
     if is_aggregated(role) || old.is_some_and(is_aggregated) {
-        // It can gather anything.
+        // An aggregated role can collect any rights.
         let why = "must have cluster-admin privileges to use the aggregationRule";
         let held = review.server.authorizer.held_roles(review.user, review.namespace).await;
         if !missing(&held.rules, &Rule::full_authority()).is_ok_and(|missing| missing.rules.is_empty()) {
@@ -106,7 +107,7 @@ async fn check_binding(review: &Review<'_>, binding: &Value) -> Result<(), Statu
     }
 }
 
-/// Whether the user has this right on a role, which lets them grant what they do not hold.
+/// Whether the user has this verb on a role, which overrides the escalation check.
 async fn may(review: &Review<'_>, verb: &str, plural: &str, name: &str) -> bool {
     let target = ResourceTarget {
         group: GROUP.into(),
@@ -120,7 +121,7 @@ async fn may(review: &Review<'_>, verb: &str, plural: &str, name: &str) -> bool 
     review.server.authorizer.authorize(&attributes).await.is_allowed()
 }
 
-/// Lets pass only what the user may do anyway.
+/// Rejects the object unless the user holds all the rights it grants.
 async fn confirm(review: &Review<'_>, object: &Value, wanted: &[Rule]) -> Result<(), Status> {
     let user = review.user;
     let held = review.server.authorizer.held_roles(user, review.namespace).await;

@@ -1,4 +1,4 @@
-//! The limits of a namespace: defaults for pods on the way in, bounds for pods and claims at the end.
+//! LimitRanges: sets defaults on pods when mutating, checks the limits of pods and claims when validating.
 
 use serde_json::Value;
 
@@ -11,14 +11,14 @@ use crate::status::Status;
 
 pub struct LimitRanger;
 
-/// What the limits are applied to.
+/// An object that limits apply to.
 #[derive(Clone, Copy)]
 enum Limited {
     Pod,
     Claim,
 }
 
-/// New pods and resized ones; claims whenever they are written.
+/// Selects pods on create and resize, and claims on every write.
 fn limited(review: &Review<'_>) -> Option<Limited> {
     let kind = &review.served.kind;
     match (kind.group.as_str(), kind.plural.as_str(), review.operation, review.subresource) {
@@ -68,7 +68,7 @@ fn is_leaving(old: Option<&Value>) -> bool {
     old.is_some_and(|old| metadata::of(old).has("deletionTimestamp"))
 }
 
-/// The ranges of the namespace; mostly none.
+/// Returns the LimitRanges in the namespace; usually none.
 async fn ranges(review: &Review<'_>) -> Result<Vec<Value>, Status> {
     let server = review.server;
     let registry = server.registry.snapshot();

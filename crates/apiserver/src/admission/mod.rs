@@ -1,4 +1,4 @@
-//! What objects go through between the client's word and validation: an ordered chain of small plugins.
+//! Admission: an ordered chain of small plugins that mutate and check objects before they are stored.
 
 mod certificates;
 mod claim_resize;
@@ -69,7 +69,7 @@ use crate::rest::Call;
 use crate::server::{Server, Warnings};
 use crate::status::Status;
 
-/// What is being done to an object.
+/// The operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Create,
@@ -77,7 +77,7 @@ pub enum Operation {
     Delete,
 }
 
-/// A request on its way to the store.
+/// The request under admission.
 pub struct Review<'a> {
     pub server: &'a Server,
     pub user: &'a User,
@@ -85,7 +85,7 @@ pub struct Review<'a> {
     pub operation: Operation,
     pub subresource: Option<Subresource>,
     pub namespace: Option<&'a str>,
-    /// Empty where a whole collection is deleted.
+    /// Empty for a delete collection request.
     pub name: String,
     pub dry_run: bool,
     pub warnings: &'a Warnings,
@@ -93,16 +93,16 @@ pub struct Review<'a> {
     context: &'a Context,
     pub(crate) query: &'a Query<'a>,
     pub(crate) deletion: Option<&'a DeleteOptions>,
-    /// Who manages the fields of the new object and of the old one, which do not have that inside.
+    /// The managed fields of the new and the old object, which are not in the objects themselves.
     pub(crate) fields: (ManagedFields, ManagedFields),
 }
 
-/// One rule of admission. Changes come before validation, checks after it.
+/// An admission plugin. Mutation runs before validation, checks run after it.
 pub trait Plugin: Send + Sync + 'static {
     /// Whether this plugin applies to a request.
     fn handles(&self, review: &Review<'_>) -> bool;
 
-    /// Changes the object, or refuses it.
+    /// Mutates the object, or rejects it.
     fn mutate(
         &self,
         review: &Review<'_>,
@@ -113,7 +113,7 @@ pub trait Plugin: Send + Sync + 'static {
         std::future::ready(Ok(()))
     }
 
-    /// Refuses the object, or lets it pass. A deletion has no new object.
+    /// Rejects the object, or lets it pass. A deletion has no new object.
     fn check(
         &self,
         review: &Review<'_>,
@@ -125,7 +125,7 @@ pub trait Plugin: Send + Sync + 'static {
     }
 }
 
-/// A [`Plugin`] behind a pointer: the one place where its futures are boxed.
+/// An object-safe [`Plugin`]: the one place where its futures are boxed.
 pub trait DynPlugin: Send + Sync + 'static {
     fn handles(&self, review: &Review<'_>) -> bool;
 
@@ -188,18 +188,18 @@ impl<'a> Review<'a> {
         }
     }
 
-    /// The review of an object whose fields are managed so.
+    /// Sets the managed fields of the new and the old object.
     pub(crate) fn with_fields(self, new: &ManagedFields, old: &ManagedFields) -> Self {
         Self { fields: (new.clone(), old.clone()), ..self }
     }
 
-    /// The review of a deletion of one object, or of one after the other.
+    /// Builds the review for deleting an object, or each object of a collection.
     pub(crate) fn of_deletion(call: &'a Call<'_>, options: &'a DeleteOptions) -> Self {
         let name = call.name.unwrap_or_default().to_owned();
         Self { deletion: Some(options), ..Self::new(call, Operation::Delete, name, options.dry_run) }
     }
 
-    /// The options of the request, as others are told of them.
+    /// Returns the request's options, as shown to policies and webhooks.
     pub(crate) fn options(&self) -> Value {
         let kind = match self.operation {
             Operation::Create => "CreateOptions",
@@ -223,17 +223,17 @@ impl<'a> Review<'a> {
         options
     }
 
-    /// Whether this is about objects of a core or grouped resource itself, not a part of them.
+    /// Whether the request is for this resource itself, not a subresource.
     pub fn is_for(&self, group: &str, plural: &str) -> bool {
         self.served.kind.group == group && self.served.kind.plural == plural && self.subresource.is_none()
     }
 
-    /// An object of the cluster, as it is now.
+    /// Reads a cluster-scoped object.
     pub(crate) async fn find(&self, group: &str, plural: &str, name: &str) -> Result<Option<Value>, Status> {
         self.find_in(group, plural, None, name).await
     }
 
-    /// An object of a namespace, or of the cluster, without its managed fields.
+    /// Reads a namespaced or cluster-scoped object, without its managed fields.
     pub(crate) async fn find_in(
         &self,
         group: &str,
@@ -248,7 +248,7 @@ impl<'a> Review<'a> {
         record.map(|record| served.decode_bare(&record)).transpose()
     }
 
-    /// The objects of a kind, by name, without their managed fields.
+    /// Lists the objects of a kind by name, without their managed fields.
     pub(crate) async fn list(
         &self,
         group: &str,
@@ -262,7 +262,7 @@ impl<'a> Review<'a> {
         page.records.iter().map(|record| served.decode_bare(record)).collect()
     }
 
-    /// The refusal of an object. One whose name is still to be generated is named by how that will begin.
+    /// Builds the `Forbidden` status for an object. If its name is yet to be generated, uses its `generateName`.
     pub fn forbidden(&self, object: Option<&Value>, why: impl std::fmt::Display) -> Status {
         let metadata = object.map(metadata::of).unwrap_or(&Value::Null);
         let names = [&self.name, metadata.text("name"), metadata.text("generateName"), "Unknown"];
@@ -283,12 +283,12 @@ impl<'a> Review<'a> {
         Ok(())
     }
 
-    /// Ends the work for a client that no longer waits.
+    /// Fails if the client no longer waits for the response.
     pub(crate) fn check_awaited(&self) -> Result<(), Status> {
         self.context.check_awaited(&self.server.clock)
     }
 
-    /// The same without a look at the clock, for plugins that take no time.
+    /// Like `check_awaited`, but does not read the clock: for plugins that take no time.
     fn check_given_up(&self) -> Result<(), Status> {
         if self.context.is_given_up() { Err(deadline_exceeded()) } else { Ok(()) }
     }
@@ -298,7 +298,7 @@ impl<'a> Review<'a> {
             self.check_given_up()?;
             plugin.check(self, object, old).await?;
         }
-        // What follows is the write.
+        // The write comes next.
         self.check_awaited()
     }
 }

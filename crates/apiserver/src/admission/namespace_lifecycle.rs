@@ -1,4 +1,4 @@
-//! Objects live only in namespaces that exist, and none is added to one that is going.
+//! Rejects objects in missing namespaces, and new objects in terminating ones.
 
 use serde_json::Value;
 use setpoint_store::Resource;
@@ -16,7 +16,7 @@ impl Plugin for NamespaceLifecycle {
     fn handles(&self, review: &Review<'_>) -> bool {
         match review.operation {
             Operation::Delete => review.is_for("", "namespaces"),
-            // Whether somebody may do something in a namespace can be asked before it is there.
+            // Access reviews are allowed for namespaces that do not exist yet.
             Operation::Create | Operation::Update => {
                 review.namespace.is_some() && review.served.kind.group != "authorization.k8s.io"
             }
@@ -42,7 +42,7 @@ impl Plugin for NamespaceLifecycle {
     }
 }
 
-/// Whether a namespace is being deleted; it is an error that there is no such namespace.
+/// Whether a namespace is being deleted; fails if it does not exist.
 async fn is_going(review: &Review<'_>, namespace: &str) -> Result<bool, Status> {
     let server = review.server;
     let registry = server.registry.snapshot();
@@ -50,7 +50,7 @@ async fn is_going(review: &Review<'_>, namespace: &str) -> Result<bool, Status> 
     let key = Resource::clone(&served.resource).key(namespace);
     let found = server.store.get(&key, None).await.map_err(|why| server.refusal(why))?;
     let record = found.ok_or_else(|| Status::not_found(NAMESPACES, namespace))?;
-    // A namespace gets its phase, Terminating, together with its deletion timestamp.
+    // A namespace's phase becomes Terminating together with its deletion timestamp.
     Ok(Facts::of(&record, served).is_being_deleted())
 }
 

@@ -1,4 +1,4 @@
-//! A node asks for certificates of pods that run on it, and of no others.
+//! Allows nodes to request certificates only for pods that run on them.
 
 use serde_json::Value;
 
@@ -8,15 +8,15 @@ use crate::kinds::pod::references::MIRROR;
 use crate::metadata;
 use crate::status::Status;
 
-/// Why a node may not ask for a certificate.
+/// Why a node may not request a certificate.
 #[derive(Debug, PartialEq, Eq)]
 enum Problem {
     Forbidden(String),
-    /// What is asked for is not what is there; it may be at the next try.
+    /// The request does not match the current objects; a retry may succeed.
     NotNow(String),
 }
 
-/// What a request names, as far as it is there.
+/// The objects that a request names, if they exist.
 #[derive(Default)]
 struct Named {
     node: Option<Value>,
@@ -77,7 +77,7 @@ fn problem(node: &str, namespace: &str, spec: &Value, named: &Named) -> Result<(
     }
 }
 
-/// The pod is the one that is meant, and runs on the node as the account that is named.
+/// Checks that the pod has the requested uid, and runs on the node as the requested service account.
 fn check_pod(pod: &Value, path: &str, spec: &Value) -> Result<(), Problem> {
     let (asked, found) = (spec.text("podUID"), metadata::of(pod).text("uid"));
     if asked != found {
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// What is wrong with a request in which this is different, the world being as `change` makes it.
+    /// Checks a request with these fields changed, after `change` has altered the existing objects.
     fn said(different: Value, change: impl FnOnce(&mut Named)) -> Result<(), Problem> {
         let mut spec = json!({
             "nodeName": "n", "nodeUID": "n-1", "podName": "p", "podUID": "p-1",

@@ -1,6 +1,6 @@
-//! What nodes may do with pods: mirror what they run anyway, tell how their pods are, and end them.
+//! Restricts what nodes may do with pods: create mirror pods, update pod status, and delete or evict pods.
 //!
-//! A node reads what its pods refer to, so what it mirrors must not refer to anything.
+//! A node may read what its pods refer to, so mirror pods must not refer to anything.
 
 use serde_json::Value;
 
@@ -61,13 +61,13 @@ pub(super) async fn judge(
     }
 }
 
-/// A pod of the namespace, which has to be there.
+/// Reads a pod in the namespace; fails if it does not exist.
 pub(super) async fn find(review: &Review<'_>, name: &str) -> Result<Value, Status> {
     let found = review.find_in("", "pods", review.namespace, name).await?;
     found.ok_or_else(|| Status::not_found(Named { group: "", resource: "pods" }, name))
 }
 
-/// What of a pod's state a node may not change.
+/// Returns the first change to a pod's status that a node may not make.
 fn status_problem(node: &str, new: &Value, old: &Value) -> Option<String> {
     let claims = |pod: &Value| pod.at("status").list("resourceClaimStatuses").to_vec();
     let extended = |pod: &Value| pod.at("status").at("extendedResourceClaimStatus").clone();
@@ -82,7 +82,7 @@ fn status_problem(node: &str, new: &Value, old: &Value) -> Option<String> {
     }
 }
 
-/// Why a pod is not one that a node may create: a mirror of what it runs anyway, owned by it.
+/// Returns why a node may not create this pod: it may only create mirror pods that it owns.
 fn mirror_problem(node: &str, pod: &Value) -> Option<String> {
     let meta = metadata::of(pod);
     if !meta.at("annotations").has(MIRROR) {
@@ -127,7 +127,7 @@ async fn judge_owner(node: &str, review: &Review<'_>, pod: &Value) -> Result<(),
     }
 }
 
-/// What a pod refers to that is kept by the server, if it does.
+/// Returns the kind of the first API object that the pod refers to, if any.
 fn referred_kind(spec: &Value) -> Option<String> {
     if !spec.text("serviceAccountName").is_empty() {
         return Some("serviceaccounts".into());

@@ -1,4 +1,5 @@
-//! A node changes nothing but itself, its pods' states and its leases, and of itself not everything.
+//! Restricts nodes to their own node object, pod status and leases, and restricts what they may change on the node
+//! object.
 
 use serde_json::Value;
 
@@ -13,7 +14,7 @@ use crate::validation::difference;
 pub struct NodeRestriction;
 
 const KUBERNETES: [&str; 2] = ["kubernetes.io", "k8s.io"];
-/// Labels of Kubernetes' own that a node may give itself.
+/// The reserved labels that a node may set on itself.
 const NODE_LABELS: [&str; 14] = [
     "kubernetes.io/hostname",
     "kubernetes.io/instance-type",
@@ -52,7 +53,7 @@ impl Plugin for NodeRestriction {
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        // What is written was judged on the way in.
+        // Written objects were checked when mutating.
         match object {
             Some(_) => Ok(()),
             None => judged(review, None, old).await,
@@ -102,7 +103,7 @@ async fn judge(review: &Review<'_>, object: Option<&Value>, old: Option<&Value>)
     verdict.map_err(|why: String| review.forbidden(object, why))
 }
 
-/// A node tells how large its volumes have become.
+/// Checks a claim update: nodes may only report the new size of the volume.
 fn judge_claim(node: &str, object: Option<&Value>, old: Option<&Value>) -> Result<(), String> {
     let rest = |claim: Option<&Value>| {
         let mut claim = claim.cloned().unwrap_or_default();
@@ -124,7 +125,8 @@ fn judge_claim(node: &str, object: Option<&Value>, old: Option<&Value>) -> Resul
     }
 }
 
-/// A node tells of its own devices. What else it does with slices depends on which there are.
+/// Checks a slice: nodes may publish only their own devices. Other slice requests depend on existing slices, so the
+/// authorizer checks them.
 fn judge_slice(
     node: &str,
     review: &Review<'_>,
@@ -172,7 +174,7 @@ fn judge_node(
     }
 }
 
-/// The labels that differ, sorted.
+/// Returns the labels that differ, sorted.
 fn changed_labels<'a>(new: &'a Value, old: &'a Value) -> Vec<&'a str> {
     let labels = |node: &'a Value| metadata::of(node).at("labels");
     let (new, old) = (labels(new), labels(old));
@@ -183,7 +185,7 @@ fn changed_labels<'a>(new: &'a Value, old: &'a Value) -> Vec<&'a str> {
     changed
 }
 
-/// Labels of Kubernetes' own, but for those that nodes report.
+/// Whether a label is reserved and not reported by nodes.
 fn is_forbidden(label: &str) -> bool {
     let Some((namespace, _)) = label.split_once('/') else { return false };
     let below = |domain: &str| {

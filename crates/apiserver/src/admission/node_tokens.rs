@@ -1,4 +1,4 @@
-//! Tokens that nodes ask for: each for a pod on the node, and for an audience that the pod has to do with.
+//! Restricts token requests by nodes: each must be for a pod on the node and an audience the pod uses.
 
 use serde_json::Value;
 
@@ -75,15 +75,15 @@ async fn judge_audience(
     ))
 }
 
-/// The drivers of some volumes talk to others in the name of pods.
+/// Whether a CSI driver requests tokens for this audience on behalf of pods.
 fn has_audience(driver: &Value, audience: &str) -> bool {
     driver.at("spec").list("tokenRequests").iter().any(|request| request.text("audience") == audience)
 }
 
-/// What is not there, on the way from a volume to its driver.
+/// The error for a missing object between a volume and its driver.
 struct Missing(String);
 
-/// The driver that a volume of a pod is of, if it is of one.
+/// Returns the CSI driver of a pod's volume, if it has one.
 async fn driver_of(
     review: &Review<'_>,
     pod: &Value,
@@ -112,7 +112,7 @@ async fn driver_of(
     }
 }
 
-/// Whether the node has been given the right to tokens for an audience.
+/// Whether the node is authorized to request tokens for an audience.
 async fn may_request(review: &Review<'_>, audience: &str) -> bool {
     let target = ResourceTarget {
         version: "v1".into(),

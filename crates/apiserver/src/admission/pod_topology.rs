@@ -1,4 +1,4 @@
-//! Pods say in which zone and region they are, as their nodes do. Where the feature is on.
+//! Copies the node's zone and region labels to its pods, if the feature is enabled.
 
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ impl Plugin for PodTopologyLabels {
             && review.server.features.has(FEATURE)
     }
 
-    /// The object is a pod that says where it runs, or a binding.
+    /// Copies the labels; the object is a pod with a node name, or a binding.
     async fn mutate(&self, review: &Review<'_>, object: &mut Value, _: Option<&Value>) -> Result<(), Status> {
         let target = object.at("target");
         let node = match review.subresource {

@@ -1,4 +1,4 @@
-//! The name of a pod's priority class becomes a number.
+//! Resolves a pod's priority class to a number.
 
 use serde_json::Value;
 
@@ -8,11 +8,11 @@ use crate::status::Status;
 
 pub struct Priority;
 
-/// How the bytes of a class that is the default tell.
+/// The encoded field that marks a default class.
 const IS_DEFAULT: &[u8] = br#""globalDefault":true"#;
 const PREEMPT: &str = "PreemptLowerPriority";
 
-/// What a class makes of a pod.
+/// The values that a class sets on a pod.
 struct Class {
     name: String,
     value: i64,
@@ -37,7 +37,7 @@ impl Plugin for Priority {
         Ok(())
     }
 
-    /// Only one class is the default.
+    /// Rejects a second default class.
     async fn check(
         &self,
         review: &Review<'_>,
@@ -106,7 +106,7 @@ async fn find(review: &Review<'_>, name: &str) -> Result<Option<Class>, Status> 
     Ok(None)
 }
 
-/// The class that is marked as the default; of several the one of the lowest value.
+/// Returns the default class; if there are several, the one with the lowest value.
 async fn default_class(review: &Review<'_>) -> Result<Option<Class>, Status> {
     let server = review.server;
     let registry = server.registry.snapshot();
@@ -116,7 +116,7 @@ async fn default_class(review: &Review<'_>) -> Result<Option<Class>, Status> {
     let options = setpoint_store::ListOptions::default();
     let page = server.store.list(&served.resource.all(), options).await.map_err(|why| server.refusal(why))?;
     let mut lowest: Option<Class> = None;
-    // Every new pod comes this way, so classes are decoded only if they can be the default.
+    // Runs for every new pod, so only classes that can be the default are decoded.
     let is_candidate = |value: &[u8]| value.windows(IS_DEFAULT.len()).any(|part| part == IS_DEFAULT);
     for record in page.records.iter().filter(|record| is_candidate(&record.value)) {
         let class = served.decode_bare(record)?;

@@ -1,6 +1,6 @@
-//! No privileged containers, where the server is started with `--allow-privileged=false`.
+//! Rejects privileged containers if the server is started with `--allow-privileged=false`.
 //!
-//! v1.34 does this as a part of validation; the answer is the same.
+//! v1.34 does this in validation; the response is the same.
 
 use serde_json::Value;
 
@@ -58,7 +58,7 @@ fn refuse(review: &Review<'_>, object: &Value) -> Result<(), Status> {
     }
 }
 
-/// What is wrong with the containers of a pod; nothing, where there is no pod.
+/// Checks a pod's containers; a missing pod has no errors.
 fn check(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for list in CONTAINERS {
         let path = path.child(list);

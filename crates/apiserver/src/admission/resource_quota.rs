@@ -1,8 +1,8 @@
-//! Quotas: what is created counts against the limits of its namespace before it is stored.
+//! Quotas: charges a new object to its namespace's quotas before it is stored.
 //!
-//! Every quota that is about the object is asked first and charged second, each with a compare-and-swap on
-//! its status: however many creations come at once, no more are let in than there is room for. What was
-//! charged for a creation that fails afterwards is given back by the controller that counts anew.
+//! First checks all matching quotas, then charges each with a compare-and-swap on its status: however many objects are
+//! created concurrently, no more are admitted than the quota allows. If the create then fails, the quota controller's
+//! next recount reverts the charge.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use crate::status::Status;
 
 pub struct ResourceQuota;
 
-/// A charge whose quota keeps changing under it is tried this often: so many creations of one namespace
-/// would have to overtake it.
+/// Maximum attempts to charge a quota that keeps changing: that many creations in the namespace would have to overtake
+/// this one.
 const ATTEMPTS: usize = 128;
 
 impl Plugin for ResourceQuota {
@@ -63,7 +63,7 @@ impl Plugin for ResourceQuota {
     }
 }
 
-/// The quotas of the namespace; mostly none.
+/// Returns the quotas in the namespace; usually none.
 async fn quotas(review: &Review<'_>) -> Result<(Arc<Served>, Vec<Arc<Record>>), Status> {
     let server = review.server;
     let registry = server.registry.snapshot();
@@ -74,7 +74,7 @@ async fn quotas(review: &Review<'_>) -> Result<(Arc<Served>, Vec<Arc<Record>>), 
     Ok((served.clone(), page.map_err(|why| server.refusal(why))?.records))
 }
 
-/// Whether this request can change what is used.
+/// Whether this request can change the usage.
 fn counts(review: &Review<'_>, evaluator: &Evaluator, object: &Value, old: Option<&Value>) -> bool {
     let Some(old) = old else { return true };
     let deadline = |pod: &Value| {
@@ -88,14 +88,14 @@ fn counts(review: &Review<'_>, evaluator: &Evaluator, object: &Value, old: Optio
     }
 }
 
-/// What a request asks of the quotas.
+/// The resources a request needs from the quotas.
 struct Demand<'a> {
     review: &'a Review<'a>,
     evaluator: &'a Evaluator,
     object: &'a Value,
     item: Item,
     usage: Resources,
-    /// What the object was, and how much more it uses now.
+    /// The previous object, and the increase in usage.
     before: Option<(Item, Resources)>,
 }
 
@@ -121,7 +121,7 @@ impl<'a> Demand<'a> {
         Ok(Self { review, evaluator, object, item, usage, before })
     }
 
-    /// What a quota says to this: how much is used afterwards, if it is about this at all.
+    /// Returns the usage of a quota after this request, if the quota applies to it; fails if it would be exceeded.
     fn ask(&self, quota: &Value) -> Result<Option<Resources>, Status> {
         self.plan(quota).map_err(|why| self.review.forbidden(Some(self.object), why))
     }
@@ -162,7 +162,7 @@ impl<'a> Demand<'a> {
         ))
     }
 
-    /// What comes on top, for a quota that was about the object before or is about it only now.
+    /// Returns the additional usage: the increase if the quota already applied to the old object, else the full usage.
     fn more(&self, scopes: &Scopes) -> Resources {
         match &self.before {
             Some((before, more)) if before.is_in(scopes) => more.clone(),
@@ -203,7 +203,7 @@ fn positive(amounts: &Resources) -> Resources {
     amounts.only(|resource| amounts.get(resource).is_some_and(|amount| amount.sign() > 0))
 }
 
-/// `cpu=1,pods=2`
+/// Formats amounts: `cpu=1,pods=2`.
 fn shown(amounts: &Resources) -> String {
     amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(",")
 }

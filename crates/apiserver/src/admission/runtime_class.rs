@@ -1,4 +1,4 @@
-//! What a runtime class makes of the pods that name it: their overhead, and where they run.
+//! Applies a pod's runtime class: its overhead and its scheduling constraints.
 
 use serde_json::{Map, Value};
 
@@ -51,7 +51,7 @@ impl Plugin for RuntimeClass {
     }
 }
 
-/// The class that a pod names.
+/// Returns the class that a pod names.
 async fn class(review: &Review<'_>, pod: &Value) -> Result<Option<Value>, Status> {
     let name = pod.at("spec").text("runtimeClassName");
     if name.is_empty() {
@@ -62,7 +62,7 @@ async fn class(review: &Review<'_>, pod: &Value) -> Result<Option<Value>, Status
     found.ok_or_else(missing).map(Some)
 }
 
-/// Adds to a pod where its class lets it run.
+/// Adds the class's scheduling constraints to a pod.
 fn schedule(spec: &mut Value, scheduling: &Value) -> Result<(), String> {
     let wanted = scheduling.map("nodeSelector").cloned().unwrap_or_else(Map::new);
     for (key, value) in wanted {
@@ -83,7 +83,7 @@ fn schedule(spec: &mut Value, scheduling: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The tolerations without those that others take in.
+/// Removes tolerations that others include.
 fn merged(all: &[Value]) -> Vec<Value> {
     let mut merged: Vec<Value> = Vec::new();
     for (at, toleration) in all.iter().enumerate() {
@@ -96,7 +96,7 @@ fn merged(all: &[Value]) -> Vec<Value> {
     merged
 }
 
-/// Whether one toleration tolerates all that another does.
+/// Whether one toleration tolerates everything another does.
 fn takes_in(wide: &Value, narrow: &Value) -> bool {
     if wide == narrow {
         return true;

@@ -1,7 +1,6 @@
-//! Which plugins there are, in the order they have their say, and which of them a cluster has.
+//! The list of admission plugins, their order, and which are enabled.
 //!
-//! The names are those of kube-apiserver's flags `--enable-admission-plugins` and
-//! `--disable-admission-plugins`.
+//! The names are the values of kube-apiserver's `--enable-admission-plugins` and `--disable-admission-plugins`.
 
 use super::{
     CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
@@ -12,16 +11,16 @@ use super::{
     ValidatingAdmissionWebhook,
 };
 
-/// Whether a plugin is there when nobody says anything.
+/// Whether a plugin is enabled by default.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Usually {
     On,
     Off,
-    /// No plugin in v1.34 but a part of it: nobody can do without.
+    /// Not a plugin in v1.34 but built in: it cannot be disabled.
     Always,
 }
 
-/// The name of the plugin that holds nodes to their own objects.
+/// The plugin that restricts nodes to their own objects.
 pub const NODE_RESTRICTION: &str = "NodeRestriction";
 
 type Make = fn() -> Box<dyn DynPlugin>;
@@ -54,8 +53,8 @@ const PLUGINS: [(&str, Usually, Make); 24] = [
     ("ResourceQuota", Usually::On, || Box::new(ResourceQuota)),
 ];
 
-/// What v1.34 has besides. Those of its defaults have no say there unless a gate is opened, or are about kinds
-/// that are not served, so leaving them out changes nothing.
+/// v1.34's other plugins. Those enabled there by default only act behind a feature gate or on kinds that are not
+/// served here, so omitting them changes nothing.
 const OTHERS: [&str; 14] = [
     "AlwaysAdmit",
     "AlwaysDeny",
@@ -73,7 +72,7 @@ const OTHERS: [&str; 14] = [
     "PodTolerationRestriction",
 ];
 
-/// A selection of plugins that makes no sense.
+/// An invalid selection of plugins.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectionError {
     #[error("{flag} plugin {name:?} is unknown")]
@@ -84,17 +83,17 @@ pub enum SelectionError {
     Overlap { names: Vec<String> },
 }
 
-/// The plugins that v1.34 has on by default, in its order.
+/// Returns the plugins that v1.34 enables by default, in its order.
 pub fn default_plugins() -> Vec<Box<dyn DynPlugin>> {
     selected(&[], &[])
 }
 
-/// The same and NodeRestriction, which a cluster whose nodes speak as themselves has.
+/// Returns the default plugins and NodeRestriction: for clusters whose nodes have their own credentials.
 pub fn default_plugins_and_node_restriction() -> Vec<Box<dyn DynPlugin>> {
     selected(&[NODE_RESTRICTION.to_owned()], &[])
 }
 
-/// Those of the defaults that are not disabled, and those that are enabled.
+/// Returns the default plugins, without the disabled and with the enabled ones.
 pub fn plugins(enable: &[String], disable: &[String]) -> Result<Vec<Box<dyn DynPlugin>>, SelectionError> {
     for name in enable {
         check("enable-admission-plugins", name)?;

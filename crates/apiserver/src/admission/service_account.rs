@@ -1,4 +1,4 @@
-//! Every pod runs as a service account of its namespace, and can read that account's token.
+//! Assigns each pod a service account of its namespace, and mounts that account's token.
 
 use std::time::Duration;
 
@@ -15,11 +15,12 @@ pub struct ServiceAccount;
 const DEFAULT: &str = "default";
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const TOKEN_VOLUME: &str = "kube-api-access-";
-/// An hour and a few seconds: the token is renewed long before, and clients that never read it again get by.
+/// Lifetime of the mounted token: an hour and a few seconds. It is renewed long before it expires, and clients that
+/// read it only once still work.
 const TOKEN_SECONDS: u64 = 3607;
 const ENFORCE_MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
 
-/// A controller creates the default account of a new namespace, so it is waited for.
+/// A controller creates the default account of a new namespace, so wait for it.
 const DEFAULT_ATTEMPTS: u32 = 10;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
@@ -35,7 +36,7 @@ impl Plugin for ServiceAccount {
         let spec = pod.object_mut("spec");
         spec.or_text("serviceAccountName", DEFAULT);
         let name = spec.text("serviceAccountName").to_string();
-        // The older name of the same field.
+        // The deprecated alias of the field.
         spec.set("serviceAccount", name.as_str());
         let account = look_up(review, pod, &name).await?;
         if should_mount(&account, pod) {
@@ -86,7 +87,7 @@ async fn look_up(review: &Review<'_>, pod: &Value, name: &str) -> Result<Value, 
     Err(review.forbidden(Some(pod), why))
 }
 
-/// The pod's word counts before the account's; without either the token is mounted.
+/// Whether to mount the token. The pod's setting takes precedence over the account's; the default is to mount it.
 fn should_mount(account: &Value, pod: &Value) -> bool {
     let word = |object: &Value| object.boolean("automountServiceAccountToken");
     word(pod.at("spec")).or_else(|| word(account)).unwrap_or(true)
@@ -153,7 +154,7 @@ fn enforces_mountable(account: &Value) -> bool {
     matches!(word, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-/// Names of secrets that a pod's volumes and containers refer to, each with the words that say where.
+/// Returns the secrets that a pod's volumes and containers refer to, with the wording for where.
 fn secret_references(spec: &Value) -> Vec<(String, String)> {
     let mut references = Vec::new();
     for volume in spec.list("volumes") {
@@ -185,7 +186,7 @@ fn secret_references(spec: &Value) -> Vec<(String, String)> {
     references
 }
 
-/// Whether the account lists every secret that the pod refers to.
+/// Checks that the account lists every secret that the pod refers to.
 fn check_secrets(account: &Value, pod: &Value) -> Result<(), String> {
     let spec = pod.at("spec");
     let who = metadata::of(account).text("name");

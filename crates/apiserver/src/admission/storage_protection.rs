@@ -1,4 +1,4 @@
-//! A volume, a claim or a class of attributes that is in use is not removed before it is let go.
+//! Adds protection finalizers, so that a volume, a claim or a volume attributes class is not removed while in use.
 
 use serde_json::Value;
 

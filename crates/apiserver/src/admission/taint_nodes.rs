@@ -1,4 +1,4 @@
-//! A new node takes no pods before its controller has seen it ready.
+//! Taints new nodes as not ready, so that they get no pods before the node controller has seen them ready.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
-//! Webhooks: who else is to be asked before something is written.
+//! Admission webhooks.
 //!
-//! This server does not call out. A webhook whose failure policy is Ignore is skipped as if it could not be
-//! reached, and the client gets a warning; one whose policy is Fail refuses what it is about.
+//! This server does not call webhooks. If a webhook's failure policy is Ignore, it is skipped as if unreachable, and
+//! the client gets a warning; if the policy is Fail, matching requests are rejected.
 
 use serde_json::{Value, json};
 
@@ -10,13 +10,13 @@ use super::{Plugin, Review};
 use crate::json::Json;
 use crate::status::Status;
 
-/// Those that may change what is written.
+/// Mutating webhooks.
 pub struct MutatingAdmissionWebhook;
-/// Those that may refuse it.
+/// Validating webhooks.
 pub struct ValidatingAdmissionWebhook;
 
 const NOT_CALLED: &str = "this server does not call webhooks";
-/// How long a webhook that does not say so may take, in seconds.
+/// Default timeout of a webhook, in seconds.
 const TIMEOUT: i64 = 10;
 
 impl Plugin for MutatingAdmissionWebhook {
@@ -49,7 +49,7 @@ impl Plugin for ValidatingAdmissionWebhook {
     }
 }
 
-/// Asks the webhooks of all configurations; mostly there are none.
+/// Applies the webhooks of all configurations; usually there are none.
 async fn ask(
     review: &Review<'_>,
     plural: &str,
@@ -107,7 +107,7 @@ async fn call(webhook: &Value, about: &About<'_>) -> Result<(), Status> {
     Err(Status::internal(why))
 }
 
-/// Where a webhook is, and why it is not asked there.
+/// Returns a webhook's URL and the reason why it is not called.
 async fn reach(webhook: &Value, review: &Review<'_>) -> Result<(String, String), Status> {
     let client = webhook.at("clientConfig");
     let timeout = webhook.int("timeoutSeconds").unwrap_or(TIMEOUT);

@@ -1,8 +1,8 @@
-//! The fields of a new object, written down as they are stored without building a set of them.
+//! Encodes the fields of a new object in stored form, without building a set.
 //!
-//! This is what [`Comparison`](super::compare::Comparison) finds between an empty object and this one, without
-//! the ignored fields and the server's own: most objects that are written are new ones, and most new ones have the
-//! same fields as one before.
+//! The result is what [`Comparison`](super::compare::Comparison) finds between an empty object and this one, without
+//! the ignored and server-owned fields. Most written objects are new, and most new ones have the same fields as an
+//! earlier one.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +15,19 @@ use super::element;
 use super::place::{Merging, Place, entries, items};
 use super::set::View;
 
-/// The sets whose fields are left out, at one place of the object.
+/// The fields to leave out, at one place in the object.
 #[derive(Clone, Copy)]
 pub(super) struct Left<'s> {
-    /// With all that is below them.
+    /// Left out with everything below.
     pub(super) ignored: Option<View<'s>>,
-    /// For themselves.
+    /// Left out by themselves only.
     pub(super) server: Option<View<'s>>,
 }
 
 impl<'s> Left<'s> {
     const NOTHING: Left<'static> = Left { ignored: None, server: None };
 
-    /// The exclusions below a field; `None` if the whole field is excluded.
+    /// Returns the exclusions below a field; `None` if the whole field is excluded.
     fn below(self, name: &str) -> Option<Self> {
         let (is_ignored, ignored) = step(self.ignored, name);
         let (_, server) = step(self.server, name);
@@ -46,7 +46,7 @@ fn step<'s>(set: Option<View<'s>>, name: &str) -> (bool, Option<View<'s>>) {
     }
 }
 
-/// Appends the fields that `object` has and `empty` has not. False if there are none; then nothing is appended.
+/// Appends the fields that `object` has and `empty` does not. Returns false, and appends nothing, if there are none.
 pub(super) fn write(
     out: &mut Vec<u8>,
     place: Place<'_>,
@@ -82,7 +82,7 @@ fn node(
         Merging::Whole => {}
     }
     if out.len() > children {
-        // The comma after the last one.
+        // The trailing comma.
         out.pop();
     } else {
         out.truncate(start + 1);
@@ -95,7 +95,7 @@ fn node(
     is_useful
 }
 
-/// Whether a field that was there before differs as a whole.
+/// Whether a field that already existed differs as a whole.
 fn is_leaf(place: Place<'_>, old: Option<&Value>, new: &Value) -> bool {
     match place.merging() {
         Merging::Struct(_) | Merging::Map => entries(old).is_none() && entries(Some(new)).is_none(),
@@ -125,7 +125,7 @@ fn fields(out: &mut Vec<u8>, place: Place<'_>, old: Entries<'_>, new: Entries<'_
     }
 }
 
-/// An empty object has no items.
+/// Writes all items: an empty object has none.
 fn write_items(out: &mut Vec<u8>, place: Place<'_>, list: &List, new: &[Value]) {
     let mut by_identity: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
     for item in new {
@@ -147,7 +147,7 @@ fn write_items(out: &mut Vec<u8>, place: Place<'_>, list: &List, new: &[Value]) 
     }
 }
 
-/// Appends `:`, a node and a comma after an element, or takes the element back if the node is of no use.
+/// Appends `:`, a node and a comma after an element, or removes the element if the node is empty.
 fn close(out: &mut Vec<u8>, start: usize, node: impl FnOnce(&mut Vec<u8>) -> bool) {
     out.push(b':');
     if node(out) {
@@ -168,6 +168,6 @@ fn write_field(out: &mut Vec<u8>, name: &str) {
 }
 
 fn write_text(out: &mut Vec<u8>, text: &str) {
-    // Writing to a vector does not fail.
+    // Writing to a vector cannot fail.
     let _ = serde_json::to_writer(out, text);
 }

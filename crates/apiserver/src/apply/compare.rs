@@ -1,4 +1,4 @@
-//! What differs between two objects of a type, field by field.
+//! Compares two objects of a type, field by field.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::element;
 use super::place::{Merging, Place, entries, items};
 use super::set::Set;
 
-/// Who owns what is not among what is owned.
+/// Managed fields themselves are not owned.
 pub(super) const MANAGED_FIELDS: &str = "managedFields";
 
-/// The fields that a change removes, modifies and adds. No field is in two of them.
+/// The fields that a change removes, modifies and adds. The sets are disjoint.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Comparison {
     pub(super) removed: Set,
@@ -26,7 +26,7 @@ impl Comparison {
         compare(place, Some(old), Some(new)).1
     }
 
-    /// Without some fields and all below them. Whole parts of the object that are ignored are not looked at.
+    /// Compares without some fields and everything below them. Ignored parts of the object are skipped entirely.
     pub(super) fn between_ignoring(place: Place<'_>, old: &Value, new: &Value, ignored: &Set) -> Self {
         let (Merging::Struct(root), Value::Object(old), Value::Object(new)) = (place.merging(), old, new)
         else {
@@ -40,7 +40,7 @@ impl Comparison {
         self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
     }
 
-    /// The change in writing: equal changes have equal texts.
+    /// Encodes the change: equal changes have equal texts.
     pub(super) fn text(&self) -> String {
         let [removed, modified, added] = [&self.removed, &self.modified, &self.added].map(Set::text);
         format!("{removed}{modified}{added}")
@@ -54,7 +54,7 @@ impl Comparison {
         }
     }
 
-    /// Adds what was found below an element, and at it.
+    /// Adds the result for an element and for what is below it.
     fn push(&mut self, element: impl Fn() -> String, mark: Mark, below: Self) {
         self.removed.push(&element, mark == Mark::Removed, below.removed);
         self.modified.push(&element, mark == Mark::Modified, below.modified);
@@ -62,7 +62,7 @@ impl Comparison {
     }
 }
 
-/// What became of a field itself.
+/// The change to a field itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Kept,
@@ -167,8 +167,7 @@ fn compare_entries(place: Place<'_>, old: Entries<'_>, new: Entries<'_>) -> Comp
     comparison
 }
 
-/// Items are compared with the item of the same identity. What occurs more than once under one identity
-/// is compared as a whole.
+/// Compares items with the same identity. If an identity occurs more than once, its items are compared as a whole.
 fn compare_items(place: Place<'_>, list: &List, old: &[Value], new: &[Value]) -> Comparison {
     let mut by_identity: BTreeMap<String, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
     for item in old {

@@ -1,12 +1,12 @@
-//! Fields that two managers want to have different values.
+//! Field conflicts between managers.
 
 use std::fmt;
 
-/// All that stands against an apply, sorted by manager.
+/// All conflicts of an apply, sorted by manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflicts(pub Vec<Conflict>);
 
-/// A field that another manager owns.
+/// A field owned by another manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// `"m1"`, `"hpa" with subresource "scale" using apps/v1`.
@@ -16,7 +16,7 @@ pub struct Conflict {
 }
 
 impl Conflict {
-    /// The message of its cause.
+    /// Returns the message of its status cause.
     pub fn message(&self) -> String {
         format!("conflict with {}", self.manager)
     }

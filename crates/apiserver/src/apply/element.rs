@@ -1,9 +1,9 @@
-//! One step of the path to a field, in the form that stored field sets have: `f:name` for a field or a
-//! map's entry, `k:{"name":"c"}` for an item of a list by its keys, `v:"x"` for an item of a set, `i:0`.
+//! Path elements in their stored form: `f:name` for a field or a map's entry, `k:{"name":"c"}` for a list item by its
+//! keys, `v:"x"` for an item of a set, `i:0`.
 
 use serde_json::{Map, Value};
 
-/// A field of a struct, or an entry of a map.
+/// Encodes a struct field or a map entry.
 pub(super) fn field(name: &str) -> String {
     let mut element = String::with_capacity(2 + name.len());
     element.push_str("f:");
@@ -11,22 +11,22 @@ pub(super) fn field(name: &str) -> String {
     element
 }
 
-/// An item of a list of objects, by the fields that identify it.
+/// Encodes a list item by its key fields.
 pub(super) fn key(fields: Map<String, Value>) -> String {
     format!("k:{}", Value::Object(fields))
 }
 
-/// An item of a set.
+/// Encodes an item of a set.
 pub(super) fn value(item: &Value) -> String {
     format!("v:{item}")
 }
 
-/// The name of a field.
+/// Returns the name of a field element.
 pub(super) fn field_name(element: &str) -> Option<&str> {
     element.strip_prefix("f:")
 }
 
-/// The same element as this server writes it; none for one of a kind that is not known.
+/// Returns the element as this server writes it; `None` if it is of an unknown type.
 pub(super) fn canonical(element: &str) -> Option<String> {
     let (kind, rest) = element.split_once(':')?;
     match kind {
@@ -37,7 +37,7 @@ pub(super) fn canonical(element: &str) -> Option<String> {
     }
 }
 
-/// Whether an element is written as this server does, as far as that can be seen without reading it.
+/// Whether an element looks as if written by this server, without parsing it.
 pub(super) fn looks_canonical(element: &str) -> bool {
     match element.as_bytes() {
         [b'f' | b'i', b':', ..] => true,
@@ -46,7 +46,7 @@ pub(super) fn looks_canonical(element: &str) -> bool {
     }
 }
 
-/// As messages write it: `.name`, `[name="c"]`, `[="x"]`, `[0]`.
+/// Formats an element for messages: `.name`, `[name="c"]`, `[="x"]`, `[0]`.
 pub(super) fn shown(element: &str) -> String {
     match element.split_once(':') {
         Some(("f", name)) => format!(".{name}"),

@@ -1,4 +1,4 @@
-//! The set of fields that an object has.
+//! Computes the set of fields that an object has.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ pub(super) fn fields_of(place: Place<'_>, object: &Value) -> Set {
     walk(place, object).1
 }
 
-/// Whether a value is a field for itself, and the fields below it.
+/// Returns whether a value is a member itself, and the fields below it.
 fn walk(place: Place<'_>, value: &Value) -> (bool, Set) {
     match place.merging() {
         Merging::Struct(_) | Merging::Map => match value {
             Value::Object(fields) => (false, entries_of(place, fields)),
             Value::Null => (false, Set::default()),
-            // Where the schema leaves it open, a value may be anything.
+            // Untyped values may be anything.
             _ => (true, Set::default()),
         },
         Merging::Items(list) => (false, items_of(place, list, items(Some(value)).unwrap_or_default())),
@@ -28,7 +28,7 @@ fn walk(place: Place<'_>, value: &Value) -> (bool, Set) {
     }
 }
 
-/// Entries of maps are fields for themselves, those of structs only if nothing is below them.
+/// Collects the entries. Map entries are always members, struct fields only if nothing is below them.
 fn entries_of(place: Place<'_>, fields: &Map<String, Value>) -> Set {
     let mut set = Set::default();
     for (name, value) in fields {
@@ -39,7 +39,7 @@ fn entries_of(place: Place<'_>, fields: &Map<String, Value>) -> Set {
     set
 }
 
-/// Items that occur more than once are fields without anything below.
+/// Collects the items. Items with a repeated identity are members without anything below.
 fn items_of(place: Place<'_>, list: &List, items: &[Value]) -> Set {
     let mut by_identity: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
     for item in items {

@@ -1,4 +1,4 @@
-//! The annotation of client-side apply, for objects that move on to server-side apply.
+//! The last-applied annotation of client-side apply, for objects that migrate to server-side apply.
 
 use serde_json::Value;
 
@@ -9,13 +9,13 @@ use super::set::Set;
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The only manager that the annotation is looked at for.
+/// The only manager for which the annotation is considered.
 pub(super) const KUBECTL: &str = "kubectl";
 
-/// All annotations together may be this long; the annotation is given up before that.
+/// Size limit for all annotations together; the annotation is dropped before that.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
-/// The fields that were last applied by the client and are as it left them. They may be taken without a
+/// Returns the fields that client-side apply last set and that are unchanged. They can be taken over without a
 /// conflict.
 pub(super) fn own_fields(place: Place<'_>, live: &Value, api_version: &str) -> Option<Set> {
     let applied: Value = serde_json::from_str(annotation(live)?).ok()?;
@@ -27,7 +27,7 @@ pub(super) fn own_fields(place: Place<'_>, live: &Value, api_version: &str) -> O
     Some(own.difference(&changed.modified).difference(&changed.added).difference(&changed.removed))
 }
 
-/// Brings the annotation up to date where it is there and kubectl applies.
+/// Updates the annotation if it exists and the manager is kubectl.
 pub(super) fn keep_in_step(object: &mut Value, configuration: &Value, manager: &str) {
     if manager != KUBECTL || annotation(object).is_none() {
         return;

@@ -1,7 +1,7 @@
-//! `metadata.managedFields` as they are kept: one shared text for each entry, and its time.
+//! Stored form of `metadata.managedFields`: one shared text per entry, and its time.
 //!
-//! On its way through the server an object does not have them inside: they travel beside it, are compared by
-//! pointer, and become values only where a client, a patch or a policy wants to see them.
+//! While an object is processed, its managed fields travel beside it, not inside. They are compared by pointer, and
+//! become values only when a client, a patch or a policy needs to see them.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use setpoint_store::{Inset, Own, Part, Record, Text};
 
 use super::managers::{Manager, Managers, Operation, Owned, decode, metadata_of, take_entries};
 
-/// Who manages which fields of an object. Cheap to clone and to compare.
+/// The managed fields of an object. Cheap to clone and to compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ManagedFields(Inset);
 
 impl ManagedFields {
-    /// Those of a record. Earlier versions kept them inside of its value.
+    /// Returns the managed fields of a record. Earlier versions stored them inside the object.
     pub fn of(record: &Record) -> Self {
         let is_inside = || record.value.windows(WRITTEN.len()).any(|window| window == WRITTEN);
         if !record.inset.is_empty() || !is_inside() {
@@ -25,7 +25,7 @@ impl ManagedFields {
             .map_or_else(|_| Self::default(), |mut object| Self::take_from(&mut object))
     }
 
-    /// Takes them out of an object, for nothing.
+    /// Removes them from an object.
     pub(crate) fn discard(object: &mut Value) {
         drop(take_entries(object));
     }
@@ -44,7 +44,7 @@ impl ManagedFields {
         }
     }
 
-    /// This object, with these managed fields inside.
+    /// Returns the object with these managed fields inside.
     pub fn inside(&self, mut object: Value) -> Value {
         self.put_into(&mut object);
         object
@@ -58,7 +58,7 @@ impl ManagedFields {
         self.0.is_empty()
     }
 
-    /// How long they are in an encoded object.
+    /// Returns their length in an encoded object.
     pub fn length(&self) -> usize {
         self.0.length()
     }
@@ -76,12 +76,12 @@ impl ManagedFields {
         self.0.parts().iter().map(entry).collect()
     }
 
-    /// The managers of these fields; the reason where an entry makes no sense.
+    /// Decodes the managers; fails if an entry is invalid.
     pub(super) fn managers(&self) -> Result<Managers, String> {
         self.0.parts().iter().map(owned).collect::<Result<_, _>>().map(Managers)
     }
 
-    /// The same with the times of `live`, if times are all that differs and the objects do not.
+    /// Returns the times of `live` if only the times differ and the objects are equal.
     pub(crate) fn keeping_times(self, live: &Self, is_same_object: impl FnOnce() -> bool) -> Self {
         let only_times = self != *live && self.0.has_texts_of(&live.0);
         if only_times && is_same_object() { live.clone() } else { self }
@@ -102,15 +102,15 @@ impl ManagedFields {
 }
 
 const MANAGED_FIELDS: &str = "managedFields";
-/// How they begin in an encoded object.
+/// Their prefix in an encoded object.
 const WRITTEN: &[u8] = b"\"managedFields\":[";
 const TIME: &str = "time";
 
-/// What is remembered of a text: an entry without its time.
+/// The cached decoding of a text: an entry without its time.
 struct Entry {
     manager: Manager,
     api_version: String,
-    /// Not of long ones, for a set takes many times the memory of its text.
+    /// Only cached for short texts: a set takes many times the memory of its text.
     owned: Option<Owned>,
 }
 
@@ -133,7 +133,7 @@ fn decode_text(text: &Text) -> Result<(Manager, Owned), String> {
     decode(0, entry)
 }
 
-/// Whose entry this is.
+/// Returns an entry's manager.
 pub(super) fn manager_of(part: &Part) -> Option<&Manager> {
     read(&part.text).ok().map(|entry| &entry.manager)
 }
@@ -145,12 +145,12 @@ fn owned(part: &Part) -> Result<(Manager, Owned), String> {
         None => decode_text(&part.text)?,
     };
     let time = Some(part.own.as_str()).filter(|time| !time.is_empty()).map(Into::into);
-    // A time that is part of the text was read with it.
+    // A time inside the text was decoded with it.
     let time = time.or_else(|| owned.time.clone());
     Ok((manager, Owned { time, ..owned }))
 }
 
-/// An entry as it came: the time is its own, the rest is shared.
+/// Converts an entry as received: the time is separate, the rest is shared.
 fn part_of(entry: Value) -> Option<Part> {
     let Value::Object(mut fields) = entry else { return None };
     let own = fields.get(TIME).and_then(Value::as_str).filter(|time| is_plain(time)).and_then(Own::new);
@@ -164,12 +164,12 @@ fn part_of(entry: Value) -> Option<Part> {
     Some(Part { text: Text::shared(&text, own_at)?, own: own.unwrap_or_default() })
 }
 
-/// A time needs no escapes.
+/// Whether a time needs no escapes.
 fn is_plain(time: &str) -> bool {
     !time.is_empty() && time.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\'))
 }
 
-/// Ends an entry; returns where its time goes.
+/// Ends an entry; returns the offset of its time.
 fn end(text: &mut Vec<u8>, has_time: bool, is_first: bool) -> usize {
     if !has_time {
         text.push(b'}');
@@ -181,7 +181,7 @@ fn end(text: &mut Vec<u8>, has_time: bool, is_first: bool) -> usize {
     own_at
 }
 
-/// The text of an entry whose fields `write_fields` appends; `None` if there are none.
+/// Builds the text of an entry whose fields `write_fields` appends; `None` if there are none.
 pub(super) fn entry(
     manager: &Manager,
     api_version: &str,
@@ -209,12 +209,12 @@ pub(super) fn entry(
 
 fn member(text: &mut Vec<u8>, before: &[u8], value: &str) {
     text.extend_from_slice(before);
-    // Writing to a vector does not fail.
+    // Writing to a vector cannot fail.
     let _ = serde_json::to_writer(text, value);
 }
 
 impl Managers {
-    /// The entries of these managers.
+    /// Encodes the entries of these managers.
     pub(super) fn into_fields(self) -> ManagedFields {
         ManagedFields::sorted(
             self.0.into_iter().filter_map(|(manager, owned)| into_part(manager, owned)).collect(),

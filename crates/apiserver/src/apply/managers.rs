@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: who set which fields, by which operation, when.
+//! Decoded `metadata.managedFields`: who set which fields, by which operation, when.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::set::Set;
 
-/// No object keeps more entries of updates than this; the oldest become one.
+/// Maximum number of update entries per object; the oldest are merged.
 pub(super) const MAX_UPDATERS: usize = 10;
 const OLD_UPDATERS: &str = "ancient-changes";
 
@@ -17,22 +17,22 @@ pub(super) enum Operation {
     Update,
 }
 
-/// What tells one manager from another. Those who apply are the same in every version.
+/// The identity of a manager. For appliers it does not include the version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Manager {
     pub(super) name: String,
     pub(super) operation: Operation,
-    /// Empty for those who apply.
+    /// Empty for appliers.
     pub(super) api_version: String,
     pub(super) subresource: String,
 }
 
-/// What a manager owns.
+/// The fields a manager owns.
 #[derive(Clone, Debug)]
 pub(super) struct Owned {
     pub(super) set: Set,
     pub(super) api_version: String,
-    /// As it is stored.
+    /// In stored form.
     pub(super) time: Option<String>,
 }
 
@@ -49,7 +49,7 @@ impl Manager {
         }
     }
 
-    /// As conflicts name a manager.
+    /// Formats a manager for conflict messages.
     pub(super) fn describe(&self) -> String {
         let mut text = format!("{:?}", self.name);
         if !self.subresource.is_empty() {
@@ -63,7 +63,7 @@ impl Manager {
 }
 
 impl Managers {
-    /// Reads the entries of an object; the reason where one makes no sense.
+    /// Decodes an object's entries; fails if one is invalid.
     pub(super) fn decode(entries: Vec<Value>) -> Result<Self, String> {
         let entries = entries.into_iter().enumerate();
         entries.map(|(index, entry)| decode(index, entry)).collect::<Result<_, _>>().map(Self)
@@ -78,7 +78,7 @@ impl Managers {
         self.0.retain(|_, owned| !owned.set.is_empty());
     }
 
-    /// Writes the entries into an object, sorted by operation, time and name.
+    /// Encodes the entries into an object, sorted by operation, time and name.
     pub(super) fn encode(self, object: &mut Value) {
         let mut entries: Vec<(Manager, Owned)> = self.0.into_iter().collect();
         entries.sort_by(|(a, x), (b, y)| {
@@ -99,7 +99,7 @@ impl Managers {
         }
     }
 
-    /// How many of them update.
+    /// Counts the updaters.
     pub(super) fn updaters(&self) -> usize {
         self.0.keys().filter(|manager| manager.operation == Operation::Update).count()
     }
@@ -142,7 +142,7 @@ pub(super) fn entries_of(object: &Value) -> &[Value] {
     entries.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Takes the entries out of an object; `None` if it says nothing of them.
+/// Takes the entries out of an object; `None` if it does not have the field.
 pub(super) fn take_entries(object: &mut Value) -> Option<Vec<Value>> {
     match metadata_of(object)?.remove("managedFields")? {
         Value::Array(entries) => Some(entries),
@@ -154,7 +154,7 @@ pub(super) fn metadata_of(object: &mut Value) -> Option<&mut Map<String, Value>>
     object.get_mut("metadata").and_then(Value::as_object_mut)
 }
 
-/// A moment as it is stored.
+/// Formats a time as stored.
 pub(super) fn stored_time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -1,4 +1,4 @@
-//! An object with another laid over it.
+//! Merges one object into another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::schema::List;
 
 use super::place::{Merging, Place, entries, items};
 
-/// What is in both or in either; where both have a leaf, that of `over` counts.
+/// Returns the union of both; if both have a leaf, `over` wins.
 pub(super) fn merge(place: Place<'_>, under: &Value, over: &Value) -> Value {
     merged(place, Some(under), Some(over)).unwrap_or_default()
 }
@@ -17,7 +17,7 @@ fn merged(place: Place<'_>, under: Option<&Value>, over: Option<&Value>) -> Opti
     match place.merging() {
         Merging::Struct(_) | Merging::Map => match (entries(under), entries(over)) {
             (None, None) => over.or(under).cloned(),
-            // Something else than an object takes the place of one.
+            // A non-object replaces an object.
             (Some(_), None) if over.is_some_and(|over| !over.is_null() && !over.is_object()) => over.cloned(),
             (under, over) => merge_entries(place, under, over),
         },
@@ -51,7 +51,7 @@ fn merge_entries(
     (!result.is_empty()).then_some(Value::Object(result))
 }
 
-/// The items of two lists by what identifies them. One that occurs twice is merged with nothing.
+/// List items by identity. A repeated item is not merged with its counterpart.
 struct Indexed<'v> {
     order: Vec<String>,
     by_identity: BTreeMap<String, Option<&'v Value>>,
@@ -81,7 +81,8 @@ impl<'v> Indexed<'v> {
     }
 }
 
-/// Items keep the order of `over`; those that are only in `under` stay where they are between the shared ones.
+/// Merges the items of two lists. They are in the order of `over`; those only in `under` keep their position between
+/// the shared ones.
 fn merge_items(place: Place<'_>, list: &List, under: &[Value], over: &[Value]) -> Vec<Value> {
     let (left, right) = (Indexed::new(place, list, under), Indexed::new(place, list, over));
     let mut shared = right.order.iter().filter(|element| left.has(element)).peekable();
@@ -99,7 +100,7 @@ fn merge_items(place: Place<'_>, list: &List, under: &[Value], over: &[Value]) -
                 continue;
             }
             if right.has(a) && shared.peek().is_some_and(|next| *next != a) {
-                // Shared, but not the one whose turn it is.
+                // Shared, but not the next shared one.
                 l += 1;
                 continue;
             }

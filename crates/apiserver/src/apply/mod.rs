@@ -1,15 +1,15 @@
-//! Server-side apply and the ownership of fields, as v1.34 keeps them in `metadata.managedFields`.
+//! Server-side apply and field ownership, as v1.34 keeps them in `metadata.managedFields`.
 //!
 //! ```text
-//!  apply:  live ∪ configuration ─► minus what this manager applied before and nobody owns now
+//!  apply:  live ∪ configuration ─► minus what this manager applied before and no one owns now
 //!                                        │
-//!  update: the object as written ────────┴─► compare with live ─► who owns what from now on
+//!  update: the object as written ────────┴─► compare with live ─► new field ownership
 //! ```
 //!
-//! What always holds:
-//! - a field that is changed belongs to who changed it, and to nobody who wanted it otherwise;
-//! - an apply that would take a field from another manager is refused as a whole unless it is forced;
-//! - who changes nothing owns nothing new and leaves no trace.
+//! Invariants:
+//! - a changed field belongs to the manager that changed it, and to no one who wanted another value;
+//! - an apply that would take a field from another manager is rejected as a whole unless it is forced;
+//! - a write that changes nothing adds no ownership and leaves no trace.
 
 mod added;
 mod compare;
@@ -48,33 +48,33 @@ use setpoint_store::{Own, Part};
 use transitions::{After, Key, Time};
 use updater::{SERVER_FIELDS, Updater};
 
-/// Where objects are written: what they are, and what this endpoint does not let clients change.
+/// The endpoint of a write: the kind of its objects, and the fields it does not let clients change.
 pub struct Endpoint<'a> {
     pub target: &'a Target,
-    /// Empty for the object itself.
+    /// Empty for the main resource.
     pub subresource: &'a str,
     pub resets: &'a Resets,
     pub transitions: &'a Transitions,
 }
 
-/// An object that is there, and who manages its fields. They are not in the object itself.
+/// An existing object and its managed fields, which are not in the object itself.
 #[derive(Clone, Copy)]
 pub struct Live<'a> {
     pub object: &'a Value,
     pub fields: &'a ManagedFields,
 }
 
-/// The fields that an endpoint restores after every write, so that nobody gets to own them there.
+/// The fields that an endpoint restores after every write, so that no one can own them there.
 #[derive(Clone, Debug, Default)]
 pub struct Resets(Set);
 
 impl Resets {
-    /// Fields by their paths: `&[&["status"]]`.
+    /// Creates a set from field paths: `&[&["status"]]`.
     pub fn new(paths: &[&[&str]]) -> Self {
         Self(Set::of(paths))
     }
 
-    /// What the endpoints of most kinds restore: status outside of its own endpoint, everything else there.
+    /// Returns the defaults for most kinds: the status on the main endpoint, everything else on the status endpoint.
     pub fn of(kind: &Kind, subresource: Option<Subresource>) -> Self {
         if let Some(paths) = kind.strategy.resets(subresource) {
             return Self::new(paths);
@@ -87,7 +87,7 @@ impl Resets {
     }
 }
 
-/// Why an apply was refused, by the answer it gets.
+/// Why an apply was rejected, by its response.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ApplyError {
     /// 400, reason BadRequest.
@@ -101,10 +101,10 @@ pub enum ApplyError {
     Internal(String),
 }
 
-/// Who manages the fields of `object`, which is about to take the place of `live`.
+/// Computes the managed fields of `object`, which is about to replace `live`.
 ///
-/// `live` is `None` for an object that is created. What `object` says of managed fields is taken out of it, and
-/// counts unless it says nothing or makes no sense; saying that they are `[]` or `[{}]` forgets them.
+/// `live` is `None` for a create. Managed fields in `object` are taken out of it. They are used unless they are absent
+/// or invalid; `[]` or `[{}]` resets them.
 pub fn update(
     endpoint: &Endpoint<'_>,
     live: Option<Live<'_>>,
@@ -138,7 +138,7 @@ fn of_new(
     updater.managers.into_fields()
 }
 
-/// All fields of a new object belong to its maker.
+/// Assigns all fields of a new object to its creator.
 fn of_untouched(
     endpoint: &Endpoint<'_>,
     updater: &Updater<'_>,
@@ -165,7 +165,7 @@ fn of_changed(
 ) -> ManagedFields {
     let before = before(endpoint, live.fields, sent);
     if before.is_empty() {
-        // Nobody keeps track of this object.
+        // Field ownership is not tracked for this object.
         return before;
     }
     let mut updater = endpoint.updater(Managers::default());
@@ -195,7 +195,7 @@ fn of_changed(
     fields
 }
 
-/// The entries of managers, with where their times come from: all but those of `who` are as they were before.
+/// Builds the managers' entries, with the source of their times: all but those of `who` keep theirs.
 fn after(managers: Managers, before: &ManagedFields, who: Option<&Manager>) -> Vec<After> {
     let place = |manager: &Manager| {
         let is_same = |part: &Part| managed::manager_of(part) == Some(manager);
@@ -211,9 +211,9 @@ fn after(managers: Managers, before: &ManagedFields, who: Option<&Manager>) -> V
     after.collect()
 }
 
-/// The managed fields a write starts from: those in the request, or else the stored ones.
+/// Returns the managed fields that a write starts from: those in the request, or else the stored ones.
 fn before(endpoint: &Endpoint<'_>, live: &ManagedFields, sent: Option<Vec<Value>>) -> ManagedFields {
-    // What is sent to a subresource does not count.
+    // Managed fields sent to a subresource are ignored.
     let Some(sent) = sent.filter(|_| endpoint.subresource.is_empty()) else { return live.clone() };
     if is_reset(&sent) {
         return ManagedFields::default();
@@ -231,9 +231,9 @@ fn before(endpoint: &Endpoint<'_>, live: &ManagedFields, sent: Option<Vec<Value>
     }
 }
 
-/// What `configuration` makes of `live`, and who owns what from then on.
+/// Applies `configuration` to `live`, and updates the field ownership.
 ///
-/// The result still has to take the form that objects are stored in, and its defaults.
+/// The result has yet to be converted to its stored form and defaulted.
 pub fn apply(
     endpoint: &Endpoint<'_>,
     live: Option<&Value>,
@@ -272,7 +272,7 @@ pub fn apply(
     Ok(object)
 }
 
-/// Who makes a request: the manager it names, or what its user agent begins with.
+/// Returns the field manager of a request: the one it names, or the prefix of its user agent.
 pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
     const LONGEST: usize = 128;
     if !field_manager.is_empty() {
@@ -290,7 +290,7 @@ pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
     name
 }
 
-/// No entries, or one empty entry, say that all are to be forgotten.
+/// Whether the entries reset the managed fields: there are none, or only an empty one.
 fn is_reset(sent: &[Value]) -> bool {
     sent.is_empty() || matches!(sent, [Value::Object(only)] if only.is_empty())
 }
@@ -309,18 +309,18 @@ impl Endpoint<'_> {
         Manager::new(name, operation, &self.target.api_version(), self.subresource)
     }
 
-    /// The time of a write as its entry has it.
+    /// Returns the time of a write, as in its entry.
     fn own(&self, now: Timestamp) -> Option<Own> {
         self.time(now).and_then(|time| Own::new(&time))
     }
 
-    /// Writes of scales are not timed.
+    /// Returns the time of a write; writes to scales have none.
     fn time(&self, now: Timestamp) -> Option<String> {
         (self.subresource != "scale").then(|| managers::stored_time(now))
     }
 }
 
-/// Whether a configuration is one of the target's objects.
+/// Checks that a configuration is an object of the target's kind.
 pub fn check(target: &Target, configuration: &Value) -> Result<(), ApplyError> {
     let text = |field: &str| configuration.get(field).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));

@@ -1,4 +1,4 @@
-//! A type as apply sees it: what merges field by field, what by item, and what only as a whole.
+//! How apply merges a type: field by field, item by item, or as a whole.
 
 use serde_json::{Map, Value};
 
@@ -6,22 +6,22 @@ use crate::schema::{Field, List, ListKind, Scalar, Schema, Shape, Struct, Table,
 
 use super::element;
 
-/// A place in a schema. Below what the schema leaves open, types are deduced from values.
+/// A position in a schema. Below untyped values, types are deduced from values.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'t> {
     pub(super) table: &'t Table,
     ty: Option<TypeId>,
-    /// The place merges field by field although its type would not.
+    /// Whether this field merges field by field although its type is atomic.
     granular: bool,
 }
 
-/// How a place merges.
+/// How values merge.
 pub(super) enum Merging<'t> {
     Struct(&'t Struct),
     Map,
-    /// Items have identities.
+    /// By item identity.
     Items(&'t List),
-    /// As a whole.
+    /// Atomically.
     Whole,
 }
 
@@ -48,12 +48,12 @@ impl<'t> Place<'t> {
         matches!(self.shape(), Some(Shape::Struct(fields)) if fields.field(name).is_some())
     }
 
-    /// A field of a struct.
+    /// Returns a field of a struct.
     pub(super) fn field(self, field: &Field) -> Self {
         Self { ty: Some(field.ty), granular: field.granular, ..self }
     }
 
-    /// A field or entry by its name; what is not declared has a type of its own choice.
+    /// Returns a field or map entry by name; undeclared ones are untyped.
     pub(super) fn named(self, name: &str) -> Self {
         match self.shape() {
             Some(Shape::Struct(fields)) => match fields.field(name) {
@@ -77,7 +77,7 @@ impl<'t> Place<'t> {
         }
     }
 
-    /// What identifies an item of a list; the reason where nothing does.
+    /// Returns the identity of a list item; fails if it has none.
     pub(super) fn identify(self, list: &List, item: &Value) -> Result<String, String> {
         match &list.kind {
             ListKind::Map(keys) => self.item(list).identify_by_keys(keys, item),
@@ -125,12 +125,12 @@ fn quoted(keys: &[Box<str>]) -> String {
     format!("[{}]", keys.join(" "))
 }
 
-/// An object's fields; null has none.
+/// Returns an object's fields; null has none.
 pub(super) fn entries(value: Option<&Value>) -> Option<&Map<String, Value>> {
     value.and_then(Value::as_object).filter(|fields| !fields.is_empty())
 }
 
-/// A list's items; null has none.
+/// Returns a list's items; null has none.
 pub(super) fn items(value: Option<&Value>) -> Option<&[Value]> {
     value.and_then(Value::as_array).map(Vec::as_slice).filter(|items| !items.is_empty())
 }

@@ -1,4 +1,4 @@
-//! An object without some of its fields.
+//! Removes fields from an object.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use super::element;
 use super::place::{Merging, Place};
 use super::set::View;
 
-/// What is left without the fields in `gone`; null if nothing is.
+/// Returns the value without the fields in `gone`; null if nothing is left.
 pub(super) fn remove(place: Place<'_>, value: &Value, gone: View<'_>) -> Value {
     match (place.merging(), value) {
         (Merging::Struct(_) | Merging::Map, Value::Object(fields)) => {

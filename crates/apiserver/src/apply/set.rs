@@ -1,9 +1,9 @@
-//! Sets of fields, as a tree: what a manager owns, what a change touches.
+//! Field sets, as a tree: what a manager owns, what a change touches.
 //!
-//! A field is a member for itself, not for what is below it: owning a map's entry is not owning the map.
-//! The tree is kept in the very form that `fieldsV1` has, so that sets are read and written for nothing
-//! and a small change of a large set costs little: an element leads to an object that is empty for a member
-//! with nothing below, and has `.` for a member with something below.
+//! A field is a member on its own, independent of what is below it: owning a map's entry is not owning the map. The
+//! tree has the same form as `fieldsV1`, so that decoding and encoding are free and a small change to a large set is
+//! cheap: an element maps to an object that is empty for a member with nothing below, and has `.` for a member with
+//! something below.
 
 use serde_json::{Map, Value};
 
@@ -16,7 +16,7 @@ pub(super) struct Set(Map<String, Value>);
 const SELF: &str = ".";
 
 impl Set {
-    /// A set of fields that are named by their paths.
+    /// Creates a set from field paths.
     pub(super) fn of(paths: &[&[&str]]) -> Self {
         paths.iter().fold(Self::default(), |set, path| set.union(Self::path(path)))
     }
@@ -29,7 +29,7 @@ impl Set {
         set
     }
 
-    /// Adds an element that is not there yet; nothing if it would be useless.
+    /// Adds a new element, unless it is neither a member nor has anything below.
     pub(super) fn push(&mut self, element: impl FnOnce() -> String, member: bool, below: Self) {
         if member || !below.is_empty() {
             self.0.insert(element(), node(member, below));
@@ -49,37 +49,37 @@ impl Set {
         self
     }
 
-    /// What is in both.
+    /// Returns the fields in both sets.
     pub(super) fn intersection(&self, other: &Self) -> Self {
         Self(intersect(&self.0, &other.0))
     }
 
-    /// What is here and not there. A field goes without what is below it.
+    /// Returns the fields in this set but not in `other`. Removing a field keeps what is below it.
     pub(super) fn difference(mut self, other: &Self) -> Self {
         subtract(&mut self.0, &other.0, Depth::Itself);
         self
     }
 
-    /// What is here and not there, nor below anything there.
+    /// Returns the fields in this set that are neither in `other` nor below a field in it.
     pub(super) fn without(mut self, other: &Self) -> Self {
         subtract(&mut self.0, &other.0, Depth::AllBelow);
         self
     }
 
-    /// The same set, with every struct's field as a member that leads to one.
+    /// Makes every declared struct field with something below it a member.
     pub(super) fn with_named_fields(mut self, place: Place<'_>) -> Self {
         name_fields(&mut self.0, place);
         self
     }
 
-    /// Every member's path, as messages write it: members of a level first, then what is below.
+    /// Returns all members' paths for messages: the members of a level first, then what is below.
     pub(super) fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         collect_paths(&self.0, "", &mut paths);
         paths
     }
 
-    /// Takes over a stored set. Elements of unknown kinds are dropped.
+    /// Decodes a stored set. Drops elements of unknown types.
     pub(super) fn from_stored(stored: Value) -> Self {
         match stored {
             Value::Object(mut fields) => {
@@ -94,14 +94,14 @@ impl Set {
         Value::Object(self.0)
     }
 
-    /// As it is stored.
+    /// Encodes the set in its stored form.
     pub(super) fn text(&self) -> String {
-        // Maps of maps always have a text.
+        // Serializing maps of maps cannot fail.
         serde_json::to_string(&self.0).unwrap_or_default()
     }
 }
 
-/// A part of a set, for looking up.
+/// A read-only part of a set.
 #[derive(Clone, Copy)]
 pub(super) struct View<'s>(&'s Map<String, Value>);
 
@@ -110,18 +110,18 @@ impl<'s> View<'s> {
         self.0.get(element).is_some_and(is_member)
     }
 
-    /// Whether the field of this name is a member, for sets of a few fields.
+    /// Whether the field with this name is a member, for small sets.
     pub(super) fn has_field(self, name: &str) -> bool {
         self.0.iter().any(|(element, node)| element::field_name(element) == Some(name) && is_member(node))
     }
 
-    /// What is below the field of this name, for sets of a few fields.
+    /// Returns what is below the field with this name, for small sets.
     pub(super) fn below_field(self, name: &str) -> Option<View<'s>> {
         let found = self.0.iter().find(|(element, _)| element::field_name(element) == Some(name));
         found.and_then(|(_, node)| node.as_object()).filter(|node| has_children(node)).map(View)
     }
 
-    /// What is below an element, if anything is.
+    /// Returns what is below an element, if anything is.
     pub(super) fn below(self, element: &str) -> Option<View<'s>> {
         self.0.get(element).and_then(Value::as_object).filter(|node| has_children(node)).map(View)
     }
@@ -143,12 +143,12 @@ fn is_member(node: &Value) -> bool {
     node.as_object().is_some_and(|node| node.is_empty() || node.contains_key(SELF))
 }
 
-/// Whether the node is a member, and the node without saying so.
+/// Removes a node's member mark, and returns whether it had one.
 fn open(node: &mut Map<String, Value>) -> bool {
     node.is_empty() || node.remove(SELF).is_some()
 }
 
-/// Says again what [`open`] found. False if the node is of no use any more.
+/// Restores the mark that [`open`] removed. Returns false if the node is no longer needed.
 fn close(node: &mut Map<String, Value>, member: bool) -> bool {
     if member && !node.is_empty() {
         node.insert(SELF.into(), Value::Object(Map::new()));
@@ -190,7 +190,7 @@ fn intersect(a: &Map<String, Value>, b: &Map<String, Value>) -> Map<String, Valu
     both
 }
 
-/// How much goes with a member that goes.
+/// How much to remove with a member.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Depth {
     Itself,
@@ -243,7 +243,7 @@ fn collect_paths(fields: &Map<String, Value>, prefix: &str, paths: &mut Vec<Stri
     }
 }
 
-/// Brings what others may have written into this server's form.
+/// Converts elements written by others to this server's form.
 fn canonicalize(fields: &mut Map<String, Value>) {
     let odd = |element: &String| element != SELF && !element::looks_canonical(element);
     let odd: Vec<String> = fields.keys().filter(|element| odd(element)).cloned().collect();

@@ -1,4 +1,4 @@
-//! Stories of objects that several managers write.
+//! Scenarios of objects with several managers.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::schema::FieldValidation;
 
-/// An object and what becomes of it. Every write is a second after the one before.
+/// An object and its history. Each write is a second after the previous one.
 struct Story {
     target: Target,
     resets: Resets,
@@ -78,7 +78,7 @@ impl Story {
         self.try_apply(manager, body, false).unwrap_err().to_string()
     }
 
-    /// Writes the whole object, managed fields excluded.
+    /// Writes the whole object, without managed fields.
     fn update(&mut self, manager: &str, body: Value) -> &mut Self {
         let now = self.now();
         let mut object = self.target.decode_value(self.full(body), FieldValidation::Strict).unwrap().object;
@@ -93,7 +93,7 @@ impl Story {
         self.object.as_ref().unwrap()
     }
 
-    /// `m1: {"f:data":…}` for each entry.
+    /// Returns `m1: {"f:data":…}` for each entry.
     fn owners(&self) -> Vec<(String, Value)> {
         entries_of(self.object())
             .iter()
@@ -282,7 +282,7 @@ fn managed_fields_can_be_forgotten_but_not_lost() {
     story.check_owners(&[("m1", json!({"f:data": {"f:a": {}}}))]);
     story.update("x", json!({"metadata": {"managedFields": [{}]}, "data": {"a": "1"}}));
     story.check_owners(&[]);
-    // What was there before is taken over by the first apply.
+    // The first apply takes over what was there before.
     story.object.as_mut().unwrap()["metadata"]["uid"] = "u".into();
     story.force("m2", json!({"data": {"b": "2"}}));
     story.check_owners(&[
@@ -379,7 +379,7 @@ fn the_same_change_again_gives_the_same_owners_at_its_own_time() {
         story.update("maker", json!({"spec": {"replicas": 1, "paused": true}}));
         story.update("scaler", json!({"spec": {"replicas": 2, "paused": true}}));
     }
-    // As if the second object were written on the same server, later.
+    // As if the second object were written later on the same server.
     std::mem::swap(&mut story.transitions, &mut other.transitions);
     let mut third = Story::deployment();
     third.transitions = std::mem::take(&mut other.transitions);
@@ -503,7 +503,7 @@ mod properties {
         }
     }
 
-    /// Configurations without empty lists and maps, which objects do not keep.
+    /// Generates configurations without empty lists and maps, which objects do not keep.
     fn config() -> impl Strategy<Value = Value> {
         let text = "[a-c]";
         let env = prop::collection::btree_map(text, text, 1..3).prop_map(|env| {

@@ -1,7 +1,7 @@
-//! What became of managed fields when a change was made to them, for when it is made again.
+//! Caches how a change affects managed fields, for when the same change is made again.
 //!
-//! Ten thousand pods of one template get the same status from the same managers. Who owns what afterwards depends
-//! on the entries before, on the writer and on the fields that changed; only the times differ.
+//! Ten thousand pods of one template get the same status from the same managers. The resulting ownership depends on
+//! the previous entries, on the writer and on the changed fields; only the times differ.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use setpoint_store::{Own, Part, Text};
 use super::managed::ManagedFields;
 use super::managers::Manager;
 
-/// As many changes are remembered, and then none: what is made often comes back at once. With the longest changes of the
-/// longest entries, before and after, that is 256 × (4 + 16 + 20) KiB = 10 MiB.
+/// Cache capacity; a full cache is cleared, since frequent changes soon return. With the longest changes to the
+/// longest entries, before and after, this is 256 × (4 + 16 + 20) KiB = 10 MiB.
 const REMEMBERED: usize = 256;
-/// Changes of more fields than this many bytes describe are not remembered.
+/// Changes with a longer text are not cached.
 const LONGEST_CHANGE: usize = 4 << 10;
-/// Nor are changes of objects whose entries are longer than this.
+/// Nor are changes to objects with longer entries.
 const LONGEST_ENTRIES: usize = 16 << 10;
 
-/// The changes that were made before.
+/// The cache of changes.
 #[derive(Default)]
 pub struct Transitions(Mutex<BTreeMap<Key, Known>>);
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    /// Where the texts before are; [`Known`] keeps them there.
+    /// The addresses of the previous texts; [`Known`] keeps them alive.
     before: Vec<usize>,
     manager: Manager,
     change: String,
@@ -44,16 +44,16 @@ pub(super) struct After {
     pub(super) time: Time,
 }
 
-/// Where the time of an entry comes from.
+/// The source of an entry's time.
 #[derive(Clone, Copy)]
 pub(super) enum Time {
-    /// From the entry at this place before.
+    /// The previous entry at this index.
     Kept(usize),
     Now,
 }
 
 impl Key {
-    /// `None` if the change is too long to be remembered.
+    /// Returns `None` if the change is too long to be cached.
     pub(super) fn new(before: &ManagedFields, manager: &Manager, change: String) -> Option<Self> {
         if before.length() > LONGEST_ENTRIES || change.len() > LONGEST_CHANGE {
             return None;
@@ -65,7 +65,7 @@ impl Key {
 }
 
 impl Transitions {
-    /// The entries after a change, if it was made before.
+    /// Returns the entries after a change, if it is cached.
     pub(super) fn find(&self, key: &Key, before: &ManagedFields, now: Own) -> Option<ManagedFields> {
         let after = self.0.lock().get(key)?.after.clone();
         Some(follow(&after, before, now))
@@ -80,7 +80,7 @@ impl Transitions {
     }
 }
 
-/// The entries after a change, with their times.
+/// Builds the entries after a change, with their times.
 pub(super) fn follow(after: &[After], before: &ManagedFields, now: Own) -> ManagedFields {
     let own = |time| match time {
         Time::Kept(at) => before.inset().parts().get(at).map(|part| part.own).unwrap_or_default(),

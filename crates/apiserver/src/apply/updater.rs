@@ -1,4 +1,4 @@
-//! Who owns what after a write.
+//! Updates field ownership after a write.
 
 use std::sync::LazyLock;
 
@@ -14,16 +14,16 @@ use super::place::Place;
 use super::remove::remove;
 use super::set::Set;
 
-/// The managers of one object, as a write changes them.
+/// The managers of an object during a write.
 pub(super) struct Updater<'a> {
     pub(super) place: Place<'a>,
-    /// Fields that nobody gets to own here.
+    /// Fields that no one can own here.
     pub(super) ignored: &'a Set,
     pub(super) api_version: String,
     pub(super) managers: Managers,
 }
 
-/// Fields that are the server's own and belong to nobody.
+/// Server-owned fields, which belong to no manager.
 pub(super) static SERVER_FIELDS: LazyLock<Set> = LazyLock::new(|| {
     Set::of(&[
         &["apiVersion"],
@@ -42,13 +42,13 @@ pub(super) static SERVER_FIELDS: LazyLock<Set> = LazyLock::new(|| {
 });
 
 impl Updater<'_> {
-    /// An object was written that is not applied: what it changes belongs to its writer.
+    /// Records a write other than an apply: the writer owns what it changes.
     pub(super) fn update(&mut self, live: &Value, object: &Value, manager: Manager, time: Option<String>) {
         let comparison = Comparison::between_ignoring(self.place, live, object, self.ignored);
         self.record(comparison, manager, time);
     }
 
-    /// Notes who made a change. Whether that gave its maker any fields.
+    /// Records a change. Returns whether its manager gained any fields.
     pub(super) fn record(&mut self, comparison: Comparison, manager: Manager, time: Option<String>) -> bool {
         self.take_from_others(&comparison, None);
         let changed = comparison.modified.union(comparison.added).difference(&SERVER_FIELDS);
@@ -61,8 +61,7 @@ impl Updater<'_> {
         true
     }
 
-    /// Changed and removed fields no longer belong to whoever had them. Whose fields were changed: all but
-    /// `except`.
+    /// Takes added, changed and removed fields from all managers but `except`.
     fn take_from_others(&mut self, comparison: &Comparison, except: Option<&Manager>) {
         for (manager, owned) in &mut self.managers.0 {
             if Some(manager) != except {
@@ -74,7 +73,7 @@ impl Updater<'_> {
         self.managers.drop_idle();
     }
 
-    /// Applies for a manager. What kubectl applied on the client's side before stands in nobody's way.
+    /// Applies for a manager. Fields from kubectl's earlier client-side apply do not conflict.
     pub(super) fn apply_as(
         &mut self,
         live: &Value,
@@ -96,7 +95,7 @@ impl Updater<'_> {
         self.apply(live, configuration, who, false, Some(&own)).map_err(|conflicting| report(&conflicting))
     }
 
-    /// The merged object, if it differs from the live one. Conflicts on `allowed` fields do not count.
+    /// Returns the merged object if it differs from the live one. Conflicts on `allowed` fields are ignored.
     fn apply(
         &mut self,
         live: &Value,
@@ -145,13 +144,13 @@ impl Updater<'_> {
         conflicting.filter(|(_, set)| !set.is_empty()).collect()
     }
 
-    /// Takes out what the manager applied before and not now, unless somebody else owns it.
+    /// Removes what the manager applied before and no longer applies, unless another manager owns it.
     fn prune(&self, merged: Value, last: Set) -> Value {
         let place = self.place;
         let named = |set: Set| set.with_named_fields(place);
         let last = named(last);
         let pruned = remove(place, &merged, last.view());
-        // Back come fields that any manager owns, this one's new configuration included.
+        // Keep fields that any manager owns, including this one's new configuration.
         let mut owned = Set::default();
         for manager in self.managers.0.values() {
             owned = owned.union(manager.set.clone());
@@ -160,7 +159,7 @@ impl Updater<'_> {
         let of_pruned = named(fields_of(place, &pruned));
         let gone = of_merged.clone().difference(&of_pruned.union(named(owned)));
         let pruned = remove(place, &merged, gone.view());
-        // Back comes what nobody owns, or was not the manager's to take.
+        // Keep what no one owns, or what this manager did not apply.
         let of_pruned = named(fields_of(place, &pruned));
         let gone = of_merged.difference(&of_pruned).intersection(&last);
         remove(place, &merged, gone.view())

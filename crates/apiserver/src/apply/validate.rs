@@ -1,4 +1,4 @@
-//! Whether a value that is to be applied has the shape of its type, in v1.34's words.
+//! Validates applied values against their type, with v1.34's messages.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::place::Place;
 use crate::field::{MOST_ERRORS, shown_path};
 use crate::schema::{List, ListKind, Scalar, Shape};
 
-/// All that is wrong, as one text.
+/// Reports all errors as one message.
 pub(super) fn validate(place: Place<'_>, value: &Value) -> Result<(), String> {
     let mut errors = Found::default();
     check(place, "", value, &mut errors);
@@ -20,7 +20,7 @@ pub(super) fn validate(place: Place<'_>, value: &Value) -> Result<(), String> {
     }
 }
 
-/// What is wrong, up to a bound: more is refused all the same.
+/// The errors, up to a limit: beyond it the value is rejected anyway.
 #[derive(Default)]
 struct Found(Vec<String>);
 
@@ -54,7 +54,7 @@ fn check(place: Place<'_>, path: &str, value: &Value, errors: &mut Found) {
     }
 }
 
-/// Stops at the first field that is not declared, as v1.34 does.
+/// Stops at the first undeclared field, as v1.34 does.
 fn check_fields(place: Place<'_>, path: &str, fields: &Map<String, Value>, errors: &mut Found) {
     let is_struct = matches!(place.shape(), Some(Shape::Struct(of)) if !of.fields.is_empty() && !of.open);
     let path = shown_path(path);

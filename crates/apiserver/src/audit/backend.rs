@@ -1,4 +1,4 @@
-//! A backend: how events get to a sink, and what happens when they do not.
+//! Audit backends: deliver events to a sink, and handle failures.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use super::legacy;
 use super::metrics::Metrics;
 use super::policy::{Level, Stage};
 
-/// Where events go.
+/// The destination of events.
 pub trait Sink: Send + Sync + 'static {
-    /// Its name in the metrics.
+    /// Returns its name in metrics.
     fn name(&self) -> &'static str;
 
     /// Sends a batch. It is sent even if the future is dropped: a request that gives up waiting is still recorded.
@@ -30,7 +30,7 @@ pub trait Sink: Send + Sync + 'static {
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub bytes: Bytes,
-    /// The last event of a mutating request: the response waits for it.
+    /// Whether this is the last event of a mutating request: the response waits for it.
     pub ends_write: bool,
 }
 
@@ -45,18 +45,18 @@ impl SendError {
     }
 }
 
-/// When events are sent, and whether requests depend on it.
+/// When events are sent, and whether requests wait for them.
 #[derive(Clone, Debug)]
 pub enum Mode {
-    /// Later, many at once. Requests do not wait; events that find the buffer full are dropped and counted.
+    /// In the background, in batches. Requests do not wait; events are dropped and counted if the buffer is full.
     Batch(BatchSettings),
-    /// Before the response. A failure is counted; the request goes on.
+    /// Before the response. A failure is counted; the request continues.
     Blocking,
     /// Before the response. A failure fails the request.
     BlockingStrict,
 }
 
-/// How events are written.
+/// The format of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     #[default]
@@ -64,14 +64,14 @@ pub enum Format {
     Legacy,
 }
 
-/// How large an event and a batch may be, in bytes of JSON.
+/// Maximum size of an event and a batch, in bytes of JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncation {
     pub max_event_bytes: usize,
     pub max_batch_bytes: usize,
 }
 
-/// What a backend is made of.
+/// The configuration of a backend.
 pub struct BackendConfig {
     pub sink: Box<dyn Sink>,
     pub mode: Mode,
@@ -94,7 +94,7 @@ enum Delivery {
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
 impl Backend {
-    /// Call inside a runtime: batches are sent by a task.
+    /// Starts a backend. Call this inside a runtime: a spawned task sends batches.
     pub(super) fn start(config: BackendConfig, clock: &Clock, measured: &Arc<Metrics>) -> Self {
         let BackendConfig { sink, mode, format, truncation } = config;
         let sink: Arc<dyn Sink> = Arc::from(sink);
@@ -113,7 +113,7 @@ impl Backend {
         matches!(self.delivery, Delivery::Blocking { strict: true, .. })
     }
 
-    /// The event as this backend writes it; nothing if it is too large even without its objects.
+    /// Encodes an event for this backend; `None` if it is too large even without its objects.
     pub(super) fn entry(&self, event: &Event, is_mutating: bool) -> Option<Entry> {
         let ends_write = is_mutating && matches!(event.stage, Stage::ResponseComplete | Stage::Panic);
         let encode = |event: &Event| match self.format {
@@ -123,7 +123,7 @@ impl Backend {
         let Some(limit) = self.truncation.map(|truncation| truncation.max_event_bytes) else {
             return Some(Entry { bytes: encode(event), ends_write });
         };
-        // A line break counts too. What counts is the JSON, whatever the format.
+        // Includes a line break. The limit applies to the JSON, whatever the format.
         let fits = |event: &Event| event.json().len() < limit;
         if fits(event) {
             return Some(Entry { bytes: encode(event), ends_write });
@@ -137,7 +137,7 @@ impl Backend {
         fits(&small).then(|| Entry { bytes: encode(&small), ends_write })
     }
 
-    /// Delivers an event. False if the request may not go on without it.
+    /// Delivers an event. Returns false if the request must not continue without it.
     pub(super) async fn deliver(&self, entry: Option<Entry>, measured: &Metrics) -> bool {
         let Some(entry) = entry else {
             measured.failed("truncate", 1, &SendError::new("event is too large even after truncating"));
@@ -158,7 +158,7 @@ impl Backend {
         }
     }
 
-    /// Sends what is buffered and waits for it.
+    /// Sends buffered events and waits for them.
     pub(super) async fn close(&self) {
         match &self.delivery {
             Delivery::Batch(batch) => batch.close().await,

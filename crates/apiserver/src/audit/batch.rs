@@ -1,6 +1,6 @@
-//! Batch mode: events are buffered and sent by a task of their own, many at once.
+//! Batch mode: buffers events, and sends them in batches from a background task.
 //!
-//! The buffer has a bound. An event that finds it full is dropped and counted; no request ever waits.
+//! The buffer is bounded. If it is full, events are dropped and counted; no request ever waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,36 +15,36 @@ use tokio::task::JoinHandle;
 use super::backend::{Entry, SendError, Sink};
 use super::metrics::Metrics;
 
-/// How events are batched.
+/// Batching settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchSettings {
-    /// Events that wait at most.
+    /// Maximum number of buffered events.
     pub buffer_size: usize,
-    /// Events that are sent at once at most.
+    /// Maximum number of events per batch.
     pub max_size: usize,
-    /// After how long a batch is sent that is not full.
+    /// How long to wait before sending an incomplete batch.
     pub max_wait: Duration,
     pub throttle: Option<Throttle>,
-    /// Whether the next batch is sent before the one before it has arrived.
+    /// Whether to send a batch before the previous one has arrived.
     pub concurrent: bool,
 }
 
-/// How many batches are sent in a second, and how many at once after a pause.
+/// How many batches to send per second, and how many in a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Throttle {
     pub qps: f64,
     pub burst: u32,
 }
 
-/// Batches under way at most: v1.34 has no such bound. A receiver that takes the whole timeout of 30 s for
-/// each of 10 batches a second has 300 under way; beyond, the buffer fills up.
+/// Maximum concurrent batches; v1.34 has no such limit. A receiver that takes the whole timeout of 30 s for each of 10
+/// batches a second has 300 in flight; beyond that, the buffer fills up.
 const UNDER_WAY: usize = 300;
 
-/// The name of this stage of delivery in the metrics.
+/// The name of this stage in metrics.
 const PLUGIN: &str = "buffered";
 
 pub(super) struct Batch {
-    /// Taken when the server stops: no event comes after that.
+    /// Taken on shutdown: there are no events after that.
     buffer: Mutex<Option<mpsc::Sender<Entry>>>,
     worker: Mutex<Option<JoinHandle<()>>>,
 }
@@ -77,7 +77,7 @@ impl Batch {
         measured.failed(PLUGIN, 1, &SendError::new(why));
     }
 
-    /// Sends what is buffered, waits for it and takes nothing more.
+    /// Sends buffered events, waits for them and accepts no more.
     pub(super) async fn close(&self) {
         drop(self.buffer.lock().take());
         let worker = self.worker.lock().take();
@@ -112,10 +112,10 @@ impl Worker {
         self.sink.close().await;
     }
 
-    /// The next batch, and whether it is the last. Batches under way go on meanwhile.
+    /// Collects the next batch, and returns whether it is the last. Batches in flight continue meanwhile.
     async fn collect(&mut self, events: &mut mpsc::Receiver<Entry>) -> (Vec<Entry>, bool) {
         let mut batch = Vec::new();
-        // The wait begins with the first event: an empty batch has nothing to send.
+        // The wait starts with the first event: an empty batch has nothing to send.
         let mut end = self.clock.instant();
         while batch.len() < self.settings.max_size {
             tokio::select! {
@@ -158,7 +158,7 @@ impl Worker {
     }
 }
 
-/// Parts of a batch that are no longer than the limit, or have one event.
+/// Splits a batch into parts within the limit, or with a single event.
 fn split(batch: Vec<Entry>, max_bytes: Option<usize>) -> Vec<Vec<Entry>> {
     let Some(max_bytes) = max_bytes else { return vec![batch] };
     let mut parts: Vec<Vec<Entry>> = Vec::new();
@@ -191,7 +191,7 @@ impl Bucket {
         Self { throttle, tokens: f64::from(throttle.burst), at: now }
     }
 
-    /// Takes a token; how long to wait until it is there.
+    /// Takes a token; returns how long to wait until it is available.
     fn take(&mut self, now: Instant) -> Duration {
         let gained = now.saturating_duration_since(self.at).as_secs_f64() * self.throttle.qps;
         self.tokens = (self.tokens + gained).min(f64::from(self.throttle.burst)) - 1.0;

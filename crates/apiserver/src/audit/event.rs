@@ -14,10 +14,10 @@ use crate::status::{Details, Status};
 
 pub(super) const API_VERSION: &str = "audit.k8s.io/v1";
 
-/// How every encoded event begins. Items of an `EventList` leave it out.
+/// The prefix of every encoded event. Items of an `EventList` omit it.
 pub(super) const HEAD: &[u8] = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
 
-/// What is known of a request so far.
+/// The audit event of a request, as far as known.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Event {
@@ -77,7 +77,7 @@ impl From<&User> for UserInfo {
     }
 }
 
-/// The object that a request is about.
+/// The object of a request.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ObjectReference {
@@ -99,7 +99,7 @@ pub(super) struct ObjectReference {
     pub(super) subresource: String,
 }
 
-/// The `Status` of a response. One that is not a `Status` has only a code.
+/// The `Status` of a response. For a response that is not a `Status`, only the code is set.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct ResponseStatus {
     pub(super) metadata: Metadata,
@@ -114,7 +114,7 @@ pub(super) struct ResponseStatus {
     pub(super) code: u16,
 }
 
-/// The metadata of a `Status`, which is always there and empty.
+/// The metadata of a `Status`, always present and empty.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Metadata {}
 
@@ -155,12 +155,12 @@ impl Event {
         }
     }
 
-    /// The event as one line of JSON, without a line break.
+    /// Encodes the event as one line of JSON, without a line break.
     pub(super) fn json(&self) -> Bytes {
         to_bytes(self)
     }
 
-    /// The first value of an annotation stays, as in v1.34.
+    /// Keeps the first value of an annotation, as in v1.34.
     pub(super) fn annotate(&mut self, key: &str, value: String) {
         if self.annotations.get(key).is_some_and(|known| *known != value) {
             tracing::warn!(key, value, audit_id = self.audit_id, "an audit annotation is already set");
@@ -170,7 +170,7 @@ impl Event {
     }
 }
 
-/// A time to the microsecond, always with six digits.
+/// Serializes a time to the microsecond, always with six digits.
 fn micro_time<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{time:.6}"))
 }

@@ -1,16 +1,16 @@
-//! Where the time of a slow request went: annotations `apiserver.latency.k8s.io/…`.
+//! The latency breakdown of a slow request: annotations `apiserver.latency.k8s.io/…`.
 
 use std::time::Duration;
 
 /// Requests that take longer are annotated, as in v1.34.
 pub(super) const THRESHOLD: Duration = Duration::from_millis(500);
 
-/// A part of the way of a request, by the annotation that tells its time.
+/// A stage of request processing, with its own annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layer {
     Authentication,
     Authorization,
-    /// All of it.
+    /// The total time.
     Total,
 }
 
@@ -24,7 +24,7 @@ impl Layer {
     }
 }
 
-/// A duration as Go writes it: `1m2.5s`, `730.2ms`, `12µs`.
+/// Formats a duration like Go: `1m2.5s`, `730.2ms`, `12µs`.
 pub(super) fn written(duration: Duration) -> String {
     let nanoseconds = duration.as_nanos();
     let (unit, name) = match nanoseconds {

@@ -1,10 +1,10 @@
-//! The `legacy` format of the audit log: one line of text for each event.
+//! The `legacy` audit log format: one line of text per event.
 
 use std::fmt::Write;
 
 use super::event::Event;
 
-/// The event as one line of text, without a line break.
+/// Formats the event as one line of text, without a line break.
 pub(super) fn line(event: &Event) -> String {
     let none = || "<none>".to_owned();
     let user = &event.user;
@@ -46,7 +46,7 @@ fn list(texts: &[String]) -> String {
     texts.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(",")
 }
 
-/// The text in quotes, on one line: what a client sends cannot begin a line of its own.
+/// Quotes text on one line: client input cannot start a line of its own.
 fn quoted(text: &str) -> String {
     format!("{text:?}")
 }

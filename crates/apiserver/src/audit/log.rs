@@ -1,7 +1,7 @@
-//! The log backend: events as lines of a file, or of standard output.
+//! The log backend: writes events as lines to a file, or to standard output.
 //!
-//! One thread writes. It takes all lines that wait, writes them at once and, where a line has to survive a
-//! crash of the machine, syncs once for all of them: a group commit. Requests wait for their own line only.
+//! A single thread writes. It takes all waiting lines, writes them at once and, if a line has to survive a crash of
+//! the machine, syncs once for all of them: a group commit. Requests wait only for their own line.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,10 +16,10 @@ use tokio::sync::{mpsc, oneshot};
 use super::backend::{Entry, SendError, Sink};
 use super::rotate::{LogFile, Rotation};
 
-/// Lines that wait for the writer; more wait in their requests. A line has some 1 KiB without objects, and
-/// with them at most twice the largest body: 8 MiB in practice, 4,096 × 6 MiB at the very worst.
+/// Maximum queued lines; further ones wait in their requests. A line has about 1 KiB without objects, and with them at
+/// most twice the largest body: 8 MiB in practice, 4,096 × 6 MiB at the very worst.
 const WAITING: usize = 4096;
-/// As much is written at once; what goes beyond is written next.
+/// Maximum bytes per write; the rest is written next.
 const GROUP_BYTES: usize = 4 << 20;
 
 /// Writes events to a file.
@@ -29,7 +29,7 @@ pub struct LogSink {
 
 struct Job {
     entries: Vec<Entry>,
-    /// Sync even if no entry asks for it.
+    /// Syncs even if no entry asks for it.
     flush: bool,
     done: oneshot::Sender<Result<(), SendError>>,
 }
@@ -50,7 +50,7 @@ impl LogSink {
     fn submit(&self, entries: Vec<Entry>, flush: bool) -> BoxFuture<'static, Result<(), SendError>> {
         let (done, outcome) = oneshot::channel();
         let job = Job { entries, flush, done };
-        // Queued before anything is awaited, unless the queue is full: then it is queued while it is awaited.
+        // Queued before anything is awaited, unless the queue is full: then it is queued while being awaited.
         let queued = self.jobs.try_send(job);
         let jobs = self.jobs.clone();
         async move {
@@ -104,7 +104,7 @@ impl Output {
         }
     }
 
-    /// Begins another file, unless this one is empty: a line that is longer than a file may be has one to itself.
+    /// Starts another file, unless this one is empty: a line longer than the maximum gets its own file.
     fn rotate(&mut self) -> io::Result<()> {
         match self {
             Self::File(file) if !file.is_empty() => file.rotate(),
@@ -146,7 +146,7 @@ impl Writer {
         }
     }
 
-    /// Adds the lines of a job; those before it are written first where they fill the file.
+    /// Adds a job's lines; if they do not fit the file, writes the previous ones first.
     fn add(&mut self, group: &mut Group, job: Job) {
         let length: usize = job.entries.iter().map(|entry| entry.bytes.len() + 1).sum();
         if !self.output.has_room(group.lines.len() + length) {
@@ -154,7 +154,7 @@ impl Writer {
             if !self.output.has_room(length)
                 && let Err(error) = self.output.rotate()
             {
-                // The line goes where the others are: too long a file is better than a missing line.
+                // Keep writing to the same file: a file that is too long is better than a missing line.
                 tracing::error!(%error, "cannot rotate the audit log");
             }
         }
@@ -213,7 +213,7 @@ mod tests {
         for outcome in futures::future::join_all(sent).await {
             outcome.unwrap();
         }
-        // Longer than a file may be: it has one to itself.
+        // Longer than the maximum: gets its own file.
         sink.send(vec![entry(&"y".repeat(2 << 20))]).await.unwrap();
         let mut lines = 0;
         let mut files = 0;

@@ -1,4 +1,4 @@
-//! What is counted of auditing.
+//! Audit metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use super::policy::Level;
 /// The plugins that can fail, under v1.34's names.
 pub(crate) const PLUGINS: [&str; 4] = ["buffered", "log", "truncate", "webhook"];
 
-/// Counts of events and of what became of them.
+/// Counters of events and their outcomes.
 #[derive(Default)]
 pub(crate) struct Metrics {
     events: AtomicU64,
@@ -30,7 +30,7 @@ impl Metrics {
         self.rejected.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts and logs audit events that were lost.
+    /// Counts and logs lost audit events.
     pub(super) fn failed(&self, plugin: &'static str, events: u64, why: &SendError) {
         if let Some(at) = PLUGINS.iter().position(|known| *known == plugin) {
             self.errors[at].fetch_add(events, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Auditing: who did what, and what came of it, as `audit.k8s.io/v1` events.
+//! Auditing: who did what, with what result, as `audit.k8s.io/v1` events.
 //!
 //! ```text
 //!  request ─► policy ─► record ─┬─► RequestReceived    before anything is decided
@@ -8,14 +8,13 @@
 //!                                        └─► backend: truncate ─► batch or wait ─► sink: log, webhook
 //! ```
 //!
-//! What always holds:
-//! - without a policy a request costs one look at an empty option: no body is kept, no object is decoded;
-//! - every request that was received is completed in the log: also one whose client hung up, that ran out of
-//!   time or that panicked;
-//! - in `blocking-strict` mode a response leaves only after its event is written. The last event of a mutating
+//! Invariants:
+//! - without a policy, auditing costs a request one check of an empty option: no body is kept, no object is decoded;
+//! - every received request is completed in the log, even if its client hung up, it timed out or it panicked;
+//! - in `blocking-strict` mode a response is sent only after its event is written. The last event of a mutating
 //!   request is also synced to disk;
-//! - a backend that fails costs events, which are counted, and in `blocking-strict` mode requests, which are
-//!   rejected. It never costs anything that was stored.
+//! - a failing backend loses events, which are counted, and in `blocking-strict` mode rejects requests. It never loses
+//!   stored data.
 
 mod backend;
 mod batch;
@@ -55,17 +54,17 @@ pub(crate) use self::request::{AUDIT_ID, Received, id};
 pub use self::rotate::Rotation;
 pub use self::webhook::{WebhookSink, WebhookSinkError};
 
-/// What is recorded, and where it goes.
+/// The configuration of auditing: the policy and the backends.
 pub struct AuditConfig {
     pub policy: Policy,
     pub backends: Vec<BackendConfig>,
 }
 
-/// Events that are delivered without anyone waiting for them: those of requests whose clients hung up, and the
-/// ends of watches. Twice the connections that are served at once; beyond, they are dropped and counted.
+/// Maximum events in background delivery: those of requests whose clients hung up, and the ends of watches. Twice the
+/// maximum number of connections; beyond that, events are dropped and counted.
 const UNATTENDED: usize = 20_000;
 
-/// What all requests share.
+/// State shared by all requests.
 pub(crate) struct Audit {
     policy: Policy,
     backends: Vec<Backend>,
@@ -77,7 +76,7 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Call inside a runtime.
+    /// Starts auditing. Call this inside a runtime.
     pub(crate) fn start(config: AuditConfig, clock: &Clock) -> Arc<Self> {
         let measured = Arc::new(Metrics::default());
         let backends = config.backends.into_iter();
@@ -91,13 +90,13 @@ impl Audit {
         })
     }
 
-    /// The event as each backend writes it.
+    /// Encodes the event for each backend.
     fn entries(&self, event: &event::Event, is_mutating: bool) -> Vec<Option<Entry>> {
         self.measured.event();
         self.backends.iter().map(|backend| backend.entry(event, is_mutating)).collect()
     }
 
-    /// Delivers an event to all backends. False if the request may not go on without it.
+    /// Delivers an event to all backends. Returns false if the request must not continue without it.
     async fn deliver(&self, entries: Vec<Option<Entry>>) -> bool {
         let delivering = self.backends.iter().zip(entries);
         let delivering = delivering.map(|(backend, entry)| backend.deliver(entry, &self.measured));
@@ -119,7 +118,7 @@ impl Audit {
         self.tasks.spawn_on(delivering, &runtime);
     }
 
-    /// Delivers what is buffered and under way. Events that come later may be lost.
+    /// Delivers buffered and pending events. Later events may be lost.
     pub(crate) async fn close(&self) {
         self.tasks.close();
         self.tasks.wait().await;

@@ -1,4 +1,4 @@
-//! Objects as events carry them: JSON on one line, with or without managed fields.
+//! Objects in events: JSON on one line, with or without managed fields.
 
 use serde::Serialize;
 use serde::ser::SerializeMap;
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use crate::codec::to_bytes;
 use crate::schema::yaml;
 
-/// An object, or a list or table of objects.
+/// Encodes an object, or a list or table of objects.
 pub(super) fn encoded(object: &Value, omit_managed_fields: bool) -> Option<Box<RawValue>> {
     if !omit_managed_fields {
         return raw(to_bytes(&KindFirst(object)).to_vec());
@@ -18,7 +18,7 @@ pub(super) fn encoded(object: &Value, omit_managed_fields: bool) -> Option<Box<R
     raw(to_bytes(&KindFirst(&object)).to_vec())
 }
 
-/// An object that is encoded already.
+/// Converts an object that is already encoded.
 pub(super) fn of_bytes(bytes: &[u8], omit_managed_fields: bool) -> Option<Box<RawValue>> {
     if omit_managed_fields {
         return encoded(&serde_json::from_slice(bytes).ok()?, true);
@@ -26,7 +26,7 @@ pub(super) fn of_bytes(bytes: &[u8], omit_managed_fields: bool) -> Option<Box<Ra
     raw(on_one_line(bytes))
 }
 
-/// A patch, as it was sent. YAML becomes JSON; what is neither becomes a string, so that the event stays readable.
+/// Converts a patch, as sent. YAML becomes JSON; anything else becomes a string, so that the event stays valid.
 pub(super) fn of_patch(patch: &[u8]) -> Option<Box<RawValue>> {
     if serde_json::from_slice::<&RawValue>(patch).is_ok() {
         return raw(on_one_line(patch));
@@ -40,7 +40,7 @@ fn raw(json: Vec<u8>) -> Option<Box<RawValue>> {
     RawValue::from_string(String::from_utf8(json).ok()?).ok()
 }
 
-/// JSON without line breaks. They stand only between its tokens: inside strings they are escaped.
+/// Removes line breaks from JSON. They only occur between tokens: inside strings they are escaped.
 fn on_one_line(json: &[u8]) -> Vec<u8> {
     json.iter().copied().filter(|byte| !matches!(byte, b'\n' | b'\r' | b'\t')).collect()
 }
@@ -61,7 +61,7 @@ fn remove_own(object: &mut Value) {
     }
 }
 
-/// An object with its kind, version and metadata before the rest.
+/// Serializes an object with its kind, version and metadata first.
 struct KindFirst<'a>(&'a Value);
 
 const FIRST: [&str; 3] = ["kind", "apiVersion", "metadata"];

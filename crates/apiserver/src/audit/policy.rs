@@ -1,13 +1,13 @@
-//! The audit policy: at which level a request is recorded, and at which of its stages.
+//! The audit policy: the level and the stages at which a request is recorded.
 //!
-//! The first rule that matches counts. A request that no rule matches is not recorded.
+//! The first matching rule applies. A request that no rule matches is not recorded.
 
 use serde::{Deserialize, Serialize};
 
 use super::policy_file::or_default;
 use crate::auth::User;
 
-/// How much of a request is recorded. The order is that of the levels.
+/// How much of a request is recorded, in ascending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Level {
     #[default]
@@ -34,11 +34,11 @@ impl Level {
     }
 }
 
-/// How far a request has come when an event is written.
+/// The stage of a request at which an event is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) enum Stage {
     RequestReceived,
-    /// The headers are out and the body follows: only of long-running requests.
+    /// The headers are sent and the body follows: only for long-running requests.
     ResponseStarted,
     ResponseComplete,
     Panic,
@@ -82,13 +82,13 @@ impl FromIterator<Stage> for Stages {
     }
 }
 
-/// Which requests are recorded, and how.
+/// Which requests to record, and how.
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub(super) rules: Vec<Rule>,
 }
 
-/// One rule; lists that are empty match everything.
+/// A rule; empty lists match everything.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rule {
     pub(super) decision: Decision,
@@ -100,7 +100,7 @@ pub(super) struct Rule {
     pub(super) non_resource_urls: Vec<String>,
 }
 
-/// How a request is recorded.
+/// How to record a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) level: Level,
@@ -119,17 +119,17 @@ pub(super) struct GroupResources {
     pub(super) resource_names: Vec<String>,
 }
 
-/// What rules look at.
+/// The attributes that rules match.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attributes<'a> {
-    /// The user that was authenticated, not an impersonated one.
+    /// The authenticated user, not an impersonated one.
     pub(super) user: Option<&'a User>,
     pub(super) verb: &'a str,
     pub(super) path: &'a str,
     pub(super) object: Option<Object<'a>>,
 }
 
-/// The object, or collection, of a request for resources.
+/// The object or collection of a resource request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Object<'a> {
     pub(super) group: &'a str,
@@ -171,7 +171,7 @@ impl Rule {
     }
 
     fn matches_object(&self, object: &Object<'_>) -> bool {
-        // Resources of the cluster are in the namespace "".
+        // Cluster-scoped resources have the namespace "".
         if !self.namespaces.is_empty() && !has(&self.namespaces, object.namespace) {
             return false;
         }
@@ -184,14 +184,14 @@ impl GroupResources {
         if self.group != object.group {
             return false;
         }
-        // Names do not narrow a whole group; validation refuses them there.
+        // Names do not restrict a whole group; validation rejects them there.
         let name_matches = self.resource_names.is_empty() || has(&self.resource_names, object.name);
         self.resources.is_empty()
             || (name_matches && self.resources.iter().any(|pattern| resource_matches(pattern, object)))
     }
 }
 
-/// `pods`, `pods/log`, `*`, `*/status` and `pods/*`, which is also the resource itself.
+/// Matches `pods`, `pods/log`, `*`, `*/status` and `pods/*`, which includes the resource itself.
 fn resource_matches(pattern: &str, object: &Object<'_>) -> bool {
     let Object { resource, subresource, .. } = *object;
     if pattern == "*" {
@@ -205,7 +205,7 @@ fn resource_matches(pattern: &str, object: &Object<'_>) -> bool {
     }
 }
 
-/// A whole path, or a beginning of it with `*` at the end.
+/// Matches a whole path, or a prefix with a trailing `*`.
 fn path_matches(path: &str, pattern: &str) -> bool {
     let beginning = pattern.ends_with('*').then(|| pattern.trim_end_matches('*'));
     pattern == path || beginning.is_some_and(|beginning| path.starts_with(beginning))

@@ -1,6 +1,6 @@
-//! The policy file: `audit.k8s.io/v1 Policy` in YAML or JSON, checked as v1.34 does.
+//! The policy file: `audit.k8s.io/v1 Policy` in YAML or JSON, validated as in v1.34.
 //!
-//! Unknown fields are warned of and ignored, as in v1.34; everything else that is wrong is an error.
+//! As in v1.34, unknown fields are ignored with a warning; everything else that is wrong is an error.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use super::policy::{Decision, GroupResources, Level, Policy, Rule, Stage, Stages
 use crate::field::{Errors, Path};
 use crate::names;
 
-/// A policy that cannot be used.
+/// An invalid policy.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     #[error("failed decoding: {0}")]
@@ -59,7 +59,7 @@ struct RuleFile {
     omit_managed_fields: Option<bool>,
 }
 
-/// A field that is null counts as absent.
+/// Treats null as absent.
 pub(super) fn or_default<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -84,7 +84,7 @@ const RULE_FIELDS: [&str; 9] = [
 const RESOURCES_FIELDS: [&str; 3] = ["group", "resources", "resourceNames"];
 
 impl Policy {
-    /// Reads a policy file.
+    /// Parses a policy file.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let undecodable = |why: String| PolicyError::Undecodable(why);
         let document: Value = serde_saphyr::from_str(text).map_err(|why| undecodable(why.to_string()))?;

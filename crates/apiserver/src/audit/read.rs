@@ -1,5 +1,5 @@
-//! Lists and watches of components in this process, which share the server's records instead of sending
-//! requests. They are recorded as requests are, without the objects of the response.
+//! Lists and watches by components in this process, which share the server's records instead of sending requests. They
+//! are audited like requests, without the objects of the response.
 
 use std::sync::Arc;
 
@@ -24,12 +24,12 @@ pub struct Reader {
     pub user_agent: String,
 }
 
-/// A read that goes on until this is dropped.
+/// A read that lasts until this is dropped.
 #[derive(Default)]
 pub struct Read(Record);
 
 impl ApiServer {
-    /// Records that a component begins to list, or watch, objects. Without an audit policy this costs nothing.
+    /// Records that a component starts to list or watch objects. Costs nothing without an audit policy.
     pub async fn record_read(
         &self,
         reader: &Reader,
@@ -64,13 +64,13 @@ impl ApiServer {
 }
 
 impl Read {
-    /// The read did not succeed.
+    /// Records that the read failed.
     pub fn failed(&self, status: &Status) {
         self.0.status(status);
     }
 }
 
-/// The path that a client would ask at.
+/// Returns the path that a client would request.
 fn path(gvr: &Gvr, selection: &Selection, watches: bool) -> String {
     let mut path = match gvr.group.is_empty() {
         true => format!("/api/{}", gvr.version),

@@ -1,7 +1,7 @@
-//! The record of one request, from the first filter to the end of its response.
+//! The audit record of a request, from the first filter to the end of its response.
 //!
-//! Filters and handlers add what they know; the chain says when a stage is reached. A record that is dropped
-//! before it is complete (the client hung up, the deadline passed) completes itself.
+//! Filters and handlers add what they know; the chain signals when a stage is reached. A record that is dropped before
+//! it is complete (the client hung up, the deadline passed) completes itself.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::metadata;
 use crate::route;
 use crate::status::Status;
 
-/// What is recorded of a request. Without a policy it is empty, and everything here does nothing.
+/// The audit record of a request. Without a policy it is empty, and all its methods do nothing.
 #[derive(Default)]
 pub(crate) struct Record(Option<Box<Recording>>);
 
@@ -41,7 +41,7 @@ struct Recording {
     state: Mutex<State>,
 }
 
-/// The policy has not been asked yet. Annotations are kept meanwhile.
+/// The policy has not been evaluated yet. Annotations are kept meanwhile.
 const UNDECIDED: u8 = u8::MAX;
 
 struct State {
@@ -55,11 +55,11 @@ struct State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// The policy has not been asked.
+    /// The policy has not been evaluated.
     Begun,
-    /// Still to be completed.
+    /// Yet to be completed.
     Received,
-    /// Rejected before it was received: there is one event, of the start of the response.
+    /// Rejected before it was received: there is one event, at the start of the response.
     Rejected,
     Done,
 }
@@ -95,7 +95,7 @@ impl Record {
         })))
     }
 
-    /// The recording, if anything of this level is recorded.
+    /// Returns the recording if the level includes this one.
     fn at(&self, level: Level) -> Option<&Recording> {
         let recording = self.0.as_deref()?;
         (recording.level.load(Ordering::Relaxed) >= level as u8).then_some(recording)
@@ -105,8 +105,8 @@ impl Record {
         self.at(level).filter(|recording| recording.level.load(Ordering::Relaxed) != UNDECIDED)
     }
 
-    /// Asks the policy and records that the request was received. A request that cannot be recorded, where it
-    /// has to be, goes no further.
+    /// Evaluates the policy and records that the request was received. Rejects a request that cannot be recorded but
+    /// must be.
     pub(crate) async fn received(&self, request: &Received<'_>) -> Result<(), Refusal> {
         let Some(recording) = self.0.as_deref() else { return Ok(()) };
         if !recording.decide(request, Progress::Received) || recording.stage(Stage::RequestReceived).await {
@@ -117,22 +117,22 @@ impl Record {
         Err(Refusal::response(route::internal_error_page(request.uri, NOT_STORED)))
     }
 
-    /// Asks the policy about a request that is rejected before it was received.
+    /// Evaluates the policy for a request that is rejected before it was received.
     pub(crate) fn rejected(&self, request: &Received<'_>) {
         if let Some(recording) = self.0.as_deref() {
             recording.decide(request, Progress::Rejected);
         }
     }
 
-    /// The request is carried out as another user.
+    /// Records that the request is impersonated.
     pub(crate) fn impersonated(&self, user: &User) {
         if let Some(recording) = self.decided_at(Level::Metadata) {
             recording.state.lock().event.impersonated_user = Some(UserInfo::from(user));
         }
     }
 
-    /// What the authorizer decided, and why. One that failed has not decided, unless it allows the request all the
-    /// same.
+    /// Records the authorizer's decision and reason. If the authorizer failed, there is no decision, unless it still
+    /// allows the request.
     pub(crate) fn authorized(&self, decision: &auth::Decision) {
         let (word, reason) = match decision.is_allowed() {
             true => (Some("allow"), decision.reason()),
@@ -145,19 +145,19 @@ impl Record {
         self.annotate("authorization.k8s.io/reason", reason);
     }
 
-    /// Adds an annotation. The first value of a key stays.
+    /// Adds an annotation. The first value of a key is kept.
     pub(crate) fn annotate(&self, key: &str, value: impl Into<String>) {
         self.annotate_at(Level::Metadata, key, value);
     }
 
-    /// Adds an annotation to events of this level.
+    /// Adds an annotation if the level includes this one.
     pub(crate) fn annotate_at(&self, level: Level, key: &str, value: impl Into<String>) {
         if let Some(recording) = self.at(level) {
             recording.state.lock().event.annotate(key, value.into());
         }
     }
 
-    /// The outcome of `work`, and how long it took.
+    /// Runs `work` and records its duration.
     pub(crate) async fn timed<T>(&self, layer: Layer, work: impl Future<Output = T>) -> T {
         let Some(recording) = self.at(Level::Metadata) else { return work.await };
         let began = recording.audit.clock.instant();
@@ -167,7 +167,7 @@ impl Record {
         outcome
     }
 
-    /// The object in the body of a request, decoded and with its defaults.
+    /// Records the object in a request's body, decoded and defaulted.
     pub(crate) fn request_object(&self, object: &Value) {
         if let Some(recording) = self.decided_at(Level::Metadata) {
             let mut state = recording.state.lock();
@@ -177,7 +177,7 @@ impl Record {
         }
     }
 
-    /// The options in the body of a deletion. v1.34 writes them in a version that is its own.
+    /// Records the options in the body of a deletion. v1.34 writes them in an internal version.
     pub(crate) fn request_options(&self, options: &Value) {
         if let Some(recording) = self.decided_at(Level::Request) {
             let mut options = options.clone();
@@ -189,14 +189,14 @@ impl Record {
         }
     }
 
-    /// The patch in the body of a request.
+    /// Records the patch in a request's body.
     pub(crate) fn request_patch(&self, patch: &[u8]) {
         if let Some(recording) = self.decided_at(Level::Request) {
             recording.state.lock().event.request_object = objects::of_patch(patch);
         }
     }
 
-    /// Whether the object of the response is recorded.
+    /// Whether the response object is recorded.
     pub(crate) fn wants_response(&self) -> bool {
         self.decided_at(Level::RequestResponse).is_some()
     }
@@ -215,7 +215,7 @@ impl Record {
         }
     }
 
-    /// A response that is a `Status`.
+    /// Records a `Status` response.
     pub(crate) fn status(&self, status: &Status) {
         if let Some(recording) = self.decided_at(Level::Metadata) {
             recording.state.lock().event.response_status = Some(ResponseStatus::from(status));
@@ -225,7 +225,7 @@ impl Record {
         }
     }
 
-    /// Records that a read in this process has begun to succeed.
+    /// Records that an in-process read has succeeded so far.
     pub(super) async fn started(&self) {
         let Some(recording) = self.decided_at(Level::Metadata) else { return };
         let (_, is_long_running) = recording.set_code(200);
@@ -252,8 +252,8 @@ impl Record {
         recording.stage(Stage::Panic).await;
     }
 
-    /// Records the response before it leaves. A body that is still to come takes the record along. Where the
-    /// response must not leave without its event, and the event cannot be written, the response is an error.
+    /// Records the response before it is sent. If the body is streamed, the record stays with it. If the response must
+    /// not be sent without its event, and the event cannot be written, the response is an error.
     pub(crate) async fn complete(self, uri: &http::Uri, response: Response<Body>) -> Response<Body> {
         let Some(recording) = self.0.filter(|recording| recording.is_open()) else { return response };
         let (is_rejected, is_long_running) = recording.set_code(response.status().as_u16());
@@ -283,7 +283,7 @@ impl Record {
 const NOT_STORED: &str = "failed to store audit event";
 
 impl Recording {
-    /// Asks the policy. Returns whether the request is recorded.
+    /// Evaluates the policy. Returns whether the request is recorded.
     fn decide(&self, request: &Received<'_>, progress: Progress) -> bool {
         let verb = request.target.verb(request.method);
         let decision = self.audit.policy.decide(&request.attributes(&verb));
@@ -306,14 +306,14 @@ impl Recording {
         matches!(self.state.lock().progress, Progress::Received | Progress::Rejected)
     }
 
-    /// Notes the code of the response; whether the request was rejected early, and whether it is long-running.
+    /// Records the response code; returns whether the request was rejected early, and whether it is long-running.
     fn set_code(&self, code: u16) -> (bool, bool) {
         let mut state = self.state.lock();
         state.event.response_status.get_or_insert_default().code = code;
         (state.progress == Progress::Rejected, state.is_long_running)
     }
 
-    /// The event of a stage, for each backend; nothing if the policy leaves the stage out.
+    /// Encodes the event of a stage for each backend; `None` if the policy omits the stage.
     fn reach(&self, stage: Stage) -> Option<Vec<Option<Entry>>> {
         let mut state = self.state.lock();
         if state.decision.omit_stages.has(stage) {
@@ -327,7 +327,7 @@ impl Recording {
         Some(self.audit.entries(&state.event, state.is_mutating))
     }
 
-    /// Writes the event of a stage. False if the request may not go on without it.
+    /// Writes the event of a stage. Returns false if the request must not continue without it.
     async fn stage(&self, stage: Stage) -> bool {
         match self.reach(stage) {
             Some(entries) => self.audit.deliver(entries).await,
@@ -348,7 +348,7 @@ impl Recording {
         }
     }
 
-    /// A body that completes the record when it ends or is dropped.
+    /// Wraps a body so that the record completes when it ends or is dropped.
     fn follow(self: Box<Self>, body: Body) -> Body {
         let length = body.length();
         Body::stream(followed(body.into_stream(), self), length)
@@ -375,7 +375,7 @@ impl Drop for Recording {
         let is_late = self.deadline.is_some_and(|deadline| self.audit.clock.instant() >= deadline);
         self.state.get_mut().event.response_status.get_or_insert_with(|| match is_late {
             true => ResponseStatus::from(&chain::deadline_exceeded()),
-            // As v1.34 has it for a response that was never sent.
+            // As v1.34 does for a response that was never sent.
             false => ResponseStatus {
                 status: "Success".into(),
                 message: "Connection closed early".into(),
@@ -399,7 +399,7 @@ impl State {
 }
 
 impl ObjectReference {
-    /// What the path does not say, the object may.
+    /// Fills in from the object what the path does not contain.
     fn complete(&mut self, metadata: &Value) {
         for (field, found) in [
             (&mut self.namespace, "namespace"),

@@ -1,4 +1,4 @@
-//! What an event says of a request: its id, where it came from and what it is about.
+//! The request part of an event: its ID, source and target.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -13,13 +13,12 @@ use crate::request::Target;
 use crate::server::Server;
 
 pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-/// Where requests of this process come from.
+/// The source of in-process requests.
 pub(super) const OWN_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// As much of a user agent is kept, as in v1.34.
+/// Maximum length of a user agent, as in v1.34.
 const USER_AGENT_BYTES: usize = 1024;
 
-/// The id of a request: the client's own, or a new one. Components of this process need none unless it is
-/// recorded.
+/// Returns a request's ID: the client's own, or a new one. In-process requests need none unless auditing is on.
 pub(crate) fn id(server: &Server, caller: &Caller, headers: &HeaderMap) -> Option<HeaderValue> {
     if matches!(caller, Caller::InProcess(_)) && server.audit.is_none() {
         return None;
@@ -30,7 +29,7 @@ pub(crate) fn id(server: &Server, caller: &Caller, headers: &HeaderMap) -> Optio
 
 /// A request that has reached the policy.
 pub(crate) struct Received<'a> {
-    /// The user that was authenticated, if one was.
+    /// The authenticated user, if any.
     pub(crate) user: Option<&'a User>,
     pub(crate) method: &'a Method,
     pub(crate) uri: &'a Uri,
@@ -51,7 +50,7 @@ impl Received<'_> {
         Attributes { user: self.user, verb, path: &self.target.path, object }
     }
 
-    /// Writes what is known of the request into its event.
+    /// Writes the request's data into its event.
     pub(super) fn describe(&self, event: &mut Event, verb: &str, peer: IpAddr) {
         let attributes = self.attributes(verb);
         event.verb = verb.to_owned();
@@ -95,7 +94,7 @@ fn user_agent(headers: &HeaderMap) -> String {
     agent
 }
 
-/// What proxies say of where a request came from, then the address of the connection: only that one is certain.
+/// Returns the addresses that proxies report, then the connection's address: only the latter is reliable.
 fn source_ips(headers: &HeaderMap, peer: IpAddr) -> Vec<IpAddr> {
     let forwarded = text(headers, "x-forwarded-for");
     let mut all: Vec<IpAddr> = forwarded.split(',').filter_map(address).collect();
@@ -109,7 +108,7 @@ fn source_ips(headers: &HeaderMap, peer: IpAddr) -> Vec<IpAddr> {
     all
 }
 
-/// An address as v1.34 reads it: zeros may lead the numbers of an IPv4 address.
+/// Parses an address like v1.34: numbers in an IPv4 address may have leading zeros.
 fn address(text: &str) -> Option<IpAddr> {
     let text = text.trim();
     if let Ok(address) = text.parse::<IpAddr>() {

@@ -1,13 +1,13 @@
-//! The audit log's file: appended to line by line, and rotated by size.
+//! The audit log file: appended line by line, and rotated by size.
 //!
-//! Backups are named and removed as v1.34 does it: `audit.log` becomes `audit-2025-01-02T15-04-05.000.log`, in
-//! UTC; `--audit-log-maxbackup` and `--audit-log-maxage` remove the oldest, `--audit-log-compress` makes them
-//! `.gz`. Backups are looked after on a thread of their own, so that no request waits for gzip.
+//! Backups are named and removed as in v1.34: `audit.log` becomes `audit-2025-01-02T15-04-05.000.log`, in UTC;
+//! `--audit-log-maxbackup` and `--audit-log-maxage` remove the oldest, `--audit-log-compress` makes them `.gz`. A
+//! separate thread maintains the backups, so that no request waits for gzip.
 //!
-//! What always holds:
-//! - a line is written whole or not at all: what a failed write left behind is cut off again;
-//! - a file that ends in the middle of a line (the process was killed while writing) is closed with a line
-//!   break before anything follows;
+//! Invariants:
+//! - a line is written completely or not at all: the remains of a failed write are truncated;
+//! - a file that ends in the middle of a line (the process was killed while writing) gets a line break before anything
+//!   follows;
 //! - files are created with mode 0600.
 
 use std::fs::{self, File, OpenOptions};
@@ -24,11 +24,11 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use setpoint_clock::Clock;
 
-/// What a file may grow to where nothing is said: 100 MB, as in v1.34.
+/// Default maximum file size: 100 MB, as in v1.34.
 const DEFAULT_MEGABYTES: u64 = 100;
 const MEGABYTE: u64 = 1 << 20;
 
-/// When the log is rotated, and which backups are kept. Zero means: no limit.
+/// When to rotate the log, and which backups to keep. Zero means no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rotation {
     pub max_megabytes: u64,
@@ -55,7 +55,7 @@ pub(super) struct LogFile {
     file: File,
     size: u64,
     clock: Clock,
-    /// Wakes the thread that looks after backups. One waiting call is enough: it looks at all of them.
+    /// Wakes the thread that maintains the backups. One queued wake-up is enough: it checks all of them.
     tidy: Option<SyncSender<()>>,
 }
 
@@ -73,7 +73,7 @@ impl LogFile {
         Ok(log)
     }
 
-    /// Whether so many bytes more still fit.
+    /// Whether this many more bytes fit.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.size.saturating_add(bytes as u64) <= self.max_bytes
     }
@@ -84,12 +84,12 @@ impl LogFile {
 
     /// Appends whole lines.
     pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        // Not what was written so far: someone else may have truncated the file.
+        // Not the number of bytes written: another process may have truncated the file.
         let before = self.file.metadata()?.len();
         let written = self.file.write_all(lines);
         match written {
             Ok(()) => self.size = before + lines.len() as u64,
-            // The rest of a line would spoil the next one.
+            // A partial line would corrupt the next one.
             Err(_) => {
                 let _ = self.file.set_len(before);
             }
@@ -97,17 +97,17 @@ impl LogFile {
         written
     }
 
-    /// Makes what was written survive a crash of the machine.
+    /// Syncs to disk, so that writes survive a crash of the machine.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
-    /// Moves the file to a backup and begins another.
+    /// Moves the file to a backup and starts another.
     pub(super) fn rotate(&mut self) -> io::Result<()> {
         self.sync()?;
         let mode = self.file.metadata()?.permissions().mode();
         match fs::rename(&self.path, self.backup_path()) {
-            // An earlier rotation got no further than this, or someone else moved the file.
+            // An earlier rotation stopped here, or another process moved the file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => renamed?,
         }
@@ -120,7 +120,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// A name for the backup that no file has yet.
+    /// Returns an unused name for the backup.
     fn backup_path(&self) -> PathBuf {
         let names = Names::of(&self.path);
         let mut time = self.clock.now();
@@ -144,7 +144,7 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Opens a log file at its end, on a line of its own.
+/// Opens a log file at its end, on a new line.
 fn append_to(path: &Path) -> io::Result<(File, u64)> {
     let mut file = OpenOptions::new().append(true).read(true).create(true).mode(0o600).open(path)?;
     let mut size = file.metadata()?.len();
@@ -160,7 +160,7 @@ fn append_to(path: &Path) -> io::Result<(File, u64)> {
     Ok((file, size))
 }
 
-/// How backups of a log are named: the time goes between the name and its extension.
+/// Names of a log's backups: the time goes between the name and its extension.
 struct Names {
     prefix: String,
     extension: String,
@@ -180,7 +180,7 @@ impl Names {
         format!("{}{time}{}", self.prefix, self.extension)
     }
 
-    /// When a backup was made; `None` for any other file.
+    /// Returns when a backup was made; `None` for any other file.
     fn time_of(&self, name: &str) -> Option<Timestamp> {
         let name = name.strip_suffix(".gz").unwrap_or(name);
         let time = name.strip_prefix(&self.prefix)?.strip_suffix(&self.extension)?;
@@ -203,7 +203,7 @@ fn start_tidying(path: &Path, rotation: Rotation, clock: Clock) -> io::Result<Sy
     Ok(wake)
 }
 
-/// Removes the backups that are not to be kept and compresses the others.
+/// Removes surplus backups and compresses the others.
 fn tidy(path: &Path, rotation: Rotation, now: Timestamp) -> io::Result<()> {
     let names = Names::of(path);
     let mut backups = Vec::new();
@@ -232,7 +232,7 @@ fn tidy(path: &Path, rotation: Rotation, now: Timestamp) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces a backup by its compressed form. A half-made one of an earlier run is made again.
+/// Replaces a backup by its compressed form. Redoes an incomplete one from an earlier run.
 fn compress(backup: &Path) -> io::Result<()> {
     let mut name = backup.as_os_str().to_owned();
     name.push(".gz");

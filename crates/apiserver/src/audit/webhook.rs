@@ -1,7 +1,7 @@
-//! The webhook backend: batches of events as `audit.k8s.io/v1 EventList`, posted to the server of a kubeconfig file.
+//! The webhook backend: posts batches of events as `audit.k8s.io/v1 EventList` to the server in a kubeconfig file.
 //!
-//! Every failure is tried again, as in v1.34: five attempts, the first pause as configured, each half as long
-//! again. A batch that is being posted goes on although its request has given up.
+//! Every failure is retried, as in v1.34: five attempts, with the configured initial delay, which grows by half each
+//! time. A batch continues to be posted even if its request has given up.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use super::backend::{Entry, SendError, Sink};
 use super::event::{API_VERSION, HEAD};
 use crate::auth::{ConfigError, Outbound};
 
-/// Batches that are being posted or wait for another attempt. In the blocking modes there is one for each
-/// event: 10,000, as many as the buffer of batch mode holds. Beyond, events are refused and counted.
+/// Maximum batches in flight or waiting for a retry. In the blocking modes there is one per event: 10,000, as many as
+/// the buffer of batch mode holds. Beyond that, events are rejected and counted.
 const UNDER_WAY: usize = 10_000;
 
 /// Posts events to a server.
@@ -29,7 +29,7 @@ pub struct WebhookSink {
     room: Arc<Semaphore>,
 }
 
-/// Why there is no webhook to post to.
+/// Why the webhook cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookSinkError {
     #[error(transparent)]
@@ -103,7 +103,7 @@ impl Sink for WebhookSink {
     }
 }
 
-/// The events as a list. Its items do not repeat their kind.
+/// Encodes the events as a list. Its items omit their kind.
 fn list(batch: &[Entry]) -> Bytes {
     let bytes: usize = batch.iter().map(|entry| entry.bytes.len() + 1).sum();
     let mut list = Vec::with_capacity(bytes + 128);
@@ -133,10 +133,10 @@ mod tests {
 
     use super::*;
 
-    /// When, where to and with what it was posted.
+    /// The time, target and body of each post.
     type Posts = Arc<Mutex<Vec<(Duration, String, Value)>>>;
 
-    /// A server that fails so often, then succeeds.
+    /// A server that fails this often, then succeeds.
     #[derive(Clone)]
     struct Flaky {
         failures: Arc<Mutex<u32>>,
@@ -153,7 +153,7 @@ mod tests {
             self.posts.lock().push((self.clock.instant() - self.began, path, list));
             let mut failures = self.failures.lock();
             let mut response = Response::new(Full::default());
-            // Clients of Kubernetes do not try this one again otherwise.
+            // Elsewhere, Kubernetes clients do not retry this status.
             if *failures > 0 {
                 *response.status_mut() = StatusCode::FORBIDDEN;
             }

@@ -1,4 +1,4 @@
-//! `SubjectAccessReview` as webhooks are sent it, and what they answer.
+//! The `SubjectAccessReview` requests sent to webhooks, and their responses.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -8,7 +8,7 @@ use super::authorize::Attributes;
 use crate::request::ResourceTarget;
 use crate::selector::{LabelSelector, requirements};
 
-/// The version of the review that a webhook speaks.
+/// The API version of `SubjectAccessReview` that a webhook is configured for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReviewVersion {
     V1,
@@ -32,7 +32,7 @@ impl ReviewVersion {
     }
 }
 
-/// What a webhook decided.
+/// A webhook's decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reviewed {
     pub(super) allowed: bool,
@@ -40,7 +40,7 @@ pub(super) struct Reviewed {
     pub(super) reason: String,
 }
 
-/// A review as a webhook sends it back, with a status of its own.
+/// A review in a webhook response, generic over its status type.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Written<S> {
@@ -59,7 +59,7 @@ struct WrittenStatus {
     reason: Option<String>,
 }
 
-/// What is asked about a request, as the `spec` of a review of v1.
+/// Builds the `spec` of a v1 review for a request.
 pub(super) fn spec(attributes: &Attributes<'_>) -> Value {
     let user = attributes.user;
     let mut spec = Map::new();
@@ -107,7 +107,8 @@ fn resource(verb: &str, target: &ResourceTarget) -> Value {
     written.into()
 }
 
-/// The requirements of the field selector. One that cannot be parsed is left out: the question gets broader.
+/// Returns the field selector's requirements. Leaves the selector out if it cannot be parsed, which makes the review
+/// broader.
 fn fields(target: &ResourceTarget) -> Vec<Value> {
     let requirements = requirements(&target.field_selector).unwrap_or_default();
     let written = requirements.into_iter().map(|one| {
@@ -121,7 +122,7 @@ fn labels(target: &ResourceTarget) -> Vec<Value> {
     selector.requirements().iter().filter_map(crate::selector::Requirement::written).collect()
 }
 
-/// The whole review. In v1beta1 the groups have another name.
+/// Builds the complete review. v1beta1 has a different field name for groups.
 pub(super) fn review(version: ReviewVersion, spec: &Value) -> Value {
     let mut spec = spec.clone();
     if let (ReviewVersion::V1beta1, Value::Object(fields)) = (version, &mut spec)
@@ -138,8 +139,8 @@ pub(super) fn review(version: ReviewVersion, spec: &Value) -> Value {
     })
 }
 
-/// The status of a review that a webhook sent back. One of another kind or version counts for nothing. It and its
-/// status have to be objects: serde would read a list as the fields of a struct, in their order.
+/// Decodes the status of a review in a webhook response, rejecting a review of any other kind or version. The review
+/// and its status must be JSON objects: serde would also accept a list and read it as the struct's fields in order.
 pub(super) fn answered<S: DeserializeOwned + Default>(
     body: &[u8],
     kind: &str,
@@ -158,7 +159,7 @@ pub(super) fn answered<S: DeserializeOwned + Default>(
     Ok(written.status.unwrap_or_default())
 }
 
-/// Reads an answer.
+/// Decodes a webhook's response.
 pub(super) fn read(version: ReviewVersion, body: &[u8]) -> Result<Reviewed, String> {
     let status: WrittenStatus = answered(body, "SubjectAccessReview", version.api_version())?;
     Ok(Reviewed {

@@ -1,4 +1,4 @@
-//! Authorization by a webhook: a review is posted, its answer is kept for a while.
+//! Webhook authorization: posts a `SubjectAccessReview` and caches the decision.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,22 +19,23 @@ use super::metrics::AuthMetrics;
 use super::rbac::{MissingRole, RoleRef, Rule};
 use super::union::Outbound;
 
-/// Answers that are kept: v1.34's number. An entry is a digest and a short reason, some 300 bytes: 2.5 MB.
+/// Cache capacity, as in v1.34. An entry is a digest and a short reason, about 300 bytes, so a full cache takes 2.5
+/// MB.
 const CACHED: usize = 8192;
-/// Requests with longer attributes than this are not worth keeping; they may be an attack.
+/// Decisions about requests with longer attributes than this are not cached; such requests may be an attack.
 const CACHED_ATTRIBUTES: usize = 10_000;
 
-/// How a webhook authorizes.
+/// Settings of a webhook authorizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookOptions {
     pub kubeconfig: PathBuf,
-    /// How long an allowed request stays allowed; zero asks every time.
+    /// How long to cache an allow decision; zero disables caching.
     pub authorized_ttl: Duration,
     pub unauthorized_ttl: Duration,
     pub timeout: Duration,
     /// `v1` or `v1beta1`.
     pub version: String,
-    /// What a failure comes to: `Deny` or `NoOpinion`.
+    /// The verdict if the webhook fails: `Deny` or `NoOpinion`.
     pub on_error: Verdict,
     pub match_conditions: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Several errors as one text, as v1.34 writes them: each once, in brackets if there is more than one.
+//! Joins several errors into one message as v1.34 does: without duplicates, in brackets if there is more than one.
 
 pub(crate) fn aggregate<T: AsRef<str>>(errors: &[T]) -> Option<String> {
     let mut distinct: Vec<&str> = Vec::new();

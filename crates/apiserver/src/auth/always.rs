@@ -1,4 +1,4 @@
-//! The authorizers that look at nothing: `AlwaysAllow` and `AlwaysDeny`.
+//! The `AlwaysAllow` and `AlwaysDeny` authorizers.
 
 use futures::future::BoxFuture;
 
@@ -9,7 +9,7 @@ use super::rbac::{MissingRole, RoleRef, Rule};
 /// Allows every request, or none.
 pub(super) enum Always {
     Allow,
-    /// v1.34's has no opinion, which comes to the same where it is the last one.
+    /// Returns no opinion, as v1.34 does, which has the same effect if it is the last authorizer.
     Deny,
 }
 

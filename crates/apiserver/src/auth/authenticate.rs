@@ -1,7 +1,7 @@
-//! Finds out who sends a request: a front proxy's user, a client certificate, a bearer token, or no one.
+//! Authenticates requests: by front proxy headers, client certificate or bearer token, or as anonymous.
 //!
-//! They are tried in this order. Errors add up: a request with a credential that does not count is refused unless
-//! another of its credentials does.
+//! They are tried in this order, and errors accumulate: a request with an invalid credential is rejected unless
+//! another of its credentials is valid.
 
 use std::path::Path;
 
@@ -25,17 +25,17 @@ use crate::server::{Server, Warnings};
 use crate::tls::Peer;
 use crate::websocket;
 
-/// Where requests without a credential are let in.
+/// Where anonymous requests are allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Anonymous {
     #[default]
     Everywhere,
     Nowhere,
-    /// At these paths, and not below them.
+    /// At exactly these paths, not below them.
     At(Vec<String>),
 }
 
-/// Knows users by their credentials.
+/// Authenticates users by their credentials.
 #[derive(Default)]
 pub struct Authenticator {
     tokens: TokenFile,
@@ -43,35 +43,35 @@ pub struct Authenticator {
     front_proxy: Option<FrontProxy>,
     jwt: Option<JwtAuthenticator>,
     webhook: Option<TokenWebhook>,
-    /// Whether bootstrap tokens count.
+    /// Whether bootstrap tokens are accepted.
     bootstraps: bool,
     cache: TokenCache,
 }
 
-/// Why a request has no user.
+/// Why a request could not be authenticated.
 #[derive(Debug, PartialEq, Eq)]
 pub enum AuthenticationError {
-    /// It shows nothing, and may not be anonymous.
+    /// It has no credentials, and may not be anonymous.
     Missing,
-    /// It shows credentials that do not count.
+    /// Its credentials are invalid.
     Invalid(Vec<String>),
 }
 
 const INVALID: &str = "invalid bearer token";
 
 impl Authenticator {
-    /// Knows no tokens; client certificates are recognized all the same.
+    /// Creates an authenticator that accepts no tokens, only client certificates.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the users of a token file: lines of `token,user,uid` and optionally `"group1,group2"`.
+    /// Adds the users in a token file: lines of `token,user,uid` and optionally `"group1,group2"`.
     pub fn with_token_file(mut self, csv: &str) -> Result<Self, TokenFileError> {
         self.tokens.read(csv)?;
         Ok(self)
     }
 
-    /// Adds a user known by a token.
+    /// Adds a user with a static token.
     #[must_use]
     pub fn with_token(mut self, token: impl Into<String>, user: User) -> Self {
         self.tokens.add(token.into(), user);
@@ -88,7 +88,7 @@ impl Authenticator {
         Self { front_proxy: Some(front_proxy), ..self }
     }
 
-    /// Bootstrap tokens of secrets in `kube-system` count.
+    /// Accepts bootstrap tokens stored as Secrets in `kube-system`.
     #[must_use]
     pub fn with_bootstrap_tokens(self) -> Self {
         Self { bootstraps: true, ..self }
@@ -99,8 +99,8 @@ impl Authenticator {
         Self { webhook: Some(webhook), ..self }
     }
 
-    /// Trusts the issuers of a configuration; with a file and its text, follows the file. What a file says about
-    /// anonymous requests holds.
+    /// Trusts the issuers in a configuration. If a file and its text are given, watches the file for changes; the
+    /// file's setting for anonymous requests then takes effect.
     pub fn with_jwt(
         self,
         config: &JwtConfig,
@@ -113,12 +113,12 @@ impl Authenticator {
         Ok(Self { jwt, anonymous, ..self })
     }
 
-    /// The user of a token that was given out beforehand.
+    /// Looks up the user of a static token.
     pub fn user(&self, token: &str) -> Option<&User> {
         self.tokens.user(token)
     }
 
-    /// Reaches the issuers of tokens and follows their configuration, until `stop`.
+    /// Runs issuer discovery and watches the issuers' configuration until `stop`.
     pub(crate) async fn run(&self, stop: CancellationToken) {
         if let Some(jwt) = &self.jwt {
             jwt.run(stop).await;
@@ -135,7 +135,7 @@ impl Authenticator {
 }
 
 impl Server {
-    /// The sender of a request. Headers that show who it is are taken out: they are not for handlers.
+    /// Authenticates a request. Removes the headers used for authentication, so that handlers do not see them.
     pub(crate) async fn sender(
         &self,
         peer: &Peer,
@@ -210,9 +210,9 @@ impl Server {
         }
     }
 
-    /// Whose token this is, and for which of these audiences; or what every authenticator had to say.
+    /// Finds the token's user and the audiences it is valid for, or collects the errors of all authenticators.
     async fn user_of_token(&self, token: &str, audiences: &[String]) -> Lookup {
-        // In boxes: what an issuer or a webhook takes is large, and most requests take none of it.
+        // Boxed: the futures of issuers and webhooks are large, and most requests need neither.
         let look_up = Box::pin(self.look_up_token(token, audiences));
         let (clock, metrics) = (&self.clock, &self.auth_metrics);
         let found = self.authenticator.cache.get(token, audiences, clock, metrics, look_up).await;
@@ -222,7 +222,7 @@ impl Server {
     async fn look_up_token(&self, token: &str, audiences: &[String]) -> Lookup {
         let Authenticator { tokens, jwt, webhook, bootstraps, .. } = &self.authenticator;
         let implicit = &self.service_accounts.audiences;
-        // Tokens that say nothing about audiences are meant for this server.
+        // Tokens without audiences are meant for this server.
         let own: Vec<String> = implicit.iter().filter(|one| audiences.contains(one)).cloned().collect();
         let of_server = |user: User| Known {
             user: user.known(),
@@ -262,7 +262,7 @@ impl Server {
         Err(errors)
     }
 
-    /// The answer to the question whose token it is. v1.34 asks as a request with that token would.
+    /// Answers a TokenReview. Like v1.34, treats the token as a request's bearer token.
     pub(crate) async fn review_token(&self, token: &str, audiences: &[String]) -> Result<Known, Refused> {
         let header = format!("Bearer {token}");
         let Some(token) = split_bearer(header.trim()).filter(|token| !token.is_empty()) else {
@@ -277,7 +277,7 @@ impl Server {
             };
         };
         Box::pin(self.user_of_token(token, audiences)).await.map_err(|refusals| {
-            // The server's own token is asked about first.
+            // v1.34 first tries its loopback token, which fails with this error.
             let mut all = vec![INVALID.to_owned()];
             let mut annotations = Vec::new();
             for refused in refusals {
@@ -289,7 +289,7 @@ impl Server {
     }
 }
 
-/// The second of the words of a header whose first is `Bearer`; it is empty after two spaces.
+/// Returns the second word of a header if the first is `Bearer`. It is empty if two spaces follow `Bearer`.
 fn split_bearer(header: &str) -> Option<&str> {
     let mut words = header.splitn(3, ' ');
     let scheme = words.next()?;
@@ -297,7 +297,7 @@ fn split_bearer(header: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then_some(token)
 }
 
-/// The token of the request; a header of another scheme says nothing about who sends it.
+/// Returns the request's bearer token. An Authorization header with another scheme is ignored.
 fn bearer_token(headers: &HeaderMap, warnings: &Warnings) -> Option<String> {
     let header = String::from_utf8_lossy(headers.get(AUTHORIZATION)?.as_bytes()).into_owned();
     let header = header.trim();

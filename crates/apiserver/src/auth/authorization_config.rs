@@ -1,6 +1,6 @@
-//! Which authorizers there are: from `--authorization-config`, or from the older flags.
+//! The list of authorizers, from `--authorization-config` or from the older flags.
 //!
-//! A file is checked as a whole, with v1.34's errors, before anything of it is in force.
+//! A file is validated as a whole, with v1.34's errors, before any of it takes effect.
 
 use std::collections::BTreeSet;
 use std::path::{Path as FilePath, PathBuf};
@@ -17,7 +17,7 @@ use super::match_conditions;
 use crate::field::{Errors, Path, Reason};
 use crate::names;
 
-/// The authorizers, in order, each with its name.
+/// The named authorizers, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorizationConfig {
     pub authorizers: Vec<(String, AuthorizerKind)>,
@@ -32,7 +32,7 @@ pub enum AuthorizerKind {
     Webhook(WebhookOptions),
 }
 
-/// A webhook as the older flags describe it.
+/// A webhook configured with the older flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeconfigSource {
     pub kubeconfig: PathBuf,
@@ -41,7 +41,7 @@ pub struct KubeconfigSource {
     pub unauthorized_ttl: Duration,
 }
 
-/// Every type that v1.34 knows.
+/// All authorizer types that v1.34 knows.
 const TYPES: [&str; 6] = ["ABAC", "AlwaysAllow", "AlwaysDeny", "Node", "RBAC", "Webhook"];
 const MATCH_CONDITIONS: usize = 64;
 const LEGACY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -100,7 +100,7 @@ struct WrittenCondition {
     expression: String,
 }
 
-/// A duration as Go writes it, with its sign.
+/// A duration in Go syntax, with its sign.
 #[derive(Clone, Copy, Default)]
 struct GoDuration {
     length: Duration,
@@ -144,7 +144,7 @@ impl AuthorizerKind {
 }
 
 impl AuthorizationConfig {
-    /// Reads a file's text.
+    /// Parses a configuration file.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let written: Written = config_file::read(text, "AuthorizationConfiguration").map_err(|why| {
             ConfigError(format!("failed to load AuthorizationConfiguration from file: {why}"))
@@ -157,7 +157,7 @@ impl AuthorizationConfig {
         Ok(Self { authorizers: authorizers.collect::<Result<_, _>>()? })
     }
 
-    /// From `--authorization-mode` and, for its mode `Webhook`, the flags of the webhook.
+    /// Builds the configuration from `--authorization-mode` and, for the `Webhook` mode, the webhook flags.
     pub fn from_modes(modes: &[String], webhook: Option<&KubeconfigSource>) -> Result<Self, ConfigError> {
         let distinct: BTreeSet<&String> = modes.iter().collect();
         let mut problems = Vec::new();
@@ -199,7 +199,7 @@ impl AuthorizationConfig {
         Ok(Self { authorizers: authorizers.collect() })
     }
 
-    /// The types that must stay: all but webhooks.
+    /// Returns the types that a reload must keep: all but webhooks.
     pub(super) fn types(&self) -> Vec<&'static str> {
         let kinds = self.authorizers.iter().map(|(_, kind)| kind.name());
         kinds.filter(|kind| *kind != "Webhook").collect()
@@ -271,7 +271,7 @@ impl WrittenWebhook {
     }
 }
 
-/// Built-in authorizers have fixed names.
+/// Checks that built-in authorizers have their fixed names.
 fn check_names(authorizers: &[WrittenAuthorizer]) -> Result<(), ConfigError> {
     let wrong = authorizers.iter().filter(|one| one.kind != "Webhook" && one.name != one.kind.to_lowercase());
     let problems: Vec<String> = wrong
@@ -332,7 +332,7 @@ fn check_name(name: &str, is_seen: bool, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The paths are v1.34's, which leave `webhook` out.
+/// Validates a webhook. The field paths are v1.34's, which leave `webhook` out.
 fn check_webhook(webhook: &WrittenWebhook, path: &Path<'_>, errors: &mut Errors) {
     let timeout = webhook.timeout;
     if timeout.is_unset() {
@@ -360,7 +360,7 @@ fn check_webhook(webhook: &WrittenWebhook, path: &Path<'_>, errors: &mut Errors)
     check_conditions(&webhook.match_conditions, &path.child("matchConditions"), errors);
 }
 
-/// `required` says what is wrong with an empty text, if anything is.
+/// Checks that a value is known. `required` is the error for an empty value; `None` allows it.
 fn one_of(text: &str, known: &[&str], required: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
     match (text, required) {
         ("", Some(detail)) => errors.required(path, detail),

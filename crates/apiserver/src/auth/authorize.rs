@@ -1,4 +1,4 @@
-//! Whether a user may do what they ask for.
+//! Authorization: decides whether a user may make a request.
 
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
@@ -8,42 +8,42 @@ use super::{AUTHENTICATED, MASTERS, User};
 use crate::request::ResourceTarget;
 use crate::status::{Named, Status};
 
-/// What is asked for.
+/// An authorization query.
 #[derive(Clone, Debug)]
 pub struct Attributes<'a> {
     pub user: &'a User,
-    /// `get`, `list`, …; for other paths than those of objects the method in lower case.
+    /// `get`, `list`, …; for non-resource paths, the HTTP method in lower case.
     pub verb: &'a str,
     pub path: &'a str,
     pub resource: Option<&'a ResourceTarget>,
 }
 
-/// What an authorizer concludes.
+/// An authorizer's verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Allow,
-    /// No other authorizer is asked.
+    /// No further authorizer is consulted.
     Deny,
-    /// Others decide; if none does, the request is not allowed.
+    /// Leaves the decision to other authorizers; if none decides, the request is denied.
     NoOpinion,
 }
 
-/// What an authorizer has to say. The reason may be empty.
+/// An authorizer's decision. The reason may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub verdict: Verdict,
     pub reason: String,
-    /// What went wrong on the way to the verdict.
+    /// An error that occurred while deciding.
     pub error: Option<String>,
 }
 
-/// What a user may do.
+/// The rules that apply to a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     pub rules: Vec<Rule>,
-    /// Why this may not be all of it.
+    /// Why the rules may be incomplete.
     pub errors: Vec<String>,
-    /// Whether an authorizer decides that cannot list its rules.
+    /// Whether an authorizer is involved that cannot list its rules.
     pub is_incomplete: bool,
 }
 
@@ -51,20 +51,20 @@ pub struct Held {
 pub trait Authorizer: Send + Sync + 'static {
     fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Decision>;
 
-    /// What a user may do in a namespace, or in the whole cluster.
+    /// Returns what a user may do in a namespace, or cluster-wide.
     fn rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, Held>;
 
-    /// The same by roles alone, whichever authorizers there are: what a user may grant to others.
+    /// Like `rules`, but by RBAC roles only, whatever the authorizers: the rights a user may grant to others.
     fn held_roles<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, Held> {
         self.rules(user, namespace)
     }
 
-    /// Keeps the authorizer as its configuration says, until `stop`.
+    /// Watches the authorizer's configuration and applies changes, until `stop`.
     fn follow(&self, _: CancellationToken) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// What a role allows that is bound in a namespace, or in the whole cluster.
+    /// Returns the rules of a role bound in a namespace, or cluster-wide.
     fn role<'a>(
         &'a self,
         role: &'a RoleRef,
@@ -81,7 +81,7 @@ impl Decision {
         Self { verdict: Verdict::NoOpinion, reason: reason.into(), error: None }
     }
 
-    /// A verdict that stands although something went wrong.
+    /// Returns a verdict reached despite an error.
     pub fn failed(verdict: Verdict, error: impl Into<String>) -> Self {
         Self { verdict, reason: String::new(), error: Some(error.into()) }
     }
@@ -95,16 +95,16 @@ impl Decision {
     }
 }
 
-/// Without roles: `system:masters` may do everything, everybody may see whether and what the server is,
-/// authenticated users may discover what it serves and ask what they may do.
+/// Works without roles: `system:masters` may do everything, everyone may read health and version, authenticated users
+/// may use discovery and the self-review APIs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MastersOnly;
 
-/// Open to everybody, known or not.
+/// Open to everyone, including anonymous users.
 const PUBLIC: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
-/// Open to everybody known, with everything below.
+/// Open to all authenticated users, including all subpaths.
 const DISCOVERY: [&str; 3] = ["/api", "/apis", "/openapi"];
-/// What users ask about themselves.
+/// Reviews that users may create about themselves.
 const SELF_REVIEWS: [&str; 3] = ["selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"];
 
 impl Authorizer for MastersOnly {
@@ -146,7 +146,7 @@ impl Attributes<'_> {
         self.user.is_in(AUTHENTICATED) && (discovers || reviews)
     }
 
-    /// The answer to a request that is not allowed.
+    /// Builds the `Forbidden` response for a denied request.
     pub fn forbidden(&self, reason: &str) -> Status {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         let user = &self.user.name;
@@ -172,7 +172,7 @@ impl Attributes<'_> {
     }
 }
 
-/// The text as no browser takes it for markup.
+/// Escapes text so that no browser takes it for markup.
 pub(crate) fn harmless(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,4 +1,4 @@
-//! Bootstrap tokens: what machines that join a cluster authenticate with, kept in secrets of `kube-system`.
+//! Bootstrap tokens: credentials of machines that join a cluster, stored as Secrets in `kube-system`.
 
 use setpoint_token::{BOOTSTRAP_TYPE, BootstrapSecret, BootstrapToken};
 
@@ -10,8 +10,7 @@ use crate::server::Server;
 const NAMESPACE: &str = "kube-system";
 
 impl Server {
-    /// Whose token it is, if it is a bootstrap token that counts. One that does not is as good as none: others may
-    /// know it.
+    /// Returns the user of a valid bootstrap token. An invalid one is ignored: another authenticator may accept it.
     pub(super) async fn bootstrap_user(&self, token: &str) -> Option<User> {
         let token = BootstrapToken::parse(token)?;
         let name = token.secret_name();

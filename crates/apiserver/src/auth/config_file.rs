@@ -1,4 +1,4 @@
-//! Configuration files of the server: one document of a known group, version and kind, and no unknown fields.
+//! Server configuration files: one document of a known group, version and kind, without unknown fields.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -9,7 +9,7 @@ use crate::field::Errors;
 const GROUP: &str = "apiserver.config.k8s.io";
 const VERSIONS: [&str; 3] = ["v1alpha1", "v1beta1", "v1"];
 
-/// A configuration that cannot be used.
+/// An invalid configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(pub String);
@@ -21,7 +21,7 @@ struct TypeMeta {
     kind: String,
 }
 
-/// Reads the document. Its type must list `apiVersion` and `kind` among its fields.
+/// Parses the document. `T` must have the fields `apiVersion` and `kind`.
 pub(super) fn read<T: DeserializeOwned>(text: &str, kind: &str) -> Result<T, ConfigError> {
     if text.trim().is_empty() {
         return Err(ConfigError("empty config data".into()));
@@ -38,7 +38,7 @@ pub(super) fn read<T: DeserializeOwned>(text: &str, kind: &str) -> Result<T, Con
     serde_saphyr::from_str(text).map_err(failed)
 }
 
-/// All errors of a configuration as one.
+/// Combines all errors in a configuration into one.
 pub(super) fn refuse(errors: &Errors) -> Result<(), ConfigError> {
     let shown: Vec<String> =
         errors.0.iter().map(|error| format!("{}: {}", error.field, error.body())).collect();

@@ -1,4 +1,4 @@
-//! A cache of bounded size whose entries expire.
+//! A bounded cache with expiring entries.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use setpoint_clock::Instant;
 
-/// A key: a digest, so that an entry's size does not depend on what a client sent.
+/// A key: a digest, so that the size of an entry does not depend on client input.
 pub(super) type Digest = [u8; 32];
 
-/// When it is full, the entry that was set or read longest ago makes room.
+/// When full, evicts the least recently used entry.
 pub(super) struct Expiring<V> {
     capacity: usize,
     state: Mutex<State<V>>,
@@ -17,7 +17,7 @@ pub(super) struct Expiring<V> {
 
 struct State<V> {
     entries: BTreeMap<Digest, Entry<V>>,
-    /// Keys by when they were last used.
+    /// Keys in order of last use.
     order: BTreeMap<u64, Digest>,
     turn: u64,
 }
@@ -49,7 +49,7 @@ impl<V: Clone> Expiring<V> {
         Some(entry.value.clone())
     }
 
-    /// Keeps a value for a while; no time at all keeps nothing.
+    /// Caches a value for `ttl`; does nothing if `ttl` is zero.
     pub(super) fn set(&self, key: Digest, value: V, now: Instant, ttl: Duration) {
         if ttl.is_zero() {
             return;

@@ -1,25 +1,25 @@
-//! Views of the store that authorizers decide by.
+//! Views of the store for authorizers.
 //!
-//! A view is fed from the store's own history: a request first brings it up to the newest revision, so what a
-//! client was told is written counts for the very next request. It is made when it is first asked for.
+//! A view is updated from the store's watch history. Each request first brings it up to the newest revision, so a
+//! write that was acknowledged to a client takes effect on the very next request. The view is loaded on first use.
 
 use std::sync::Arc;
 
 use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use setpoint_store::{Error, EventKind, ListOptions, Record, Resource, Store, Watch, WatchError};
 
-/// What is kept of some resources.
+/// State derived from some resources.
 pub(super) trait View: Default + Send + Sync {
-    /// Tells the resources that the view is made of apart.
+    /// Distinguishes the resources that the view is built from.
     type Source: Copy + Send + Sync;
 
     fn sources() -> Vec<(Self::Source, Resource)>;
 
-    /// Takes in a record that was written, or that is no longer there.
+    /// Applies a record that was written (`is_there`) or deleted.
     fn apply(&mut self, source: Self::Source, record: &Record, is_there: bool);
 }
 
-/// A view that is as new as the store whenever it is looked at.
+/// A view that is brought up to date on every access.
 pub(super) struct Followed<V: View> {
     store: Arc<dyn Store>,
     fed: RwLock<Option<Fed<V>>>,
@@ -30,7 +30,7 @@ impl<V: View> Followed<V> {
         Self { store, fed: RwLock::new(None) }
     }
 
-    /// Runs `look` on the view as of now.
+    /// Runs `look` on the current view.
     pub(super) async fn with<T>(&self, look: impl FnOnce(&V) -> T) -> Result<T, Error> {
         loop {
             if let Some(fed) = self.current() {
@@ -41,10 +41,10 @@ impl<V: View> Followed<V> {
         }
     }
 
-    /// The view, if it is there, as of now.
+    /// Returns the current view, if it has been loaded.
     ///
-    /// It is locked from when it is found current until it has been looked at. Another request may put one here that
-    /// was loaded a while ago: in between, it would bring back rights that have been taken away.
+    /// The lock is held from the check that the view is current until the caller is done with it. Otherwise another
+    /// request could replace the view with one loaded a while ago and bring back revoked rights.
     fn current(&self) -> Option<MappedRwLockReadGuard<'_, Fed<V>>> {
         let fed = self.fed.read();
         if fed.as_ref().is_some_and(Fed::is_current) {
@@ -57,14 +57,14 @@ impl<V: View> Followed<V> {
     }
 }
 
-/// A view and its place in the store's history.
+/// A view and its position in the store's history.
 struct Fed<V: View> {
     view: V,
     watches: Vec<(V::Source, Watch)>,
 }
 
 impl<V: View> Fed<V> {
-    /// Reads everything.
+    /// Loads the view from the store.
     async fn load(store: &dyn Store) -> Result<Self, Error> {
         let mut view = V::default();
         let mut watches = Vec::new();
@@ -79,12 +79,12 @@ impl<V: View> Fed<V> {
         Ok(Self { view, watches })
     }
 
-    /// Whether the view shows every change of its resources, however much else has changed.
+    /// Whether the view reflects all changes to its own resources, regardless of changes to others.
     fn is_current(&self) -> bool {
         !self.watches.iter().any(|(_, watch)| watch.has_news())
     }
 
-    /// Applies what has happened; fails where the history no longer reaches back.
+    /// Applies pending events; fails if the history no longer reaches back far enough.
     fn catch_up(&mut self) -> Result<(), WatchError> {
         for (source, watch) in &mut self.watches {
             loop {

@@ -1,14 +1,14 @@
-//! Users that a front proxy has authenticated: it shows its own certificate and names them in headers.
+//! Users authenticated by a front proxy, which presents its own certificate and passes the user in headers.
 
 use http::{HeaderMap, HeaderName};
 
 use super::User;
 use crate::query;
 
-/// Which headers a proxy names users in, and which proxies may.
+/// The headers that carry the user, and the proxies allowed to set them.
 #[derive(Clone, Debug, Default)]
 pub struct FrontProxy {
-    /// Common names of certificates; none means any that the proxies' authority signed.
+    /// Allowed common names of proxy certificates; empty allows any certificate signed by the proxies' CA.
     pub allowed_names: Vec<String>,
     pub username_headers: Vec<String>,
     pub uid_headers: Vec<String>,
@@ -17,7 +17,7 @@ pub struct FrontProxy {
 }
 
 impl FrontProxy {
-    /// The headers that API servers use among themselves.
+    /// Returns the headers used between API servers.
     pub(crate) fn standard() -> Self {
         let one = |name: &str| vec![name.to_owned()];
         Self {
@@ -29,7 +29,7 @@ impl FrontProxy {
         }
     }
 
-    /// The user that a request's headers name, if it comes from a proxy whose certificate was verified.
+    /// Returns the user named in the headers of a request from a proxy with a verified certificate.
     pub(crate) fn user(&self, common_name: &str, headers: &HeaderMap) -> Result<Option<User>, String> {
         if !self.allowed_names.is_empty() && !self.allowed_names.iter().any(|name| name == common_name) {
             return Err(format!("x509: subject with cn={common_name} is not in the allowed list"));
@@ -51,7 +51,7 @@ impl FrontProxy {
         Ok(Some(user.known()))
     }
 
-    /// Removes the headers: they are not for handlers, and must not reach another server from here.
+    /// Removes the headers: handlers must not see them, and they must not be forwarded to another server.
     pub(crate) fn clear(&self, headers: &mut HeaderMap) {
         for name in [&self.username_headers, &self.uid_headers, &self.group_headers].into_iter().flatten() {
             headers.remove(name.as_str());
@@ -67,7 +67,7 @@ impl FrontProxy {
     }
 }
 
-/// The first value that is not empty of the first header that has one.
+/// Returns the first value of the first header for which it is non-empty.
 fn first(headers: &HeaderMap, names: &[String]) -> Result<Option<String>, String> {
     for name in names {
         if let Some(text) = texts(headers, name)?.into_iter().next().filter(|text| !text.is_empty()) {
@@ -77,7 +77,7 @@ fn first(headers: &HeaderMap, names: &[String]) -> Result<Option<String>, String
     Ok(None)
 }
 
-/// The values of a header. One that is not UTF-8 refuses the request: a name is never guessed.
+/// Returns a header's values. A value that is not UTF-8 rejects the request: names are never guessed.
 fn texts(headers: &HeaderMap, name: &str) -> Result<Vec<String>, String> {
     let values = headers.get_all(name).iter();
     let texts = values.map(|value| std::str::from_utf8(value.as_bytes()).map(str::to_owned));

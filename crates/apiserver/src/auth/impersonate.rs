@@ -1,4 +1,4 @@
-//! Impersonation: the headers that ask for it, and whether that is allowed.
+//! Impersonation: parses the headers and authorizes their use.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,14 @@ const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// Why a request is not carried out as another user.
+/// Why a request cannot be impersonated.
 pub(crate) enum Refusal {
     /// Groups, a uid or extras without a user. The text is v1.34's.
     NoUser(String),
     Status(Box<Status>),
 }
 
-/// One thing about somebody that a request wants to be taken for.
+/// A single attribute of the impersonated user.
 #[derive(Debug, PartialEq, Eq)]
 enum Part {
     ServiceAccount { namespace: String, name: String },
@@ -36,7 +36,7 @@ enum Part {
     Uid(String),
 }
 
-/// Who a request is to be carried out as, if that is not who sent it.
+/// Returns the impersonated user, if the request asks for one.
 pub(crate) async fn user(
     authorizer: &dyn Authorizer,
     sender: &User,
@@ -77,8 +77,8 @@ fn parts(headers: &HeaderMap) -> Result<Vec<Part>, Refusal> {
     Ok(parts)
 }
 
-/// The values of a header. One that cannot be decoded rejects the request: without it the request would run as
-/// its sender, who usually may do more.
+/// Returns a header's values. One that cannot be decoded rejects the request: without it the request would run as its
+/// sender, who usually has more rights.
 fn values(headers: &HeaderMap, name: &str) -> Result<Vec<String>, Refusal> {
     let decode = |value: &HeaderValue| std::str::from_utf8(value.as_bytes()).map(str::to_owned);
     let values: Result<_, _> = headers.get_all(name).iter().map(decode).collect();
@@ -98,7 +98,7 @@ impl Part {
         }
     }
 
-    /// The right that it takes: `impersonate` on this.
+    /// Returns the resource on which the sender needs the `impersonate` verb.
     fn target(&self) -> ResourceTarget {
         let of = |group: &str, resource: &str, name: &str| ResourceTarget {
             group: group.into(),
@@ -120,7 +120,7 @@ impl Part {
         }
     }
 
-    /// As v1.34 shows it where a user is missing: kind, namespace, name, uid, version, version, path.
+    /// Formats it as v1.34 does if the user is missing: kind, namespace, name, uid, version, version, path.
     fn shown(&self) -> String {
         match self {
             Self::ServiceAccount { namespace, name } => format!("{{ServiceAccount {namespace} {name}    }}"),

@@ -1,10 +1,10 @@
-//! Tokens that are kept in secrets: whose they are, and the record of their use.
+//! Legacy service account tokens: the tokens stored in Secrets, and tracking of their use.
 //!
-//! What always holds:
-//! - a secret whose token was shown bears the day of that, so that what is not in use can be found;
-//! - a token that was put out of use counts for nobody, and whoever shows it leaves that trace all the same;
-//! - a config map says since when this has been so. It comes back when it is removed, but not at once: two
-//!   servers that disagree about it do not fight.
+//! Invariants:
+//! - using a token stamps its Secret with the date, so that unused tokens can be found;
+//! - an invalidated token authenticates no one, but presenting it still updates last-used;
+//! - a ConfigMap records since when use has been tracked. If deleted, it is recreated, but only after a while, so that
+//!   two servers that disagree about it do not fight.
 
 use std::time::Duration;
 
@@ -26,16 +26,16 @@ use crate::status::Status;
 
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
-/// What those are told whose token was made for their account rather than by somebody for a purpose.
+/// The warning for clients that use an auto-generated token rather than a manually created one.
 const DISCOURAGED: &str = "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens.";
 
 const SYSTEM: &str = "kube-system";
 const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
 const RECORDS: &str = "/api/v1/namespaces/kube-system/configmaps";
-/// The record is made at most this often, as in v1.34.
+/// The ConfigMap is created at most this often, as in v1.34.
 const RECORD_EVERY: Duration = Duration::from_secs(30 * 60);
 
-/// What a token that is kept in a secret says.
+/// The claims of a token stored in a Secret.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct LegacyClaims {
@@ -50,7 +50,7 @@ pub(super) struct LegacyClaims {
     account_uid: String,
 }
 
-/// When this server last wrote down that it notes the use of tokens.
+/// When this server last created the tracking ConfigMap.
 #[derive(Default)]
 pub(crate) struct Tracking(Mutex<Option<Timestamp>>);
 
@@ -75,7 +75,7 @@ impl LegacyClaims {
 }
 
 impl Server {
-    /// Whose token it is, and what they are told; what the audit log says of it is added to `annotations`.
+    /// Returns the token's user and a warning for the client; adds audit annotations to `annotations`.
     pub(super) async fn legacy_user(
         &self,
         token: &str,
@@ -112,7 +112,7 @@ impl Server {
         Ok((user, is_listed.then_some(DISCOURAGED)))
     }
 
-    /// The account of a token, which must be the very one that it was made for.
+    /// Returns the token's account, which must have the uid in the token.
     async fn account_of(&self, claims: &LegacyClaims) -> Result<Value, String> {
         let LegacyClaims { namespace, account, account_uid, .. } = claims;
         let found = self.check(("serviceaccounts", Some(namespace.as_str())), account, account_uid, 0).await;
@@ -124,7 +124,7 @@ impl Server {
         served.decode_bare(&record).map_err(|status| status.message)
     }
 
-    /// The secret that keeps this very token.
+    /// Returns the Secret, which must hold this very token.
     async fn secret_of(&self, token: &str, claims: &LegacyClaims) -> Result<Value, String> {
         let invalidated = || "Token has been invalidated".to_owned();
         let found = self.look_up("secrets", Some(&claims.namespace), &claims.secret).await;
@@ -139,8 +139,8 @@ impl Server {
         }
     }
 
-    /// Writes down that a token was shown today, unless that is known. Clocks of several servers may be a
-    /// little apart, so tomorrow is fine too.
+    /// Updates the Secret's last-used date, unless it is today's. Tomorrow's is accepted too: the clocks of several
+    /// servers may differ slightly.
     async fn note_use(&self, secret: &Value) {
         let today = day(self.now());
         let tomorrow = today.checked_add(1.day()).unwrap_or(today);
@@ -158,7 +158,7 @@ impl Server {
         }
     }
 
-    /// Says since when the use of tokens has been noted, where that is not said.
+    /// Maintains the ConfigMap that records since when token use has been tracked.
     pub(crate) async fn keep_token_tracking(&self) {
         let has_tokens = self.token_signer.is_some();
         if !has_tokens || self.registry.snapshot().resource("", "v1", "configmaps").is_none() {
@@ -201,7 +201,7 @@ fn is_day(text: &str) -> bool {
     text.len() == 10 && Date::strptime("%Y-%m-%d", text).is_ok()
 }
 
-/// Whether a secret holds this token, in a time that does not tell how much of it is right.
+/// Compares the Secret's token with this one in constant time.
 fn is_same(encoded: &str, token: &str) -> bool {
     use base64::Engine;
     let kept = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();

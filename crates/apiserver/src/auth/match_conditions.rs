@@ -1,4 +1,4 @@
-//! The match conditions of an authorization webhook: expressions about a `SubjectAccessReview`.
+//! The match conditions of an authorization webhook: CEL expressions over a `SubjectAccessReview`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,7 @@ use setpoint_cel::{CALL_LIMIT, Declared, Environment, Program, Type, Val, Variab
 
 use super::aggregate::aggregate;
 
-/// Conditions that must all be true for the webhook to be asked.
+/// Conditions that must all be true for the webhook to be called.
 #[derive(Default)]
 pub(super) struct MatchConditions(Vec<Condition>);
 
@@ -18,7 +18,7 @@ struct Condition {
     program: Program,
 }
 
-/// What the conditions come to.
+/// The result of evaluating the conditions.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Matched {
     Yes,
@@ -26,7 +26,7 @@ pub(super) enum Matched {
     Failed(String),
 }
 
-/// Compiles an expression, or says why it is none.
+/// Compiles an expression, or explains why it is invalid.
 pub(super) fn compile(expression: &str) -> Result<Program, String> {
     static ENVIRONMENT: OnceLock<(Environment, Arc<Declared>)> = OnceLock::new();
     let (environment, _) = ENVIRONMENT.get_or_init(environment);
@@ -72,7 +72,7 @@ fn request() -> Declared {
     object("kubernetes.SubjectAccessReviewSpec", spec)
 }
 
-/// The spec with every text there, also those that are empty.
+/// Fills in empty strings for all omitted string fields.
 fn filled(spec: &Value) -> Value {
     let text = |of: &Value, field: &str| of.get(field).cloned().unwrap_or_else(|| "".into());
     let mut filled = json!({
@@ -111,7 +111,7 @@ impl MatchConditions {
         self.0.is_empty()
     }
 
-    /// Whether a review is one for the webhook. A condition that is false settles it, also after a failure.
+    /// Whether to call the webhook for a review. A false condition excludes it, even after another one failed.
     pub(super) fn matches(&self, spec: &Value) -> Matched {
         if self.0.is_empty() {
             return Matched::Yes;

@@ -1,7 +1,6 @@
-//! What authentication and authorization count, under v1.34's names.
+//! Authentication and authorization metrics, under v1.34's names.
 //!
-//! Labels are types, results and names of the configuration, never anything that a client sends: there are a few
-//! dozen series.
+//! Label values are types, results and configured names, never client input, so there are only a few dozen series.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -15,19 +14,19 @@ use sha2::{Digest, Sha256};
 use super::authorize::{Decision, Verdict};
 use crate::metrics::Text;
 
-/// The counters of a server.
+/// A server's authentication and authorization metrics.
 #[derive(Default)]
 pub struct AuthMetrics {
-    /// Attempts to authenticate, by result. Every request counts here, so there is no lock.
+    /// Authentication attempts, by result. Updated on every request, so it takes no lock.
     attempts: [Durations; ATTEMPTS.len()],
-    /// Requests that were authorized or not, by result.
+    /// Authorization decisions, by result.
     authorizations: [Durations; AUTHORIZATIONS.len()],
     series: Mutex<BTreeMap<(Metric, Vec<String>), Series>>,
     fetching: AtomicI64,
     certificates: Lifetimes,
 }
 
-/// There is one server per store, so its name says enough.
+/// The server name label. There is one server per store, so a constant is enough.
 const SERVER: &str = "setpoint";
 
 const HOUR: u64 = 3600;
@@ -50,7 +49,7 @@ static LIFETIMES: [u64; 14] = [
     360 * DAY,
 ];
 
-/// Seconds that certificates of clients had left.
+/// Remaining lifetimes of client certificates, in seconds.
 struct Lifetimes(Histogram<14>);
 
 impl Default for Lifetimes {
@@ -62,11 +61,11 @@ impl Default for Lifetimes {
 const ATTEMPTS: [&str; 3] = ["success", "failure", "error"];
 const AUTHORIZATIONS: [&str; 4] = ["allowed", "denied", "no-opinion", "error"];
 
-/// How many took how long.
+/// A histogram of durations.
 #[derive(Default)]
 struct Durations {
     nanoseconds: AtomicU64,
-    /// By the first bound that was not exceeded; the last exceeded all.
+    /// Counts by the first bound not exceeded; the last is for values beyond all bounds.
     buckets: [AtomicU64; BOUNDS.len() + 1],
 }
 
@@ -114,7 +113,7 @@ enum Metric {
     AuthorizationDuration,
 }
 
-/// A configuration that is reloaded.
+/// A configuration that can be reloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Config {
     Authentication,
@@ -126,7 +125,7 @@ pub(super) enum Config {
 struct Series {
     count: u64,
     sum: f64,
-    /// How many were not longer than each bound.
+    /// Cumulative counts: observations up to each bound.
     buckets: Vec<u64>,
 }
 
@@ -134,7 +133,7 @@ struct Series {
 const BOUNDS: [f64; 15] = [
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
 ];
-/// The usual bounds of Prometheus.
+/// The default bounds of Prometheus.
 const DEFAULT_BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 struct Described {
@@ -148,7 +147,7 @@ struct Described {
 #[derive(Clone, Copy)]
 enum Kind {
     Counter,
-    /// Its value is the sum.
+    /// Its value is kept in the sum.
     Gauge,
     Histogram(&'static [f64]),
 }
@@ -335,7 +334,7 @@ const DESCRIBED: [Described; 22] = [
     ),
 ];
 
-/// The outcome of an attempt to authenticate.
+/// The outcome of an authentication attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt<'a> {
     Success { user: &'a str },
@@ -416,13 +415,13 @@ impl AuthMetrics {
         self.observe(Metric::JwtDuration, &[result, &hash(issuer)], duration);
     }
 
-    /// A client certificate that ends then was shown with a request.
+    /// Records a client certificate's remaining lifetime.
     pub(crate) fn certificate_shown(&self, end: Timestamp, now: Timestamp) {
-        // One that has ended has nothing left.
+        // An expired certificate has zero seconds left.
         self.certificates.0.observe(end.as_second().saturating_sub(now.as_second()).try_into().unwrap_or(0));
     }
 
-    /// A configuration was put in force, or could not be.
+    /// Records that a configuration was reloaded, or that the reload failed.
     pub(super) fn reloaded(&self, config: Config, in_force: Option<&str>, now: Timestamp) {
         let status = if in_force.is_some() { "success" } else { "failure" };
         let labels = [status, &hash(SERVER)];
@@ -433,7 +432,7 @@ impl AuthMetrics {
         }
     }
 
-    /// The text of the configuration in force; it replaces the one before.
+    /// Records the text of the configuration in effect, replacing the previous one.
     pub(super) fn configured(&self, config: Config, text: &str) {
         self.series.lock().retain(|(metric, _), _| *metric != Metric::ConfigInfo(config));
         self.set(Metric::ConfigInfo(config), &[&hash(SERVER), &hash(text)], 1.0);
@@ -450,7 +449,7 @@ impl AuthMetrics {
         self.observe(Metric::CacheDuration, &[status], duration);
     }
 
-    /// A token is looked up until this is dropped.
+    /// Counts a token lookup as active until the result is dropped.
     pub(super) fn fetching(&self) -> Fetching<'_> {
         self.fetching.fetch_add(1, Ordering::Relaxed);
         Fetching(self)
@@ -460,7 +459,7 @@ impl AuthMetrics {
         self.count(Metric::CacheFetches, &[if is_ok { "ok" } else { "error" }]);
     }
 
-    /// All series, those of every request among them.
+    /// Returns all series, including the per-request ones.
     fn all(&self) -> BTreeMap<(Metric, Vec<String>), Series> {
         let mut all = self.series.lock().clone();
         let mut add = |metrics: [Metric; 2], results: &[&str], durations: &[Durations]| {
@@ -506,7 +505,7 @@ impl AuthMetrics {
     }
 }
 
-/// The hash of a name or a text; empty for nothing.
+/// Hashes a name or a text; empty for empty input.
 fn hash(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("sha256:{:x}", Sha256::digest(text)) }
 }
@@ -534,7 +533,7 @@ impl Drop for Fetching<'_> {
     }
 }
 
-/// A user name as a label: v1.34's well-known ones, and nothing that a client can choose.
+/// Maps a user name to a label value: v1.34's well-known names, and nothing that a client can choose.
 fn compressed(name: &str) -> &'static str {
     const KNOWN: [&str; 5] =
         ["admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"];

@@ -6,10 +6,10 @@
 //!       token file, service accounts, bootstrap tokens, JWT issuers, webhook   Node, RBAC, webhooks, always
 //! ```
 //!
-//! What always holds:
-//! - a credential that does not count is never taken for none: it ends in 401, not in an anonymous user;
+//! Invariants:
+//! - an invalid credential is never treated as no credential: it results in 401, not in an anonymous user;
 //! - an authorizer that fails allows nothing;
-//! - no header that names a user passes unless a front proxy's verified certificate came with it.
+//! - headers that name a user are ignored unless the request comes with a front proxy's verified certificate.
 
 mod access_review;
 mod access_webhook;
@@ -56,7 +56,7 @@ pub use union::{Authorizers, Outbound};
 
 use crate::names;
 
-/// Who sent a request.
+/// The user who sent a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     pub name: String,
@@ -71,7 +71,7 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 impl User {
-    /// A user who has shown who they are.
+    /// Creates an authenticated user.
     pub fn authenticated(name: impl Into<String>, uid: impl Into<String>, groups: Vec<String>) -> Self {
         let mut user = Self { name: name.into(), uid: uid.into(), groups, ..Self::default() };
         if !user.is_in(AUTHENTICATED) {
@@ -80,18 +80,18 @@ impl User {
         user
     }
 
-    /// The sender of a request without a credential.
+    /// Returns the user of requests without credentials.
     pub fn anonymous() -> Self {
         let groups = vec![UNAUTHENTICATED.into()];
         Self { name: ANONYMOUS.into(), groups, ..Self::default() }
     }
 
-    /// A part of this control plane, allowed everything.
+    /// Creates the user of a control plane component, with full access.
     pub fn system(name: impl Into<String>) -> Self {
         Self::authenticated(name, "", vec![MASTERS.into()])
     }
 
-    /// The user as a member of `system:authenticated`, unless they are anonymous.
+    /// Adds the user to `system:authenticated`, unless they are anonymous.
     #[must_use]
     pub(crate) fn known(mut self) -> Self {
         if self.name != ANONYMOUS && !self.is_in(AUTHENTICATED) && !self.is_in(UNAUTHENTICATED) {
@@ -107,17 +107,17 @@ impl User {
 
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// The user that a service account is.
+/// Returns the user name of a service account.
 pub fn service_account_name(namespace: &str, name: &str) -> String {
     format!("{SERVICE_ACCOUNT}{namespace}:{name}")
 }
 
-/// The groups that the service accounts of a namespace are in.
+/// Returns the groups of the service accounts in a namespace.
 pub fn service_account_groups(namespace: &str) -> Vec<String> {
     vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")]
 }
 
-/// The namespace and name of the service account that a user is.
+/// Splits a service account's user name into namespace and name.
 pub fn split_service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
     let is_valid = names::dns_label(namespace).is_empty() && names::dns_subdomain(name).is_empty();

@@ -1,15 +1,15 @@
-//! Configuration files that are read again when they change.
+//! Watches configuration files for changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// How often a file is looked at. v1.34 is told of changes by the system, and looks once a minute besides.
+/// How often to check a file. v1.34 uses file system notifications, and also checks once a minute.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Looks after which the whole file is read, whatever its time and size say.
+/// After this many checks, reads the whole file even if its time and size are unchanged.
 const READ_EVERY: u32 = 60;
 
-/// A file, and what is known of it.
+/// A watched file and its last known state.
 pub(super) struct Watched {
     path: PathBuf,
     seen: Option<(SystemTime, u64)>,
@@ -18,12 +18,12 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// A file whose text is in force.
+    /// Watches a file whose text is already in effect.
     pub(super) fn new(path: &Path, text: &str) -> Self {
         Self { path: path.to_owned(), seen: None, looks: 0, text: text.to_owned() }
     }
 
-    /// The file's text, if it has changed.
+    /// Returns the file's text if it has changed.
     pub(super) fn changed(&mut self) -> Result<Option<String>, std::io::Error> {
         let found = fs::metadata(&self.path)?;
         let seen = found.modified().ok().map(|time| (time, found.len()));
@@ -36,12 +36,12 @@ impl Watched {
         Ok((text != self.text).then_some(text))
     }
 
-    /// The text has been dealt with, for good or bad: it is not looked at again.
+    /// Marks the text as handled, successfully or not, so that it is not reported again.
     pub(super) fn settle(&mut self, text: String) {
         self.text = text;
     }
 
-    /// The text is to be tried again at the next look.
+    /// Reports the text again at the next check.
     pub(super) fn retry(&mut self) {
         self.seen = None;
     }

@@ -1,8 +1,7 @@
-//! Tokens of service accounts: those kept in secrets, and those made on request, for a while and bound to
-//! something.
+//! Service account tokens: the legacy tokens stored in Secrets, and bound tokens with a limited lifetime.
 //!
-//! A token counts only as long as what it speaks of is there: its account, and the secret, pod or node it
-//! is bound to, all under the same uids.
+//! A token is valid only while the objects it refers to exist with the same uids: its account, and the Secret, pod or
+//! node it is bound to.
 
 use serde::{Deserialize, Serialize};
 use setpoint_store::Record;
@@ -17,30 +16,30 @@ use crate::metrics::TokenUse;
 use crate::registry::Served;
 use crate::server::Server;
 
-/// The issuer of a server that is not told another one.
+/// The default issuer.
 const ISSUER: &str = "https://kubernetes.default.svc";
-/// Who issues the tokens that are kept in secrets.
+/// The issuer of tokens stored in Secrets.
 const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
-/// Clocks may differ by this much, in seconds; what was deleted this long ago may still be spoken of.
+/// Allowed clock skew in seconds. Tokens may still refer to objects deleted this long ago.
 const LEEWAY: i64 = 60;
 const EXTRA: &str = "authentication.kubernetes.io/";
 
-/// How tokens of service accounts are issued and verified.
+/// Settings for issuing and verifying service account tokens.
 #[derive(Clone, Debug)]
 pub struct ServiceAccounts {
-    /// The first issues tokens; those of all are accepted.
+    /// The first one issues tokens; tokens of all are accepted.
     pub issuers: Vec<String>,
-    /// Whom tokens are meant for that say nothing else: this server. Its issuers, if there are none.
+    /// The default audiences of tokens: this server. Defaults to the issuers.
     pub audiences: Vec<String>,
-    /// What tokens are verified with, besides the public half of the signing key.
+    /// Keys that verify tokens, in addition to the public half of the signing key.
     pub keys: Vec<PublicKey>,
-    /// Whether tokens that are kept in secrets are looked up there.
+    /// Whether to look up legacy tokens in their Secrets.
     pub lookup: bool,
-    /// Where others find the keys, if that is not below the issuer.
+    /// The URL of the keys, if not below the issuer's URL.
     pub jwks_uri: Option<String>,
-    /// The longest that a token may be asked for, in seconds.
+    /// The maximum token lifetime that can be requested, in seconds.
     pub max_expiration: Option<i64>,
-    /// Whether tokens that pods mount last a year, so that programs that read them once go on.
+    /// Whether tokens mounted into pods are valid for a year, for programs that read them only once.
     pub extend_expiration: bool,
 }
 
@@ -59,24 +58,24 @@ impl Default for ServiceAccounts {
 }
 
 impl ServiceAccounts {
-    /// With what follows from the rest.
+    /// Fills in the defaults that depend on other fields.
     pub(crate) fn settled(mut self, signer: Option<&TokenSigner>) -> Self {
         if self.audiences.is_empty() {
             self.audiences = self.issuers.clone();
         }
-        // What is signed here counts here.
+        // Tokens signed here are valid here.
         let own = signer.map(TokenSigner::public_key).filter(|own| !self.keys.contains(own));
         self.keys.extend(own);
         self
     }
 
-    /// The issuer of new tokens.
+    /// Returns the issuer of new tokens.
     pub(crate) fn issuer(&self) -> &str {
         self.issuers.first().map_or("", String::as_str)
     }
 }
 
-/// What a token made on request says.
+/// The claims of a bound token.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct Claims {
@@ -92,7 +91,7 @@ pub(crate) struct Claims {
     pub(crate) sub: String,
 }
 
-/// What a token is about.
+/// The objects a token refers to.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct Bound {
@@ -104,7 +103,8 @@ pub(crate) struct Bound {
     pub(crate) secret: Option<Reference>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) node: Option<Reference>,
-    /// When the client should have read a new token: those that pods mount go on for longer, but are stale then.
+    /// When the client should have read a new token. Tokens mounted into pods stay valid for longer, but are stale
+    /// from then on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) warnafter: Option<i64>,
 }
@@ -135,21 +135,21 @@ fn one_or_many<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>,
     })
 }
 
-/// Whose token it is, and which of the audiences it is for.
+/// The token's user, and the requested audiences it is valid for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) user: User,
     pub(crate) audiences: Vec<String>,
-    /// What they are told who show it.
+    /// A warning for the client.
     pub(crate) warning: Option<&'static str>,
-    /// What the audit log says of it.
+    /// Annotations for the audit log.
     pub(crate) annotations: Vec<Annotation>,
 }
 
 /// The key and value of an audit annotation.
 pub(crate) type Annotation = (&'static str, String);
 
-/// Why a token does not count, and what the audit log says of it.
+/// Why a token is invalid, and annotations for the audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) why: String,
@@ -168,17 +168,16 @@ impl From<&str> for Refused {
     }
 }
 
-/// Why an object that a token speaks of is not there any more.
+/// Why an object that a token refers to no longer exists.
 pub(super) enum Gone {
     Missing,
-    /// Another object has its name; this is its uid.
+    /// Another object has its name, with this uid.
     Replaced(String),
     Deleted,
 }
 
 impl Server {
-    /// Whose token this is: nobody's if it is no token of a service account, an error if it was one but
-    /// does not count.
+    /// Authenticates a service account token: `None` if it is not one, an error if it is one but invalid.
     pub(crate) async fn service_account(
         &self,
         token: &str,
@@ -202,7 +201,7 @@ impl Server {
         }
     }
 
-    /// Whose token it is that names no audience: it is meant for this server.
+    /// Records the use of a legacy token, and returns its audiences: it names none, so it is meant for this server.
     fn note_legacy(&self, subject: &str, annotations: &mut Vec<Annotation>) -> &[String] {
         annotations.push(("authentication.k8s.io/legacy-token", subject.to_owned()));
         self.measured.tokens.count(TokenUse::Legacy);
@@ -241,7 +240,7 @@ impl Server {
         Ok(Known { user, audiences, warning: None, annotations: Vec::new() })
     }
 
-    /// What the audit log says of a token that its client should have read again.
+    /// Returns the audit annotation for a token that the client should have refreshed.
     fn staleness(&self, claims: &Claims) -> Option<Annotation> {
         let warn_after = claims.bound.warnafter.filter(|seconds| *seconds != 0)?;
         let now = self.now();
@@ -300,7 +299,7 @@ impl Server {
         })
     }
 
-    /// An object that is there under this uid, and not deleted for longer than `leeway` seconds.
+    /// Returns an object if it exists with this uid and was not deleted more than `leeway` seconds ago.
     pub(super) async fn check(
         &self,
         (plural, namespace): (&str, Option<&str>),
@@ -320,7 +319,7 @@ impl Server {
         }
     }
 
-    /// An object of the core group.
+    /// Looks up an object of the core group.
     pub(super) async fn look_up(&self, plural: &str, namespace: Option<&str>, name: &str) -> Option<Found> {
         let served = self.registry.snapshot().resource("", "v1", plural)?.clone();
         let record = self.store.get(&served.key(namespace, name), None).await.ok()??;
@@ -328,7 +327,7 @@ impl Server {
     }
 }
 
-/// An object as the store has it, and its kind.
+/// A stored object and its kind.
 pub(super) type Found = (Arc<Served>, Arc<Record>);
 
 pub(super) fn user(namespace: &str, name: &str, uid: &str) -> User {
@@ -342,7 +341,7 @@ fn tell(user: &mut User, key: &str, value: &str) {
     }
 }
 
-/// The audiences among those wanted that the token is for; it is for none, and so for nobody here.
+/// Returns the wanted audiences that the token is for; fails if there are none.
 fn meant_for(token: &[String], wanted: &[String]) -> Result<Vec<String>, String> {
     let both: Vec<String> = token.iter().filter(|audience| wanted.contains(audience)).cloned().collect();
     match both.is_empty() {

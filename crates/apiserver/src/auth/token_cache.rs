@@ -1,9 +1,9 @@
-//! Users of tokens that were looked up a moment ago.
+//! A cache of recently authenticated tokens.
 //!
-//! What always holds:
-//! - a token is kept as a digest with a key that only this process has;
-//! - requests that show the same token at the same time share one lookup;
-//! - a failure is never kept here.
+//! Invariants:
+//! - tokens are stored as digests, keyed with a secret that only this process has;
+//! - concurrent requests with the same token share one lookup;
+//! - failures are never cached.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use super::expiring::{Digest, Expiring};
 use super::metrics::AuthMetrics;
 use super::service_account::{Known, Refused};
 
-/// How long a token stays known, as in v1.34.
+/// How long to cache a token, as in v1.34.
 const TTL: Duration = Duration::from_secs(10);
-/// As many tokens as v1.34 keeps: twice what 5,000 nodes and 10,000 namespaces use. At some 600 bytes each, 20 MB.
+/// Cache capacity, as in v1.34: twice what 5,000 nodes and 10,000 namespaces use. At about 600 bytes each, 20 MB.
 const TOKENS: usize = 32 * 1024;
-/// How long a lookup may take, for whomever.
+/// Maximum duration of a lookup.
 const LOOKUP: Duration = Duration::from_secs(30);
 
-/// What a lookup comes to: a user, or why there is none.
+/// The result of a lookup: a user, or why there is none.
 pub(super) type Lookup = Result<Known, Vec<Refused>>;
 
 pub(super) struct TokenCache {
@@ -35,20 +35,20 @@ pub(super) struct TokenCache {
     flights: Mutex<BTreeMap<Digest, watch::Receiver<Option<Lookup>>>>,
 }
 
-/// Makes digests of tokens.
+/// Computes digests of tokens.
 pub(super) struct TokenDigest(hmac::Key);
 
 impl Default for TokenDigest {
     fn default() -> Self {
         let mut secret = [0; 32];
-        // Without randomness the digests are still digests; they can be computed elsewhere, but not reversed.
+        // Without randomness the digests are predictable, but still irreversible.
         let _ = SystemRandom::new().fill(&mut secret);
         Self(hmac::Key::new(hmac::HMAC_SHA256, &secret))
     }
 }
 
 impl TokenDigest {
-    /// The digest of a token for these audiences. Lengths keep the parts apart.
+    /// Computes the digest of a token for these audiences. Length prefixes separate the parts.
     pub(super) fn of(&self, token: &str, audiences: &[String]) -> Digest {
         let mut context = hmac::Context::with_key(&self.0);
         let mut add = |bytes: &[u8]| {
@@ -69,7 +69,7 @@ impl Default for TokenCache {
     }
 }
 
-/// Takes a lookup off the list when it is over, or when its request is dropped; then another takes it up.
+/// Unregisters a lookup when it finishes or its request is dropped; in the latter case a waiting request takes over.
 struct Flight<'a> {
     cache: &'a TokenCache,
     key: Digest,
@@ -82,7 +82,7 @@ impl Drop for Flight<'_> {
 }
 
 impl TokenCache {
-    /// What is known of a token, or what `look_up` finds out.
+    /// Returns the cached result, or that of `look_up`.
     pub(super) async fn get(
         &self,
         token: &str,
@@ -135,7 +135,7 @@ impl TokenCache {
     }
 }
 
-/// The result of another request's lookup; none if that request was dropped first.
+/// Waits for another request's lookup; `None` if that request was dropped first.
 async fn shared(mut flying: watch::Receiver<Option<Lookup>>) -> Option<Lookup> {
     let found = flying.wait_for(Option::is_some).await;
     found.ok().and_then(|found| found.clone())

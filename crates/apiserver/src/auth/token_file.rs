@@ -1,14 +1,14 @@
-//! Tokens that were given out beforehand, in a file (`--token-auth-file`).
+//! Static tokens from a file (`--token-auth-file`).
 
 use std::collections::BTreeMap;
 
 use super::User;
 
-/// Users by their tokens.
+/// Users by token.
 #[derive(Clone, Default)]
 pub(super) struct TokenFile(BTreeMap<String, User>);
 
-/// A token file that cannot be used.
+/// An invalid token file.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the token file: {problem}")]
 pub struct TokenFileError {
@@ -17,7 +17,7 @@ pub struct TokenFileError {
 }
 
 impl TokenFile {
-    /// Adds the users of a file: lines of `token,user,uid` and optionally `"group1,group2"`.
+    /// Adds the users in a file: lines of `token,user,uid` and optionally `"group1,group2"`.
     pub(super) fn read(&mut self, csv: &str) -> Result<(), TokenFileError> {
         for (at, line) in csv.lines().enumerate() {
             let line = line.trim();
@@ -49,7 +49,7 @@ impl TokenFile {
     }
 }
 
-/// The columns of a line; a column in quotes may hold commas, and two quotes stand for one.
+/// Splits a line into columns; a quoted column may contain commas, and two quotes escape one.
 fn split_csv(line: &str) -> Option<Vec<String>> {
     let mut columns = vec![String::new()];
     let mut quoted = false;

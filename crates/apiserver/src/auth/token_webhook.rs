@@ -1,4 +1,4 @@
-//! Users by tokens that a webhook knows.
+//! Authentication by a token webhook.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::service_account::Known;
 use super::token_cache::TokenDigest;
 use super::union::Outbound;
 
-/// Answers that are kept: as many as tokens are, at some 600 bytes each.
+/// Cache capacity, the same as the token cache's, at about 600 bytes each.
 const ANSWERS: usize = 32 * 1024;
 
-/// Asks a webhook whose token it is.
+/// A client of a TokenReview webhook.
 pub struct TokenWebhook {
     client: Client,
     api_version: &'static str,
@@ -49,7 +49,7 @@ struct WrittenUser {
 }
 
 impl TokenWebhook {
-    /// The webhook of a kubeconfig file, which speaks `v1` or `v1beta1`.
+    /// Creates a client from a kubeconfig file; the version is `v1` or `v1beta1`.
     pub fn new(
         kubeconfig: &Path,
         version: &str,
@@ -77,7 +77,7 @@ impl TokenWebhook {
         })
     }
 
-    /// Whose token it is: no one's if the webhook says so without an error.
+    /// Authenticates a token: `None` if the webhook rejects it without an error.
     pub(super) async fn authenticate(
         &self,
         token: &str,

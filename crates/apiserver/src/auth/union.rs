@@ -1,4 +1,4 @@
-//! The authorizers of a server, in order, and their replacement while it runs.
+//! A server's ordered authorizers, and their replacement at run time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::reload::{LOOK_EVERY, Watched};
 use super::{MASTERS, User, bootstrap};
 use crate::features::Features;
 
-/// How a server reaches others.
+/// Dependencies for connecting to other servers.
 #[derive(Clone)]
 pub struct Outbound {
     pub dial: Arc<dyn Dial>,
@@ -33,7 +33,7 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// Over the network.
+    /// Creates the dependencies for connecting over the network.
     pub fn new(clock: Clock, rng: Rng) -> Self {
         Self { dial: Arc::new(Tcp), clock, rng, metrics: Arc::default() }
     }
@@ -44,12 +44,13 @@ impl Outbound {
     }
 }
 
-/// Asks authorizers in order until one decides. `system:masters` may do everything, whatever they say.
+/// Consults authorizers in order until one decides. `system:masters` may do everything regardless.
 pub struct Authorizers {
     nodes: Arc<Nodes>,
     roles: Arc<Rbac>,
     outbound: Outbound,
-    /// Types that the server was started with: a new configuration must have the same, webhooks aside.
+    /// The authorizer types that the server was started with: a new configuration must have the same, except for
+    /// webhooks.
     types: Vec<&'static str>,
     current: RwLock<Arc<[Member]>>,
     file: Option<Mutex<Watched>>,
@@ -79,13 +80,13 @@ impl Authorizers {
         Ok(authorizers)
     }
 
-    /// Nodes by which node they are, everyone by their roles.
+    /// Creates the node and RBAC authorizers.
     pub fn nodes_and_roles(store: Arc<dyn Store>, clock: Clock, rng: Rng) -> Self {
         Self::of(Nodes::new(store.clone()), Rbac::new(store), clock, rng)
     }
 
-    /// The same with the roles that every cluster has and no others, whatever the store holds: for worlds that are
-    /// started by the thousand and need no roles of their own.
+    /// Like [`nodes_and_roles`](Self::nodes_and_roles), but with the bootstrap roles only, regardless of the store:
+    /// for simulations that start by the thousand and need no roles of their own.
     pub fn built_in(store: Arc<dyn Store>, features: &Features, clock: Clock, rng: Rng) -> Self {
         let (roles, rules) = bootstrap::built_in(features);
         Self::of(Nodes::with_rules(store.clone(), rules), Rbac::fixed(store, roles), clock, rng)
@@ -101,14 +102,14 @@ impl Authorizers {
         Self { nodes, roles, outbound: Outbound::new(clock, rng), types, current, file: None }
     }
 
-    /// With a file whose changes are followed, and its text, which is in force.
+    /// Watches a file whose text is already in effect.
     #[must_use]
     pub fn following(self, file: &Path, text: &str) -> Self {
         self.outbound.metrics.configured(Config::Authorization, text);
         Self { file: Some(Watched::new(file, text).into()), ..self }
     }
 
-    /// Puts the file's text in force when it has changed; returns it then.
+    /// Applies the file's text if it has changed, and returns it.
     fn look(&self, file: &Mutex<Watched>) -> Result<Option<String>, String> {
         let changed = file.lock().changed().map_err(|why| why.to_string())?;
         let Some(text) = changed else { return Ok(None) };
@@ -122,7 +123,7 @@ impl Authorizers {
         self.outbound.metrics.clone()
     }
 
-    /// Puts another configuration in force. One that is refused changes nothing.
+    /// Switches to another configuration. If it is invalid, nothing changes.
     pub fn replace(&self, config: &AuthorizationConfig) -> Result<(), ConfigError> {
         let types = config.types();
         let missing: Vec<_> = self.types.iter().filter(|kind| !types.contains(kind)).copied().collect();

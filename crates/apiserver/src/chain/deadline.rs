@@ -1,5 +1,5 @@
-//! How long a request may take. Watches and streams to pods take as long as they like; everything else has
-//! the server's limit (`--request-timeout`), or less if the client asks for less.
+//! Request deadlines. Watches and streams to pods have none; all other requests get the server's limit
+//! (`--request-timeout`), or less if the client asks for it.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::query::Query;
 use crate::request::Target;
 use crate::status::Status;
 
-/// Subresources whose requests last as long as both sides want.
+/// Subresources whose requests are long-running.
 const STREAMS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// How long a request may take; `None` if it is long-running.
+/// Returns a request's timeout; `None` if it is long-running.
 pub(super) fn timeout(method: &Method, uri: &Uri, limit: Duration) -> Result<Option<Duration>, Status> {
     let query = Query::parse(uri.query().unwrap_or(""));
     // A path that cannot be decoded is rejected later, after authentication.
@@ -27,7 +27,7 @@ pub(super) fn timeout(method: &Method, uri: &Uri, limit: Duration) -> Result<Opt
     Ok(Some(if asked.is_zero() || text.starts_with('-') { limit } else { asked.min(limit) }))
 }
 
-/// Whether a request lasts until the client or the other side ends it.
+/// Whether a request lasts until either side ends it.
 pub(crate) fn is_long_running(target: &Target<'_>) -> bool {
     target.resource.as_ref().is_some_and(|resource| {
         let subresource = resource.subresource.as_deref();
@@ -35,7 +35,7 @@ pub(crate) fn is_long_running(target: &Target<'_>) -> bool {
     })
 }
 
-/// The answer to a request that took too long.
+/// Builds the response to a request that took too long.
 pub(crate) fn exceeded() -> Status {
     Status::timeout("request did not complete within the allotted timeout", 0)
 }

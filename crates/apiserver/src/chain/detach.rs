@@ -1,7 +1,7 @@
 //! Writes that outlive their clients.
 //!
-//! Whoever waits for a write drives it. If they stop waiting, because the client hung up or the deadline passed, a task
-//! takes it over, so that what follows a commit always runs.
+//! The caller polls the write itself. If the caller stops, because the client hung up or the deadline passed, a
+//! spawned task takes over, so that the work after a commit always runs.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,16 +15,16 @@ use crate::body::Body;
 
 type Work = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
-/// A write under way.
+/// A write in progress.
 pub(super) struct Detached {
     work: Option<Work>,
     tasks: TaskTracker,
-    /// Cancelled when no one waits any more.
+    /// Cancelled when the caller stops waiting.
     waiting: CancellationToken,
 }
 
 impl Detached {
-    /// `work` may stop at `waiting` as long as nothing is committed.
+    /// Wraps a write. `work` may stop when `waiting` is cancelled, as long as nothing is committed.
     pub(super) fn new(
         work: impl Future<Output = Response<Body>> + Send + 'static,
         tasks: TaskTracker,
@@ -49,7 +49,7 @@ impl Drop for Detached {
     fn drop(&mut self) {
         let Some(work) = self.work.take() else { return };
         self.waiting.cancel();
-        // Without a runtime the process is ending.
+        // Without a runtime, the process is shutting down.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(self.tasks.track_future(work));
         }

@@ -1,17 +1,16 @@
-//! The filters that every request passes before a handler sees it, in v1.34's order:
+//! The filters that every request passes before it reaches a handler, in v1.34's order:
 //!
 //! ```text
 //!  panic boundary ─► deadline ─► authentication ─► audit ─► impersonation ─► flow ─► authorization ─► body ─► route
 //! ```
 //!
-//! What always holds:
+//! Invariants:
 //! - a panic costs one response, a log line and a count, never the connection or the process;
-//! - a client that hangs up or a deadline that passes ends the wait for the answer to a mutating request, never
+//! - if the client of a mutating request hangs up or its deadline passes, only the wait for the response ends, never
 //!   the work that follows a commit ([`detach`]);
-//! - a request that reaches the audit filter is recorded to its end, whatever becomes of it and its client;
-//! - until a request is authorized and its body is read, hanging up or the deadline cancels it; after that its
-//!   handler ends before its next attempt, plugin or object ([`Context::check_awaited`]), and a write that is queued
-//!   completes;
+//! - a request that reaches the audit filter is recorded to its end, whatever happens to it and its client;
+//! - until a request is authorized and its body is read, a hang-up or the deadline cancels it; after that its handler
+//!   stops before its next attempt, plugin or object ([`Context::check_awaited`]), and a queued write completes;
 //! - an undecodable header, path or body rejects the request; it never widens what the request may do.
 
 mod deadline;
@@ -52,42 +51,42 @@ use crate::server::{Server, Warnings};
 use crate::status::Status;
 use crate::tls::Peer;
 
-/// When a response must have been sent, for those who send it.
+/// When a response must have been sent, stored for the sending side.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline(pub(crate) Instant);
 
-/// Where a request comes from.
+/// The origin of a request.
 pub(crate) enum Caller {
-    /// In the same process: the user is known.
+    /// The same process; the user is known.
     InProcess(Arc<User>),
-    /// A connection from this address, with what its client certificate shows. Headers may say more.
+    /// A connection from this address, with the identity from its client certificate. Headers may add to it.
     Connection { certificate: Arc<Peer>, peer: IpAddr, slot: Option<Arc<Slot>> },
 }
 
-/// What goes along with a request from the first filter to the last handler.
+/// State that accompanies a request from the first filter to the last handler.
 #[derive(Default)]
 pub(crate) struct Context {
     pub(crate) warnings: Warnings,
-    /// When the client gets its answer at the latest; long-running requests have no deadline.
+    /// The deadline for the response; `None` for long-running requests.
     pub(crate) deadline: Option<Instant>,
-    /// Cancelled when the client has hung up or got its answer: only writes go on then.
+    /// Cancelled when the client has hung up or been answered: only writes continue then.
     pub(crate) waiting: Option<CancellationToken>,
     pub(crate) audit: Record,
     pub(crate) received: Option<Instant>,
-    /// What priority and fairness makes of it.
+    /// The request's classification by priority and fairness.
     pub(crate) classified: OnceLock<Classified>,
 }
 
 impl Context {
-    /// Ends the work for a client that no longer waits: it has hung up, or its deadline has passed. Call it before each
-    /// step that may take long, as long as nothing is committed that others rely on.
+    /// Fails if the client no longer waits: it has hung up, or its deadline has passed. Call this before each step
+    /// that may take long, as long as nothing is committed that others rely on.
     pub(crate) fn check_awaited(&self, clock: &Clock) -> Result<(), Status> {
-        // The timer of a deadline rings only while work waits for something else.
+        // A deadline's timer only fires while the work is waiting for something else.
         let is_late = || self.deadline.is_some_and(|deadline| clock.instant() >= deadline);
         if self.is_given_up() || is_late() { Err(deadline::exceeded()) } else { Ok(()) }
     }
 
-    /// Whether the client of a write has hung up or got its answer.
+    /// Whether the client of a write has hung up or been answered.
     pub(crate) fn is_given_up(&self) -> bool {
         self.waiting.as_ref().is_some_and(CancellationToken::is_cancelled)
     }
@@ -97,7 +96,7 @@ impl Context {
     }
 }
 
-/// Why a request does not get to its handler.
+/// Why a request does not reach its handler.
 pub(crate) enum Refusal {
     Status(Box<Status>),
     /// A response that is not a `Status`: v1.34 writes some as plain text.
@@ -126,16 +125,16 @@ impl Refusal {
     }
 }
 
-/// A request that may be carried out.
+/// A request that passed all filters.
 struct Admitted<'a> {
     user: Arc<User>,
     body: Bytes,
     pass: Pass<'a>,
-    /// The room that the body takes once it is decoded.
+    /// The memory reserved for the decoded body.
     _room: Option<SemaphorePermit<'a>>,
 }
 
-/// Answers a request. The response names the request by its audit id.
+/// Handles a request. The response carries the request's audit ID.
 pub(crate) async fn handle(
     server: &Arc<Server>,
     caller: Caller,
@@ -180,7 +179,7 @@ async fn in_time(
     }
 }
 
-/// The answer to a request that is rejected before anyone asks whose it is.
+/// Responds to a request that is rejected before authentication.
 async fn reject(head: &Head, status: Status, context: Context) -> Response<Body> {
     let query = Query::parse(head.uri.query().unwrap_or(""));
     if let Ok(target) = Target::parse(&head.method, head.uri.path(), &query) {
@@ -198,7 +197,7 @@ pub(crate) fn is_mutating(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-/// Carries a request out, to its end even if no one waits for it any more.
+/// Runs a request to its end, even if no one waits for it any more.
 fn detached(server: &Arc<Server>, caller: Caller, request: Request<Payload>, context: Context) -> Detached {
     let waiting = CancellationToken::new();
     let context = Context { waiting: Some(waiting.clone()), ..context };
@@ -272,7 +271,7 @@ async fn answer(
     Ok(response)
 }
 
-/// The outcome of `work`, unless the client hangs up first.
+/// Runs `work` unless the client hangs up first.
 async fn until_hang_up<T>(
     waiting: Option<&CancellationToken>,
     work: impl Future<Output = Result<T, Refusal>>,
@@ -304,7 +303,7 @@ async fn authenticate(
     Ok(Arc::new(sender))
 }
 
-/// The filters between authentication and the handler.
+/// Runs the filters between authentication and the handler.
 async fn admit<'s>(
     server: &'s Server,
     sender: Arc<User>,

@@ -11,20 +11,20 @@ use http::{Response, StatusCode};
 use crate::body::Body;
 use crate::health;
 
-/// Panics since the process started. They are the process's, not a server's.
+/// Panics since the process started. They are counted per process, not per server.
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// How many requests have panicked.
+/// Returns how many requests have panicked.
 pub(crate) fn count() -> u64 {
     PANICS.load(Ordering::Relaxed)
 }
 
-/// The answer of `work`, or the answer to a request that panicked.
+/// Returns the response of `work`, or an error response if it panics.
 pub(super) async fn guard(work: impl Future<Output = Response<Body>>) -> Response<Body> {
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| answer(&*panic))
 }
 
-/// Polls a piece of a body; after a panic the body ends.
+/// Polls a frame of a body; a panic ends the body.
 pub(crate) fn guard_poll<T>(poll: impl FnOnce() -> Poll<Option<T>>) -> Poll<Option<T>> {
     catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|panic| {
         note(&*panic);
@@ -43,7 +43,7 @@ fn note(panic: &(dyn Any + Send)) {
     tracing::error!(panic = text(panic), "a request panicked");
 }
 
-/// The message of a panic.
+/// Returns a panic's message.
 pub(super) fn text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

@@ -1,4 +1,4 @@
-//! The body of a request: read only once the request is authorized, and never beyond the limit.
+//! The request body: read only after the request is authorized, and never beyond the limit.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use hyper::body::Incoming;
 
 use crate::status::Status;
 
-/// The largest body of a request: 3 MiB, as in v1.34.
+/// Maximum size of a request body: 3 MiB, as in v1.34.
 pub(crate) const BODY_BYTES: usize = 3 << 20;
 
-/// How long a client may send nothing of a body that it has begun. The deadline of the request is for the whole.
+/// How long a client may pause while sending a body. The request's deadline limits the total time.
 const STILL: Duration = Duration::from_secs(20);
 
-/// What a request has to say, read or still on the wire.
+/// A request's body, read or still on the wire.
 pub(crate) enum Payload {
     Read(Bytes),
     Unread(Incoming),

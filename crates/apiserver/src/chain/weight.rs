@@ -1,31 +1,32 @@
-//! How much memory a body takes once it is decoded, and how much all bodies may take at once.
+//! Estimates the memory of decoded bodies, and limits their total.
 //!
-//! Text that is small can be large in memory: an object of one field takes seven bytes to send and some 700 to hold. A
-//! body is weighed before it is decoded, and waits while others that are decoded leave no room for it.
+//! A small text can take a lot of memory: an object with one field takes seven bytes to send and about 700 to hold. A
+//! body is weighed before it is decoded, and waits while other decoded bodies leave no room for it.
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::schema::protobuf;
 use crate::status::Status;
 
-/// What bodies that are being handled may take together, decoded once. An object exists up to three times while it is
-/// handled (as sent, as it will be stored, as it is checked), so this is some 200 MB. A body that takes more by itself
-/// is rejected: at 700 bytes that is some 90,000 objects, and what is stored of one object (1.5 MiB) has rarely more
+/// Maximum total weight of the bodies being handled, each decoded once. An object exists up to three times while it is
+/// handled (as sent, as it will be stored, as it is checked), so this is about 200 MB. A single body above the limit
+/// is rejected: at 700 bytes each, that is about 90,000 JSON objects, and a stored object (1.5 MiB) rarely has more
 /// than 50,000.
 const ROOM: usize = 64 << 20;
-/// Shorter bodies are not weighed. With 600 requests at once they take 600 × 8 KiB × 100, 480 MB, in the worst case.
+/// Shorter bodies are not weighed. With 600 concurrent requests they take 600 × 8 KiB × 100, 480 MB, in the worst
+/// case.
 const FREE: usize = 8 << 10;
-/// A JSON object in memory: a node of a tree with room for several fields, and a key.
+/// Memory of a JSON object: a tree node with room for several fields, and a key.
 const OBJECT: usize = 700;
-/// Another item of a list or field of an object: 32 bytes in a list that doubles as it grows, 56 in a tree whose nodes
-/// are half full.
+/// Memory of each further list item or object field: 32 bytes in a list that doubles as it grows, 56 in a tree whose
+/// nodes are half full.
 const VALUE: usize = 100;
-/// Each byte of a body: the body itself, and its strings once more while an object is made of them.
+/// Memory per byte of a body: the body itself, and its strings once more while they become an object.
 const BYTE: usize = 3;
-/// The room is counted in these.
+/// The semaphore counts in units of this size.
 const UNIT: usize = 1 << 10;
 
-/// The room for decoded bodies.
+/// The memory available for decoded bodies.
 pub(crate) struct Room(Semaphore);
 
 impl Default for Room {
@@ -35,7 +36,7 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Waits for room for a body; it is given back when the outcome is dropped.
+    /// Waits until there is room for a body; dropping the permit releases it.
     pub(super) async fn enter(&self, body: &[u8]) -> Result<Option<SemaphorePermit<'_>>, Status> {
         if body.len() <= FREE {
             return Ok(None);
@@ -45,23 +46,23 @@ impl Room {
             return Err(Status::too_large(format_args!("decoded, it would take more than {ROOM} bytes")));
         }
         let permits = u32::try_from(weight.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        // It is never closed.
+        // The semaphore is never closed.
         Ok(self.0.acquire_many(permits).await.ok())
     }
 }
 
-/// An estimate of what a body takes once it is decoded.
+/// Estimates the memory of a decoded body.
 fn weight(body: &[u8]) -> usize {
     let (objects, values) = match protobuf::is_marked(body) {
         true => (protobuf::likely_messages(body.len()), 0),
         false => counted(body),
     };
-    // Bodies have 3 MiB at most, so this is far from overflowing.
+    // Bodies are at most 3 MiB, so this cannot overflow.
     body.len() * BYTE + objects * OBJECT + values * VALUE
 }
 
-/// How many objects a JSON text has that are not empty, and how many values follow another one. Text that is no JSON is
-/// counted too: whoever reads it has limits of its own.
+/// Counts the non-empty objects in a JSON text, and the values that follow another one. Counts other text too: its
+/// decoder has limits of its own.
 fn counted(text: &[u8]) -> (usize, usize) {
     let (mut objects, mut values) = (0, 0);
     let mut bytes = text.iter().enumerate();
@@ -76,7 +77,7 @@ fn counted(text: &[u8]) -> (usize, usize) {
     (objects, values)
 }
 
-/// Goes on after the end of a string whose quote has been read.
+/// Skips to the end of a string whose opening quote has been read.
 fn skip_string<'t>(bytes: &mut impl Iterator<Item = (usize, &'t u8)>) {
     while let Some((_, byte)) = bytes.next() {
         match byte {

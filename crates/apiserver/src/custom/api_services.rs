@@ -1,4 +1,4 @@
-//! The APIServices of custom groups: one for every version that definitions make, gone with the last of them.
+//! The APIServices of custom groups: one for every group version that CRDs define, deleted with the last CRD.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::rest::own_write;
 use crate::server::Server;
 use crate::status::Status;
 
-/// Makes them those of the versions there are.
+/// Creates missing APIServices and deletes obsolete ones.
 pub(super) async fn settle(server: &Server) -> Result<(), Status> {
     let Ok(served) = server.served(&Gvr::new("apiregistration.k8s.io", "v1", "apiservices")) else {
         return Ok(());

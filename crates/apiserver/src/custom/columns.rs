@@ -1,4 +1,4 @@
-//! The columns that a definition gives the tables of its kind.
+//! The printer columns of a CRD.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::jsonpath::JsonPath;
 use crate::table;
 
-/// A column: what a path finds in an object.
+/// A column, whose value a JSONPath finds in an object.
 #[derive(Debug)]
 pub struct CustomColumn {
     pub name: String,
@@ -31,8 +31,7 @@ struct Written {
     json_path: String,
 }
 
-/// The columns of a version after the name: its own, or the age of every kind that has none. A path that
-/// makes no sense ends them.
+/// Returns the columns of a version after the name: its own, or by default the age. An invalid path drops the rest.
 pub(super) fn of(version: &Value) -> Vec<CustomColumn> {
     let age = json!([{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
         "description": table::Column::created_at().description}]);
@@ -75,7 +74,7 @@ impl CustomColumn {
     }
 }
 
-/// A number without a fraction is written as an integer.
+/// Encodes a number without a fraction as an integer.
 fn number(number: f64) -> Value {
     match number as i64 {
         whole if whole as f64 == number => whole.into(),

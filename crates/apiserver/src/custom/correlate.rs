@@ -1,4 +1,4 @@
-//! Which part of an old object a part of the new one takes the place of.
+//! Correlates parts of a new object with parts of the old one.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use super::props::Props;
 
-/// The old value of a field.
+/// Returns the old value of a field.
 pub(super) fn field<'v>(name: &str, old: Option<&'v Value>) -> Option<&'v Value> {
     old?.as_object()?.get(name)
 }
 
-/// The old items of a list by their keys, so that each new one is found without looking at all. Items of lists that
-/// are no maps have no old value.
+/// The old items of a list by their map keys, so that each new one is found without a scan. Lists other than maps have
+/// no old items.
 pub(super) struct Items<'s, 'v> {
     keys: &'s [String],
     by_key: BTreeMap<String, &'v Value>,
@@ -28,20 +28,20 @@ impl<'s, 'v> Items<'s, 'v> {
         items
     }
 
-    /// The old item with the keys of a new one.
+    /// Returns the old item with the keys of a new one.
     pub(super) fn find(&self, item: &Value) -> Option<&'v Value> {
         if self.by_key.is_empty() { None } else { self.by_key.get(&self.key(item)).copied() }
     }
 
-    /// The values of the keys as text. No JSON has a NUL, and none is empty as an absent one is.
+    /// Joins the values of the keys. JSON text contains no NUL and is never empty, unlike an absent key.
     fn key(&self, item: &Value) -> String {
         let values = self.keys.iter().map(|key| item.get(key).map(Value::to_string).unwrap_or_default());
         values.collect::<Vec<_>>().join("\0")
     }
 }
 
-/// Whether a value is the old one, as far as the schema can tell: lists that are maps may be in another order,
-/// and fields that the schema does not name have no old value to be compared with.
+/// Whether a value is unchanged, as far as the schema can tell: the order of map lists does not matter, and a field
+/// without a schema has no old value to compare with.
 pub(super) fn is_same(schema: &Props, new: &Value, old: &Value) -> bool {
     match (new, old) {
         (Value::Object(fields), Value::Object(before)) => {

@@ -1,4 +1,4 @@
-//! A schema as expressions see it: types, with how large their values can be.
+//! Converts a schema to CEL types with size estimates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use super::props::Props;
 use crate::cel::escape::escape;
 use crate::cel::{Declared, Identity, Object, Type};
 
-/// A request can be this large, so nothing in it is larger.
+/// Maximum size of a request, and so of any value in it.
 pub(crate) const REQUEST_BYTES: u64 = 3 << 20;
 
-/// The type of values of a schema; `None` for those that expressions cannot see.
+/// Returns the CEL type of a schema; `None` if expressions cannot access it.
 pub(crate) fn of(schema: &Props, is_resource: bool) -> Option<Declared> {
     if schema.int_or_string {
         let longest =
@@ -36,7 +36,8 @@ pub(crate) fn of(schema: &Props, is_resource: bool) -> Option<Declared> {
     }
 }
 
-/// What is no list, map or text has no elements: comparing it costs next to nothing.
+/// Builds a declaration. Values other than lists, maps and strings have no elements: comparing them costs next to
+/// nothing.
 fn sized(ty: Type, max_elements: u64, min_size: u64) -> Declared {
     Declared { max_elements, min_size, ..Declared::plain(ty) }
 }
@@ -45,7 +46,7 @@ fn natural(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// Every resource has a kind, a version and a name, whatever its schema says.
+/// Adds the kind, version and name that every resource has, whatever its schema says.
 fn with_metadata(schema: &Props) -> Props {
     let of = |ty: &str| Props { ty: ty.into(), ..Props::default() };
     let mut schema = schema.clone();

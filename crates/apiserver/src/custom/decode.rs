@@ -1,7 +1,7 @@
-//! From a request's body, or from what a patch made, to a custom resource.
+//! Decodes custom resources from request bodies and patch results.
 //!
-//! A custom resource is decoded by its own schema: unknown fields are dropped and told of, metadata has the
-//! form of all metadata; values of wrong types are left to validation.
+//! A custom resource is decoded by its own schema: unknown fields are dropped and reported, and metadata has the same
+//! form as for all kinds; values of wrong types are left to validation.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::json::Json;
 use crate::schema::decode::{DecodeFailure, Decoded, Format, Misfit, strict_error};
 use crate::schema::{FieldValidation, Target, untyped, yaml};
 
-/// Reads a body as a custom resource of the target's kind.
+/// Decodes a body as a custom resource of the target's kind.
 pub(crate) fn decode(
     target: &Target,
     schema: &Props,
@@ -55,7 +55,7 @@ fn cannot_be_handled(target: &Target, kind: &str, why: &str) -> DecodeFailure {
     }
 }
 
-/// The document, and the keys that it has twice.
+/// Parses the document, and returns its duplicate keys.
 fn read(format: Format, body: &[u8]) -> Result<(Value, Vec<String>), String> {
     match format {
         Format::Json => {
@@ -68,7 +68,7 @@ fn read(format: Format, body: &[u8]) -> Result<(Value, Vec<String>), String> {
     }
 }
 
-/// Brings an object that a patch made into form.
+/// Normalizes an object that resulted from a patch.
 pub(crate) fn decode_value(
     target: &Target,
     schema: &Props,
@@ -82,7 +82,7 @@ pub(crate) fn decode_value(
     Ok(Decoded { object, warnings: problems })
 }
 
-/// Brings an object into form and tells of the fields it lost. Another kind's object keeps its fields.
+/// Normalizes an object and returns the fields it lost. An object of another kind keeps its fields.
 fn settle(target: &Target, schema: &Props, object: &mut Value) -> Result<Vec<String>, String> {
     let mut unknown = meta::settle(object, Malformed::Refused)?;
     let api_version = object.text("apiVersion");

@@ -1,4 +1,4 @@
-//! Whether the defaults of a schema are values that it allows.
+//! Checks that the defaults in a schema are valid values.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::rules::Rules;
 use super::{prune, validate};
 use crate::field::{Errors, Path};
 
-/// What is wrong with the defaults of a resource's schema.
+/// Validates the defaults in a resource's schema.
 pub(crate) fn check(schema: &Props, path: &Path<'_>) -> Errors {
     let mut errors = Errors::default();
     walk(schema, path, true, false, &mut errors);
@@ -61,7 +61,7 @@ fn check_default(
         found = validate::validate(&at, default, schema);
     }
     if let Some(rules) = Rules::of(schema, is_resource).filter(|_| found.is_empty()) {
-        // As a value that stays, and as one that is new.
+        // Once as an unchanged value, and once as a new one.
         found = rules.check(&at, default, Some(default)).0;
         if found.is_empty() {
             found = rules.check(&at, default, None).0;

@@ -1,15 +1,15 @@
-//! Filling in the defaults of a schema.
+//! Applies a schema's defaults.
 
 use serde_json::Value;
 
 use super::meta::{self, Malformed};
 use super::props::Props;
 
-/// Fills in what is absent of an object, or null where no null is allowed, and has a default.
+/// Sets the default of each field that is absent, or null but not nullable.
 pub(super) fn fill(object: &mut Value, schema: &Props) {
     fill_value(object, schema);
     if schema.has_embedded_defaults {
-        // A default may hold metadata that no object can have. What is malformed is dropped: it cannot fail.
+        // A default may contain invalid metadata. `Dropped` removes it, so this cannot fail.
         let _ = meta::settle_embedded(object, schema, Malformed::Dropped);
     }
 }

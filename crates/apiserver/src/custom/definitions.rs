@@ -1,9 +1,8 @@
-//! What the server does with the definitions that it stores: it settles their status and serves their kinds. Those
-//! that are being deleted it hands to the clean-up, which removes their objects in the background ([`finish`]).
+//! Processes stored CRDs: maintains their status and serves their kinds. CRDs being deleted are handed to the
+//! clean-up, which removes their objects in the background ([`finish`]).
 //!
-//! Definitions are settled after every write of one, before the write is answered, and once more whenever the server
-//! looks after itself; doing it twice does nothing. A definition is read once per change, and only what its status
-//! depends on is kept of it.
+//! CRDs are processed after every write to one, before the response is sent, and again during periodic maintenance;
+//! processing is idempotent. A CRD is decoded once per change, and only the parts its status depends on are kept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,11 +23,11 @@ use crate::selector::name_of;
 use crate::server::Server;
 use crate::status::Status;
 
-/// A write of a definition may free names that another waits for, which may free others. With every round
-/// at least one definition gets further, so this many is enough for as many that wait for each other.
+/// Writing a CRD may free names that another one waits for, which in turn may free more. Every round makes progress on
+/// at least one CRD, so this suffices for that many that wait for each other.
 const ROUNDS: usize = 64;
 
-/// What is known of the stored definitions.
+/// The known state of the stored CRDs.
 #[derive(Default)]
 pub(crate) struct Definitions {
     known: Mutex<Known>,
@@ -37,33 +36,33 @@ pub(crate) struct Definitions {
 
 #[derive(Default)]
 struct Known {
-    /// The kinds that are not custom.
+    /// The built-in kinds.
     built_in: Option<Arc<Registry>>,
     by_name: BTreeMap<String, Definition>,
-    /// Those that cannot be read, at the revision at which that was noticed.
+    /// CRDs that cannot be decoded, with the revision at which that was noticed.
     unreadable: BTreeMap<String, Revision>,
 }
 
-/// The definitions that are being deleted, and what it takes to finish them.
+/// The CRDs being deleted, and what is needed to finish them.
 pub(super) struct Ending {
     pub(super) built_in: Arc<Registry>,
-    /// The kind of definitions.
+    /// The kind `CustomResourceDefinition`.
     pub(super) served: Arc<Served>,
     pub(super) records: Vec<Arc<Record>>,
 }
 
-/// A definition as it was read at a revision.
+/// A CRD as read at a revision.
 struct Definition {
     record: Arc<Record>,
-    /// Without what its versions say.
+    /// Without its versions.
     outline: Value,
     kinds: Vec<Arc<Served>>,
     closing: CancellationToken,
 }
 
 impl Server {
-    /// Brings status and kinds of all definitions up to date, and begins to clean up after those that are being
-    /// deleted. What fails is tried again the next time.
+    /// Updates the status and kinds of all CRDs, and starts the clean-up of those being deleted. Failures are retried
+    /// the next time.
     pub(crate) async fn settle_definitions(&self) {
         match self.try_settle_definitions().await {
             Ok(Some(ending)) if !ending.records.is_empty() => finish::wake(self),
@@ -72,7 +71,7 @@ impl Server {
         }
     }
 
-    /// `None` if definitions are not served.
+    /// Processes all CRDs, and returns those being deleted; `None` if CRDs are not served.
     pub(super) async fn try_settle_definitions(&self) -> Result<Option<Ending>, Status> {
         let mut known = self.definitions.known.lock().await;
         let built_in = known.built_in.get_or_insert_with(|| self.registry.snapshot()).clone();
@@ -94,7 +93,7 @@ impl Server {
         Ok(Some(Ending { built_in, served, records }))
     }
 
-    /// Writes the status of each definition that is not what it should be. Whether there was one.
+    /// Updates the status of each CRD that needs it. Returns whether any did.
     async fn settle_names(
         &self,
         served: &Served,
@@ -119,7 +118,7 @@ impl Server {
         Ok(!settled.is_empty())
     }
 
-    /// Writes the status of a definition, unless it has changed meanwhile: then it will be looked at again.
+    /// Writes a CRD's status. On a conflict does nothing: the CRD will be processed again.
     pub(super) async fn write_definition(
         &self,
         served: &Served,
@@ -140,7 +139,7 @@ impl Server {
 }
 
 impl Known {
-    /// Reads what has changed. Whether anything has.
+    /// Reads changed CRDs. Returns whether there are any.
     async fn read(&mut self, server: &Server, served: &Served) -> Result<bool, Status> {
         let page = server.store.list(&served.resource.all(), setpoint_store::ListOptions::default()).await;
         let records = page.map_err(|why| server.refusal(why))?.records;
@@ -167,8 +166,8 @@ impl Known {
         Ok(has_changed)
     }
 
-    /// Reads a definition that has changed. Whether its kinds may have: one that cannot be read is not served, and all
-    /// others are.
+    /// Reads a changed CRD. Returns whether its kinds may have changed. If it cannot be decoded, its kinds are not
+    /// served; other CRDs are not affected.
     fn read_one(&mut self, server: &Server, served: &Served, record: &Arc<Record>) -> bool {
         let name = name_of(record);
         match Definition::read(server, served, record, self.by_name.get(name)) {
@@ -196,7 +195,7 @@ impl Definition {
         let whole = served.decode_bare(record)?;
         let mut outline = whole.clone();
         outline.object_mut("spec").unset("versions");
-        // Watches go on as long as what they show stays the same.
+        // Watches continue as long as their objects look the same.
         let same = before.filter(|before| identity(&before.outline) == identity(&outline));
         let closing = same.map_or_else(|| server.closing.child_token(), |same| same.closing.clone());
         if let (None, Some(before)) = (same, before) {
@@ -207,13 +206,13 @@ impl Definition {
     }
 }
 
-/// What the kinds of a definition depend on.
+/// Returns what the kinds of a CRD depend on.
 fn identity(outline: &Value) -> (&str, i64, &Value) {
     let meta = metadata::of(outline);
     (meta.text("uid"), meta.count("generation"), outline.at("status").at("acceptedNames"))
 }
 
-/// The kind of a definition none of whose versions is served. Its objects are there all the same.
+/// Returns the kind of a CRD without any served version. Its objects still exist.
 pub(super) fn unserved_kind(definition: &Value) -> Option<Arc<Served>> {
     let mut definition = definition.clone();
     for version in definition.object_mut("spec").list_mut("versions") {

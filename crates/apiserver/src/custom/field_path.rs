@@ -1,8 +1,8 @@
-//! Paths to fields as rules and selectable fields write them: `.spec.a`, `.spec['a.b']`.
+//! Field paths as in validation rules and selectable fields: `.spec.a`, `.spec['a.b']`.
 
 use super::props::Props;
 
-/// Where such a path leads in a schema: the path as errors name it, and the schema there.
+/// Resolves a field path in a schema: returns the path for error messages, and the schema there.
 pub(crate) fn follow<'s>(
     written: &str,
     schema: &'s Props,
@@ -50,7 +50,7 @@ fn step<'s>(name: &str, schema: &'s Props, path: &mut String) -> Result<&'s Prop
     schema.properties.get(name).ok_or_else(invalid)
 }
 
-/// A name in single quotes, and what follows it.
+/// Splits off a name in single quotes.
 fn quoted(text: &str) -> Result<(String, &str), String> {
     let Some(inside) = text.strip_prefix('\'') else {
         let end = text.find(['.', '[', ']']).unwrap_or(text.len());

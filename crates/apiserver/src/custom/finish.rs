@@ -1,14 +1,14 @@
-//! The end of a definition: its objects first, in the background, as v1.34's finalizer controller does it.
+//! Deletes CRDs: their objects first, in the background, like v1.34's finalizer controller.
 //!
 //! ```text
-//!  DELETE ─► marked, Terminating ─► answered
-//!               └─► clean-up: delete objects ─► wait for their finalizers ─► release the definition
+//!  DELETE ─► marked, Terminating ─► response
+//!               └─► clean-up: delete objects ─► wait for their finalizers ─► release the CRD
 //! ```
 //!
-//! What always holds:
-//! - there is one clean-up at a time, and only while definitions are being deleted;
-//! - nothing is kept between its rounds: a server that starts goes on where another one stopped;
-//! - a definition goes only after the last of its objects.
+//! Invariants:
+//! - there is one clean-up at a time, and only while CRDs are being deleted;
+//! - no state is kept between its rounds: a restarted server continues where another one stopped;
+//! - a CRD is removed only after the last of its objects.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
@@ -38,22 +38,22 @@ use crate::selector::{name_of, namespace_of};
 use crate::server::Server;
 use crate::status::Status;
 
-/// The finalizer of definitions that are being deleted.
+/// The finalizer of CRDs being deleted.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// The reason that a definition is terminating before the clean-up has begun.
+/// The reason for `Terminating` before the clean-up has begun.
 pub(crate) const PENDING: &str = "InstanceDeletionPending";
 
-/// How often definitions are looked at again whose objects something holds, as in v1.34.
+/// Retry interval while objects cannot be removed, as in v1.34.
 const EVERY: Duration = Duration::from_secs(5);
-/// After this long a definition says that its objects do not go, as in v1.34.
+/// How long objects may take before the CRD's status says that they are stuck, as in v1.34.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
-/// Definitions that are cleaned up at the same time, as in v1.34.
+/// Maximum CRDs to clean up concurrently, as in v1.34.
 const WORKERS: usize = 5;
-/// Objects that are deleted before others get their turn: at some 50 us each, 3 ms.
+/// Objects to delete before yielding: at about 50 us each, 3 ms.
 const TURN: usize = 64;
 
-/// Whether the clean-up runs, and whether there is something new for it.
+/// Whether the clean-up is running, and whether it has new work.
 #[derive(Default)]
 pub(crate) struct CleanUp {
     state: Mutex<State>,
@@ -67,12 +67,12 @@ struct State {
 }
 
 impl CleanUp {
-    /// A round begins: it sees all that has come before.
+    /// Starts a round, which covers all requests so far.
     fn begin(&self) {
         self.state.lock().is_wanted = false;
     }
 
-    /// Whether the clean-up ends: nothing new has come since it last looked.
+    /// Whether the clean-up may end: no new request has come since the round started.
     fn end(&self) -> bool {
         let mut state = self.state.lock();
         state.is_running = std::mem::take(&mut state.is_wanted);
@@ -80,7 +80,7 @@ impl CleanUp {
     }
 }
 
-/// A definition is being deleted, or an object that one waits for has changed: the clean-up looks at once.
+/// Wakes or starts the clean-up: a CRD is being deleted, or an object that one waits for has changed.
 pub(super) fn wake(server: &Server) {
     let clean_up = &server.definitions.clean_up;
     let mut state = clean_up.state.lock();
@@ -93,7 +93,7 @@ pub(super) fn wake(server: &Server) {
     tokio::spawn(server.tasks.track_future(run(server.this.clone())));
 }
 
-/// Cleans up until no definition is being deleted any more, or the server goes.
+/// Cleans up until no CRD is being deleted, or the server stops.
 async fn run(server: Weak<Server>) {
     while let Some(here) = server.upgrade() {
         let (closing, again) = (here.closing.clone(), here.definitions.clean_up.again.clone());
@@ -111,7 +111,7 @@ async fn run(server: Weak<Server>) {
                 Err(_) => tracing::error!("the clean-up after custom resource definitions panicked"),
             },
         }
-        // Without the server, which may go meanwhile.
+        // Without holding the server, which may be dropped meanwhile.
         tokio::select! {
             biased;
             () = closing.cancelled() => return,
@@ -121,7 +121,7 @@ async fn run(server: Weak<Server>) {
     }
 }
 
-/// One round. Whether no definition is left that is being deleted.
+/// Runs one round. Returns whether no CRDs are left to delete.
 async fn is_done(server: &Server) -> bool {
     loop {
         let ending = match server.try_settle_definitions().await {
@@ -137,14 +137,14 @@ async fn is_done(server: &Server) -> bool {
         }
         let rounds = ending.records.iter().map(|record| finish(server, &ending, record).boxed());
         let rounds = stream::iter(rounds.collect::<Vec<_>>()).buffer_unordered(WORKERS);
-        // Names that go with a definition are free for others, so all are settled again.
+        // Removing a CRD frees its names for others, so process all CRDs again.
         if !rounds.fold(false, |any, is_released| async move { any | is_released }).await {
             return false;
         }
     }
 }
 
-/// Goes on with a definition. Whether it has been released.
+/// Continues with a CRD. Returns whether it has been released.
 async fn finish(server: &Server, ending: &Ending, record: &Arc<Record>) -> bool {
     match try_finish(server, ending, record).await {
         Ok(is_released) => is_released,
@@ -156,7 +156,7 @@ async fn finish(server: &Server, ending: &Ending, record: &Arc<Record>) -> bool 
     }
 }
 
-/// Whether a definition is being deleted, and waits for the clean-up.
+/// Whether a CRD is being deleted and waits for the clean-up.
 pub(super) fn is_due(definition: &Value) -> bool {
     let is_deleted = metadata::of(definition).has("deletionTimestamp");
     is_deleted && metadata::finalizers(definition).any(|finalizer| finalizer == CLEANUP)
@@ -192,7 +192,7 @@ async fn try_finish(server: &Server, ending: &Ending, record: &Arc<Record>) -> R
     release(server, served, &record, &definition, &terminating("False", reason, message)).await
 }
 
-/// Says that the clean-up has begun; `None` if the definition has changed meanwhile.
+/// Sets the condition that the clean-up has begun; `None` if the CRD has changed in the meantime.
 async fn begin(
     server: &Server,
     served: &Served,
@@ -209,7 +209,7 @@ async fn begin(
     }
 }
 
-/// Says that objects are left, and after a while that they do not go.
+/// Sets the condition that objects remain, and after a while that they are stuck.
 async fn wait(server: &Server, served: &Served, record: &Record, definition: &Value) -> Result<(), Status> {
     let message = "could not confirm zero CustomResources remaining: context deadline exceeded";
     let stuck = terminating("True", "InstanceDeletionCheck", message);
@@ -217,7 +217,7 @@ async fn wait(server: &Server, served: &Served, record: &Record, definition: &Va
     note(server, served, record, definition, condition).await.map(drop)
 }
 
-/// Whether the objects of a definition have had the time that they may take.
+/// Whether the objects of a CRD have been pending for too long.
 fn is_late(server: &Server, definition: &Value) -> bool {
     let since = metadata::of(definition).text("deletionTimestamp").parse::<Timestamp>();
     since.is_ok_and(|since| server.now().duration_since(since) >= PATIENCE)
@@ -230,7 +230,7 @@ const fn terminating<'a>(status: &'a str, reason: &'a str, message: &'a str) -> 
     Condition { kind: "Terminating", status, reason, message }
 }
 
-/// Deletes all objects of a definition. Whether none is left: something may hold them.
+/// Deletes all objects of a CRD. Returns whether none is left: finalizers may keep some.
 async fn delete_objects(server: &Server, stored_as: &str, definition: &Value) -> Result<bool, Status> {
     let kinds = server.registry.snapshot();
     let kind = kinds.all().find(|served| served.kind.stored_as == stored_as).cloned();
@@ -270,11 +270,11 @@ async fn delete_object(server: &Server, kind: &Arc<Served>, record: Arc<Record>)
     }
 }
 
-/// What became of a condition that was to be noted.
+/// The result of setting a condition.
 enum Noted {
     Already,
     Written(Arc<Record>),
-    /// The definition has changed meanwhile: it will be looked at again.
+    /// The CRD has changed in the meantime: it will be processed again.
     Changed,
 }
 
@@ -294,7 +294,7 @@ async fn note(
     Ok(written.map_or(Noted::Changed, Noted::Written))
 }
 
-/// Takes the finalizer away, and with the last one the definition. Whether that was done.
+/// Removes the finalizer, and with the last one the CRD. Returns whether that succeeded.
 async fn release(
     server: &Server,
     served: &Served,

@@ -1,20 +1,20 @@
-//! JSONPath, as far as columns and selectable fields of definitions use it:
-//! `.spec.replicas`, `.a['b.c'][0]`, `.list[*].x`, `.conditions[?(@.type=="Ready")].status`, `..name`.
+//! The subset of JSONPath that printer columns and selectable fields use: `.spec.replicas`, `.a['b.c'][0]`,
+//! `.list[*].x`, `.conditions[?(@.type=="Ready")].status`, `..name`.
 
 use serde_json::Value;
 
-/// A path into a document.
+/// A parsed path.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct JsonPath(Vec<Step>);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     Field(String),
-    /// From, to, step; from the end where negative.
+    /// From, to, step; negative values count from the end.
     Slice(Option<i64>, Option<i64>, i64),
     Index(i64),
     All,
-    /// Everything below, itself included.
+    /// The value itself and all its descendants.
     Below,
     Any(Vec<Step>),
     Filter(Vec<Step>, Compare, Operand),
@@ -38,31 +38,31 @@ enum Operand {
 }
 
 impl JsonPath {
-    /// Reads a path; `None` where it makes no sense.
+    /// Parses a path; `None` if it is invalid.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parser = Parser { rest: text, depth: 0 };
         let steps = parser.steps()?;
         parser.rest.is_empty().then_some(Self(steps))
     }
 
-    /// The values that the path leads to, in order.
+    /// Returns the values that the path finds, in order.
     pub(super) fn find<'v>(&self, document: &'v Value) -> Vec<&'v Value> {
         follow(&self.0, vec![document])
     }
 
-    /// The first of them.
+    /// Returns the first of them.
     pub(super) fn first<'v>(&self, document: &'v Value) -> Option<&'v Value> {
         self.find(document).into_iter().next()
     }
 }
 
-/// Filters nest this deep at most. Each takes a few calls, and definitions are read again at every start: one that
-/// exhausts the stack would end the server for good.
+/// Maximum nesting of filters. Each takes a few stack frames, and CRDs are read again at every start: one that
+/// exhausted the stack would take the server down for good.
 const DEEPEST: usize = 16;
 
 struct Parser<'t> {
     rest: &'t str,
-    /// How many filters are open.
+    /// The current nesting of filters.
     depth: usize,
 }
 
@@ -102,7 +102,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A name up to the next step; a backslash takes the next letter as it is.
+    /// Parses a name up to the next step; a backslash escapes the next character.
     fn field(&mut self) -> Option<Step> {
         let mut name = String::new();
         let mut letters = self.rest.char_indices();

@@ -1,4 +1,4 @@
-//! From a definition to the kinds it makes.
+//! Builds the kinds of a CRD.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::metadata;
 use crate::strategy::{Initial, Kept, Presentation, Semantics, StatusEndpoint};
 use crate::table::Column;
 
-/// In the order in which discovery lists them.
+/// In discovery order.
 const VERBS: [Verb; 8] = [
     Verb::Delete,
     Verb::DeleteCollection,
@@ -32,7 +32,7 @@ const VERBS: [Verb; 8] = [
     Verb::Watch,
 ];
 
-/// The kinds of a definition that is established: one for each version that is served.
+/// Returns the kinds of an established CRD: one for each served version.
 pub(super) fn of(definition: &Value, closing: &CancellationToken) -> Vec<Kind> {
     if !is_true(definition, "Established") {
         return Vec::new();
@@ -117,7 +117,7 @@ fn semantics(subresources: &[Subresource]) -> Semantics {
     }
 }
 
-/// `com.example.stable.v1.CronTab`.
+/// Returns the name of a kind's schema: `com.example.stable.v1.CronTab`.
 fn schema_name(group: &str, version: &str, kind: &str) -> String {
     let reversed: Vec<&str> = group.split('.').rev().collect();
     format!("{}.{version}.{kind}", reversed.join("."))
@@ -150,8 +150,8 @@ fn deprecation(spec: &Value, version: &Value) -> Option<Deprecation> {
     Some(Deprecation::new(warning))
 }
 
-/// Compares versions by how much they promise: v2 before v1 before v1beta2 before v1alpha1 before others,
-/// which sort by name, backwards. The greater is the better one.
+/// Compares versions by stability: v2 before v1 before v1beta2 before v1alpha1 before other names, which sort in
+/// reverse order. The greater one is preferred.
 pub fn compare_versions(a: &str, b: &str) -> Ordering {
     match (parsed_version(a), parsed_version(b)) {
         (Some(a), Some(b)) => a.cmp(&b),
@@ -161,7 +161,7 @@ pub fn compare_versions(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Stability, major and minor of `v1beta2`.
+/// Returns the stability, major and minor of `v1beta2`.
 fn parsed_version(version: &str) -> Option<(u8, u32, u32)> {
     let rest = version.strip_prefix('v')?;
     let number = |text: &str| {

@@ -1,4 +1,4 @@
-//! Lists that are sets or maps have no item twice.
+//! Checks that list sets and list maps have no duplicates.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::props::Props;
 use crate::field::{Errors, Path, shown_path};
 
-/// What occurs twice in an object, or in what it consists of.
+/// Reports duplicates in an object and its parts.
 pub(super) fn validate(value: &Value, schema: &Props, path: &str, errors: &mut Errors) {
     let path = shown_path(path);
     match value {
@@ -58,7 +58,7 @@ fn key(item: &Value, names: &[String]) -> Value {
     Value::Object(Map::from_iter(found))
 }
 
-/// Reports each value once, where it occurs for the second time.
+/// Reports each duplicate once, at its second occurrence.
 fn report(identities: &[Value], shown: &[Value], path: &Path<'_>, errors: &mut Errors) {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for (index, identity) in identities.iter().enumerate() {

@@ -1,5 +1,4 @@
-//! Metadata of custom resources and of the resources embedded in them: always of the form that every
-//! object's metadata has, whatever the schema says.
+//! Metadata of custom resources and embedded resources: always in the standard form, whatever the schema says.
 
 use serde_json::{Map, Value};
 
@@ -14,15 +13,15 @@ use crate::strategy::NameRule;
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// What becomes of metadata of a wrong type.
+/// The treatment of malformed metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
     Refused,
-    /// Dropped, field by field: what is stored already.
+    /// Drops malformed fields: for stored objects.
     Dropped,
 }
 
-/// Brings the metadata of a resource into form and returns the paths of the unknown fields it had.
+/// Normalizes a resource's metadata and returns the paths of its unknown fields.
 pub(crate) fn settle(object: &mut Value, malformed: Malformed) -> Result<Vec<String>, String> {
     match object.get_mut("metadata") {
         Some(metadata) => settled(metadata, malformed),
@@ -45,7 +44,7 @@ fn settled(metadata: &mut Value, malformed: Malformed) -> Result<Vec<String>, St
     }
 }
 
-/// Brings stored metadata into form, dropping each field that has none.
+/// Normalizes stored metadata, dropping malformed fields.
 pub(crate) fn settle_stored(object: &mut Value) {
     let Some(metadata) = object.get_mut("metadata") else { return };
     let before = metadata.clone();
@@ -61,14 +60,14 @@ pub(crate) fn settle_stored(object: &mut Value) {
     *metadata = Value::Object(well_formed.collect());
 }
 
-/// `metadata.a` of `unknown field "a"`.
+/// Converts `unknown field "a"` to `metadata.a`.
 fn unknown_path(warning: &str) -> Option<String> {
     let path = warning.strip_prefix("unknown field \"")?.strip_suffix('"')?;
     Some(format!("metadata.{path}"))
 }
 
-/// Brings the metadata of embedded resources into form and returns the paths of unknown fields.
-/// Fails at the first that is malformed.
+/// Normalizes the metadata of embedded resources and returns the paths of unknown fields. Fails at the first malformed
+/// one.
 pub(crate) fn settle_embedded(
     value: &mut Value,
     schema: &Props,
@@ -80,7 +79,7 @@ pub(crate) fn settle_embedded(
     Ok(unknown)
 }
 
-/// The same with the value itself being a resource.
+/// Like [`settle_embedded`], for a value that is itself a resource.
 pub(super) fn settle_resource(
     value: &mut Value,
     schema: &Props,
@@ -154,7 +153,7 @@ fn child(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// What is wrong with the kinds, versions and metadata of embedded resources.
+/// Validates the kinds, versions and metadata of embedded resources.
 pub(crate) fn validate_embedded(
     value: &Value,
     schema: &Props,
@@ -217,7 +216,7 @@ fn validate_resource(resource: &Value, path: &str, errors: &mut Errors) {
     }
 }
 
-/// A kind is a label but for its case.
+/// Checks that a kind is a label, except that upper case is allowed.
 pub(crate) fn validate_kind(kind: &str, path: &Path<'_>, errors: &mut Errors) {
     let complaints = names::dns_1035_label(&kind.to_lowercase());
     if !complaints.is_empty() {

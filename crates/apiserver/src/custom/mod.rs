@@ -1,17 +1,16 @@
-//! Custom resources: the kinds that definitions make.
+//! Custom resources: the kinds defined by CRDs.
 //!
 //! ```text
 //!  CustomResourceDefinition ─► names accepted ─► established ─► kinds ─► a new registry is published
 //!                                                                 │
 //!  body ─► decode: prune, default ─► validate: schema, lists, rules ─► stored in the storage version
-//!  stored ─► prune, default, convert ─► shown in the version that was asked for
+//!  stored ─► prune, default, convert ─► returned in the requested version
 //! ```
 //!
-//! What always holds:
-//! - the served kinds follow the stored definitions: a write of a definition is answered when the registry
-//!   knows of it;
-//! - an object is shown by the schema of now, whenever it was written;
-//! - a definition goes only after the last of its objects.
+//! Invariants:
+//! - the served kinds follow the stored CRDs: a write to a CRD is answered once the registry includes it;
+//! - an object is always returned according to the current schema, whenever it was written;
+//! - a CRD is removed only after the last of its objects.
 
 mod api_services;
 mod columns;
@@ -53,36 +52,36 @@ pub(crate) use setpoint_cel::{formats, number};
 pub use kinds::compare_versions;
 pub use scale::ScalePaths;
 
-/// What a definition says of one version of its kind.
+/// A version of a CRD's kind.
 pub struct Custom {
-    /// The definition's generation: it changes with every schema.
+    /// The CRD's generation: it changes with every schema change.
     pub generation: i64,
     pub list_kind: String,
-    /// The definition is being deleted.
+    /// Whether the CRD is being deleted.
     pub is_terminating: bool,
-    /// Objects of other versions than the stored one are made by a webhook.
+    /// Whether a webhook converts objects to versions other than the storage version.
     pub converts_by_webhook: bool,
-    /// Ends the watches of this kind when it is not what it was.
+    /// Ends the watches of this kind when the kind changes.
     pub closing: CancellationToken,
     pub scale: Option<ScalePaths>,
     pub selectable: Vec<Selectable>,
     pub columns: Vec<CustomColumn>,
     pub schema: Arc<Props>,
-    /// The schema for those who read types.
+    /// The schema as types, for server-side apply.
     pub types: Schema,
-    /// The schema as the definition writes it.
+    /// The schema as written in the CRD.
     pub written: Box<str>,
     api_version: String,
     versions: Arc<Versions>,
 }
 
-/// All versions of a definition, and the one that objects are stored in.
+/// All versions of a CRD, and its storage version.
 struct Versions {
     storage: String,
     schemas: BTreeMap<String, Arc<Props>>,
 }
 
-/// A field that lists and watches can select by.
+/// A field that can be used in field selectors.
 pub struct Selectable {
     pub path: String,
     found: JsonPath,
@@ -99,7 +98,7 @@ impl Selectable {
 }
 
 impl Custom {
-    /// The version that objects are stored in.
+    /// Returns the storage version.
     pub fn storage_api_version(&self) -> &str {
         &self.versions.storage
     }
@@ -108,7 +107,7 @@ impl Custom {
         self.api_version == self.versions.storage
     }
 
-    /// Brings a stored object into the form of this version, as the schema of now has it.
+    /// Converts a stored object to this version, according to the current schema.
     pub fn read(&self, object: &mut Value) {
         let stored_in = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
         meta::settle_stored(object);
@@ -122,7 +121,7 @@ impl Custom {
         }
     }
 
-    /// Brings an object into the form that it is stored in.
+    /// Converts an object to its stored form.
     pub fn write(&self, object: &mut Value) {
         object["apiVersion"] = self.versions.storage.as_str().into();
         if let Some(schema) = self.versions.schemas.get(&self.versions.storage) {
@@ -131,10 +130,10 @@ impl Custom {
     }
 }
 
-/// Drops what a schema does not have.
+/// Drops fields that the schema does not have.
 fn settle(object: &mut Value, schema: &Props) {
     prune::prune(object, schema, true);
     prune::prune_nulls(object, Some(schema));
-    // What is malformed in embedded metadata is dropped, so this cannot fail.
+    // `Dropped` removes malformed embedded metadata, so this cannot fail.
     let _ = meta::settle_embedded(object, schema, meta::Malformed::Dropped);
 }

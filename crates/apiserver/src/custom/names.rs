@@ -1,4 +1,4 @@
-//! What the status of a definition says: which of its names are its own, and whether it is served. Pure.
+//! Computes a CRD's status: which of its names are accepted, and whether it is served. Pure functions.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::json::{Json, JsonMut};
 use crate::{metadata, tls};
 
-/// A condition of a definition.
+/// A condition of a CRD.
 pub(crate) struct Condition<'a> {
     pub kind: &'a str,
     pub status: &'a str,
@@ -16,12 +16,12 @@ pub(crate) struct Condition<'a> {
     pub message: &'a str,
 }
 
-/// Whether a condition of a definition is true.
+/// Whether a condition of a CRD is true.
 pub(crate) fn is_true(definition: &Value, kind: &str) -> bool {
     condition(definition, kind).is_some_and(|condition| condition.text("status") == "True")
 }
 
-/// The reason of a condition of a definition.
+/// Returns the reason of a condition of a CRD.
 pub(super) fn reason<'v>(definition: &'v Value, kind: &str) -> Option<&'v str> {
     condition(definition, kind).map(|condition| condition.text("reason"))
 }
@@ -30,7 +30,7 @@ fn condition<'v>(definition: &'v Value, kind: &str) -> Option<&'v Value> {
     definition.at("status").list("conditions").iter().find(|condition| condition.text("type") == kind)
 }
 
-/// Sets a condition. Its time stays where its status does.
+/// Sets a condition. Keeps its transition time if the status is unchanged.
 pub(crate) fn set_condition(definition: &mut Value, new: &Condition<'_>, now: Timestamp) {
     let status = definition.object_mut("status");
     let mut conditions = status.list("conditions").to_vec();
@@ -52,7 +52,7 @@ pub(crate) fn set_condition(definition: &mut Value, new: &Condition<'_>, now: Ti
     status.set("conditions", conditions);
 }
 
-/// The definition as it should be, beside all others; the same if there is nothing to do.
+/// Returns the CRD with its proper status, given all others; unchanged if there is nothing to do.
 pub(super) fn settled(definition: &Value, others: &[&Value], now: Timestamp) -> Value {
     let mut settled = definition.clone();
     accept_names(&mut settled, others, now);
@@ -68,13 +68,13 @@ pub(super) fn settled(definition: &Value, others: &[&Value], now: Timestamp) -> 
     settled
 }
 
-/// Whether there are authorities to believe the conversion webhook by, if any are given.
+/// Whether the CA bundle of the conversion webhook is valid, if there is one.
 pub(crate) fn has_valid_bundle(definition: &Value) -> bool {
     let webhook = definition.at("spec").at("conversion").at("webhook");
     tls::bundle_problem(webhook.at("clientConfig").text("caBundle")).is_none()
 }
 
-/// The names that definitions of a group have been given.
+/// The accepted names of the CRDs in a group.
 struct Taken {
     resources: BTreeSet<String>,
     kinds: BTreeSet<String>,
@@ -161,14 +161,14 @@ fn report_names(definition: &mut Value, conflict: Option<&(&str, String)>, now: 
 
 pub(crate) const APPROVED: &str = "api-approved.kubernetes.io";
 
-/// Whether a group is one of the community's own, whose APIs need its approval.
+/// Whether a group is reserved for community APIs, which need approval.
 pub(crate) fn is_protected(group: &str) -> bool {
     ["k8s.io", "kubernetes.io"]
         .iter()
         .any(|own| group.strip_suffix(own).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
 }
 
-/// The state of an approval.
+/// The approval state of a CRD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Approval {
     Missing,

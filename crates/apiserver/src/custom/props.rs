@@ -1,11 +1,11 @@
-//! A schema as a definition writes it.
+//! The schema of a CRD.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// `JSONSchemaProps`: the shape of a value, and what is allowed of it.
+/// `JSONSchemaProps`: a value's structure and constraints.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Props {
@@ -15,7 +15,7 @@ pub struct Props {
     #[serde(rename = "$ref")]
     pub reference: Option<String>,
     pub description: String,
-    /// `object`, `array`, `string`, …; empty where any type will do.
+    /// `object`, `array`, `string`, …; empty if any type is allowed.
     #[serde(rename = "type")]
     pub ty: String,
     pub format: String,
@@ -65,12 +65,13 @@ pub struct Props {
     pub map_type: Option<String>,
     #[serde(rename = "x-kubernetes-validations")]
     pub validations: Vec<Rule>,
-    /// Some defaults may be of metadata of embedded resources. Known of whole schemas that objects are read by.
+    /// Whether some defaults may be in the metadata of embedded resources. Only set on complete schemas used to read
+    /// objects.
     #[serde(skip)]
     pub has_embedded_defaults: bool,
 }
 
-/// What `items` says: one schema for all items, or one for each of the first.
+/// `items`: one schema for all items, or one for each of the first items.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Items {
@@ -78,7 +79,7 @@ pub enum Items {
     Each(Vec<Props>),
 }
 
-/// A schema, or whether anything is allowed at all.
+/// A schema, or a boolean that allows or forbids any value.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum OrBool {
@@ -112,7 +113,7 @@ pub struct Rule {
 }
 
 impl Props {
-    /// Reads a schema; fails with what its parser says.
+    /// Parses a schema; fails with the parser's message.
     pub fn parse(schema: &Value) -> Result<Self, String> {
         Self::deserialize(schema).map_err(|why| why.to_string())
     }
@@ -121,7 +122,7 @@ impl Props {
         self.preserve_unknown == Some(true)
     }
 
-    /// The one schema of all items.
+    /// Returns the schema of all items.
     pub fn item(&self) -> Option<&Self> {
         match &self.items {
             Some(Items::One(item)) => Some(item),
@@ -129,22 +130,22 @@ impl Props {
         }
     }
 
-    /// The schema of the values that no property names.
+    /// Returns the schema of fields without a property.
     pub fn additional(&self) -> Option<&Self> {
         self.additional_properties.as_ref().and_then(OrBool::schema)
     }
 
-    /// The schema of a field: its property, or that of all other fields.
+    /// Returns the schema of a field: its property, or that of additional properties.
     pub fn field(&self, name: &str) -> Option<&Self> {
         self.properties.get(name).or_else(|| self.additional())
     }
 
-    /// Whether this schema, or one that it consists of, is such a one.
+    /// Whether this schema or any of its subschemas satisfies the predicate.
     pub fn any(&self, is_such: &mut dyn FnMut(&Self) -> bool) -> bool {
         is_such(self) || self.parts().any(|part| part.any(is_such))
     }
 
-    /// All schemas that this one directly consists of.
+    /// Returns all direct subschemas.
     fn parts(&self) -> impl Iterator<Item = &Self> {
         let each = match &self.items {
             Some(Items::Each(each)) => each.as_slice(),
@@ -164,19 +165,19 @@ impl Props {
             .chain(self.definitions.values())
     }
 
-    /// The same for reading objects by.
+    /// Prepares the schema for reading objects.
     pub fn for_objects(mut self) -> Self {
         self.has_embedded_defaults = self.has_defaults() && self.any(&mut |props| props.embedded_resource);
         self
     }
 
-    /// Whether it gives something a default.
+    /// Whether it defines any defaults.
     pub fn has_defaults(&self) -> bool {
         self.any(&mut |props| props.default.is_some())
     }
 }
 
-/// The fields that every resource has, whatever its schema says.
+/// Whether a field is one that every resource has, whatever its schema says.
 pub(crate) fn is_meta_field(name: &str) -> bool {
     matches!(name, "apiVersion" | "kind" | "metadata")
 }

@@ -1,4 +1,4 @@
-//! Dropping what a schema does not name: unknown fields, and nulls where none are allowed.
+//! Pruning: drops fields that a schema does not specify, and nulls that it does not allow.
 
 use std::fmt::Write as _;
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::props::{Props, is_meta_field};
 use crate::field::{MOST_ERRORS, shown_path};
 
-/// Drops the fields that the schema does not name and returns the paths of the first ones, sorted. A resource's own
-/// kind, version and metadata stay.
+/// Drops the fields that the schema does not specify and returns the paths of the first ones, sorted. A resource's own
+/// kind, version and metadata are kept.
 pub(crate) fn prune(object: &mut Value, schema: &Props, is_resource: bool) -> Vec<String> {
     let mut pruning = Pruning { path: String::new(), dropped: Vec::new() };
     pruning.value(object, Some(schema), is_resource || schema.embedded_resource, false);
@@ -22,7 +22,7 @@ struct Pruning {
 }
 
 impl Pruning {
-    /// `keeps` everything unknown: an item of a list that does.
+    /// Prunes a value. `keeps` preserves all unknown fields: for items of a list that does.
     fn value(&mut self, value: &mut Value, schema: Option<&Props>, is_resource: bool, keeps: bool) {
         let preserves = keeps || schema.is_some_and(Props::preserves_unknown);
         match value {
@@ -46,7 +46,7 @@ impl Pruning {
                 let below = schema.and_then(Props::item);
                 let is_resource = below.is_some_and(|below| below.embedded_resource);
                 for (index, item) in items.iter_mut().enumerate() {
-                    // Below a list that keeps everything, only what has a schema is looked at.
+                    // Below a list that preserves unknown fields, only items with a schema are pruned.
                     if preserves && below.is_none() {
                         continue;
                     }
@@ -88,7 +88,7 @@ impl Pruning {
     }
 }
 
-/// Drops nulls of fields that are not nullable and have no default to take their place.
+/// Drops null fields that are neither nullable nor have a default.
 pub(crate) fn prune_nulls(object: &mut Value, schema: Option<&Props>) {
     match object {
         Value::Object(fields) => fields.retain(|name, value| {

@@ -1,4 +1,4 @@
-//! The rules of a schema (`x-kubernetes-validations`): compiled once, checked with every write.
+//! The validation rules of a schema (`x-kubernetes-validations`): compiled once, checked on every write.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use crate::cel::{CALL_LIMIT, Declared, Environment, EvalError, Program, Type, Va
 use crate::field::{Errors, FieldError, Reason, shown_path};
 use crate::server::MOST_WARNINGS;
 
-/// All rules of one object may cost this much together, as in v1.34.
+/// Total CEL cost budget of all rules per object, as in v1.34.
 const BUDGET: u64 = 10_000_000;
-/// A message that a rule makes up is no longer.
+/// Maximum length of a message from a `messageExpression`.
 const LONGEST_MESSAGE: usize = 5 << 10;
 
-/// A rule, compiled or not.
+/// A rule, whether it compiled or not.
 pub(crate) struct Compiled {
     pub(crate) rule: Rule,
     pub(crate) program: Result<Program, String>,
     pub(crate) message: Option<Result<Program, String>>,
     pub(crate) uses_old: bool,
-    /// Where its errors are shown, below where the rule stands.
+    /// The path of its errors, relative to the rule's schema.
     field: String,
 }
 
-/// The rules of one schema, not of what it consists of.
+/// Compiles the rules of one schema, without its subschemas.
 pub(crate) fn compile(schema: &Props, declared: &Arc<Declared>) -> Vec<Compiled> {
     let plain = Environment::new().with("self", declared.clone());
     let old = plain.clone().with("oldSelf", declared.clone());
@@ -63,7 +63,7 @@ fn compile_rule(rule: &Rule, schema: &Props, environment: &Environment) -> Compi
     Compiled { rule: rule.clone(), program, message, uses_old, field }
 }
 
-/// The rules of a schema and of all that it consists of.
+/// The rules of a schema and all its subschemas.
 pub(crate) struct Rules {
     ty: String,
     declared: Arc<Declared>,
@@ -71,12 +71,12 @@ pub(crate) struct Rules {
     properties: BTreeMap<String, Rules>,
     additional: Option<Box<Rules>>,
     items: Option<Box<Rules>>,
-    /// What the items of a list are known by.
+    /// The list's schema, for correlating its items.
     list: Props,
 }
 
 impl Rules {
-    /// `None` for a schema without rules.
+    /// Returns `None` for a schema without rules.
     pub(crate) fn of(schema: &Props, is_resource: bool) -> Option<Self> {
         let has_rules = schema.any(&mut |part| !part.validations.is_empty());
         let declared = declared::of(schema, is_resource).filter(|_| has_rules)?;
@@ -103,7 +103,7 @@ impl Rules {
         is_needed.then_some(rules)
     }
 
-    /// What is wrong with an object. Warnings are for what an update leaves as wrong as it was.
+    /// Checks an object. Warnings are about values that an update leaves unchanged.
     pub(crate) fn check(&self, at: &str, object: &Value, old: Option<&Value>) -> (Errors, Vec<String>) {
         let mut checking = Checking { budget: BUDGET, errors: Errors::default(), warnings: Vec::new() };
         let ratchet = Ratchet { current: old.map(|old| (object, old)), parent: None };
@@ -112,8 +112,8 @@ impl Rules {
     }
 }
 
-/// Whether an error was there before: the value is what it was, or, for what has no old value, the nearest
-/// part around it that has one is.
+/// Decides whether an error existed before: the value is unchanged or, if it has no old value, its nearest ancestor
+/// with an old value is.
 #[derive(Clone, Copy)]
 struct Ratchet<'v> {
     current: Option<(&'v Value, &'v Value)>,
@@ -133,7 +133,7 @@ impl<'v> Ratchet<'v> {
     }
 }
 
-/// The budget is spent; nothing more is checked.
+/// The budget is used up; checking stops.
 struct Spent;
 
 struct Checking {
@@ -169,7 +169,7 @@ impl Checking {
             Value::Object(fields) => {
                 for (name, field) in fields {
                     let old = correlate::field(name, old);
-                    // A change of version cannot be seen.
+                    // A version change is not visible here, so these fields never count as unchanged.
                     let is_type = ratchet.parent.is_none() && matches!(name.as_str(), "apiVersion" | "kind");
                     let ratchet = match is_type {
                         true => Ratchet { current: None, parent: None },
@@ -308,7 +308,7 @@ impl Checking {
         let detail = if reason == Reason::Duplicate { String::new() } else { detail };
         let error = error(reason, &at, &rules.ty, detail);
         match !compiled.uses_old && ratchet.is_unchanged() {
-            // More would not be sent.
+            // Further warnings would not be sent.
             true if self.warnings.len() >= MOST_WARNINGS => {}
             true => self.warnings.push(format!("{}: {}", error.field, error.body())),
             false if self.errors.is_full() => {}
@@ -317,7 +317,7 @@ impl Checking {
         Ok(())
     }
 
-    /// What the rule itself says of its failure, if that is something to say.
+    /// Returns the result of the rule's `messageExpression`, if it is usable.
     fn message(&mut self, program: &Program, variables: &Variables) -> Result<Option<String>, Spent> {
         let (value, cost) = program.evaluate(variables, CALL_LIMIT);
         if cost > self.budget || value == Err(EvalError::TooExpensive) {
@@ -354,7 +354,7 @@ fn child(at: &str, name: &str) -> String {
     if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") }
 }
 
-/// A rule as errors name it.
+/// Returns the rule's name in errors: its message or its expression.
 fn named(rule: &Rule) -> &str {
     match rule.message.trim() {
         "" => rule.rule.trim(),
@@ -362,7 +362,7 @@ fn named(rule: &Rule) -> &str {
     }
 }
 
-/// What keeps rules from being looked at.
+/// Whether errors are such that rules cannot be checked.
 pub(super) fn blocks(errors: &Errors) -> bool {
     errors.0.iter().any(|error| {
         matches!(

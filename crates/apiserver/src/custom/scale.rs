@@ -1,18 +1,18 @@
-//! Where a custom resource keeps its replicas.
+//! The scale paths of custom resources.
 
 use serde_json::Value;
 
 use crate::json::JsonMut;
 
-/// The paths of a definition's scale.
+/// The paths of a CRD's scale subresource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalePaths {
-    /// As the definition writes it: `.spec.replicas`.
+    /// As written in the CRD: `.spec.replicas`.
     pub written: String,
     pub spec: Vec<String>,
     pub status: Vec<String>,
     pub selector: Option<Vec<String>>,
-    /// As the definition writes them, for messages.
+    /// As written in the CRD, for messages.
     pub written_status: String,
     pub written_selector: String,
 }
@@ -38,7 +38,7 @@ fn split(path: &str) -> Vec<String> {
     path.strip_prefix('.').unwrap_or(path).split('.').map(Into::into).collect()
 }
 
-/// The value at a path; an error where something on the way is no object.
+/// Returns the value at a path; fails if an intermediate value is not an object.
 pub(crate) fn nested<'v>(object: &'v Value, path: &[String]) -> Result<Option<&'v Value>, String> {
     let mut value = object;
     for (at, name) in path.iter().enumerate() {
@@ -60,7 +60,7 @@ pub(crate) fn nested<'v>(object: &'v Value, path: &[String]) -> Result<Option<&'
     Ok(Some(value))
 }
 
-/// The number at a path.
+/// Returns the number at a path.
 pub(crate) fn nested_number(object: &Value, path: &[String]) -> Result<Option<i64>, String> {
     match nested(object, path)? {
         None => Ok(None),
@@ -68,7 +68,7 @@ pub(crate) fn nested_number(object: &Value, path: &[String]) -> Result<Option<i6
     }
 }
 
-/// The text at a path.
+/// Returns the string at a path.
 pub(crate) fn nested_text<'v>(object: &'v Value, path: &[String]) -> Result<Option<&'v str>, String> {
     match nested(object, path)? {
         None => Ok(None),
@@ -94,7 +94,7 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// Sets the value at a path, making objects on the way.
+/// Sets the value at a path, creating intermediate objects.
 pub(crate) fn set_nested(object: &mut Value, path: &[String], value: impl Into<Value>) {
     let Some((last, way)) = path.split_last() else { return };
     let mut at = object;

@@ -1,4 +1,4 @@
-//! A definition's schema as a table of types, for those who read types and not definitions: apply.
+//! Converts a CRD's schema to a table of types, for server-side apply.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::schema::{Field, List, ListKind, Map, PatchRule, Scalar, Schema, Shape
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// The type of a custom resource: what its schema says, with kind, version and metadata.
+/// Builds the type of a custom resource: its schema, with kind, version and metadata.
 pub(super) fn of_resource(name: &str, props: &Props) -> Schema {
     let mut writer = Writer { table: Table::default(), name };
     let root = writer.resource(props, false);
@@ -37,7 +37,7 @@ impl Writer<'_> {
         self.table.add(Type::of_fields(self.name, fields, is_atomic(props), is_open))
     }
 
-    /// What keeps unknown fields lets everything below keep them too.
+    /// Converts a value's schema. If it preserves unknown fields, so does everything below it.
     fn value(&mut self, props: &Props, preserves: bool) -> TypeId {
         let preserves = preserves || props.preserves_unknown();
         if props.int_or_string {
@@ -98,7 +98,7 @@ fn is_atomic(props: &Props) -> bool {
     props.map_type.as_deref() == Some("atomic")
 }
 
-/// Custom fields have no zeros: what is absent is absent.
+/// Builds a field. Custom fields have no zero values: absent is absent.
 fn field(name: &str, ty: TypeId, default: Option<serde_json::Value>) -> Field {
     Field {
         name: name.into(),

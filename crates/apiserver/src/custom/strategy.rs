@@ -1,4 +1,4 @@
-//! How custom resources behave.
+//! The strategy of custom resources.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct CustomStrategy {
     api_version: String,
     kind: String,
     schema: Arc<Props>,
-    /// The schema of the status by itself, which its endpoint checks.
+    /// The schema of the status alone, for the status subresource.
     status: Option<Props>,
     scale: Option<ScalePaths>,
     rules: Option<Rules>,
@@ -38,7 +38,7 @@ impl CustomStrategy {
         Self { api_version, kind, schema, status, scale, rules }
     }
 
-    /// What is wrong with kind and version. Nothing else is looked at where they are.
+    /// Validates kind and version. If they are wrong, nothing else is checked.
     fn check_type(&self, object: &Value) -> Errors {
         let mut errors = Errors::default();
         for (field, expected) in [("kind", &self.kind), ("apiVersion", &self.api_version)] {
@@ -50,7 +50,7 @@ impl CustomStrategy {
         errors
     }
 
-    /// The rules of the schema, unless there is something worse already.
+    /// Checks the schema's rules, unless more serious errors block them.
     fn check_rules(
         &self,
         object: &Value,
@@ -104,7 +104,7 @@ impl Lifecycle for CustomStrategy {
         }
     }
 
-    /// Everything but metadata counts, also a status that has no endpoint of its own.
+    /// Counts everything but metadata, including the status if it is not a subresource.
     fn changes_generation(&self, new: &Value, old: &Value) -> bool {
         let counted = |object: &Value, other: &Value| {
             let fields = object.as_object().into_iter().flatten();
@@ -186,7 +186,7 @@ impl CustomStrategy {
         errors
     }
 
-    /// Lists that had something twice may keep it.
+    /// Checks for duplicates in lists; a list that already had some may keep them.
     fn check_lists(&self, new: &Value, old: &Value, errors: &mut Errors) {
         let mut before = Errors::default();
         lists::validate(old, &self.schema, "", &mut before);

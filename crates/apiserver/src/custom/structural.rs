@@ -1,11 +1,11 @@
-//! Whether a schema is structural: every value has one type, said outside of `allOf`, `anyOf`, `oneOf` and
-//! `not`, which only restrict it.
+//! Checks that a schema is structural: every value has one type, specified outside of `allOf`, `anyOf`, `oneOf` and
+//! `not`, which only constrain it.
 
 use super::props::{Items, Props};
 use crate::field::{Errors, Path};
 use crate::pattern;
 
-/// Where in a schema a schema stands.
+/// The position of a subschema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -13,7 +13,7 @@ enum Level {
     Field,
 }
 
-/// What keeps a schema from being structural, sorted.
+/// Returns the errors that keep a schema from being structural, sorted.
 pub fn check(schema: &Props, path: &Path<'_>) -> Errors {
     let mut errors = Errors::default();
     invariants(schema, Level::Root, path, &mut errors);
@@ -22,7 +22,7 @@ pub fn check(schema: &Props, path: &Path<'_>) -> Errors {
     errors
 }
 
-/// What no structural schema can say; `None` if all is well.
+/// Returns the error about constructs that structural schemas do not support, if any.
 pub fn unsupported(schema: &Props) -> Option<&'static str> {
     let mut found = None;
     schema.any(&mut |part| {
@@ -156,7 +156,7 @@ fn is_int_or_string_below(schema: &Props) -> bool {
     schema.all_of.first().is_some_and(|first| is_int_or_string(&first.any_of))
 }
 
-/// The part of a schema that only restricts values.
+/// Checks the parts of a schema that only constrain values.
 fn restrictions(schema: &Props, skips_any_of: bool, skips_first: bool, path: &Path<'_>, errors: &mut Errors) {
     let any_of = path.child("anyOf");
     for (index, part) in schema.any_of.iter().enumerate().filter(|_| !skips_any_of) {
@@ -182,7 +182,7 @@ fn restrictions(schema: &Props, skips_any_of: bool, skips_first: bool, path: &Pa
     }
 }
 
-/// A schema that only restricts values says nothing of types.
+/// Checks that a constraint does not specify types.
 fn nested(schema: &Props, skips_any_of: bool, path: &Path<'_>, errors: &mut Errors) {
     restrictions(schema, skips_any_of, false, path, errors);
     if let Some(item) = schema.item() {
@@ -225,7 +225,7 @@ fn nested(schema: &Props, skips_any_of: bool, path: &Path<'_>, errors: &mut Erro
     }
 }
 
-/// Every value that is restricted has a type.
+/// Checks that every constrained value has a type.
 fn completeness(
     restricting: &Props,
     schema: Option<&Props>,

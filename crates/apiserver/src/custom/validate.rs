@@ -1,7 +1,7 @@
-//! What is wrong with a value, by its schema, in v1.34's words.
+//! Validates values against a schema, with v1.34's messages.
 //!
-//! Of alternatives that all fail, the one that came furthest is reported: every check that passes counts.
-//! A value that an update leaves as it was is not reported again, however wrong it is.
+//! If all alternatives fail, the one with the most passed checks is reported. Values that an update leaves unchanged
+//! are not reported again, even if invalid.
 
 use serde_json::{Map, Value};
 
@@ -10,17 +10,17 @@ use super::{correlate, formats};
 use crate::field::{Errors, FieldError, MOST_ERRORS, Reason, shown_path};
 use crate::pattern;
 
-/// What is wrong with a new value. `at` is where it stands: empty for a whole object.
+/// Validates a new value. `at` is its path: empty for a whole object.
 pub(crate) fn validate(at: &str, value: &Value, schema: &Props) -> Errors {
     Validation { at }.value("", value, None, schema).into()
 }
 
-/// What is wrong with a value that takes the place of another.
+/// Validates a value that replaces another.
 pub(crate) fn validate_update(at: &str, value: &Value, old: Option<&Value>, schema: &Props) -> Errors {
     Validation { at }.value("", value, old, schema).into()
 }
 
-/// What checking a value came to.
+/// The result of checking a value.
 #[derive(Default)]
 struct Found {
     errors: Vec<FieldError>,
@@ -125,7 +125,7 @@ impl Validation<'_> {
         self.error(Reason::TypeInvalid, path, Some(found.into()), detail)
     }
 
-    /// An error of a value as a whole has no place of its own.
+    /// Reports an error about a value as a whole, which has no path of its own.
     fn composite(&self, detail: String) -> Found {
         let field = if self.at.is_empty() { "<nil>" } else { self.at };
         let error =
@@ -231,7 +231,7 @@ impl Validation<'_> {
         found
     }
 
-    /// Stops at the first rule that a text breaks.
+    /// Stops at the first violation.
     fn text(&self, path: &str, text: &str, schema: &Props) -> Found {
         let length = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
         if let Some(longest) = schema.max_length.filter(|longest| length > *longest) {
@@ -356,7 +356,7 @@ impl Validation<'_> {
         for (name, property) in &schema.properties {
             let Some(value) = fields.get(name) else { continue };
             let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            // A change of version is none that can be seen.
+            // A version change is not visible here, so these fields never count as unchanged.
             let is_type = path.is_empty() && matches!(name.as_str(), "kind" | "apiVersion");
             let old = if is_type { None } else { correlate::field(name, old) };
             found.merge(self.value(&below, value, old, property));
@@ -368,7 +368,7 @@ impl Validation<'_> {
     }
 }
 
-/// The types that a schema allows.
+/// Returns the types that a schema allows.
 fn types(schema: &Props) -> Vec<&str> {
     match schema.ty.as_str() {
         _ if schema.int_or_string => vec!["integer", "string"],
@@ -377,12 +377,12 @@ fn types(schema: &Props) -> Vec<&str> {
     }
 }
 
-/// The format, where it is one that is looked at.
+/// Returns the format, if it is a checked one.
 fn format(schema: &Props) -> &str {
     if formats::is_known(&schema.format) { &schema.format } else { "" }
 }
 
-/// What a schema calls the type of a value.
+/// Returns the schema type of a value.
 pub(super) fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -406,12 +406,12 @@ fn compare(value: &Value, bound: f64) -> Option<std::cmp::Ordering> {
     }
 }
 
-/// A bound as it is shown beside a number: an integer beside an integer.
+/// Formats a bound for a message about a number: as an integer if the number is one.
 fn bound(value: &Value, bound: f64) -> String {
     if value.is_f64() { super::number::shown(bound) } else { (bound as i64).to_string() }
 }
 
-/// Whether a value can be a multiple of a factor; of whole numbers only what is whole of it counts.
+/// Whether a `multipleOf` factor is usable for a value; for integers only its integer part counts.
 fn is_positive(value: &Value, factor: f64) -> bool {
     if value.is_f64() { factor > 0.0 } else { factor as i64 > 0 }
 }
@@ -430,7 +430,7 @@ fn same(one: &Value, other: &Value) -> bool {
     one == other || one.is_number() && other.is_number() && one.as_f64() == other.as_f64()
 }
 
-/// Patterns are checked when the definition is written.
+/// Whether a text matches a pattern, which was validated when the CRD was written.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     pattern::compile(pattern).is_ok_and(|pattern| pattern.is_match(text))
 }
@@ -439,7 +439,7 @@ fn at_most(most: i64) -> String {
     format!("must have at most {most} {}", if most == 1 { "item" } else { "items" })
 }
 
-/// What v1.34 calls the format of a value that has none of a text.
+/// Returns v1.34's name for the format of a non-string value.
 fn format_of(value: &Value) -> &'static str {
     match value {
         Value::Number(number) if number.is_f64() => "double",

@@ -1,4 +1,4 @@
-//! Everything in one document, with a tag by which clients know whether they have it already.
+//! Aggregated discovery: everything in one document, with an ETag.
 
 use std::sync::OnceLock;
 
@@ -21,8 +21,8 @@ use crate::schema::protobuf::write::{envelope, nested, put_bytes};
 const GROUP: &str = "apidiscovery.k8s.io";
 const KIND: &str = "APIGroupDiscoveryList";
 
-/// The encoding in which a client wants everything in one document, if it does. However much it wants other
-/// forms, being able to read this one is enough.
+/// Returns the encoding for aggregated discovery, if the client accepts it. Accepting it at all is enough, even if
+/// other forms are preferred.
 pub(super) fn wanted(headers: &HeaderMap, pretty: bool) -> Option<Encoding> {
     let is_aggregated = |clause: &&Clause<'_>| {
         let parameters = ["g", "v", "as"].map(|name| clause.parameter(name));
@@ -33,7 +33,7 @@ pub(super) fn wanted(headers: &HeaderMap, pretty: bool) -> Option<Encoding> {
     clauses.iter().filter(is_aggregated).find_map(|clause| clause.encoding(pretty))
 }
 
-/// A document with its tag, made once for a set of kinds.
+/// A document with its ETag, built once per set of kinds.
 pub(crate) struct Aggregated {
     document: Value,
     json: Bytes,
@@ -42,12 +42,12 @@ pub(crate) struct Aggregated {
 }
 
 impl Aggregated {
-    /// Of the core group, or of all others.
+    /// Builds the document of the core group, or of all others.
     pub(crate) fn new(registry: &Registry, core: bool) -> Self {
         let document = document(registry, core);
         let json = to_bytes(&document);
         let digest: String = Sha512::digest(&json).iter().map(|byte| format!("{byte:02X}")).collect();
-        // Quotes and hexadecimal digits are what headers may have.
+        // Quotes and hexadecimal digits are valid in headers.
         let tag = HeaderValue::from_str(&format!("\"{digest}\"")).unwrap_or(HeaderValue::from_static(""));
         Self { document, json, protobuf: OnceLock::new(), tag }
     }
@@ -94,7 +94,7 @@ fn document(registry: &Registry, core: bool) -> Value {
     })
 }
 
-/// The document in protobuf. Its messages are of no kind that is stored, so no schema describes them.
+/// Encodes the document in protobuf. Its messages are not of any stored kind, so no schema describes them.
 fn protobuf(document: &Value) -> Bytes {
     let mut raw = Vec::new();
     put_bytes(&mut raw, 1, b"");
@@ -183,7 +183,7 @@ fn resource(kind: &Kind) -> Value {
     resource
 }
 
-/// Built-in kinds leave out that they are of the group they are listed in.
+/// Returns the kind in responses. Built-in kinds omit the group if they are listed in it.
 fn response_kind(kind: &Kind) -> Value {
     let (group, version) =
         if kind.custom.is_some() { (kind.group.as_str(), kind.version.as_str()) } else { ("", "") };

@@ -1,4 +1,4 @@
-//! One document per group version.
+//! Unaggregated discovery: one document per group version.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -51,7 +51,7 @@ pub(super) fn resources(registry: &Registry, group: &str, version: &str) -> Opti
     let group_version = if group.is_empty() { version.to_string() } else { format!("{group}/{version}") };
     let mut list =
         json!({ "kind": "APIResourceList", "groupVersion": group_version, "resources": resources });
-    // The core group is older than the rule that documents say their version.
+    // The core group predates the rule that documents state their version.
     if !group.is_empty() {
         list.set("apiVersion", "v1");
     }
@@ -78,7 +78,7 @@ fn resource(kind: &Kind) -> Value {
     resource
 }
 
-/// The versions that v1.34 stores objects in, where these are not those that are served.
+/// v1.34's storage versions, where they differ from the served ones.
 const STORED_OTHERWISE: [(&str, &str, &str); 7] = [
     ("CustomResourceDefinition", "apiextensions.k8s.io", "v1beta1"),
     ("DeviceClass", "resource.k8s.io", "v1beta2"),
@@ -89,8 +89,8 @@ const STORED_OTHERWISE: [(&str, &str, &str); 7] = [
     ("VolumeAttributesClass", "storage.k8s.io", "v1beta1"),
 ];
 
-/// What tells clients whether two kinds are one in the store: it stands for the group, version and kind that
-/// v1.34 stores.
+/// Returns the hash that tells clients whether two kinds are the same in storage: computed from v1.34's storage group,
+/// version and kind.
 fn storage_hash(kind: &Kind) -> String {
     let group = kind.internal_group();
     let stored = STORED_OTHERWISE.iter().find(|(name, of, _)| (*name, *of) == (kind.kind.as_str(), group));

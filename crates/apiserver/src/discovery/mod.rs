@@ -1,4 +1,4 @@
-//! What the server serves, for clients that ask.
+//! API discovery.
 
 pub(crate) mod aggregated;
 mod legacy;
@@ -18,7 +18,7 @@ use crate::route::not_found_page;
 use crate::server::Server;
 use crate::status::Status;
 
-/// The version of Kubernetes whose behaviour this server has.
+/// The Kubernetes version whose behavior this server implements.
 pub(crate) const GIT_VERSION: &str = "v1.34.0+setpoint";
 
 fn answer_in(output: Output, document: &Value) -> Response<Body> {
@@ -44,7 +44,7 @@ pub(crate) fn version() -> Response<Body> {
     answer_in(Output::JSON, &document)
 }
 
-/// The paths there are.
+/// Lists the available paths.
 pub(crate) fn root(server: &Server) -> Response<Body> {
     let registry = server.registry.snapshot();
     let mut paths = vec!["/api".to_string(), "/api/v1".into(), "/apis".into(), "/apis/".into()];
@@ -60,7 +60,7 @@ pub(crate) fn root(server: &Server) -> Response<Body> {
     answer_in(Output::JSON, &json!({ "paths": paths }))
 }
 
-/// Answers below `/api` and `/apis`, where no objects are.
+/// Responds below `/api` and `/apis`, except for resource paths.
 pub(crate) fn answer(
     server: &Server,
     method: &Method,
@@ -89,7 +89,7 @@ pub(crate) fn answer(
     let document = match segments.as_slice() {
         ["api"] => Some(legacy::core_versions()),
         ["apis"] => Some(legacy::groups(&registry)),
-        // A group that nobody has is no page of this server.
+        // An unknown group returns the not-found page.
         ["apis", group, ..] if registry.group(group).is_none() => return Ok(not_found_page()),
         ["apis", group] => legacy::group(&registry, group),
         ["api", version] => legacy::resources(&registry, "", version),
@@ -111,8 +111,8 @@ pub(crate) fn answer(
     Ok(answer_in(output, &document))
 }
 
-/// Whether a path is one of the routes of built-in versions: those look at method and media types first. What
-/// lists groups, or is about custom kinds, takes any method.
+/// Whether a path is a route of a built-in version: those check method and media types first. Lists of groups, and
+/// paths of custom kinds, accept any method.
 fn is_of_routes(registry: &Registry, segments: &[&str]) -> bool {
     match segments {
         ["api"] => true,
@@ -122,8 +122,8 @@ fn is_of_routes(registry: &Registry, segments: &[&str]) -> bool {
     }
 }
 
-/// The group, version and kind of what a subresource takes, where it is not the kind's own. Without a version
-/// it is of the kind's own group and version.
+/// Returns the group, version and kind of a subresource's body, if not the kind's own. An empty version means the
+/// kind's own group and version.
 pub(crate) fn foreign_kind(
     kind: &Kind,
     subresource: Subresource,
@@ -149,7 +149,7 @@ pub(crate) fn foreign_kind(
     }
 }
 
-/// What can be done with objects of a kind, as clients are told. Custom kinds have their own order.
+/// Returns a kind's verbs for discovery. Custom kinds have their own order.
 fn kind_verbs(kind: &Kind) -> Vec<&'static str> {
     let Some(custom) = &kind.custom else { return verb_names(&kind.verbs) };
     let is_told =
@@ -157,7 +157,7 @@ fn kind_verbs(kind: &Kind) -> Vec<&'static str> {
     kind.verbs.iter().filter(is_told).map(|verb| verb.name()).collect()
 }
 
-/// The groups in the order that clients prefer them in: by weight, then by name.
+/// Returns the groups in order of preference: by weight, then by name.
 fn by_priority(registry: &Registry) -> Vec<(&str, &Group)> {
     let mut groups: Vec<_> = registry.groups().collect();
     groups.sort_by_key(|(name, _)| std::cmp::Reverse(group_priority(name)));
@@ -170,7 +170,7 @@ fn verb_names(verbs: &[Verb]) -> Vec<&'static str> {
     names
 }
 
-/// The subresources of a kind, by name; of a custom one as its definition lists them.
+/// Returns a kind's subresources by name; for a custom kind, in the CRD's order.
 fn sorted_subresources(kind: &Kind) -> Vec<Subresource> {
     let mut subresources = kind.subresources.clone();
     if kind.custom.is_some() {

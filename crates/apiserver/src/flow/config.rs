@@ -1,4 +1,4 @@
-//! From objects to what requests need: schemas in order, and levels with seats.
+//! Compiles the stored objects for request handling: ordered schemas, and levels with seats.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use super::in_flight::Limits;
 use super::objects::{CATCH_ALL, Distinguisher, EXEMPT, Fed, Priority, Schema};
 use super::rules::{Digest, Rule};
 
-/// What was counted, by level and schema. Entries of schemas that are gone stay, so that counters never go
-/// back, until there are more than [`KEPT_STATS`].
+/// Metrics by level and schema. Entries of removed schemas are kept, so that counters never go back, until there are
+/// more than [`KEPT_STATS`].
 pub(crate) type StatsOf = BTreeMap<(Arc<str>, Arc<str>), Arc<FlowStats>>;
 
-/// Counts kept: some 1.5 KB each.
+/// Maximum number of entries: about 1.5 KB each.
 const KEPT_STATS: usize = 1000;
 
-/// What is known of a request, for those who look into queues.
+/// Information about a queued request, for the debug endpoints.
 #[derive(Clone)]
 pub(crate) struct Label {
     pub(super) schema: Arc<str>,
@@ -32,15 +32,15 @@ pub(crate) struct Label {
     pub(super) uri: Uri,
 }
 
-/// What requests are matched against, in order.
+/// The schemas that requests are matched against, in order.
 #[derive(Default)]
 pub(super) struct Config {
     schemas: Vec<ActiveSchema>,
-    /// What all levels together let in.
+    /// The total limits of all levels.
     pub(super) limits: Limits,
 }
 
-/// A schema whose level is there.
+/// A schema whose level exists.
 pub(super) struct ActiveSchema {
     pub(super) name: Arc<str>,
     pub(super) uid: HeaderValue,
@@ -51,19 +51,19 @@ pub(super) struct ActiveSchema {
     rules: Arc<Vec<Rule>>,
 }
 
-/// A level as requests see it.
+/// A level, as used by requests.
 pub(super) struct ActiveLevel {
     pub(super) uid: HeaderValue,
     pub(super) level: Arc<Level<Label>>,
     pub(super) queuing: Queuing,
-    /// The seats that one request may take; levels without queues do not say.
+    /// Maximum seats of one request; `None` for levels without queues.
     pub(super) max_seats: Option<u64>,
     pub(super) retry_after: Arc<Mutex<RetryAfter>>,
 }
 
 impl Config {
-    /// The schema of a request. The last one, catch-all, is for everyone; a user in neither of its groups, which
-    /// authentication does not make, belongs there too.
+    /// Returns a request's schema. The last one, catch-all, is for everyone, even a user in neither of its groups,
+    /// which authentication never produces.
     pub(super) fn schema_of(&self, request: &Digest<'_>) -> Option<&ActiveSchema> {
         let matching = |schema: &&ActiveSchema| schema.rules.iter().any(|rule| rule.matches(request));
         let catch_all = || self.schemas.iter().find(|schema| &*schema.name == CATCH_ALL);
@@ -71,12 +71,12 @@ impl Config {
     }
 }
 
-/// A level and how its seats came about.
+/// A level, and how its seats were computed.
 pub(crate) struct LevelState {
     pub(crate) level: Arc<Level<Label>>,
     priority: Priority,
     retry_after: Arc<Mutex<RetryAfter>>,
-    /// Its object is gone; it goes when it is idle.
+    /// Whether its object is gone; it is removed once idle.
     pub(crate) is_quiescing: bool,
     pub(crate) limits: LevelLimits,
     pub(crate) demand: DemandStats,
@@ -113,7 +113,7 @@ impl Levels {
         self.all.values().any(|state| state.is_quiescing && state.is_idle())
     }
 
-    /// Brings the levels in line with the objects, and returns what requests are matched against.
+    /// Updates the levels from the objects, and returns the schemas to match requests against.
     pub(super) fn digest(&mut self, fed: &Fed) -> Config {
         self.let_go(fed);
         for (name, priority) in &fed.levels {
@@ -130,7 +130,7 @@ impl Levels {
         self.schemas(fed)
     }
 
-    /// Levels without an object go, or drain first if they are busy. The mandatory ones stay.
+    /// Removes levels without an object, or drains them first if they are busy. Keeps the mandatory ones.
     fn let_go(&mut self, fed: &Fed) {
         self.all.retain(|name, state| {
             let is_wanted = fed.levels.contains_key(name) || name == EXEMPT || name == CATCH_ALL;
@@ -174,7 +174,7 @@ impl Levels {
         self.adjust();
     }
 
-    /// Moves seats between levels by what they demanded.
+    /// Moves seats between levels according to their demand.
     pub(super) fn adjust(&mut self) {
         for state in self.all.values_mut() {
             state.demand.update(&state.level.take_demand());
@@ -203,7 +203,7 @@ impl Levels {
             .collect();
         let mut schemas: Vec<ActiveSchema> = Vec::new();
         for schema in fed.schemas.values() {
-            // One whose level is not there is as good as none.
+            // A schema whose level does not exist is ignored.
             let level = active.get(schema.level.as_str()).filter(|_| fed.levels.contains_key(&schema.level));
             if let Some(level) = level {
                 schemas.push(activate(schema, level, &mut self.stats));

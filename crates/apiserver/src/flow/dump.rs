@@ -1,4 +1,4 @@
-//! `/debug/api_priority_and_fairness`: what the levels hold, as tables.
+//! `/debug/api_priority_and_fairness`: the state of the levels, as tables.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::server::Server;
 
 type Rows = Vec<Vec<String>>;
 
-/// The table of a name, if there is one.
+/// Returns the table with this name, if it exists.
 pub(crate) fn answer(server: &Server, name: &str, query: &Query<'_>) -> Option<Response<Body>> {
     let fair = server.flow.as_ref()?.fair()?;
     let rows = match name {
@@ -173,7 +173,7 @@ fn request_row(level: &str, request: &RequestDump<Label>, clock: &Wall, with_det
     cells
 }
 
-/// Turns instants into times of day.
+/// Converts instants to wall-clock times.
 struct Wall {
     instant: Instant,
     time: Timestamp,
@@ -188,7 +188,7 @@ impl Wall {
     }
 }
 
-/// A duration as Go writes it, up to a second; the latency of requests is a fraction of one.
+/// Formats a duration like Go, with seconds as the largest unit; request latencies are a fraction of one.
 fn go_duration(duration: Duration) -> String {
     let nanoseconds = duration.as_nanos();
     let in_unit = |unit: u128, name: &str| format!("{}{name}", nanoseconds as f64 / unit as f64);
@@ -201,7 +201,7 @@ fn go_duration(duration: Duration) -> String {
     }
 }
 
-/// Cells in columns, as v1.34's tab writer aligns them: at least eight wide, one space apart.
+/// Aligns cells in columns like v1.34's tab writer: at least eight wide, one space apart.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| {
@@ -212,7 +212,7 @@ fn table(rows: &[Vec<String>]) -> String {
     let mut text = String::new();
     for row in rows {
         for (column, cell) in row.iter().enumerate() {
-            // Control characters in a user's name must not break lines.
+            // Control characters in a user name must not break lines.
             let cell: String = cell.chars().map(|one| if one.is_control() { ' ' } else { one }).collect();
             match column + 1 == columns {
                 true => _ = writeln!(text, "{cell}"),

@@ -1,4 +1,4 @@
-//! The filter: a request gets its schema and level, waits for a seat if it must, and goes on or is turned away.
+//! The filter: classifies a request, waits for a seat if necessary, and admits or rejects it.
 
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ use crate::request::Target;
 use crate::server::Server;
 use crate::status::Status;
 
-/// No request waits longer in a queue, whatever its deadline.
+/// Maximum time in a queue, regardless of the request's deadline.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 const SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
-/// A request that asks to be carried out.
+/// A request to classify and admit.
 pub(crate) struct Asked<'a> {
     pub(crate) user: &'a User,
     pub(crate) verb: &'a str,
@@ -41,7 +41,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) context: &'a Context,
 }
 
-/// The schema and level of a request, by which its response is marked. Names are not shown to clients.
+/// A request's schema and level, sent in its response headers as uids. Clients do not see the names.
 #[derive(Clone)]
 pub(crate) struct Classified {
     schema: HeaderValue,
@@ -55,7 +55,7 @@ impl Classified {
     }
 }
 
-/// What a request holds while it is carried out.
+/// The resources that a request holds while it executes.
 #[derive(Default)]
 pub(crate) struct Pass<'a> {
     _seat: Option<Seat<Label>>,
@@ -64,13 +64,13 @@ pub(crate) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// What is to be held as long as the watch is open.
+    /// Takes the guard to hold while the watch is open.
     pub(crate) fn take_watch(&mut self) -> Option<OpenWatch> {
         self.watch.take()
     }
 }
 
-/// Lets a request in, at once or after a while.
+/// Admits a request, immediately or after waiting.
 pub(crate) async fn enter<'s>(server: &'s Server, asked: &Asked<'_>) -> Result<Pass<'s>, Refusal> {
     let is_watch = asked.target.resource.as_ref().is_some_and(|target| target.verb == Some(Verb::Watch));
     let is_long = is_long_running(asked.target);
@@ -128,7 +128,7 @@ async fn fairly<'s>(
     }
 }
 
-/// The plain limits of reads and writes.
+/// Applies the plain limits for reads and writes.
 fn within_limits<'s>(flow: &'s Flow, asked: &Asked<'_>) -> Result<Pass<'s>, Refusal> {
     let sort = Sort::of(asked.verb);
     let limit = match sort {
@@ -137,13 +137,13 @@ fn within_limits<'s>(flow: &'s Flow, asked: &Asked<'_>) -> Result<Pass<'s>, Refu
     };
     match flow.in_flight.within(sort, limit) {
         Some(counted) => Ok(Pass { _counted: Some(counted), ..Pass::default() }),
-        // Administrators always get an answer.
+        // Administrators are always admitted.
         None if asked.user.is_in(MASTERS) => Ok(Pass::default()),
         None => Err(too_many(1)),
     }
 }
 
-/// How long a request may wait: a quarter of the time it has, from when it was received.
+/// Returns how long a request may wait: a quarter of its time, from when it was received.
 fn wait_until(context: &Context, request_timeout: Duration, now: Instant) -> Instant {
     let received = context.received.unwrap_or(now);
     let time =
@@ -168,7 +168,7 @@ fn distinguisher<'a>(schema: &ActiveSchema, asked: &Asked<'a>) -> &'a str {
     }
 }
 
-/// Which flow of its schema a request belongs to. A level with one queue has one flow.
+/// Returns the hash of a request's flow within its schema. A level with one queue has one flow.
 fn hash(schema: &ActiveSchema, asked: &Asked<'_>) -> u64 {
     if !matches!(schema.level.queuing, Queuing::Queue { queues, .. } if queues > 1) {
         return 0;

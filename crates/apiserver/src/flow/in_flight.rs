@@ -1,4 +1,4 @@
-//! How many requests are under way and how many wait: reads and writes, now and at most.
+//! Counts executing and waiting requests: reads and writes, current and maximum.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use parking_lot::Mutex;
 use setpoint_clock::{Clock, Instant};
 use setpoint_flow::TimingRatio;
 
-/// A metric shows the most there were in such a period.
+/// Metrics report the maximum over this period.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Requests that only read, or others.
+/// Read-only or mutating requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sort {
     ReadOnly,
@@ -17,7 +17,7 @@ pub(crate) enum Sort {
 }
 
 impl Sort {
-    /// By the verb of the request, as v1.34 does: what is not get, list or watch is mutating.
+    /// Classifies by the request's verb, as v1.34 does: anything but get, list and watch is mutating.
     pub(super) fn of(verb: &str) -> Self {
         if matches!(verb, "get" | "list" | "watch") { Self::ReadOnly } else { Self::Mutating }
     }
@@ -31,17 +31,17 @@ pub(crate) struct InFlight {
     limits: Mutex<Limits>,
 }
 
-/// The shares of the limit that time is counted by.
+/// Histogram bounds: fractions of the limit.
 const SHARES: &[f64] = &[0.0, 0.001, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0];
 
-/// How many requests may be under way, and how many may wait.
+/// Maximum executing and waiting requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) executing: u64,
     pub(super) waiting: u64,
 }
 
-/// A count, the most of it in this period and the last, and its share of the limit over time.
+/// A count, its maxima in this period and the previous one, and its ratio to the limit over time.
 struct Watermark {
     now: u64,
     most: u64,
@@ -58,7 +58,7 @@ impl Watermark {
         self.ratio.set(at, self.now as f64);
     }
 
-    /// Begins another period if this one is over. All that lies between was as it is now.
+    /// Starts another period if this one is over. The count did not change in between.
     fn turn(&mut self, at: Instant) {
         let passed = at.saturating_duration_since(self.period);
         if passed >= PERIOD {
@@ -85,7 +85,7 @@ impl InFlight {
         Self { executing: watermarks(), waiting: watermarks(), clock, limits: Mutex::default() }
     }
 
-    /// Reads and writes share these limits.
+    /// Sets the limits, which reads and writes share.
     pub(super) fn limit(&self, limits: Limits) {
         if std::mem::replace(&mut *self.limits.lock(), limits) == limits {
             return;
@@ -103,7 +103,7 @@ impl InFlight {
         self.executing[sort as usize].lock().ratio.set_denominator(self.clock.instant(), limit as f64);
     }
 
-    /// How much of the limits was used over time, by phase and kind of request.
+    /// Returns the utilization over time, by phase and kind of request.
     pub(crate) fn ratios(&self) -> impl Iterator<Item = (&'static str, &'static str, TimingRatio)> {
         let sorts = [("mutating", Sort::Mutating), ("readOnly", Sort::ReadOnly)];
         let phases = [("executing", &self.executing), ("waiting", &self.waiting)];
@@ -120,7 +120,7 @@ impl InFlight {
         self.counted(&self.waiting[sort as usize])
     }
 
-    /// One more under way, unless that is more than the limit. None is no limit.
+    /// Counts an executing request, unless that exceeds the limit. Zero means no limit.
     pub(super) fn within(&self, sort: Sort, limit: u32) -> Option<Counted<'_>> {
         let watermark = &self.executing[sort as usize];
         let mut locked = watermark.lock();
@@ -137,7 +137,7 @@ impl InFlight {
         Counted { clock: &self.clock, watermark }
     }
 
-    /// The most that were under way and that waited, lately.
+    /// Returns the recent maxima of executing and waiting requests.
     pub(crate) fn most(&self, sort: Sort) -> (u64, u64) {
         let most = |watermark: &Mutex<Watermark>| {
             let mut watermark = watermark.lock();

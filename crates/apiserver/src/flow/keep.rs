@@ -1,5 +1,5 @@
-//! Keeps the objects of priority and fairness in order, as v1.34's controllers do: mandatory and suggested
-//! objects are there and up to date, and each FlowSchema says whether its level exists.
+//! Maintains the objects of priority and fairness, like v1.34's controllers: mandatory and suggested objects exist and
+//! are up to date, and each FlowSchema has a condition that says whether its level exists.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -20,16 +20,15 @@ use crate::registry::Gvr;
 use crate::server::Server;
 use crate::status::Status;
 
-/// How often the mandatory and suggested objects are looked at.
+/// How often to check the mandatory and suggested objects.
 const ENSURE_EVERY: Duration = Duration::from_secs(60);
-/// The status of one schema is written this often in a minute at most: servers of different versions may
-/// disagree on it.
+/// Maximum status writes per schema and minute: servers of different versions may disagree on it.
 const WRITES_PER_MINUTE: usize = 6;
 
-/// The one who keeps the objects. There is one beside each server.
+/// The controller. There is one for each server.
 pub(crate) struct Keeper {
     watches: Option<(Watch, Watch)>,
-    /// When the status of which schema was written, in the last minute.
+    /// Status writes in the last minute: time and schema.
     written: VecDeque<(Instant, String)>,
     ensured: Option<Instant>,
 }
@@ -39,7 +38,7 @@ impl Keeper {
         Self { watches: None, written: VecDeque::new(), ensured: None }
     }
 
-    /// Whether an object changes before a deadline or the end.
+    /// Returns whether an object changes before the deadline or `stop`.
     pub(crate) async fn changed_before(
         &mut self,
         server: &Server,
@@ -54,7 +53,7 @@ impl Keeper {
         }
     }
 
-    /// Waits until an object has changed. Never returns for a server without priority and fairness.
+    /// Waits until an object has changed. Never returns on a server without priority and fairness.
     async fn changed(&mut self, server: &Server) {
         if server.flow.as_ref().and_then(|flow| flow.fair()).is_none() {
             return std::future::pending().await;
@@ -67,7 +66,7 @@ impl Keeper {
             changes = levels.next() => changes.is_err(),
         };
         if over {
-            // Of a store that is closed every watch is over at once: there is nothing to hurry for.
+            // On a closed store every watch ends immediately, so do not spin.
             self.watches = None;
             std::future::pending().await
         }
@@ -82,7 +81,7 @@ impl Keeper {
         self.watches.as_mut()
     }
 
-    /// Writes what is out of order.
+    /// Writes what is out of date.
     pub(crate) async fn keep(&mut self, server: &Server) {
         if server.flow.as_ref().and_then(|flow| flow.fair()).is_none() {
             return;
@@ -106,7 +105,7 @@ impl Keeper {
             let path = managed_by(FLOW_CONSUMER, &format!("{}/status", path("flowschemas", &name)));
             let status = json!({"status": {"conditions": conditions}});
             self.written.push_back((now, name));
-            // One that is gone needs no condition.
+            // A removed schema needs no condition.
             if let Err(why) = server.own_request(Method::PATCH, &path, &status, &[404]).await {
                 tracing::warn!(why = why.message, "cannot write the condition of a FlowSchema");
             }
@@ -121,7 +120,7 @@ impl Keeper {
     }
 }
 
-/// The schemas whose condition is not what it should be, with all of their conditions.
+/// Returns the schemas whose condition is outdated, with all their conditions.
 async fn conditions_to_write(server: &Server) -> Vec<(String, Vec<Value>)> {
     let Some(fair) = server.flow.as_ref().and_then(|flow| flow.fair()) else { return Vec::new() };
     if let Err(error) = fair.config().await {
@@ -167,7 +166,7 @@ fn path(resource: &str, name: &str) -> String {
     own_objects::path(&Gvr::new(GROUP, "v1", resource), "", name)
 }
 
-/// Creates what is missing, updates what may be updated, and removes what earlier versions suggested.
+/// Creates missing objects, updates those that may be updated, and removes objects that earlier versions suggested.
 async fn ensure(server: &Server) -> Result<(), Status> {
     let (levels, schemas) = (bootstrap::priority_levels(), bootstrap::flow_schemas());
     let current_levels = current(server, objects::levels()).await?;
@@ -189,7 +188,7 @@ async fn ensure(server: &Server) -> Result<(), Status> {
     Ok(())
 }
 
-/// The objects of a resource, by name.
+/// Returns the objects of a resource, by name.
 async fn current(server: &Server, resource: Resource) -> Result<BTreeMap<String, Value>, Status> {
     let page = server.store.list(&resource.all(), ListOptions::default()).await;
     let page = page.map_err(|why| server.refusal(why))?;
@@ -208,21 +207,21 @@ async fn ensure_one(
 ) -> Result<(), Status> {
     let name = wanted.at("metadata").text("name");
     let Some(current) = current.get(name) else {
-        // Someone else may have created it meanwhile.
+        // Another client may have created it in the meantime.
         let path = managed_by(FLOW_PRODUCER, &path(resource, ""));
         server.own_request(Method::POST, &path, wanted, &[409]).await?;
         return Ok(());
     };
     if let Some(revised) = revised(current, wanted, is_mandatory) {
-        // Someone else may have changed it meanwhile: it is looked at again.
+        // Another client may have changed it in the meantime: it is checked again.
         let path = managed_by(FLOW_PRODUCER, &path(resource, name));
         server.own_request(Method::PUT, &path, &revised, &[404, 409]).await?;
     }
     Ok(())
 }
 
-/// The object as it should be, if it is not. Specs of suggested objects are updated unless an operator has
-/// changed them, which the annotation says, or, without one, the generation.
+/// Returns the updated object if it is outdated. The spec of a suggested object is updated unless an operator has
+/// changed it, according to the annotation or, without one, the generation.
 fn revised(current: &Value, wanted: &Value, is_mandatory: bool) -> Option<Value> {
     let annotation = annotation(current);
     let follows =
@@ -240,12 +239,12 @@ fn revised(current: &Value, wanted: &Value, is_mandatory: bool) -> Option<Value>
     Some(revised)
 }
 
-/// Whether the spec of an object is updated with the server, if it says.
+/// Returns whether an object's spec is auto-updated, if its annotation says so.
 fn annotation(object: &Value) -> Option<bool> {
     parse_bool(object.at("metadata").at("annotations").text(bootstrap::AUTO_UPDATE))
 }
 
-/// As Go reads booleans.
+/// Parses a boolean like Go.
 fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -254,7 +253,7 @@ fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// The shares of the exempt level are the operator's.
+/// Whether two specs are equal, except that operators may change the shares of the exempt level.
 fn is_equalish(wanted: &Value, current: &Value) -> bool {
     let (wanted, current) = (wanted.at("spec"), current.at("spec"));
     if wanted.text("type") == "Exempt" {

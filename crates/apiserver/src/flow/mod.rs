@@ -1,4 +1,4 @@
-//! Priority and fairness: which requests are carried out now, which wait and which are turned away.
+//! Priority and fairness: decides which requests execute now, which wait and which are rejected.
 //!
 //! ```text
 //!  FlowSchemas, PriorityLevelConfigurations ─► objects ─► config: schemas in order, levels with seats
@@ -6,13 +6,13 @@
 //!  request ─► filter: rules choose a schema ─► width ─► a seat of its level ─► authorization …
 //! ```
 //!
-//! What always holds:
-//! - every request but streams to pods has a schema and a level, whatever the objects in the store say: the
-//!   mandatory ones are there even if their objects are not;
-//! - a configuration that a client was told is written counts for the very next request;
-//! - a request gives its seats back however it ends.
+//! Invariants:
+//! - every request but streams to pods has a schema and a level, whatever is in the store: the mandatory ones exist
+//!   even without their objects;
+//! - a configuration write that was acknowledged takes effect on the very next request;
+//! - a request releases its seats however it ends.
 //!
-//! Queues, seats and their limits are in `setpoint_flow`; here is what they are for.
+//! Queues, seats and their limits are in `setpoint_flow`; this module applies them to requests.
 
 mod config;
 mod dump;
@@ -43,14 +43,14 @@ pub use self::watches::WatchLimits;
 pub(crate) use self::watches::Watches;
 use self::width::Sizes;
 
-/// The limits of requests under way.
+/// Limits on requests in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSettings {
-    /// Reads at once (`--max-requests-inflight`). With fairness the two limits are one sum.
+    /// Maximum concurrent reads (`--max-requests-inflight`). With fairness only the sum of both limits matters.
     pub max_requests: u32,
-    /// Writes at once (`--max-mutating-requests-inflight`).
+    /// Maximum concurrent writes (`--max-mutating-requests-inflight`).
     pub max_mutating_requests: u32,
-    /// Priority and fairness; without it the two limits are all there is.
+    /// Whether priority and fairness is enabled; without it only the two limits apply.
     pub is_fair: bool,
 }
 
@@ -60,7 +60,7 @@ impl Default for FlowSettings {
     }
 }
 
-/// What decides on requests under way.
+/// Admits requests.
 pub(crate) struct Flow {
     settings: FlowSettings,
     pub(crate) in_flight: InFlight,
@@ -77,7 +77,7 @@ pub(crate) struct Fair {
     sizes: Mutex<Sizes>,
 }
 
-/// The configuration and its place in the store's history.
+/// The configuration and its position in the store's history.
 struct State {
     fed: Fed,
     levels: Levels,
@@ -108,7 +108,7 @@ impl Flow {
 }
 
 impl Fair {
-    /// The configuration as of now.
+    /// Returns the current configuration.
     async fn config(&self) -> Result<Arc<Config>, Error> {
         let newest = self.store.revision();
         if let Some(state) = &*self.state.read()
@@ -128,7 +128,7 @@ impl Fair {
         Ok(slot.insert(state).config.clone())
     }
 
-    /// `None` if nothing was read yet, or history does not reach back.
+    /// Returns `None` if nothing was loaded yet, or the history does not reach back far enough.
     fn catch_up(&self, newest: u64) -> Option<Arc<Config>> {
         let mut slot = self.state.write();
         let state = slot.as_mut()?;
@@ -138,13 +138,13 @@ impl Fair {
         Some(state.config.clone())
     }
 
-    /// Moves seats between levels by what they demanded since the last time. Call it every ten seconds.
+    /// Moves seats between levels according to their demand since the last call. Call it every ten seconds.
     pub(crate) async fn adjust(&self) {
         if let Err(error) = self.config().await {
             return tracing::warn!(%error, "cannot read the priority levels");
         }
         if let Some(state) = &mut *self.state.write() {
-            // A level without its object goes once it is idle.
+            // A level without its object is removed once idle.
             match state.levels.has_idle_leftovers() {
                 true => state.digest(),
                 false => state.levels.adjust(),
@@ -152,7 +152,7 @@ impl Fair {
         }
     }
 
-    /// The levels and what was counted of flows, for metrics.
+    /// Gives metrics access to the levels and the flow statistics.
     pub(crate) fn look<R>(
         &self,
         look: impl FnOnce(&BTreeMap<String, LevelState>, &StatsOf, f64) -> R,

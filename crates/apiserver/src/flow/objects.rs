@@ -1,4 +1,4 @@
-//! FlowSchemas and PriorityLevelConfigurations as they are stored, fed from the store's own history.
+//! The stored FlowSchemas and PriorityLevelConfigurations, updated from the store's watch history.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -127,7 +127,7 @@ struct Exempt {
     lendable_percent: Option<u32>,
 }
 
-/// The shares of a level that does not say.
+/// The default shares of a level.
 const DEFAULT_SHARES: u32 = 30;
 
 fn uid(metadata: &Metadata) -> HeaderValue {
@@ -147,7 +147,7 @@ impl Schema {
         }
     }
 
-    /// One of those that there always are, whether or not its object is there.
+    /// Returns a mandatory level, which exists even without its object.
     pub(super) fn mandatory(name: &str) -> Option<Self> {
         let object = bootstrap::mandatory(bootstrap::flow_schemas(), name)?;
         serde_json::from_value(object).ok().map(Self::parse)
@@ -155,7 +155,7 @@ impl Schema {
 }
 
 impl Priority {
-    /// `None` if the object is not one that v1.34 would use: its parts contradict each other.
+    /// Returns `None` if v1.34 would not use the object: its fields contradict each other.
     fn parse(object: &PriorityObject) -> Option<Self> {
         let spec = &object.spec;
         let uid = uid(&object.metadata);
@@ -201,22 +201,22 @@ impl LimitResponse {
     }
 }
 
-/// The objects and their place in the store's history.
+/// The objects and their position in the store's history.
 pub(super) struct Fed {
     pub(super) schemas: BTreeMap<String, Schema>,
     pub(super) levels: BTreeMap<String, Priority>,
-    /// Everything up to here is in them.
+    /// The revision they reflect.
     revision: Revision,
     of_schemas: Watch,
     of_levels: Watch,
 }
 
-/// Where FlowSchemas are stored.
+/// Returns the stored resource of FlowSchemas.
 pub(super) fn schemas() -> Resource {
     Resource::new(format!("{GROUP}/flowschemas"))
 }
 
-/// Where PriorityLevelConfigurations are stored.
+/// Returns the stored resource of PriorityLevelConfigurations.
 pub(super) fn levels() -> Resource {
     Resource::new(format!("{GROUP}/prioritylevelconfigurations"))
 }
@@ -242,8 +242,8 @@ impl Fed {
         self.revision >= revision
     }
 
-    /// Applies what has happened up to `newest`, and says whether that was anything; fails where the history no
-    /// longer reaches back.
+    /// Applies all events up to `newest`, and returns whether there were any; fails if the history no longer reaches
+    /// back far enough.
     pub(super) fn catch_up(&mut self, newest: Revision) -> Result<bool, WatchError> {
         let schemas = drain(&mut self.of_schemas, |record, is_there| {
             set_schema(&mut self.schemas, record, is_there);
@@ -270,7 +270,7 @@ fn drain(watch: &mut Watch, mut apply: impl FnMut(&Record, bool)) -> Result<bool
     }
 }
 
-/// A record that cannot be read, which validation has not let in, is as good as none.
+/// Ignores a record that cannot be decoded, which validation prevents.
 fn set_schema(schemas: &mut BTreeMap<String, Schema>, record: &Record, is_there: bool) {
     let parsed = serde_json::from_slice(&record.value).ok().filter(|_| is_there).map(Schema::parse);
     set(schemas, &record.key.path, parsed);

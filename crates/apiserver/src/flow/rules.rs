@@ -1,11 +1,11 @@
-//! Which requests a FlowSchema is for.
+//! Matches requests against FlowSchemas.
 
 use serde::Deserialize;
 
 use crate::auth::User;
 use crate::request::ResourceTarget;
 
-/// Requests of some subjects.
+/// A rule of a FlowSchema: subjects and their requests.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Rule {
@@ -59,7 +59,7 @@ struct PathRule {
     non_resource_urls: Vec<String>,
 }
 
-/// Some words, or `*` for all.
+/// A list of values, or `*` for all.
 #[derive(Debug, Deserialize)]
 struct Words(Vec<String>);
 
@@ -68,7 +68,7 @@ impl Words {
         matches!(self.0.as_slice(), [only] if only == "*") || self.0.iter().any(|own| own == word)
     }
 
-    /// A resource, or `resource/subresource`.
+    /// Matches a resource, or `resource/subresource`.
     fn has_resource(&self, resource: &str, subresource: Option<&str>) -> bool {
         let Some(subresource) = subresource else { return self.has(resource) };
         let is_joined = |own: &String| {
@@ -78,7 +78,7 @@ impl Words {
     }
 }
 
-/// A request as schemas see it.
+/// A request, as seen by schemas.
 #[derive(Clone, Copy)]
 pub(super) struct Digest<'a> {
     pub(super) user: &'a User,
@@ -143,7 +143,7 @@ impl PathRule {
     }
 }
 
-/// As in v1.34, what is below a path belongs to it, with or without a star.
+/// Whether a path is covered. As in v1.34, a path includes everything below it, with or without a trailing star.
 fn covers(url: &str, path: &str) -> bool {
     if url == "*" || url == path {
         return true;

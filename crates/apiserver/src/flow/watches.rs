@@ -1,4 +1,4 @@
-//! Open watches: how many there may be, and how many hear of a write.
+//! Counts open watches: limits their number, and estimates how many a write will notify.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::auth::User;
 use crate::request::ResourceTarget;
 use crate::status::Status;
 
-/// How many watches may be open at once. In-process informers are not counted: they share the server's memory.
+/// Limits on open watches. In-process informers are not counted: they share the server's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchLimits {
     pub total: usize,
@@ -18,8 +18,8 @@ pub struct WatchLimits {
 }
 
 impl Default for WatchLimits {
-    /// 5,000 nodes with four watches each, of which one client may have half. At some 50 KB for a watch whose client
-    /// does not read, 20,000 are 1 GB.
+    /// Allows 5,000 nodes with four watches each; one client may have half of them. At about 50 KB for a watch whose
+    /// client does not read, 20,000 take 1 GB.
     fn default() -> Self {
         Self { total: 20_000, per_user: 10_000 }
     }
@@ -38,9 +38,9 @@ struct Shared {
 
 #[derive(Default)]
 struct Counts {
-    /// By user: no more entries than open watches.
+    /// Counts by user: never more entries than open watches.
     by_user: BTreeMap<String, usize>,
-    /// By resource, group, namespace and name, of which each may be any.
+    /// By resource, group, namespace and name, each of which may be any.
     by_interest: BTreeMap<Box<str>, BTreeMap<Box<str>, OfResource>>,
 }
 
@@ -56,11 +56,11 @@ struct OfNamespace {
     by_name: BTreeMap<Box<str>, usize>,
 }
 
-/// An open watch; it is over when this is dropped.
+/// An open watch; dropping it ends the count.
 pub(crate) struct OpenWatch {
     watches: Watches,
     user: String,
-    /// Whether writes are estimated to reach it.
+    /// The target to count for the cost of writes, if it is counted.
     interest: Option<ResourceTarget>,
 }
 
@@ -69,7 +69,7 @@ impl Watches {
         Self(Arc::new(Shared { limits, ..Shared::default() }))
     }
 
-    /// Opens a watch, unless there are too many.
+    /// Registers a watch, unless there are too many.
     pub(super) fn open(&self, user: &User, target: &ResourceTarget) -> Result<OpenWatch, Status> {
         let shared = &self.0;
         let mut counts = shared.counts.lock();
@@ -89,7 +89,7 @@ impl Watches {
         Ok(OpenWatch { watches: self.clone(), user: user.name.clone(), interest })
     }
 
-    /// How many watches hear of a write.
+    /// Returns how many watches a write notifies.
     pub(super) fn interested(&self, target: &ResourceTarget) -> u64 {
         if self.0.open.load(Ordering::Relaxed) == 0 {
             return 0;
@@ -98,7 +98,7 @@ impl Watches {
     }
 }
 
-/// As in v1.34, watches of the pods of one node are left out: their events reach them by an index.
+/// Whether a watch is counted. As in v1.34, watches of a single node's pods are not: an index dispatches their events.
 fn is_indexed(target: &ResourceTarget) -> bool {
     target.resource != "pods" || !target.pins("spec.nodeName")
 }
@@ -128,7 +128,7 @@ impl Counts {
 
     fn forget(&mut self, target: &ResourceTarget) {
         self.change(target, -1);
-        // Only where the watch was: there may be thousands of others.
+        // Only removes the entry of this watch: there may be thousands of others.
         let Some(groups) = self.by_interest.get_mut(&*target.resource) else { return };
         let Some(group) = groups.get_mut(&*target.group) else { return };
         let place = target.namespace.as_deref().unwrap_or("");
@@ -148,7 +148,7 @@ impl Counts {
         }
     }
 
-    /// Watches of all objects, of those in the namespace, and of this one.
+    /// Counts the watches of all objects, of those in the namespace, and of this one.
     fn interested(&self, target: &ResourceTarget) -> usize {
         let group = self.by_interest.get(&*target.resource).and_then(|groups| groups.get(&*target.group));
         let Some(group) = group else { return 0 };

@@ -1,4 +1,4 @@
-//! How wide a request is: the seats that it takes.
+//! Estimates the width of a request: the number of seats it takes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::registry::Served;
 use crate::request::ResourceTarget;
 use crate::server::Server;
 
-/// How long the average size of a kind's objects counts: as often as v1.34 looks at it.
+/// How long to cache the average object size: v1.34 refreshes it this often.
 const SIZE_LASTS: Duration = Duration::from_secs(60);
-/// Objects whose sizes stand for all of their kind.
+/// Number of objects to sample for the average size.
 const SAMPLE: usize = 16;
 
-/// The average sizes of objects, by where they are stored: one entry for each kind that was listed.
+/// Average object sizes by stored resource: one entry for each listed kind.
 #[derive(Default)]
 pub(super) struct Sizes(BTreeMap<String, (Instant, u64)>);
 
-/// The seats of a request for objects; others take one.
+/// Returns the seats of a resource request; other requests take one.
 pub(super) fn of(
     server: &Server,
     fair: &Fair,
@@ -39,13 +39,13 @@ pub(super) fn of(
     let limit = schema.level.max_seats;
     match verb {
         Verb::List => of_list(server, fair, target, query, false).estimate(limit),
-        // A watch takes seats only for what it begins with.
+        // A watch takes seats only for its initial events.
         Verb::Watch if query.flag("sendInitialEvents") == Some(true) => {
             of_list(server, fair, target, query, true).estimate(limit)
         }
         Verb::Watch | Verb::Get | Verb::DeleteCollection => Work::ONE_SEAT,
         Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => {
-            // A token for a service account is no event.
+            // A token request notifies no watches.
             if target.resource == "serviceaccounts" && target.subresource.as_deref() == Some("token") {
                 return Work::ONE_SEAT;
             }
@@ -67,7 +67,7 @@ fn of_list(
     let Some(served) = registry.resource(&target.group, &target.version, &target.resource) else {
         return ListWork::default();
     };
-    // Counting does not wait: it is a number that the store keeps.
+    // Counting does not wait: the store keeps the number.
     let count = server.store.count(&served.resource.all()).now_or_never().and_then(Result::ok);
     let limit = query.number("limit").ok().flatten().unwrap_or(0);
     let has = |name: &str| query.get(name).is_some_and(|value| !value.is_empty());
@@ -81,7 +81,7 @@ fn of_list(
     }
 }
 
-/// Whether v1.34 would answer a list from its cache: not one at an exact version, nor the pages after the first.
+/// Whether v1.34 would serve a list from its cache: not one at an exact version, nor pages after the first.
 fn is_from_cache(query: &Query<'_>, limit: i64) -> bool {
     let version = query.get("resourceVersion").unwrap_or("");
     match query.get("resourceVersionMatch").unwrap_or("") {
@@ -95,7 +95,7 @@ fn is_from_cache(query: &Query<'_>, limit: i64) -> bool {
 }
 
 impl Fair {
-    /// The average size of a kind's objects: that of the first few of them, looked at once a minute.
+    /// Returns the average size of a kind's objects: that of the first few, sampled once a minute.
     fn average_bytes(&self, store: &dyn Store, served: &Served) -> u64 {
         let now = self.clock.instant();
         let name = served.resource.as_str();

@@ -1,4 +1,4 @@
-//! APIServices: who answers for a version of a group, and which group comes before which.
+//! APIServices: the server and the priority of a group version.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ pub fn kind() -> Kind {
 
 const SERVICE: &str = "The reference to the service that hosts this API endpoint.";
 
-/// The versions of the built-in groups, with the weight of the group and that of the version in it.
+/// The versions of the built-in groups, with the priority of the group and of the version in it.
 const PRIORITIES: [(&str, &str, i64, i64); 22] = [
     ("", "v1", 18000, 1),
     ("apps", "v1", 17800, 15),
@@ -62,22 +62,22 @@ const PRIORITIES: [(&str, &str, i64, i64); 22] = [
     ("discovery.k8s.io", "v1", 16200, 15),
     ("resource.k8s.io", "v1", 16200, 21),
     ("flowcontrol.apiserver.k8s.io", "v1", 16100, 21),
-    // The group of APIServices itself has none of them, but comes first.
+    // The group of APIServices itself has no versions here, but comes first.
     ("apiregistration.k8s.io", "", 20000, 0),
 ];
-/// The weight of a group of custom resources, and of a version in it.
+/// The priority of a custom group, and of a version in it.
 const CUSTOM_GROUP: i64 = 1000;
 const CUSTOM_VERSION: i64 = 100;
-/// Says that the server looks after a service itself: as long as it runs, or as long as its kinds are there.
+/// Marks an APIService that the server manages: as long as it runs, or as long as its kinds exist.
 pub const AUTO_MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
-/// How much weight a group has: the heaviest come first where groups are listed.
+/// Returns a group's priority: groups with higher priority are listed first.
 pub fn group_priority(group: &str) -> i64 {
     let known = PRIORITIES.iter().find(|(known, ..)| *known == group);
     known.map_or(CUSTOM_GROUP, |(_, _, priority, _)| *priority)
 }
 
-/// The services of the built-in groups, which the server answers for itself.
+/// Returns the APIServices of the built-in groups, which the server handles itself.
 pub fn local_services() -> impl Iterator<Item = Value> {
     PRIORITIES.iter().filter(|(_, version, ..)| !version.is_empty()).map(
         |(group, version, of_group, of_version)| {
@@ -92,7 +92,7 @@ pub fn local_services() -> impl Iterator<Item = Value> {
     )
 }
 
-/// The service of a version that custom resources make.
+/// Returns the APIService of a version defined by CRDs.
 pub fn custom_service(group: &str, version: &str) -> Value {
     json!({
         "metadata": {"name": format!("{version}.{group}"), "labels": {AUTO_MANAGED: "true"}},
@@ -133,7 +133,7 @@ impl Lifecycle for ApiService {
         }
     }
 
-    /// What the server answers for itself is available at once.
+    /// Marks local APIServices as available immediately.
     fn stamp(&self, service: &mut Value, old: Option<&Value>, _: &User, now: Timestamp) {
         if old.is_some() || service.at("spec").has("service") {
             return;
@@ -208,7 +208,7 @@ fn check(service: &Value, errors: &mut Errors) {
     }
 }
 
-/// The name says which version of which group it is.
+/// Checks that the name consists of version and group.
 fn check_name(name: &str, expected: &str, errors: &mut Errors) {
     if !name.is_empty() && names::path_segment(name).is_empty() && name != expected {
         let path = Path::root("metadata");

@@ -1,4 +1,4 @@
-//! Bindings posted by themselves: an old way to assign a pod to a node.
+//! Bindings as a resource of their own: an old way to assign a pod to a node.
 
 use super::{CORE, entry};
 use crate::kind::{Kind, Verb};

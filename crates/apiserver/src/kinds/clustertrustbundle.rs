@@ -1,4 +1,4 @@
-//! ClusterTrustBundles: authorities that pods may trust. Served where the feature is on.
+//! ClusterTrustBundles: CAs that pods may trust. Served if the feature is enabled.
 
 use serde_json::Value;
 use x509_parser::pem::Pem;
@@ -56,7 +56,7 @@ impl Validation for ClusterTrustBundle {
         metadata::change(new, &mut errors);
         check(new, &mut errors);
         let (text, before) = (new.at("spec").text("trustBundle"), old.at("spec").text("trustBundle"));
-        // What was accepted once stays acceptable.
+        // Unchanged values stay valid.
         if text != before {
             check_anchors(text, &mut errors);
         }
@@ -67,7 +67,7 @@ impl Validation for ClusterTrustBundle {
     }
 }
 
-/// The name of a signer's bundle begins with that of the signer.
+/// Checks that the name of a signer's bundle starts with the signer's name.
 fn check(bundle: &Value, errors: &mut Errors) {
     let (name, signer) = (bundle.at("metadata").text("name"), bundle.at("spec").text("signerName"));
     let metadata = Path::root("metadata");
@@ -94,7 +94,7 @@ fn check(bundle: &Value, errors: &mut Errors) {
     check_signer(signer, &Path::root("spec").child("signerName"), errors);
 }
 
-/// Certificates of authorities, each once, and at least one.
+/// Validates CA certificates: at least one, without duplicates.
 fn check_anchors(text: &str, errors: &mut Errors) {
     let spec = Path::root("spec");
     let path = spec.child("trustBundle");

@@ -1,4 +1,4 @@
-//! ComponentStatuses: how the parts of a control plane are, in the form that health endpoints replaced.
+//! ComponentStatuses: the health of control plane components, superseded by health endpoints.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -48,7 +48,7 @@ fn health(component: &Value) -> &'static str {
 struct ComponentStatus;
 
 impl Lifecycle for ComponentStatus {
-    /// Of the parts of a control plane, the server knows of its store only: it answers, so that is well.
+    /// Reports the store, the only component this server knows: it is healthy if the server responds.
     fn computed<'a>(&'a self, _namespace: Option<&'a str>) -> Option<BoxFuture<'a, Vec<Value>>> {
         let healthy = json!({"type": "Healthy", "status": "True", "message": "ok"});
         let store = json!({"metadata": {"name": "etcd-0"}, "conditions": [healthy]});

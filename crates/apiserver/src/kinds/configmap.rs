@@ -31,9 +31,9 @@ fn size(object: &Value) -> usize {
 
 struct ConfigMap;
 
-/// What a ConfigMap or Secret may hold.
+/// Maximum data size of a ConfigMap or Secret.
 pub(super) const DATA_BYTES: usize = 1 << 20;
-/// Said of each part of an object that was made immutable.
+/// The error for changes to an immutable object's fields.
 pub(super) const MADE_IMMUTABLE: &str = "field is immutable when `immutable` is set";
 
 impl Lifecycle for ConfigMap {}
@@ -72,18 +72,18 @@ fn check_data(map: &Value, errors: &mut Errors) {
         size += decoded_size(value.as_str().unwrap_or_default());
     }
     if size > DATA_BYTES {
-        // The data as a whole has no name of its own.
+        // The data as a whole has no field path of its own.
         too_long(DATA_BYTES, &Path::root("[]"), errors);
     }
 }
 
-/// How many bytes a base64 text stands for.
+/// Returns the decoded size of a base64 text.
 pub(super) fn decoded_size(text: &str) -> usize {
     let padding = text.bytes().rev().take(2).filter(|b| *b == b'=').count();
     (text.len() / 4 * 3).saturating_sub(padding)
 }
 
-/// Once made immutable, an object stays so, and its parts with it.
+/// Checks that an immutable object stays so, and that its fields do not change.
 pub(super) fn check_immutable(new: &Value, old: &Value, parts: &[&str], errors: &mut Errors) {
     if !old.flag("immutable") {
         return;

@@ -1,4 +1,4 @@
-//! ControllerRevisions: immutable snapshots of what a controller rolls out.
+//! ControllerRevisions: immutable snapshots of a controller's rollout state.
 
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ pub fn kind() -> Kind {
 
 const REVISION: &str = "revision indicates the revision of the state represented by Data.";
 
-/// `statefulset.apps/web`
+/// Formats the controller: `statefulset.apps/web`.
 fn controller(revision: &Value) -> String {
     let owners = revision.at("metadata").list("ownerReferences");
     let Some(owner) = owners.iter().find(|owner| owner.flag("controller")) else { return "<none>".into() };

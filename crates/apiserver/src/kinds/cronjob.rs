@@ -117,7 +117,7 @@ impl Validation for CronJob {
     }
 }
 
-/// A job's name is this one's and eleven more bytes, of 63.
+/// Maximum name length: a job's name appends eleven bytes, with a limit of 63.
 const NAME_BYTES: usize = 52;
 const ZONE_IN_SCHEDULE: &str = "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details";
 
@@ -135,7 +135,7 @@ fn check_spec(spec: &Value, old: &Value, errors: &mut Errors) {
     nonnegative_field(spec, "failedJobsHistoryLimit", &path, errors);
 }
 
-/// The zone has a field of its own; schedules that name one from before stay.
+/// Validates the schedule. The time zone has its own field; existing schedules with a zone are tolerated.
 fn check_schedule(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let schedule = spec.text("schedule");
     if schedule.is_empty() {
@@ -179,7 +179,7 @@ fn check_time_zone(zone: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The jobs of a template get selectors when they are made.
+/// Validates the job template. Jobs get their selectors on creation, so it must not have one.
 fn check_job_template(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let spec = spec.at("jobTemplate").at("spec");
     job::validation::check_common(spec, old.at("jobTemplate").at("spec"), path, errors);

@@ -52,7 +52,7 @@ const AVAILABLE: &str = "The number of nodes that should be running the daemon p
 const NODE_SELECTOR: &str = "NodeSelector is a selector which must be true for the pod to fit on a node. Selector which must match a node's labels for the pod to be scheduled on that node. More info: https://kubernetes.io/docs/concepts/configuration/assign-pod-node/";
 const SELECTOR: &str = "A label query over pods that are managed by the daemon set. Must match in order to be controlled. If empty, defaulted to labels on Pod template. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors";
 
-/// Where the number of the template is kept, which this version of the kind has no field for.
+/// The annotation with the template generation, for which this version has no field.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 struct DaemonSet;
@@ -187,7 +187,7 @@ fn check_rollout(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Pods are replaced either by taking down the old one first or by starting the new one first.
+/// Validates a rolling update: it stops the old pod first or starts the new one first, not both.
 fn check_rolling_update(rolling: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (unavailable, surge) = (rolling.at("maxUnavailable"), rolling.at("maxSurge"));
     let (unavailable_path, surge_path) = (path.child("maxUnavailable"), path.child("maxSurge"));

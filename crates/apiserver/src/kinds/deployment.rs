@@ -49,7 +49,7 @@ const AVAILABLE: &str = "Total number of available non-terminating pods (ready f
 const SELECTOR: &str = "Label selector for pods. Existing ReplicaSets whose pods are selected by this will be the ones affected by this deployment.";
 
 struct Deployment {
-    /// Whether its status counts pods that are about to go.
+    /// Whether its status counts terminating pods.
     counts_terminating: bool,
 }
 
@@ -87,7 +87,7 @@ impl Lifecycle for Deployment {
         }
     }
 
-    /// Annotations count, because a deployment's replica sets carry copies of them.
+    /// Includes annotations, because a deployment's replica sets have copies of them.
     fn changes_generation(&self, new: &Value, old: &Value) -> bool {
         let annotations = |deployment: &Value| deployment.at("metadata").at("annotations").clone();
         new.at("spec") != old.at("spec") || annotations(new) != annotations(old)

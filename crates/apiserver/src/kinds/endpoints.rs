@@ -1,4 +1,4 @@
-//! Endpoints: where a service's traffic goes, in the form that EndpointSlices replaced.
+//! Endpoints: the addresses of a service, superseded by EndpointSlices.
 
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ pub fn kind() -> Kind {
 
 const SUBSETS: &str = "The set of all endpoints is the union of all subsets. Addresses are placed into subsets according to the IPs they share. A single address with multiple ports, some of which are ready and some of which are not (because they come from different containers) will result in the address being displayed in different subsets for the different ports. No address will appear in both Addresses and NotReadyAddresses in the same subset. Sets of addresses and ports that comprise a service.";
 const DEPRECATED: &str = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
-/// So many are shown; of the others only their number.
+/// How many to show; the others are only counted.
 const SHOWN: usize = 3;
 
 fn shown(endpoints: &Value) -> String {
@@ -44,7 +44,7 @@ fn shown(endpoints: &Value) -> String {
     }
 }
 
-/// Every address of a subset with every port.
+/// Returns every address of a subset with every port.
 fn addresses(subset: &Value) -> Vec<String> {
     let addresses = subset.list("addresses");
     let with_port = |port: &Value, address: &Value| match address.text("ip") {
@@ -90,7 +90,7 @@ impl Validation for Endpoints {
         errors
     }
 
-    /// The controller's own endpoints need no looking at.
+    /// Skips endpoints of the endpoints controller.
     fn warnings(&self, new: &Value, _: Option<&Value>) -> Vec<String> {
         let mut found = Vec::new();
         let manager = new.at("metadata").at("labels").text("endpoints.kubernetes.io/managed-by");

@@ -1,4 +1,4 @@
-//! EndpointSlices: where the endpoints of a service are.
+//! EndpointSlices: the endpoints of a service.
 
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ pub fn kind() -> Kind {
 const ADDRESS_TYPE: &str = "addressType specifies the type of address carried by this EndpointSlice. All addresses in this slice must be the same type. This field is immutable after creation. The following address types are currently supported: * IPv4: Represents an IPv4 Address. * IPv6: Represents an IPv6 Address. * FQDN: Represents a Fully Qualified Domain Name.";
 const PORTS: &str = "ports specifies the list of network ports exposed by each endpoint in this slice. Each port must have a unique name. When ports is empty, it indicates that there are no defined ports. When a port is defined with a nil port value, it indicates \"all ports\". Each slice may include a maximum of 100 ports.";
 const ENDPOINTS: &str = "endpoints is a list of unique endpoints in this slice. Each slice may include a maximum of 1000 endpoints.";
-/// As many ports or addresses as a table shows.
+/// How many ports or addresses a table shows.
 const SHOWN: usize = 3;
 const MAX_ENDPOINTS: usize = 1000;
 const MAX_ADDRESSES: usize = 100;
@@ -37,7 +37,7 @@ const MAX_PORTS: usize = 20000;
 const MAX_TOPOLOGY_LABELS: usize = 16;
 const MAX_HINTS: usize = 8;
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
-/// Those who write addresses in standard form only.
+/// The controllers that write addresses only in canonical form.
 const OWN_CONTROLLERS: [&str; 2] =
     ["endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io"];
 
@@ -84,7 +84,7 @@ impl Lifecycle for EndpointSlice {
         }
     }
 
-    /// Labels count, because they say which service the endpoints are of.
+    /// Includes labels, because they name the service of the endpoints.
     fn changes_generation(&self, new: &Value, old: &Value) -> bool {
         let labels = |slice: &Value| slice.at("metadata").map("labels").cloned().unwrap_or_default();
         ["addressType", "endpoints", "ports"].iter().any(|field| new.at(field) != old.at(field))
@@ -132,8 +132,8 @@ fn warn_of_addresses(slice: &Value, warnings: &mut Vec<String>) {
     }
 }
 
-/// Topology is a thing of older versions: it is not written any more, but for a node name that was kept
-/// there and moves to where node names are now.
+/// Drops the deprecated topology, except that a node name the old object already had there moves to the `nodeName`
+/// field.
 fn drop_topology(slice: &mut Value, old: &Value) {
     const HOSTNAME: &str = "kubernetes.io/hostname";
     let known = |name: &str| {
@@ -155,7 +155,7 @@ fn check(slice: &Value, old: &Value, errors: &mut Errors) {
     check_ports(slice.list("ports"), errors);
     let before = errors.0.len();
     check_endpoints(slice.list("endpoints"), address_type, errors);
-    // What was there before the rule was may stay.
+    // Endpoints that predate the rule may stay.
     if errors.0.len() > before && !old.is_null() && old.at("endpoints") == slice.at("endpoints") {
         errors.0.truncate(before);
     }
@@ -237,7 +237,7 @@ fn check_addresses(addresses: &[Value], address_type: &str, path: &Path<'_>, err
     }
 }
 
-/// A fully qualified name, with a dot at its end or without.
+/// Validates a fully qualified name, with or without a trailing dot.
 fn check_domain(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         return errors.required(path, "");

@@ -1,6 +1,6 @@
-//! Events, in the core group and in `events.k8s.io`: one stored resource, two views of it.
+//! Events, in the core group and in `events.k8s.io`: one stored resource, two views.
 //!
-//! Objects are stored in the form of the core group.
+//! Objects are stored in the core group's form.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::{Column, time_since};
 use crate::validation::{complain, immutable, qualified_name};
 
-/// How long an event is kept.
+/// How long to keep an event.
 const TIME_TO_LIVE: Duration = Duration::from_secs(3600);
 
 pub fn core_kind() -> Kind {
@@ -76,7 +76,7 @@ pub fn events_kind() -> Kind {
     }
 }
 
-/// The fields that have two names: core's, and that of `events.k8s.io`.
+/// Fields with two names: core's, and that of `events.k8s.io`.
 const NAMES: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -87,10 +87,10 @@ const NAMES: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
-/// Fields that only core writes when they are empty.
+/// Fields that only core writes when empty.
 const WRITTEN_WHEN_EMPTY: [&str; 2] = ["reportingComponent", "reportingInstance"];
 
-/// A field under core's name, whichever form the event is in. No event has both names of a field.
+/// Returns a field by core's name, whichever form the event has. No event has both names of a field.
 fn field<'a>(event: &'a Value, core: &str) -> &'a Value {
     let other = NAMES.iter().find(|(name, _)| *name == core).map_or(core, |(_, other)| other);
     event.get(core).unwrap_or_else(|| event.at(other))
@@ -213,7 +213,7 @@ fn source_cell(event: &Value) -> String {
     }
 }
 
-/// Which of the two kinds of events.
+/// The two kinds of events.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Core,
@@ -251,8 +251,8 @@ impl Validation for Event {
 }
 
 impl Event {
-    /// What holds of events of both groups. Those that say when they happened are of the new kind, which
-    /// also says who reports what.
+    /// Validates events of both groups. Those with `eventTime` are of the new style, which also names the reporter and
+    /// the action.
     fn check_always(&self, event: &Value, errors: &mut Errors) {
         let namespace = event.at("metadata").text("namespace");
         let object_namespace = field(event, "involvedObject").text("namespace");
@@ -298,7 +298,7 @@ fn check_length(text: &str, limit: usize, path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-/// What a new event of `events.k8s.io` must be: of the new kind, without the fields of the old.
+/// Checks that a new event of `events.k8s.io` is of the new style, without deprecated fields.
 fn check_new(event: &Value, errors: &mut Errors) {
     metadata::new(event, errors);
     check_series(event, errors);
@@ -334,7 +334,7 @@ fn check_series(event: &Value, errors: &mut Errors) {
     }
 }
 
-/// Of an event of `events.k8s.io` only the series may change.
+/// Checks that only the series of an event of `events.k8s.io` changes.
 fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     metadata::change(new, errors);
     if new.at("series") != old.at("series") {
@@ -363,7 +363,7 @@ fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     immutable(&shown(new, "reportingInstance"), &shown(old, "reportingInstance"), &path, errors);
 }
 
-/// A field as messages show it: those that are absent as what they stand for.
+/// Formats a field for messages: absent ones as their zero value.
 fn shown(event: &Value, name: &str) -> Value {
     let value = field(event, name);
     match name {

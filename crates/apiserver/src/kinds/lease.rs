@@ -48,7 +48,7 @@ impl Validation for Lease {
     }
 }
 
-/// Coordinated leader election is off: its fields stay only where they already are.
+/// Drops the fields of coordinated leader election, which is disabled, unless already present.
 fn drop_coordination(lease: &mut Value, old: &Value) {
     let Some(spec) = lease.at_mut("spec") else { return };
     for field in ["strategy", "preferredHolder"] {
@@ -75,7 +75,7 @@ fn check_spec(spec: &Value, errors: &mut Errors) {
     }
 }
 
-/// A strategy of Kubernetes' own, or one under somebody's domain.
+/// Validates a strategy: a built-in one, or one with a domain prefix.
 fn check_strategy(strategy: &str, path: &Path<'_>, errors: &mut Errors) {
     match strategy.split_once('/') {
         None if strategy == "OldestEmulationVersion" => {}

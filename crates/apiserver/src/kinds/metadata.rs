@@ -1,7 +1,7 @@
-//! The checks of metadata that built-in kinds do on top of the server's own.
+//! Metadata validation that built-in kinds do in addition to the server's own.
 //!
-//! v1.34 checks the metadata of a change once for every kind and then again kind by kind, so that the
-//! causes of a refusal name a field more than once. Clients count them, so they do here.
+//! v1.34 validates the metadata of an update once for every kind and then again kind by kind, so that the causes of an
+//! error name a field more than once. Clients count them, so this server does the same.
 
 use serde_json::Value;
 
@@ -11,17 +11,17 @@ use crate::metadata;
 use crate::strategy::NameRule;
 use crate::validation::finalizer_names;
 
-/// Of a new object.
+/// Validates a new object.
 pub(super) fn new(object: &Value, errors: &mut Errors) {
     finalizer_names(object, errors);
 }
 
-/// Of a change; the server has looked at the rest of it twice.
+/// Validates an update; the server has already checked the rest twice.
 pub(super) fn change(new: &Value, errors: &mut Errors) {
     finalizer_names(new, errors);
 }
 
-/// Of a changed object, where its kind looks at the whole of it once more.
+/// Validates an updated object, if its kind checks the whole metadata once more.
 pub(super) fn whole(object: &Value, scope: Scope, names: NameRule, errors: &mut Errors) {
     errors.extend(metadata::validate(object, scope == Scope::Namespaced, names));
     finalizer_names(object, errors);

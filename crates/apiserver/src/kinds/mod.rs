@@ -1,8 +1,8 @@
 //! The built-in kinds, one file or folder each. [`all`] is the registry that the server starts with.
 //!
-//! A kind's room holds its entry (names, verbs, columns, selectable fields) and its [`Strategy`]: defaults,
-//! preparation, validation. What several kinds share has one home: pod templates in [`pod::template`], what
-//! kinds with a template do alike in `workload`, selectors in [`selector`], lists of resources in [`resources`].
+//! Each kind's module contains its entry (names, verbs, columns, selectable fields) and its [`Strategy`]: defaults,
+//! preparation, validation. Shared code has its own modules: pod templates in [`pod::template`], code common to kinds
+//! with a template in `workload`, selectors in [`selector`], resource lists in [`resources`].
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ pub mod storageversion;
 pub mod storageversionmigration;
 mod workload;
 
-/// Every built-in kind that is served with these features.
+/// Returns all built-in kinds served with these features.
 pub fn with(features: &Features) -> Vec<Kind> {
     let mut all = always(features);
     type Gated = (&'static str, fn() -> Kind);
@@ -75,7 +75,7 @@ pub fn with(features: &Features) -> Vec<Kind> {
     all
 }
 
-/// Every built-in kind that is served by default.
+/// Returns all built-in kinds served by default.
 pub fn all() -> Vec<Kind> {
     with(&Features::default())
 }
@@ -151,11 +151,11 @@ fn always(features: &Features) -> Vec<Kind> {
     ]
 }
 
-/// Which API a kind belongs to.
+/// The API group version of a kind.
 struct Api {
     group: &'static str,
     version: &'static str,
-    /// Where its types are described: `io.k8s.api.core.v1`.
+    /// The package of its types: `io.k8s.api.core.v1`.
     schemas: &'static str,
 }
 
@@ -200,7 +200,7 @@ const NODE: Api = Api { group: "node.k8s.io", version: "v1", schemas: "io.k8s.ap
 const SCHEDULING: Api =
     Api { group: "scheduling.k8s.io", version: "v1", schemas: "io.k8s.api.scheduling.v1" };
 
-/// The entry of a namespaced kind with all verbs, no subresources and the columns every kind has.
+/// Builds the entry of a namespaced kind with all verbs, no subresources and the default columns.
 fn entry(api: &Api, kind: &str, plural: &str, strategy: impl Strategy) -> Kind {
     let stored_as = match api.group {
         "" => plural.to_owned(),
@@ -230,7 +230,7 @@ fn entry(api: &Api, kind: &str, plural: &str, strategy: impl Strategy) -> Kind {
     }
 }
 
-/// How the tables of tests look at errors.
+/// Helpers for test tables of errors.
 #[cfg(test)]
 mod check {
     use serde_json::Value;
@@ -239,26 +239,26 @@ mod check {
     use crate::json::JsonMut;
     use crate::strategy::Strategy;
 
-    /// Reason and field of each error. Objects of these tables need no name.
+    /// Formats the reason and field of each error. Objects in these tables need no name.
     pub(super) fn shown(errors: &Errors) -> Vec<String> {
         let unnamed = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");
         let errors = errors.0.iter().filter(|error| !unnamed(&error.field));
         errors.map(|error| format!("{:?} {}", error.reason, error.field)).collect()
     }
 
-    /// What is wrong with a new object, defaulted first.
+    /// Checks the errors of a new object, after defaulting.
     pub(super) fn create(strategy: &impl Strategy, mut object: Value, expected: &[&str]) {
         strategy.default(&mut object);
         strategy.prepare_for_create(&mut object);
         assert_eq!(shown(&strategy.validate(&object)), expected, "{object}");
     }
 
-    /// What is wrong with a change.
+    /// Checks the errors of an update.
     pub(super) fn update(strategy: &impl Strategy, new: Value, old: &Value, expected: &[&str]) {
         let (mut new, mut old) = (new, old.clone());
         strategy.default(&mut new);
         strategy.default(&mut old);
-        // As the server does for every kind whose status has its own endpoint.
+        // As the server does for every kind with a status subresource.
         new.restore("status", &old);
         strategy.prepare_for_update(&mut new, &old);
         assert_eq!(shown(&strategy.validate_update(&new, &old)), expected, "{new}");

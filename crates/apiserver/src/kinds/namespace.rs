@@ -35,9 +35,9 @@ pub fn kind() -> Kind {
     }
 }
 
-/// The label that carries a namespace's own name, so that selectors can pick it.
+/// The label with a namespace's own name, for selectors.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-/// The finalizer that the namespace controller removes when nothing is left in the namespace.
+/// The finalizer that the namespace controller removes when the namespace is empty.
 const KUBERNETES: &str = "kubernetes";
 
 fn phase(namespace: &Value) -> &str {
@@ -153,7 +153,7 @@ fn validate_finalize(new: &Value) -> Errors {
     errors
 }
 
-/// A namespace is terminating exactly as long as it is being deleted.
+/// Checks that a namespace is terminating exactly while it is being deleted.
 fn check_phase(namespace: &Value, errors: &mut Errors) {
     let (expected, detail) = match namespace.at("metadata").has("deletionTimestamp") {
         false => ("Active", "may only be 'Active' if `deletionTimestamp` is empty"),

@@ -1,6 +1,7 @@
-//! PodCertificateRequests: nodes ask for certificates of pods. Served where the feature is on.
+//! PodCertificateRequests: nodes request certificates for pods. Served if the feature is enabled.
 //!
-//! That the key is the pod's is not proven again here: the signature over the pod's UID is left to the signer.
+//! This server does not verify that the key is the pod's: checking the signature over the pod's UID is left to the
+//! signer.
 
 use serde_json::{Value, json};
 
@@ -13,10 +14,10 @@ use crate::strategy::{Lifecycle, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{conditions, dns_subdomain, has_condition, immutable};
 
-/// The conditions that end a request.
+/// The conditions that complete a request.
 const ENDS: [&str; 3] = ["Denied", "Failed", "Issued"];
 const SHORTEST: i64 = 3600;
-/// The longest that certificates of signers of Kubernetes' own last, and of others.
+/// Maximum lifetime of certificates by Kubernetes' own signers, and by others.
 const LONGEST_OWN: i64 = 24 * 3600;
 const LONGEST: i64 = 91 * 24 * 3600;
 const UID_BYTES: usize = 128;
@@ -65,7 +66,7 @@ fn state(request: &Value) -> String {
     ended(request.at("status")).unwrap_or("Pending").to_owned()
 }
 
-/// How a request ended, if it did.
+/// Returns how a request was completed, if it was.
 fn ended(status: &Value) -> Option<&'static str> {
     ENDS.into_iter().find(|end| has_condition(status, end))
 }
@@ -129,7 +130,7 @@ fn check(spec: &Value, errors: &mut Errors) {
     }
 }
 
-/// A request ends once, and stays as it ended.
+/// Checks that a request is completed only once, and that its result does not change.
 fn check_status(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("status");
     let list = path.child("conditions");

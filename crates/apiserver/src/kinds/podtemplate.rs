@@ -1,4 +1,4 @@
-//! PodTemplates: templates that nobody makes pods from by itself.
+//! PodTemplates: standalone templates, from which no controller creates pods.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! PriorityClasses: names for how important pods are.
+//! PriorityClasses: names for pod priorities.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ const PREEMPTION: &str = "preemptionPolicy is the Policy for preempting pods wit
 
 const HIGHEST_USER_PRIORITY: i64 = 1_000_000_000;
 const SYSTEM_PREFIX: &str = "system-";
-/// The classes that every cluster has: name, value, and what they are for.
+/// The system classes: name, value, and description.
 const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
     (
         "system-node-critical",
@@ -48,7 +48,7 @@ const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
     ),
 ];
 
-/// The classes that every cluster has, from its start.
+/// Returns the classes that every cluster starts with.
 pub fn system_classes() -> impl Iterator<Item = Value> {
     SYSTEM_CLASSES.iter().map(|(name, value, description)| {
         json!({"metadata": {"name": name}, "value": value, "description": description})
@@ -67,7 +67,7 @@ impl Lifecycle for PriorityClass {
         class.or_insert("preemptionPolicy", "PreemptLowerPriority");
     }
 
-    /// What can change of a class does not count.
+    /// Leaves the generation alone: it does not count changes to the mutable fields.
     fn changes_generation(&self, _: &Value, _: &Value) -> bool {
         false
     }

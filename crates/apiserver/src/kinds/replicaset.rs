@@ -42,7 +42,7 @@ const READY: &str = "The number of non-terminating pods targeted by this Replica
 const SELECTOR: &str = "Selector is a label query over pods that should match the replica count. If the selector is empty, it is defaulted to the labels present on the pod template. Label keys and values that must match in order to be controlled by this replica set. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors";
 
 struct ReplicaSet {
-    /// Whether its status counts pods that are about to go.
+    /// Whether its status counts terminating pods.
     counts_terminating: bool,
 }
 

@@ -1,4 +1,4 @@
-//! ReplicationControllers: what ReplicaSets were before selectors had expressions.
+//! ReplicationControllers: the predecessor of ReplicaSets, without selector expressions.
 
 use serde_json::{Value, json};
 
@@ -103,7 +103,7 @@ impl Validation for ReplicationController {
         errors
     }
 
-    /// A change is warned of by what it changes from, as in v1.34.
+    /// Returns warnings; as in v1.34, those about an update are based on the old object.
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
         template::warnings(old.unwrap_or(new), old, |old| self.changes_generation(new, old))
     }

@@ -39,7 +39,7 @@ fn is_limit(resource: &str) -> bool {
     resource.starts_with("limits.")
 }
 
-/// `cpu: 1/2, pods: 0/10`
+/// Formats the usage: `cpu: 1/2, pods: 0/10`.
 fn usage(quota: &Value, is_shown: impl Fn(&str) -> bool) -> String {
     let status = quota.at("status");
     let used = |name: &str| super::resources::amount(status.at("used"), name).unwrap_or(Quantity::ZERO);
@@ -47,7 +47,7 @@ fn usage(quota: &Value, is_shown: impl Fn(&str) -> bool) -> String {
     shown.map(|(name, hard)| format!("{name}: {}/{hard}", used(name))).collect::<Vec<_>>().join(", ")
 }
 
-/// What can be told of pods and claims that a quota counts.
+/// The scopes of a quota.
 const SCOPES: [&str; 7] = [
     "Terminating",
     "NotTerminating",
@@ -142,7 +142,7 @@ fn check_scopes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     check_conflicts(&scopes, value, path, errors);
 }
 
-/// A scope is about pods or about claims, and so are most resources.
+/// Checks that a scope and the resources fit: most apply only to pods or only to claims.
 fn check_scope_fits(spec: &Value, scope: &str, value: &Value, path: &Path<'_>, errors: &mut Errors) {
     if !SCOPES.contains(&scope) {
         return;

@@ -1,23 +1,23 @@
-//! Lists of resources: amounts by name, as containers, pods, nodes, claims and limits carry them.
+//! Resource lists: quantities by name, as in containers, pods, nodes, claims and limits.
 
 use serde_json::{Map, Value};
 
 use crate::json::{Json, JsonMut};
 use crate::quantity::Quantity;
 
-/// The amounts of a list, in the order of their names. What is no quantity is left out; the schema check
-/// has refused it before.
+/// Returns the quantities in a list, sorted by name. Skips invalid quantities, which the schema check has already
+/// rejected.
 pub fn amounts(list: &Value) -> impl Iterator<Item = (&str, Quantity)> {
     let entries = list.as_object().into_iter().flatten();
     entries.filter_map(|(name, amount)| Some((name.as_str(), Quantity::of(amount).ok()?)))
 }
 
-/// One amount of a list.
+/// Returns a quantity in a list.
 pub fn amount(list: &Value, name: &str) -> Option<Quantity> {
     list.get(name).and_then(|amount| Quantity::of(amount).ok())
 }
 
-/// Rounds every amount up to thousandths and writes it in canonical form, as every list is on its way in.
+/// Rounds every quantity up to thousandths and converts it to canonical form, as for every incoming list.
 pub fn default_list(list: &mut Value) {
     for amount in list.as_object_mut().into_iter().flat_map(Map::values_mut) {
         let Ok(mut quantity) = Quantity::of(amount) else { continue };
@@ -30,7 +30,7 @@ pub fn default_list(list: &mut Value) {
     }
 }
 
-/// The same for the lists inside `requests` and `limits`.
+/// Like [`default_list`], for the lists in `requests` and `limits`.
 pub fn default_requirements(requirements: &mut Value) {
     for field in ["limits", "requests"] {
         if let Some(list) = requirements.at_mut(field) {
@@ -39,7 +39,7 @@ pub fn default_requirements(requirements: &mut Value) {
     }
 }
 
-/// Every limit without a request is a request too.
+/// Sets the request of every resource that has only a limit.
 pub fn request_what_is_limited(requirements: &mut Value) {
     let Some(Value::Object(limits)) = requirements.get("limits") else { return };
     let missing = |name: &String| !requirements.at("requests").has(name);

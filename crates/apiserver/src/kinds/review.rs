@@ -1,4 +1,4 @@
-//! Questions that clients post: who they are, whose a token is, who may do what.
+//! The review kinds: who the client is, whose a token is, who may do what.
 
 use super::{Api, entry};
 use crate::kind::{Kind, Scope, Verb};

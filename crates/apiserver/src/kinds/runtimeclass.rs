@@ -1,4 +1,4 @@
-//! RuntimeClasses: which container runtime a pod runs on, and what that costs.
+//! RuntimeClasses: the container runtime of a pod, and its overhead.
 
 use serde_json::{Value, json};
 

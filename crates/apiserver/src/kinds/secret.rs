@@ -79,7 +79,7 @@ fn check_data(secret: &Value, errors: &mut Errors) {
     }
 }
 
-/// What a secret of a known type must have.
+/// Validates what a secret of a known type must have.
 fn check_type(secret: &Value, errors: &mut Errors) {
     let path = Path::root("data");
     let data = secret.at("data");
@@ -109,7 +109,7 @@ fn check_type(secret: &Value, errors: &mut Errors) {
     }
 }
 
-/// An entry that must be a JSON object.
+/// Validates an entry that must be a JSON object.
 fn check_json(data: &Value, key: &str, errors: &mut Errors) {
     let path = Path::root("data");
     let path = path.key(key);
@@ -130,7 +130,7 @@ fn check_json(data: &Value, key: &str, errors: &mut Errors) {
     }
 }
 
-/// `stringData` is for writing only: it goes into `data`, encoded, and wins there.
+/// Encodes `stringData`, which is write-only, into `data`, where it takes precedence.
 fn merge_string_data(secret: &mut Value) {
     let Some(Value::Object(strings)) = secret.unset("stringData") else { return };
     if strings.is_empty() {

@@ -1,10 +1,10 @@
-//! Label selectors inside objects: showing them and asking whether they match.
+//! Label selectors in objects: formatting and matching.
 
 use serde_json::{Map, Value};
 
 use crate::json::Json;
 
-/// The selector as people read it: `app=web,tier in (a,b)`; empty for one that is absent.
+/// Formats a selector: `app=web,tier in (a,b)`; empty if absent.
 pub fn shown(selector: &Value) -> String {
     let mut requirements: Vec<(&str, String)> = Vec::new();
     for (key, value) in selector.map("matchLabels").into_iter().flatten() {
@@ -27,7 +27,7 @@ pub fn shown(selector: &Value) -> String {
     requirements.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
 }
 
-/// Labels as people read them: `a=b,c=d`.
+/// Formats labels: `a=b,c=d`.
 pub fn shown_labels(labels: Option<&Map<String, Value>>) -> String {
     let pairs = labels.into_iter().flatten();
     pairs
@@ -36,12 +36,12 @@ pub fn shown_labels(labels: Option<&Map<String, Value>>) -> String {
         .join(",")
 }
 
-/// Whether a selector has no requirement at all.
+/// Whether a selector has no requirements.
 pub fn is_empty(selector: &Value) -> bool {
     selector.map("matchLabels").is_none_or(Map::is_empty) && selector.list("matchExpressions").is_empty()
 }
 
-/// Whether a valid selector picks an object with these labels.
+/// Whether a valid selector matches these labels.
 pub fn matches(selector: &Value, labels: &Value) -> bool {
     let wanted = selector.map("matchLabels").into_iter().flatten();
     wanted.into_iter().all(|(key, value)| labels.get(key) == Some(value))

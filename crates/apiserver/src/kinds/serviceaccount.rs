@@ -68,7 +68,7 @@ impl Validation for ServiceAccount {
     }
 }
 
-/// Of the secrets it refers to, an account knows nothing but the name.
+/// Keeps only the names in an account's secret references.
 fn keep_only_names(account: &mut Value) {
     for secret in account.list_mut("secrets") {
         *secret = match secret.text("name") {

@@ -41,7 +41,7 @@ pub fn kind(features: &Features) -> Kind {
     }
 }
 
-/// What a change of the spec may touch.
+/// The mutable fields of the spec.
 const CHANGEABLE: [&str; 7] = [
     "replicas",
     "template",
@@ -153,7 +153,7 @@ impl Validation for StatefulSet {
         for (index, claim) in spec.list("volumeClaimTemplates").iter().enumerate() {
             let path = claims.index(index);
             let spec_path = path.child("Spec");
-            // v1.34 names the spec on changes only, and with a capital.
+            // v1.34 names the spec only for updates, and capitalizes it.
             let path = if old.is_some() { spec_path } else { path };
             persistentvolumeclaim::warn_of_fractions(&path, claim.at("spec"), &mut found);
         }
@@ -176,7 +176,7 @@ fn default_rollout(strategy: &mut Value) {
     }
 }
 
-/// One pod at a time, where nobody says.
+/// Sets the default of one pod at a time.
 fn default_unavailable(strategy: &mut Value) {
     if strategy.text("type") == "RollingUpdate"
         && let Some(rolling) = strategy.at_mut("rollingUpdate")
@@ -186,7 +186,7 @@ fn default_unavailable(strategy: &mut Value) {
 }
 
 impl StatefulSet {
-    /// Where the feature is off the field stays only where it already is.
+    /// Drops the field if the feature is disabled, unless already present.
     fn drop_unavailable(&self, set: &mut Value, old: &Value) {
         let rolling =
             |set: &Value| set.at("spec").at("updateStrategy").at("rollingUpdate").has("maxUnavailable");
@@ -200,16 +200,16 @@ impl StatefulSet {
     }
 }
 
-/// How much of a template is looked at.
+/// How much of a template to validate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TemplateCheck {
     Whole,
-    /// The stored one is wrong already, and may stay so.
+    /// The stored template is already invalid, and may stay so.
     Metadata,
 }
 
-/// What is wrong with the spec of a change. Claims and the name of the service cannot change, so they may be
-/// as wrong as they are.
+/// Validates the spec of an update. Claims and the service name are immutable, so existing errors in them are
+/// tolerated.
 fn changed_spec(set: &Value, old: &Value, template: TemplateCheck) -> Errors {
     let mut errors = Errors::default();
     let path = Path::root("spec");
@@ -298,7 +298,7 @@ fn check_pods(spec: &Value, old: &Value, check: TemplateCheck, path: &Path<'_>, 
     template::check_runs_forever(spec.at("template"), "StatefulSet", &path, errors);
 }
 
-/// The template as the controller will use it: with a volume for each claim, and names of its own.
+/// Returns the template as the controller will use it: with a volume for each claim, and hostnames.
 fn template_with_identity(spec: &Value) -> Value {
     let mut template = spec.at("template").clone();
     let claims = spec.list("volumeClaimTemplates");
@@ -308,7 +308,7 @@ fn template_with_identity(spec: &Value) -> Value {
     if claims.is_empty() {
         return template;
     }
-    // Of claims of one name the last counts.
+    // If several claims have the same name, the last one wins.
     let last: BTreeMap<&str, usize> =
         claims.iter().enumerate().map(|(at, claim)| (claim_name(claim), at)).collect();
     let counting = claims.iter().enumerate().filter(|(at, claim)| last.get(claim_name(claim)) == Some(at));
@@ -321,7 +321,7 @@ fn template_with_identity(spec: &Value) -> Value {
     template
 }
 
-/// The name of a claim that pods get.
+/// Returns the name of a claim template.
 fn claim_name(claim: &Value) -> &str {
     claim.at("metadata").text("name")
 }

@@ -1,4 +1,4 @@
-//! StorageVersions: in which version each API server stores a resource. Served where the feature is on.
+//! StorageVersions: the version in which each API server stores a resource. Served if the feature is enabled.
 
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ impl Validation for StorageVersion {
     }
 }
 
-/// A group, a dot, and a resource.
+/// Validates the name: a group, a dot, and a resource.
 fn check_name(name: &str, errors: &mut Errors) {
     let metadata = Path::root("metadata");
     let path = metadata.child("name");
@@ -98,7 +98,7 @@ fn check_status(status: &Value, errors: &mut Errors) {
     }
 }
 
-/// The version that all servers store in, if it is one.
+/// Returns the version that all servers store in, if they agree.
 fn common_version(status: &Value) -> Option<&str> {
     let mut versions = status.list("storageVersions").iter().map(|server| server.text("encodingVersion"));
     let first = versions.next()?;

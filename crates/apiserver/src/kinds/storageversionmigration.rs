@@ -1,4 +1,4 @@
-//! StorageVersionMigrations: resources that are to be stored anew. Served where the feature is on.
+//! StorageVersionMigrations: resources to rewrite in the current storage version. Served if the feature is enabled.
 
 use serde_json::{Value, json};
 
@@ -84,7 +84,7 @@ fn check(migration: &Value, errors: &mut Errors) {
     }
 }
 
-/// A migration ends once, one way or the other, and the point from which on objects are new stays.
+/// Checks that a migration either succeeds or fails, once, and that its resource version does not change.
 fn check_status(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("status");
     let (version, before) = (new.text("resourceVersion"), old.text("resourceVersion"));

@@ -1,4 +1,4 @@
-//! What the kinds that make pods from a template share: Deployments, the sets, Jobs.
+//! Common code of the kinds that create pods from a template: Deployments, the sets, Jobs.
 
 use serde_json::Value;
 
@@ -7,24 +7,24 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::validation::{immutable, nonnegative, nonnegative_field, words};
 
-/// Before a workload is written: its template loses the fields of features that are off.
+/// Drops the fields of disabled features from a workload's template before it is written.
 pub(super) fn drop_disabled(workload: &mut Value) {
     template::drop_disabled(workload.object_mut("spec"));
 }
 
-/// How many replicas are ready, of how many there should be.
+/// Formats the ready and desired replicas.
 pub(super) fn ready(workload: &Value) -> Value {
     format!("{}/{}", workload.at("status").count("readyReplicas"), workload.at("spec").count("replicas"))
         .into()
 }
 
-/// Which pods a workload looks after never changes.
+/// Checks that a workload's selector does not change.
 pub(super) fn keep_selector(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     immutable(new.at("spec").at("selector"), old.at("spec").at("selector"), &path.child("selector"), errors);
 }
 
-/// The counts of a status are not negative.
+/// Checks that the counters in a status are not negative.
 pub(super) fn check_counts(status: &Value, counts: &[&str], errors: &mut Errors) {
     let path = Path::root("status");
     for count in counts {
@@ -32,7 +32,7 @@ pub(super) fn check_counts(status: &Value, counts: &[&str], errors: &mut Errors)
     }
 }
 
-/// No part of the replicas is more than all of them.
+/// Checks that no subset of the replicas exceeds their total.
 pub(super) fn check_parts(status: &Value, parts: &[&str], errors: &mut Errors) {
     let path = Path::root("status");
     for part in parts {
@@ -42,7 +42,7 @@ pub(super) fn check_parts(status: &Value, parts: &[&str], errors: &mut Errors) {
     }
 }
 
-/// What is available is ready; the kinds differ in how they name what it exceeds.
+/// Checks that available replicas do not exceed ready ones; the kinds differ in the message.
 pub(super) fn check_available(status: &Value, ready: &str, errors: &mut Errors) {
     let available = status.count("availableReplicas");
     if available > status.count("readyReplicas") {
@@ -51,7 +51,7 @@ pub(super) fn check_available(status: &Value, ready: &str, errors: &mut Errors) 
     }
 }
 
-/// Collisions of hashes are counted up only, for names are made from the count.
+/// Checks that the collision count does not decrease, since names are derived from it.
 pub(super) fn check_collisions(status: &Value, old: &Value, errors: &mut Errors) {
     let collisions = status.int("collisionCount");
     if old.int("collisionCount").is_some_and(|old| collisions.is_none_or(|new| new < old)) {
@@ -60,7 +60,7 @@ pub(super) fn check_collisions(status: &Value, old: &Value, errors: &mut Errors)
     }
 }
 
-/// A number of things, or of percent.
+/// Validates a number or a percentage.
 pub(super) fn check_int_or_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     match value {
         Value::String(text) => {
@@ -72,7 +72,7 @@ pub(super) fn check_int_or_percent(value: &Value, path: &Path<'_>, errors: &mut 
     }
 }
 
-/// No more than everything.
+/// Checks that a percentage does not exceed 100%.
 pub(super) fn check_at_most_all(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     let percent = value.as_str().and_then(words::percent_value);
     if percent.is_some_and(|percent| percent > 100) {
@@ -80,7 +80,7 @@ pub(super) fn check_at_most_all(value: &Value, path: &Path<'_>, errors: &mut Err
     }
 }
 
-/// The number, of things or percent; what is neither counts as none.
+/// Returns the number or percentage; zero if it is neither.
 pub(super) fn int_or_percent(value: &Value) -> i64 {
     match value {
         Value::String(text) => words::percent_value(text).or_else(|| text.parse().ok()).unwrap_or(0),
@@ -88,7 +88,7 @@ pub(super) fn int_or_percent(value: &Value) -> i64 {
     }
 }
 
-/// Where terminating replicas are not counted the field stays only where it already is.
+/// Drops the count of terminating replicas if the feature is disabled, unless already present.
 pub(super) fn drop_terminating_replicas(new: &mut Value, old: &Value) {
     if !old.at("status").has("terminatingReplicas")
         && let Some(status) = new.at_mut("status")
@@ -97,7 +97,7 @@ pub(super) fn drop_terminating_replicas(new: &mut Value, old: &Value) {
     }
 }
 
-/// The counts that ReplicaSets and ReplicationControllers have alike, and some more.
+/// Validates the counters that ReplicaSets and ReplicationControllers share, and others.
 pub(super) fn check_labelled_replicas(status: &Value, more: &[&str], errors: &mut Errors) {
     let counts =
         ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"];

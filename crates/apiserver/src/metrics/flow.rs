@@ -1,4 +1,4 @@
-//! What priority and fairness measures.
+//! Priority and fairness metrics.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -51,7 +51,7 @@ fn labels<'a>(level: &'a str, schema: &'a str) -> Vec<(&'static str, &'a str)> {
     vec![("flow_schema", schema), ("priority_level", level)]
 }
 
-/// Something was counted; as in v1.34, nothing is said of flows without requests.
+/// Whether a flow has had requests; as in v1.34, others are omitted.
 fn is_used(stats: &FlowStats) -> bool {
     stats.seats.count() > 0
 }
@@ -120,7 +120,7 @@ fn flow_histograms(all: &StatsOf, text: &mut Text) {
     numbers(all, "work_estimated_seats", help, text, |stats| &stats.seats);
 }
 
-/// Two histograms of nanoseconds, which are shown as seconds.
+/// Writes two histograms of nanoseconds, shown as seconds.
 fn durations<const N: usize>(
     all: &StatsOf,
     name: &str,
@@ -217,7 +217,7 @@ fn level_gauges(levels: &Levels, text: &mut Text) {
     }
 }
 
-/// Virtual times.
+/// Writes virtual times.
 fn progress(levels: &Levels, text: &mut Text) {
     let name = full("current_r");
     text.head(&name, "gauge", "[ALPHA] Virtual time of a priority level at its last change.");
@@ -262,7 +262,7 @@ fn progress(levels: &Levels, text: &mut Text) {
     }
 }
 
-/// Utilization over time: each nanosecond is an observation.
+/// Writes utilization over time: each nanosecond is an observation.
 fn ratios(levels: &Levels, now: Instant, text: &mut Text) {
     let gauges: Vec<_> = levels
         .iter()

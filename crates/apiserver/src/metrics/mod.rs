@@ -1,8 +1,7 @@
-//! What `/metrics` says of the server itself, under the names that dashboards of Kubernetes expect.
+//! The server's own `/metrics`, under the names that Kubernetes dashboards expect.
 //!
-//! Counting happens beside the work: each kind has its own table of requests, so that counting one is a
-//! glance at a handful of numbers under a lock that only requests of that kind take. Text is made when
-//! somebody asks, in the order of names and labels.
+//! Each kind has its own table of requests, so counting one takes a lock that only requests of that kind share, and a
+//! look at a handful of numbers. Text is produced on request, sorted by name and labels.
 
 mod flow;
 mod requests;
@@ -22,34 +21,34 @@ use crate::kind::Subresource;
 use crate::registry::Served;
 use crate::server::Server;
 
-/// What the server counts that belongs to no kind.
+/// Metrics that belong to no kind.
 #[derive(Default)]
 pub(crate) struct ServerMetrics {
-    /// Requests that are not about objects, by path.
+    /// Non-resource requests, by path.
     pub(crate) paths: Requests,
     pub(crate) tokens: TokenUses,
     reading: AtomicI64,
     writing: AtomicI64,
 }
 
-/// Tokens of service accounts.
+/// Uses of service account tokens.
 #[derive(Clone, Copy)]
 pub(crate) enum TokenUse {
-    /// Kept in a secret that was made for the account.
+    /// From an auto-generated secret.
     Generated,
-    /// Kept in a secret that was made by hand.
+    /// From a manually created secret.
     Manual,
-    /// Kept in a secret that was put out of use.
+    /// From an invalidated secret.
     Invalid,
     /// Without an audience.
     Legacy,
-    /// Past the time at which its client should have read a new one.
+    /// After the client should have read a new one.
     Stale,
     /// Before that time.
     Valid,
 }
 
-/// How often tokens of service accounts were shown.
+/// Counts the uses of service account tokens.
 #[derive(Default)]
 pub(crate) struct TokenUses([AtomicU64; 6]);
 
@@ -59,25 +58,25 @@ impl TokenUses {
     }
 }
 
-/// What the server counts of one kind.
+/// The metrics of a kind.
 #[derive(Default)]
 pub(crate) struct OfKind {
     pub(crate) requests: Requests,
     events: AtomicU64,
     /// Open watches, by scope.
     watches: [AtomicI64; 3],
-    /// Subresources of a deprecated kind that were requested; the empty one is the kind itself.
+    /// Requested subresources of a deprecated kind; the empty one is the kind itself.
     deprecated: Mutex<BTreeSet<&'static str>>,
 }
 
 impl OfKind {
-    /// A request for a kind that is on its way out.
+    /// Records a request for a deprecated kind.
     pub(crate) fn deprecated_use(&self, subresource: Option<Subresource>) {
         self.deprecated.lock().insert(subresource.map_or("", Subresource::name));
     }
 }
 
-/// Something that is going on; it is over when this is dropped.
+/// Something in progress; it ends when this is dropped.
 pub(crate) struct Ongoing<'a>(&'a AtomicI64);
 
 impl Drop for Ongoing<'_> {
@@ -87,7 +86,7 @@ impl Drop for Ongoing<'_> {
 }
 
 impl ServerMetrics {
-    /// Counts a request as under way.
+    /// Counts a request in progress.
     pub(crate) fn begin(&self, is_read: bool) -> Ongoing<'_> {
         let gauge = if is_read { &self.reading } else { &self.writing };
         gauge.fetch_add(1, Ordering::Relaxed);
@@ -107,7 +106,7 @@ impl OpenWatch {
         Self { served, scope }
     }
 
-    /// Events have been written for the watcher.
+    /// Counts events sent to the watcher.
     pub(crate) fn sent(&self, events: u64) {
         self.served.measured.events.fetch_add(events, Ordering::Relaxed);
     }
@@ -121,7 +120,7 @@ impl Drop for OpenWatch {
 
 const COMPONENT: (&str, &str) = ("component", "apiserver");
 
-/// Everything, in the text format of Prometheus.
+/// Returns all metrics in the Prometheus text format.
 pub(crate) fn text(server: &Server) -> String {
     let registry = server.registry.snapshot();
     let kinds: Vec<&Arc<Served>> = registry.all().collect();
@@ -253,11 +252,11 @@ fn long_running(kinds: &[&Arc<Served>], text: &mut Text) {
     }
 }
 
-/// How many objects there are, under the name of old and that of v1.34.
+/// Writes the number of stored objects, under the old name and v1.34's.
 fn stored(server: &Server, kinds: &[&Arc<Served>], text: &mut Text) {
     let mut counts: Vec<(&str, &str, usize)> = Vec::new();
     for served in kinds {
-        // Counting does not wait: it is a number that the store keeps.
+        // Counting does not wait: the store keeps the number.
         let Some(Ok(count)) = server.store.count(&served.resource.all()).now_or_never() else { continue };
         let kind = &served.kind;
         let is_new =

@@ -1,4 +1,4 @@
-//! How many requests there were, and how long they took.
+//! Request counts and durations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::negotiate::media_type;
 use crate::query::Query;
 use crate::registry::Served;
 
-/// Whether a request is about one object, those of a namespace, or all of them.
+/// Whether a request is for one object, for a namespace, or for all objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
     Cluster,
@@ -43,7 +43,7 @@ impl Scope {
     }
 }
 
-/// What is told apart among the requests of a kind.
+/// The labels that distinguish a kind's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sort {
     verb: &'static str,
@@ -81,7 +81,7 @@ impl Sort {
         Self { verb, dry_run, subresource, scope: scope.name() }
     }
 
-    /// A request that is not about objects. Whatever else clients make up is one path.
+    /// Classifies a non-resource request. Arbitrary paths from clients count as one.
     pub(crate) fn of_path(method: &Method, first: Option<&str>) -> Self {
         let verb = match *method {
             Method::GET | Method::HEAD => "GET",
@@ -103,12 +103,12 @@ const BUCKETS: [f64; 23] = [
     20.0, 30.0, 45.0, 60.0,
 ];
 
-/// The requests of one sort that were answered with one code.
+/// Requests of one sort with one response code.
 #[derive(Clone, Copy, Default)]
 struct Answered {
     count: u64,
     seconds: f64,
-    /// By the first bucket that they fit in.
+    /// Counts by the first bucket that fits.
     buckets: [u64; BUCKETS.len()],
 }
 
@@ -120,7 +120,7 @@ impl Answered {
     }
 }
 
-/// The requests of one kind. A few dozen entries at most: the verbs of a kind and the codes they answer with.
+/// The requests of one kind. A few dozen entries at most: the verbs of a kind and their response codes.
 #[derive(Default)]
 pub(crate) struct Requests(Mutex<Vec<((Sort, u16), Answered)>>);
 
@@ -142,7 +142,7 @@ impl Requests {
     }
 }
 
-/// Whose requests they are: group, version and resource.
+/// The group, version and resource of requests.
 type Whose<'a> = (&'a str, &'a str, &'a str);
 
 pub(super) fn write(paths: &Requests, kinds: &[&Arc<Served>], text: &mut Text) {
@@ -182,8 +182,8 @@ fn labels_of<'a>(whose: &Whose<'a>, sort: &Sort, with_dry_run: bool) -> Vec<(&'s
     labels
 }
 
-/// How long requests took, whatever they were answered with. Nothing here waits for webhooks or in queues, so
-/// the time that objectives are about is the same.
+/// Writes request durations for all response codes. Nothing here waits for webhooks or in queues, so the SLI duration
+/// is the same.
 fn write_durations(all: &BTreeMap<(Whose<'_>, Sort, u16), Answered>, text: &mut Text) {
     let mut sums: BTreeMap<(Whose<'_>, Sort), Answered> = BTreeMap::new();
     for ((whose, sort, _), answered) in all {

@@ -1,4 +1,4 @@
-//! The text format of Prometheus.
+//! The Prometheus text format.
 
 use std::fmt::{Display, Write};
 
@@ -6,7 +6,7 @@ use std::fmt::{Display, Write};
 pub(crate) struct Text(String);
 
 impl Text {
-    /// What the samples that follow are.
+    /// Writes the header of a metric.
     pub(crate) fn head(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
@@ -23,7 +23,7 @@ impl Text {
         let _ = writeln!(self.0, "{end} {value}");
     }
 
-    /// The samples of a histogram: how many values were at most each bound, how many there were, and their sum.
+    /// Writes a histogram: cumulative counts per bound, total count, and sum.
     pub(crate) fn histogram(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! The schemas of custom kinds: what their definitions write, with the fields that every object has.
+//! The schemas of custom kinds: as in their CRDs, with the fields that every object has.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::registry::Served;
 
 use super::schemas::{Dialect, META};
 
-/// The schemas of a custom kind and of its lists, by name.
+/// Returns the schemas of a custom kind and its lists, by name.
 pub(super) fn described(dialect: Dialect, kind: &Kind) -> Vec<(String, Value)> {
     let Some(custom) = &kind.custom else { return Vec::new() };
     let written: Value = serde_json::from_str(&custom.written).unwrap_or_default();
@@ -18,7 +18,7 @@ pub(super) fn described(dialect: Dialect, kind: &Kind) -> Vec<(String, Value)> {
     vec![(kind.schema.clone(), object), (list_name(kind), list(dialect, kind))]
 }
 
-/// The name of the schema of a list of some kind.
+/// Returns the schema name of a kind's list.
 pub(super) fn list_name(kind: &Kind) -> String {
     match kind.schema.strip_suffix(kind.kind.as_str()) {
         Some(prefix) => format!("{prefix}{}", kind.list_kind()),
@@ -77,7 +77,7 @@ fn gvk(kind: &Kind, name: &str) -> Value {
     json!({"group": kind.group, "version": kind.version, "kind": name})
 }
 
-/// The fields that every object and every list has.
+/// Adds the fields that every object and every list has.
 fn add_meta(dialect: Dialect, schema: &mut Value, of: &str, description: &str) {
     let properties = schema.object_mut("properties");
     properties.set("apiVersion", json!({"type": "string", "description": "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources"}));
@@ -94,8 +94,8 @@ fn add_meta(dialect: Dialect, schema: &mut Value, of: &str, description: &str) {
     properties.set("metadata", metadata);
 }
 
-/// What version 2 can say of a schema: nothing of nulls, alternatives and defaults, and nothing below what is
-/// open.
+/// Reduces a schema to what version 2 supports: without nulls, alternatives and defaults, and with nothing below open
+/// values.
 fn simplified(schema: Value) -> Value {
     let Value::Object(mut fields) = schema else { return schema };
     for unsaid in ["oneOf", "anyOf", "allOf", "not", "default"] {
@@ -123,7 +123,7 @@ fn simplified(schema: Value) -> Value {
     Value::Object(fields)
 }
 
-/// The names of the schemas that those of custom kinds refer to.
+/// Returns the names of the schemas that those of custom kinds refer to.
 pub(super) fn roots<'a>(mut kinds: impl Iterator<Item = &'a Arc<Served>>) -> Vec<String> {
     match kinds.any(|served| served.kind.custom.is_some()) {
         true => ["ObjectMeta", "ListMeta"].map(|name| format!("{META}.{name}")).into(),

@@ -1,4 +1,4 @@
-//! The descriptions of built-in types and their fields, which come with the types themselves.
+//! Descriptions of built-in types and their fields, from the types themselves.
 
 use std::borrow::Cow;
 
@@ -13,11 +13,11 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1 as apiregistrat
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value};
 
-/// The descriptions of some types and of all that they consist of.
+/// The descriptions of some types and all types they refer to.
 pub(super) struct Descriptions(Map<String, Value>);
 
 impl Descriptions {
-    /// Of the named types; names that are not known to be kinds are passed over.
+    /// Collects the descriptions of the named types; skips names that are not known kinds.
     pub(super) fn of<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let mut generator = SchemaGenerator::default();
         for name in names {
@@ -51,7 +51,7 @@ fn list_field(name: &str, field: &str) -> Option<&'static str> {
     }
 }
 
-/// A type by its name, and how it is added with all that it consists of to a generator.
+/// A type's name, and the function that adds it to a generator, with all types it refers to.
 type Described = (fn() -> Cow<'static, str>, fn(&mut SchemaGenerator));
 
 const fn described<T: JsonSchema>() -> Described {

@@ -1,15 +1,15 @@
-//! An endpoint as facts, before it is written in one version of OpenAPI or the other.
+//! Endpoints as data, independent of the OpenAPI version.
 
 use super::parameters::{Parameter, Place};
 
-/// A path and what can be done there.
+/// A path and its operations.
 pub(super) struct Endpoint {
     pub(super) path: String,
     pub(super) operations: Vec<Operation>,
 }
 
 pub(super) struct Operation {
-    /// As documents write it: `get`.
+    /// As in documents: `get`.
     pub(super) method: &'static str,
     pub(super) id: String,
     pub(super) description: String,
@@ -18,10 +18,10 @@ pub(super) struct Operation {
     pub(super) produces: &'static [&'static str],
     pub(super) parameters: Vec<Parameter>,
     pub(super) body: Option<Body>,
-    /// What is answered with each of these codes. All are refused to those who are not known.
+    /// The success codes. All operations also return 401 to unauthenticated users.
     pub(super) codes: &'static [u16],
     pub(super) answer: Content,
-    /// Nothing for pages that are about no kind.
+    /// `None` for pages without a kind.
     pub(super) about: Option<About>,
 }
 
@@ -31,12 +31,12 @@ pub(super) struct Body {
 }
 
 pub(super) enum Content {
-    /// An object of the schema of this name.
+    /// An object of the schema with this name.
     Object(String),
     Text,
 }
 
-/// What is done to which kind.
+/// The action and the kind of an operation.
 pub(super) struct About {
     pub(super) action: &'static str,
     pub(super) group: String,
@@ -45,14 +45,14 @@ pub(super) struct About {
 }
 
 impl Endpoint {
-    /// The parameters that all operations have, which are written once for all of them.
+    /// Returns the parameters of all operations, which are written once.
     pub(super) fn common(&self) -> Vec<&Parameter> {
         let Some((first, others)) = self.operations.split_first() else { return Vec::new() };
         let is_common = |parameter: &&Parameter| others.iter().all(|other| other.has(parameter));
         sorted(first.parameters.iter().filter(is_common))
     }
 
-    /// The names of the schemas that are spoken of.
+    /// Returns the names of the schemas used.
     pub(super) fn schemas(&self) -> impl Iterator<Item = &str> {
         self.operations.iter().flat_map(|operation| {
             let answer = match &operation.answer {
@@ -63,7 +63,7 @@ impl Endpoint {
         })
     }
 
-    /// The parameters that only some of the operations have.
+    /// Returns the parameters that only some operations have.
     pub(super) fn own<'a>(&'a self, operation: &'a Operation) -> Vec<&'a Parameter> {
         let is_own = |parameter: &&Parameter| !self.operations.iter().all(|other| other.has(parameter));
         sorted(operation.parameters.iter().filter(is_own))
@@ -86,7 +86,7 @@ fn sorted<'a>(parameters: impl Iterator<Item = &'a Parameter>) -> Vec<&'a Parame
     parameters
 }
 
-/// What a code says.
+/// Returns the description of a status code.
 pub(super) const fn described(code: u16) -> &'static str {
     match code {
         200 => "OK",

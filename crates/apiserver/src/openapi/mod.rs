@@ -1,10 +1,9 @@
-//! OpenAPI: what the server serves, in a form that clients and generators read.
+//! OpenAPI documents.
 //!
-//! What can be done where is told by [`routes`] and [`pages`], once for both versions. Version 3 has one
-//! document per group version and page. Each is a pure function of the registry, is built when it is first
-//! asked for, and is kept encoded from then on. Its address carries a hash of what it is made from, so that
-//! listing the addresses builds no document. Version 2 has everything in one document; it is kept in the
-//! form that was last asked for.
+//! [`routes`] and [`pages`] define the endpoints for both versions. Version 3 has one document per group version and
+//! page. Each is a pure function of the registry, is built on first use, and is then cached in encoded form. Its URL
+//! contains a hash of its inputs, so that listing the URLs builds no document. Version 2 has everything in one
+//! document; only the last requested form is cached.
 
 mod custom;
 mod describe;
@@ -39,10 +38,10 @@ use self::schemas::Dialect;
 
 /// The documents of a registry.
 pub struct OpenApi {
-    /// By their path below `/openapi/v3/`: `api/v1`, `apis/apps/v1`.
+    /// By path below `/openapi/v3/`: `api/v1`, `apis/apps/v1`.
     documents: BTreeMap<String, Entry>,
     index: Bytes,
-    /// Version 2 in the form that was last asked for.
+    /// Version 2 in the last requested form.
     whole: Mutex<Option<(Form, Bytes)>>,
 }
 
@@ -52,21 +51,21 @@ struct Entry {
     encoded: Mutex<Option<Bytes>>,
 }
 
-/// What a document of version 3 is about.
+/// The subject of a version 3 document.
 enum Subject {
     /// The kinds of a group version.
     Kinds(Vec<Arc<Served>>),
     Page(Page),
 }
 
-/// The forms that version 2 has.
+/// The forms of version 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Json,
     Protobuf,
 }
 
-/// A document and its hash, which is its entity tag and part of its address.
+/// A document and its hash, which is its ETag and part of its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
     pub body: Bytes,
@@ -89,13 +88,13 @@ impl OpenApi {
         Self { documents, index, whole: Mutex::default() }
     }
 
-    /// `GET /openapi/v3`: the addresses of all documents.
+    /// Handles `GET /openapi/v3`: the URLs of all documents.
     pub fn index(&self) -> Document {
         let hash = hex(&Sha256::digest(&self.index));
         Document { body: self.index.clone(), hash }
     }
 
-    /// `GET /openapi/v3/PATH`, with a path such as `apis/apps/v1`.
+    /// Handles `GET /openapi/v3/PATH`, with a path such as `apis/apps/v1`.
     pub fn document(&self, path: &str) -> Option<Document> {
         let entry = self.documents.get(path)?;
         let mut encoded = entry.encoded.lock();
@@ -103,18 +102,18 @@ impl OpenApi {
         Some(Document { body, hash: entry.hash.clone() })
     }
 
-    /// Where the current version of a document is.
+    /// Returns the URL of the current version of a document.
     pub fn address(&self, path: &str) -> Option<String> {
         self.documents.get(path).map(|entry| address(path, &entry.hash))
     }
 
-    /// `GET /openapi/v2`: everything in one document of version 2.
+    /// Handles `GET /openapi/v2`: everything in one version 2 document.
     pub fn whole(&self, form: Form) -> Document {
         let mut whole = self.whole.lock();
         let body = match &*whole {
             Some((known, body)) if *known == form => body.clone(),
             _ => {
-                // Never two forms at once.
+                // Never keep two forms at once.
                 *whole = None;
                 let body = match form {
                     Form::Json => self.source().json(),
@@ -126,7 +125,7 @@ impl OpenApi {
         Document { body, hash: self.hash_of_whole() }
     }
 
-    /// The hash of version 2, which needs no document.
+    /// Returns the hash of version 2, without building the document.
     pub fn hash_of_whole(&self) -> String {
         let hashes: String = self.documents.values().map(|entry| entry.hash.as_str()).collect();
         hex(&Sha256::digest(hashes))
@@ -161,7 +160,7 @@ impl Subject {
     }
 }
 
-/// The groups that have a page: those of the server itself.
+/// Returns the groups that have a page: the built-in ones.
 fn built_in_groups(by_path: &BTreeMap<String, Vec<Arc<Served>>>) -> BTreeSet<String> {
     let built_in = by_path.values().flatten().filter(|served| served.kind.custom.is_none());
     built_in.map(|served| served.kind.group.clone()).filter(|group| !group.is_empty()).collect()
@@ -186,7 +185,7 @@ fn index(documents: &BTreeMap<String, Entry>) -> Value {
     json!({"paths": documents.iter().map(entry).collect::<Map<_, _>>()})
 }
 
-/// Changes whenever a document about this may.
+/// Computes a hash that changes whenever the document may change.
 fn hash(about: &Subject) -> String {
     let mut digest = Sha256::new();
     digest.update(env!("CARGO_PKG_VERSION"));
@@ -209,17 +208,17 @@ fn hash(about: &Subject) -> String {
     hex(&digest.finalize())
 }
 
-/// What every document says of the server.
+/// Returns the server info in every document.
 fn info() -> Value {
     json!({"title": "Kubernetes", "version": "1.34"})
 }
 
-/// What the documents of custom kinds say instead.
+/// Returns the server info in documents of custom kinds.
 fn info_of_custom() -> Value {
     json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"})
 }
 
-/// How clients say who they are.
+/// Returns how clients authenticate.
 fn security() -> Value {
     json!({"BearerToken": {
         "type": "apiKey",
@@ -229,7 +228,7 @@ fn security() -> Value {
     }})
 }
 
-/// What both versions write of an operation.
+/// Writes the parts of an operation that both versions share.
 fn operation(operation: &Operation) -> Map<String, Value> {
     let mut written = Map::new();
     written.insert("description".into(), operation.description.as_str().into());
@@ -243,7 +242,7 @@ fn operation(operation: &Operation) -> Map<String, Value> {
     written
 }
 
-/// What both versions write of a parameter.
+/// Writes the parts of a parameter that both versions share.
 fn parameter(parameter: &Parameter) -> Map<String, Value> {
     let mut written = Map::new();
     written.insert("name".into(), parameter.name.into());

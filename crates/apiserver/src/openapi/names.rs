@@ -1,6 +1,6 @@
-//! The names that operations have, from which generators make those of functions.
+//! Names of operations, from which generators derive function names.
 
-/// A text as a part of a name: what is neither letter nor digit is dropped, and a capital follows.
+/// Converts a text to a part of a name: drops everything but letters and digits, and capitalizes what follows.
 pub(super) fn valid(text: &str, mut capitalize: bool) -> String {
     let mut name = String::with_capacity(text.len());
     for (at, letter) in text.chars().enumerate() {
@@ -21,33 +21,33 @@ fn short(group: &str) -> &str {
     if group.is_empty() { "core" } else { group.strip_suffix(".k8s.io").unwrap_or(group) }
 }
 
-/// `Core`, `Apps`, `RbacAuthorization`.
+/// Returns `Core`, `Apps`, `RbacAuthorization`.
 pub(super) fn group_id(group: &str) -> String {
     valid(short(group), true)
 }
 
-/// `core`, `apps`, `rbacAuthorization`.
+/// Returns `core`, `apps`, `rbacAuthorization`.
 pub(super) fn group_tag(group: &str) -> String {
     valid(short(group), false)
 }
 
-/// `CoreV1`.
+/// Returns `CoreV1`.
 pub(super) fn version_id(group: &str, version: &str) -> String {
     format!("{}{}", group_id(group), valid(version, true))
 }
 
-/// `core_v1`.
+/// Returns `core_v1`.
 pub(super) fn version_tag(group: &str, version: &str) -> String {
     format!("{}_{}", group_tag(group), valid(version, false))
 }
 
-/// `Status` of `status`.
+/// Returns `Status` for `status`.
 pub(super) fn capitalized(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// `a Pod`, `an Ingress`, `Endpoints`: what is many has no article.
+/// Returns `a Pod`, `an Ingress`, `Endpoints`: plurals have no article.
 pub(super) fn with_article(kind: &str) -> String {
     if kind.ends_with('s') && !kind.ends_with("ss") {
         return kind.to_owned();

@@ -1,25 +1,25 @@
-//! The endpoints that are about no kind: what there is to discover, and who the server is.
+//! Endpoints without a kind: discovery and version.
 
 use super::endpoint::{Content, Endpoint, Operation};
 use super::names;
 use super::routes::DISCOVERED;
 use super::schemas::META;
 
-/// A page that has a document of its own in version 3.
+/// A page that has its own document in version 3.
 pub(super) struct Page {
-    /// Below `/`, and below `/openapi/v3/`.
+    /// Relative to `/`, and to `/openapi/v3/`.
     pub(super) path: String,
     id: String,
     description: &'static str,
     media_types: &'static [&'static str],
-    /// Only those that read bodies of some form say so.
+    /// Set only if the page accepts bodies of some form.
     consumes: &'static [&'static str],
     pub(super) answer: Option<String>,
 }
 
 const VERSION: &str = "io.k8s.apimachinery.pkg.version.Info";
 
-/// The pages of a server that serves these groups of its own.
+/// Returns the pages of a server with these built-in groups.
 pub(super) fn all(groups: impl Iterator<Item = String>) -> Vec<Page> {
     let mut pages = vec![
         discovery("api", "getCoreAPIVersions".into(), "get available API versions", "APIVersions"),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::kind::Subresource;
 
-/// Something that a request may say beside its body.
+/// A parameter of a request besides its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
@@ -13,7 +13,7 @@ pub(super) struct Parameter {
     pub(super) description: Cow<'static, str>,
 }
 
-/// Where a parameter is.
+/// The location of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     Path,
@@ -73,7 +73,7 @@ const CONTAINER: Parameter = query("container", "string", "The container; needed
 
 pub(super) const PRETTY: Parameter = query("pretty", "string", "If true, the output is made for humans.");
 
-/// How recent the answer to a read has to be.
+/// Returns the parameters for the consistency of a read.
 pub(super) fn reading() -> Vec<Parameter> {
     vec![VERSION]
 }
@@ -106,7 +106,7 @@ pub(super) fn deleting_collection() -> Vec<Parameter> {
     parameters
 }
 
-/// What a connection can be told. The text of a proxied path depends on what is behind it.
+/// Returns the parameters of a connection. The description of a proxied path depends on its target.
 pub(super) fn connecting(part: Subresource) -> Vec<Parameter> {
     let stream = |name| query(name, "boolean", "Whether this stream is wanted.");
     let terminal = || query("tty", "boolean", "Whether the streams are those of a terminal.");
@@ -139,7 +139,7 @@ fn logs() -> [Parameter; 9] {
     ]
 }
 
-/// The parameters that the path itself has.
+/// Returns the parameters in the path itself.
 pub(super) fn of_path(path: &str, kind: &str) -> Vec<Parameter> {
     let mut parameters = Vec::new();
     if path.contains("{name}") {

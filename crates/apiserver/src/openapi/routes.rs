@@ -1,4 +1,4 @@
-//! The endpoints of kinds, as v1.34 describes them: custom kinds a little differently from built-in ones.
+//! The endpoints of kinds, as v1.34 documents them: custom kinds differ slightly from built-in ones.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::names::{capitalized, version_id, version_tag, with_article};
 use super::parameters::{self, PRETTY, Parameter};
 use super::schemas::{META, subresource_schema};
 
-/// The forms that objects have.
+/// The media types of objects.
 const FORMS: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 const CUSTOM_FORMS: &[&str] = &["application/json", "application/yaml"];
 const LOG_FORMS: &[&str] =
@@ -30,15 +30,15 @@ const PATCH_FORMS: &[&str] = &[
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 ];
-/// Custom kinds know no strategic merge.
+/// Custom kinds do not support strategic merge patches.
 const CUSTOM_PATCH_FORMS: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 const ANY_FORM: &[&str] = &["*/*"];
 
-/// The forms that discovery has.
+/// The media types of discovery.
 pub(super) const DISCOVERED: &[&str] = FORMS;
 
-/// The endpoints of the kinds of one group version.
+/// Returns the endpoints of the kinds in a group version.
 pub(super) fn of(kinds: &[Arc<Served>]) -> Vec<Endpoint> {
     let mut endpoints = Vec::new();
     if let Some(first) = kinds.iter().find(|served| served.kind.custom.is_none()) {
@@ -75,13 +75,13 @@ fn resources(kind: &Kind) -> Endpoint {
     Endpoint { path: format!("{}/", root(kind)), operations: vec![operation] }
 }
 
-/// A kind's objects or one of their parts.
+/// A kind's objects or one of their subresources.
 struct Resource<'k> {
     kind: &'k Kind,
     part: Option<Subresource>,
 }
 
-/// What one operation is called and where it is; the rest follows from what is done.
+/// The name and location of an operation; the rest follows from its action.
 struct Done<'a> {
     path: &'a str,
     method: &'static str,
@@ -164,7 +164,7 @@ impl Resource<'_> {
         Endpoint { path, operations }
     }
 
-    /// The paths that watch without being asked to in the query.
+    /// Returns the deprecated paths that watch without a query parameter.
     fn watches(&self) -> Vec<Endpoint> {
         let Kind { kind: name, plural, .. } = self.kind;
         let list = self.collection_path("/watch");
@@ -201,7 +201,7 @@ impl Resource<'_> {
         Endpoint { path, operations: vec![operation] }
     }
 
-    /// The endpoints of a part: one, but for those that lead to paths of others.
+    /// Returns the endpoints of a subresource: one, except for proxies, which have paths below.
     fn part(&self, part: Subresource) -> Vec<Endpoint> {
         let path = self.object_path();
         let operations = match part {
@@ -228,7 +228,7 @@ impl Resource<'_> {
         Endpoint { path, operations }
     }
 
-    /// A method that leads to something that is no object.
+    /// Builds an operation that connects to something other than an object.
     fn connecting(&self, path: &str, method: &'static str, suffix: &str) -> Operation {
         let description =
             format!("connect {} requests to {}", method.to_uppercase(), self.part_of(&self.kind.kind));
@@ -301,7 +301,7 @@ impl Resource<'_> {
         operation
     }
 
-    /// Some kinds answer with the object that was deleted, the others with a status.
+    /// Builds the delete operation. Some kinds return the deleted object, the others a status.
     fn deleting(&self, path: &str) -> Operation {
         let description = format!("delete {}", with_article(&self.kind.kind));
         let id = self.id("delete", "", "");
@@ -331,7 +331,7 @@ impl Resource<'_> {
         operation
     }
 
-    /// An operation that takes nothing and answers with an object.
+    /// Builds an operation without a body that returns an object.
     fn operation(&self, done: Done<'_>) -> Operation {
         let Done { path, method, action, id, description } = done;
         let (group, version, kind) = self.group_version_kind();
@@ -369,7 +369,7 @@ impl Resource<'_> {
         format!("the specified {}", self.kind.kind)
     }
 
-    /// `a Deployment`, `status of the specified Deployment`.
+    /// Returns `a Deployment`, `status of the specified Deployment`.
     fn part_of(&self, object: &str) -> String {
         match self.part {
             None => object.to_owned(),
@@ -381,7 +381,7 @@ impl Resource<'_> {
         version_id(&self.kind.group, &self.kind.version)
     }
 
-    /// `readAppsV1NamespacedDeploymentStatus`.
+    /// Returns `readAppsV1NamespacedDeploymentStatus`.
     fn id(&self, verb: &str, what: &str, suffix: &str) -> String {
         let scope = if self.kind.is_namespaced() { "Namespaced" } else { "" };
         let part = self.part.map(|part| capitalized(part.name())).unwrap_or_default();

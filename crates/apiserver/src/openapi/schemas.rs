@@ -1,5 +1,5 @@
-//! The schemas of a group version's kinds and of all types these consist of: the shape from the table of
-//! types, the descriptions from the types themselves.
+//! The schemas of a group version's kinds and all types they refer to: the structure from the table of types, the
+//! descriptions from the types themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) const BINDING: &str = "io.k8s.api.core.v1.Binding";
 pub(super) const EVICTION: &str = "io.k8s.api.policy.v1.Eviction";
 const TOKEN_REQUEST: &str = "io.k8s.api.authentication.v1.TokenRequest";
 
-/// How one version of OpenAPI refers to a schema.
+/// The OpenAPI version, which determines how to refer to a schema.
 #[derive(Clone, Copy)]
 pub(super) enum Dialect {
     V2,
@@ -36,7 +36,7 @@ impl Dialect {
     }
 }
 
-/// The schemas that some endpoints speak of, and those of the custom kinds among theirs.
+/// Returns the schemas that some endpoints use, including those of custom kinds.
 pub(super) fn of(endpoints: &[Endpoint], kinds: &[Arc<Served>]) -> Map<String, Value> {
     let mut roots: BTreeSet<String> =
         endpoints.iter().flat_map(Endpoint::schemas).map(str::to_owned).collect();
@@ -46,14 +46,14 @@ pub(super) fn of(endpoints: &[Endpoint], kinds: &[Arc<Served>]) -> Map<String, V
     schemas
 }
 
-/// All schemas of version 3 that can be reached from some.
+/// Returns all version 3 schemas reachable from some.
 fn described(roots: &BTreeSet<String>) -> Map<String, Value> {
     let mut schemas = Map::new();
     each(Dialect::V3, roots, &mut |name, schema| _ = schemas.insert(name.to_owned(), schema.clone()));
     schemas
 }
 
-/// Hands out all schemas that can be reached from some.
+/// Visits all schemas reachable from some.
 pub(super) fn each(dialect: Dialect, roots: &BTreeSet<String>, each: &mut dyn FnMut(&str, &Value)) {
     let table = Table::built_in();
     let names = reachable(table, roots.iter().filter_map(|name| table.by_name(name)));
@@ -64,7 +64,7 @@ pub(super) fn each(dialect: Dialect, roots: &BTreeSet<String>, each: &mut dyn Fn
     }
 }
 
-/// The schema of a subresource that is not a part of its kind.
+/// Returns the schema of a subresource that is not part of its kind.
 pub(super) fn subresource_schema(subresource: Subresource) -> Option<&'static str> {
     match subresource {
         Subresource::Scale => Some(SCALE),
@@ -75,7 +75,7 @@ pub(super) fn subresource_schema(subresource: Subresource) -> Option<&'static st
     }
 }
 
-/// Types that have schemas of their own, by number.
+/// Types with their own schemas, by number.
 type Names<'t> = BTreeMap<TypeId, (&'t str, TypeId)>;
 
 fn reachable<'t>(table: &'t Table, roots: impl Iterator<Item = TypeId>) -> Names<'t> {
@@ -96,7 +96,7 @@ fn reachable<'t>(table: &'t Table, roots: impl Iterator<Item = TypeId>) -> Names
     found
 }
 
-/// The name of the schema that a type has for itself: structs, and scalars with rules of their own.
+/// Returns the name of a type's own schema: structs, and scalars with special rules.
 fn schema_name(table: &Table, id: TypeId) -> Option<&str> {
     match table.shape(id) {
         Shape::Struct(fields) => Some(&fields.name),
@@ -113,7 +113,7 @@ fn schema_name(table: &Table, id: TypeId) -> Option<&str> {
     }
 }
 
-/// The types whose values may be anything.
+/// Types whose values may be anything.
 const OF_ANYTHING: [&str; 4] = [
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON",
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray",
@@ -186,7 +186,7 @@ impl Writer<'_> {
         self.typed(field.ty, facts, &field.values)
     }
 
-    /// A value of a type, with facts of its own beside those of the type.
+    /// Writes a value of a type, with additional facts.
     fn typed(&self, id: TypeId, mut facts: Map<String, Value>, item_values: &[Box<str>]) -> Value {
         if let Some((name, _)) = self.names.get(&id) {
             return self.refer(name, facts);
@@ -219,7 +219,7 @@ impl Writer<'_> {
         Value::Object(facts)
     }
 
-    /// The items of a list or the values of a map, which are there when they are empty.
+    /// Writes the items of a list or the values of a map, which are present even if empty.
     fn item(&self, id: TypeId, values: &[Box<str>]) -> Value {
         let mut facts = Map::new();
         if let Some(default) = self.zero(id) {
@@ -231,7 +231,7 @@ impl Writer<'_> {
         self.typed(id, facts, &[])
     }
 
-    /// Version 3 wraps a reference that has anything beside it, version 2 does not mind.
+    /// Writes a reference. Version 3 wraps one that has siblings, version 2 does not.
     fn refer(&self, name: &str, mut facts: Map<String, Value>) -> Value {
         let mut reference = self.dialect.reference(name);
         match self.dialect {
@@ -250,7 +250,7 @@ impl Writer<'_> {
         reference
     }
 
-    /// Version 2 says nothing of zeros.
+    /// Returns the zero value; version 2 has none.
     fn zero(&self, id: TypeId) -> Option<Value> {
         match self.dialect {
             Dialect::V2 => None,
@@ -258,7 +258,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Nor of other defaults.
+    /// Returns the default; version 2 has none.
     fn default_of(&self, field: &Field) -> Option<Value> {
         match self.dialect {
             Dialect::V2 => None,
@@ -307,7 +307,7 @@ fn scalar_schema(dialect: Dialect, scalar: Scalar) -> Map<String, Value> {
     schema
 }
 
-/// Version 2 cannot say that a value is of one of two types, so it says that it is a text.
+/// Writes alternative types. Version 2 cannot express them, so it uses a string.
 fn one_of(dialect: Dialect, types: [&str; 2], format: Option<&str>) -> Map<String, Value> {
     let mut schema = Map::new();
     match dialect {
@@ -320,7 +320,7 @@ fn one_of(dialect: Dialect, types: [&str; 2], format: Option<&str>) -> Map<Strin
     schema
 }
 
-/// `apps/v1/Deployment` as the extension writes it.
+/// Formats `apps/v1/Deployment` for the extension.
 fn gvk(kind: &str) -> Value {
     let mut parts = kind.splitn(3, '/');
     let mut part = || parts.next().unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::query::Query;
 use crate::rest::respond;
 use crate::route::not_found_page;
 
-/// Answers a request for the path `/openapi/PATH`, whatever its method.
+/// Responds to a request for `/openapi/PATH`, whatever its method.
 pub(crate) fn answer(
     documents: &OpenApi,
     path: &str,
@@ -27,13 +27,13 @@ pub(crate) fn answer(
     }
 }
 
-/// The index of version 3. v1.34 does not say that it is JSON, and its server takes it for text.
+/// Responds with the index of version 3. v1.34 does not declare it as JSON, so Go serves it as text.
 fn index(documents: &OpenApi) -> Response<Body> {
     let body = Body::full(documents.index().body);
     respond::response(StatusCode::OK, "text/plain; charset=utf-8", body)
 }
 
-/// Version 2 is built for nobody who has it already.
+/// Responds with version 2, which is not built for a client that already has it.
 fn whole(documents: &OpenApi, headers: &HeaderMap) -> Response<Body> {
     if !prefers_protobuf(headers) && !accepts_json(headers) {
         return empty(StatusCode::NOT_ACCEPTABLE);
@@ -48,7 +48,7 @@ fn whole(documents: &OpenApi, headers: &HeaderMap) -> Response<Body> {
     }
 }
 
-/// A document whose address has its hash stays as it is forever; one of another hash has moved.
+/// Responds with one document. With the right hash in its URL it is immutable; another hash redirects.
 fn one(documents: &OpenApi, path: &str, query: &Query<'_>, headers: &HeaderMap) -> Response<Body> {
     let Some(address) = documents.address(path) else { return empty(StatusCode::NOT_FOUND) };
     let asked = query.get("hash").filter(|hash| !hash.is_empty());
@@ -65,7 +65,7 @@ fn one(documents: &OpenApi, path: &str, query: &Query<'_>, headers: &HeaderMap) 
     response
 }
 
-/// The document, if the client reads JSON and does not have it already.
+/// Responds with the document, if the client accepts JSON and does not already have it.
 fn accepted(headers: &HeaderMap, document: impl FnOnce() -> Document) -> Response<Body> {
     if !accepts_json(headers) {
         return empty(StatusCode::NOT_ACCEPTABLE);
@@ -78,10 +78,10 @@ fn accepts_json(headers: &HeaderMap) -> bool {
     wanted.is_empty() || wanted.iter().any(|clause| clause.accepts("json"))
 }
 
-/// What version 2 as protobuf is called.
+/// The media type of version 2 as protobuf.
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// Whether the most wanted form that version 2 has is protobuf, by its name or an older one.
+/// Whether the most preferred form of version 2 is protobuf, under its current or an older name.
 fn prefers_protobuf(headers: &HeaderMap) -> bool {
     let names =
         ["com.github.proto-openapi.spec.v2@v1.0+protobuf", "com.github.proto-openapi.spec.v2.v1.0+protobuf"];
@@ -91,7 +91,7 @@ fn prefers_protobuf(headers: &HeaderMap) -> bool {
     wanted.iter().find(known).is_some_and(|clause| !clause.accepts("json"))
 }
 
-/// The document, unless the client has it already.
+/// Responds with the document, unless the client already has it.
 fn tagged(headers: &HeaderMap, media_type: &'static str, document: Document) -> Response<Body> {
     let Document { body, hash } = document;
     let tag = format!("\"{hash}\"");

@@ -1,4 +1,4 @@
-//! The documents as clients use them.
+//! Tests of the documents from a client's perspective.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ fn document_of(path: &str) -> Value {
     serde_json::from_slice(&open_api().document(path).unwrap().body).unwrap()
 }
 
-/// Every `$ref` in a document leads somewhere.
+/// Checks that all `$ref`s in a document resolve.
 fn check_references(document: &Value, at: &Value) {
     match at {
         Value::Object(fields) => {
@@ -83,7 +83,7 @@ fn a_patch_says_that_fields_are_validated() {
     assert_eq!(names, ["dryRun", "fieldManager", "fieldValidation", "force"]);
 }
 
-/// Clients take any patch of a kind for one of its objects, and ask whether it validates fields.
+/// Clients use any patch operation of a kind to check whether it supports field validation.
 #[test]
 fn every_patch_of_a_kind_says_that_fields_are_validated() {
     for group in ["api/v1", "apis/apps/v1", "apis/batch/v1"] {
@@ -135,7 +135,7 @@ fn version_2_has_all_definitions() {
     assert_eq!((&whole["swagger"], &whole["security"]), (&json!("2.0"), &json!([{"BearerToken": []}])));
 }
 
-/// A document as text with a name twice is read in two ways.
+/// A JSON document with a duplicate name is ambiguous.
 #[test]
 fn version_2_defines_every_name_once() {
     let open_api = open_api();
@@ -197,7 +197,7 @@ fn an_operation_of_version_2_says_what_it_takes_and_answers() {
     let is_inline = |name: &str| {
         patch["parameters"].as_array().unwrap().iter().any(|parameter| parameter["name"] == name)
     };
-    // Clients look for these where they are used.
+    // Clients look for these inline.
     assert!(is_inline("dryRun") && is_inline("fieldValidation") && !is_inline("force"));
 }
 

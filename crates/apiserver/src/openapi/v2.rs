@@ -1,6 +1,6 @@
-//! OpenAPI version 2, for clients that know no other: all endpoints and all definitions in one document.
+//! OpenAPI version 2, for clients that support no other: all endpoints and definitions in one document.
 //!
-//! The document is large, so it is written part by part, and no more than one part is held at a time.
+//! The document is large, so it is written part by part, and only one part is held at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -16,14 +16,14 @@ use super::{custom, pages, routes};
 use crate::registry::Served;
 use crate::schema::Schema;
 
-/// What a document is made of.
+/// The inputs of a document.
 pub(super) struct Source<'a> {
     /// The kinds of each group version.
     pub(super) kinds: Vec<&'a [Arc<Served>]>,
     pub(super) pages: Vec<&'a pages::Page>,
 }
 
-/// What the parts of a document are about, in the order they are written in.
+/// The sections of a document, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
     Paths,
@@ -44,8 +44,8 @@ impl Section {
 }
 
 impl Source<'_> {
-    /// Hands out the named parts of a section. Definitions and parameters are those that paths handed out
-    /// before refer to.
+    /// Visits the named parts of a section. Definitions and parameters are those that previously visited paths refer
+    /// to.
     pub(super) fn each(&self, section: Section, shared: &mut Shared, each: &mut dyn FnMut(&str, &Value)) {
         match section {
             Section::Paths => {
@@ -58,7 +58,7 @@ impl Source<'_> {
                 shared.schemas.extend(custom::roots(kinds()));
                 schemas::each(Dialect::V2, &shared.schemas, each);
                 let of_custom = kinds().flat_map(|served| custom::described(Dialect::V2, &served.kind));
-                // A name that is the server's own stays so.
+                // Built-in names take precedence.
                 for (name, schema) in of_custom.filter(|(name, _)| Schema::built_in(name).is_none()) {
                     each(&name, &schema);
                 }
@@ -69,7 +69,7 @@ impl Source<'_> {
         }
     }
 
-    /// The document as JSON.
+    /// Writes the document as JSON.
     pub(super) fn json(&self) -> Bytes {
         let mut document = br#"{"swagger":"2.0""#.to_vec();
         put(&mut document, "info", &super::info());
@@ -81,7 +81,7 @@ impl Source<'_> {
                 if document.len() > begin {
                     document.push(b',');
                 }
-                // Writing to memory does not fail.
+                // Writing to memory cannot fail.
                 _ = write!(document, "{}:{part}", Value::from(name));
             });
             document.push(b'}');
@@ -94,33 +94,33 @@ impl Source<'_> {
 }
 
 fn put(document: &mut Vec<u8>, name: &str, value: &Value) {
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     _ = write!(document, ",\"{name}\":{value}");
 }
 
-/// What endpoints refer to.
+/// The parameters and schemas that endpoints refer to.
 #[derive(Default)]
 pub(super) struct Shared {
-    /// Parameters that many endpoints have, by the names that they are referred to by.
+    /// Parameters that many endpoints share, by reference name.
     parameters: BTreeMap<String, Value>,
     /// The names of schemas.
     schemas: BTreeSet<String>,
 }
 
 impl Shared {
-    /// A reference to a parameter that every endpoint writes alike, or the parameter itself.
+    /// Returns a reference to a shared parameter, or the parameter itself.
     fn refer(&mut self, parameter: Value) -> Value {
         if !is_shared(&parameter) {
             return parameter;
         }
         let name = format!("{}-{}", parameter["name"].as_str().unwrap_or_default(), short_hash(&parameter));
         let known = self.parameters.entry(name.clone()).or_insert_with(|| parameter.clone());
-        // Two parameters of one hash cannot both have the name.
+        // Two parameters with the same hash cannot share the name.
         if *known != parameter { parameter } else { json!({"$ref": format!("#/parameters/{name}")}) }
     }
 }
 
-/// Names and bodies differ by kind, and clients look for two others where they are used.
+/// Whether a parameter can be shared: names and bodies differ by kind, and clients look for two others inline.
 fn is_shared(parameter: &Value) -> bool {
     match parameter["name"].as_str() {
         Some("name" | "dryRun" | "fieldValidation") => false,
@@ -131,7 +131,7 @@ fn is_shared(parameter: &Value) -> bool {
     }
 }
 
-/// Eight letters that stand for what a parameter says.
+/// Returns eight letters derived from a parameter's contents.
 fn short_hash(parameter: &Value) -> String {
     use base64::Engine;
     const PRIME: u64 = 0x0100_0000_01b3;
@@ -172,7 +172,7 @@ fn operation(endpoint: &Endpoint, operation: &Operation, shared: &mut Shared) ->
     Value::Object(written)
 }
 
-/// Version 2 has the body among the parameters.
+/// Returns the body as a parameter, as in version 2.
 fn body(operation: &Operation) -> Option<Value> {
     let body = operation.body.as_ref()?;
     let mut written = json!({"name": "body", "in": "body", "schema": Dialect::V2.reference(&body.schema)});

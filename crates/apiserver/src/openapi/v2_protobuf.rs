@@ -1,7 +1,6 @@
-//! OpenAPI version 2 as protobuf, which is how kubectl reads it where a kind is in no document of version 3.
+//! OpenAPI version 2 as protobuf, which kubectl reads if no version 3 document has a kind.
 //!
-//! The messages are those of gnostic. Whatever has no field of its own there (defaults, extensions) goes as
-//! YAML.
+//! The messages are gnostic's. Anything without its own field there (defaults, extensions) is written as YAML.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -10,10 +9,10 @@ use super::v2::{Section, Shared, Source};
 use crate::json::Json;
 use crate::schema::protobuf::write::{nested, put_bytes, put_double, put_number};
 
-/// Writes the message of a part.
+/// Writes a part's message.
 type Write = fn(&mut Vec<u8>, &Value);
 
-/// What [`super::v2`] describes. Only one part of it is held beside what is written.
+/// Writes the document of [`super::v2`]. Holds only one part of it besides the output.
 pub(super) fn document(source: &Source<'_>) -> Bytes {
     let mut whole = Vec::new();
     let info = super::info();
@@ -40,7 +39,7 @@ pub(super) fn document(source: &Source<'_>) -> Bytes {
     whole.into()
 }
 
-/// A value by its name.
+/// Writes a named value.
 fn named(into: &mut Vec<u8>, at: u64, name: &str, value: impl FnOnce(&mut Vec<u8>)) {
     nested(into, at, |named| {
         put_bytes(named, 1, name.as_bytes());
@@ -80,7 +79,7 @@ fn response(into: &mut Vec<u8>, response: &Value) {
     }
 }
 
-/// Parameters and references to them.
+/// Writes parameters and references to them.
 fn parameters(into: &mut Vec<u8>, at: u64, of: &Value) {
     for value in of.at("parameters").as_array().into_iter().flatten() {
         nested(into, at, |either| match value.get("$ref").and_then(Value::as_str) {
@@ -117,14 +116,14 @@ fn parameter(into: &mut Vec<u8>, parameter: &Value) {
     }
 }
 
-/// What has no field of its own.
+/// Writes anything without its own field.
 fn extensions(into: &mut Vec<u8>, at: u64, of: &Value) {
     for (name, value) in of.as_object().into_iter().flatten().filter(|(name, _)| name.starts_with("x-")) {
         named(into, at, name, |into| any(into, value));
     }
 }
 
-/// Schemas by name.
+/// Writes schemas by name.
 fn schemas(into: &mut Vec<u8>, schemas: &Value) {
     for (name, value) in schemas.as_object().into_iter().flatten() {
         named(into, 1, name, |into| schema(into, value));
@@ -161,7 +160,7 @@ fn schema(into: &mut Vec<u8>, schema: &Value) {
     }
 }
 
-/// The members of a schema that are text, numbers, or yes and no.
+/// Writes the string, number and boolean members of a schema.
 fn plain(into: &mut Vec<u8>, name: &str, value: &Value) {
     let text = ["$ref", "format", "title", "description"];
     let number = |at: u64, into: &mut Vec<u8>| put_double(into, at, value.as_f64().unwrap_or_default());
@@ -186,12 +185,12 @@ fn plain(into: &mut Vec<u8>, name: &str, value: &Value) {
         "maxProperties" => count(17, into),
         "minProperties" => count(18, into),
         "readOnly" => flag(27, into),
-        // Version 2 has no more.
+        // Version 2 has no others.
         _ => {}
     }
 }
 
-/// One text, or several.
+/// Writes one or several strings.
 fn texts(into: &mut Vec<u8>, at: u64, value: &Value) {
     let several = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
     several.iter().filter_map(Value::as_str).for_each(|text| put_bytes(into, at, text.as_bytes()));
@@ -231,7 +230,7 @@ mod tests {
         });
         schema(&mut written, &value);
         let mut expected = Vec::new();
-        // Properties, required, type and extension, in the order of their names.
+        // Properties, required, type and extension, sorted by name.
         expected.extend_from_slice(b"\xca\x01\x0c\x0a\x0a\x0a\x01a\x12\x05\x0a\x03#/b");
         let (properties, rest) = written.split_at(expected.len());
         assert_eq!(properties, expected);

@@ -6,7 +6,7 @@ use super::endpoint::{Content, Endpoint, Operation, described};
 use super::parameters::Parameter;
 use super::schemas::Dialect;
 
-/// A document of some endpoints and schemas.
+/// Builds a document from endpoints and schemas.
 pub(super) fn document(info: Value, endpoints: &[Endpoint], schemas: Map<String, Value>) -> Value {
     let paths: Map<String, Value> =
         endpoints.iter().map(|endpoint| (endpoint.path.clone(), item(endpoint))).collect();

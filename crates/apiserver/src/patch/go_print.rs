@@ -1,4 +1,4 @@
-//! Values as v1.34 prints them in a few messages: `map[image:x name:c]`, `[a b]`.
+//! Formats values as v1.34 prints them in a few messages: `map[image:x name:c]`, `[a b]`.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl fmt::Display for GoPrint<'_> {
     }
 }
 
-/// The name of a value's type in the same messages.
+/// Returns the name of a value's type in the same messages.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",

@@ -1,5 +1,5 @@
-//! JSON patches (RFC 6902), with v1.34's liberties: indexes may count from the end, a replaced field need
-//! not exist, and a test for null holds where there is nothing.
+//! JSON patches (RFC 6902), with v1.34's deviations: negative indexes count from the end, a replaced field need not
+//! exist, and a test for null passes if the field is absent.
 
 use serde_json::{Map, Value};
 
@@ -12,21 +12,21 @@ use super::PatchError;
 
 const MAX_OPERATIONS: usize = 10_000;
 
-/// What all copies of one patch may add: as much as one request body may hold.
+/// Maximum bytes added by all copies of a patch: the maximum size of a request body.
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
-/// As many unknown and duplicate fields of a patch are told of.
+/// Maximum number of unknown and duplicate fields to report.
 const MAX_PROBLEMS: usize = 100;
 
-/// How deep a patched document may be nested: as deep as the decoder reads. Copies could double the depth
-/// with every operation, and every walk of a document takes stack by its depth.
+/// Maximum nesting of a patched document: as deep as the decoder reads. Copies could double the depth with every
+/// operation, and every traversal of a document uses stack in proportion to its depth.
 const MAX_DEPTH: usize = 127;
 
-/// How many values all operations of a patch may walk or shift: 10,000 moves of a large part of an object would
-/// take minutes. At some 10 ns each this is a tenth of a second.
+/// Maximum number of values that the operations of a patch may visit or shift: 10,000 moves of a large part of an
+/// object would take minutes. At about 10 ns each this is a tenth of a second.
 const MAX_TOUCHED: usize = 10_000_000;
 
-/// What a patch has cost so far.
+/// The cost of a patch so far.
 #[derive(Default)]
 struct Work {
     copied: usize,
@@ -46,7 +46,7 @@ impl Work {
 /// A parsed patch.
 pub struct Operations {
     operations: Vec<Operation>,
-    /// Unknown and duplicate fields of the patch itself.
+    /// Unknown and duplicate fields in the patch itself.
     pub(super) problems: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ impl Operations {
     }
 }
 
-/// The index of the operation that a problem is about.
+/// Returns the index of the operation that a problem is about.
 fn operation_of(problem: &str) -> Option<usize> {
     let (_, rest) = problem.split_once("\"[")?;
     rest.split_once(']')?.0.parse().ok()
@@ -185,7 +185,7 @@ impl Operation {
         })
     }
 
-    /// Move, which is a keyword.
+    /// Applies `move`, which is a keyword.
     fn relocate(&self, document: &mut Value, work: &mut Work) -> Result<(), String> {
         let (from, path) = (self.from()?, self.path()?);
         let mut source = Place::find(document, from).ok_or_else(|| {
@@ -252,7 +252,7 @@ fn text(field: &str, value: Value) -> Result<Option<String>, String> {
     }
 }
 
-/// A field of an object or an item of a list that a pointer leads to; it need not exist, its parent must.
+/// The object field or list item that a pointer refers to; it need not exist, but its parent must.
 enum Place<'d> {
     Field(&'d mut Map<String, Value>, String),
     Item(&'d mut Vec<Value>, String),
@@ -283,7 +283,7 @@ impl<'d> Place<'d> {
         }
     }
 
-    /// How many items make room for this one, or close up after it.
+    /// Returns how many items an insertion or removal here may shift.
     fn neighbours(&self) -> usize {
         match self {
             Self::Field(..) => 0,
@@ -292,7 +292,7 @@ impl<'d> Place<'d> {
         }
     }
 
-    /// What is there, if anything.
+    /// Returns the value, if there is one.
     fn get(&mut self) -> Result<Option<&Value>, String> {
         match self {
             Self::Field(fields, key) => Ok(fields.get(key)),
@@ -350,7 +350,7 @@ fn invalid_index(token: &str) -> String {
     format!("Unable to access invalid index: {token}: invalid index referenced")
 }
 
-/// An index, counted from the end if it is negative. May be beyond the end.
+/// Parses an index, from the end if it is negative. It may be out of bounds.
 fn index(token: &str, length: usize) -> Result<usize, String> {
     let index: i64 = token.parse().map_err(|_| {
         format!(
@@ -366,7 +366,7 @@ fn index(token: &str, length: usize) -> Result<usize, String> {
     }
 }
 
-/// The index of an item that is there.
+/// Parses the index of an existing item.
 fn existing(token: &str, length: usize) -> Result<usize, String> {
     index(token, length).and_then(|index| if index < length { Ok(index) } else { Err(invalid_index(token)) })
 }

@@ -1,5 +1,5 @@
-//! JSON merge patches (RFC 7386), with v1.34's two liberties: nulls are pruned from whatever is added,
-//! objects within lists included, and a patch of null is refused.
+//! JSON merge patches (RFC 7386), with v1.34's two deviations: nulls are pruned from everything that is added,
+//! including objects within lists, and a null patch is rejected.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use crate::schema::untyped::Untyped;
 
 use super::{PatchError, object_of};
 
-/// Reads a merge patch.
+/// Parses a merge patch.
 pub(super) fn parse(patch: &[u8], validation: FieldValidation) -> Result<Untyped, PatchError> {
     object_of(patch).map_err(|why| match validation {
         FieldValidation::Ignore => PatchError::BadRequest("Invalid JSON Patch".to_owned()),
@@ -16,7 +16,7 @@ pub(super) fn parse(patch: &[u8], validation: FieldValidation) -> Result<Untyped
     })
 }
 
-/// What `patch` makes of `document`.
+/// Applies `patch` to `document`.
 pub fn apply(document: Value, patch: Value) -> Result<Value, PatchError> {
     match (document, patch) {
         (Value::Object(mut fields), Value::Object(changes)) => {
@@ -45,7 +45,7 @@ fn merge(fields: &mut Map<String, Value>, changes: Map<String, Value>) {
     }
 }
 
-/// Removes null fields at any depth; nulls that are items of lists stay.
+/// Removes null fields at any depth; null list items are kept.
 fn prune_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -1,7 +1,7 @@
-//! Patches: RFC 6902, RFC 7386 and strategic merge, as v1.34's API server applies and refuses them.
+//! Patches: RFC 6902, RFC 7386 and strategic merge, as v1.34's API server applies and rejects them.
 //!
-//! [`apply`] is the whole way from a stored object and a request's body to the object that takes its
-//! place, checked against its schema. A patch that fails changes nothing.
+//! [`apply`] covers everything from a stored object and a request's body to the new object, checked against its
+//! schema. A patch that fails changes nothing.
 
 mod go_print;
 pub mod json;
@@ -20,7 +20,7 @@ use crate::schema::{Decoded, FieldValidation, Target, go};
 
 use go_print::GoPrint;
 
-/// The kinds of patches that [`apply`] knows; server-side apply is another matter.
+/// The patch types that [`apply`] supports; server-side apply is separate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchKind {
     Json,
@@ -29,7 +29,7 @@ pub enum PatchKind {
 }
 
 impl PatchKind {
-    /// By the media type of a request, without parameters.
+    /// Parses the media type of a request, without parameters.
     pub fn of_media_type(media_type: &str) -> Option<Self> {
         match media_type {
             "application/json-patch+json" => Some(Self::Json),
@@ -40,7 +40,7 @@ impl PatchKind {
     }
 }
 
-/// Why a patch was refused, by the answer it gets.
+/// Why a patch was rejected, by its response.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PatchError {
     /// 400, reason BadRequest, with this message.
@@ -53,7 +53,7 @@ pub enum PatchError {
     /// `the server rejected our request due to an error in our request`; this text is for the log.
     #[error("{0}")]
     Unprocessable(String),
-    /// 422, reason Invalid, of no kind and no name (` "" is invalid: patch: …`), with this one cause.
+    /// 422, reason Invalid, without kind and name (` "" is invalid: patch: …`), with this one cause.
     #[error("{}", .0.detail)]
     Invalid(FieldError),
     /// 500 without a reason, with this message.
@@ -77,7 +77,7 @@ impl PatchError {
     }
 }
 
-/// The object that `patch` makes of `current`, in the form it is stored in.
+/// Applies `patch` to `current`, and returns the object in its stored form.
 pub fn apply(
     kind: PatchKind,
     target: &Target,
@@ -121,11 +121,11 @@ fn apply_strategic(
     settle(decoded, duplicates, validation, || GoPrint(&shown).to_string())
 }
 
-/// What a patch does not mention is as it was stored, and need not be checked again: of a patch to a
-/// status, most of the object.
+/// Takes out the fields that a patch does not mention: they are as stored and need not be checked again. For a status
+/// patch this is most of the object.
 fn take_untouched(patched: &mut Value, patch: &Value) -> Map<String, Value> {
     let (Value::Object(fields), Value::Object(patch)) = (patched, patch) else { return Map::new() };
-    // A directive is about the object as a whole.
+    // A directive applies to the object as a whole.
     if patch.keys().any(|key| key.starts_with('$')) {
         return Map::new();
     }
@@ -135,8 +135,8 @@ fn take_untouched(patched: &mut Value, patch: &Value) -> Map<String, Value> {
     untouched
 }
 
-/// JSON and merge patches may make another kind of the object, which then fails as that kind would.
-/// What failed is patched once more to be shown, since most patches do not fail.
+/// Decodes the result. A JSON or merge patch may change the object's kind; errors are then about that kind. Most
+/// patches succeed, so a failed one is applied again for the message.
 fn finish(
     target: &Target,
     patched: impl Fn() -> Result<Value, PatchError>,
@@ -147,7 +147,7 @@ fn finish(
     settle(decoded, problems, validation, || patched().unwrap_or_default().to_string())
 }
 
-/// Puts together what was found in the patch and in its result.
+/// Combines the problems in the patch and in its result.
 fn settle(
     result: Result<Decoded, Misfit>,
     mut problems: Vec<String>,
@@ -172,7 +172,7 @@ fn settle(
     }
 }
 
-/// Merge patches of both kinds are objects, or null.
+/// Parses a merge patch of either type: an object, or null.
 fn object_of(patch: &[u8]) -> Result<Untyped, String> {
     let parsed = untyped::parse(patch)?;
     match &parsed.value {

@@ -1,5 +1,5 @@
-//! The order of a merged list: items of the patch in the patch's order, the others in the order they
-//! had, and an item that was before another on the server stays before it where both orders allow.
+//! Orders a merged list: items of the patch in the patch's order, the others in their existing order, and items keep
+//! their relative order on the server where both orders allow.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,14 +9,14 @@ use serde_json::Value;
 use super::PatchError;
 use super::strategic::{bad_type, no_merge_key};
 
-/// An item of a list with what identifies it.
+/// A list item and its key.
 pub(super) struct Keyed {
     id: Value,
     item: Value,
 }
 
 impl Keyed {
-    /// Objects are identified by a field that each must have.
+    /// Takes an object's key from a field, which each must have.
     pub(super) fn of(items: Vec<Value>, key: &str) -> Result<Vec<Self>, PatchError> {
         items
             .into_iter()
@@ -28,19 +28,19 @@ impl Keyed {
             .collect()
     }
 
-    /// Scalars identify themselves.
+    /// Uses each scalar as its own key.
     pub(super) fn scalars(items: Vec<Value>) -> Vec<Self> {
         items.into_iter().map(|item| Self { id: item.clone(), item }).collect()
     }
 }
 
-/// What identifies the items of a list, in order; items without the key are left out.
+/// Returns the keys of a list's items, in order; skips items without the key.
 pub(super) fn keys(items: &[Value], key: &str) -> Vec<Value> {
     items.iter().filter_map(|item| item.get(key).cloned()).collect()
 }
 
-/// Where the items of a list are, by what identifies them; of several the first one counts. Lists may be as long
-/// as a body has room for, so nothing is looked for one by one.
+/// The indexes of a list's items by key; the first of several wins. Lists may be as long as a body allows, so there
+/// are no linear searches.
 pub(super) struct Places(BTreeMap<String, usize>);
 
 impl Places {
@@ -60,7 +60,7 @@ impl Places {
         self.find(id).is_some()
     }
 
-    /// Notes an item; whether there was none like it.
+    /// Adds an item; returns whether its key is new.
     pub(super) fn add(&mut self, id: &Value, at: usize) -> bool {
         match self.0.entry(id.to_string()) {
             Entry::Vacant(place) => {
@@ -72,7 +72,7 @@ impl Places {
     }
 }
 
-/// Puts merged items in order, given the order of the patch and the one on the server.
+/// Sorts merged items by the orders of the patch and the server.
 pub(super) fn settle(merged: Vec<Keyed>, patch: &[Value], server: &[Value]) -> Vec<Value> {
     let (patch, server) = (Places::of(patch.iter()), Places::of(server.iter()));
     let (mut of_patch, mut of_server): (Vec<_>, Vec<_>) =
@@ -82,7 +82,7 @@ pub(super) fn settle(merged: Vec<Keyed>, patch: &[Value], server: &[Value]) -> V
     interleave(of_server, of_patch, &server)
 }
 
-/// Patch items come as early as they can, but not before server items that the server had first.
+/// Places patch items as early as possible, but not before items that precede them on the server.
 fn interleave(of_server: Vec<Keyed>, of_patch: Vec<Keyed>, server: &Places) -> Vec<Value> {
     let mut settled = Vec::with_capacity(of_server.len() + of_patch.len());
     let mut of_server = of_server.into_iter().peekable();

@@ -1,9 +1,9 @@
 //! Strategic merge patches: merge patches that know which lists merge, and by which key.
 //!
-//! Directives within a patch change what a merge does:
+//! Directives in a patch change how it merges:
 //! - `$patch: replace` and `$patch: delete` on an object, and on items of a merged list of objects;
-//! - `$retainKeys`: the fields of an object that stay;
-//! - `$deleteFromPrimitiveList/FIELD`: items that leave a list of scalars;
+//! - `$retainKeys`: the fields of an object to keep;
+//! - `$deleteFromPrimitiveList/FIELD`: items to remove from a list of scalars;
 //! - `$setElementOrder/FIELD`: the order of a merged list.
 
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ const LISTS_OF_LISTS: &str = "lists of lists are not supported";
 type Object = Map<String, Value>;
 type Result<T> = std::result::Result<T, PatchError>;
 
-/// What `patch` makes of `document`, an object of the schema's root type.
+/// Applies `patch` to `document`, an object of the schema's root type.
 pub fn apply(schema: &Schema, document: Value, patch: Value) -> Result<Value> {
     let Value::Object(patch) = patch else { return Ok(document) };
     let Value::Object(document) = document else { return Ok(Value::Object(patch)) };
@@ -38,7 +38,7 @@ pub fn apply(schema: &Schema, document: Value, patch: Value) -> Result<Value> {
     level.merge(document, patch).map(Value::Object)
 }
 
-/// The type of an object that is being merged.
+/// The type of an object being merged.
 #[derive(Clone, Copy)]
 struct Level<'t> {
     table: &'t Table,
@@ -94,13 +94,13 @@ impl<'t> Level<'t> {
                     original.insert(key, Value::Array(patch));
                 }
             }
-            // Something else was there, or nothing.
+            // The current value is of another type, or absent.
             (_, patch) => put(original, key, patch),
         }
         Ok(())
     }
 
-    /// Takes items out of a list of scalars, if there is one.
+    /// Removes items from a list of scalars, if it exists.
     fn delete_from(self, original: &mut Object, field: &str, gone: Value) -> Result<()> {
         let (Some(Value::Array(current)), Value::Array(gone)) = (original.get_mut(field), gone) else {
             return Ok(());
@@ -140,7 +140,7 @@ impl<'t> Level<'t> {
         for item in patch {
             let Value::Object(item) = item else { continue };
             let id = item.get(key).ok_or_else(|| no_merge_key(&item, key))?;
-            // An item without the key is nobody's.
+            // An item without the key matches none.
             match places.find(id).filter(|_| !id.is_null()) {
                 Some(index) => {
                     let Value::Object(current) = original[index].take() else { continue };
@@ -155,7 +155,7 @@ impl<'t> Level<'t> {
         Ok(original)
     }
 
-    /// Merges the lists whose order the patch sets, and takes them and their directives out of the patch.
+    /// Merges the lists whose order the patch sets, and removes them and their directives from the patch.
     fn set_orders(self, original: &mut Object, patch: &mut Object) -> Result<()> {
         let directives: Vec<String> =
             patch.keys().filter(|key| key.starts_with(SET_ORDER)).cloned().collect();
@@ -174,7 +174,7 @@ impl<'t> Level<'t> {
         Ok(())
     }
 
-    /// A field's merged list in the order of `order`, if there is a list at all.
+    /// Merges a field's list and sorts it by `order`, if there is a list at all.
     fn ordered(
         self,
         original: Option<&Value>,
@@ -207,7 +207,7 @@ impl<'t> Level<'t> {
         Ok(Some(settled))
     }
 
-    /// A field that holds an object.
+    /// Returns the type of a field that holds an object.
     fn field(self, key: &str) -> Result<(Self, &'t PatchRule)> {
         match self.table.shape(self.ty) {
             Shape::Struct(fields) => {
@@ -224,7 +224,7 @@ impl<'t> Level<'t> {
         }
     }
 
-    /// A field that holds a list: the type of its items.
+    /// Returns the item type of a field that holds a list.
     fn items_of(self, key: &str) -> Result<(Self, &'t PatchRule)> {
         let (field, rule) = self.field(key)?;
         match self.table.shape(field.ty) {
@@ -234,7 +234,7 @@ impl<'t> Level<'t> {
     }
 }
 
-/// Sets a field, without the directives and nulls of the patch it comes from.
+/// Sets a field, without the patch's directives and nulls.
 fn put(original: &mut Object, key: String, mut patch: Value) {
     discard_nulls(&mut patch);
     match without_directive(patch) {
@@ -254,7 +254,7 @@ fn discard_nulls(patch: &mut Value) {
     }
 }
 
-/// A value without the objects in it that carry a directive; none if it is one itself.
+/// Removes objects with a directive from a value; `None` if it is one itself.
 fn without_directive(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,
@@ -271,7 +271,7 @@ fn without_directives(items: &[Value]) -> Vec<Value> {
     items.iter().cloned().filter_map(without_directive).collect()
 }
 
-/// Drops the fields that the patch does not list as staying. All fields of the patch must be listed.
+/// Drops the fields that the patch does not list as retained. All fields in the patch must be listed.
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<()> {
     let Some(retained) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(retained) = retained else { return Err(bad_request(BAD_RETAIN_KEYS)) };
@@ -292,7 +292,7 @@ fn merge_scalars(original: Vec<Value>, patch: Vec<Value>) -> Vec<Value> {
     order::settle(Keyed::scalars(merged), &patch, &original)
 }
 
-/// Carries out the directives among the items of a patch: what remains of both lists.
+/// Applies the directives among a patch's items, and returns what remains of both lists.
 fn special_items(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<(Vec<Value>, Vec<Value>)> {
     let mut plain = Vec::with_capacity(patch.len());
     let mut replace = false;
@@ -318,7 +318,7 @@ fn special_items(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> Resu
     Ok(if replace { (plain, Vec::new()) } else { (original, plain) })
 }
 
-/// The items of a patch must stand in the order that the patch sets, and be part of it.
+/// Checks that the items of a patch follow the order that it sets, and are part of it.
 fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<()> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
@@ -357,7 +357,7 @@ enum Element {
     Scalar,
 }
 
-/// What all items of some lists are. They must be alike, and there must be one.
+/// Returns the type of all items in some lists. There must be at least one, and all must have the same type.
 fn element_kind(lists: &[&[Value]]) -> Result<Element> {
     let mut items = lists.iter().copied().flatten();
     let first = items.next().ok_or_else(|| internal("no elements in any of the given slices".to_owned()))?;

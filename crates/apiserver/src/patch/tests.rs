@@ -1,4 +1,4 @@
-//! Documents, patches and what comes of them.
+//! Documents, patches and their results.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn strategically(patch: Value) -> Result<Value, PatchError> {
     strategic::apply(&schema, deployment(), patch)
 }
 
-/// The pod's spec after a strategic patch of it.
+/// Returns the pod's spec after a strategic merge patch.
 #[track_caller]
 fn pod_after(patch: Value) -> Value {
     let patched = strategically(json!({"spec": {"template": {"spec": patch}}})).unwrap();
@@ -236,7 +236,7 @@ fn copies_are_bounded() {
 
 #[test]
 fn merge_patches_follow_their_standard() {
-    // The examples of RFC 7386, but for those that make something else of the whole document.
+    // The examples in RFC 7386, except those that replace the whole document with something else.
     for (document, patch, expected) in [
         (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
         (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),

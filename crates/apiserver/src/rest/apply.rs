@@ -1,4 +1,4 @@
-//! Server-side apply: the state of an object as one of its managers wants it.
+//! Server-side apply.
 
 use http::{Response, StatusCode};
 use serde_json::Value;
@@ -30,7 +30,7 @@ pub(crate) async fn apply(call: &Call<'_>) -> Result<Response<Body>, Status> {
     respond::outcome(call, code, outcome)
 }
 
-/// The configuration in a request's body.
+/// Decodes the applied configuration from a request's body.
 pub(crate) fn configuration(call: &Call<'_>) -> Result<Value, Status> {
     let bad = |why: String| Status::bad_request(format!("error decoding YAML: {why}"));
     match yaml::to_value(call.body).map_err(bad)? {
@@ -42,7 +42,7 @@ pub(crate) fn configuration(call: &Call<'_>) -> Result<Value, Status> {
     }
 }
 
-/// What a configuration makes of the current state.
+/// Applies a configuration to the current state.
 struct Applied<'a> {
     call: &'a Call<'a>,
     name: &'a str,
@@ -81,7 +81,7 @@ pub(crate) fn merge(
         .map_err(refusal)
 }
 
-/// The merged state in the form that objects are stored in.
+/// Converts the merged state to the form that objects are stored in.
 fn typed(call: &Call<'_>, merged: Value) -> Result<Value, Status> {
     let decoded = call.served.target.decode_value(merged, FieldValidation::Ignore);
     let decoded =
@@ -89,7 +89,7 @@ fn typed(call: &Call<'_>, merged: Value) -> Result<Value, Status> {
     Ok(decoded.object)
 }
 
-/// Keys that occur twice in the body.
+/// Rejects, or warns about, duplicate keys in the body.
 fn check_duplicates(call: &Call<'_>, validation: FieldValidation) -> Result<(), Status> {
     if validation == FieldValidation::Ignore {
         return Ok(());
@@ -105,7 +105,7 @@ fn check_duplicates(call: &Call<'_>, validation: FieldValidation) -> Result<(), 
     Ok(())
 }
 
-/// An object that is to be created has no uid to be known by.
+/// Rejects a uid if the object does not exist: there is nothing it could match.
 fn refuse_uid(call: &Call<'_>, name: &str, object: &Value) -> Result<(), Status> {
     let uid = metadata::of(object).get("uid").and_then(Value::as_str).unwrap_or_default();
     if uid.is_empty() {

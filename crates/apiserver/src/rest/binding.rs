@@ -1,4 +1,4 @@
-//! Pods onto nodes.
+//! The `bindings` resource and subresource: assigns pods to nodes.
 
 use http::{Response, StatusCode};
 use serde_json::Value;
@@ -21,7 +21,7 @@ use crate::status::{Named, Status};
 const BINDING: &str = "io.k8s.api.core.v1.Binding";
 const SCHEDULED: Condition = Condition { kind: "PodScheduled", reason: "", message: "" };
 
-/// A binding that is posted as an object of its own, not under its pod.
+/// Handles a Binding posted to its own collection rather than to the pod's subresource.
 pub(crate) async fn create_by_itself(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let pods = call.server.served(&Gvr::new("", "v1", "pods"))?;
     let target = Target::built_in(BINDING).ok_or_else(|| Status::internal("no schema of Binding"))?;
@@ -48,7 +48,7 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
     Ok(respond::status(call, StatusCode::CREATED, &Status::success(201)))
 }
 
-/// What is wrong with a binding. v1.34 answers with the bare errors, as if they were its own.
+/// Validates a binding. v1.34 returns the plain validation errors, not an `Invalid` status.
 fn check(binding: &Value) -> Result<(), Status> {
     let mut errors = Errors::default();
     let path = Path::root("target");
@@ -91,7 +91,7 @@ fn refuse(name: &str, why: String) -> Status {
     Status::conflict(Named { group: "", resource: "pods/binding" }, name, why)
 }
 
-/// A binding can say which pod, in which version, it means.
+/// Checks the uid and resource version that a binding may specify for its pod.
 fn check_preconditions(call: &Call<'_>, name: &str, binding: &Value, pod: &Value) -> Result<(), Status> {
     for (field, word) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
         let (wanted, found) = (metadata::of(binding).text(field), metadata::of(pod).text(field));

@@ -1,7 +1,7 @@
-//! What goes on inside pods and behind services: logs, terminals, ports, proxied requests.
+//! Connect requests to pods, services and nodes: logs, exec, attach, port-forward and proxy.
 //!
-//! Whom a request means is found out as v1.34 does. But there it ends: what runs here has no agent that a
-//! connection could be made to, and the answer says so.
+//! The target is resolved as in v1.34. But that is all: nothing here runs an agent to connect to, and the response
+//! says so.
 
 use http::header::CONNECTION;
 use http::{Response, StatusCode};
@@ -29,7 +29,7 @@ pub(crate) async fn connect(call: &Call<'_>, to: Subresource) -> Result<Response
     }
 }
 
-/// Nobody is there to connect to.
+/// Builds the response if there is no agent to connect to.
 fn no_agent(what: &str, name: &str) -> Status {
     Status::unavailable(format!("{what} {name:?} has no agent to connect to"))
 }
@@ -40,7 +40,7 @@ async fn log(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let pod = call.served.decode_bare(&*call.record().await?)?;
     check_container(call, &pod)?;
     match pod.at("spec").text("nodeName") {
-        // Nothing has been said yet.
+        // Without a node, the pod has no logs yet.
         "" => {
             let mut nothing = Response::new(Body::empty());
             *nothing.status_mut() = StatusCode::NO_CONTENT;
@@ -79,7 +79,7 @@ fn check_log_options(call: &Call<'_>, name: &str) -> Result<(), Status> {
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(of, name, &errors)) }
 }
 
-/// A time in a query is empty, `null` or as RFC 3339 writes it.
+/// Checks a time in a query: empty, `null` or RFC 3339.
 fn check_time(text: &str) -> Result<(), Status> {
     let is_time = matches!(text, "" | "null") || text.parse::<Timestamp>().is_ok();
     let why =
@@ -87,7 +87,7 @@ fn check_time(text: &str) -> Result<(), Status> {
     if is_time { Ok(()) } else { Err(Status::bad_request(why)) }
 }
 
-/// The ports that a request names are numbers.
+/// Checks that the requested ports are numbers.
 fn check_ports(call: &Call<'_>) -> Result<(), Status> {
     let ports = call.query.all("ports").flat_map(|ports| ports.split(','));
     let mut malformed = ports.filter(|port| port.parse::<u16>().is_err() || port.starts_with('+'));
@@ -100,7 +100,7 @@ fn check_ports(call: &Call<'_>) -> Result<(), Status> {
     Ok(())
 }
 
-/// The container that a request names is one of the pod; a pod of several needs one to be named.
+/// Checks that the pod has the requested container; if it has several, one must be named.
 fn check_container(call: &Call<'_>, pod: &Value) -> Result<(), Status> {
     let (name, spec) = (metadata::of(pod).text("name"), pod.at("spec"));
     let lists = ["initContainers", "containers", "ephemeralContainers"];
@@ -118,7 +118,7 @@ fn check_container(call: &Call<'_>, pod: &Value) -> Result<(), Status> {
     Err(Status::bad_request(message))
 }
 
-/// A terminal in a container, or the ports of a pod.
+/// Handles exec and attach to a container, and port-forward to a pod.
 async fn stream(call: &Call<'_>, to: Subresource) -> Result<Response<Body>, Status> {
     let name = call.name()?;
     if to == Subresource::PortForward {
@@ -137,8 +137,8 @@ async fn stream(call: &Call<'_>, to: Subresource) -> Result<Response<Body>, Stat
     Err(if is_upgrade { no_agent } else { Status::bad_request("Upgrade request required") })
 }
 
-/// Why the agent of a pod's node cannot be connected to; fails if there is no such node, or nothing is known of
-/// where it is. A node that is not there is named as what the request is about, as in v1.34.
+/// Returns the error for connecting to the kubelet of a pod's node; fails if the node does not exist or has no
+/// addresses. As in v1.34, a missing node is reported with the request's own resource.
 async fn agent(call: &Call<'_>, node_name: &str) -> Result<Status, Status> {
     let nodes = call.server.served(&Gvr::new("", "v1", "nodes"))?;
     let of_node = Call { served: &nodes, namespace: None, name: Some(node_name), ..*call };
@@ -153,7 +153,7 @@ async fn agent(call: &Call<'_>, node_name: &str) -> Result<Status, Status> {
     }
 }
 
-/// A request to the agent of a node.
+/// Handles a proxy request to a node.
 async fn node(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let id = call.name()?;
     let (name, _) =
@@ -161,7 +161,7 @@ async fn node(call: &Call<'_>) -> Result<Response<Body>, Status> {
     Err(agent(call, name).await?)
 }
 
-/// A request to a pod at its own address.
+/// Handles a proxy request to a pod.
 async fn pod_address(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let id = call.name()?;
     let (name, _) =
@@ -176,7 +176,7 @@ async fn pod_address(call: &Call<'_>) -> Result<Response<Body>, Status> {
     }
 }
 
-/// A request to one of the pods behind a service.
+/// Handles a proxy request to a service.
 async fn service(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let id = call.name()?;
     let (name, port) =
@@ -190,7 +190,7 @@ async fn service(call: &Call<'_>) -> Result<Response<Body>, Status> {
     }
     let served = call.server.served(&Gvr::new("", "v1", "endpoints"))?;
     let endpoints = Call { served: &served, name: Some(name), ..*call }.record().await;
-    // What has no endpoints is named as a service, as in v1.34.
+    // Missing endpoints are reported as a missing service, as in v1.34.
     let endpoints = endpoints.map_err(|why| match why.is_not_found() {
         true => Status::not_found(call.served.named(), name),
         false => why,
@@ -201,7 +201,7 @@ async fn service(call: &Call<'_>) -> Result<Response<Body>, Status> {
     }
 }
 
-/// `name`, `name:port`, `scheme:name:port`.
+/// Parses `name`, `name:port`, `scheme:name:port`.
 fn name_and_port(id: &str) -> Option<(&str, &str)> {
     let parts: Vec<&str> = id.split(':').collect();
     let (name, port) = match parts[..] {

@@ -1,4 +1,4 @@
-//! New objects.
+//! Creates objects.
 
 use http::{Response, StatusCode};
 use serde_json::Value;
@@ -16,10 +16,10 @@ use crate::options::{OptionsOf, WriteOptions};
 use crate::services::Reservation;
 use crate::status::{Named, Status};
 
-/// A generated name is tried this often before the client is told that all were taken.
+/// How many generated names to try before reporting a conflict.
 const NAME_ATTEMPTS: usize = 8;
 const SUFFIX_LENGTH: usize = 5;
-/// A generated name is cut so that it fits with its suffix.
+/// A longer `generateName` is truncated, so that it fits together with the suffix.
 const GENERATED_PREFIX_LENGTH: usize = 63 - SUFFIX_LENGTH;
 
 pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
@@ -57,7 +57,7 @@ pub(crate) fn warn_of_repeated_owners(call: &Call<'_>, object: &mut Value, after
     ));
 }
 
-/// Stores an object that has passed admission, under a generated name if it has none of its own.
+/// Stores an object that has passed admission, under a generated name if it has none.
 pub(crate) async fn insert(
     call: &Call<'_>,
     mut object: Value,
@@ -78,8 +78,8 @@ pub(crate) async fn insert(
     insert_named(call, object, fields, options, true).await
 }
 
-/// A generated name that nobody has. Should somebody take it in the meantime, the client is told to try
-/// again.
+/// Generates an unused name. If another client takes it in the meantime, the create fails and the client is asked to
+/// retry.
 async fn free_name(call: &Call<'_>, prefix: &str) -> Result<String, Status> {
     let mut name = generated_name(call, prefix);
     for _ in 1..NAME_ATTEMPTS {
@@ -167,7 +167,7 @@ fn reserve(call: &Call<'_>, object: &mut Value) -> Result<Reservation, Status> {
     }
 }
 
-/// A new object has no version yet. v1.34 finds out last, when everything else is in order.
+/// Rejects a resource version on a new object. v1.34 checks this last.
 fn refuse_version(object: &Value) -> Result<(), Status> {
     match super::list::parse_revision(metadata::of(object).text("resourceVersion")) {
         Ok(Some(1..)) => Err(Status::unknown("resourceVersion should not be set on objects to be created")),
@@ -182,7 +182,7 @@ fn validate(call: &Call<'_>, object: &Value) -> Result<(), Status> {
     if errors.is_empty() {
         return Ok(());
     }
-    // What says that it is of another kind is refused as that one.
+    // If the object states another kind, the error is about that kind.
     let of = Named { resource: object.text("kind"), ..Named::kind(kind) };
     Err(Status::invalid(of, metadata::of(object).text("name"), &errors))
 }

@@ -1,4 +1,4 @@
-//! Deletions: at once, after a grace period, or when the last finalizer is gone.
+//! Deletes objects: immediately, after a grace period, or once the last finalizer is removed.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(crate) async fn delete(call: &Call<'_>) -> Result<Response<Body>, Status> {
     answer(call, name, deleted, &options)
 }
 
-/// The options in the body, or without one in the query.
+/// Reads the delete options from the body or, without one, from the query.
 pub(crate) fn options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
     let body = if call.body.is_empty() { None } else { Some(decode::delete_options(call)?) };
     let options = DeleteOptions::parse(body, call.query)?;
@@ -47,11 +47,11 @@ pub(crate) fn options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
     Ok(options)
 }
 
-/// What became of an object that was to be deleted.
+/// The result of a deletion.
 pub(crate) enum Deleted {
-    /// It is gone; this was its last state.
+    /// The object is removed; this was its last state.
     Gone(Outcome),
-    /// It waits for its grace period, its finalizers or its own agent.
+    /// It waits for its grace period, its finalizers, or its kubelet or controller.
     Waiting(Outcome),
 }
 
@@ -80,7 +80,7 @@ fn answer(
     }
 }
 
-/// Deletes an object, again if it changes meanwhile.
+/// Deletes an object, retrying if it changes concurrently.
 pub(crate) async fn remove(
     call: &Call<'_>,
     name: &str,
@@ -99,7 +99,7 @@ pub(crate) async fn remove(
     Err(Status::conflict(call.served.named(), name, MODIFIED))
 }
 
-/// One attempt on one state. The inner error is what the state has become meanwhile.
+/// Attempts the deletion on one state. The inner error is the newer state after a conflict.
 async fn attempt(
     call: &Call<'_>,
     name: &str,
@@ -111,7 +111,7 @@ async fn attempt(
     check_preconditions(call, name, &old, options)?;
     let mut object = old.clone();
     let plan = plan(call.served, &mut object, options, call.now);
-    // Who evicts has been reviewed for that.
+    // Evictions have been through admission as such.
     if plan != Plan::Leave && call.subresource != Some(Subresource::Eviction) {
         let review = Review::of_deletion(call, options).with_fields(&ManagedFields::default(), &fields);
         review.check(None, Some(&old)).await?;
@@ -156,7 +156,7 @@ async fn take_out(
     }
 }
 
-/// Gives back what a removed object held, with what was written down of it.
+/// Releases the IP addresses and ports of a removed Service, and deletes its IPAddress objects.
 pub(crate) async fn give_back(server: &Server, served: &Served, object: &Value) {
     if let Some(reserve) = server.reserve(served) {
         services::erase(server, &reserve.addresses(object), object).await;
@@ -164,7 +164,7 @@ pub(crate) async fn give_back(server: &Server, served: &Served, object: &Value) 
     }
 }
 
-/// Notes that a removed object holds nothing any more.
+/// Releases the IP addresses and ports of a removed Service in memory.
 pub(crate) fn release(server: &Server, served: &Served, object: &Value) {
     if let Some(reserve) = server.reserve(served) {
         reserve.release(object);
@@ -198,18 +198,18 @@ pub(crate) fn check_preconditions(
     Ok(())
 }
 
-/// What a deletion does to an object.
+/// The effect of a deletion on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plan {
-    /// It is being deleted already, and nothing changes about that.
+    /// It is already being deleted, and nothing changes.
     Leave,
     Remove,
-    /// It gets a deletion timestamp, and stays.
+    /// It gets a deletion timestamp and stays.
     Mark,
     MarkAndRemove,
 }
 
-/// Decides on a deletion, and marks the object for it where that is what happens.
+/// Plans a deletion, and marks the object if it is to stay for now.
 fn plan(served: &Served, object: &mut Value, options: &DeleteOptions, now: Timestamp) -> Plan {
     let strategy = &*served.kind.strategy;
     let is_first = !metadata::of(object).has("deletionTimestamp");
@@ -245,11 +245,11 @@ fn plan(served: &Served, object: &mut Value, options: &DeleteOptions, now: Times
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Grace {
-    /// This kind, or this object now, is deleted at once.
+    /// The kind has no grace period, or the object needs none now.
     None,
-    /// The object has been marked; it may take this many seconds.
+    /// The object has been marked, with this grace period in seconds.
     Started(i64),
-    /// An earlier deletion is still under way and this one does not shorten it.
+    /// An earlier deletion is pending and this one does not shorten it.
     Pending,
 }
 
@@ -279,7 +279,7 @@ fn start_grace_period(served: &Served, object: &mut Value, options: &DeleteOptio
     Grace::Started(requested)
 }
 
-/// A negative grace period is one of a second.
+/// Turns a negative grace period into one second.
 fn at_least_a_second(seconds: i64) -> i64 {
     if seconds < 0 { 1 } else { seconds }
 }
@@ -297,7 +297,7 @@ fn bump_generation(object: &mut Value) {
     }
 }
 
-/// Marks an object that only its finalizers hold back.
+/// Marks an object that only its finalizers keep.
 fn mark_without_grace(object: &mut Value, now: Timestamp) {
     let deadline = metadata::of(object).text("deletionTimestamp").parse::<Timestamp>().ok();
     if deadline.is_none() {
@@ -307,7 +307,7 @@ fn mark_without_grace(object: &mut Value, now: Timestamp) {
     set_deletion(object, end, 0);
 }
 
-/// Puts in, or takes out, the finalizers that tell the garbage collector what to do with dependents.
+/// Adds or removes the finalizers that tell the garbage collector what to do with dependents.
 fn settle_finalizers(object: &mut Value, options: &DeleteOptions, orphans_by_default: bool) {
     let before: Vec<String> = metadata::finalizers(object).map(Into::into).collect();
     let has = |name: &str| before.iter().any(|finalizer| finalizer == name);

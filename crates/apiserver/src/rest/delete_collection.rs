@@ -1,4 +1,4 @@
-//! Deletions of all objects of a selection, several at a time.
+//! Deletes all selected objects of a collection, several at a time.
 
 use std::sync::Arc;
 
@@ -14,8 +14,7 @@ use crate::options::{DeleteOptions, ListOptions};
 use crate::selector::{name_of, namespace_of};
 use crate::status::Status;
 
-/// How many deletions are under way at the same time: enough to share the syncs of the store, few enough that others
-/// find room in between.
+/// Number of concurrent deletions: enough to share the store's syncs, few enough to leave room for others.
 pub(crate) const AT_ONCE: usize = 32;
 
 pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response<Body>, Status> {
@@ -27,8 +26,8 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response<Body>,
     list::answer(call, found).await
 }
 
-/// Deletes one object after the other, [`AT_ONCE`] of them at the same time. After a failure none is begun, but those
-/// under way come to their end.
+/// Deletes objects, [`AT_ONCE`] of them concurrently. After a failure no more are started, but those in progress
+/// finish.
 pub(crate) async fn several<'r>(
     records: &'r [Arc<Record>],
     delete: impl Fn(&'r Arc<Record>) -> BoxFuture<'r, Result<(), Status>>,

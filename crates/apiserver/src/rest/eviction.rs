@@ -1,4 +1,4 @@
-//! Deletions that ask first whether the pod can be spared.
+//! Evictions: deletions that respect pod disruption budgets.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::registry::{Gvr, Served};
 use crate::schema::Target;
 use crate::status::{Cause, Named, Status};
 
-/// A budget, or a pod without one, that keeps changing is tried this often, as in v1.34.
+/// Maximum attempts if a budget, or a pod without one, keeps changing, as in v1.34.
 const EVICTION_ATTEMPTS: usize = 20;
 const SEVERAL_BUDGETS: &str =
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
@@ -35,7 +35,7 @@ const DISRUPTION: Condition = Condition {
 pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let options = WriteOptions::parse(call.query, OptionsOf::Create)?;
     let mut target = Target::built_in(EVICTION).ok_or_else(|| Status::internal("no schema of Eviction"))?;
-    // Older clients know it by an older version, which is the same.
+    // Older clients send an older version with the same schema.
     if decode::stated_version(call.body) == "policy/v1beta1" {
         target.version = "v1beta1".into();
     }
@@ -55,7 +55,7 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
     Ok(respond::status(call, StatusCode::CREATED, &Status::success(201)))
 }
 
-/// Where both the request and what is in it are a dry run, they say so in the same words.
+/// Checks that the dry-run options in the query and the body agree if both are set.
 fn check_dry_run(call: &Call<'_>, eviction: &Value) -> Result<(), Status> {
     let asked: Vec<&str> = call.query.all("dryRun").collect();
     let written = eviction.at("deleteOptions").list("dryRun");
@@ -84,7 +84,7 @@ async fn evict(call: &Call<'_>, name: &str, options: DeleteOptions) -> Result<()
         if !disruption::needs_no_budget(&pod) {
             return evict_guarded(call, name, record, &pod, options).await;
         }
-        // A pod that may come to serve in this moment goes only as what it was seen to be.
+        // A pod that may start serving concurrently is deleted only at the version that was checked.
         let is_pinned = disruption::may_come_to_serve(&pod) && options.resource_version.is_none();
         let pinned = if is_pinned { pinned(&options, &record) } else { options.clone() };
         match mark_and_delete(call, name, record, pinned).await {
@@ -95,12 +95,12 @@ async fn evict(call: &Call<'_>, name: &str, options: DeleteOptions) -> Result<()
     Err(Status::conflict(call.served.named(), name, MODIFIED))
 }
 
-/// The same deletion, of this version of the pod only.
+/// Restricts the deletion to this version of the pod.
 fn pinned(options: &DeleteOptions, record: &Record) -> DeleteOptions {
     DeleteOptions { resource_version: Some(record.modified.to_string()), ..options.clone() }
 }
 
-/// Evicts a pod that serves: its budget must let it go.
+/// Evicts a pod that is protected by a budget, if the budget allows it.
 async fn evict_guarded(
     call: &Call<'_>,
     name: &str,
@@ -126,7 +126,7 @@ async fn evict_guarded(
     }
 }
 
-/// The budgets that are about a pod.
+/// Returns the budgets that select a pod.
 async fn guarding(
     call: &Call<'_>,
     served: &Served,
@@ -145,7 +145,7 @@ async fn guarding(
     Ok(found)
 }
 
-/// Takes one disruption from a budget, again if the budget changes meanwhile.
+/// Decrements a budget's allowed disruptions, retrying if the budget changes concurrently.
 async fn spend(
     call: &Call<'_>,
     served: &Arc<Served>,
@@ -200,7 +200,7 @@ fn too_many(message: String, retry_after_seconds: u16) -> Status {
     status
 }
 
-/// Marks the pod as disrupted, then deletes it.
+/// Sets the pod's disruption condition, then deletes it.
 async fn mark_and_delete(
     call: &Call<'_>,
     name: &str,

@@ -1,4 +1,4 @@
-//! One object.
+//! Reads a single object.
 
 use http::{Response, StatusCode};
 

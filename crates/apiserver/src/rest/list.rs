@@ -1,4 +1,4 @@
-//! Lists: which state is shown, page by page, and how the pages are put together from stored bytes.
+//! Lists: choice of revision, paging, and encoding from stored bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,18 +25,18 @@ use crate::selector::{Choice, SLICE};
 use crate::status::Status;
 use crate::transform::{self, TableOptions};
 
-/// How many records are read at once for a page of a selection, as in v1.34: 80 KB of pointers.
+/// Maximum number of records per read for a page with a selector, as in v1.34: 80 KB of pointers.
 const MOST_AT_ONCE: usize = 10_000;
 
 /// How long a read waits for a revision that has not been seen yet, as in v1.34.
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
-/// What a list found.
+/// The result of a list.
 #[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) records: Vec<Arc<Record>>,
     pub(crate) revision: Revision,
-    /// Where the next page starts, if there is one.
+    /// The continue token for the next page; empty if there is none.
     pub(crate) continue_token: String,
     pub(crate) remaining: Option<usize>,
 }
@@ -48,7 +48,7 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Response<Body>, Status> {
     answer(call, found).await
 }
 
-/// The choice of a list or watch; a name in the path is one more condition.
+/// Parses the selectors of a list or watch, including a name in the path.
 pub(crate) fn choose(call: &Call<'_>, options: &ListOptions) -> Result<Choice, Status> {
     let mut choice = options.selection.parse(call.served)?;
     if let Some(name) = call.name {
@@ -62,7 +62,7 @@ pub(crate) fn choose(call: &Call<'_>, options: &ListOptions) -> Result<Choice, S
     Ok(choice)
 }
 
-/// The list as the client wants to see it.
+/// Responds with a list in the form the client asked for.
 pub(crate) async fn answer(call: &Call<'_>, found: Found) -> Result<Response<Body>, Status> {
     if call.context.audit.wants_response() {
         record(call, found.clone()).await?;
@@ -70,7 +70,7 @@ pub(crate) async fn answer(call: &Call<'_>, found: Found) -> Result<Response<Bod
     shown(call, call.output, found).await
 }
 
-/// Records the list in the audit log: in the shape that the client gets, as JSON.
+/// Records the list in the audit event: in the shape that the client gets, as JSON.
 async fn record(call: &Call<'_>, found: Found) -> Result<(), Status> {
     let output = Output { encoding: Output::JSON.encoding, ..call.output };
     let whole = shown(call, output, found).await?.into_body().collect().await;
@@ -103,7 +103,7 @@ async fn in_protobuf(
     metadata: &Value,
     records: &[Arc<Record>],
 ) -> Result<Response<Body>, Status> {
-    // What cannot be had is refused first.
+    // Rejects unsupported shapes first.
     document(call, Value::Null, Vec::new())?;
     let is_partial = call.output.shape == Shape::PartialMetadataList;
     let body = match is_partial {
@@ -120,7 +120,7 @@ fn table_options(call: &Call<'_>) -> Result<TableOptions, Status> {
     }
 }
 
-/// Records in the order that a table has them.
+/// Sorts records into the row order of a table.
 async fn ranked(call: &Call<'_>, records: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
     let rank = match call.served.kind.presentation.row_rank {
         Some(rank) if call.output.shape == Shape::Table => rank,
@@ -138,7 +138,7 @@ async fn ranked(call: &Call<'_>, records: Vec<Arc<Record>>) -> Vec<Arc<Record>> 
     ranked.into_iter().map(|(_, record)| record).collect()
 }
 
-/// A list of objects in the shape that the client asked for.
+/// Builds a list of objects in the shape that the client asked for.
 pub(crate) fn shaped(
     call: &Call<'_>,
     metadata: Value,
@@ -162,10 +162,10 @@ fn document(call: &Call<'_>, metadata: Value, objects: Vec<Value>) -> Result<Val
     })
 }
 
-/// Of lists up to this many records it is said how long they are, for finding that out looks at each.
+/// Lists of up to this many records get a content length: computing it visits every record.
 const MEASURED: usize = 4096;
 
-/// A list of stored objects, put together from their bytes while the client reads.
+/// Streams a list, copying the stored bytes of its objects while the client reads.
 fn plain(served: &Arc<Served>, found: Found) -> Response<Body> {
     let mut metadata =
         transform::list_metadata(&found.revision.to_string(), Some(&found.continue_token), found.remaining);
@@ -205,13 +205,13 @@ pub(crate) async fn find(call: &Call<'_>, options: &ListOptions, choice: &Choice
     if let Some(revision) = start.not_older_than {
         wait_for(call, revision).await?;
     }
-    // Any state will do: v1.34 then lists its whole cache, or what follows a token.
+    // Any state is acceptable: v1.34 then ignores the limit and returns its whole cache, or everything after a token.
     let is_any = options.resource_version == "0";
     let limit = if is_any { 0 } else { usize::try_from(options.limit).unwrap_or(0) };
     read(call, choice, &range, &start, limit).await
 }
 
-/// What a list is answered with that the store refuses.
+/// Converts a store error to the response to a list.
 fn refused(call: &Call<'_>, range: &Range, start: &Start, why: Error) -> Status {
     match (why, &start.from) {
         (Error::Compacted { .. }, Some(from)) => {
@@ -225,7 +225,7 @@ fn refused(call: &Call<'_>, range: &Range, start: &Start, why: Error) -> Status 
     }
 }
 
-/// Whether a list is about one object of a known place: v1.34 then reads that object.
+/// Whether a list selects a single object by namespace and name: v1.34 reads that object instead.
 fn is_of_one(call: &Call<'_>, choice: &Choice) -> bool {
     let is_placed = choice.namespace.is_some() || !call.served.kind.is_namespaced();
     is_placed && choice.fields.exact_name().is_some()
@@ -241,7 +241,7 @@ async fn read(
     let store = &call.server.store;
     let refused = |why| refused(call, range, start, why);
     let is_everything = choice.is_everything();
-    // How many follow is not asked of a selection, only whether any do.
+    // With a selector, only whether more records follow matters, not how many.
     let before = if is_everything { start.before } else { Some(0) };
     let mut options = setpoint_store::ListOptions { at: start.at, limit, from: start.from.clone(), before };
     let mut page = store.list(range, options.clone()).await.map_err(refused)?;
@@ -253,7 +253,7 @@ async fn read(
         let remaining = (page.remaining > 0).then_some(page.remaining);
         return Ok(Found { records: page.records, revision, continue_token, remaining });
     }
-    // A page of a selection goes on until it is full; all of it shows one revision.
+    // With a selector, reads on until the page is full, all at one revision.
     options.at = Some(revision);
     let mut records = Vec::new();
     loop {
@@ -282,8 +282,8 @@ async fn read(
     }
 }
 
-/// How many records are read next for a page of a selection. Twice as many, as in v1.34: a selection of few among many
-/// takes few reads, and one of most takes little more than it needs.
+/// Returns how many records to read next for a page with a selector. Doubles, as in v1.34: a narrow selector takes few
+/// reads, and a broad one reads little more than it needs.
 fn next_limit(limit: usize) -> usize {
     limit.saturating_mul(2).min(MOST_AT_ONCE.max(limit))
 }
@@ -304,12 +304,12 @@ fn continuation(
     }
 }
 
-/// Which state a list shows, and from where on.
+/// The revision of a list, and where it starts.
 #[derive(Debug, Default)]
 struct Start {
     at: Option<Revision>,
     from: Option<String>,
-    /// How many there are before `from`, where the token says so.
+    /// How many records precede `from`, if the token says so.
     before: Option<usize>,
     not_older_than: Option<Revision>,
 }
@@ -325,7 +325,7 @@ impl Start {
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            // A negative revision stands for the newest.
+            // A negative revision means the latest.
             let at = Revision::try_from(token.revision).ok();
             let from = Some(format!("{prefix}{}", token.start.trim_start_matches('/')));
             return Ok(Self { at, from, before: token.before, not_older_than: at });
@@ -349,7 +349,7 @@ pub(crate) fn bad_list_revision(why: String) -> Status {
     Status::bad_request(format!("invalid resource version: {why}"))
 }
 
-/// A resource version as a revision; `None` for an empty one.
+/// Parses a resource version; `None` if empty.
 pub(crate) fn parse_revision(text: &str) -> Result<Option<Revision>, String> {
     if text.is_empty() {
         return Ok(None);
@@ -362,7 +362,7 @@ pub(crate) fn parse_revision(text: &str) -> Result<Option<Revision>, String> {
     Err(format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {problem}"))
 }
 
-/// Waits a little for a revision that this server has not seen yet.
+/// Waits briefly for a revision that this server has not seen yet.
 pub(crate) async fn wait_for(call: &Call<'_>, revision: Revision) -> Result<(), Status> {
     const STEP: Duration = Duration::from_millis(50);
     let server = call.server;
@@ -380,23 +380,23 @@ pub(crate) async fn wait_for(call: &Call<'_>, revision: Revision) -> Result<(), 
 
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
-/// Where a list goes on.
+/// A continue token.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Token {
     #[serde(rename = "v")]
     version: String,
-    /// -1: whatever is newest.
+    /// -1 means the latest.
     #[serde(rename = "rv")]
     revision: i64,
-    /// The first path that may follow, below what is listed.
+    /// The first path that may follow, relative to the listed prefix.
     start: String,
-    /// How many records there are before it. Not in v1.34's tokens.
+    /// How many records precede it. Not in v1.34's tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<usize>,
 }
 
-/// Go reads what is left over in the last letter, but neither padding nor another alphabet.
+/// Like Go, accepts trailing bits in the last character, but neither padding nor another alphabet.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 impl Token {
@@ -437,7 +437,7 @@ impl Token {
     }
 }
 
-/// Whether a path has no empty parts and none that lead elsewhere; a slash in front is all the same.
+/// Whether a path has no empty, `.` or `..` segments; a leading slash is ignored.
 fn is_clean(path: &str) -> bool {
     let path = path.strip_prefix('/').unwrap_or(path);
     path.is_empty() || path.split('/').all(|part| !matches!(part, "" | "." | ".."))

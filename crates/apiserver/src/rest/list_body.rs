@@ -1,8 +1,8 @@
-//! The bodies of lists, made while the client reads.
+//! List bodies, produced while the client reads.
 //!
-//! What always holds:
+//! Invariants:
 //! - at most one object of a list is decoded at a time, however long the list is;
-//! - after every piece others get their turn.
+//! - the task yields after every chunk.
 
 use std::sync::Arc;
 
@@ -19,33 +19,33 @@ use crate::negotiate::{Encoding, Output, Shape};
 use crate::registry::Served;
 use crate::transform::{self, TableOptions};
 
-/// A piece is closed once it is this long.
+/// A chunk ends once it has this many bytes.
 const PIECE_BYTES: usize = 128 << 10;
-/// Or once it has this many items: decoding and encoding a pod takes some 30 us, so a piece takes 2 ms.
+/// Or once it has this many items: decoding and encoding a pod takes about 30 us, so a chunk takes 2 ms.
 pub(super) const PIECE_ITEMS: usize = 64;
 
-/// Appends an item of a list.
+/// Appends a list item.
 pub(super) type WriteItem = Box<dyn FnMut(&Record, &mut Vec<u8>) + Send>;
 
-/// What stands around the items of a list, and between them.
+/// The text around and between the items of a list.
 pub(super) struct Frame {
     pub(super) head: Vec<u8>,
     pub(super) between: Vec<u8>,
     pub(super) tail: Vec<u8>,
-    /// How far the lines of an item are indented, where items have lines.
+    /// Indentation of an item's lines, if the output is indented.
     indent: usize,
 }
 
-/// Stands where the items go while a frame is made.
+/// A placeholder for the items while a frame is built.
 const MARK: &str = "setpointitemsgohere";
 
 impl Frame {
-    /// The frame of a list of stored objects.
+    /// Builds the frame of a list of stored objects.
     pub(super) fn plain(head: Vec<u8>) -> Self {
         Self { head, between: b",".to_vec(), tail: b"]}".to_vec(), indent: 0 }
     }
 
-    /// The frame of a document that has [`MARK`] as the only item of its list.
+    /// Splits a document with [`MARK`] as its only list item into a frame.
     fn around(encoding: Encoding, document: &Value) -> Option<Self> {
         let text = respond::encoded(encoding, document);
         let text = std::str::from_utf8(&text).ok()?;
@@ -62,7 +62,8 @@ impl Frame {
     }
 }
 
-/// A list of records in another shape or encoding than the stored one; `None` if that is not made item by item.
+/// Builds a list of records in a shape or encoding other than the stored one; `None` if it cannot be produced item by
+/// item.
 pub(super) fn shaped(
     served: &Arc<Served>,
     output: Output,
@@ -87,7 +88,7 @@ pub(super) fn shaped(
     Some(body(frame, records, write, None))
 }
 
-/// Appends a text, its lines after the first indented.
+/// Appends a text, indenting all lines but the first.
 fn write_indented(into: &mut Vec<u8>, text: &[u8], indent: usize) {
     if indent == 0 {
         return into.extend_from_slice(text);
@@ -102,7 +103,7 @@ fn write_indented(into: &mut Vec<u8>, text: &[u8], indent: usize) {
     }
 }
 
-/// A body of all records between head and tail.
+/// Builds a body with all records between head and tail.
 pub(super) fn body(frame: Frame, records: Vec<Arc<Record>>, write: WriteItem, length: Option<u64>) -> Body {
     let mut pieces = Pieces { frame, records: records.into_iter(), write, state: State::Head };
     let first = pieces.next().unwrap_or_default();
@@ -128,7 +129,7 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// The pieces after the first one, with a turn for others before each.
+    /// Produces the chunks after the first one, yielding before each.
     fn one_by_one(self, first: Bytes) -> impl Stream<Item = Bytes> + Send {
         stream::unfold((Some(first), self), |(first, mut pieces)| async {
             if let Some(first) = first {

@@ -1,4 +1,4 @@
-//! Objects that are not stored: read-only, and made up when they are asked for.
+//! Virtual objects: read-only, computed on request and not stored.
 
 use http::{Response, StatusCode};
 use serde_json::Value;

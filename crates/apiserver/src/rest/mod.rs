@@ -1,4 +1,4 @@
-//! The verbs on objects.
+//! Request handlers for objects.
 
 mod apply;
 pub(crate) mod binding;
@@ -44,21 +44,21 @@ use crate::server::Server;
 use crate::status::Status;
 use crate::strategy::Creation;
 
-/// What a client is told whose copy of an object is out of date.
+/// The conflict message for a client with an outdated copy of an object.
 pub(crate) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// A change whose object keeps changing under it is tried this often. Every failure means that another
-/// writer succeeded, so this many writers would have to be at one object at once.
+/// Maximum attempts of a write to an object that keeps changing. Every failure means that another writer succeeded, so
+/// this many writers would have to write one object at once.
 const ATTEMPTS: usize = 128;
 
-/// A request for objects, with everything it takes to answer it.
+/// A resource request, with everything needed to handle it.
 pub(crate) struct Call<'a> {
     pub(crate) server: &'a Server,
     pub(crate) user: &'a User,
     pub(crate) served: &'a Arc<Served>,
     pub(crate) subresource: Option<Subresource>,
-    /// `None` for kinds of the cluster, and for all namespaces.
+    /// `None` for cluster-scoped kinds, and for all namespaces.
     pub(crate) namespace: Option<&'a str>,
     pub(crate) name: Option<&'a str>,
     pub(crate) query: &'a Query<'a>,
@@ -69,15 +69,15 @@ pub(crate) struct Call<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// What a write came to.
+/// The result of a write.
 pub(crate) enum Outcome {
     Stored(Arc<Record>),
-    /// What would have been stored, had it not been a dry run; or what was removed for good.
+    /// The object that a dry run would have stored, or one that was removed.
     Unstored(Value),
 }
 
 impl<'a> Call<'a> {
-    /// The name in the path.
+    /// Returns the name in the path.
     pub(crate) fn name(&self) -> Result<&'a str, Status> {
         let name = self.name.filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| Status::bad_request("name must be provided"))?;
@@ -88,7 +88,7 @@ impl<'a> Call<'a> {
         Err(Status::bad_request(format!("Name parameter invalid: {name:?}: {}", complaints.join(";"))))
     }
 
-    /// The store's key of the object in the path.
+    /// Returns the store key of the object in the path.
     pub(crate) fn key(&self) -> Result<Key, Status> {
         let name = self.name()?;
         match self.namespace {
@@ -100,12 +100,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Ends the work for a client that no longer waits.
+    /// Fails if the client no longer waits for the response.
     pub(crate) fn check_awaited(&self) -> Result<(), Status> {
         self.context.check_awaited(&self.server.clock)
     }
 
-    /// The same before another attempt: the first one follows a check of its own.
+    /// Like `check_awaited`, but only for retries: the first attempt follows a check of its own.
     pub(crate) fn check_retry(&self, attempt: usize) -> Result<(), Status> {
         if attempt == 0 { Ok(()) } else { self.check_awaited() }
     }
@@ -114,7 +114,7 @@ impl<'a> Call<'a> {
         Status::not_found(self.served.named(), name)
     }
 
-    /// The stored object in the path.
+    /// Reads the object in the path.
     pub(crate) async fn record(&self) -> Result<Arc<Record>, Status> {
         let name = self.name()?;
         let found =
@@ -123,7 +123,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Whether this path has a method for the verb.
+/// Whether this path supports the verb.
 pub(crate) fn allows(
     served: &Served,
     subresource: Option<Subresource>,
@@ -145,7 +145,7 @@ pub(crate) fn allows(
 }
 
 impl Subresource {
-    /// What can be done with it.
+    /// Returns the supported verbs.
     pub(crate) const fn verbs(self) -> &'static [Verb] {
         match self {
             Self::Binding | Self::Eviction | Self::Token => &[Verb::Create],
@@ -177,13 +177,13 @@ pub(crate) async fn serve(call: &Call<'_>, verb: Verb) -> Result<Response<Body>,
     answer
 }
 
-/// Whether a write may change which kinds there are, or let go of one.
+/// Whether a write may change the set of served kinds: a definition, or an object of a kind being deleted.
 fn concerns_definitions(call: &Call<'_>) -> bool {
     let kind = &call.served.kind;
     kind.semantics.defines_kinds || kind.custom.as_ref().is_some_and(|custom| custom.is_terminating)
 }
 
-/// Webhooks that convert objects are not called.
+/// Rejects requests that need a conversion webhook: these are not called.
 fn refuse_conversion(call: &Call<'_>) -> Result<(), Status> {
     let kind = &call.served.kind;
     let needs_webhook =

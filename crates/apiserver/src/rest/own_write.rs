@@ -1,5 +1,5 @@
-//! What the server creates in its own name while it answers somebody: the same way in, but for admission's
-//! changes.
+//! Objects that the server itself creates while handling a request: on the usual path, but without admission's
+//! mutations.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::registry::Served;
 use crate::server::Server;
 use crate::status::Status;
 
-/// Stores an object of the cluster.
+/// Stores a cluster-scoped object.
 pub(crate) async fn insert(server: &Server, served: &Arc<Served>, mut object: Value) -> Result<(), Status> {
     let headers = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(own_requests::NAME))]);
     let (user, query, context) = (User::system("system:apiserver"), Query::parse(""), Context::default());
@@ -38,7 +38,7 @@ pub(crate) async fn insert(server: &Server, served: &Arc<Served>, mut object: Va
         now: server.now(),
     };
     let fields = ownership::note_create(&call, &mut object);
-    // Boxed, for what is being answered may have come the same way.
+    // Boxed, because the request being handled may be a create too, which makes the future recursive.
     Box::pin(create::insert(&call, object, fields, &WriteOptions::default())).await?;
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! Who manages which fields: what writes note in `metadata.managedFields`.
+//! Field ownership: maintains `metadata.managedFields` on writes.
 //!
-//! Every create, update, patch and apply is noted, whoever makes it, the control plane included. As in v1.34 what the
-//! server itself writes past its handlers is not: bindings, marks of deletions and evictions.
+//! Every create, update, patch and apply is recorded, including the control plane's. As in v1.34, direct writes by the
+//! server are not: bindings, deletion marks and evictions.
 
 use http::header::USER_AGENT;
 use jiff::Timestamp;
@@ -22,24 +22,24 @@ pub(crate) fn at<T>(call: &Call<'_>, note: impl FnOnce(&Endpoint<'_>) -> T) -> T
     note(&Endpoint { target: &call.served.target, subresource, resets: &resets, transitions })
 }
 
-/// Who makes the change.
+/// Returns the field manager of a request.
 pub(crate) fn manager(call: &Call<'_>) -> String {
     let user_agent = call.headers.get(USER_AGENT).map(|value| String::from_utf8_lossy(value.as_bytes()));
     let user_agent = user_agent.unwrap_or_default();
     apply::manager_name(call.query.get("fieldManager").unwrap_or(""), &user_agent)
 }
 
-/// Who manages the fields of a new object.
+/// Returns the managed fields of a new object.
 pub(crate) fn note_create(call: &Call<'_>, object: &mut Value) -> ManagedFields {
     at(call, |endpoint| apply::update(endpoint, None, object, &manager(call), call.now))
 }
 
-/// Who manages the fields of an object that is changed.
+/// Returns the managed fields of an updated object.
 pub(crate) fn note_update(call: &Call<'_>, live: Live<'_>, new: &mut Value) -> ManagedFields {
     at(call, |endpoint| apply::update(endpoint, Some(live), new, &manager(call), call.now))
 }
 
-/// Who manages the fields of an object whose status the server writes in its own name.
+/// Returns the managed fields after the server itself has written an object's status.
 pub(crate) fn note_own_status(
     server: &Server,
     served: &Served,

@@ -1,4 +1,4 @@
-//! Partial changes.
+//! Patches.
 
 use http::{Response, StatusCode};
 use serde_json::Value;
@@ -14,15 +14,15 @@ use crate::patch::{self, PatchError, PatchKind};
 use crate::schema::{FieldValidation, Target};
 use crate::status::{Named, Status};
 
-/// The patches that custom kinds take.
+/// The patch types that custom resources support.
 const CUSTOM_PATCHES: &str =
     "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
 
-/// The kind of patch in a request.
+/// Returns a request's patch type.
 pub(crate) fn kind(call: &Call<'_>) -> Result<PatchKind, Status> {
     let media_type = negotiate::media_type(call.headers);
     let kind = PatchKind::of_media_type(media_type).ok_or_else(Status::unsupported_patch_type)?;
-    // A custom kind's scale is a kind of the server's own.
+    // The scale of a custom resource is a built-in kind.
     let is_custom = call.served.kind.custom.is_some();
     if is_custom && kind == PatchKind::Strategic {
         return Err(Status::unsupported_media_type(CUSTOM_PATCHES));
@@ -43,7 +43,7 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, Status> {
     respond::outcome(call, StatusCode::OK, outcome)
 }
 
-/// What a patch makes of the current state.
+/// Applies a patch to the current state.
 struct Patched<'a> {
     call: &'a Call<'a>,
     kind: PatchKind,
@@ -62,7 +62,8 @@ impl Maker for Patched<'_> {
         Ok(object)
     }
 
-    /// A JSON patch may look at anything, another kind only at what it names. A name may be written with escapes.
+    /// Whether the patch may refer to managed fields. A JSON patch may refer to any field, the other types only to
+    /// fields they name. A name may contain escapes.
     fn sees_managed_fields(&self) -> bool {
         let body = &self.call.body;
         let has = |word: &[u8]| body.windows(word.len()).any(|window| window == word);

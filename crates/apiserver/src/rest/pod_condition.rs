@@ -1,4 +1,4 @@
-//! Conditions that the server itself writes into a pod's status.
+//! Pod conditions set by the server.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::json::{Json, JsonMut};
 use crate::metadata;
 
-/// A condition that is true.
+/// A condition with status `True`.
 pub(crate) struct Condition {
     pub(crate) kind: &'static str,
     pub(crate) reason: &'static str,
@@ -14,7 +14,7 @@ pub(crate) struct Condition {
 }
 
 impl Condition {
-    /// Sets it; the time of the transition stays that of the first time it became true.
+    /// Sets the condition; if it was already true, keeps its transition time.
     pub(crate) fn set(&self, pod: &mut Value, now: Timestamp) {
         let status = pod.object_mut("status");
         let mut conditions = status.list("conditions").to_vec();

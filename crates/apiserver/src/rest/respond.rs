@@ -1,4 +1,4 @@
-//! Answers in the form the client asked for.
+//! Responses in the form the client asked for.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -15,7 +15,7 @@ use crate::protobuf;
 use crate::status::Status;
 use crate::transform;
 
-/// A response of one piece.
+/// Builds a response with the given body.
 pub(crate) fn response(code: StatusCode, media_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = code;
@@ -25,7 +25,7 @@ pub(crate) fn response(code: StatusCode, media_type: &'static str, body: Body) -
     response
 }
 
-/// A document in the encoding the client asked for.
+/// Responds with a document in the encoding the client asked for.
 pub(crate) fn document(code: StatusCode, output: Output, document: &Value) -> Response<Body> {
     let bytes = match output.encoding {
         Encoding::Protobuf => match protobuf::document(document) {
@@ -37,7 +37,7 @@ pub(crate) fn document(code: StatusCode, output: Output, document: &Value) -> Re
     response(code, output.encoding.media_type(), Body::full(bytes))
 }
 
-/// A document as a text.
+/// Encodes a document.
 pub(crate) fn encoded(encoding: Encoding, document: &Value) -> Bytes {
     match encoding {
         Encoding::Json { pretty: true } => pretty(document),
@@ -46,7 +46,7 @@ pub(crate) fn encoded(encoding: Encoding, document: &Value) -> Bytes {
     }
 }
 
-/// A refusal in the encoding that the client reads.
+/// Responds with an error status in the encoding that the client accepts.
 pub(crate) fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {
     let mut response = status.clone().into_response();
     let body = match encoding {
@@ -71,7 +71,7 @@ fn yaml(document: &Value) -> Bytes {
     serde_saphyr::to_string(document).map_or_else(|_| to_bytes(document), Into::into)
 }
 
-/// A stored object. In its plain form it is the store's own bytes.
+/// Responds with a stored object. In its plain form this is a copy of the store's own bytes.
 pub(crate) fn record(call: &Call<'_>, code: StatusCode, record: &Record) -> Result<Response<Body>, Status> {
     if call.output.is_plain() {
         let bytes = call.served.bytes(record)?;
@@ -81,7 +81,7 @@ pub(crate) fn record(call: &Call<'_>, code: StatusCode, record: &Record) -> Resu
     object(call, code, call.served.decode(record)?)
 }
 
-/// An object of the kind that was asked for.
+/// Responds with an object of the requested kind.
 pub(crate) fn object(call: &Call<'_>, code: StatusCode, object: Value) -> Result<Response<Body>, Status> {
     let shaped = match call.output.shape {
         Shape::Object => object,
@@ -101,7 +101,7 @@ pub(crate) fn object(call: &Call<'_>, code: StatusCode, object: Value) -> Result
     Ok(document(code, call.output, &shaped))
 }
 
-/// An object that is not of a registered kind (Scale, Binding) and has no table.
+/// Responds with an object of an unregistered kind (Scale, Binding), which has no table.
 pub(crate) fn foreign(call: &Call<'_>, code: StatusCode, object: Value) -> Response<Body> {
     let shaped = match call.output.shape {
         Shape::PartialMetadata => transform::partial(call.output, object),
@@ -118,7 +118,7 @@ pub(crate) fn outcome(call: &Call<'_>, code: StatusCode, outcome: Outcome) -> Re
     }
 }
 
-/// A status as the answer to a request that was carried out.
+/// Responds with a status after a successful request.
 pub(crate) fn status(call: &Call<'_>, code: StatusCode, status: &Status) -> Response<Body> {
     call.context.audit.status(status);
     if let Encoding::Json { pretty: false } = call.output.encoding {

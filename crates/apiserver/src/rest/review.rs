@@ -1,4 +1,4 @@
-//! Questions about who somebody is and what they may do. They are answered, and nothing is stored.
+//! The review APIs of authentication and authorization. They are evaluated, not stored.
 
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
@@ -59,12 +59,12 @@ fn check(call: &Call<'_>, question: Question, object: &Value) -> Result<(), Stat
     }
     let mut errors = Errors::default();
     check_access(question, object, &mut errors);
-    // v1.34 does not say of which kind.
+    // v1.34 omits the kind.
     let of = Named { group: &call.served.kind.group, resource: "" };
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(of, "", &errors)) }
 }
 
-/// What is wrong with a question about access.
+/// Validates an access review.
 fn check_access(question: Question, object: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = object.at("spec");
@@ -119,7 +119,7 @@ fn check_selector(selector: &Value, of_labels: bool, path: &Path<'_>, errors: &m
     }
 }
 
-/// A question is about what its spec says; there is nothing to say of the question itself.
+/// Rejects metadata: only the spec of a review matters.
 fn check_metadata(metadata: &Value, is_local: bool, errors: &mut Errors) {
     let is_ignored = |field: &str| field == "managedFields" || is_local && field == "namespace";
     let is_empty = |value: &Value| match value {
@@ -136,7 +136,7 @@ fn check_metadata(metadata: &Value, is_local: bool, errors: &mut Errors) {
     }
 }
 
-/// The user that a question is about.
+/// Returns the user under review.
 fn subject(spec: &Value) -> User {
     let texts =
         |list: &[Value]| list.iter().filter_map(Value::as_str).map(Into::into).collect::<Vec<String>>();
@@ -170,7 +170,7 @@ async fn may(call: &Call<'_>, user: &User, mut object: Value) -> Value {
     object
 }
 
-/// What is asked about, and which of its selectors are ignored.
+/// Returns the resource under review, and the errors of selectors that are ignored.
 fn target(attributes: &Value) -> (ResourceTarget, Vec<String>) {
     let text = |field: &str| Some(attributes.text(field).to_owned()).filter(|text| !text.is_empty());
     let mut ignored = Vec::new();
@@ -190,7 +190,7 @@ fn target(attributes: &Value) -> (ResourceTarget, Vec<String>) {
     (target, ignored)
 }
 
-/// A selector as a request would write it, as far as it can be parsed: each of its terms, or none.
+/// Converts a selector to a request's form; drops it unless all its terms can be parsed.
 fn selector(
     written: &Value,
     name: &str,
@@ -307,7 +307,7 @@ fn user_info(user: &User) -> Value {
     Value::Object(info)
 }
 
-/// The status that came with a question.
+/// Returns the status sent with a review.
 fn status_of(object: &Value) -> Value {
     let mut status = if object.at("status").is_object() { object.at("status").clone() } else { json!({}) };
     status.object_mut("user");
@@ -333,7 +333,7 @@ async fn whose_token(call: &Call<'_>, mut object: Value) -> Value {
             json!({"authenticated": true, "user": user_info(&known.user), "audiences": known.audiences})
         }
         Err(refused) => {
-            // What the client wrote there stays.
+            // Keeps what the client wrote there.
             let mut status = status_of(&object);
             status.unset("authenticated");
             if !refused.why.is_empty() {

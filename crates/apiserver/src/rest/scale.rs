@@ -1,4 +1,4 @@
-//! The number of replicas by itself: `autoscaling/v1` Scale over any kind that has replicas.
+//! The scale subresource: `autoscaling/v1` Scale for any kind with replicas.
 
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ pub(crate) async fn get(call: &Call<'_>) -> Result<Response<Body>, Status> {
     answer(call, &object)
 }
 
-/// The scale of an object in the shape that the client asked for.
+/// Responds with an object's scale in the shape that the client asked for.
 fn answer(call: &Call<'_>, object: &Value) -> Result<Response<Body>, Status> {
     let scale = scale_of(call.served, object)?;
     if call.output.shape != Shape::Table {
@@ -77,7 +77,7 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, Status> {
     apply(call, name, &options, &mut maker).await
 }
 
-/// Applies a scale to the object that is scaled: its replicas, for the manager of the scale.
+/// Applies a scale to the scaled object: sets its replicas on behalf of the scale's field manager.
 async fn apply_configuration(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let name = call.name()?;
     let options = WriteOptions::parse(call.query, OptionsOf::Patch { apply: true })?;
@@ -85,7 +85,7 @@ async fn apply_configuration(call: &Call<'_>) -> Result<Response<Body>, Status> 
     let mut scale = rest_apply::configuration(call)?;
     crate::apply::check(&target()?, &scale).map_err(rest_apply::refusal)?;
     metadata::settle_namespace(&mut scale, call.namespace)?;
-    // Labels, owners and finalizers are the object's own: a scale says which object it means, and no more.
+    // Labels, owners and finalizers belong to the object: a scale only identifies it.
     let mut identity = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion"] {
         identity.restore(field, scale.at("metadata"));
@@ -115,7 +115,7 @@ async fn apply(
     answer(call, &object)
 }
 
-/// Where a custom kind keeps its replicas.
+/// Returns the replica paths of a custom resource.
 fn custom_paths(served: &Served) -> Option<&ScalePaths> {
     served.kind.custom.as_deref()?.scale.as_ref()
 }
@@ -127,7 +127,7 @@ fn set_replicas(call: &Call<'_>, object: &mut Value, replicas: impl Into<Value>)
     }
 }
 
-/// The scale of an object.
+/// Returns an object's scale.
 pub(crate) fn scale_of(served: &Served, object: &Value) -> Result<Value, Status> {
     let Some(paths) = custom_paths(served) else { return Ok(built_in_scale(object)) };
     let number = |path: &[String]| scale::nested_number(object, path).map_err(Status::unknown);
@@ -164,7 +164,7 @@ fn shown(object: &Value, spec: Value, status: Value) -> Value {
     json!({ "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec, "status": status })
 }
 
-/// The selector as a text. The oldest kind that is scaled selects by labels alone.
+/// Formats the selector as a string. The selector of ReplicationControllers is a plain label map.
 fn shown_selector(selector: &Value) -> String {
     match selector.as_object() {
         Some(labels) if labels.values().all(Value::is_string) => selector::shown_labels(Some(labels)),
@@ -172,7 +172,7 @@ fn shown_selector(selector: &Value) -> String {
     }
 }
 
-/// How a scale changes.
+/// A change to a scale.
 enum Change {
     To(Value),
     Patch {
@@ -180,7 +180,7 @@ enum Change {
         validation: FieldValidation,
         target: Target,
     },
-    /// A scale, and what it is to the object that is scaled.
+    /// A scale, and the equivalent configuration of the scaled object.
     Apply {
         scale: Value,
         configuration: Value,
@@ -210,7 +210,7 @@ impl Maker for Scaled<'_> {
         let mut object = current.clone();
         set_replicas(self.call, &mut object, scale.at("spec").count("replicas"));
         let version = metadata::of(&scale).text("resourceVersion");
-        // A custom object keeps the version that was read: it has no update without one.
+        // Custom resources need a resource version for updates, so keep the one that was read.
         if !version.is_empty() || custom_paths(self.call.served).is_none() {
             object.object_mut("metadata").set("resourceVersion", version);
         }
@@ -223,7 +223,7 @@ impl Maker for Scaled<'_> {
 }
 
 impl Scaled<'_> {
-    /// What a patch of the scale changes. Replicas that a custom resource does not have are no number.
+    /// Returns the scale to patch. If a custom resource has no replicas, uses a sentinel that `check` rejects.
     fn patched(&self, current: &Value) -> Result<Value, Status> {
         let mut scale = scale_of(self.call.served, current)?;
         if let Some(paths) = custom_paths(self.call.served)
@@ -241,7 +241,7 @@ impl Scaled<'_> {
                 let why = format!("the spec replicas field {:?} cannot be empty", paths.written);
                 return Err(Status::bad_request(why));
             }
-            // What is wrong with the scale of a custom object, validating the object shows.
+            // Errors in a custom resource's scale surface when the object is validated.
             Some(_) if matches!(self.change, Change::To(_)) => {}
             Some(_) => return Ok(()),
             None => self.validate(scale)?,

@@ -1,4 +1,4 @@
-//! How large and how deep an object may become, however small the requests are that make it grow.
+//! Limits on the size and depth of an object, however small the requests that make it grow.
 
 use serde_json::Value;
 use setpoint_store::{Inset, Payload};
@@ -8,17 +8,17 @@ use crate::apply::ManagedFields;
 use crate::json;
 use crate::status::Status;
 
-/// What is stored of one object: 1.5 MiB at most, which is what v1.34 may write to etcd at once.
+/// Maximum stored size of an object: 1.5 MiB, v1.34's limit for a write to etcd.
 const OBJECT_BYTES: usize = 3 << 19;
-/// How deep a stored object is nested at most. JSON is read up to 127 levels, here and by many clients; an object
-/// that is deeper could be neither shown nor deleted, and a list or a watch event puts three levels around it.
+/// Maximum nesting depth of a stored object. This server and many clients read JSON up to 127 levels deep; a deeper
+/// object could be neither read nor deleted, and a list or a watch event adds three levels.
 const OBJECT_DEPTH: usize = 120;
 
-/// How much deeper than the object its managed fields are: metadata, the list, an entry, and its fields.
+/// How much deeper managed fields are nested than the object: metadata, the list, an entry, and its fields.
 const FIELDS_DEEPER: usize = 4;
 
-/// An object on its way into the store. Where it is too large or too deep only by its managed fields, these are
-/// dropped, unless this is an apply.
+/// Encodes an object for the store. If only its managed fields make it too large or too deep, drops them, unless this
+/// is an apply.
 pub(super) fn encode(call: &Call<'_>, object: &Value, fields: &ManagedFields) -> Result<Payload, Status> {
     let depth = json::depth(object);
     if depth > OBJECT_DEPTH {

@@ -1,4 +1,4 @@
-//! Tokens of a service account, made on request.
+//! The `token` subresource of service accounts.
 
 use http::{Response, StatusCode};
 use jiff::SignedDuration;
@@ -23,7 +23,8 @@ const OF: Named<'static> = Named { group: "authentication.k8s.io", resource: "To
 const HOUR: i64 = 3600;
 const SHORTEST: i64 = 600;
 const LONGEST: i64 = 1 << 32;
-/// What the mounted tokens of pods ask for. They last a year, so that nobody breaks who reads them once.
+/// The lifetime that mounted pod tokens request. They are issued for a year, so that programs that read them only once
+/// keep working.
 const MOUNTED: i64 = 3607;
 const YEAR: i64 = 365 * 24 * HOUR;
 
@@ -51,7 +52,7 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
     Ok(respond::foreign(call, StatusCode::CREATED, request))
 }
 
-/// A request that names its account names the one in the path.
+/// Checks that a name or namespace in the request matches the path.
 fn check_place(call: &Call<'_>, name: &str, request: &Value) -> Result<(), Status> {
     let meta = metadata::of(request);
     let places = [("name", name), ("namespace", call.namespace.unwrap_or_default())];
@@ -108,7 +109,7 @@ fn check(request: &Value) -> Result<(), Status> {
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(OF, "", &errors)) }
 }
 
-/// Cuts what was asked for down to what the server gives at most.
+/// Caps the requested lifetime at the server's maximum.
 fn shorten(call: &Call<'_>, request: &mut Value) {
     let asked = request.at("spec").count("expirationSeconds");
     let most = call.server.service_accounts.max_expiration.filter(|most| asked > *most);
@@ -119,7 +120,7 @@ fn shorten(call: &Call<'_>, request: &mut Value) {
     }
 }
 
-/// What the token is about: the account, and what it is bound to.
+/// Builds the claims about the account and the object the token is bound to.
 async fn bound(call: &Call<'_>, account: &str, uid: String, wanted: &Value) -> Result<Bound, Status> {
     let serviceaccount = Reference { name: account.into(), uid };
     let namespace = call.namespace.unwrap_or_default().to_owned();
@@ -172,7 +173,7 @@ fn check_uid(wanted: &Value, found: &Reference) -> Result<(), Status> {
     }
 }
 
-/// The node that a pod runs on, by name alone if it is not there.
+/// Returns the pod's node; without a uid if the node does not exist.
 async fn node_of(call: &Call<'_>, pod: &Value) -> Option<Reference> {
     let name = Some(pod.at("spec").text("nodeName")).filter(|name| !name.is_empty())?;
     let node = find(call, "nodes", name).await.ok();

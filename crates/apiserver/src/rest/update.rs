@@ -1,4 +1,4 @@
-//! Changes of objects: the one path that updates, patches and subresources share.
+//! Updates: the common path of updates, patches and subresources.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::services::Reservation;
 use crate::status::{Named, Status};
 use crate::strategy::NameRule;
 
-/// Makes the new state of an object from its current one; `None` if there is no such object.
+/// Computes the new state of an object from its current one; `None` if the object does not exist.
 pub(crate) trait Maker {
     fn make(&mut self, current: Option<&Value>) -> Result<Value, Status>;
 
@@ -31,17 +31,17 @@ pub(crate) trait Maker {
         self.is_apply()
     }
 
-    /// The uid that the object must have.
+    /// Returns the uid that the object must have.
     fn uid(&self) -> Option<&str> {
         None
     }
 
-    /// Whether this is an apply, which creates what is absent and knows who owns what.
+    /// Whether this is an apply, which creates missing objects and tracks field ownership itself.
     fn is_apply(&self) -> bool {
         false
     }
 
-    /// Whether [`make`](Self::make) can be asked again after the object changed under it.
+    /// Whether [`make`](Self::make) can be called again if the object changed concurrently.
     fn can_retry(&self) -> bool {
         true
     }
@@ -60,7 +60,7 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response<Body>, Status> {
     respond::outcome(call, code, outcome)
 }
 
-/// The name in an object must be the one in the path.
+/// Checks that an object's name matches the path.
 pub(crate) fn check_name(object: &Value, name: &str) -> Result<(), Status> {
     match metadata::of(object).text("name") {
         "" => Err(Status::bad_request(format!(
@@ -73,11 +73,11 @@ pub(crate) fn check_name(object: &Value, name: &str) -> Result<(), Status> {
     }
 }
 
-/// The state a client sent.
+/// A full replacement sent by a client.
 struct Replacement {
     object: Option<Value>,
     uid: String,
-    /// Sent without a resource version: whatever the current state is, this one follows.
+    /// Sent without a resource version: replaces any current state.
     is_unconditional: bool,
 }
 
@@ -105,7 +105,7 @@ impl Maker for Replacement {
     }
 }
 
-/// Applies a change, again if the object changes under it. Returns whether the object was created.
+/// Applies a change, retrying if the object changes concurrently. Returns whether the object was created.
 pub(crate) async fn apply(
     call: &Call<'_>,
     name: &str,
@@ -155,7 +155,7 @@ async fn create_absent(
     create::insert(call, object, fields, options).await
 }
 
-/// Who may change an object may not therefore make it.
+/// Authorizes a create: the right to update an object does not include it.
 async fn authorize_create(call: &Call<'_>, name: &str) -> Result<(), Status> {
     let kind = &call.served.kind;
     let target = ResourceTarget {
@@ -184,7 +184,7 @@ fn uid_mismatch(call: &Call<'_>, name: &str, wanted: &str, found: &str, revision
     Status::conflict(call.served.named(), name, why)
 }
 
-/// One attempt on one state. The inner error is what the state has become meanwhile.
+/// Attempts the change on one state. The inner error is the newer state after a conflict.
 async fn change(
     call: &Call<'_>,
     name: &str,
@@ -236,7 +236,7 @@ async fn change(
     outcome
 }
 
-/// An update without a version is made on the current one; one with another version is refused.
+/// Sets the current resource version if there is none; a different version is a conflict.
 fn settle_version(call: &Call<'_>, name: &str, new: &mut Value, record: &Record) -> Result<(), Status> {
     let version = metadata::of(new).text("resourceVersion").to_string();
     let current = record.modified.to_string();
@@ -271,7 +271,7 @@ fn prepare(call: &Call<'_>, new: &mut Value, old: &Value) {
         Some(subresource) => strategy.prepare_for_subresource_update(subresource, new, old),
     }
     strategy.stamp(new, Some(old), call.user, call.now);
-    // A status tells of a generation and makes none, even where it writes metadata.
+    // A status write does not increment the generation, even if it changes metadata.
     let is_untouched =
         call.subresource != Some(Subresource::Status) && metadata::of(new).at("generation") == &generation;
     if semantics.counts_generations && is_untouched && strategy.changes_generation(new, old) {
@@ -281,13 +281,13 @@ fn prepare(call: &Call<'_>, new: &mut Value, old: &Value) {
     metadata::carry_over(new, old);
 }
 
-/// Refuses a change to something wrong. Returns warnings of what was wrong already.
+/// Rejects a change that makes the object invalid. Returns warnings about existing errors.
 fn validate(call: &Call<'_>, new: &Value, old: &Value) -> Result<Vec<String>, Status> {
     let kind = &call.served.kind;
     let mut errors = metadata::validate(new, kind.is_namespaced(), NameRule::PathSegment);
     errors.extend(metadata::validate_update(new, old));
     if !errors.is_empty() {
-        // Kinds check the change of metadata once more, and clients see both.
+        // v1.34's kinds validate metadata updates a second time, and clients see both errors.
         errors.extend(metadata::validate_update(new, old));
     }
     let mut warnings = Vec::new();
@@ -299,7 +299,7 @@ fn validate(call: &Call<'_>, new: &Value, old: &Value) -> Result<Vec<String>, St
     Err(Status::invalid(of, metadata::of(new).text("name"), &errors))
 }
 
-/// The last finalizer of an object that is being deleted is gone.
+/// Whether the last finalizer of an object being deleted is gone.
 fn is_finished(call: &Call<'_>, new: &Value, old: &Value) -> bool {
     let old = metadata::of(old);
     metadata::finalizers(new).next().is_none()
@@ -327,7 +327,7 @@ async fn remove(
     Ok(Ok(Outcome::Unstored(new)))
 }
 
-/// Stores the new state, unless it is the old one and is stored as it would be now.
+/// Stores the new state, unless it equals the old one and its stored form is up to date.
 pub(crate) async fn store(
     call: &Call<'_>,
     options: &WriteOptions,

@@ -1,7 +1,7 @@
-//! From a request's body to an object that fits its schema.
+//! Decodes a request's body into an object that matches its schema.
 //!
-//! JSON is read in one pass; YAML and protobuf are turned into JSON values first. Unknown and duplicate fields are
-//! errors, warnings or nothing, as the client asks; values of the wrong type are always errors.
+//! JSON is decoded in one pass; YAML and protobuf are converted to JSON values first. Unknown and duplicate fields are
+//! errors, warnings or ignored, as the client asks; values of the wrong type are always errors.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::read::read;
 use super::{Schema, go, syntax, yaml, zero};
 use crate::custom::{self, props::Props};
 
-/// What becomes of unknown and duplicate fields (`fieldValidation=`).
+/// How to treat unknown and duplicate fields (`fieldValidation=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
     Strict,
@@ -24,7 +24,7 @@ pub enum FieldValidation {
 }
 
 impl FieldValidation {
-    /// The value of the query parameter; `None` for one that is not supported.
+    /// Parses the query parameter; `None` if the value is unsupported.
     pub fn parse(parameter: &str) -> Option<Self> {
         match parameter {
             "" | "Warn" => Some(Self::Warn),
@@ -35,7 +35,7 @@ impl FieldValidation {
     }
 }
 
-/// How a body is written.
+/// The format of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Json,
@@ -43,45 +43,45 @@ pub enum Format {
     Protobuf,
 }
 
-/// What an endpoint expects: a kind and its schema.
+/// The kind that an endpoint expects, and its schema.
 #[derive(Clone)]
 pub struct Target {
     pub schema: Schema,
     pub group: String,
     pub version: String,
     pub kind: String,
-    /// The schema of a custom kind, as its definition writes it: what decoding goes by.
+    /// The schema of a custom kind as in its CRD, used for decoding.
     pub custom: Option<Arc<Props>>,
 }
 
-/// An object in the form it is stored in, with `apiVersion` and `kind`.
+/// An object in its stored form, with `apiVersion` and `kind`.
 #[derive(Debug, PartialEq)]
 pub struct Decoded {
     pub object: Value,
-    /// One per unknown or duplicate field, where the client asked for warnings.
+    /// One per unknown or duplicate field, if the client asked for warnings.
     pub warnings: Vec<String>,
 }
 
-/// Why a body is no object of the expected kind. Always a bad request (400).
+/// Why a body is not an object of the expected kind. Always a bad request (400).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct DecodeFailure {
     pub message: String,
 }
 
-/// Why a value does not fit a schema: the decoder's own words, without what was being decoded.
+/// Why a value does not match a schema: the decoder's message, without what was being decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misfit {
-    /// A value of the wrong type, whatever the client asked for.
+    /// A value of the wrong type, regardless of the validation level.
     #[error("{0}")]
     Wrong(String),
-    /// Unknown and duplicate fields, one text each.
+    /// Unknown and duplicate fields, one message each.
     #[error("{}", strict_error(.0))]
     Strict(Vec<String>),
 }
 
 impl Target {
-    /// A built-in kind by the name of its schema; the first of its group versions if it is in several.
+    /// Returns a built-in kind by its schema's name; in the first of its group versions if there are several.
     pub fn built_in(name: &str) -> Option<Self> {
         let schema = Schema::built_in(name)?;
         let gvk = schema.root_struct()?.kinds.first()?.clone();
@@ -90,7 +90,7 @@ impl Target {
         Some(Self { group: group.into(), version: version.into(), kind: kind.into(), schema, custom: None })
     }
 
-    /// An object of this kind that nobody has set anything of.
+    /// Returns an object of this kind with no field set.
     pub fn empty(&self) -> Value {
         self.typed(Value::Null)
     }
@@ -100,7 +100,7 @@ impl Target {
     }
 }
 
-/// Reads a body as an object of the target's kind.
+/// Decodes a body as an object of the target's kind.
 pub fn decode(
     target: &Target,
     format: Format,
@@ -120,7 +120,7 @@ pub fn decode(
     if !reading.stated.is(target) {
         let actual = target.actual(&reading.stated, body)?;
         if let Some(schema) = actual {
-            // The failure is that of the kind it says it is, not of the one it should be.
+            // Report errors of the kind that the document states, not of the expected one.
             reading = reading.again(&schema, strict, format, body);
         }
         reading.fails_as(target)?;
@@ -133,7 +133,7 @@ pub fn decode(
     Ok(Decoded { object: target.typed(reading.object), warnings: reading.problems })
 }
 
-/// Brings a value that was made from an object, by a patch, into the form it is stored in.
+/// Converts a value, the result of a patch, to its stored form.
 pub fn normalize(schema: &Schema, value: Value, validation: FieldValidation) -> Result<Decoded, Misfit> {
     let strict = validation != FieldValidation::Ignore;
     let (object, findings) = read(schema, strict, value);
@@ -147,12 +147,12 @@ pub fn normalize(schema: &Schema, value: Value, validation: FieldValidation) -> 
     Ok(Decoded { object: or_zero(schema, object), warnings: findings.problems })
 }
 
-/// `strict decoding error: unknown field "a", duplicate field "b"`.
+/// Formats problems: `strict decoding error: unknown field "a", duplicate field "b"`.
 pub fn strict_error(problems: &[String]) -> String {
     format!("strict decoding error: {}", problems.join(", "))
 }
 
-/// The kind that a document says it is. Empty where it does not say.
+/// The kind that a document states. Empty if absent.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Stated {
@@ -172,7 +172,7 @@ impl Stated {
         Self { api_version: text("apiVersion"), kind: text("kind") }
     }
 
-    /// Whether it says nothing else than the target; what it leaves out is taken from the target.
+    /// Whether it matches the target; absent values do.
     fn is(&self, target: &Target) -> bool {
         let kind = self.kind.is_empty() || self.kind == target.kind;
         kind && (self.api_version.is_empty() || target.accepts(self.group(), self.version()))
@@ -193,7 +193,7 @@ impl Target {
         same || self.is_in_many_groups() && self.kinds().any(|kind| kind == self.path(group, version))
     }
 
-    /// Options kinds (DeleteOptions) are the same in every group version.
+    /// Whether this is an options kind (DeleteOptions), which is the same in every group version.
     fn is_in_many_groups(&self) -> bool {
         self.kinds().nth(1).is_some()
     }
@@ -206,7 +206,7 @@ impl Target {
         format!("{group}/{version}/{}", self.kind)
     }
 
-    /// The object with its kind and API version, which the client may leave out.
+    /// Adds the kind and API version to the object, since clients may omit them.
     fn typed(&self, object: Value) -> Value {
         let mut object = or_zero(&self.schema, object);
         if let Some(fields) = object.as_object_mut() {
@@ -216,7 +216,7 @@ impl Target {
         object
     }
 
-    /// Reads a value that should be an object of this kind, but may say that it is of another.
+    /// Decodes a value that should be an object of this kind, but may state another.
     pub fn decode_value(&self, value: Value, validation: FieldValidation) -> Result<Decoded, Misfit> {
         if let Some(schema) = &self.custom {
             return custom::decode::decode_value(self, schema, value, validation);
@@ -233,7 +233,7 @@ impl Target {
         Err(wrong(self.mismatch(&stated)))
     }
 
-    /// The schema of the kind that a document says it is; a failure where there is no such kind.
+    /// Returns the schema of the kind that a document states; fails if there is no such kind.
     fn actual(&self, stated: &Stated, body: &[u8]) -> Result<Option<Schema>, DecodeFailure> {
         if stated.api_version.matches('/').count() > 1 {
             let message = format!("unexpected GroupVersion string: {}", stated.api_version);
@@ -261,7 +261,7 @@ impl Target {
         }
     }
 
-    /// A well-formed object of another kind or version.
+    /// Builds the error for a valid object of another kind or version.
     fn mismatch(&self, stated: &Stated) -> DecodeFailure {
         let (group, version) = self.group_version_of(stated);
         if stated.kind.is_empty() || stated.kind == self.kind {
@@ -308,7 +308,7 @@ fn or_zero(schema: &Schema, object: Value) -> Value {
     if object.is_null() { zero::zero(schema.table(), schema.root()) } else { object }
 }
 
-/// A document read against one schema.
+/// The result of decoding a document with one schema.
 struct Reading {
     object: Value,
     stated: Stated,
@@ -317,7 +317,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Fails with the reason that a text is no document at all.
+    /// Fails if the text is not a document at all.
     fn json(schema: &Schema, strict: bool, body: &[u8]) -> Result<Self, String> {
         if syntax::may_be_too_deep(body) {
             syntax::check(body).map_err(|why| no_kind(&why))?;
@@ -347,7 +347,7 @@ impl Reading {
         Ok(Self { object: object.unwrap_or_default(), stated, failure, problems })
     }
 
-    /// Numbers that are not known are skipped whatever the client asked for: they have no names to complain of.
+    /// Decodes protobuf. Unknown field numbers are ignored at every validation level: they have no names to report.
     fn protobuf(schema: &Schema, body: &[u8]) -> Result<Self, String> {
         let envelope = Envelope::open(body)?;
         let stated = Stated { api_version: envelope.api_version.clone(), kind: envelope.kind.clone() };
@@ -362,7 +362,7 @@ impl Reading {
         Ok(Self { object, stated, failure, problems: Vec::new() })
     }
 
-    /// Only a failed reading has to look for its kind once more.
+    /// Builds the result. Only a failed decoding has to look for the kind again.
     fn new(
         object: Value,
         failure: Option<String>,

@@ -1,4 +1,4 @@
-//! Reads `facts.txt`, whose header describes its lines.
+//! Parses `facts.txt`, whose header describes its format.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::{Field, List, ListKind, Map, PatchRule, Scalar, Shape, Struct, Table,
 
 const FACTS: &str = include_str!("facts.txt");
 
-/// Types that the table refers to by a word of their own, with the names they have in OpenAPI.
+/// Types that the table abbreviates, with their names in OpenAPI.
 const WELL_KNOWN: [(&str, Scalar); 10] = [
     ("io.k8s.apimachinery.pkg.apis.meta.v1.Time", Scalar::Time),
     ("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime", Scalar::MicroTime),
@@ -31,12 +31,12 @@ pub(super) fn built_in() -> Table {
 #[derive(Default)]
 struct Reader {
     table: Table,
-    /// Types without a name of their own, by how they were written, so that each is stored once.
+    /// Unnamed types by their notation, so that each is stored once.
     written: BTreeMap<String, TypeId>,
 }
 
 impl Reader {
-    /// Gives every type its number first, for types refer to each other in any order.
+    /// Numbers all types first, since types refer to each other in any order.
     fn name_all(&mut self, facts: &str) {
         for name in type_lines(facts).filter_map(|line| line.split(' ').next()) {
             let name = full_name(name);
@@ -100,7 +100,7 @@ impl Reader {
         }
     }
 
-    /// The type that `expression` writes, with what the field says of its list or map.
+    /// Returns the type for `expression`, with the field's list or map type.
     fn typed(&mut self, expression: &str, facts: &FieldFacts) -> TypeId {
         if let Some(name) = expression.strip_prefix('&') {
             return self.table.by_name[full_name(name).as_str()];
@@ -132,7 +132,7 @@ impl Reader {
     }
 }
 
-/// What a field's line says beyond its type.
+/// A field's facts besides its type.
 struct FieldFacts {
     list: ListKind,
     is_marked: bool,
@@ -205,7 +205,7 @@ fn scalar(word: &str) -> Scalar {
     }
 }
 
-/// `v1.PullPolicy=string` is a named type, `[]v1.Capability=string` is a list of one.
+/// Splits `v1.PullPolicy=string`, a named type, and `[]v1.Capability=string`, a list of one.
 fn named(expression: &str) -> (Option<&str>, &str) {
     match expression.split_once('=') {
         Some((name, inner)) if !name.contains(['[', ']']) => (Some(name), inner),
@@ -213,7 +213,7 @@ fn named(expression: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// A type's name in full, as the tables shorten it.
+/// Expands a type name that the tables abbreviate.
 pub(super) fn full_name(short: &str) -> String {
     match short.strip_prefix('~') {
         Some(rest) => format!("io.k8s.{rest}"),

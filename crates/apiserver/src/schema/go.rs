@@ -1,11 +1,11 @@
-//! How v1.34 words what is wrong with a document: its decoder's names for types and positions.
+//! v1.34's wording for decoding errors: the Go decoder's names for types and positions.
 
 use std::fmt;
 
 use super::{Scalar, Shape, Table, TypeId};
 use crate::field::shown_path;
 
-/// A type as a decoding error names it: `[]v1.Container`, `map[string]string`, `int32`.
+/// A type in a decoding error: `[]v1.Container`, `map[string]string`, `int32`.
 pub(super) struct TypeName<'a>(pub &'a Table, pub TypeId);
 
 impl fmt::Display for TypeName<'_> {
@@ -39,7 +39,7 @@ fn scalar_name(scalar: Scalar) -> &'static str {
     }
 }
 
-/// `v1.Pod` of `io.k8s.api.core.v1.Pod`.
+/// Returns `v1.Pod` for `io.k8s.api.core.v1.Pod`.
 fn qualified(name: &str) -> &str {
     match name.rmatch_indices('.').nth(1) {
         Some((dot, _)) => &name[dot + 1..],
@@ -47,12 +47,12 @@ fn qualified(name: &str) -> &str {
     }
 }
 
-/// `Pod` of `io.k8s.api.core.v1.Pod`.
+/// Returns `Pod` for `io.k8s.api.core.v1.Pod`.
 pub(super) fn bare(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// Where in a document the decoder stands. Built on the stack, formatted only when there is something to say.
+/// The decoder's position in a document. Built on the stack, formatted only for an error.
 #[derive(Clone, Copy)]
 pub(super) struct Position<'a> {
     parent: Option<&'a Position<'a>>,
@@ -62,7 +62,7 @@ pub(super) struct Position<'a> {
 #[derive(Clone, Copy)]
 enum Step<'a> {
     Root,
-    /// A field of a struct, with the struct's name.
+    /// A struct field, with the struct's name.
     Field(&'a str, &'a str),
     Key(&'a str),
     Index(usize),
@@ -83,7 +83,7 @@ impl<'a> Position<'a> {
         Position { parent: Some(self), step: Step::Index(index) }
     }
 
-    /// `spec.containers[0].imag`.
+    /// Returns the path of a key: `spec.containers[0].imag`.
     pub(super) fn path_to(&self, key: &str) -> String {
         let mut path = self.path();
         path.truncate(shown_path(&path).len());
@@ -109,7 +109,7 @@ impl<'a> Position<'a> {
         path
     }
 
-    /// The innermost struct, and the fields that lead to this position, without keys and indexes.
+    /// Returns the innermost struct, and the fields that lead to this position, without keys and indexes.
     fn within(&self) -> Option<(&'a str, String)> {
         let outer = self.parent.and_then(Position::within);
         match (self.step, outer) {
@@ -119,7 +119,7 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// The decoder's message for a value of the wrong type.
+    /// Returns the decoder's message for a value of the wrong type.
     pub(super) fn mismatch(&self, found: &str, expected: impl fmt::Display) -> String {
         match self.within() {
             Some((owner, fields)) => format!(
@@ -131,7 +131,7 @@ impl<'a> Position<'a> {
     }
 }
 
-/// What the decoder calls a JSON value.
+/// Returns the decoder's name for the type of a JSON value.
 pub(crate) fn kind_of(value: &serde_json::Value) -> &'static str {
     use serde_json::Value;
     match value {

@@ -1,12 +1,12 @@
-//! What the server knows of the shape of objects: types, their fields, and how lists and maps merge.
+//! Schemas of objects: types, their fields, and how lists and maps merge.
 //!
-//! The built-in types come from one table, `facts.txt`, read once when the first of them is asked for.
-//! A [`Schema`] is a type within a table, so a custom resource's schema is a table of its own and every
-//! reader of schemas ([`decode`], patches, apply, OpenAPI) serves both.
+//! The built-in types come from one table, `facts.txt`, parsed on first use. A [`Schema`] is a type within a table, so
+//! a custom resource's schema is a table of its own and all users of schemas ([`decode`], patches, apply, OpenAPI)
+//! support both.
 //!
-//! What always holds:
+//! Invariants:
 //! - fields of a struct are sorted by name, so a lookup is a binary search;
-//! - a type is named by a number, never by a string, once the table is built.
+//! - once the table is built, types are identified by number, never by string.
 
 pub mod decode;
 mod facts;
@@ -39,7 +39,7 @@ pub struct Schema {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TypeId(u32);
 
-/// All types that can be reached from each other.
+/// A set of types that refer only to each other.
 #[derive(Default)]
 pub struct Table {
     types: Vec<Type>,
@@ -48,7 +48,7 @@ pub struct Table {
     by_kind: BTreeMap<Box<str>, TypeId>,
 }
 
-/// A type: its shape, and the name that messages show where it has one of its own.
+/// A type: its shape and, for a named type, the name in messages.
 pub struct Type {
     pub alias: Option<Box<str>>,
     pub shape: Shape,
@@ -67,15 +67,15 @@ pub struct Struct {
     pub name: Box<str>,
     /// Sorted by name.
     pub fields: Box<[Field]>,
-    /// Merged as a whole by apply.
+    /// Whether apply merges it as a whole.
     pub atomic: bool,
     /// `apps/v1/Deployment` for types that are kinds.
     pub kinds: Box<[Box<str>]>,
-    /// Fields that are not declared are allowed, of whatever type they are.
+    /// Whether undeclared fields of any type are allowed.
     pub open: bool,
-    /// The beginnings of the fields' names, in their order, for a search that compares numbers.
+    /// The prefixes of the fields' names, in the same order, for a search by integer comparison.
     beginnings: Box<[u64]>,
-    /// The indexes of the fields that are written even when nobody set them.
+    /// The indexes of the fields that are written even when unset.
     always: Box<[u16]>,
 }
 
@@ -87,10 +87,10 @@ pub struct Field {
     pub pointer: bool,
     pub omit_empty: bool,
     pub omit_zero: bool,
-    /// Apply merges it field by field although its type merges as a whole.
+    /// Whether apply merges it field by field although its type is atomic.
     pub granular: bool,
     pub patch: PatchRule,
-    /// The values of an enumeration, of the field or of its items.
+    /// The enum values of the field or its items.
     pub values: Box<[Box<str>]>,
     pub default: Option<Value>,
 }
@@ -98,18 +98,18 @@ pub struct Field {
 /// How a strategic merge patch treats a field.
 #[derive(Default)]
 pub struct PatchRule {
-    /// Lists merge with what is there instead of replacing it.
+    /// Whether a list is merged with the existing one instead of replacing it.
     pub merge: bool,
-    /// An object replaces what is there instead of merging with it.
+    /// Whether an object replaces the existing one instead of being merged with it.
     pub replace: bool,
     pub retain_keys: bool,
-    /// The field that identifies an item of a merged list of objects.
+    /// The key field of items in a merged list of objects.
     pub key: Option<Box<str>>,
 }
 
 /// An object with arbitrary keys.
 pub struct Map {
-    /// The type of the keys as messages show it.
+    /// The type of the keys, for messages.
     pub key: Box<str>,
     pub value: TypeId,
     pub atomic: bool,
@@ -118,11 +118,11 @@ pub struct Map {
 pub struct List {
     pub item: TypeId,
     pub kind: ListKind,
-    /// Whether the type says what kind of list it is; one that does not is atomic.
+    /// Whether the list type is explicit; the default is atomic.
     pub is_marked: bool,
 }
 
-/// What a list is to server-side apply.
+/// The list type for server-side apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListKind {
     Atomic,
@@ -146,7 +146,7 @@ pub enum Scalar {
     MicroTime,
     Quantity,
     IntOrString,
-    /// Any JSON, kept as it is; null when unset.
+    /// Any JSON, unchanged; null when unset.
     Raw,
     /// Any JSON object.
     Fields,
@@ -161,12 +161,12 @@ impl Schema {
         Self { table, root }
     }
 
-    /// A built-in type by its name: `io.k8s.api.core.v1.Pod`.
+    /// Returns a built-in type by name: `io.k8s.api.core.v1.Pod`.
     pub fn built_in(name: &str) -> Option<Self> {
         BUILT_IN.by_name(name).map(|root| Self { table: BUILT_IN.clone(), root })
     }
 
-    /// The built-in type of a kind: `apps`, `v1`, `Deployment`.
+    /// Returns the built-in type of a kind: `apps`, `v1`, `Deployment`.
     pub fn built_in_kind(group: &str, version: &str, kind: &str) -> Option<Self> {
         BUILT_IN.by_kind(group, version, kind).map(|root| Self { table: BUILT_IN.clone(), root })
     }
@@ -179,12 +179,12 @@ impl Schema {
         self.root
     }
 
-    /// The root's fields; none for a root that is no struct.
+    /// Returns the root struct; `None` if the root is not a struct.
     pub fn root_struct(&self) -> Option<&Struct> {
         self.table.as_struct(self.root)
     }
 
-    /// The type of a field of the root.
+    /// Returns the type of one of the root's fields.
     pub fn field(&self, name: &str) -> Option<Self> {
         let ty = self.root_struct()?.field(name)?.ty;
         Some(Self { table: self.table.clone(), root: ty })
@@ -192,7 +192,7 @@ impl Schema {
 }
 
 impl Table {
-    /// Every built-in type.
+    /// Returns the table of all built-in types.
     pub fn built_in() -> &'static Arc<Self> {
         &BUILT_IN
     }
@@ -220,12 +220,12 @@ impl Table {
         self.by_kind.get(format!("{group}/{version}/{kind}").as_str()).copied()
     }
 
-    /// Every struct with its name, sorted by name.
+    /// Returns all structs with their names, sorted by name.
     pub fn structs(&self) -> impl Iterator<Item = (&str, &Struct)> {
         self.by_name.iter().filter_map(|(name, id)| Some((&**name, self.as_struct(*id)?)))
     }
 
-    /// What a field is that nobody sets: its own default, or the zero of what is always there.
+    /// Returns the value of an unset field: its default, or the zero of a field that is always present.
     pub fn default_of(&self, field: &Field) -> Option<Value> {
         let is_struct = matches!(self.shape(field.ty), Shape::Struct(_));
         let implied =
@@ -233,7 +233,7 @@ impl Table {
         field.default.clone().or_else(implied)
     }
 
-    /// The zero of a type that has one in OpenAPI.
+    /// Returns a type's zero value, if it has one in OpenAPI.
     pub fn zero_of(&self, ty: TypeId) -> Option<Value> {
         match self.shape(ty) {
             Shape::Struct(_) => Some(Value::Object(serde_json::Map::new())),
@@ -244,7 +244,7 @@ impl Table {
         }
     }
 
-    /// Adds a type. Two types may be added that look the same.
+    /// Adds a type. Does not look for an equal one.
     pub fn add(&mut self, ty: Type) -> TypeId {
         self.types.push(ty);
         TypeId(u32::try_from(self.types.len() - 1).expect("a table holds some thousands of types"))
@@ -252,7 +252,7 @@ impl Table {
 }
 
 impl Type {
-    /// A struct of fields in any order.
+    /// Creates a struct from fields in any order.
     pub(crate) fn of_fields(name: &str, mut fields: Vec<Field>, atomic: bool, open: bool) -> Self {
         fields.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let beginnings = fields.iter().map(|field| beginning(&field.name)).collect();
@@ -275,8 +275,7 @@ impl Type {
 }
 
 impl Table {
-    /// Adds a type of another table and all that it consists of. Types that consist of themselves cannot be
-    /// brought over.
+    /// Adds a type from another table, with all types it refers to. Recursive types cannot be imported.
     pub(crate) fn import(&mut self, from: &Self, id: TypeId) -> TypeId {
         let ty = from.get(id);
         let shape = match &ty.shape {
@@ -332,7 +331,7 @@ impl Struct {
     }
 }
 
-/// The first eight bytes of a name, as a number that sorts as they do.
+/// Returns the first eight bytes of a name as an integer with the same sort order.
 fn beginning(name: &str) -> u64 {
     let mut bytes = [0; 8];
     let length = name.len().min(bytes.len());

@@ -1,5 +1,5 @@
-//! One pass over a document that checks it against a schema and brings it into the form it is stored in:
-//! unknown fields dropped, nulls and empty optional fields left out, required ones filled with their zero.
+//! Checks a document against a schema in one pass, and converts it to its stored form: drops unknown fields, omits
+//! nulls and empty optional fields, and sets required ones to their zero.
 
 use std::fmt;
 
@@ -9,25 +9,25 @@ use serde_json::{Map, Number, Value};
 use super::go::{Position, TypeName};
 use super::{Scalar, Schema, Shape, Struct, Table, TypeId, scalar, zero};
 
-/// v1.34 reports no more strict problems than this of one document.
+/// v1.34 reports at most this many strict decoding problems per document.
 pub(super) const MAX_PROBLEMS: usize = 100;
 
-/// As many objects one document may have. Two or three bytes of a body make one, and each takes up to a kilobyte with
-/// the fields that are always there: 100 MB. An object of the largest size that is stored has far fewer.
+/// Maximum number of JSON objects in a document. Two or three bytes of a body make one, and each takes up to a
+/// kilobyte with the fields that are always present: 100 MB. The largest object that can be stored has far fewer.
 const MAX_OBJECTS: usize = 100_000;
 
-/// What a reading found, beside the value.
+/// The findings of a pass, besides the value.
 pub(super) struct Findings<'t> {
     table: &'t Table,
     strict: bool,
-    /// Unknown and duplicate fields, in the order of the document; only looked for when strict.
+    /// Unknown and duplicate fields, in document order; only collected when strict.
     pub(super) problems: Vec<String>,
     /// The first value of a wrong type.
     pub(super) failure: Option<String>,
     objects: usize,
 }
 
-/// The reading stopped at something worse than what it found before.
+/// The error if decoding stopped at something worse than what was found before.
 pub(super) const STOPPED: &str = "the document was not read to its end";
 
 pub(super) fn read<'de, D: Deserializer<'de>>(
@@ -60,7 +60,7 @@ impl Findings<'_> {
     }
 }
 
-/// Reads one value of type `ty` at a position.
+/// Decodes one value of type `ty` at a position.
 struct Reader<'r, 't> {
     findings: &'r mut Findings<'t>,
     ty: TypeId,
@@ -85,13 +85,13 @@ impl<'t> Reader<'_, 't> {
         self.findings.table.shape(self.ty)
     }
 
-    /// Notes a value of the wrong type; the reading goes on, for the syntax of the rest counts first.
+    /// Records a value of the wrong type and continues, because syntax errors in the rest take precedence.
     fn wrong<E>(self, found: &str) -> Result<Value, E> {
         self.findings.mismatch(self.at, found, self.ty);
         Ok(Value::Null)
     }
 
-    /// Types with a codec of their own end the reading at what they cannot read.
+    /// Stops decoding: types with their own codec stop at what they cannot decode.
     fn stop<E: serde::de::Error>(self, message: String) -> Result<Value, E> {
         self.findings.failure = Some(message);
         Err(E::custom(STOPPED))
@@ -143,8 +143,8 @@ impl<'t> Reader<'_, 't> {
         }
     }
 
-    /// An empty list says nothing, except that an object has no managers any more: then it says what one empty
-    /// entry does.
+    /// Returns the value of an empty list. It is the same as none, except for managed fields: there it means the same
+    /// as one empty entry, a reset.
     fn empty_list(&self, item: TypeId) -> Value {
         match self.findings.table.shape(item) {
             Shape::Struct(of) if of.name.ends_with(".ManagedFieldsEntry") => {
@@ -195,7 +195,7 @@ impl<'t> Reader<'_, 't> {
     }
 }
 
-/// The fields of a struct as they are found in a document, in any order.
+/// A struct's fields as found in a document, in any order.
 struct Fields<'t> {
     of: &'t Struct,
     values: Vec<(usize, Value)>,
@@ -207,7 +207,7 @@ impl<'t> Fields<'t> {
         Self { of, values: Vec::with_capacity(of.fields.len().min(16)), seen: Seen::default() }
     }
 
-    /// Notes a field's value; the last one counts. Whether there was one before.
+    /// Sets a field's value; the last one wins. Returns whether there was one before.
     fn put(&mut self, table: &Table, index: usize, value: Value) -> bool {
         let twice = self.seen.twice(index);
         if twice {
@@ -219,7 +219,7 @@ impl<'t> Fields<'t> {
         twice
     }
 
-    /// The object, with the fields that are always there. A map that is built in order is built fastest.
+    /// Builds the object, with the fields that are always present. Building a map in order is fastest.
     fn into_object(mut self, table: &Table) -> Map<String, Value> {
         for index in self.of.always.iter().map(|index| usize::from(*index)) {
             if !self.values.iter().any(|(found, _)| *found == index) {
@@ -232,7 +232,7 @@ impl<'t> Fields<'t> {
     }
 }
 
-/// A null among the items of a list or the values of a map.
+/// Returns the value of a null list item or map value.
 fn zero_item(table: &Table, ty: TypeId) -> Value {
     match table.shape(ty) {
         Shape::Scalar(Scalar::Bytes) => Value::String(String::new()),
@@ -335,8 +335,8 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
     }
 }
 
-/// The fields seen so far of a struct. No type has more fields than bits here; a custom one that does
-/// has its duplicates beyond the last bit unreported.
+/// A struct's fields seen so far. No built-in type has more fields than this has bits; a custom one that does has its
+/// duplicates beyond the last bit unreported.
 #[derive(Default)]
 struct Seen(u128);
 
@@ -354,7 +354,7 @@ enum Key {
     Unknown(String),
 }
 
-/// Reads a key and finds its field, without keeping the key when there is one.
+/// Decodes a key and finds its field, without keeping a known key.
 struct KeyReader<'t>(&'t Struct);
 
 impl<'de> DeserializeSeed<'de> for KeyReader<'_> {
@@ -377,7 +377,7 @@ impl Visitor<'_> for KeyReader<'_> {
     }
 }
 
-/// Reads a key of a map.
+/// Decodes a map key.
 struct NameReader;
 
 impl<'de> DeserializeSeed<'de> for NameReader {

@@ -1,5 +1,5 @@
-//! Scalars that are more than their JSON: timestamps, quantities, base64. Each is checked and brought
-//! into the form it is stored in; quantities keep their spelling.
+//! Scalars with their own codec: timestamps, quantities, base64. Each is checked and converted to its stored form;
+//! quantities keep their notation.
 
 use std::borrow::Cow;
 
@@ -14,10 +14,10 @@ use crate::quantity;
 const SECONDS_LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
 const MICROS_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// The zero time is no time.
+/// The zero time means no time.
 const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 
-/// A timestamp in UTC and whole seconds.
+/// Parses a timestamp in UTC and whole seconds.
 pub(super) fn time(text: Cow<'_, str>) -> Result<Value, String> {
     if text == ZERO_TIME {
         return Ok(Value::Null);
@@ -38,7 +38,7 @@ pub(super) fn time(text: Cow<'_, str>) -> Result<Value, String> {
     )))
 }
 
-/// A timestamp in UTC and microseconds.
+/// Parses a timestamp in UTC and microseconds.
 pub(super) fn micro_time(text: Cow<'_, str>) -> Result<Value, String> {
     let utc = Clockface { text: &text, rest: &text, layout: MICROS_LAYOUT }.read()?;
     let (date, time) = (utc.date(), utc.time());
@@ -57,7 +57,7 @@ pub(super) fn micro_time(text: Cow<'_, str>) -> Result<Value, String> {
     )))
 }
 
-/// The common case, `2025-01-31T12:00:00Z`, which needs no calendar.
+/// Whether this is the common case, `2025-01-31T12:00:00Z`, which needs no calendar.
 fn is_canonical_time(text: &[u8]) -> bool {
     const SHAPE: &[u8; 20] = b"dddd-dd-ddTdd:dd:ddZ";
     let number = |at: usize| (text[at] - b'0') * 10 + (text[at + 1] - b'0');
@@ -70,7 +70,7 @@ fn is_canonical_time(text: &[u8]) -> bool {
         && number(17) < 60
 }
 
-/// Reads a timestamp element by element and says at which one it stopped making sense.
+/// Parses a timestamp element by element, to report where it fails.
 struct Clockface<'a> {
     text: &'a str,
     rest: &'a str,
@@ -138,7 +138,8 @@ impl Clockface<'_> {
         Ok(())
     }
 
-    /// Nanoseconds. A layout with a fraction wants exactly its digits, one without takes any number.
+    /// Parses the fraction as nanoseconds. A layout with a fraction requires exactly its digits, one without accepts
+    /// any number.
     fn fraction(&mut self) -> Result<i32, String> {
         let exact = self.layout == MICROS_LAYOUT;
         let digits = match self.rest.strip_prefix(['.', ',']) {
@@ -178,7 +179,7 @@ impl Clockface<'_> {
     }
 }
 
-/// A quantity (`100m`, `1.5Gi`, `1e3`) in canonical form.
+/// Parses a quantity (`100m`, `1.5Gi`, `1e3`) into canonical form.
 pub(super) fn quantity(text: Cow<'_, str>) -> Result<Value, String> {
     match quantity::canonical(&text) {
         Ok(rewritten) => Ok(Value::String(rewritten.unwrap_or_else(|| text.into_owned()))),
@@ -186,13 +187,12 @@ pub(super) fn quantity(text: Cow<'_, str>) -> Result<Value, String> {
     }
 }
 
-/// What is said of a value that is neither a text nor a number.
+/// Returns the error for a value that is neither a string nor a number.
 pub(super) fn no_quantity() -> String {
     quantity::ParseError::Format.to_string()
 }
 
-/// Where v1.34 stops reading bytes: at the first letter that cannot stand where it is, or where a group of
-/// four begins that is not complete.
+/// Returns where v1.34 stops decoding: at the first invalid character, or at the start of an incomplete group of four.
 fn first_illegal(text: &[u8]) -> usize {
     let mut place = 0;
     let mut begin = 0;
@@ -217,12 +217,12 @@ fn first_illegal(text: &[u8]) -> usize {
     begin
 }
 
-/// Bytes in base64, as the standard alphabet with padding writes them.
+/// Decodes base64 in the standard alphabet with padding.
 pub(super) fn base64(text: Cow<'_, str>) -> Result<Value, String> {
     if base64::prelude::BASE64_STANDARD.decode(text.as_bytes()).is_ok() {
         return Ok(Value::String(text.into_owned()));
     }
-    // Line breaks and stray trailing bits are let pass, and do not come back.
+    // Line breaks and stray trailing bits are accepted, but not kept.
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &base64::alphabet::STANDARD,
         GeneralPurposeConfig::new()

@@ -1,10 +1,10 @@
-//! What is wrong with a text that should be JSON, in v1.34's words. Only consulted for texts that are
-//! known or suspected to be wrong.
+//! Finds the syntax error in a JSON text, with v1.34's message. Only used for texts that are known or suspected to be
+//! invalid.
 
-/// v1.34 reads no document that is nested deeper.
+/// Maximum nesting of a document in v1.34.
 const MAX_DEPTH: usize = 10_000;
 
-/// The first error of a text, or none if it is JSON that is not nested too deep.
+/// Checks that a text is JSON and not nested too deep; fails with the first error.
 pub(crate) fn check(text: &[u8]) -> Result<(), String> {
     let mut scanner = Scanner { text, at: 0 };
     let mut open: Vec<u8> = Vec::new();
@@ -53,7 +53,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Reads a scalar whole; of an object or a list only so far that its first value follows or it is closed.
+    /// Scans a whole scalar; an object or a list only until its first value follows or it is closed.
     fn value(&mut self, open: &mut Vec<u8>) -> Result<(), String> {
         loop {
             self.space();

@@ -1,4 +1,4 @@
-//! Bodies and what becomes of them.
+//! Bodies and their decoded objects.
 
 use serde_json::{Value, json};
 
@@ -313,7 +313,7 @@ mod properties {
         }
     }
 
-    /// Documents whose keys are those of pods, with values that often fit.
+    /// Generates documents with the keys of pods, whose values often fit.
     fn pod_like(depth: u32) -> impl Strategy<Value = Value> {
         let key = prop::sample::select(vec![
             "metadata",

@@ -1,4 +1,4 @@
-//! JSON without a schema, with the keys that occur twice in one object.
+//! JSON without a schema, with its duplicate keys.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use super::go::Position;
 use super::read::MAX_PROBLEMS;
 use super::syntax;
 
-/// A parsed document and what a strict reader says of it: `duplicate field "spec.replicas"`.
+/// A parsed document and its strict decoding problems: `duplicate field "spec.replicas"`.
 pub(crate) struct Untyped {
     pub(crate) value: Value,
     pub(crate) duplicates: Vec<String>,
 }
 
-/// Fails with v1.34's words for what is wrong with the text.
+/// Parses JSON; fails with v1.34's message.
 pub(crate) fn parse(text: &[u8]) -> Result<Untyped, String> {
     if syntax::may_be_too_deep(text) {
         syntax::check(text)?;

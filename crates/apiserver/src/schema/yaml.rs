@@ -1,4 +1,4 @@
-//! YAML bodies, as JSON values.
+//! Converts YAML bodies to JSON values.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -9,23 +9,23 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, Options, Spanned};
 
-/// The first document of a text. Fails with the reason that it is none.
+/// Parses the first document in a text; fails if it is invalid.
 pub(crate) fn to_value(body: &[u8]) -> Result<Value, String> {
     parse(body, DuplicateKeyPolicy::LastWins)
         .map_err(|error| format!("error converting YAML to JSON: yaml: {error}"))
 }
 
-/// How the errors of a strict reader begin; warnings leave it out.
+/// The prefix of strict decoding errors; warnings omit it.
 pub(crate) const UNMARSHAL: &str = "yaml: unmarshal errors:\n  ";
 
-/// What a strict reader says of keys that occur twice in one mapping: all of it at once.
+/// Returns the strict decoding error for duplicate keys in mappings: all of them in one message.
 pub(crate) fn duplicate_keys(body: &[u8]) -> Vec<String> {
     if let Ok(_) | Err(serde_saphyr::Error::MultipleDocuments { .. }) = parse(body, DuplicateKeyPolicy::Error)
     {
         return Vec::new();
     }
     let found = RefCell::default();
-    // What is no document at all has been found out before.
+    // Invalid documents have been rejected before.
     let options = options(DuplicateKeyPolicy::LastWins);
     let _ = serde_saphyr::with_deserializer_from_slice_with_options(body, options, |document| {
         Repeated { found: &found }.deserialize(document)
@@ -37,12 +37,12 @@ pub(crate) fn duplicate_keys(body: &[u8]) -> Vec<String> {
     if lines.is_empty() { Vec::new() } else { vec![format!("{UNMARSHAL}{}", lines.join("\n  "))] }
 }
 
-/// The same one by one, as clients are warned of it. Other problems stay what they are.
+/// Splits the error into the warnings for clients. Other errors are unchanged.
 pub(crate) fn warnings(problem: &str) -> impl Iterator<Item = &str> {
     problem.strip_prefix(UNMARSHAL).unwrap_or(problem).split("\n  ")
 }
 
-/// Looks for keys that occur twice, and where.
+/// Finds duplicate keys and their positions.
 #[derive(Clone, Copy)]
 struct Repeated<'f> {
     found: &'f RefCell<Vec<(u64, String)>>,
@@ -127,7 +127,8 @@ fn parse(body: &[u8], duplicates: DuplicateKeyPolicy) -> Result<Value, serde_sap
     }
 }
 
-/// The default budget bounds aliases, anchors, depth and nodes; a body itself is bounded by the server.
+/// Sets the parser's options. The default budget limits aliases, anchors, depth and nodes; the server limits the size
+/// of a body.
 fn options(duplicates: DuplicateKeyPolicy) -> Options {
     serde_saphyr::options! { duplicate_keys: duplicates, with_snippet: false }
 }

@@ -1,10 +1,10 @@
-//! What a field holds that nobody set, and when a value counts as unset.
+//! The value of an unset field, and when a value counts as unset.
 
 use serde_json::{Map, Value};
 
 use super::{Field, Scalar, Shape, Table, TypeId};
 
-/// The value that is written for a type nobody set a value of.
+/// Returns the value written for an unset field of this type.
 pub(super) fn zero(table: &Table, ty: TypeId) -> Value {
     match table.shape(ty) {
         Shape::Struct(fields) => {
@@ -36,7 +36,7 @@ fn zero_scalar(scalar: Scalar) -> Value {
     }
 }
 
-/// Whether a field that was set to `value` is left out all the same.
+/// Whether a field set to `value` is omitted.
 pub(super) fn is_left_out(table: &Table, field: &Field, value: &Value) -> bool {
     if field.omit_zero && value.is_null() {
         return true;
@@ -46,7 +46,7 @@ pub(super) fn is_left_out(table: &Table, field: &Field, value: &Value) -> bool {
             || !field.pointer && is_empty(table, field.ty, value))
 }
 
-/// Whether null is this field's way to say that it is empty, rather than a struct's zero.
+/// Whether null means that this field is empty, rather than a struct's zero.
 fn is_nullable(table: &Table, field: &Field) -> bool {
     field.pointer || !is_struct_like(table, field.ty)
 }
@@ -62,7 +62,7 @@ fn is_empty(table: &Table, ty: TypeId, value: &Value) -> bool {
     }
 }
 
-/// Types that are never empty, however little they hold: structs, and scalars with a codec of their own.
+/// Whether values of a type are never empty: structs, and scalars with their own codec.
 fn is_struct_like(table: &Table, ty: TypeId) -> bool {
     match table.shape(ty) {
         Shape::Struct(_) => true,
@@ -80,7 +80,7 @@ fn is_struct_like(table: &Table, ty: TypeId) -> bool {
     }
 }
 
-/// Notes in every struct the fields that are written even when unset.
+/// Marks the fields of every struct that are written even when unset.
 pub(super) fn mark_always_written(table: &mut Table) {
     let always: Vec<Box<[u16]>> = (0..table.types.len()).map(|index| always_written(table, index)).collect();
     for (ty, always) in table.types.iter_mut().zip(always) {

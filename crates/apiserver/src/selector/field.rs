@@ -1,4 +1,4 @@
-//! Field selectors: `metadata.name=a,spec.nodeName!=b`. Which fields there are is up to the kind.
+//! Field selectors: `metadata.name=a,spec.nodeName!=b`. The supported fields depend on the kind.
 
 use serde_json::Value;
 use setpoint_store::Record;
@@ -8,10 +8,10 @@ use crate::kind::Kind;
 use crate::registry::Served;
 use crate::status::Status;
 
-/// The fields by which watches are narrowed, as in v1.34: every node watches its own pods.
+/// The fields by which watches are indexed, as in v1.34: every node watches its own pods.
 const TRIGGERS: [&str; 1] = ["spec.nodeName"];
 
-/// Every term must hold.
+/// A list of terms that must all match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector(Vec<Term>);
 
@@ -26,7 +26,7 @@ struct Term {
 enum Field {
     Name,
     Namespace,
-    /// The index among the kind's own field selectors.
+    /// The index in the kind's own field selectors.
     Own(usize),
 }
 
@@ -39,7 +39,7 @@ impl FieldSelector {
         terms.collect::<Result<_, String>>().map(Self).map_err(Status::bad_request)
     }
 
-    /// The objects of one name.
+    /// Selects objects by name.
     pub fn name(name: &str) -> Self {
         Self(vec![Term { field: Field::Name, value: name.into(), equal: true }])
     }
@@ -48,13 +48,13 @@ impl FieldSelector {
         self.0.is_empty()
     }
 
-    /// The one name that is selected, if the selector says so.
+    /// Returns the name, if exactly one is selected.
     pub fn exact_name(&self) -> Option<&str> {
         let term = self.0.iter().find(|term| term.field == Field::Name && term.equal)?;
         Some(&term.value)
     }
 
-    /// The field by which a watch is narrowed: its path, its index among the facts of a record, and its value.
+    /// Returns the field by which a watch is indexed: its path, its index in a record's facts, and its value.
     pub(super) fn trigger(&self, served: &Served) -> Option<(&'static str, usize, &str)> {
         // Facts are those of the stored kind.
         if served.kind.conversion.is_some() || served.kind.custom.is_some() {
@@ -73,7 +73,7 @@ impl FieldSelector {
         if self.is_everything() {
             return true;
         }
-        // Facts are those of the stored kind; another kind's fields have to be read from its own form.
+        // Facts are those of the stored kind; another kind's fields have to be read from the converted object.
         let is_converted = served.kind.conversion.is_some() || served.kind.custom.is_some();
         let converted: Option<Value> =
             (is_converted && self.has_own_fields()).then(|| served.decode_bare(record).unwrap_or_default());
@@ -93,7 +93,7 @@ impl FieldSelector {
     }
 }
 
-/// One term of a field selector as written, before it is known which fields the kind has.
+/// A term of a field selector as written, before checking whether the kind has the field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldRequirement<'a> {
     pub(crate) field: &'a str,
@@ -101,20 +101,20 @@ pub(crate) struct FieldRequirement<'a> {
     pub(crate) value: String,
 }
 
-/// The terms of a field selector in v1.34's order. The only parser: what the authorizer sees of a selector is
-/// what the handler selects by.
+/// Parses the terms of a field selector in v1.34's order. This is the only parser, so the authorizer and the handler
+/// see the same selector.
 pub(crate) fn requirements(text: &str) -> Result<Vec<FieldRequirement<'_>>, String> {
     let mut parts = split_terms(text);
     parts.sort_unstable();
     parts.into_iter().filter(|part| !part.is_empty()).map(|part| split_term(part, text)).collect()
 }
 
-/// The name in a record's key.
+/// Returns the name in a record's key.
 pub(crate) fn name_of(record: &Record) -> &str {
     record.key.path.split_once('/').map_or(&record.key.path, |(_, name)| name)
 }
 
-/// The namespace in a record's key; empty for cluster-scoped objects.
+/// Returns the namespace in a record's key; empty for cluster-scoped objects.
 pub(crate) fn namespace_of(record: &Record) -> &str {
     record.key.path.split_once('/').map_or("", |(namespace, _)| namespace)
 }
@@ -139,7 +139,7 @@ impl Field {
     fn parse(name: &str, kind: &Kind) -> Result<Self, String> {
         match name {
             "metadata.name" => Ok(Self::Name),
-            // Kinds of the cluster have the field too, with no value, unless they list their fields.
+            // Cluster-scoped kinds have this field too, with no value, unless they list their fields.
             "metadata.namespace" if kind.is_namespaced() || is_plain(kind) => Ok(Self::Namespace),
             _ => match kind.selectable(name) {
                 Some(index) => Ok(Self::Own(index)),
@@ -152,18 +152,18 @@ impl Field {
     }
 }
 
-/// Built-in kinds without fields of their own have a rule of their own.
+/// Whether a built-in kind has no fields of its own, for which there is a special rule.
 fn is_plain(kind: &Kind) -> bool {
     kind.custom.is_none() && kind.field_selectors.is_empty()
 }
 
-/// A term as a selector writes it.
+/// Formats a term.
 pub(crate) fn written(field: &str, equal: bool, value: &str) -> String {
     let value = value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
     format!("{field}{}{value}", if equal { "=" } else { "!=" })
 }
 
-/// Splits at commas that no backslash escapes.
+/// Splits at unescaped commas.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut terms = Vec::new();
     let (mut start, mut escaped) = (0, false);

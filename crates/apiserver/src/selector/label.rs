@@ -4,11 +4,11 @@ use crate::facts::Facts;
 use crate::names;
 use crate::status::Status;
 
-/// Every requirement must hold.
+/// A list of requirements that must all match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector(Vec<Requirement>);
 
-/// One condition on one label.
+/// A condition on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     key: String,
@@ -53,7 +53,7 @@ impl LabelSelector {
 }
 
 impl Requirement {
-    /// As an object, with values in order; comparisons of numbers have no such form.
+    /// Converts the requirement to an object, with sorted values; numeric comparisons have no such form.
     pub(crate) fn written(&self) -> Option<serde_json::Value> {
         let sorted = |values: &[String]| {
             let mut values = values.to_vec();
@@ -87,7 +87,7 @@ impl Requirement {
     }
 }
 
-/// Values are sorted: there may be thousands, and every record is asked.
+/// Whether a value is in a list. Values are sorted: there may be thousands, and every record is checked.
 fn has(values: &[String], value: &str) -> bool {
     values.binary_search_by(|own| own.as_str().cmp(value)).is_ok()
 }
@@ -162,9 +162,9 @@ impl<'a> Lexer<'a> {
         (token(word).unwrap_or(Token::Identifier), word.into())
     }
 
-    /// The longest symbol that starts here.
+    /// Reads the longest symbol at this position.
     fn symbol(&mut self) -> (Token, String) {
-        // No symbol is longer; counting on would make a text of symbols quadratic.
+        // No symbol is longer; reading on would make a text of symbols quadratic.
         let run = self.rest.bytes().take(2).take_while(|byte| is_symbol(*byte)).count();
         let longest = (1..=run).take_while(|end| token(&self.rest[..*end]).is_some()).last();
         match longest {
@@ -201,7 +201,7 @@ impl Parser {
         }
     }
 
-    /// The next token; the words `in` and `notin` are plain words where a value may stand.
+    /// Returns the next token; `in` and `notin` are plain words where a value is expected.
     fn peek(&self, values: bool) -> (Token, &str) {
         let (token, literal) = &self.tokens[self.position.min(self.tokens.len() - 1)];
         let token = match token {
@@ -336,7 +336,8 @@ impl Parser {
         }
     }
 
-    /// The values up to the closing parenthesis, which stays; nothing between two commas is an empty value.
+    /// Parses the values up to the closing parenthesis, which is not consumed; nothing between two commas is an empty
+    /// value.
     fn value_list(&mut self) -> Parsed<Vec<String>> {
         let mut values = Vec::new();
         loop {

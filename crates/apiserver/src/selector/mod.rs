@@ -1,4 +1,4 @@
-//! Which objects a list or a watch is about.
+//! Selects the objects of a list or a watch.
 
 mod field;
 mod label;
@@ -15,10 +15,10 @@ use crate::facts::Facts;
 use crate::registry::Served;
 use crate::status::Status;
 
-/// How many records are looked at before others get their turn: at half a microsecond each, half a millisecond.
+/// Records to check before yielding: at half a microsecond each, half a millisecond.
 pub(crate) const SLICE: usize = 1024;
 
-/// A choice among the objects of a kind, as clients write it.
+/// A selection among a kind's objects, as written by clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     pub namespace: Option<String>,
@@ -28,7 +28,7 @@ pub struct Selection {
     pub fields: Option<String>,
 }
 
-/// A [`Selection`] that has been understood.
+/// A parsed [`Selection`].
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
     pub namespace: Option<String>,
@@ -45,7 +45,7 @@ impl Selection {
         Self { namespace: Some(namespace.into()), ..Self::default() }
     }
 
-    /// Understands the selectors, or says what is wrong with them.
+    /// Parses the selectors.
     pub fn parse(&self, served: &Served) -> Result<Choice, Status> {
         Ok(Choice {
             namespace: self.namespace.clone().filter(|namespace| !namespace.is_empty()),
@@ -56,7 +56,7 @@ impl Selection {
 }
 
 impl Choice {
-    /// Whether every object of the namespace is chosen.
+    /// Whether every object in the namespace is selected.
     pub fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
     }
@@ -69,7 +69,7 @@ impl Choice {
         self.labels.matches(facts) && self.fields.matches(record, facts, served)
     }
 
-    /// The part of the store that can hold chosen objects: the one of a name, those of a namespace, or all.
+    /// Returns the range of the store that can hold selected objects: one name, one namespace, or everything.
     pub fn range(&self, served: &Served) -> Range {
         let namespace = self.namespace.as_deref();
         match self.fields.exact_name() {
@@ -80,7 +80,7 @@ impl Choice {
         }
     }
 
-    /// What a watch of this choice is woken by, where that is less than every change of its range.
+    /// Returns what wakes a watch of this selection, if that is less than every change in its range.
     pub(crate) fn trigger(&self, served: &Arc<Served>) -> Option<Trigger> {
         let (name, index, value) = self.fields.trigger(served)?;
         let (served, value) = (served.clone(), value.into());
@@ -88,7 +88,7 @@ impl Choice {
         Some(Trigger { name, value, of })
     }
 
-    /// Those of these records that are chosen. Lets others run after every [`SLICE`] of them.
+    /// Returns the selected records. Yields after every [`SLICE`] of them.
     pub(crate) async fn among(&self, records: Vec<Arc<Record>>, served: &Served) -> Vec<Arc<Record>> {
         if self.is_everything() {
             return records;

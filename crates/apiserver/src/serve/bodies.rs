@@ -1,7 +1,7 @@
-//! The responses that a connection is still sending: whether its socket takes bytes, and since when a response waits
-//! for its client.
+//! Tracks the responses that a connection is sending: whether its socket accepts bytes, and since when a response has
+//! been waiting for its client.
 //!
-//! What always holds: while the socket takes nothing, no response makes bytes that would only wait in memory.
+//! Invariant: while the socket is blocked, no response produces bytes that would only wait in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use setpoint_clock::Instant;
 
-/// A client that has not taken what was written for it for this long is dropped.
+/// A client that has not read a written response for this long is disconnected.
 pub(super) const STALLED: Duration = Duration::from_secs(120);
 
-/// The responses of a connection that are still being sent.
+/// The responses that a connection is sending.
 pub(super) struct Bodies {
     start: Instant,
     next: AtomicU64,
-    /// The socket takes nothing more for now.
+    /// Whether the socket is blocked.
     is_blocked: AtomicBool,
     all: Mutex<BTreeMap<u64, Arc<Sending>>>,
 }
 
 #[derive(Default)]
 struct Sending {
-    /// When it handed out a piece that has not been followed by a request for another, in milliseconds since `start`;
-    /// 0 while it waits for something to send.
+    /// When it handed out a chunk that has not been followed by a request for another, in milliseconds since `start`;
+    /// 0 while it waits for data to send.
     handed: AtomicU64,
-    /// Waits for the socket.
+    /// Woken when the socket is writable.
     waker: AtomicWaker,
 }
 
@@ -40,7 +40,7 @@ impl Bodies {
         Arc::new(Self { start: now, next, is_blocked, all })
     }
 
-    /// Follows another body.
+    /// Tracks another body.
     pub(super) fn follow(self: &Arc<Self>) -> Handed {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let sending = Arc::<Sending>::default();
@@ -48,12 +48,12 @@ impl Bodies {
         Handed { bodies: self.clone(), id, sending }
     }
 
-    /// The socket takes nothing more for now.
+    /// Marks the socket as blocked.
     pub(super) fn block(&self) {
         self.is_blocked.store(true, Ordering::SeqCst);
     }
 
-    /// The socket takes bytes again, or is gone.
+    /// Marks the socket as writable, or gone.
     pub(super) fn unblock(&self) {
         self.is_blocked.store(false, Ordering::SeqCst);
         self.all.lock().values().for_each(|sending| sending.waker.wake());
@@ -69,13 +69,13 @@ impl Bodies {
         self.all.lock().values().any(is_stalled)
     }
 
-    /// Never 0.
+    /// Returns the milliseconds since `start`, never 0.
     fn millis(&self, at: Instant) -> u64 {
         1 + at.saturating_duration_since(self.start).as_millis() as u64
     }
 }
 
-/// A body that is being sent.
+/// A body being sent.
 pub(super) struct Handed {
     bodies: Arc<Bodies>,
     id: u64,
@@ -83,13 +83,13 @@ pub(super) struct Handed {
 }
 
 impl Handed {
-    /// Waits until the socket takes bytes.
+    /// Waits until the socket is writable.
     pub(super) fn poll_unblocked(&self, context: &mut Context<'_>) -> Poll<()> {
         if !self.bodies.is_blocked.load(Ordering::SeqCst) {
             return Poll::Ready(());
         }
         self.sending.waker.register(context.waker());
-        // The socket may have become free before the waker was in its place.
+        // The socket may have become writable before the waker was registered.
         match self.bodies.is_blocked.load(Ordering::SeqCst) {
             true => Poll::Pending,
             false => Poll::Ready(()),

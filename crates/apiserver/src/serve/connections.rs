@@ -1,10 +1,10 @@
-//! The open connections: how many there may be, and which goes first.
+//! Limits the number of open connections, and decides which to close first.
 //!
-//! What always holds:
-//! - accepting never waits for a client. A handshake beyond the bound ends the oldest one, a connection beyond it
-//!   the one that has been idle for longest; if all are busy, the new one is turned away;
-//! - a connection counts against its address, and against the user of its newest request;
-//! - a connection counts until everything that it carries is over, upgraded streams included.
+//! Invariants:
+//! - accepting never waits for a client. A handshake beyond the limit ends the oldest one, a connection beyond the
+//!   limit ends the one that has been idle the longest; if all are busy, the new one is rejected;
+//! - a connection counts against its address, and against the user of its latest request;
+//! - a connection counts until everything it carries is finished, including upgraded streams.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,9 +19,9 @@ use super::bodies::Bodies;
 use super::settings::ServeSettings;
 use crate::status::Status;
 
-/// Handshakes at once: each takes milliseconds, so that many are tens of thousands a second.
+/// Maximum concurrent handshakes: each takes milliseconds, so this allows tens of thousands per second.
 const HANDSHAKES: usize = 1_000;
-/// A connection without requests is closed after this long, as in v1.34.
+/// Idle timeout of a connection, as in v1.34.
 const IDLE: Duration = Duration::from_secs(90);
 
 /// All connections of a server.
@@ -30,9 +30,9 @@ pub(super) struct Connections {
     total: usize,
     per_client: usize,
     per_user: usize,
-    /// Ends all connections when their requests are answered.
+    /// Closes all connections once their requests are answered.
     pub(super) finishing: CancellationToken,
-    /// Ends all connections at once.
+    /// Closes all connections immediately.
     pub(super) closing: CancellationToken,
     state: Mutex<State>,
 }
@@ -42,7 +42,7 @@ struct State {
     next: u64,
     all: BTreeMap<u64, Entry>,
     by_client: BTreeMap<IpAddr, usize>,
-    /// By user: no more entries than connections.
+    /// Counts by user: never more entries than connections.
     by_user: BTreeMap<Arc<str>, usize>,
     handshaking: BTreeSet<u64>,
     idle: BTreeSet<(Instant, u64)>,
@@ -50,7 +50,7 @@ struct State {
 
 struct Entry {
     client: IpAddr,
-    /// Whose request came last; no one's before the first.
+    /// The user of the latest request; `None` before the first.
     user: Option<Arc<str>>,
     close: CancellationToken,
     finish: CancellationToken,
@@ -64,7 +64,7 @@ enum Phase {
     Busy(usize),
 }
 
-/// A connection's place among all.
+/// A connection's entry in the table.
 pub(crate) struct Slot {
     connections: Arc<Connections>,
     id: u64,
@@ -73,7 +73,7 @@ pub(crate) struct Slot {
     pub(super) bodies: Arc<Bodies>,
 }
 
-/// A request under way on a connection.
+/// A request in progress on a connection.
 pub(super) struct Busy(Arc<Slot>);
 
 impl Connections {
@@ -89,7 +89,7 @@ impl Connections {
         })
     }
 
-    /// A place for a new connection, if there is or can be made room.
+    /// Registers a new connection, if there is room or room can be made.
     pub(super) fn open(self: &Arc<Self>, client: IpAddr) -> Option<Arc<Slot>> {
         let mut state = self.state.lock();
         if state.by_client.get(&client).copied().unwrap_or(0) >= self.per_client {
@@ -125,8 +125,7 @@ impl Connections {
         self.state.lock().all.len()
     }
 
-    /// Ends connections that have been idle for long, and those whose client does not read. Call it every few
-    /// seconds.
+    /// Closes connections that have been idle for too long, or whose client does not read. Call it every few seconds.
     pub(super) fn sweep(&self) {
         let now = self.clock.instant();
         let state = self.state.lock();
@@ -144,7 +143,7 @@ impl Connections {
 }
 
 impl State {
-    /// Makes room by ending what has been idle for longest, of those that may go.
+    /// Makes room by closing the longest idle connection that may be closed.
     fn evict(&mut self, may_go: impl Fn(&Entry) -> bool) -> Option<()> {
         let is_candidate = |id: &u64| may_go(&self.all[id]);
         let idle = self.idle.iter().map(|(_, id)| *id).find(is_candidate);
@@ -153,7 +152,7 @@ impl State {
         Some(())
     }
 
-    /// Ends a connection; it no longer counts.
+    /// Closes a connection; it no longer counts.
     fn close(&mut self, id: u64) {
         if let Some(entry) = self.forget(id) {
             entry.close.cancel();
@@ -173,7 +172,7 @@ impl State {
         Some(entry)
     }
 
-    /// Counts a connection against a user, and no longer against the one before.
+    /// Counts a connection against a user instead of the previous one.
     fn set_user(&mut self, id: u64, user: &str) {
         let Some(entry) = self.all.get_mut(&id) else { return };
         let user: Arc<str> = user.into();
@@ -183,7 +182,7 @@ impl State {
         *self.by_user.entry(user).or_default() += 1;
     }
 
-    /// One that was evicted has no phase any more.
+    /// Sets the phase of a connection; does nothing if it was evicted.
     fn set_phase(&mut self, id: u64, change: impl FnOnce(&Phase) -> Phase) {
         let Some(entry) = self.all.get_mut(&id) else { return };
         let next = change(&entry.phase);
@@ -208,11 +207,11 @@ fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
 }
 
 impl Slot {
-    /// A request of this user has come. If the user has too many connections, the one that has been idle for longest
-    /// makes room; if all are busy, this one is refused and closes after its answer.
+    /// Attributes the connection to the user of a new request. If the user has too many connections, closes the
+    /// longest idle one; if all are busy, rejects this request and closes its connection after the response.
     pub(crate) fn belongs_to(&self, user: &str) -> Result<(), Status> {
         let mut state = self.connections.state.lock();
-        // One that was evicted no longer counts.
+        // An evicted connection no longer counts.
         let Some(entry) = state.all.get(&self.id) else { return Ok(()) };
         if entry.user.as_deref() == Some(user) {
             return Ok(());
@@ -229,13 +228,13 @@ impl Slot {
         Ok(())
     }
 
-    /// The handshake is done.
+    /// Marks the handshake as complete.
     pub(super) fn established(&self) {
         let now = self.connections.clock.instant();
         self.connections.state.lock().set_phase(self.id, |_| Phase::Idle(now));
     }
 
-    /// A request has come.
+    /// Marks the start of a request.
     pub(super) fn begin(self: &Arc<Self>) -> Busy {
         self.connections.state.lock().set_phase(self.id, |phase| match phase {
             Phase::Busy(count) => Phase::Busy(count + 1),

@@ -1,8 +1,8 @@
-//! How serving ends, as in v1.34:
+//! Graceful shutdown, as in v1.34:
 //!
 //! ```text
-//!  stop ─► readyz fails ─► listening ends, or new requests are told to come back
-//!                             ├─► requests under way are answered
+//!  stop ─► readyz fails ─► listening ends, or new requests are told to retry
+//!                             ├─► requests in progress finish
 //!                             └─► watches end, spread over their grace period
 //!                                    └─► connections close ─► detached writes finish
 //! ```
@@ -22,22 +22,22 @@ use super::monitored;
 use crate::body::Body;
 use crate::health;
 
-/// Paths that are answered to the end.
+/// Paths that are served until the end.
 const EXEMPT: [&str; 4] = ["/readyz", "/livez", "/healthz", "/metrics"];
 
-/// What is under way while serving ends.
+/// Progress of the shutdown.
 #[derive(Default)]
 pub(super) struct Draining {
-    /// New requests are turned away.
+    /// Cancelled when new requests are rejected.
     pub(super) refusing: CancellationToken,
-    /// Open watches begin to end.
+    /// Cancelled when open watches start to end.
     pub(super) watches_end: CancellationToken,
     spread: Mutex<Duration>,
     requests: AtomicUsize,
     done: Notify,
 }
 
-/// A request that is waited for.
+/// A request that the shutdown waits for.
 pub(super) struct UnderWay<'a>(&'a Draining);
 
 impl Draining {
@@ -46,7 +46,7 @@ impl Draining {
         UnderWay(self)
     }
 
-    /// Waits until no request is under way.
+    /// Waits until no requests are in progress.
     pub(super) async fn requests_done(&self) {
         loop {
             let done = self.done.notified();
@@ -57,7 +57,7 @@ impl Draining {
         }
     }
 
-    /// Ends open watches, spread over as long as they need within the grace period.
+    /// Ends open watches, spread over as much of the grace period as they need.
     pub(super) fn end_watches(&self, watches: usize, grace: Duration) -> Duration {
         let spread = monitored::spread(watches, grace);
         *self.spread.lock() = spread;
@@ -69,7 +69,7 @@ impl Draining {
         *self.spread.lock()
     }
 
-    /// The answer to a request that comes too late.
+    /// Returns the response to a request that comes too late.
     pub(super) fn refusal(&self, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
         if !self.refusing.is_cancelled() || is_exempt(path, headers) {
             return None;

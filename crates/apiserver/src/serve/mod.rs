@@ -1,10 +1,10 @@
-//! The way in over the network: HTTP/1.1 and HTTP/2 over TLS.
+//! The network server: HTTP/1.1 and HTTP/2 over TLS.
 //!
-//! What always holds:
-//! - accepting waits for nothing but new connections: handshakes and requests run in their connection's task;
-//! - what a client can make the server hold is bounded: connections ([`connections`]), streams, headers, bytes that
-//!   it does not read ([`stall`], [`bodies`], [`monitored`]);
-//! - stopping takes a bounded time ([`drain`]).
+//! Invariants:
+//! - the accept loop waits only for new connections: handshakes and requests run in the connection's task;
+//! - what a client can make the server hold is bounded: connections ([`connections`]), streams, headers, unread bytes
+//!   ([`stall`], [`bodies`], [`monitored`]);
+//! - shutdown takes a bounded time ([`drain`]).
 
 mod bodies;
 mod connections;
@@ -40,39 +40,39 @@ use crate::server::ApiServer;
 use crate::tls::{ClientCertificate, ServerTls};
 use crate::websocket::{self, Messages};
 
-/// What is encrypted for a client that does not read: one record. A watcher that lags has all of it.
+/// TLS buffer for a client that does not read: one record. A lagging watcher uses all of it.
 const TLS_BUFFER: usize = 16 * 1024;
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long the headers of a request may take, as in v1.34.
+/// Timeout for reading request headers, as in v1.34.
 const HEADERS: Duration = Duration::from_secs(32);
-/// What HTTP/1.1 buffers of a connection, either way: the longest headers, and what a client has not read. Go takes
-/// headers of 1 MiB; here a client that does not read could hold as much. Responses are held back earlier ([`bodies`]).
+/// HTTP/1.1 buffer size per connection, in each direction: limits headers and unread response data. Go accepts headers
+/// of 1 MiB; here a client that does not read could then hold as much. Responses are held back earlier ([`bodies`]).
 const BUFFER: usize = 32 * 1024;
-/// How long the headers of a request may be that HTTP/2 has compressed: Go's default of 1 MiB.
+/// Maximum size of HTTP/2 request headers after decompression: Go's default of 1 MiB.
 const HEADER_BYTES: u32 = 1 << 20;
-/// How often a silent HTTP/2 client is asked whether it is there, and how long it has to answer.
+/// Interval and timeout of pings to a silent HTTP/2 client.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
-/// How often an idle TCP connection is probed, as in v1.34.
+/// TCP keep-alive interval, as in v1.34.
 const KEEP_ALIVE: Duration = Duration::from_secs(180);
-/// What HTTP/2 holds for a stream whose client does not read: two pieces of a watch.
+/// HTTP/2 send buffer per stream: two chunks of a watch.
 const SEND_BUFFER: usize = 32 * 1024;
-/// What a client may send before it is read: a body waits for authorization. With 10,000 connections that is
-/// 2.5 GB in the worst case.
+/// How much a client may send before it is read: a body waits for authorization. With 10,000 connections that is 2.5
+/// GB in the worst case.
 const RECEIVE_WINDOW: u32 = 256 * 1024;
-/// Streams that a client may open and reset before they are looked at; more close the connection. Twice the
-/// streams that it may have open.
+/// Maximum streams that a client may open and reset before they are handled; more close the connection. Twice the
+/// limit of open streams.
 const PENDING_RESETS: usize = 200;
-/// Errors of a client's streams before its connection is closed.
+/// Maximum stream errors of a client before its connection is closed.
 const ERROR_RESETS: usize = 200;
-/// How long accepting pauses when the system is out of file descriptors.
+/// Pause of the accept loop if the system is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How often connections are looked at.
+/// Interval of connection sweeps.
 const SWEEP: Duration = Duration::from_secs(10);
-/// How long connections have to close once nothing is under way on them.
+/// How long connections may take to close once nothing is in progress on them.
 const CLOSE: Duration = Duration::from_secs(10);
 
-/// What connections share.
+/// State shared by connections.
 struct Shared {
     server: ApiServer,
     tls: ServerTls,
@@ -120,13 +120,13 @@ impl ApiServer {
         }
     }
 
-    /// `/readyz` fails from now on, so that load balancers look elsewhere. Requests are still answered.
+    /// Makes `/readyz` fail from now on, so that load balancers choose another server. Requests are still served.
     pub fn begin_shutdown(&self) {
         self.0.stopping.cancel();
     }
 }
 
-/// Lets requests and watches under way come to their end.
+/// Waits for requests and watches in progress to finish.
 async fn drain(shared: &Shared, settings: &ServeSettings) {
     let draining = &shared.draining;
     let spread = draining.end_watches(shared.connections.count(), settings.watch_grace);
@@ -138,7 +138,7 @@ async fn drain(shared: &Shared, settings: &ServeSettings) {
     shared.server.close_watches();
 }
 
-/// Closes connections as they become idle, and after a while those that do not.
+/// Closes connections as they become idle and, after a while, the rest.
 async fn close(shared: &Shared) {
     shared.connections.finishing.cancel();
     let closed = async {
@@ -170,7 +170,7 @@ fn builder(settings: &ServeSettings) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// Accepts connections until it is time to stop, and looks after those that are open.
+/// Accepts connections until shutdown, and sweeps open ones.
 async fn accept_until(shared: &Arc<Shared>, listener: &TcpListener, stop: &CancellationToken) {
     let mut sweep = tokio::time::interval(SWEEP);
     loop {
@@ -224,8 +224,8 @@ async fn serve_connection(shared: Arc<Shared>, stream: TcpStream, peer: IpAddr, 
     let (answering, answering_slot) = (shared.clone(), slot.clone());
     let service = service_fn(move |request| {
         let (shared, certificate, slot) = (answering.clone(), certificate.clone(), answering_slot.clone());
-        // In a box that goes with the answer: a connection keeps the room of its last request otherwise, and a watch is
-        // one request for hours.
+        // Boxed, so that it is freed with the response: otherwise a connection keeps the memory of its last request's
+        // future, and a watch is one request for hours.
         Box::pin(
             async move { Ok::<_, Infallible>(answer(&shared, &certificate, peer, request, &slot).await) },
         )
@@ -238,7 +238,7 @@ async fn serve_connection(shared: Arc<Shared>, stream: TcpStream, peer: IpAddr, 
             () = slot.close.cancelled() => return,
             () = slot.finish.cancelled(), if !is_finishing => {
                 is_finishing = true;
-                // What is under way is answered, nothing new is taken.
+                // Finishes requests in progress and accepts no new ones.
                 connection.as_mut().graceful_shutdown();
             }
             ended = connection.as_mut() => {
@@ -284,7 +284,7 @@ async fn answer(
         let pieces = std::mem::replace(response.body_mut(), Body::empty()).into_stream();
         let slot = slot.clone();
         tokio::spawn(async move {
-            // The connection still counts as one, and ends with the others.
+            // The connection still counts, and closes with the others.
             let sending = async {
                 if let Ok(connection) = upgrade.await {
                     websocket::send(TokioIo::new(connection), messages, pieces).await;

@@ -1,5 +1,5 @@
-//! A response on its way to a client: counted as a request until it is sent, watched for clients that do not read,
-//! and ended when the server stops.
+//! Monitors a response body: counts the request until it is sent, watches for clients that do not read, and ends
+//! watches on shutdown.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,29 +19,29 @@ use super::connections::{Busy, Slot};
 use super::drain::Draining;
 use crate::body::Body;
 
-/// The pieces of a watch, and what ends it.
+/// A response body, and what ends it.
 struct Monitored {
     pieces: BoxStream<'static, Bytes>,
     handed: Handed,
     slot: Arc<Slot>,
     draining: Arc<Draining>,
     rng: Rng,
-    /// What ends a watch; a list ends by itself.
+    /// What ends a watch; `None` for a list, which ends on its own.
     end: Option<End>,
     _busy: Busy,
 }
 
 enum End {
-    /// The server has not begun to stop.
+    /// Shutdown has not begun.
     Later(Pin<Box<WaitForCancellationFutureOwned>>),
-    /// It ends after a while.
+    /// The watch ends after a delay.
     Soon(BoxFuture<'static, ()>),
 }
 
-/// Follows a response to its end; a short one in a piece is as good as sent.
+/// Monitors a response until it ends; a short single chunk counts as sent immediately.
 ///
-/// A long one is handed out piece by piece. In HTTP/2 a client decides how much of it is sent, and so for how long it
-/// is held here: a hundred long responses on each connection, for ever, if none was missed.
+/// A long one is handed out in chunks. In HTTP/2 the client decides how much of it is sent, and so how long it is held
+/// here: without monitoring, a hundred long responses per connection, forever.
 pub(super) fn monitored(
     body: Body,
     slot: &Arc<Slot>,
@@ -54,7 +54,7 @@ pub(super) fn monitored(
         return body;
     }
     let handed = slot.bodies.follow();
-    // Until the first piece is asked for, it waits for its client, too.
+    // Until the first chunk is requested, it also waits for its client.
     handed.handed_out(slot.now());
     let started = Box::pin(draining.watches_end.clone().cancelled_owned());
     let monitored = Monitored {
@@ -70,7 +70,7 @@ pub(super) fn monitored(
 }
 
 impl Monitored {
-    /// Whether it is time to end. Watches end one after the other, spread over the grace period.
+    /// Waits until the watch has to end. On shutdown, watches end at random times within the grace period.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             match &mut self.end {
@@ -109,10 +109,10 @@ impl Stream for Monitored {
     }
 }
 
-/// The least watches that end in a second.
+/// Minimum rate at which watches end, per second.
 const WATCHES_PER_SECOND: f64 = 200.0;
 
-/// Over how long so many watches end within a grace period.
+/// Returns the time over which this many watches end, within a grace period.
 pub(super) fn spread(watches: usize, grace: Duration) -> Duration {
     Duration::from_secs_f64(watches as f64 / WATCHES_PER_SECOND).min(grace)
 }
@@ -143,7 +143,7 @@ mod tests {
         connections.sweep();
     }
 
-    /// A client of HTTP/2 need not open its window at all: then nothing is ever asked for.
+    /// An HTTP/2 client need not open its window at all: then no chunk is ever requested.
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_of_a_long_response_is_dropped() {
         for body in [Body::full(vec![0; SEND_BUFFER + 1]), Body::stream(futures::stream::pending(), None)] {

@@ -1,7 +1,7 @@
-//! A socket that gives up on a client which takes nothing: writing without any progress for [`LIMIT`] is an error.
-//! While a write waits, the responses of the connection are held back.
+//! A socket that gives up on a client that does not read: a write without any progress for [`LIMIT`] is an error.
+//! While a write is blocked, the connection's responses are held back.
 //!
-//! There is a timer only while a write waits.
+//! There is a timer only while a write is blocked.
 
 use std::io;
 use std::pin::Pin;
@@ -14,10 +14,10 @@ use tokio::time::Sleep;
 
 use super::bodies::Bodies;
 
-/// How long a client may take nothing.
+/// How long a client may read nothing.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A socket with a limit to how long writes stand still.
+/// A socket with a limit on stalled writes.
 pub(super) struct Stall<S> {
     inner: S,
     waiting: Option<Pin<Box<Sleep>>>,
@@ -29,7 +29,7 @@ impl<S> Stall<S> {
         Self { inner, waiting: None, bodies }
     }
 
-    /// Passes progress on; the lack of it only until the limit.
+    /// Passes results through; turns lack of progress into an error after the limit.
     fn limited<T>(&mut self, polled: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             if self.waiting.take().is_some() {
@@ -47,7 +47,7 @@ impl<S> Stall<S> {
 }
 
 impl<S> Drop for Stall<S> {
-    /// Responses find out that the connection is gone when they are asked to go on.
+    /// Unblocks the responses: they notice that the connection is gone when polled again.
     fn drop(&mut self) {
         self.bodies.unblock();
     }

@@ -1,7 +1,7 @@
-//! The addresses of services: the ranges they come from, and which are in use.
+//! Cluster IPs: their ranges, and which are in use.
 //!
-//! The server's own range is always there; ServiceCIDRs that are ready add others. An address is in use from
-//! the moment it is promised to a service, or an IPAddress of its name exists.
+//! The server's own range always exists; ready ServiceCIDRs add others. An address is in use once it is promised to a
+//! service, or an IPAddress with its name exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::json::Json;
 use crate::kinds::networking::servicecidr;
 use crate::validation::has_condition;
 
-/// The addresses of every family that the cluster has, the first one first.
+/// The addresses of each configured family, the primary one first.
 #[derive(Debug)]
 pub(super) struct Stacks(Vec<Addresses>);
 
@@ -32,12 +32,12 @@ impl Stacks {
         self.of(Family::of(address)).ok_or(Unavailable::OutOfRange)?.take(address)
     }
 
-    /// Takes an address at random.
+    /// Allocates a random address.
     pub(super) fn take_any(&mut self, family: Family, rng: &Rng) -> Result<IpAddr, Unavailable> {
         self.of(family).ok_or(Unavailable::Full)?.take_any(rng)
     }
 
-    /// Notes that an address is in use, wherever it comes from.
+    /// Marks an address as in use, whatever its range.
     pub(super) fn note(&mut self, address: IpAddr) {
         if let Some(addresses) = self.of(Family::of(address)) {
             addresses.note(address);
@@ -50,7 +50,7 @@ impl Stacks {
         }
     }
 
-    /// Notes what a ServiceCIDR says now.
+    /// Applies the current state of a ServiceCIDR.
     pub(super) fn note_ranges(&mut self, object: &Value) {
         self.0.iter_mut().for_each(|addresses| addresses.note_ranges(object));
     }
@@ -65,7 +65,7 @@ impl Stacks {
 struct Addresses {
     family: Family,
     own: Span,
-    /// The ranges of ServiceCIDRs, by the name of their object.
+    /// The ranges of ServiceCIDRs, by object name.
     others: BTreeMap<String, Vec<Span>>,
     taken: BTreeSet<u128>,
 }
@@ -90,7 +90,7 @@ impl Addresses {
         if self.taken.insert(number) { Ok(()) } else { Err(Unavailable::Taken) }
     }
 
-    /// Takes an address at random: of the server's own range as long as there is one.
+    /// Allocates a random address: from the server's own range while it has any.
     fn take_any(&mut self, rng: &Rng) -> Result<IpAddr, Unavailable> {
         let found = self.ranges().find_map(|range| range.any_free(&self.taken, rng));
         let number = found.ok_or(Unavailable::Full)?;
@@ -98,7 +98,7 @@ impl Addresses {
         Ok(range::address(self.family, number))
     }
 
-    /// Notes that an address is in use, wherever it comes from.
+    /// Marks an address as in use, whatever its range.
     fn note(&mut self, address: IpAddr) {
         if Family::of(address) == self.family {
             self.taken.insert(range::number(address));
@@ -111,7 +111,7 @@ impl Addresses {
         }
     }
 
-    /// Notes what a ServiceCIDR says now: its ranges count while it is ready and not on its way out.
+    /// Applies the current state of a ServiceCIDR: its ranges are used while it is ready and not being deleted.
     fn note_ranges(&mut self, object: &Value) {
         let name = object.at("metadata").text("name").to_owned();
         if !is_ready(object) {

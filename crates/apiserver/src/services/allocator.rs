@@ -1,4 +1,4 @@
-//! Cluster IPs and node ports for services.
+//! Allocates cluster IPs and node ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,19 +17,19 @@ use crate::json::{Json, JsonMut};
 use crate::server::StartError;
 use crate::status::{Named, Status};
 
-/// Hands out addresses of one range, or one of each family, and ports.
+/// Allocates addresses from one range, or one range per family, and ports.
 pub(super) struct ServiceAllocator {
-    /// Those that the cluster has, the usual one first.
+    /// The configured families, the primary one first.
     families: Vec<Family>,
     rng: Rng,
     ports: (u16, u16),
     pools: Arc<Mutex<Pools>>,
 }
 
-/// What IPAddresses say is in use.
+/// Tracks the addresses that IPAddresses mark as in use.
 pub(super) struct AddressBook(Arc<Mutex<Pools>>);
 
-/// The ranges that ServiceCIDRs add.
+/// Tracks the ranges that ServiceCIDRs add.
 pub(super) struct RangeBook(Arc<Mutex<Pools>>);
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ struct Pools {
     ports: Pool,
 }
 
-/// What one write has taken, and what it gives back when it is stored.
+/// The allocations of a write, and what it releases once stored.
 #[derive(Default)]
 struct Taken {
     addresses: Vec<IpAddr>,
@@ -47,7 +47,7 @@ struct Taken {
     freed_ports: Vec<u128>,
 }
 
-/// Those who hand out addresses and ports, and those who keep the books.
+/// Builds the allocator and the trackers of addresses and ranges.
 pub(super) fn reserves(
     cidr: &str,
     ports: (u16, u16),
@@ -104,7 +104,7 @@ impl Reserve for RangeBook {
 }
 
 impl ServiceAllocator {
-    /// Carries out an allocation; if it fails, what it has taken so far is given back.
+    /// Runs an allocation; if it fails, releases what it has allocated so far.
     fn transact(
         &self,
         allocate: impl FnOnce(&mut Pools, &mut Taken) -> Result<(), Status>,
@@ -143,7 +143,7 @@ impl ServiceAllocator {
         Ok(())
     }
 
-    /// The address of one of the families of a service: the one it wants, or any.
+    /// Allocates an address of one of the service's families: the requested one, or any.
     fn take_address(
         &self,
         pools: &mut Pools,
@@ -197,7 +197,7 @@ impl ServiceAllocator {
         Ok(number as i64)
     }
 
-    /// A node port for each port. Ports of one number (TCP and UDP) share one where the client does not say
+    /// Allocates a node port for each port. Ports with the same number (TCP and UDP) share one unless the client says
     /// otherwise.
     fn take_node_ports(
         &self,
@@ -362,7 +362,7 @@ impl Reserve for ServiceAllocator {
     fn note(&self, service: &Value) {
         let mut pools = self.pools.lock();
         for address in addresses_of(service) {
-            // Services that share an address by accident of history keep it.
+            // Services that already share an address keep it.
             pools.addresses.note(address);
         }
         for port in ports_of(service) {
@@ -392,7 +392,7 @@ impl Reserve for ServiceAllocator {
         carry_over(new, old);
         families::normalize_cluster_ips(new, Some(old));
         if !has_cluster_ip(new.at("spec")) {
-            // Of no use to a name outside the cluster.
+            // Meaningless for an external name.
             new.object_mut("spec").unset("internalTrafficPolicy");
         } else if !families::is_well_formed(new.at("spec")) {
             return Ok(Reservation::nothing());
@@ -426,7 +426,7 @@ impl Pools {
     }
 }
 
-/// Puts back what was allocated before and the client left out, so that it need not be read first.
+/// Restores allocated values that the client omitted, so that it need not read them first.
 fn carry_over(new: &mut Value, old: &Value) {
     let old = old.at("spec");
     let spec = new.object_mut("spec");
@@ -452,7 +452,7 @@ fn carry_over_node_ports(spec: &mut Value, old: &Value) {
         spec.list("ports").iter().map(|port| port.count("nodePort")).filter(|port| *port != 0).collect()
     };
     let (now, before) = (node_ports(spec), node_ports(old));
-    // Of several ports of one name the last one counts.
+    // If several ports have the same name, the last one wins.
     let by_name = old.list("ports").iter().map(|port| (port.text("name"), port.count("nodePort")));
     let by_name: BTreeMap<&str, i64> = by_name.collect();
     for port in spec.list_mut("ports").iter_mut().filter(|port| port.count("nodePort") == 0) {
@@ -493,7 +493,7 @@ fn needs_health_port(spec: &Value) -> bool {
     spec.text("type") == "LoadBalancer" && spec.text("externalTrafficPolicy") == "Local"
 }
 
-/// The cluster IPs of a service.
+/// Returns the cluster IPs of a service.
 pub(crate) fn addresses_of(service: &Value) -> impl Iterator<Item = IpAddr> {
     let spec = service.at("spec");
     let ips = if has_cluster_ip(spec) { spec.list("clusterIPs") } else { &[] };

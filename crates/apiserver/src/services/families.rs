@@ -1,4 +1,4 @@
-//! The IP families of a service, on a cluster that has one or both.
+//! The IP families of a service, on a single-stack or dual-stack cluster.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ const SINGLE: &str = "SingleStack";
 const REQUIRE_DUAL: &str = "RequireDualStack";
 const PREFER_DUAL: &str = "PreferDualStack";
 
-/// Brings `clusterIP`, which older clients know, and `clusterIPs` together.
+/// Synchronizes `clusterIPs` with `clusterIP`, which older clients use.
 pub(super) fn normalize_cluster_ips(new: &mut Value, old: Option<&Value>) {
     let spec = new.object_mut("spec");
     let single = spec.text("clusterIP").to_string();
@@ -37,7 +37,7 @@ pub(super) fn normalize_cluster_ips(new: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// Fills in the families and their policy, or says why the cluster does not have them.
+/// Sets the default families and policy, or fails if the cluster does not support them.
 pub(super) fn settle(new: &mut Value, old: Option<&Value>, configured: &[Family]) -> Result<(), Status> {
     let usual = configured.first().copied().unwrap_or(Family::V4);
     if !has_cluster_ip(new.at("spec")) {
@@ -73,7 +73,7 @@ pub(super) fn settle(new: &mut Value, old: Option<&Value>, configured: &[Family]
     Ok(())
 }
 
-/// The second family of a service that wants two and names one.
+/// Adds the second family to a dual-stack service that names only one.
 fn add_other(spec: &Value, families: &mut Vec<Value>) {
     if let [only] = families.as_slice()
         && spec.text("ipFamilyPolicy") != SINGLE
@@ -93,7 +93,7 @@ fn parsed(ip: &Value) -> Option<IpAddr> {
     ip.as_str().and_then(|ip| ip.parse().ok())
 }
 
-/// Whether addresses and families make sense together. What does not is for validation to say.
+/// Whether addresses and families are consistent. Validation reports errors.
 pub(super) fn is_well_formed(spec: &Value) -> bool {
     let ips = spec.list("clusterIPs");
     let first = ips.first().and_then(Value::as_str).unwrap_or("");
@@ -101,7 +101,7 @@ pub(super) fn is_well_formed(spec: &Value) -> bool {
         ips.iter().enumerate().all(|(at, ip)| parsed(ip).is_some() || at == 0 && ip == "None");
     let known = |family: &Value| family == Family::V4.name() || family == Family::V6.name();
     let families = spec.list("ipFamilies");
-    // There are two, so a longer list names one of them again.
+    // There are only two families, so a longer list has duplicates.
     let distinct = || matches!(families, [] | [_]) || matches!(families, [first, second] if first != second);
     let agree = ips
         .iter()
@@ -118,7 +118,7 @@ pub(super) fn is_well_formed(spec: &Value) -> bool {
         && known_policy
 }
 
-/// A service that prefers two families is neither given nor deprived of one behind its back.
+/// Whether a service that prefers dual-stack keeps its current families: it neither gains nor loses one implicitly.
 pub(super) fn stays_dual(new: &Value, old: &Value) -> bool {
     let prefers = |spec: &Value| spec.text("ipFamilyPolicy") == PREFER_DUAL;
     prefers(new)
@@ -144,7 +144,7 @@ fn default_policy(new: &mut Value, old: Option<&Value>) {
     spec.set("ipFamilyPolicy", policy);
 }
 
-/// Going back to one family keeps the first; going back without saying so is refused.
+/// Keeps the first family when switching to single-stack; releasing a family without that policy is an error.
 fn settle_reduction(new: &mut Value, old: &Value, errors: &mut Errors) {
     let is_single = new.at("spec").text("ipFamilyPolicy") == SINGLE;
     let spec_path = Path::root("spec");
@@ -176,7 +176,7 @@ fn check_policy(spec: &Value, errors: &mut Errors) {
     }
 }
 
-/// The families of the addresses that the client chose.
+/// Infers the families from the requested addresses.
 fn infer_families(new: &mut Value, configured: &[Family], errors: &mut Errors) {
     let spec = new.object_mut("spec");
     let ips = spec.list("clusterIPs").to_vec();

@@ -1,7 +1,7 @@
-//! What objects hold of the server's: addresses and ports of services.
+//! Resources allocated to objects: the addresses and ports of services.
 //!
-//! Addresses come from ranges that ServiceCIDRs add to, and every one in use has an IPAddress, written before
-//! the service that holds it and taken away after it.
+//! Addresses come from ranges that ServiceCIDRs can extend. Every address in use has an IPAddress, created before the
+//! service that holds it and deleted after it.
 
 mod addresses;
 mod allocator;
@@ -22,47 +22,47 @@ pub use range::first_address;
 use crate::server::{Server, StartError};
 use crate::status::Status;
 
-/// Hands out things of which there are only so many, and takes them back.
+/// Allocates and releases limited resources.
 pub trait Reserve: Send + Sync + 'static {
-    /// The resource whose objects hold them.
+    /// Returns the stored resource whose objects hold them.
     fn stored_as(&self) -> &'static str;
 
-    /// Notes what an object holds that was stored before the start.
+    /// Registers what an object stored before the start holds.
     fn note(&self, object: &Value);
 
-    /// Notes what an object says that has just been stored.
+    /// Registers an object that has just been stored.
     fn observe(&self, object: &Value) {
         let _ = object;
     }
 
-    /// Gives a new object what it needs.
+    /// Allocates what a new object needs.
     fn for_create(&self, object: &mut Value) -> Result<Reservation, Status> {
         let _ = object;
         Ok(Reservation::nothing())
     }
 
-    /// Gives a changed object what it needs, and takes back what it no longer does once that is stored.
+    /// Allocates what a changed object needs, and releases what it no longer needs once that is stored.
     fn for_update(&self, new: &mut Value, old: &Value) -> Result<Reservation, Status> {
         let _ = (new, old);
         Ok(Reservation::nothing())
     }
 
-    /// The addresses that an object holds, each of which is written down.
+    /// Returns the addresses that an object holds; each has an IPAddress.
     fn addresses(&self, object: &Value) -> Vec<IpAddr> {
         let _ = object;
         Vec::new()
     }
 
-    /// Takes back what a removed object held.
+    /// Releases what a removed object held.
     fn release(&self, object: &Value);
 }
 
-/// What has been handed out for a write that is not stored yet: given back unless it is kept.
+/// Allocations for a write that is not stored yet: released unless kept.
 #[derive(Default)]
 pub struct Reservation {
     undo: Option<Box<dyn FnOnce() + Send + Sync>>,
     finish: Option<Box<dyn FnOnce() + Send + Sync>>,
-    /// The addresses among it, and those that go back when the write is stored.
+    /// The allocated addresses, and those to release once the write is stored.
     gained: Vec<IpAddr>,
     lost: Vec<IpAddr>,
 }
@@ -85,7 +85,7 @@ impl Reservation {
         self
     }
 
-    /// Writes down whose the addresses are, before their object is stored.
+    /// Creates IPAddresses for the addresses, before their object is stored.
     pub(crate) async fn record(&self, server: &Server, object: &Value) -> Result<(), Status> {
         for (index, address) in self.gained.iter().enumerate() {
             if let Err(why) = objects::record(server, *address, object).await {
@@ -96,7 +96,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// The write is stored.
+    /// Confirms the allocations: the write is stored.
     pub(crate) async fn keep(mut self, server: &Server, object: &Value) {
         self.undo = None;
         erase(server, &self.lost, object).await;
@@ -105,13 +105,13 @@ impl Reservation {
         }
     }
 
-    /// The write came to nothing.
+    /// Releases the allocations: the write failed.
     pub(crate) async fn give_up(self, server: &Server, object: &Value) {
         erase(server, &self.gained, object).await;
     }
 }
 
-/// Takes away what was written down of addresses. What cannot be is set right at the next start.
+/// Deletes the IPAddresses of these addresses. Failures are repaired at the next start.
 pub(crate) async fn erase(server: &Server, addresses: &[IpAddr], object: &Value) {
     for address in addresses {
         if let Err(why) = objects::erase(server, *address, object).await {
@@ -128,13 +128,13 @@ impl Drop for Reservation {
     }
 }
 
-/// Everything that is handed out.
+/// Builds all allocators.
 pub(crate) fn reserves(
     cidrs: &str,
     ports: (u16, u16),
     rng: &Rng,
 ) -> Result<Vec<Arc<dyn Reserve>>, StartError> {
     let (services, addresses, ranges) = allocator::reserves(cidrs, ports, rng.fork())?;
-    // Ranges first, for addresses and services are in them.
+    // Ranges first, since addresses and services are in them.
     Ok(vec![Arc::new(ranges), Arc::new(addresses), Arc::new(services)])
 }

@@ -1,4 +1,4 @@
-//! The IPAddress of every cluster IP: there before the service is, gone after it.
+//! The IPAddress of each cluster IP: created before its service and deleted after it.
 
 use std::net::IpAddr;
 
@@ -35,7 +35,7 @@ fn object(address: IpAddr, service: &Value) -> Value {
     })
 }
 
-/// Writes down which service an address belongs to. One that says so already is left alone.
+/// Creates the IPAddress of a service's address, unless it already exists for that service.
 pub(crate) async fn record(server: &Server, address: IpAddr, service: &Value) -> Result<(), Status> {
     let Ok(served) = server.served(&kind()) else { return Ok(()) };
     let key = served.key(None, &address.to_string());
@@ -45,7 +45,7 @@ pub(crate) async fn record(server: &Server, address: IpAddr, service: &Value) ->
     own_write::insert(server, &served, object(address, service)).await
 }
 
-/// Takes away what was written down, if it is of the service.
+/// Deletes the IPAddress, if it belongs to the service.
 pub(crate) async fn erase(server: &Server, address: IpAddr, service: &Value) -> Result<(), Status> {
     let Ok(served) = server.served(&kind()) else { return Ok(()) };
     let key = served.key(None, &address.to_string());
@@ -56,7 +56,7 @@ pub(crate) async fn erase(server: &Server, address: IpAddr, service: &Value) -> 
     }
     let expect = Expect::Revision(found.modified);
     match server.store.commit(Write { key, expect, change: Change::Delete }).await {
-        // Somebody else was faster.
+        // Another writer was faster.
         Ok(_) | Err(setpoint_store::Error::Conflict { .. }) => Ok(()),
         Err(why) => Err(server.refusal(why)),
     }
@@ -73,8 +73,8 @@ fn of_service(service: &Value) -> Option<(String, String)> {
     Some((metadata.text("namespace").to_owned(), metadata.text("name").to_owned()))
 }
 
-/// Makes the IPAddresses those of the services there are: a server that stopped between writing the one and
-/// the other leaves one too many or, if it is an older one, none.
+/// Makes the IPAddresses match the services: a server that stopped between the two writes leaves one too many, and an
+/// older version leaves none.
 pub(crate) async fn repair(server: &Server) -> Result<(), Status> {
     let Ok(addresses) = server.served(&kind()) else { return Ok(()) };
     let services = server.served(&Gvr::new("", "v1", "services"))?;

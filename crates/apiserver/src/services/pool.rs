@@ -1,7 +1,7 @@
-//! Ranges of numbers, some of which are taken.
+//! Pools of numbers to allocate from.
 //!
-//! Numbers that clients choose themselves tend to be low ones, so the lower part of a range is handed out
-//! only when the rest is gone.
+//! Clients tend to choose low numbers themselves, so the lower part of a range is allocated only when the rest is
+//! exhausted.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use setpoint_clock::Rng;
 pub(super) struct Span {
     pub(super) first: u128,
     pub(super) last: u128,
-    /// How many of the first numbers are spared.
+    /// How many of the first numbers to avoid.
     pub(super) spared: u128,
 }
 
-/// A range by itself, and what is taken of it.
+/// A single range, and its allocated numbers.
 #[derive(Debug)]
 pub(super) struct Pool {
     span: Span,
@@ -27,7 +27,7 @@ pub(super) struct Pool {
 pub(super) enum Unavailable {
     Taken,
     OutOfRange,
-    /// None is left.
+    /// No number is left.
     Full,
 }
 
@@ -36,7 +36,7 @@ impl Span {
         (self.first..=self.last).contains(&number)
     }
 
-    /// A number at random that is not taken.
+    /// Returns a random free number.
     pub(super) fn any_free(self, taken: &BTreeSet<u128>, rng: &Rng) -> Option<u128> {
         let middle = self.first + self.spared;
         let upper = free_in(middle, self.last, taken, rng);
@@ -57,7 +57,7 @@ impl Pool {
         }
     }
 
-    /// Takes a number at random.
+    /// Allocates a random number.
     pub(super) fn take_any(&mut self, rng: &Rng) -> Result<u128, Unavailable> {
         let chosen = self.span.any_free(&self.taken, rng).ok_or(Unavailable::Full)?;
         self.taken.insert(chosen);
@@ -69,7 +69,7 @@ impl Pool {
     }
 }
 
-/// The first free number from a random one on, coming round at the end.
+/// Returns the first free number after a random start, wrapping around at the end.
 fn free_in(first: u128, last: u128, taken: &BTreeSet<u128>, rng: &Rng) -> Option<u128> {
     let count = last.checked_sub(first)?.saturating_add(1);
     let start = first + u128::from(rng.below(u64::try_from(count).unwrap_or(u64::MAX)));

@@ -1,4 +1,4 @@
-//! The ranges of service addresses: one, or one of each family.
+//! The service IP ranges: one, or one per family.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::pool::Span;
 use crate::server::StartError;
 
-/// The family of an address, by the name the API has for it.
+/// An IP family, with its API name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     V4,
@@ -52,8 +52,8 @@ pub(super) fn address(family: Family, number: u128) -> IpAddr {
     }
 }
 
-/// The families and addresses of the ranges that a server is given: `10.0.0.0/16` or
-/// `10.0.0.0/16,fd00::/112`. Services are of the first one's family unless they say otherwise.
+/// Parses the server's ranges: `10.0.0.0/16` or `10.0.0.0/16,fd00::/112`. The first one's family is the default for
+/// services.
 pub(super) fn parse_all(cidrs: &str) -> Result<Vec<(Family, Span)>, StartError> {
     let failed = |problem: &str| StartError::ServiceRange { cidr: cidrs.into(), problem: problem.into() };
     let ranges = cidrs.split(',').map(parse).collect::<Result<Vec<_>, _>>()?;
@@ -65,7 +65,7 @@ pub(super) fn parse_all(cidrs: &str) -> Result<Vec<(Family, Span)>, StartError> 
     }
 }
 
-/// The family of a range such as `10.0.0.0/16`, and the addresses to hand out.
+/// Parses a range such as `10.0.0.0/16` into its family and the addresses to allocate.
 pub(super) fn parse(cidr: &str) -> Result<(Family, Span), StartError> {
     let failed = |problem: &str| StartError::ServiceRange { cidr: cidr.into(), problem: problem.into() };
     let (base, prefix) = cidr.split_once('/').ok_or_else(|| failed("expected ADDRESS/PREFIX"))?;
@@ -73,23 +73,23 @@ pub(super) fn parse(cidr: &str) -> Result<(Family, Span), StartError> {
     let prefix: u32 = prefix.parse().map_err(|_| failed("the prefix length is not a number"))?;
     let family = Family::of(base);
     let bits: u32 = if family == Family::V4 { 32 } else { 128 };
-    // Fewer than four addresses leave nothing to hand out; beyond 2^64 nobody counts.
+    // Fewer than four addresses leave nothing to allocate; more than 2^64 are not supported.
     let host_bits = bits.checked_sub(prefix).filter(|host| (2..=64).contains(host));
     let host_bits = host_bits.ok_or_else(|| failed("the prefix length is out of range"))?;
     let size = 1_u128 << host_bits;
     let network = number(base) & !(size - 1);
-    // The first address is the network's own, and the last of IPv4 is for everybody in it.
+    // Excludes the network address and, for IPv4, the broadcast address.
     let last = network + (size - if family == Family::V4 { 2 } else { 1 });
     let span = Span { first: network + 1, last, spared: spared(size, 16, 256, 16) };
     Ok((family, span))
 }
 
-/// How many of the first numbers are spared: a share of all, within limits, if there are enough.
+/// Returns how many of the first numbers to avoid: a fraction of all, within bounds, if there are enough.
 pub(super) fn spared(size: u128, least: u128, most: u128, share: u128) -> u128 {
     if size <= least { 0 } else { (size / share).clamp(least, most) }
 }
 
-/// The first address of the first range: that of the API server itself.
+/// Returns the first address of the first range: the API server's own.
 pub fn first_address(cidrs: &str) -> Option<IpAddr> {
     let (family, span) = *parse_all(cidrs).ok()?.first()?;
     Some(address(family, span.first))

@@ -1,4 +1,4 @@
-//! How objects of a kind are defaulted, prepared for storage, aged and deleted.
+//! How objects of a kind are defaulted, prepared for storage, expired and deleted.
 
 use std::time::Duration;
 
@@ -12,28 +12,28 @@ use crate::kind::Subresource;
 
 /// The steps in an object's life. By default each does nothing.
 pub trait Lifecycle: Send + Sync + 'static {
-    /// Fills in what the client left out, as v1.34's defaulting functions do. Idempotent.
+    /// Sets default values, as v1.34's defaulting functions do. Idempotent.
     fn default(&self, object: &mut Value) {
         let _ = object;
     }
 
-    /// Before validation of a create: drops what clients may not set.
+    /// Runs before validation of a create: drops what clients may not set.
     fn prepare_for_create(&self, object: &mut Value) {
         let _ = object;
     }
 
-    /// Before validation of an update: restores what this endpoint does not change.
+    /// Runs before validation of an update: restores what this endpoint does not change.
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         let _ = (new, old);
     }
 
-    /// Before validation of a status update: restores what that endpoint does not change.
+    /// Runs before validation of a status update: restores what that endpoint does not change.
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
         let _ = (new, old);
     }
 
-    /// Before validation of an update through an endpoint of its own (`status`, `finalize`,
-    /// `ephemeralcontainers`, `resize`): restores what that endpoint does not change.
+    /// Runs before validation of a subresource update (`status`, `finalize`, `ephemeralcontainers`, `resize`):
+    /// restores what that endpoint does not change.
     fn prepare_for_subresource_update(&self, subresource: Subresource, new: &mut Value, old: &Value) {
         match subresource {
             Subresource::Status => self.prepare_for_status_update(new, old),
@@ -41,24 +41,24 @@ pub trait Lifecycle: Send + Sync + 'static {
         }
     }
 
-    /// Records who made a change, and when, in kinds that keep this. Comes after preparation.
+    /// Records who made a change, and when, in kinds that track this. Runs after preparation.
     fn stamp(&self, object: &mut Value, old: Option<&Value>, user: &User, now: Timestamp) {
         let _ = (object, old, user, now);
     }
 
-    /// After validation, when the name is known: establishes what always holds of a stored object.
+    /// Runs after validation, when the name is known: establishes the invariants of a stored object.
     fn canonicalize(&self, object: &mut Value) {
         let _ = object;
     }
 
-    /// The fields that an endpoint restores after every write, where they differ from those of most kinds.
-    /// Field managers never own them there.
+    /// Returns the fields that an endpoint restores after every write, if they differ from the usual ones. Field
+    /// managers never own them there.
     fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
         let _ = subresource;
         None
     }
 
-    /// Whether a change counts in `metadata.generation`: by default any change outside metadata and status.
+    /// Whether a change increments `metadata.generation`: by default any change outside metadata and status.
     fn changes_generation(&self, new: &Value, old: &Value) -> bool {
         let counted = |object: &Value, other: &Value| {
             let fields = object.as_object().into_iter().flatten();
@@ -68,44 +68,44 @@ pub trait Lifecycle: Send + Sync + 'static {
         counted(new, old) || counted(old, new)
     }
 
-    /// The objects of a kind that stores none (of one namespace, or all), computed when a client asks.
+    /// Computes the objects of a virtual kind (in one namespace, or all) on request.
     fn computed<'a>(&'a self, namespace: Option<&'a str>) -> Option<BoxFuture<'a, Vec<Value>>> {
         let _ = namespace;
         None
     }
 
-    /// How long an object lives, for kinds that expire (Events: one hour).
+    /// Returns the lifetime of an object, for kinds that expire (Events: one hour).
     fn time_to_live(&self, object: &Value, now: Timestamp) -> Option<Duration> {
         let _ = (object, now);
         None
     }
 
-    /// How long a deletion waits for the object's own agent, given what the client asked for: `Some`
-    /// seconds make the deletion graceful (pods), `None` removes at once.
+    /// Returns the grace period in seconds, given the client's request: `Some` makes the deletion wait for the kubelet
+    /// (pods), `None` removes the object immediately.
     fn grace_period(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
         let _ = (object, requested);
         None
     }
 
-    /// Marks an object at its first deletion where that takes more than a timestamp, and returns whether it
-    /// does: such an object (a namespace) is removed only after its own agent has released it.
+    /// Marks an object at its first deletion if that takes more than a timestamp, and returns whether it does: such an
+    /// object (a namespace) is removed only after its controller has released it.
     fn terminate(&self, object: &mut Value) -> bool {
         let _ = object;
         false
     }
 
-    /// Whether something beside `metadata.finalizers` holds a deleted object back (`spec.finalizers`).
+    /// Whether something besides `metadata.finalizers` blocks the deletion (`spec.finalizers`).
     fn holds_deletion(&self, object: &Value) -> bool {
         let _ = object;
         false
     }
 
-    /// Why the object of this name cannot be deleted, if the server depends on it.
+    /// Returns why the object with this name cannot be deleted, if the server depends on it.
     fn refuses_deletion(&self, name: &str) -> Option<&'static str> {
         let _ = name;
         None
     }
 }
 
-/// Fields that never count in a generation.
+/// Fields that never affect the generation.
 const UNCOUNTED: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];

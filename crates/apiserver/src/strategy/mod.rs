@@ -1,15 +1,15 @@
-//! What a kind does differently from every other, split by concern.
+//! Kind-specific behavior, by concern.
 //!
-//! | Part | Says |
+//! | Part | Contains |
 //! |---|---|
 //! | [`Semantics`] | constants of the kind: names, generations, status endpoint, deletion (data) |
 //! | [`Presentation`] | how its objects look in tables and messages (data) |
 //! | [`Lifecycle`] | defaults, preparation and deletion (code) |
-//! | [`Validation`] | what is wrong with an object or a change (code) |
+//! | [`Validation`] | validation of objects and updates (code) |
 //!
-//! Objects are JSON values that have already been checked against their schema, so a strategy may rely on
-//! types (a list is a list) but not on presence. They are in the version of the kind's entry, whatever version
-//! they are stored in. Every method is pure.
+//! Objects are JSON values that have already been checked against their schema, so a strategy may rely on types (a
+//! list is a list) but not on presence. They are in the version of the kind's entry, whatever version they are stored
+//! in. Every method is pure.
 //!
 //! ```text
 //!  create: default ─► prepare_for_create ─► stamp ─► name generated ─► validate ─► warnings ─► canonicalize ─► commit
@@ -17,7 +17,7 @@
 //!  status, finalize, ephemeralcontainers, resize: the same with prepare_for_subresource_update, …
 //! ```
 //!
-//! The server resets or restores the status as [`Semantics::status`] says before it calls a `prepare_…` method.
+//! The server resets or restores the status according to [`Semantics::status`] before it calls a `prepare_…` method.
 
 mod lifecycle;
 mod presentation;

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-/// The presentation of a kind; the default is what most kinds have.
+/// The presentation of a kind; the default suits most kinds.
 #[derive(Clone, Copy)]
 pub struct Presentation {
-    /// Sorts the rows of a table, lowest first; rows of equal rank, and all rows without this, are sorted by name.
+    /// Ranks the rows of a table, lowest first; rows of equal rank, and all rows without this, are sorted by name.
     pub row_rank: Option<fn(&Value) -> i64>,
-    /// What a table says about an object beside its cells (`conditions` of the row).
+    /// The `conditions` of an object's table row.
     pub row_conditions: fn(&Value) -> Vec<Value>,
-    /// The message for a field that lists and watches cannot select by.
+    /// The error message for an unsupported field selector.
     pub unknown_field: fn(&str) -> String,
 }
 

@@ -1,4 +1,4 @@
-//! What is the same for every object of a kind, as data.
+//! Constants of a kind, as data.
 
 use serde_json::Value;
 
@@ -8,23 +8,23 @@ use crate::kind::Subresource;
 /// The constants of a kind; the default is a ConfigMap's.
 #[derive(Clone, Copy)]
 pub struct Semantics {
-    /// Which names are allowed.
+    /// Which names are valid.
     pub names: NameRule,
     /// Whether an object without a name gets a generated one.
     pub generates_names: bool,
-    /// Whether `metadata.generation` starts at 1 and counts changes. The server leaves the generation of
-    /// other kinds as it is.
+    /// Whether `metadata.generation` starts at 1 and counts changes. The server leaves the generation of other kinds
+    /// as it is.
     pub counts_generations: bool,
-    /// Whether an update of an absent object creates it.
+    /// Whether an update of a missing object creates it.
     pub create_on_update: bool,
-    /// Whether an update may leave out the resource version.
+    /// Whether an update may omit the resource version.
     pub unconditional_update: bool,
-    /// The status, if it is written through an endpoint of its own.
+    /// The status subresource, if there is one.
     pub status: Option<StatusEndpoint>,
-    /// What a create does: most kinds store an object.
+    /// The effect of a create: most kinds store an object.
     pub creation: Creation,
     pub deletion: Deletion,
-    /// Whether objects of this kind define kinds.
+    /// Whether objects of this kind define other kinds.
     pub defines_kinds: bool,
 }
 
@@ -45,7 +45,7 @@ impl Default for Semantics {
 }
 
 impl Semantics {
-    /// A kind with a spec and a status, which starts like this and is written at its own endpoint.
+    /// Returns the semantics of a kind with a spec and a status subresource, with this initial status.
     pub fn with_status(initial: fn() -> Value) -> Self {
         Self {
             status: Some(StatusEndpoint { initial: Initial::Value(initial), kept: Kept::Spec }),
@@ -53,7 +53,7 @@ impl Semantics {
         }
     }
 
-    /// The same, with a status endpoint that changes nothing but the status.
+    /// Like [`with_status`](Self::with_status), but the status endpoint changes nothing but the status.
     pub fn with_strict_status(initial: fn() -> Value) -> Self {
         Self {
             status: Some(StatusEndpoint { initial: Initial::Value(initial), kept: Kept::AllButStatus }),
@@ -61,15 +61,15 @@ impl Semantics {
         }
     }
 
-    /// Before a create: the status is the server's to start.
+    /// Runs before a create: sets the initial status.
     pub fn prepare_for_create(&self, object: &mut Value) {
         if let Some(status) = &self.status {
             status.start(object);
         }
     }
 
-    /// Before an update: each endpoint changes its own part. Endpoints other than these two are the business of
-    /// the kinds that have them.
+    /// Runs before an update: restores the parts that this endpoint does not change. Subresources other than status
+    /// are handled by their kinds.
     pub fn prepare_for_update(&self, subresource: Option<Subresource>, new: &mut Value, old: &Value) {
         match (subresource, &self.status) {
             (None | Some(Subresource::Scale), Some(_)) => new.restore("status", old),
@@ -80,17 +80,17 @@ impl Semantics {
     }
 }
 
-/// A status that is written through an endpoint of its own.
+/// A status subresource.
 #[derive(Clone, Copy)]
 pub struct StatusEndpoint {
     /// The status of a new object.
     pub initial: Initial,
-    /// What a write to the status leaves as it is.
+    /// The parts that a status write leaves unchanged.
     pub kept: Kept,
 }
 
 impl StatusEndpoint {
-    /// Gives a new object its first status.
+    /// Sets the initial status of a new object.
     pub fn start(&self, object: &mut Value) {
         match self.initial {
             Initial::Value(initial) => object.set("status", initial()),
@@ -103,22 +103,22 @@ impl StatusEndpoint {
 /// The status of a new object.
 #[derive(Clone, Copy)]
 pub enum Initial {
-    /// This, whatever the client sent.
+    /// This value, regardless of what the client sent.
     Value(fn() -> Value),
-    /// None, whatever the client sent.
+    /// None, regardless of what the client sent.
     Absent,
     /// What the client sent (nodes register with their status).
     AsSent,
 }
 
-/// What a write to the status leaves as it is.
+/// The parts that a status write leaves unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// The spec; metadata may change along with the status.
     Spec,
-    /// Every field but the status, and the metadata that users write.
+    /// All fields but the status, and user-writable metadata.
     AllButStatus,
-    /// Every field but the status, all metadata included.
+    /// All fields but the status, including all metadata.
     Everything,
 }
 
@@ -139,7 +139,7 @@ impl Kept {
     }
 }
 
-/// Keeps everything as it is but the status and, of the metadata, what the server itself looks after.
+/// Restores everything but the status and server-managed metadata.
 fn restore_all_but_status(new: &mut Value, old: &Value) {
     let fields: Vec<String> =
         [&*new, old].into_iter().filter_map(Value::as_object).flat_map(|map| map.keys().cloned()).collect();
@@ -159,16 +159,16 @@ fn restore_all_but_status(new: &mut Value, old: &Value) {
     }
 }
 
-/// How a delete of this kind goes.
+/// How objects of this kind are deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deletion {
-    /// The propagation policy of a delete that does not name one.
+    /// The default propagation policy.
     pub propagation: DefaultPropagation,
-    /// The warning for clients that do not name a policy, where the default may surprise them.
+    /// The warning for clients that specify no policy, if the default may surprise them.
     pub default_warning: Option<&'static str>,
-    /// Whether the answer is the deleted object instead of a Status.
+    /// Whether the response is the deleted object instead of a Status.
     pub returns_object: bool,
-    /// Whether OpenAPI says so; for namespaces v1.34 does not.
+    /// Whether OpenAPI documents that; for namespaces v1.34 does not.
     pub documents_object: bool,
 }
 
@@ -184,7 +184,7 @@ impl Default for Deletion {
 }
 
 impl Deletion {
-    /// A delete that answers with the deleted object.
+    /// Responds with the deleted object.
     pub const RETURNS_OBJECT: Self = Self {
         propagation: DefaultPropagation::Background,
         default_warning: None,
@@ -193,18 +193,18 @@ impl Deletion {
     };
 }
 
-/// What a create does.
+/// The effect of a create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Creation {
     /// Stores an object of the kind.
     Object,
-    /// Assigns a pod to a node, and stores nothing of its own.
+    /// Assigns a pod to a node; stores nothing of its own.
     Binding,
-    /// Answers a question, and stores nothing.
+    /// Evaluates a review; stores nothing.
     Answer(Question),
 }
 
-/// What clients ask about users.
+/// The review APIs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
     WhoAmI,
@@ -216,7 +216,7 @@ pub enum Question {
     WhatMayI,
 }
 
-/// The rule that names of a kind follow.
+/// The validation rule for a kind's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
     /// A DNS subdomain (most kinds).
@@ -225,13 +225,13 @@ pub enum NameRule {
     Label,
     /// An RFC 1035 label (services).
     Label1035,
-    /// Anything that fits one path segment (RBAC).
+    /// Any valid path segment (RBAC).
     PathSegment,
-    /// An address, written in the standard way (IPAddresses).
+    /// An IP address in canonical form (IPAddresses).
     Address,
 }
 
-/// The propagation policy of a delete that does not name one.
+/// The default propagation policy of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultPropagation {
     Background,

@@ -1,31 +1,31 @@
-//! What is wrong with an object, beyond its schema and the metadata rules that hold for every kind.
+//! Validation of objects, beyond their schema and the metadata rules that apply to every kind.
 
 use serde_json::Value;
 
 use crate::field::Errors;
 use crate::kind::Subresource;
 
-/// The checks of a kind. By default nothing is wrong.
+/// The validation of a kind. By default everything is valid.
 pub trait Validation: Send + Sync + 'static {
-    /// Checks a new object.
+    /// Validates a new object.
     fn validate(&self, object: &Value) -> Errors {
         let _ = object;
         Errors::default()
     }
 
-    /// Checks a change; includes what [`validate`](Self::validate) finds where v1.34 does so.
+    /// Validates an update; includes the errors of [`validate`](Self::validate) if v1.34 does so.
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
         let _ = old;
         self.validate(new)
     }
 
-    /// Checks a change made through the status endpoint.
+    /// Validates an update of the status subresource.
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
         let _ = (new, old);
         Errors::default()
     }
 
-    /// Checks a change made through an endpoint of its own (`status`, `finalize`, `ephemeralcontainers`, `resize`).
+    /// Validates a subresource update (`status`, `finalize`, `ephemeralcontainers`, `resize`).
     fn validate_subresource_update(&self, subresource: Subresource, new: &Value, old: &Value) -> Errors {
         match subresource {
             Subresource::Status => self.validate_status_update(new, old),
@@ -33,7 +33,7 @@ pub trait Validation: Send + Sync + 'static {
         }
     }
 
-    /// Checks a change made at an endpoint. What was wrong before and stays so is tolerated, with a warning.
+    /// Validates a change at an endpoint. Existing errors that stay are tolerated, with a warning.
     fn validate_change(
         &self,
         subresource: Option<Subresource>,
@@ -48,7 +48,7 @@ pub trait Validation: Send + Sync + 'static {
         }
     }
 
-    /// Warnings for the client about a valid object.
+    /// Returns warnings for the client about a valid object.
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
         let _ = (new, old);
         Vec::new()

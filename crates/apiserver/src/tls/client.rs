@@ -1,9 +1,8 @@
-//! Client certificates: whether one is believed, and who it says its holder is.
+//! Client certificates: verification, and the user they identify.
 //!
-//! The handshake proves that the client holds the certificate's key, and no more. Whether the certificate is believed
-//! is decided with each request, as in v1.34: one that has expired, or whose authority is no longer believed, is
-//! answered with 401, on a connection that is already open too. A verdict is kept until it can change, so a request
-//! costs a comparison.
+//! The handshake only proves that the client holds the certificate's key. As in v1.34, the certificate is verified on
+//! each request: if it has expired or its CA is no longer trusted, the response is 401, even on an open connection. A
+//! verdict is cached until it can change, so it costs a comparison per request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,13 +24,13 @@ use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 use super::{ServerTls, TlsError, certificates};
 use crate::auth::{FrontProxy, User};
 
-/// Names the credential of a request, for audit.
+/// The credential ID of a request, for audit.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// The attribute of a subject that is the user's uid: 1.3.6.1.4.1.57683.2.
+/// The subject attribute with the user's uid: 1.3.6.1.4.1.57683.2.
 const UID: &[u64] = &[1, 3, 6, 1, 4, 1, 57683, 2];
 
-/// Whose client certificates are believed.
+/// The CAs trusted to sign client certificates.
 #[derive(Clone, Debug)]
 pub struct ClientTrust {
     verifier: Option<Arc<dyn ClientCertVerifier>>,
@@ -41,8 +40,8 @@ pub struct ClientTrust {
 }
 
 impl ClientTrust {
-    /// Believes what these authorities (PEM, any number of certificates) signed for client authentication. With
-    /// none, no client certificate is believed.
+    /// Trusts certificates that these CAs (PEM, any number of certificates) signed for client authentication. Without
+    /// any, no client certificate is trusted.
     pub fn new(authorities: &[&str]) -> Result<Self, TlsError> {
         let roots = roots(authorities)?;
         if roots.is_empty() {
@@ -52,21 +51,21 @@ impl ClientTrust {
         Ok(Self { verifier: Some(verifier(roots)?), front_proxies: None, hints, reads_uid: true })
     }
 
-    /// Front proxies show certificates of these authorities (PEM).
+    /// Trusts front proxies with certificates of these CAs (PEM).
     pub fn with_front_proxies(mut self, authorities: &str) -> Result<Self, TlsError> {
         let roots = roots(&[authorities])?;
         self.hints.extend(roots.subjects());
         Ok(Self { front_proxies: Some(verifier(roots)?), ..self })
     }
 
-    /// Whether the uid attribute of a subject is read: the feature `AllowParsingUserUIDFromCertAuth`.
+    /// Sets whether to read the uid attribute of a subject: the feature `AllowParsingUserUIDFromCertAuth`.
     #[must_use]
     pub fn reading_uid(self, reads_uid: bool) -> Self {
         Self { reads_uid, ..self }
     }
 
-    /// Who a chain of certificates and the headers of a request are from, at a time: the user that a front proxy
-    /// names, or the certificate's own. `Ok(None)` if they name nobody, the reasons if they are not believed.
+    /// Authenticates a certificate chain and a request's headers at a time: returns the user that a front proxy names,
+    /// or the certificate's own. `Ok(None)` if there is no user, the reasons if verification fails.
     pub fn authenticate(
         &self,
         chain: &[CertificateDer<'_>],
@@ -80,7 +79,7 @@ impl ClientTrust {
         }
     }
 
-    /// What a chain shows, at a time.
+    /// Verifies a chain at a time.
     fn peer(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Peer {
         let front_proxy = self.front_proxies.as_deref().map(|verifier| {
             verify(verifier, chain, now)?;
@@ -91,8 +90,7 @@ impl ClientTrust {
         Peer { user: self.user(chain, now).map(|user| user.map(Arc::new)), front_proxy, end }
     }
 
-    /// The user that a chain is believed to be, at a time. `Ok(None)` if it names nobody, an error if it is not
-    /// believed.
+    /// Returns the user of a chain at a time. `Ok(None)` if it names no user, an error if verification fails.
     fn user(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Result<Option<User>, String> {
         let (Some(leaf), Some(verifier)) = (chain.first(), &self.verifier) else { return Ok(None) };
         verify(&**verifier, chain, now)?;
@@ -128,25 +126,25 @@ fn verify(
     verified.map(drop).map_err(|why| format!("verifying certificate failed: {why}"))
 }
 
-/// What a connection's client certificate shows.
+/// The identity from a connection's client certificate.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    /// The user of a certificate of the clients' authorities; an error if one was shown that is not believed.
+    /// The user of a certificate signed by the client CAs; an error if verification failed.
     pub(crate) user: Result<Option<Arc<User>>, String>,
-    /// The common name in a certificate that the authorities of front proxies verify. None without such authorities.
+    /// The common name in a certificate signed by the front proxies' CAs. `None` without such CAs.
     pub(crate) front_proxy: Option<Result<String, String>>,
-    /// When the certificate ends, if the authorities of clients were asked about it.
+    /// When the certificate expires, if it was verified against the client CAs.
     end: Option<Timestamp>,
 }
 
 impl Peer {
-    /// When the certificate of a client ends; of one that is a front proxy's nothing is said.
+    /// Returns when a client's certificate expires; `None` for a front proxy's.
     pub(crate) fn client_end(&self) -> Option<Timestamp> {
         self.end.filter(|_| !matches!(self.front_proxy, Some(Ok(_))))
     }
 
-    /// The user that a front proxy names, or the certificate's own. Errors add up: one that is not believed as a
-    /// proxy may still be a user.
+    /// Returns the user that a front proxy names, or the certificate's own. Errors accumulate: a certificate that is
+    /// rejected for a proxy may still identify a user.
     pub(crate) fn authenticate(
         &self,
         front_proxy: Option<&FrontProxy>,
@@ -176,13 +174,13 @@ impl Peer {
 }
 
 impl Default for Peer {
-    /// No certificate was shown.
+    /// Returns the identity without a certificate.
     fn default() -> Self {
         Self { user: Ok(None), front_proxy: None, end: None }
     }
 }
 
-/// The client certificate of one connection.
+/// The client certificate of a connection.
 pub(crate) struct ClientCertificate {
     chain: Vec<CertificateDer<'static>>,
     known: Mutex<Option<Known>>,
@@ -190,18 +188,18 @@ pub(crate) struct ClientCertificate {
 
 struct Known {
     by: Arc<ClientTrust>,
-    /// When the next certificate of the chain ends.
+    /// When the next certificate of the chain expires.
     until: Timestamp,
     peer: Arc<Peer>,
 }
 
 impl ClientCertificate {
-    /// The chain that was shown in the handshake, if any.
+    /// Takes the chain from the handshake, if any.
     pub(crate) fn new(chain: Option<&[CertificateDer<'static>]>) -> Self {
         Self { chain: chain.unwrap_or_default().to_vec(), known: Mutex::new(None) }
     }
 
-    /// What it shows now.
+    /// Returns the current identity.
     pub(crate) fn peer(&self, tls: &ServerTls, now: Timestamp) -> Arc<Peer> {
         if self.chain.is_empty() {
             return Arc::default();
@@ -224,7 +222,7 @@ impl ClientCertificate {
     }
 }
 
-/// When the next certificate of a chain ends. What has ended changes no verdict any more.
+/// Returns when the next certificate of a chain expires. Expired ones no longer change the verdict.
 fn next_end(chain: &[CertificateDer<'_>], now: Timestamp) -> Timestamp {
     chain.iter().filter_map(end_of).filter(|end| now <= *end).min().unwrap_or(Timestamp::MAX)
 }
@@ -234,17 +232,17 @@ fn end_of(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
     Timestamp::from_second(parsed.validity().not_after.timestamp()).ok()
 }
 
-/// The user of a verified client certificate. One that names nobody, or has a malformed uid, is no one's.
+/// Returns the user of a verified client certificate; `None` if it names no one, or its uid is malformed.
 pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     named_by(certificate, true).ok().flatten()
 }
 
-/// The user that a certificate names: its common name, with its organizations for groups.
+/// Returns the user that a certificate names: its common name, with its organizations as groups.
 fn named_by(certificate: &CertificateDer<'_>, reads_uid: bool) -> Result<Option<User>, String> {
     let (_, parsed) =
         x509_parser::parse_x509_certificate(certificate).map_err(|why| format!("cannot be read: {why}"))?;
     let subject = parsed.subject();
-    // Of several the last counts, as in Go.
+    // If there are several, the last one is used, as in Go.
     let Some(name) = subject.iter_common_name().last() else { return Ok(None) };
     let name = subject_text(name).ok_or("the common name cannot be read")?;
     if name.is_empty() {
@@ -257,12 +255,13 @@ fn named_by(certificate: &CertificateDer<'_>, reads_uid: bool) -> Result<Option<
     Ok(Some(user))
 }
 
-/// The organizations in a subject; `None` if one cannot be read: left out, it could not be refused either.
+/// Returns the organizations in a subject; `None` if one cannot be decoded, since one that is skipped could not be
+/// rejected.
 pub(crate) fn organizations(subject: &X509Name<'_>) -> Option<Vec<String>> {
     subject.iter_organization().map(subject_text).collect()
 }
 
-/// The text of a part of a subject, in all encodings that Go reads.
+/// Decodes a subject attribute, in all encodings that Go supports.
 fn subject_text(part: &AttributeTypeAndValue<'_>) -> Option<String> {
     let value = part.attr_value();
     match value.tag() {
@@ -290,7 +289,7 @@ fn uid_of(subject: &X509Name<'_>) -> Result<String, String> {
     }
 }
 
-/// In the handshake any certificate will do, and none is needed; that the client holds its key is verified.
+/// Accepts any certificate, or none, in the handshake; only verifies that the client holds its key.
 #[derive(Debug)]
 pub struct AnyClient {
     signatures: Signatures,
@@ -298,7 +297,7 @@ pub struct AnyClient {
 }
 
 impl AnyClient {
-    /// Tells clients which authorities `trust` believes.
+    /// Sends the CAs that `trust` accepts to clients as hints.
     pub fn hinting(provider: Arc<CryptoProvider>, trust: &ClientTrust) -> Self {
         Self { signatures: Signatures::new(provider), hints: trust.hints.clone() }
     }
@@ -355,7 +354,7 @@ mod tests {
         "2025-03-04T05:06:07Z".parse().unwrap()
     }
 
-    /// A client certificate with these attributes, and the purposes of `usages`.
+    /// Builds a client certificate with these attributes and the extended key usages `usages`.
     fn signed(
         authority: &Authority,
         attributes: &[(DnType, &str)],

@@ -1,4 +1,4 @@
-//! What a certificate says about itself.
+//! Reads the contents of a certificate.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use x509_parser::extensions::GeneralName;
 
 use super::{TlsError, certificates};
 
-/// The first certificate of a PEM file.
+/// The first certificate in a PEM file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspected {
     /// `O=system:masters, CN=kubernetes-admin`
@@ -15,7 +15,7 @@ pub struct Inspected {
     pub issuer: String,
     pub not_before: Timestamp,
     pub not_after: Timestamp,
-    /// Whether it may sign others.
+    /// Whether it is a CA.
     pub is_authority: bool,
     pub dns_names: Vec<String>,
     pub addresses: Vec<IpAddr>,
@@ -49,7 +49,7 @@ impl Inspected {
         })
     }
 
-    /// Whether the first certificate of this PEM file signed it.
+    /// Whether the first certificate in this PEM file signed it.
     pub fn is_signed_by(&self, authority: &str) -> bool {
         let verified = || -> Option<()> {
             let authority = certificates(authority).ok()?.swap_remove(0);

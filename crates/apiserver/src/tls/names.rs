@@ -1,8 +1,8 @@
-//! Which certificate a client is shown: by the name that it asks for, or by the address it came to.
+//! Chooses the certificate for a client by SNI name, or by the server address it connected to.
 //!
-//! The rules are v1.34's: a name that was given for a certificate comes before one that is only in it, an exact name
-//! before a wildcard, an earlier certificate before a later one. Names that were not given are taken from the
-//! certificate: its common name if it could be a domain, and its DNS names; never its addresses.
+//! The rules are v1.34's: a configured name takes precedence over a name in a certificate, an exact name over a
+//! wildcard, an earlier certificate over a later one. Without configured names, they are taken from the certificate:
+//! its common name if it could be a domain, and its DNS names; never its addresses.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use x509_parser::extensions::GeneralName;
 use super::TlsError;
 use crate::names;
 
-/// A certificate for some names; for those in it if none are given.
+/// A certificate for some names; by default, those in the certificate.
 #[derive(Clone, Debug)]
 pub struct NamedCertificate {
     pub certificate: Arc<CertifiedKey>,
@@ -23,7 +23,7 @@ pub struct NamedCertificate {
     pub names: Vec<String>,
 }
 
-/// Certificates by the names that clients ask for.
+/// Certificates by SNI name.
 #[derive(Clone, Debug)]
 pub struct ByName {
     usual: Arc<CertifiedKey>,
@@ -47,8 +47,8 @@ impl ByName {
         Ok(Self { usual, by_name: Arc::new(own) })
     }
 
-    /// The addresses that have a certificate of their own, each with the certificates as clients see them who come
-    /// to it and ask for no name.
+    /// Returns the addresses with their own certificate, each with the certificates for clients that connect to it
+    /// without a name.
     pub(super) fn by_address(&self) -> Vec<(IpAddr, Self)> {
         let address = |(name, certificate): (&String, &Arc<CertifiedKey>)| {
             Some((name.parse().ok()?, Self { usual: certificate.clone(), by_name: self.by_name.clone() }))
@@ -73,7 +73,7 @@ impl ResolvesServerCert for ByName {
     }
 }
 
-/// The names in a certificate.
+/// Returns the names in a certificate.
 fn own_names(certificate: &CertifiedKey) -> Result<Vec<String>, TlsError> {
     let leaf = certificate.cert.first().ok_or(TlsError::NoCertificate)?;
     let (_, parsed) = x509_parser::parse_x509_certificate(leaf).map_err(|_| TlsError::NoCertificate)?;

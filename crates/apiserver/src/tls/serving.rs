@@ -1,7 +1,7 @@
-//! How a server presents itself and whom it believes, replaced while it runs.
+//! A server's certificates and trusted CAs, replaced at run time.
 //!
-//! Connections that are open keep what they were made with; new ones get what there is now. Client certificates are
-//! judged by what there is now on all of them.
+//! Open connections keep their TLS configuration; new ones get the current one. Client certificates are verified
+//! against the current CAs on all connections.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,23 +14,23 @@ use rustls::sign::CertifiedKey;
 use super::client::AnyClient;
 use super::{Authority, ByName, ClientTrust, Identity, NamedCertificate, Protocol, TlsError, certified};
 
-/// What a server shows and believes.
+/// A server's certificates and trusted CAs.
 #[derive(Clone, Debug)]
 pub struct Presence {
-    /// What clients are shown that ask for no name of `named`.
+    /// The certificate for clients that ask for no name in `named`.
     pub certificate: Arc<CertifiedKey>,
     pub named: Vec<NamedCertificate>,
     pub clients: ClientTrust,
 }
 
-/// How a server speaks TLS. Cheap to clone; clones are one.
+/// The TLS configuration of a server. Cheap to clone; clones share one.
 #[derive(Clone)]
 pub struct ServerTls {
     protocol: Protocol,
     current: Arc<RwLock<Arc<Current>>>,
 }
 
-/// What was made of a presence.
+/// The state derived from a presence.
 struct Current {
     usual: Arc<ServerConfig>,
     by_address: BTreeMap<IpAddr, Arc<ServerConfig>>,
@@ -38,7 +38,7 @@ struct Current {
 }
 
 impl ServerTls {
-    /// With one certificate. Clients may present a certificate of the authority; they need not.
+    /// Uses one certificate. Clients may present a certificate signed by the CA; they need not.
     pub fn new(server: &Identity, authority: &Authority) -> Result<Self, TlsError> {
         let certificate = Arc::new(certified(&server.certificate, &server.key)?);
         let clients = ClientTrust::new(&[&authority.identity().certificate])?;
@@ -50,20 +50,20 @@ impl ServerTls {
         Ok(Self { protocol, current: Arc::new(RwLock::new(Arc::new(current))) })
     }
 
-    /// From now on the server shows and believes this; if that cannot be, nothing changes.
+    /// Replaces the certificates and trusted CAs; on failure nothing changes.
     pub fn replace(&self, presence: &Presence) -> Result<(), TlsError> {
         let current = Arc::new(Current::new(&self.protocol, presence)?);
         *self.current.write() = current;
         Ok(())
     }
 
-    /// For a connection to this address of the server.
+    /// Returns the configuration for a connection to this address of the server.
     pub(crate) fn config(&self, to: Option<IpAddr>) -> Arc<ServerConfig> {
         let current = self.current.read();
         to.and_then(|address| current.by_address.get(&address)).unwrap_or(&current.usual).clone()
     }
 
-    /// Whose client certificates are believed now.
+    /// Returns the current trust for client certificates.
     pub(crate) fn clients(&self) -> Arc<ClientTrust> {
         self.current.read().clients.clone()
     }

@@ -1,11 +1,11 @@
-//! Versions of TLS and cipher suites, by the names that Kubernetes' flags have for them.
+//! TLS versions and cipher suites, by their names in Kubernetes flags.
 
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
-/// Suites that v1.34 knows and this server does not speak: those with CBC, and those that are insecure.
+/// Suites that v1.34 knows and this server does not support: those with CBC, and insecure ones.
 const NOT_SPOKEN: [&str; 4] = [
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
@@ -26,13 +26,13 @@ const INSECURE: [&str; 12] = [
     "TLS_RSA_WITH_AES_256_GCM_SHA384",
     "TLS_RSA_WITH_RC4_128_SHA",
 ];
-/// Older names that v1.34 still understands.
+/// Legacy names that v1.34 still accepts.
 const LEGACY: [(&str, &str); 2] = [
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
     ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
 ];
 
-/// The oldest version of TLS that is spoken.
+/// The minimum TLS version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MinVersion {
     #[default]
@@ -40,14 +40,14 @@ pub enum MinVersion {
     Tls13,
 }
 
-/// How TLS is spoken.
+/// TLS versions and cipher suites.
 #[derive(Clone, Debug)]
 pub struct Protocol {
     pub(super) provider: Arc<CryptoProvider>,
     pub(super) versions: &'static [&'static SupportedProtocolVersion],
 }
 
-/// A suite that cannot be had.
+/// An unavailable suite.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuiteError {
     #[error("Cipher suite {0} not supported or doesn't exist")]
@@ -93,8 +93,8 @@ fn versions(least: MinVersion) -> &'static [&'static SupportedProtocolVersion] {
 }
 
 impl Protocol {
-    /// TLS from this version on. `suites` are those of TLS 1.2, by Go's names; all that are spoken if there are none.
-    /// Those of TLS 1.3 cannot be chosen, as in Go: they are all there.
+    /// Enables TLS from this version on. `suites` are TLS 1.2 suites, by Go's names; empty enables all supported ones.
+    /// As in Go, TLS 1.3 suites cannot be chosen: all are enabled.
     pub fn new(least: MinVersion, suites: &[String]) -> Result<Self, SuiteError> {
         let mut provider = rustls::crypto::ring::default_provider();
         if !suites.is_empty() {
@@ -117,7 +117,7 @@ fn is_13(suite: &SupportedCipherSuite) -> bool {
     suite.tls13().is_some()
 }
 
-/// The name of a suite in Go: `TLS_` even where rustls has `TLS13_`.
+/// Returns Go's name of a suite: `TLS_` even if rustls uses `TLS13_`.
 fn shown(suite: &SupportedCipherSuite) -> String {
     format!("{:?}", suite.suite()).replacen("TLS13_", "TLS_", 1)
 }

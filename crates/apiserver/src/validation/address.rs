@@ -1,6 +1,6 @@
-//! Addresses and networks.
+//! Validates IP addresses and CIDRs.
 //!
-//! As in v1.34 leading zeros are taken for decimal, and an IPv4 address inside an IPv6 one is IPv4.
+//! As in v1.34, leading zeros are read as decimal, and an IPv4-mapped IPv6 address is IPv4.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ use crate::field::{Errors, Path};
 const BAD_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const BAD_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-/// A network: its first address and how many bits of it count.
+/// A network: its first address and its prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     pub address: IpAddr,
@@ -40,7 +40,7 @@ fn parse_v4(text: &str) -> Option<Ipv4Addr> {
     parts.next().is_none().then_some(octets.into())
 }
 
-/// An address with its network, as `10.1.2.3/16` has both.
+/// Parses an address with its prefix length, as in `10.1.2.3/16`.
 fn parse_cidr_parts(text: &str) -> Option<(IpAddr, u8)> {
     let (address, prefix) = text.split_once('/')?;
     let is_v6 = address.contains(':');
@@ -68,21 +68,21 @@ fn masked(address: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
-/// An address; those that the old object has are let be.
+/// Validates an address; values from the old object are tolerated.
 pub fn ip(text: &str, is_old: impl FnOnce(&str) -> bool, path: &Path<'_>, errors: &mut Errors) {
     if parse_ip(text).is_none() && !is_old(text) {
         errors.invalid(path, text, BAD_IP);
     }
 }
 
-/// A network; those that the old object has are let be.
+/// Validates a CIDR; values from the old object are tolerated.
 pub fn cidr(text: &str, is_old: impl FnOnce(&str) -> bool, path: &Path<'_>, errors: &mut Errors) {
     if parse_cidr_parts(text).is_none() && !is_old(text) {
         errors.invalid(path, text, BAD_CIDR);
     }
 }
 
-/// What is wrong with an address that has to be written in the one standard way.
+/// Returns what is wrong with an address that must be in canonical form.
 pub fn strict_ip_complaints(text: &str) -> Vec<String> {
     let Some(address) = parse_ip(text) else { return vec![BAD_IP.into()] };
     let strict = text.parse::<IpAddr>();
@@ -97,12 +97,12 @@ pub fn strict_ip_complaints(text: &str) -> Vec<String> {
     vec![complaint]
 }
 
-/// An address that has to be written in the one standard way.
+/// Validates an address that must be in canonical form.
 pub fn strict_ip(text: &str, path: &Path<'_>, errors: &mut Errors) {
     super::complain(strict_ip_complaints(text), text, path, errors);
 }
 
-/// The same of a network.
+/// Validates a CIDR that must be in canonical form.
 pub fn strict_cidr(text: &str, path: &Path<'_>, errors: &mut Errors) {
     let (Some((address, prefix)), Some(network)) = (parse_cidr_parts(text), parse_cidr(text)) else {
         return errors.invalid(path, text, BAD_CIDR);
@@ -122,14 +122,14 @@ pub fn strict_cidr(text: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// An address with the length of its network's prefix, both in the standard form.
+/// Validates an address with its prefix length, both in canonical form.
 pub fn interface(text: &str, path: &Path<'_>, errors: &mut Errors) {
     let Some((address, prefix)) = parse_cidr_parts(text) else {
         let detail = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
         return errors.invalid(path, text, detail);
     };
     let (address, prefix) = match address {
-        // An IPv4 address inside an IPv6 one is IPv4.
+        // An IPv4-mapped IPv6 address is IPv4.
         IpAddr::V6(inner) if inner.to_ipv4_mapped().is_some() => (unmapped(inner), prefix.saturating_sub(96)),
         address => (address, prefix),
     };
@@ -139,12 +139,12 @@ pub fn interface(text: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether a network has an address in it.
+/// Whether a network contains an address.
 pub fn contains(network: Network, address: IpAddr) -> bool {
     network.address.is_ipv4() == address.is_ipv4() && masked(address, network.prefix) == network.address
 }
 
-/// Whether both families are among the addresses; `None` if one of them is no address.
+/// Whether the addresses include both families; `None` if one is invalid.
 pub fn is_dual_stack<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Option<bool> {
     let families: Option<Vec<bool>> =
         addresses.into_iter().map(|text| Some(parse_ip(text)?.is_ipv6())).collect();
@@ -152,7 +152,7 @@ pub fn is_dual_stack<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Option
     Some(families.contains(&true) && families.contains(&false))
 }
 
-/// The same of networks.
+/// Whether the networks include both families; `None` if one is invalid.
 pub fn is_dual_stack_networks<'a>(networks: impl IntoIterator<Item = &'a str>) -> Option<bool> {
     let families: Option<Vec<bool>> =
         networks.into_iter().map(|text| Some(parse_cidr(text)?.address.is_ipv6())).collect();
@@ -160,7 +160,7 @@ pub fn is_dual_stack_networks<'a>(networks: impl IntoIterator<Item = &'a str>) -
     Some(families.contains(&true) && families.contains(&false))
 }
 
-/// An address that traffic can be sent to.
+/// Validates an address that traffic can be sent to.
 pub fn endpoint_ip(text: &str, path: &Path<'_>, errors: &mut Errors) {
     let Some(address) = parse_ip(text) else {
         errors.invalid(path, text, "must be a valid IP address");
@@ -184,7 +184,7 @@ pub fn endpoint_ip(text: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// What will not be accepted for ever about the way an address is written.
+/// Warns about a notation of an address that will be rejected in the future.
 pub fn warn_of_ip(text: &str, path: &Path<'_>, warnings: &mut Vec<String>) {
     let Some(address) = parse_ip(text) else { return };
     match text.parse::<IpAddr>() {
@@ -206,7 +206,7 @@ pub fn warn_of_ip(text: &str, path: &Path<'_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// The same of a network.
+/// Warns about a notation of a CIDR that will be rejected in the future.
 pub fn warn_of_cidr(text: &str, path: &Path<'_>, warnings: &mut Vec<String>) {
     let (Some((address, prefix)), Some(network)) = (parse_cidr_parts(text), parse_cidr(text)) else { return };
     let canonical = format!("{}/{prefix}", network.address);

@@ -1,4 +1,4 @@
-//! Conditions: whether they hold, and whether they have the form that every newer kind gives them.
+//! Checks and validates status conditions in the standard form.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub fn has_condition(status: &Value, r#type: &str) -> bool {
     conditions.any(|condition| condition.text("type") == r#type && condition.text("status") == "True")
 }
 
-/// One condition of each type, with a reason and a time.
+/// Validates conditions: one of each type, with a reason and a time.
 pub fn conditions(conditions: &[Value], path: &Path<'_>, errors: &mut Errors) {
     let mut types = Seen::new();
     for (index, condition) in conditions.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! What has changed in an object, for messages that refuse a change.
+//! Describes changes to an object, for messages that reject an update.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-/// One line for each value that is gone (`-`) or new (`+`).
+/// Returns one line for each removed (`-`) or added (`+`) value.
 pub fn difference(old: &Value, new: &Value) -> String {
     let mut lines = String::new();
     walk(old, new, &mut String::new(), &mut lines);

@@ -1,4 +1,4 @@
-//! Labels, annotations, and the selectors over them.
+//! Validates labels, annotations, and selectors over them.
 
 use serde_json::{Map, Value};
 
@@ -7,10 +7,10 @@ use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::names;
 
-/// Annotations may take this many bytes altogether.
+/// Maximum total size of annotations in bytes.
 const ANNOTATIONS_BYTES: usize = 256 << 10;
 
-/// The labels under a field, or any map of that kind (a node selector).
+/// Validates the labels in a field, or any similar map (a node selector).
 pub fn labels(object: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     let path = path.child(field);
     for (key, value) in object.map(field).into_iter().flatten() {
@@ -20,13 +20,13 @@ pub fn labels(object: &Value, field: &str, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
-/// The annotations under a field.
+/// Validates an object's annotations.
 pub fn annotations(object: &Value, path: &Path<'_>, errors: &mut Errors) {
     let path = path.child("annotations");
     let mut size = 0;
     for (key, value) in object.map("annotations").into_iter().flatten() {
         size += key.len() + value.as_str().map_or(0, str::len);
-        // Only here does case not matter.
+        // Case is ignored only here.
         let complaints = match key.bytes().any(|b| b.is_ascii_uppercase()) {
             true => names::qualified_name(&key.to_lowercase()),
             false => names::qualified_name(key),
@@ -38,15 +38,15 @@ pub fn annotations(object: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether the values of a selector's expressions are checked too. Where they once were not, an object that
-/// has bad ones may keep them.
+/// Whether to check the values in a selector's expressions. If they were not checked in the past, an object with
+/// invalid ones may keep them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Values {
     Checked,
     Unchecked,
 }
 
-/// A label selector, or nothing.
+/// Validates an optional label selector.
 pub fn selector(selector: &Value, values: Values, path: &Path<'_>, errors: &mut Errors) {
     if selector.is_null() {
         return;
@@ -55,7 +55,7 @@ pub fn selector(selector: &Value, values: Values, path: &Path<'_>, errors: &mut 
     requirements(selector.list("matchExpressions"), values, &path.child("matchExpressions"), errors);
 }
 
-/// The expressions of a selector.
+/// Validates the expressions of a selector.
 pub fn requirements(expressions: &[Value], values: Values, path: &Path<'_>, errors: &mut Errors) {
     for (index, expression) in expressions.iter().enumerate() {
         let path = path.index(index);
@@ -64,14 +64,14 @@ pub fn requirements(expressions: &[Value], values: Values, path: &Path<'_>, erro
     }
 }
 
-/// Whether some value in a selector's expressions is no value of a label.
+/// Whether a selector's expressions contain an invalid label value.
 pub fn has_bad_values(selector: &Value) -> bool {
     let expressions = selector.list("matchExpressions").iter();
     let mut values = expressions.flat_map(|expression| expression.list("values")).filter_map(Value::as_str);
     values.any(|value| !names::label_value(value).is_empty())
 }
 
-/// Operators that need values, and operators that have none.
+/// Validates the operator: those in `with` need values, those in `without` have none.
 fn operator(expression: &Value, with: &[&str], without: &[&str], path: &Path<'_>, errors: &mut Errors) {
     let (operator, values) = (expression.text("operator"), expression.list("values"));
     if with.contains(&operator) {
@@ -106,7 +106,7 @@ fn key_and_values(expression: &Value, values: Values, path: &Path<'_>, errors: &
     }
 }
 
-/// A selector of nodes: at least one term.
+/// Validates a node selector: it needs at least one term.
 pub fn node_selector(selector: &Value, values: Values, path: &Path<'_>, errors: &mut Errors) {
     let path = path.child("nodeSelectorTerms");
     let terms = selector.list("nodeSelectorTerms");
@@ -118,7 +118,7 @@ pub fn node_selector(selector: &Value, values: Values, path: &Path<'_>, errors: 
     }
 }
 
-/// Whether some value in the terms is no value of a label.
+/// Whether the terms contain an invalid label value.
 pub fn node_selector_has_bad_values(selector: &Value) -> bool {
     selector.list("nodeSelectorTerms").iter().any(has_bad_values)
 }
@@ -136,7 +136,7 @@ pub fn node_selector_term(term: &Value, values: Values, path: &Path<'_>, errors:
     }
 }
 
-/// Of a node's fields only its name can be selected, one at a time.
+/// Validates a field requirement: the only selectable field of a node is its name, with a single value.
 fn node_field(requirement: &Value, path: &Path<'_>, errors: &mut Errors) {
     let values = requirement.list("values");
     match requirement.text("operator") {
@@ -163,7 +163,7 @@ pub fn is_filled(map: Option<&Map<String, Value>>) -> bool {
     map.is_some_and(|map| !map.is_empty())
 }
 
-/// What the metadata of a template cannot have, as v1.34 names and orders it.
+/// Metadata fields that a template cannot have, in v1.34's order.
 const NOT_OF_TEMPLATES: [(&str, &str); 13] = [
     ("name", "name"),
     ("generateName", "generateName"),
@@ -180,7 +180,7 @@ const NOT_OF_TEMPLATES: [(&str, &str); 13] = [
     ("managedFields", "managedFields"),
 ];
 
-/// The metadata of objects that are made of a template: labels and annotations, and nothing else.
+/// Validates the metadata of objects created from a template: only labels and annotations are allowed.
 pub fn template_metadata(metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
     annotations(metadata, path, errors);
     labels(metadata, "labels", path, errors);

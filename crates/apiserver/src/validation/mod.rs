@@ -1,7 +1,7 @@
-//! What is wrong with values that many kinds have: names, labels, quantities, ports, addresses.
+//! Validation of values that many kinds have: names, labels, quantities, ports, addresses.
 //!
-//! Every check takes the value, where it stands, and the list that its errors go into; a value that is
-//! fine costs no allocation. The messages are those of v1.34.
+//! Every check takes the value, its path, and the list for its errors; a valid value costs no allocation. The messages
+//! are v1.34's.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ pub const NEGATIVE: &str = "must be greater than or equal to 0";
 pub const NOT_POSITIVE: &str = "must be greater than zero";
 pub const IMMUTABLE: &str = "field is immutable";
 
-/// One error for each complaint about a text.
+/// Adds one error for each complaint about a text.
 pub fn complain(complaints: Complaints, value: &str, path: &Path<'_>, errors: &mut Errors) {
     for complaint in complaints {
         errors.invalid(path, value, complaint);
@@ -45,14 +45,14 @@ pub fn qualified_name(value: &str, path: &Path<'_>, errors: &mut Errors) {
     complain(names::qualified_name(value), value, path, errors);
 }
 
-/// A field that must not be empty.
+/// Requires that a field is not empty.
 pub fn required(object: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     if object.text(field).is_empty() {
         errors.required(&path.child(field), "");
     }
 }
 
-/// A text that must be one of a few.
+/// Requires one of a few values.
 pub fn choice(value: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
     match value {
         "" => errors.required(path, ""),
@@ -61,7 +61,7 @@ pub fn choice(value: &str, supported: &[&str], path: &Path<'_>, errors: &mut Err
     }
 }
 
-/// A field that may be absent, but if it is there is one of a few.
+/// Requires one of a few values if the field is present.
 pub fn optional_choice(
     object: &Value,
     field: &str,
@@ -80,7 +80,7 @@ pub fn nonnegative(value: i64, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The same for a field, absent being zero.
+/// Requires that a field is not negative; absent means zero.
 pub fn nonnegative_field(object: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     nonnegative(object.count(field), &path.child(field), errors);
 }
@@ -101,7 +101,7 @@ pub fn port_number(value: i64, path: &Path<'_>, errors: &mut Errors) {
     in_range(value, 1, 65535, path, errors);
 }
 
-/// A port by number or by name.
+/// Validates a port number or name.
 pub fn port(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     match value {
         Value::String(name) => complain(words::port_name(name), name, path, errors),
@@ -109,7 +109,7 @@ pub fn port(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Users and groups are numbered by 31 bits.
+/// Validates a user or group ID, which has 31 bits.
 pub fn user_or_group(value: i64, path: &Path<'_>, errors: &mut Errors) {
     in_range(value, 0, i32::MAX.into(), path, errors);
 }
@@ -130,7 +130,7 @@ pub fn too_many(count: usize, limit: usize, path: &Path<'_>, errors: &mut Errors
     errors.push(Reason::TooMany, path, Some(count.into()), detail);
 }
 
-/// The name of a driver of volumes.
+/// Validates the name of a CSI driver.
 pub fn csi_driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         errors.required(path, "");
@@ -141,14 +141,14 @@ pub fn csi_driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     complain(names::dns_subdomain(&name.to_lowercase()), name, path, errors);
 }
 
-/// What stands in one segment of a path.
+/// Validates a path segment.
 pub fn path_segment(value: &str, path: &Path<'_>, errors: &mut Errors) {
     complain(names::path_segment(value), value, path, errors);
 }
 
 const BAD_HTTP_PATH: &str = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
 
-/// A path under a domain: `acme.io/foo`.
+/// Validates a path under a domain: `acme.io/foo`.
 pub fn domain_prefixed_path(value: &str, path: &Path<'_>, errors: &mut Errors) {
     if value.is_empty() {
         return errors.required(path, "");
@@ -168,7 +168,7 @@ pub fn not_found(value: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.push(Reason::NotFound, path, Some(value.into()), "");
 }
 
-/// Finalizers of built-in kinds are qualified names, but for a few old ones.
+/// Checks that finalizers of built-in kinds are qualified names, except for a few old ones.
 pub fn finalizer_names(object: &Value, errors: &mut Errors) {
     let metadata = Path::root("metadata");
     let path = metadata.child("finalizers");
@@ -183,7 +183,7 @@ pub fn finalizer_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Finds what comes up twice, however long the list.
+/// Detects duplicates, however long the list.
 #[derive(Default)]
 pub struct Seen<T>(BTreeSet<T>);
 
@@ -192,12 +192,12 @@ impl<T: Ord> Seen<T> {
         Self(BTreeSet::new())
     }
 
-    /// Whether this has come up, without noting it.
+    /// Whether this has been seen, without recording it.
     pub fn has(&self, item: &T) -> bool {
         self.0.contains(item)
     }
 
-    /// Whether this has come up before.
+    /// Records an item; returns whether it has been seen before.
     pub fn again(&mut self, item: T) -> bool {
         !self.0.insert(item)
     }

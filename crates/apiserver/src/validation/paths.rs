@@ -1,8 +1,8 @@
-//! Paths inside volumes and on hosts.
+//! Validates paths in volumes and on hosts.
 
 use crate::field::{Errors, Path};
 
-/// No element of the path may be `..`.
+/// Rejects a path with a `..` element.
 pub fn no_backsteps(target: &str, path: &Path<'_>, errors: &mut Errors) {
     if has_backsteps(target) {
         errors.invalid(path, target, "must not contain '..'");
@@ -13,7 +13,7 @@ pub fn has_backsteps(target: &str) -> bool {
     target.split('/').any(|element| element == "..")
 }
 
-/// A relative path that stays below where it starts.
+/// Requires a relative path that does not leave its base.
 pub fn descending(target: &str, path: &Path<'_>, errors: &mut Errors) {
     if target.starts_with('/') {
         errors.invalid(path, target, "must be a relative path");
@@ -21,7 +21,7 @@ pub fn descending(target: &str, path: &Path<'_>, errors: &mut Errors) {
     no_backsteps(target, path, errors);
 }
 
-/// The same, and not one of the names that volumes keep for themselves.
+/// Like [`descending`], and rejects names reserved by volumes.
 pub fn not_reserved(target: &str, path: &Path<'_>, errors: &mut Errors) {
     descending(target, path, errors);
     if target.starts_with("..") && !target.starts_with("../") {

@@ -1,4 +1,4 @@
-//! Names and amounts of resources.
+//! Validates resource names and quantities.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::kinds::resources::{amount, amounts};
 use crate::names;
 use crate::quantity::Quantity;
 
-/// Resources without a prefix that may be named beside those of containers and those that are counted.
+/// Unprefixed resources that are allowed besides those of containers and object counts.
 const STORAGE: [&str; 2] = ["storage", "requests.storage"];
 
-/// Resources that are counted, not measured.
+/// Resources that are counts.
 const COUNTED: [&str; 9] = [
     "pods",
     "resourcequotas",
@@ -29,7 +29,7 @@ const COUNTED: [&str; 9] = [
     "services.loadbalancers",
 ];
 
-/// Whether more can be promised than there is.
+/// Whether a resource can be overcommitted.
 pub fn can_overcommit(name: &str) -> bool {
     is_native(name) && !is_huge_pages(name)
 }
@@ -40,7 +40,7 @@ fn is_extended(name: &str) -> bool {
         && names::qualified_name(&format!("requests.{name}")).is_empty()
 }
 
-/// The name of any resource.
+/// Validates the name of any resource.
 pub fn name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     let complaints = names::qualified_name(name);
     if !complaints.is_empty() {
@@ -59,12 +59,12 @@ fn is_standard(name: &str) -> bool {
         || is_requested_huge_pages(name)
 }
 
-/// Whether quotas know the resource themselves; others are counted by their kind.
+/// Whether quotas know the resource; others are counted by their kind.
 pub fn is_standard_for_quota(name: &str) -> bool {
     is_standard(name) && name != "storage"
 }
 
-/// The name of a resource that a quota can limit.
+/// Validates the name of a resource that a quota can limit.
 pub fn quota_name(resource: &str, path: &Path<'_>, errors: &mut Errors) {
     name(resource, path, errors);
     if !resource.contains('/') && !is_standard_for_quota(resource) {
@@ -72,7 +72,7 @@ pub fn quota_name(resource: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The name of a resource that a container can ask for.
+/// Validates the name of a resource that a container can request.
 pub fn container_name(resource: &str, path: &Path<'_>, errors: &mut Errors) {
     if matches!(resource, "cpu" | "memory" | "ephemeral-storage") {
         return;
@@ -87,7 +87,7 @@ pub fn container_name(resource: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The name of a resource that a pod as a whole can ask for.
+/// Validates the name of a resource that a pod as a whole can request.
 pub fn pod_name(resource: &str, path: &Path<'_>, errors: &mut Errors) {
     let before = errors.0.len();
     name(resource, path, errors);
@@ -96,7 +96,7 @@ pub fn pod_name(resource: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// An amount that makes sense for its resource.
+/// Validates the quantity of a resource.
 pub fn quantity(resource: &str, amount: &Quantity, path: &Path<'_>, errors: &mut Errors) {
     if amount.sign() < 0 {
         errors.invalid(path, amount.to_string(), NEGATIVE);
@@ -113,18 +113,18 @@ pub fn positive_quantity(amount: &Quantity, path: &Path<'_>, errors: &mut Errors
     }
 }
 
-/// An amount that is not below zero, said in other words.
+/// Requires a non-negative quantity, with another message than [`quantity`].
 pub fn basic_quantity(amount: &Quantity, path: &Path<'_>, errors: &mut Errors) {
     if amount.value() < 0 {
         errors.invalid(path, amount.value(), "must be a valid resource quantity");
     }
 }
 
-/// What a container or pod asks for.
+/// The resource requirements of a container or pod.
 pub struct Requirements<'a> {
-    /// Which resources it may ask for.
+    /// Validates the resource names.
     pub name: fn(&str, &Path<'_>, &mut Errors),
-    /// Huge pages come in pages; objects that once broke a page may go on.
+    /// Whether amounts of huge pages need not be whole pages: objects that already have such amounts may keep them.
     pub allow_broken_pages: bool,
     /// The resource claims of the pod.
     pub claims: &'a [Value],
@@ -150,7 +150,7 @@ impl Requirements<'_> {
         self.check_claims(requirements.list("claims"), &path.child("claims"), errors);
     }
 
-    /// One list of amounts by itself.
+    /// Validates a single list of quantities.
     pub fn check_list(&self, list: &Value, path: &Path<'_>, errors: &mut Errors) {
         for (resource, amount) in amounts(list) {
             self.check_amount(resource, &amount, &path.key(resource), errors);
@@ -190,7 +190,7 @@ impl Requirements<'_> {
         }
     }
 
-    /// Claims are referred to once, as a whole or request by request.
+    /// Checks that each claim is referred to once, as a whole or request by request.
     fn check_claims(&self, claims: &[Value], path: &Path<'_>, errors: &mut Errors) {
         let known = self.claims.iter().map(|claim| claim.text("name")).filter(|name| !name.is_empty());
         let known: BTreeSet<&str> = known.collect();

@@ -1,6 +1,6 @@
-//! Words with rules of their own: keys, ports, variables, headers, percentages.
+//! Validates strings with special rules: keys, ports, variables, headers, percentages.
 //!
-//! Each rule answers with the complaints of v1.34; none means the word is fine.
+//! Each rule returns v1.34's complaints; none means that the string is valid.
 
 use crate::names::Complaints;
 
@@ -13,7 +13,7 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 
 const WILDCARD: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// The key of an entry in a ConfigMap or Secret.
+/// Validates a key in a ConfigMap or Secret.
 pub fn config_key(key: &str) -> Complaints {
     let mut complaints = Complaints::new();
     if key.len() > 253 {
@@ -31,7 +31,7 @@ pub fn config_key(key: &str) -> Complaints {
     complaints
 }
 
-/// The name of a port: a service name of IANA.
+/// Validates a port name: an IANA service name.
 pub fn port_name(name: &str) -> Complaints {
     let mut complaints = Complaints::new();
     if name.len() > 15 {
@@ -53,7 +53,7 @@ pub fn port_name(name: &str) -> Complaints {
     complaints
 }
 
-/// The name of an environment variable.
+/// Validates the name of an environment variable.
 pub fn env_name(name: &str) -> Complaints {
     let mut complaints = Complaints::new();
     if name.is_empty() {
@@ -70,12 +70,12 @@ pub fn header_name(name: &str) -> Complaints {
     if fine { Complaints::new() } else { vec![HEADER_NAME.into()] }
 }
 
-/// `25%`
+/// Validates a percentage: `25%`.
 pub fn percent(text: &str) -> Complaints {
     if percent_value(text).is_some() { Complaints::new() } else { vec![PERCENT.into()] }
 }
 
-/// A DNS subdomain with a `*` for its first label.
+/// Validates a DNS subdomain with `*` as its first label.
 pub fn wildcard_subdomain(name: &str) -> Complaints {
     let mut complaints = Complaints::new();
     if name.len() > 253 {
@@ -92,13 +92,13 @@ fn is_label(label: &str) -> bool {
     !label.contains('_') && is_label_with_underscores(label)
 }
 
-/// The number before the sign.
+/// Returns the number in a percentage.
 pub fn percent_value(text: &str) -> Option<i64> {
     let digits = text.strip_suffix('%').filter(|digits| !digits.is_empty())?;
     digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().unwrap_or(i64::MAX))
 }
 
-/// A DNS subdomain whose labels may have underscores, as search domains do.
+/// Validates a DNS subdomain whose labels may contain underscores, as in search domains.
 pub fn subdomain_with_underscores(name: &str) -> Complaints {
     let mut complaints = Complaints::new();
     if name.len() > 253 {

@@ -1,4 +1,4 @@
-//! What each level of the standards forbids, version by version. Pure.
+//! The rules of each level of the Pod Security Standards, by version. Pure functions.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -8,26 +8,26 @@ use serde_json::Value;
 use super::policy::{Level, LevelVersion};
 use crate::json::Json;
 
-/// The newest version that changed anything.
+/// The latest version that changed a rule.
 const NEWEST: u32 = 34;
 
-/// Why a pod is not allowed: in short, and in detail.
+/// Why a pod is forbidden: in short, and in detail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Violation {
     pub(super) reason: Cow<'static, str>,
     detail: String,
 }
 
-/// One rule, from a version on. A rule of the restricted level may stand in for one of the baseline.
+/// A rule and the version that introduced it. A restricted rule may replace a baseline one.
 struct Check {
     level: Level,
     since: u32,
-    /// The version from which a stricter rule of the restricted level replaces this one there.
+    /// The version since which a stricter restricted rule replaces this one at the restricted level.
     replaced_since: Option<u32>,
     check: fn(&Pod<'_>) -> Option<Violation>,
 }
 
-/// In the order of their names, the baseline's first: messages list what they find in this order.
+/// Sorted by name, baseline rules first: messages list violations in this order.
 const CHECKS: &[Check] = &[
     Check::baseline(0, app_armor),
     Check { replaced_since: Some(22), ..Check::baseline(0, capabilities) },
@@ -49,14 +49,14 @@ const CHECKS: &[Check] = &[
     Check::restricted(19, required_seccomp),
 ];
 
-/// A pod, or the template of one, under a version of the standards.
+/// A pod or pod template, and the version of the standards to apply.
 struct Pod<'a> {
     metadata: &'a Value,
     spec: &'a Value,
     version: u32,
 }
 
-/// What a level has against a pod or a pod template.
+/// Returns the violations of a level by a pod or pod template.
 pub(super) fn violations(level: LevelVersion, pod: &Value) -> Vec<Violation> {
     let version = level.version.map_or(NEWEST, |version| version.min(NEWEST));
     let pod = Pod { metadata: pod.at("metadata"), spec: pod.at("spec"), version };
@@ -68,7 +68,7 @@ pub(super) fn violations(level: LevelVersion, pod: &Value) -> Vec<Violation> {
     CHECKS.iter().filter(applies).filter_map(|check| (check.check)(&pod)).collect()
 }
 
-/// `privileged (container "c" must not …), hostPort (…)`
+/// Formats violations: `privileged (container "c" must not …), hostPort (…)`.
 pub(super) fn in_detail(violations: &[Violation]) -> String {
     let shown = violations.iter().map(|violation| format!("{} ({})", violation.reason, violation.detail));
     shown.collect::<Vec<_>>().join(", ")
@@ -90,7 +90,7 @@ impl<'a> Pod<'a> {
         ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(|list| spec.list(list))
     }
 
-    /// The names of the containers of which `is_bad` holds.
+    /// Returns the names of the containers for which `is_bad` is true.
     fn bad(&self, is_bad: impl Fn(&Value) -> bool) -> Vec<&'a str> {
         self.containers()
             .filter(|container| is_bad(container))
@@ -98,8 +98,8 @@ impl<'a> Pod<'a> {
             .collect()
     }
 
-    /// What the pod or some containers say under `securityContext`, where `is_bad` holds of it: who says
-    /// so, as a subject of a sentence.
+    /// Returns the setters (`pod`, or containers by name) whose `securityContext` satisfies `is_bad`, as subjects of a
+    /// sentence.
     fn bad_setters(&self, is_bad: impl Fn(&Value) -> bool) -> Vec<String> {
         let mut setters = Vec::new();
         if is_bad(self.spec.at("securityContext")) {
@@ -112,7 +112,7 @@ impl<'a> Pod<'a> {
         setters
     }
 
-    /// Every security context, the pod's own first.
+    /// Returns all security contexts, the pod's own first.
     fn contexts(&self) -> impl Iterator<Item = &'a Value> + use<'a> {
         let own = self.spec.at("securityContext");
         std::iter::once(own).chain(self.containers().map(|container| container.at("securityContext")))
@@ -135,12 +135,12 @@ fn quoted<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> String {
     words.into_iter().map(|word| format!("{:?}", word.as_ref())).collect::<Vec<_>>().join(", ")
 }
 
-/// `container "a"`, `containers "a", "b"`
+/// Formats container names: `container "a"`, `containers "a", "b"`.
 fn containers_named(names: &[&str]) -> String {
     format!("{} {}", plural("container", "containers", names.len()), quoted(names))
 }
 
-/// The values of a field that are not allowed, wherever they stand.
+/// Returns the forbidden values of a field in all contexts.
 fn values<'a>(
     contexts: impl Iterator<Item = &'a Value>,
     value: impl Fn(&'a Value) -> Option<&'a str>,
@@ -199,13 +199,13 @@ const DEFAULT_CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// The capabilities that a container adds beyond those allowed.
+/// Returns the capabilities that a container adds beyond the allowed ones.
 fn added<'a>(container: &'a Value, allowed: &[&str]) -> Vec<&'a str> {
     let added = container.at("securityContext").at("capabilities").list("add").iter();
     added.filter_map(Value::as_str).filter(|capability| !allowed.contains(capability)).collect()
 }
 
-/// `containers "a" must not include "X" in securityContext.capabilities.add`
+/// Reports forbidden capabilities: `containers "a" must not include "X" in securityContext.capabilities.add`.
 fn adding(pod: &Pod<'_>, allowed: &[&str]) -> Option<String> {
     let bad = pod.bad(|container| !added(container, allowed).is_empty());
     let capabilities: BTreeSet<&str> =
@@ -272,7 +272,7 @@ fn host_ports(pod: &Pod<'_>) -> Option<Violation> {
     violation("hostPort", detail)
 }
 
-/// Where the probes and hooks of a container go to.
+/// Returns the hosts of a container's probes and lifecycle hooks.
 fn hosts(container: &Value) -> Vec<&str> {
     let lifecycle = container.at("lifecycle");
     let handlers = [
@@ -376,7 +376,7 @@ fn seccomp(pod: &Pod<'_>) -> Option<Violation> {
     if setters.is_empty() { None } else { violation("seccompProfile", detail()) }
 }
 
-/// Before there was a field for it.
+/// Checks the annotations that preceded the seccomp field.
 fn annotated_seccomp(pod: &Pod<'_>) -> Option<Violation> {
     const POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
     const CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
@@ -420,7 +420,7 @@ fn required_seccomp(pod: &Pod<'_>) -> Option<Violation> {
     }
 }
 
-/// Which kernel parameters a pod may set, from which version on.
+/// The sysctls a pod may set, and since which version.
 const SYSCTLS: [(&str, u32); 12] = [
     ("kernel.shm_rmid_forced", 0),
     ("net.ipv4.ip_local_port_range", 0),

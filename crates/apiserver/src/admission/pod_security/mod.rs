@@ -1,7 +1,7 @@
-//! The pod security standards: which pods a namespace takes, by the labels it carries.
+//! Pod Security admission: which pods a namespace accepts, according to its labels.
 //!
-//! A level is enforced on pods, and warned of on pods and on everything that makes pods. A namespace whose
-//! enforced level rises is told which of its pods would not be let in any more.
+//! The enforce level applies to pods; the warn level applies to pods and to workloads that create them. When a
+//! namespace's enforce level rises, the response warns about existing pods that violate it.
 
 mod checks;
 mod policy;
@@ -19,14 +19,14 @@ use policy::{Level, LevelVersion, Policy};
 
 pub struct PodSecurity;
 
-/// As many pods as are looked at when the level of their namespace rises, as in v1.34.
+/// Maximum number of pods to check when a namespace's enforce level rises, as in v1.34.
 const PODS_TO_CHECK: usize = 3000;
 
-/// What a request is about, as far as this plugin cares.
+/// The kinds of objects this plugin handles.
 enum Concern {
     Namespace,
     Pod,
-    /// Where in such an object its pod template stands.
+    /// A workload, with the path of its pod template.
     Maker(&'static [&'static str]),
 }
 
@@ -81,7 +81,7 @@ impl Plugin for PodSecurity {
     }
 }
 
-/// What the labels of the request's namespace say.
+/// Reads the policy from the labels of the request's namespace.
 async fn policy_of(review: &Review<'_>) -> Result<(Policy, Errors), Status> {
     let (server, namespace) = (review.server, review.namespace.unwrap_or_default());
     let registry = server.registry.snapshot();
@@ -113,7 +113,7 @@ const ENFORCED: &str = "pod-security.kubernetes.io/enforce-policy";
 const VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
 const ERROR: &str = "pod-security.kubernetes.io/error";
 
-/// Notes what a pod violates, and labels that cannot be read, in the audit log.
+/// Annotates the audit event with a pod's violations and with invalid labels.
 fn note(review: &Review<'_>, pod: &Value, level: LevelVersion, errors: &Errors) {
     if !errors.is_empty() {
         review.audit.annotate(ERROR, format!("Failed to parse policy: {errors}"));
@@ -142,7 +142,7 @@ fn warn(review: &Review<'_>, pod: &Value, level: LevelVersion) {
     }
 }
 
-/// Only what containers run changes what a pod may do.
+/// Whether an update changes container images: nothing else affects the verdict on an existing pod.
 fn changes_images(new: &Value, old: &Value) -> bool {
     let images = |pod: &Value, list: &str| {
         let containers = pod.at("spec").list(list).iter();
@@ -180,7 +180,7 @@ async fn check_namespace(review: &Review<'_>, namespace: &Value, old: Option<&Va
     Ok(())
 }
 
-/// Warns of the pods in a namespace that it would not take any more.
+/// Warns about the pods in a namespace that violate its new level.
 async fn warn_of_pods(review: &Review<'_>, namespace: &str, level: LevelVersion) -> Result<(), Status> {
     let server = review.server;
     let registry = server.registry.snapshot();
@@ -188,7 +188,7 @@ async fn warn_of_pods(review: &Review<'_>, namespace: &str, level: LevelVersion)
     let options = ListOptions { limit: PODS_TO_CHECK, ..ListOptions::default() };
     let page = server.store.list(&served.range(Some(namespace)), options).await;
     let page = page.map_err(|why| server.refusal(why))?;
-    // Violations, the first pod that has them, and how many do.
+    // Maps violations to the first pod that has them and the number of such pods.
     let mut found: std::collections::BTreeMap<String, (String, usize)> = std::collections::BTreeMap::new();
     for record in &page.records {
         let pod = served.decode_bare(record)?;

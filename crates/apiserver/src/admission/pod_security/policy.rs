@@ -1,4 +1,4 @@
-//! What the labels of a namespace say about the pods it takes.
+//! Parses a namespace's Pod Security labels.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub(super) enum Level {
     Restricted,
 }
 
-/// A version of the standards: `None` is the latest, otherwise the minor version.
+/// A version of the standards: the minor version; `None` is the latest.
 pub(super) type Version = Option<u32>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) struct LevelVersion {
     pub(super) version: Version,
 }
 
-/// What is refused, what is noted in the audit log and what is warned of.
+/// The levels to enforce, audit and warn about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
     pub(super) enforce: LevelVersion,
@@ -38,12 +38,12 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Whether every pod is let in without a word.
+    /// Whether every pod passes without warnings or annotations.
     pub(super) fn is_fully_privileged(&self) -> bool {
         [self.enforce, self.audit, self.warn].iter().all(|mode| mode.level == Level::Privileged)
     }
 
-    /// Reads the labels; one that cannot be read enforces the most and warns of the least.
+    /// Reads the labels. An invalid level enforces the strictest and warns about the least.
     pub(super) fn read<T: AsRef<str>>(label: impl Fn(&str) -> Option<T>) -> (Self, Errors) {
         let mut errors = Errors::default();
         let mut one = |mode: &str, on_error: Level| {
@@ -64,7 +64,7 @@ impl Policy {
         policy.audit.version = audit_version.flatten();
         policy.warn.level = warn.map_or(Level::Privileged, |(level, _)| level);
         policy.warn.version = warn_version.flatten();
-        // What is enforced is also warned of, on what makes pods.
+        // The enforce level is also the default warn level, so that workloads get warnings.
         if warn.is_none() && matches!(enforce, Some((level, true)) if level > policy.warn.level) {
             policy.warn.level = policy.enforce.level;
             if warn_version.is_none() {
@@ -75,7 +75,7 @@ impl Policy {
     }
 }
 
-/// The level, and whether it is one.
+/// Returns the level, and whether the label is valid.
 fn parse_level(label: &str, text: &str, on_error: Level, errors: &mut Errors) -> (Level, bool) {
     match text {
         "privileged" => (Level::Privileged, true),

@@ -1,8 +1,8 @@
-//! `authorizer` in expressions: whether the user of a request may do something else as well.
+//! The `authorizer` CEL variable: checks whether the request's user may do something else as well.
 //!
-//! Expressions cannot wait, but authorizers may have to: for roles that are still being read, for a webhook. A check
-//! that is not answered at once is an error, and noted in [`Checks`]. The expressions are evaluated again once it is
-//! answered, so no outcome ever rests on a check that was not.
+//! Expressions cannot wait, but authorizers may have to: for roles still being loaded, or for a webhook. A check
+//! without an immediate answer is an error and is recorded in [`Checks`]. The expressions are evaluated again once it
+//! is answered, so no result is ever based on an unanswered check.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::auth::{Attributes, Authorizer, Decision, User, service_account_groups
 use crate::cel::{Foreign, Val};
 use crate::request::ResourceTarget;
 
-/// How often expressions are evaluated until all of their checks are answered. A check costs 350,000 of a budget of
-/// 10,000,000, so a policy has at most 28 of them.
+/// Maximum number of evaluations until all checks are answered. A check costs 350,000 of a budget of 10,000,000, so a
+/// policy can have at most 28.
 const ROUNDS: usize = 32;
 
-/// What is asked of the authorizer.
+/// An authorization query.
 #[derive(Clone, PartialEq, Eq)]
 struct Question {
     user: User,
@@ -29,10 +29,10 @@ struct Question {
     resource: Option<ResourceTarget>,
 }
 
-/// A question whose answer is still awaited.
+/// A query that the authorizer has not answered yet.
 type Open = (Question, BoxFuture<'static, Decision>);
 
-/// The checks of a request: those that are answered, and those that the authorizer still works on.
+/// A request's authorization checks, answered and pending.
 #[derive(Clone)]
 pub(super) struct Checks {
     authorizer: Arc<dyn Authorizer>,
@@ -45,7 +45,7 @@ impl Checks {
         Self { authorizer, known: Arc::default(), open: Arc::default() }
     }
 
-    /// The outcome of expressions, with all of their checks answered.
+    /// Evaluates expressions until all their checks are answered, and returns the result.
     pub(super) async fn settle<T>(&self, evaluate: impl Fn() -> T) -> T {
         for _ in 1..ROUNDS {
             let outcome = evaluate();
@@ -56,7 +56,7 @@ impl Checks {
         evaluate()
     }
 
-    /// Waits for the answers to open checks; false if there were none.
+    /// Waits for pending checks; false if there were none.
     async fn answer(&self) -> bool {
         let open = std::mem::take(&mut *self.open.lock());
         let were_open = !open.is_empty();
@@ -67,7 +67,7 @@ impl Checks {
         were_open
     }
 
-    /// The answer, if there is one already.
+    /// Returns the decision, if already known.
     fn decide(&self, question: Question) -> Option<Decision> {
         if let Some((_, decision)) = self.known.lock().iter().find(|(known, _)| *known == question) {
             return Some(decision.clone());
@@ -92,7 +92,7 @@ impl Question {
     }
 }
 
-/// Somebody, and what has been said so far of what they might do.
+/// A CEL check under construction: a user, and the target chosen so far.
 #[derive(Clone)]
 struct Check {
     checks: Checks,
@@ -102,23 +102,23 @@ struct Check {
 
 #[derive(Clone)]
 enum What {
-    /// Nothing yet.
+    /// No target chosen yet.
     Anything,
     Path(String),
     Group(String),
     Resource(ResourceTarget),
 }
 
-/// What the authorizer has said.
+/// The decision, as a CEL value.
 #[derive(Debug)]
 struct Decided(Decision);
 
-/// The authorizer of a request's user.
+/// Builds the `authorizer` variable for the request's user.
 pub(super) fn authorizer(about: &About<'_>) -> Val {
     check(about, What::Anything)
 }
 
-/// The same about what the request itself is about: all that is missing is a verb.
+/// Builds `authorizer.requestResource`, which targets the request's own resource: only a verb is missing.
 pub(super) fn request_resource(about: &About<'_>) -> Val {
     let review = about.review;
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());

@@ -1,4 +1,4 @@
-//! A policy with its expressions compiled, and what they say of a request.
+//! A policy with its compiled expressions, and their evaluation for a request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use crate::cel::{CALL_LIMIT, Declared, Environment, Key, Program, Type, Val, Var
 use crate::json::Json;
 use crate::metadata;
 
-/// All expressions of one policy together may cost this much for one request, as in v1.34.
+/// Total CEL cost budget of a policy's expressions per request, as in v1.34.
 const BUDGET: u64 = 10_000_000;
-/// A message that an expression makes may be this long, as in v1.34.
+/// Maximum length of a message from a `messageExpression`, as in v1.34.
 const MESSAGE_BYTES: usize = 5 << 10;
 
-/// What does not hold.
+/// A failed validation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) reason: String,
     pub(super) message: String,
-    /// Whatever a binding says is to be done about what does not hold, this refuses.
+    /// Denies the request regardless of the binding's `validationActions`.
     pub(super) always_denies: bool,
-    /// Which validation it is about.
+    /// The index of the validation.
     pub(super) index: usize,
 }
 
-/// What does not hold of a request, and what a policy wants to be noted of it.
+/// The result of evaluating a policy: failed validations and audit annotations.
 #[derive(Debug, Default)]
 pub(super) struct Evaluated {
     pub(super) decisions: Vec<Decision>,
@@ -42,9 +42,9 @@ impl From<Vec<Decision>> for Evaluated {
 pub(super) struct Compiled {
     pub(super) name: String,
     pub(super) constraints: Value,
-    /// Group, version and kind of its parameters.
+    /// The group, version and kind of the policy's params.
     pub(super) parameters: Option<(String, String, String)>,
-    /// What cannot be evaluated is let pass.
+    /// Whether evaluation errors are ignored (`failurePolicy: Ignore`).
     ignores_failures: bool,
     rules: Result<Rules, String>,
 }
@@ -53,11 +53,11 @@ struct Rules {
     variables: Vec<(Arc<str>, Expression)>,
     conditions: Conditions,
     validations: Vec<Validation>,
-    /// What is to be noted in the audit log, by key.
+    /// Audit annotations, by key.
     annotations: Vec<(String, Expression)>,
 }
 
-/// What must hold for a policy, or a webhook, to be asked at all.
+/// Match conditions of a policy or a webhook.
 pub(in crate::admission) struct Conditions(Vec<Expression>);
 
 struct Expression {
@@ -88,7 +88,7 @@ impl Compiled {
         }
     }
 
-    /// What follows from a policy that cannot be evaluated.
+    /// Decides what an evaluation error means (failurePolicy).
     pub(super) fn failed(&self, why: &str) -> Vec<Decision> {
         match self.ignores_failures {
             true => Vec::new(),
@@ -99,12 +99,13 @@ impl Compiled {
         }
     }
 
-    /// What follows from a binding whose parameters are not to be had.
+    /// Decides what a binding without params means (parameterNotFoundAction), or one with another configuration error:
+    /// denies the request if the failure policy is Fail.
     pub(super) fn misconfigured(&self, why: &str) -> Vec<Decision> {
         self.failed(why).into_iter().map(|failed| Decision { always_denies: true, ..failed }).collect()
     }
 
-    /// What does not hold of a request, and what is to be noted of it.
+    /// Evaluates the policy for a request.
     pub(super) fn evaluate(&self, variables: &Variables) -> Evaluated {
         let rules = match &self.rules {
             Ok(rules) => rules,
@@ -153,16 +154,16 @@ impl Compiled {
 
 /// Why an annotation has no value.
 enum Unnoted {
-    /// What follows is up to the failure policy.
+    /// The failure policy decides.
     Failed(String),
-    /// It is neither a text nor null, which always refuses the request.
+    /// The result is neither a string nor null, which always denies the request.
     NoText(String),
 }
 
-/// The longest value of an annotation, as in v1.34.
+/// Maximum length of an annotation's value, as in v1.34.
 const ANNOTATION_BYTES: usize = 10 << 10;
 
-/// The value of an audit annotation; none if there is nothing to note.
+/// Evaluates an audit annotation; `None` if the value is empty or null.
 fn noted(
     expression: &Expression,
     variables: &Variables,
@@ -210,8 +211,7 @@ impl Rules {
         })
     }
 
-    /// The variables with those that the policy makes, in the order it makes them. One that has no value is
-    /// missing where it is used.
+    /// Adds the policy's own variables, in declaration order. One that fails to evaluate is missing where it is used.
     fn with_own(&self, variables: &Variables, budget: &mut u64) -> Variables {
         let mut all = variables.clone();
         let mut own: BTreeMap<Key, Val> = BTreeMap::new();
@@ -233,13 +233,13 @@ impl Conditions {
         conditions.iter().map(compile).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether all hold of a request.
+    /// Whether all conditions are true for a request.
     pub(in crate::admission) fn hold(&self, variables: &Variables) -> Result<bool, String> {
         let mut budget = BUDGET;
         self.all(variables, &mut budget)
     }
 
-    /// Whether all hold. One that does not counts more than one that fails.
+    /// Whether all conditions are true. A false one takes precedence over an error.
     fn all(&self, variables: &Variables, budget: &mut u64) -> Result<bool, String> {
         let mut failures = Vec::new();
         for condition in &self.0 {
@@ -257,7 +257,7 @@ impl Conditions {
     }
 }
 
-/// What the expressions of policies refer to.
+/// Declares the variables available to policy expressions.
 fn environment() -> Environment {
     let open = || Arc::new(Declared::plain(Type::Dyn));
     let names = ["object", "oldObject", "params", "namespaceObject", "request", "variables"];
@@ -275,7 +275,7 @@ impl Expression {
         Ok(Self { text: text.to_owned(), program })
     }
 
-    /// The value, paid for out of the budget.
+    /// Evaluates the expression and charges its cost to the budget.
     fn evaluate(&self, variables: &Variables, budget: &mut u64) -> Result<Val, String> {
         let (value, cost) = self.program.evaluate(variables, CALL_LIMIT.min(*budget));
         *budget = budget.saturating_sub(cost);

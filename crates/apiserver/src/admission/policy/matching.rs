@@ -1,4 +1,4 @@
-//! What a policy or a binding is about.
+//! Decides whether a policy or a binding applies to a request.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::kinds::selector;
 use crate::metadata;
 use crate::registry::Served;
 
-/// As what constraints (`matchConstraints`, `matchResources`) take in a request: as what it is, or as another
-/// version of that.
+/// Matches a request against constraints (`matchConstraints`, `matchResources`), either as it is or converted to an
+/// equivalent version.
 pub(in crate::admission) fn matched(constraints: &Value, about: &About<'_>) -> Option<Matched> {
     let all = |field: &str, kind: &Kind| constraints.list(field).iter().any(|rule| names(rule, kind, about));
     let kind = &about.review.served.kind;
@@ -34,13 +34,13 @@ pub(in crate::admission) fn matched(constraints: &Value, about: &About<'_>) -> O
     is_meant.then_some(matched)
 }
 
-/// As what a request is taken in.
+/// How a request matches.
 pub(in crate::admission) enum Matched {
     Exactly,
     As(Arc<Served>),
 }
 
-/// The other versions of what a request is about.
+/// Returns the other served versions of the request's resource.
 fn others(about: &About<'_>) -> Vec<Arc<Served>> {
     let kind = &about.review.served.kind;
     let registry = about.review.server.registry.snapshot();
@@ -75,14 +75,14 @@ fn names(rule: &Value, kind: &Kind, about: &About<'_>) -> bool {
         && (wanted.is_empty() || wanted.iter().any(|own| own == name))
 }
 
-/// `pods`, `pods/status`, `pods/*`, `*/scale`, `*`, `*/*`
+/// Matches `pods`, `pods/status`, `pods/*`, `*/scale`, `*`, `*/*`.
 fn is_resource(own: &str, plural: &str, part: &str) -> bool {
     let (resource, subresource) = own.split_once('/').unwrap_or((own, ""));
     (resource == "*" || resource == plural)
         && (subresource == part || subresource == "*" && own.contains('/'))
 }
 
-/// A namespace is chosen by its own labels, what is in it by the same; the rest of the cluster always.
+/// Matches a namespace, and the objects in it, by the namespace's labels; other cluster-scoped objects always match.
 fn in_namespace(wanted: &Value, about: &About<'_>) -> bool {
     if selector::is_empty(wanted) {
         return true;

@@ -1,7 +1,7 @@
-//! Admission policies: rules that users write, in CEL, for what may be written.
+//! ValidatingAdmissionPolicy: user-defined validation rules in CEL.
 //!
-//! A policy says what it is about and what must hold; its bindings say where it counts, with which
-//! parameters, and what happens to what does not hold. The first refusal is the answer.
+//! A policy defines which requests it applies to and what must be true; its bindings define where it is enforced, with
+//! which params, and what happens on failure. The response reports the first denial.
 
 mod authorizer;
 mod compiled;
@@ -29,25 +29,25 @@ pub(super) use compiled::Conditions;
 use compiled::{Compiled, Decision, Evaluated};
 use matching::Matched;
 
-/// Holds what is written to the policies there are.
+/// Enforces the policies in the cluster.
 #[derive(Default)]
 pub struct ValidatingAdmissionPolicy {
-    /// Policies as they were last compiled, by name: never more than there are.
+    /// Compiled policies by name, with their revisions; never more than there are policies.
     compiled: Mutex<BTreeMap<String, (u64, Arc<Compiled>)>>,
 }
 
 pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 const POLICIES: &str = "validatingadmissionpolicies";
 const BINDINGS: &str = "validatingadmissionpolicybindings";
-/// What policies and webhooks have no say in: themselves, and questions.
+/// API groups exempt from policies and webhooks: their own, and the review APIs.
 const EXEMPT: [&str; 3] = [GROUP, "authentication.k8s.io", "authorization.k8s.io"];
 
-/// Whether policies and webhooks have a say in a request.
+/// Whether policies and webhooks apply to a request.
 pub(super) fn have_a_say(review: &Review<'_>) -> bool {
     !EXEMPT.contains(&review.served.kind.group.as_str())
 }
 
-/// One refusal.
+/// A denial by a policy.
 struct Denial {
     policy: String,
     binding: String,
@@ -56,7 +56,7 @@ struct Denial {
 }
 
 impl Plugin for ValidatingAdmissionPolicy {
-    /// Unlike webhooks, policies are asked about webhooks too.
+    /// Includes webhook configurations, which webhooks do not handle.
     fn handles(&self, review: &Review<'_>) -> bool {
         have_a_say(review) || review.served.kind.plural.ends_with("webhookconfigurations")
     }
@@ -100,7 +100,7 @@ async fn records(review: &Review<'_>, plural: &str) -> Result<Vec<Arc<Record>>, 
 }
 
 impl ValidatingAdmissionPolicy {
-    /// A policy, compiled if it has changed.
+    /// Returns a compiled policy, recompiling it if it has changed.
     fn policy(&self, record: &Record) -> Arc<Compiled> {
         let name: &str = &record.key.path;
         let mut compiled = self.compiled.lock();
@@ -122,7 +122,7 @@ impl ValidatingAdmissionPolicy {
         }
     }
 
-    /// Every binding of a policy that is about the request.
+    /// Enforces all bindings of a policy that match the request.
     async fn enforce(
         &self,
         policy: &Compiled,
@@ -149,7 +149,7 @@ impl ValidatingAdmissionPolicy {
                     }
                     decisions
                 }
-                // This refuses whatever the binding does about what does not hold.
+                // Denies the request regardless of the binding's `validationActions`.
                 Err(why) => policy.misconfigured(&format!("failed to configure binding: {why}")),
             };
             carry_out(policy, binding, decisions, about.review, denials);
@@ -159,12 +159,12 @@ impl ValidatingAdmissionPolicy {
     }
 }
 
-/// The audit annotations of a policy: bindings with other parameters may give a key several values.
+/// A policy's audit annotations: bindings with different params may give a key several values.
 #[derive(Default)]
 struct Noted(BTreeMap<String, Vec<String>>);
 
 impl Noted {
-    /// Keeps the annotations; the decisions are left.
+    /// Collects the annotations and returns the decisions.
     fn take(&mut self, evaluated: Evaluated) -> Vec<Decision> {
         for (key, value) in evaluated.annotations {
             let values = self.0.entry(key).or_default();
@@ -184,7 +184,7 @@ impl Noted {
 
 const FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
 
-/// Notes in the audit log that a validation does not hold. There is room for one; the first stays.
+/// Records a failed validation in the audit event. It holds only one; the first is kept.
 fn note_failure(policy: &str, binding: &Value, decision: &Decision, review: &Review<'_>) {
     let failure = format!(
         "[{{\"message\":{},\"policy\":{},\"binding\":{},\"expressionIndex\":{},\"validationActions\":{}}}]",
@@ -197,7 +197,7 @@ fn note_failure(policy: &str, binding: &Value, decision: &Decision, review: &Rev
     review.audit.annotate(FAILURE, failure);
 }
 
-/// Warns of what does not hold, notes it or refuses it, as the binding says.
+/// Applies the binding's `validationActions` to the failed validations.
 fn carry_out(
     policy: &Compiled,
     binding: &Value,
@@ -247,7 +247,8 @@ impl Denial {
     }
 }
 
-/// The parameters that a binding gives to its policy: one run for each, none at all if there need be none.
+/// Returns the params that a binding selects: the policy is evaluated once for each. An optional param that is missing
+/// means no evaluation.
 async fn parameters(
     policy: &Compiled,
     reference: &Value,
@@ -297,23 +298,23 @@ async fn parameters(
     })
 }
 
-/// A scale is shown as itself, not as what it scales.
+/// Whether this is a scale request, which shows the Scale object, not the scaled object.
 fn is_scale(review: &Review<'_>) -> bool {
     review.subresource == Some(Subresource::Scale)
 }
 
-/// A namespace is in itself.
+/// Whether this is the kind of namespaces, whose own labels apply to themselves.
 fn is_namespace(kind: &Kind) -> bool {
     kind.group.is_empty() && kind.plural == "namespaces"
 }
 
-/// What policies look at.
+/// The request as seen by policies.
 pub(super) struct About<'a> {
     pub(super) review: &'a Review<'a>,
     pub(super) object: Value,
     pub(super) old: Value,
     pub(super) namespace: Value,
-    /// What the objects are shown as, where that is not what the request is about.
+    /// The version the objects are converted to, if not the request's own.
     shown_as: Option<Arc<Served>>,
     checks: Checks,
 }
@@ -349,12 +350,12 @@ impl<'a> About<'a> {
         Ok(Self { review, object, old, namespace, shown_as: None, checks })
     }
 
-    /// The outcome of expressions about this, once the authorizer has answered what they ask.
+    /// Evaluates expressions until all their authorization checks are answered.
     pub(super) async fn settle<T>(&self, evaluate: impl Fn() -> T) -> T {
         self.checks.settle(evaluate).await
     }
 
-    /// The same with the objects in another version.
+    /// Converts the objects to another version.
     fn shown_as(&self, other: &Arc<Served>) -> Self {
         let converted = |object: &Value| match object {
             Value::Null => Value::Null,
@@ -380,7 +381,7 @@ impl<'a> About<'a> {
         }
     }
 
-    /// The subresource, as paths name it.
+    /// Returns the subresource, as in the request's path.
     pub(super) fn part(&self) -> &'static str {
         self.review.subresource.map_or("", |part| part.name())
     }

@@ -1,5 +1,5 @@
-//! The roles that every cluster has: written when the server first starts, and completed when it starts
-//! again. What was added to them stays; one whose annotation says so is left alone.
+//! The bootstrap RBAC policy: roles and bindings created when the server first starts and completed at every later
+//! start. Additions are kept, and an annotation can exclude an object from updates.
 
 mod table;
 
@@ -21,22 +21,22 @@ use crate::server::ApiServer;
 use crate::status::Status;
 use table::Own;
 
-/// Set to `false` on a role or binding that is to be left as it is.
+/// Set to `false` on a role or binding that must not be updated.
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
-/// Writes under way at once: enough to share the store's commits, few enough to cost no memory.
+/// Maximum concurrent writes: enough to share the store's commits, few enough to need little memory.
 const AT_ONCE: usize = 16;
 
-/// What is to be done about an object of the table.
+/// The action for an object in the table.
 #[derive(Debug, PartialEq)]
 enum Step {
     Create(Value),
     Update(Value),
-    /// A binding of another role cannot become one of this.
+    /// The role reference of a binding is immutable, so a binding to another role is recreated.
     Replace(Value),
 }
 
-/// What every node may do.
+/// Returns the rules that apply to every node.
 pub(crate) fn node_rules() -> Vec<Rule> {
     rules_of_nodes(&table::objects(&Features::default()))
 }
@@ -46,9 +46,9 @@ fn rules_of_nodes(table: &[Own]) -> Vec<Rule> {
     node.map(|own| rules(&own.object)).unwrap_or_default()
 }
 
-/// The roles and bindings of every cluster with these features, and what nodes may do.
+/// Returns the bootstrap roles and bindings for these features, and the node rules.
 pub(super) fn built_in(features: &Features) -> (Arc<View>, Vec<Rule>) {
-    /// Those with the default features: they are read once in a process.
+    /// The policy for the default features, parsed once per process.
     static USUAL: LazyLock<(Arc<View>, Vec<Rule>)> = LazyLock::new(|| read_built_in(&Features::default()));
     match *features == Features::default() {
         true => USUAL.clone(),
@@ -66,7 +66,7 @@ fn read_built_in(features: &Features) -> (Arc<View>, Vec<Rule>) {
     (Arc::new(view), rules_of_nodes(&table))
 }
 
-/// Makes the roles what the table says, at least.
+/// Creates the bootstrap roles and bindings, or adds what they lack.
 pub(crate) async fn ensure(server: &ApiServer, features: &Features) -> Result<(), Status> {
     let there = stored(server).await?;
     let steps = table::objects(features).into_iter().filter_map(|own| {
@@ -88,7 +88,7 @@ fn place(plural: &str, namespace: Option<&str>, name: &str) -> String {
     }
 }
 
-/// The roles and bindings that are there.
+/// Reads the existing roles and bindings.
 async fn stored(server: &ApiServer) -> Result<BTreeMap<String, Value>, Status> {
     let mut all = BTreeMap::new();
     for plural in ["clusterroles", "clusterrolebindings", "roles", "rolebindings"] {
@@ -127,7 +127,7 @@ fn rules(role: &Value) -> Vec<Rule> {
 }
 
 fn add_rules(role: &mut Value, wanted: &Value) {
-    // A role that has been given more than can be compared stays as it is.
+    // A role with more rules than can be compared is left as it is.
     let missing = missing(&rules(role), &rules(wanted)).unwrap_or_default();
     append(role, "rules", missing.rules.into_iter().map(|rule| json!(rule)).collect());
 }

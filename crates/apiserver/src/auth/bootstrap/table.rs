@@ -1,4 +1,4 @@
-//! Reads the table of roles that every cluster has.
+//! Parses the table of bootstrap roles.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ const CONTROLLER: &str = "system:controller:";
 const AGGREGATE: &str = "rbac.authorization.k8s.io/aggregate-to-";
 const EVENTS: &str = "create,patch,update core,events.k8s.io events";
 
-/// An object that the server itself keeps.
+/// An object that the server maintains.
 #[derive(Debug)]
 pub(super) struct Own {
     /// `clusterroles`, …
@@ -21,7 +21,7 @@ pub(super) struct Own {
     pub(super) object: Value,
 }
 
-/// A role and its binding, as far as the table has been read.
+/// A role and its binding while being parsed.
 struct Draft {
     namespace: Option<&'static str>,
     name: &'static str,
@@ -29,11 +29,11 @@ struct Draft {
     labels: Map<String, Value>,
     selectors: Vec<Value>,
     binding: Option<(&'static str, Vec<Value>)>,
-    /// The feature without which nobody needs it.
+    /// The feature gate this depends on.
     needs: Option<&'static str>,
 }
 
-/// Every object of the table that is of use with these features. That it can be read is held by a test.
+/// Returns all objects in the table that these features need. A test ensures that the table parses.
 pub(super) fn objects(features: &Features) -> Vec<Own> {
     let mut drafts: Vec<Draft> = Vec::new();
     let lines = TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -85,7 +85,7 @@ impl Draft {
         Some(())
     }
 
-    /// `[as NAME] to SUBJECT, …`
+    /// Parses `[as NAME] to SUBJECT, …`.
     fn binding(&self, text: &'static str) -> Option<(&'static str, Vec<Value>)> {
         let (name, subjects) = match text.strip_prefix("as ") {
             Some(rest) => rest.split_once(" to ")?,
@@ -138,7 +138,7 @@ fn envelope(kind: &str, namespace: Option<&str>, name: &str, labels: Map<String,
     json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": metadata})
 }
 
-/// `VERBS GROUPS RESOURCES [named NAMES]`
+/// Parses `VERBS GROUPS RESOURCES [named NAMES]`.
 fn object_rule(line: &str) -> Option<Rule> {
     let (line, names) = line.split_once(" named ").unwrap_or((line, ""));
     let mut parts = line.split(' ');

@@ -1,4 +1,4 @@
-//! From claims to a user.
+//! Maps claims to a user.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::auth::User;
 
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// The mappings and rules of an issuer, compiled.
+/// An issuer's compiled claim mappings and rules.
 pub(super) struct Mapper {
     username: Source,
     groups: Source,
@@ -86,7 +86,7 @@ impl Mapper {
         })
     }
 
-    /// The claim that groups are taken from, if they are.
+    /// Returns the claim that groups are taken from, if configured.
     pub(super) fn groups_claim(&self) -> Option<&str> {
         match &self.groups {
             Source::Claim { name, .. } => Some(name),
@@ -94,7 +94,7 @@ impl Mapper {
         }
     }
 
-    /// The user that claims make, if every rule lets them.
+    /// Maps claims to a user and checks all rules.
     pub(super) fn user(&self, claims: &Map<String, Value>) -> Result<User, String> {
         let variables = rules::claims_variables(&Value::Object(claims.clone()));
         let user = User {
@@ -208,7 +208,7 @@ impl Mapper {
     }
 }
 
-/// An address counts unless its issuer says that it has not been verified.
+/// Accepts the e-mail address unless the issuer says that it is unverified.
 fn check_email(claims: &Map<String, Value>) -> Result<(), String> {
     match claims.get("email_verified") {
         None | Some(Value::Bool(true)) => Ok(()),
@@ -217,7 +217,7 @@ fn check_email(claims: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
-/// The text of a claim; as Go reads it, null is an empty one.
+/// Returns a claim as a string. Like Go, reads null as an empty string.
 fn text<'c>(claims: &'c Map<String, Value>, name: &str) -> Result<&'c str, String> {
     match claims.get(name) {
         None => Err("claim not present".into()),

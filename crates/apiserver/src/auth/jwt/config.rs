@@ -1,4 +1,4 @@
-//! `AuthenticationConfiguration`, and the older `--oidc-*` flags, which say less in other words.
+//! `AuthenticationConfiguration`, and the older, less expressive `--oidc-*` flags.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use crate::auth::config_file::{self, ConfigError};
 use crate::auth::union::Outbound;
 use crate::field::Errors;
 
-/// Which issuers are trusted, and with which rules.
+/// The trusted issuers and their rules.
 #[derive(Debug)]
 pub struct JwtConfig {
     pub(super) issuers: Vec<IssuerConfig>,
     pub(super) algorithms: Vec<Algorithm>,
-    /// What a file says about requests without credentials.
+    /// The file's setting for anonymous requests.
     pub anonymous: Option<Anonymous>,
 }
 
-/// The flags `--oidc-*`.
+/// The `--oidc-*` flags.
 #[derive(Clone, Debug, Default)]
 pub struct OidcFlags {
     pub issuer_url: String,
     pub client_id: String,
-    /// The authorities of the issuer, as PEM.
+    /// The issuer's CA certificates, as PEM.
     pub authorities: String,
     pub username_claim: String,
     pub username_prefix: String,
@@ -100,7 +100,7 @@ pub(super) struct Mappings {
     pub(super) extra: Vec<ExtraMapping>,
 }
 
-/// A claim with a prefix, or an expression.
+/// A claim with a prefix, or a CEL expression.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Mapping {
@@ -124,7 +124,7 @@ pub(super) struct UserRule {
 }
 
 impl JwtConfig {
-    /// Reads a file's text. The server's own issuers cannot be trusted in this way.
+    /// Parses a configuration file. It must not list the server's own issuers.
     pub fn parse(text: &str, own_issuers: &[String]) -> Result<Self, ConfigError> {
         let written: Written = config_file::read(text, "AuthenticationConfiguration")?;
         let mut errors = Errors::default();
@@ -179,7 +179,7 @@ impl WrittenAnonymous {
 
 impl OidcFlags {
     fn issuer(&self) -> IssuerConfig {
-        // Names of other claims than the e-mail address are unique within the issuer only.
+        // Claims other than the e-mail address are unique only within the issuer.
         let prefix = match self.username_prefix.as_str() {
             "" if self.username_claim != "email" => format!("{}#", self.issuer_url),
             "-" => String::new(),

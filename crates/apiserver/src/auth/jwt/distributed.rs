@@ -1,6 +1,6 @@
-//! Distributed claims: groups that a token does not hold but says where to get.
+//! Distributed claims: groups that are not in the token but fetched from an endpoint it names.
 //!
-//! The endpoint answers with another token, which counts like the first one: signed by its issuer, for one of the
+//! The endpoint returns another token, which is checked like the first: signed by its issuer, for one of the
 //! audiences, not expired.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use setpoint_webhook::Client;
 use super::keys::Keys;
 use super::verify;
 
-/// Issuers of distributed claims that are remembered. A trusted issuer names them, and has one or two.
+/// How many issuers of distributed claims are remembered. Trusted issuers name them, usually one or two.
 const ISSUERS: usize = 16;
 
 #[derive(Default)]
@@ -25,7 +25,7 @@ pub(super) struct Resolver {
     issuers: parking_lot::Mutex<BTreeMap<String, Arc<Keys>>>,
 }
 
-/// Where a claim is to be had.
+/// The endpoint of a distributed claim.
 #[derive(Deserialize)]
 struct Endpoint {
     #[serde(default)]
@@ -34,7 +34,7 @@ struct Endpoint {
     access_token: String,
 }
 
-/// What the answer must satisfy.
+/// The checks that a fetched token must pass.
 pub(super) struct Terms<'a> {
     pub(super) client: &'a Client,
     pub(super) clock: &'a Clock,
@@ -44,7 +44,7 @@ pub(super) struct Terms<'a> {
 }
 
 impl Resolver {
-    /// Adds the claim to the others, if it is a distributed one.
+    /// Adds the claim to the others if it is a distributed claim.
     pub(super) async fn expand(
         &self,
         claim: &str,
@@ -84,7 +84,7 @@ impl Resolver {
     }
 }
 
-/// Where the claim is, if the token does not hold it but says so.
+/// Returns the claim's endpoint if the token refers to one instead of holding the claim.
 fn endpoint(claim: &str, claims: &Map<String, Value>) -> Result<Option<Endpoint>, String> {
     let (None, Some(names)) = (claims.get(claim), claims.get("_claim_names")) else { return Ok(None) };
     let names: BTreeMap<String, String> = serde_json::from_value(names.clone())

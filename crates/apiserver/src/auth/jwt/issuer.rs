@@ -1,4 +1,4 @@
-//! One trusted issuer.
+//! A trusted issuer.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::auth::User;
 use crate::auth::config_file::ConfigError;
 use crate::auth::union::Outbound;
 
-/// A discovery document or a set of keys is a few KiB.
+/// Response size limit; discovery documents and key sets are a few KiB.
 const ANSWER_BYTES: usize = 1 << 20;
 
 pub(super) struct Issuer {
@@ -24,7 +24,7 @@ pub(super) struct Issuer {
     mapper: Mapper,
     client: Client,
     clock: Clock,
-    /// None until the issuer has been reached.
+    /// `None` until discovery succeeds.
     keys: RwLock<Option<Arc<Keys>>>,
     resolver: Resolver,
 }
@@ -56,7 +56,7 @@ impl Issuer {
         &self.config.issuer.url
     }
 
-    /// Asks the issuer where its keys are, unless that is known.
+    /// Runs discovery to find the issuer's keys, unless already done.
     pub(super) async fn discover(&self) -> Result<(), String> {
         if self.keys.read().is_some() {
             return Ok(());
@@ -67,7 +67,7 @@ impl Issuer {
         Ok(())
     }
 
-    /// The user of a token: none if another issuer issued it.
+    /// Authenticates a token; `None` if it is from another issuer.
     pub(super) async fn authenticate(
         &self,
         token: &str,

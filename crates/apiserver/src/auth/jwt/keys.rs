@@ -1,4 +1,4 @@
-//! The keys of an issuer: found by discovery, kept, and fetched again when a token names one that is not known.
+//! An issuer's keys: located by discovery, cached, and fetched again if a token names an unknown key.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use setpoint_clock::{Clock, Instant};
 use setpoint_token::{Algorithm, Parts, SetKey, key_set};
 use setpoint_webhook::{Answer, Client};
 
-/// Keys that are about to expire are fetched again for a token that none of them signed.
+/// If no cached key signed the token, keys this close to expiry are fetched again.
 const EXPIRY_LEEWAY: Duration = Duration::from_secs(30);
-/// No cache is believed for longer than a day.
+/// Upper bound on the caching time, in seconds: one day.
 const LONGEST_AGE: u64 = 24 * 3600;
 
 pub(super) struct Keys {
@@ -19,7 +19,7 @@ pub(super) struct Keys {
     client: Client,
     clock: Clock,
     kept: Mutex<Kept>,
-    /// One fetch at a time; those who wait share its result.
+    /// Allows one fetch at a time; waiters share its result.
     fetching: tokio::sync::Mutex<()>,
 }
 
@@ -41,7 +41,7 @@ struct Discovered {
 const WELL_KNOWN: &str = "/.well-known/openid-configuration";
 
 impl Keys {
-    /// Asks an issuer where its keys are.
+    /// Runs discovery to find an issuer's keys.
     pub(super) async fn discover(
         issuer: &str,
         discovery_url: Option<&str>,
@@ -65,7 +65,7 @@ impl Keys {
         Ok(Self { uri, client, clock, kept: Mutex::new(kept), fetching: tokio::sync::Mutex::default() })
     }
 
-    /// Whether a key of the issuer signed the token.
+    /// Verifies that one of the issuer's keys signed the token.
     pub(super) async fn verify(&self, parts: &Parts<'_>, algorithm: Algorithm) -> Result<(), String> {
         let kept = self.kept.lock().clone();
         if is_signed(&kept.keys, parts, algorithm) {
@@ -79,7 +79,7 @@ impl Keys {
         if is_signed(&keys, parts, algorithm) { Ok(()) } else { unknown() }
     }
 
-    /// The keys of a fetch later than the `seen`th: whoever waited for another's takes that.
+    /// Returns keys newer than fetch number `seen`: a caller that waited for another fetch uses that result.
     async fn fetch(&self, seen: u64) -> Result<Vec<SetKey>, String> {
         let _turn = self.fetching.lock().await;
         let kept = self.kept.lock().clone();
@@ -98,7 +98,7 @@ impl Keys {
 fn parse(uri: &str) -> Result<Uri, String> {
     let parsed: Uri = uri.parse().map_err(|why| format!("oidc: the URL {uri:?} cannot be used: {why}"))?;
     match parsed.scheme_str() {
-        // Keys that came without TLS could be anyone's.
+        // Keys fetched without TLS could come from anyone.
         Some("https") => Ok(parsed),
         _ => Err(format!("oidc: the URL {uri:?} must be an https URL")),
     }
@@ -109,7 +109,7 @@ fn is_signed(keys: &[SetKey], parts: &Parts<'_>, algorithm: Algorithm) -> bool {
     named.into_iter().any(|key| key.key.verify(algorithm, parts.signed, &parts.signature))
 }
 
-/// For how long an answer may be kept, by its own words.
+/// Returns how long a response may be cached, according to its headers.
 fn age(answer: &Answer) -> Duration {
     let header = answer.headers.get(http::header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
     let mut seconds = 0;

@@ -1,13 +1,13 @@
-//! Users by JSON web tokens of trusted issuers.
+//! Authentication by JSON web tokens of trusted issuers.
 //!
 //! ```text
 //!  token ─► issuer (unverified) ─► times, audience ─► signature (keys of the issuer) ─► claims ─► user ─► rules
 //! ```
 //!
-//! What always holds:
-//! - nothing of a token is believed before its signature is verified with a key of its issuer;
-//! - an issuer that cannot be reached, lies or answers too much costs its own users a 401, and nobody else anything;
-//! - a configuration is replaced as a whole, once every issuer of the new one has been reached.
+//! Invariants:
+//! - nothing in a token is trusted before its signature is verified with a key of its issuer;
+//! - an issuer that is unreachable, lies or sends oversized responses only costs its own users a 401;
+//! - a configuration is replaced as a whole, after discovery has succeeded for all its issuers.
 
 mod claims;
 mod config;
@@ -35,16 +35,16 @@ use super::reload::{LOOK_EVERY, Watched};
 use super::union::Outbound;
 use super::{Anonymous, User};
 
-/// How often an issuer that has not been reached is tried again, as in v1.34.
+/// Retry interval of discovery, as in v1.34.
 const DISCOVER_EVERY: Duration = Duration::from_secs(10);
-/// How long the issuers of a new configuration have to be reached.
+/// How long discovery may take for all issuers in a new configuration.
 const REPLACE_WITHIN: Duration = Duration::from_secs(60);
 
-/// The issuers in force.
+/// The issuers in effect.
 pub(super) struct JwtAuthenticator {
     outbound: Outbound,
     algorithms: Vec<Algorithm>,
-    /// Issuers that sign for this server itself.
+    /// The issuers of this server's own tokens.
     own_issuers: Vec<String>,
     current: RwLock<Arc<[Issuer]>>,
     file: Option<(parking_lot::Mutex<Watched>, Option<Anonymous>)>,
@@ -71,13 +71,13 @@ impl JwtAuthenticator {
         })
     }
 
-    /// The user of a token: none if no issuer of this configuration issued it.
+    /// Authenticates a token; `None` if it is from none of the configured issuers.
     pub(super) async fn authenticate(&self, token: &str) -> Result<Option<User>, String> {
         let issuers = self.current.read().clone();
         for issuer in &*issuers {
             let start = self.outbound.clock.instant();
             let found = issuer.authenticate(token, &self.algorithms).await;
-            // Another issuer's token says nothing about this one.
+            // A token from another issuer is no evidence against this one.
             if !matches!(found, Ok(None)) {
                 let duration = self.outbound.clock.instant().duration_since(start);
                 self.outbound.metrics.jwt_verified(issuer.url(), found.is_ok(), duration);
@@ -89,7 +89,7 @@ impl JwtAuthenticator {
         Ok(None)
     }
 
-    /// Reaches the issuers, and follows the file.
+    /// Runs discovery and watches the file.
     pub(super) async fn run(&self, stop: CancellationToken) {
         tokio::select! {
             biased;
@@ -101,7 +101,7 @@ impl JwtAuthenticator {
     async fn discover(&self) {
         loop {
             let issuers = self.current.read().clone();
-            // All at once: one that hangs does not hold up the others.
+            // Concurrently, so that an issuer that hangs does not delay the others.
             let reached = issuers.iter().map(|issuer| async move { (issuer.url(), issuer.discover().await) });
             for (issuer, outcome) in join_all(reached).await {
                 if let Err(why) = outcome {
@@ -146,7 +146,7 @@ impl JwtAuthenticator {
         self.outbound.metrics.reloaded(Config::Authentication, in_force, self.outbound.clock.now());
     }
 
-    /// Puts another configuration in force, once all its issuers have been reached.
+    /// Switches to another configuration once discovery has succeeded for all its issuers.
     async fn reload(&self, text: &str, anonymous: Option<&Anonymous>) -> Result<(), Reload> {
         let config = JwtConfig::parse(text, &self.own_issuers).map_err(Reload::Invalid)?;
         if config.anonymous.as_ref() != anonymous {
@@ -172,9 +172,9 @@ impl JwtAuthenticator {
     }
 }
 
-/// Why a configuration is not in force.
+/// Why a configuration did not take effect.
 enum Reload {
-    /// It never will be.
+    /// Retrying will not help.
     Invalid(ConfigError),
     Unreachable(String),
 }

@@ -1,4 +1,4 @@
-//! The expressions about tokens: what they can refer to, and what their values come to.
+//! CEL expressions over tokens: their variables, and conversion of their results.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -9,20 +9,20 @@ use setpoint_cel::{CALL_LIMIT, Declared, Environment, Program, Type, Val, Variab
 
 use crate::auth::User;
 
-/// Compiles an expression about `claims`.
+/// Compiles an expression over `claims`.
 pub(super) fn about_claims(expression: &str) -> Result<Program, String> {
     static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
     let claims = || Arc::new(Declared::plain(Type::map(Type::String, Type::Dyn)));
     compile(ENVIRONMENT.get_or_init(|| Environment::new().with("claims", claims())), expression)
 }
 
-/// Compiles an expression about `user`.
+/// Compiles an expression over `user`.
 pub(super) fn about_user(expression: &str) -> Result<Program, String> {
     static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
     compile(ENVIRONMENT.get_or_init(|| Environment::new().with("user", Arc::new(user_type()))), expression)
 }
 
-/// The same for expressions that must be true or false.
+/// Requires that an expression is a boolean.
 pub(super) fn condition(program: Program) -> Result<Program, String> {
     match program.output() {
         Type::Bool => Ok(program),
@@ -60,7 +60,7 @@ pub(super) fn evaluate(program: &Program, variables: &Variables) -> Result<Val, 
     program.evaluate(variables, CALL_LIMIT).0.map_err(|why| why.to_string())
 }
 
-/// The text that an expression must give.
+/// Requires that an expression's result is a string.
 pub(super) fn text(value: Val, of: &str) -> Result<String, String> {
     match value {
         Val::String(text) => Ok(text.to_string()),
@@ -68,8 +68,8 @@ pub(super) fn text(value: Val, of: &str) -> Result<String, String> {
     }
 }
 
-/// One text or several; empty ones do not count. Lists that `split` and `findAll` return are not lists of texts to
-/// v1.34.
+/// Returns a string or a list of strings, without empty ones. To v1.34, the lists that `split` and `findAll` return
+/// are not lists of strings.
 pub(super) fn texts(program: &Program, value: Val) -> Result<Vec<String>, String> {
     let wrong = || "expression must return a string or a list of strings".to_owned();
     let mut found = match value {
@@ -89,7 +89,7 @@ pub(super) fn texts(program: &Program, value: Val) -> Result<Vec<String>, String
     Ok(found)
 }
 
-/// Whether a rule holds.
+/// Checks that a rule is true.
 pub(super) fn check(program: &Program, variables: &Variables, rule: (&str, &str)) -> Result<(), String> {
     let (expression, message) = rule;
     match evaluate(program, variables)

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration of issuers, field by field, in v1.34's order and words.
+//! Validates the configuration of issuers, field by field, with v1.34's messages in v1.34's order.
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -16,7 +16,7 @@ use crate::names;
 
 const ISSUERS: usize = 64;
 
-/// What the expressions refer to.
+/// The variables that the expressions use.
 #[derive(Default)]
 struct Uses {
     email: bool,

@@ -1,4 +1,4 @@
-//! What a token must be before its claims are believed.
+//! Verifies a token before its claims are trusted.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,11 +9,11 @@ use setpoint_token::{Algorithm, Parts};
 
 use super::keys::Keys;
 
-/// Clocks of issuers may be ahead by this much, in seconds.
+/// How far issuers' clocks may be ahead, in seconds.
 const NOT_BEFORE_LEEWAY: i64 = 60;
 const GOOGLE: &str = "https://accounts.google.com";
 
-/// The issuer that a token names, not verified.
+/// Returns the issuer named in a token, without verifying it.
 pub(super) fn issuer_of(token: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Issued {
@@ -26,11 +26,11 @@ pub(super) fn issuer_of(token: &str) -> Option<String> {
     };
     let claims: serde_json::Map<_, _> = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
     let issued: Issued = serde_json::from_value(claims.into()).ok()?;
-    // Google leaves the scheme out at times.
+    // Google sometimes omits the scheme.
     Some(if issued.iss == "accounts.google.com" { GOOGLE.into() } else { issued.iss })
 }
 
-/// The claims of a token that an issuer signed, for one of the audiences, and that is valid now.
+/// Verifies a token's issuer, audience, times and signature, and returns its claims.
 pub(super) async fn verified(
     token: &str,
     keys: &Keys,
@@ -78,7 +78,7 @@ fn check_audience(claims: &Map<String, Value>, audiences: &[String]) -> Result<(
 }
 
 fn check_times(claims: &Map<String, Value>, now: Timestamp) -> Result<(), String> {
-    // A token without an expiry has always been expired.
+    // A token without an expiry is expired.
     let expires = seconds(claims, "exp")?.unwrap_or(i64::MIN);
     if i128::from(expires) * 1_000_000_000 < now.as_nanosecond() {
         return Err(format!("oidc: token is expired (Token Expiry: {expires})"));
@@ -92,7 +92,7 @@ fn check_times(claims: &Map<String, Value>, now: Timestamp) -> Result<(), String
     Ok(())
 }
 
-/// A time in seconds: a number, or a number in quotes. What does not fit is at the end of time.
+/// Reads a time in seconds: a number, or a number in quotes. Saturates if it is out of range.
 fn seconds(claims: &Map<String, Value>, claim: &str) -> Result<Option<i64>, String> {
     let bad = || format!("oidc: failed to unmarshal claims: {claim} must be a number");
     let number = match claims.get(claim) {

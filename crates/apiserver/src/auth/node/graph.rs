@@ -1,12 +1,12 @@
-//! Which objects the pods on each node refer to, kept from the store's history.
+//! The objects that the pods on each node refer to, maintained from the store's watch history.
 //!
 //! ```text
 //!  secret, config map, account, device claim ──► pod ──► node
 //!  secret ──► volume ──► claim ───────────────► pod ──► node
 //! ```
 //!
-//! Only pods that are on a node count. Mirrors of what a node runs anyway refer to nothing: a node makes them
-//! itself. Memory: an entry per reference of a pod on a node and per bound volume, some 200 bytes each.
+//! Only pods assigned to a node are included. Mirror pods refer to nothing, because nodes create them. Memory: an
+//! entry per reference of a pod on a node and per bound volume, about 200 bytes each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::auth::follow::View;
 use crate::json::Json;
 use crate::kinds::pod::references::{self, MIRROR};
 
-/// What a pod refers to.
+/// The kind of an object that a pod refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Referred {
     Secret,
@@ -27,21 +27,21 @@ pub(super) enum Referred {
     Account,
 }
 
-/// An object of a namespace.
+/// The namespace and name of an object.
 type Place = (Box<str>, Box<str>);
 
-/// Nodes, with how many of their pods refer to an object.
+/// Nodes, with the number of their pods that refer to an object.
 type Nodes = BTreeMap<Box<str>, usize>;
 
 #[derive(Default)]
 pub(super) struct Graph {
-    /// Pods on nodes, by `namespace/name`.
+    /// Pods assigned to nodes, by `namespace/name`.
     pods: BTreeMap<Box<str>, Pod>,
-    /// The nodes of the pods that refer to an object.
+    /// The nodes of the pods that refer to each object.
     nodes: BTreeMap<(Referred, Place), Nodes>,
-    /// Volumes that are bound, by name.
+    /// Bound volumes, by name.
     volumes: BTreeMap<Box<str>, Volume>,
-    /// The volumes that are mounted with a secret.
+    /// The volumes that need each secret to be mounted.
     volumes_of_secrets: BTreeMap<Place, BTreeSet<Box<str>>>,
 }
 
@@ -79,7 +79,7 @@ impl View for Graph {
 }
 
 impl Graph {
-    /// Whether a pod on the node refers to the object, or for a secret, a volume of such a pod.
+    /// Whether a pod on the node refers to the object or, for a secret, uses a volume that does.
     pub(super) fn refers(&self, node: &str, referred: Referred, namespace: &str, name: &str) -> bool {
         let place = (namespace.into(), name.into());
         let of_volumes = || {
@@ -90,7 +90,7 @@ impl Graph {
         has_secret || self.nodes.get(&(referred, place)).is_some_and(|nodes| nodes.contains_key(node))
     }
 
-    /// Whether a pod on the node refers to the claim that a volume is bound to.
+    /// Whether a pod on the node refers to the claim that the volume is bound to.
     pub(super) fn mounts(&self, node: &str, volume: &str) -> bool {
         let Some(volume) = self.volumes.get(volume) else { return false };
         let nodes = self.nodes.get(&(Referred::Claim, volume.claim.clone()));
@@ -142,7 +142,7 @@ impl Graph {
     }
 }
 
-/// What a pod on a node refers to.
+/// Reads a pod's references; `None` unless it is assigned to a node.
 fn pod(pod: &Value) -> Option<Pod> {
     let (metadata, spec) = (pod.at("metadata"), pod.at("spec"));
     let node = Some(spec.text("nodeName")).filter(|node| !node.is_empty())?;
@@ -163,7 +163,7 @@ fn pod(pod: &Value) -> Option<Pod> {
     Some(Pod { node: node.into(), refers_to })
 }
 
-/// The claim that a volume is bound to, and the secrets that a node needs to mount it.
+/// Reads the claim that a volume is bound to, and the secrets that a node needs to mount it.
 fn volume(volume: &Value) -> Option<Volume> {
     const REFERENCES: [&str; 4] =
         ["secretRef", "nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"];

@@ -1,6 +1,6 @@
-//! What nodes may do: look after themselves, and read what the pods on them refer to.
+//! The node authorizer: nodes may manage themselves and read what their pods refer to.
 //!
-//! What pods refer to is kept in a [`Graph`], so a request is decided without reading any pod.
+//! The references are kept in a [`Graph`], so decisions do not read any pods.
 
 mod graph;
 
@@ -19,11 +19,11 @@ use crate::request::ResourceTarget;
 
 use graph::{Graph, Referred};
 
-/// Decides about nodes, by which node they are; it has no opinion about other users.
+/// Authorizes nodes by their identity; has no opinion on other users.
 pub struct Nodes {
     store: Arc<dyn Store>,
     graph: Followed<Graph>,
-    /// What every node may do, beside what depends on which node it is.
+    /// The rules for every node, regardless of its identity.
     rules: Vec<Rule>,
 }
 
@@ -31,23 +31,23 @@ const GROUP: &str = "system:nodes";
 const PREFIX: &str = "system:node:";
 const LEASES: &str = "kube-node-lease";
 
-/// The name of the node that a user is; `None` for one that is no node. It may be empty: such a user is a node
-/// that may do nothing as one.
+/// Returns the node name of a user; `None` if the user is not a node. The name may be empty: such a user is a node
+/// without any rights of a node.
 pub(crate) fn node_of(user: &User) -> Option<&str> {
     user.name.strip_prefix(PREFIX).filter(|_| user.is_in(GROUP))
 }
 
-/// What is decided of a node's request, or what it depends on.
+/// The verdict on a node's request, or what it depends on.
 enum Verdict {
     Allow,
     Deny(String),
-    /// Allowed if a pod on the node refers to this.
+    /// Allowed if a pod on the node refers to the object.
     IfReferred(Referred),
     /// Allowed if a pod on the node refers to the claim that the volume is bound to.
     IfVolumeReferred,
-    /// Allowed if the object is this node's own by `spec.nodeName`.
+    /// Allowed if the object's `spec.nodeName` is this node.
     IfOnNode,
-    /// Whatever the rules for all nodes say.
+    /// Decided by the rules for all nodes.
     ByRules,
 }
 
@@ -134,7 +134,7 @@ fn csi_node(node: &str, verb: &str, name: &str, part: &str) -> Verdict {
     }
 }
 
-/// Which node may be written is for admission to say.
+/// Authorizes requests for nodes. Admission decides which node may be written.
 fn own_node(node: &str, verb: &str, name: &str, part: &str) -> Verdict {
     match (part, verb) {
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Verdict::Allow,
@@ -159,7 +159,7 @@ fn pod(node: &str, verb: &str, part: &str, target: &ResourceTarget) -> Verdict {
     }
 }
 
-/// Whose devices a new slice may tell of is for admission to say.
+/// Authorizes requests for slices. Admission decides whose devices a new slice may list.
 fn slice(node: &str, verb: &str, part: &str, target: &ResourceTarget) -> Verdict {
     match verb {
         _ if !part.is_empty() => deny("cannot authorize ResourceSlice subresources"),
@@ -175,7 +175,7 @@ fn slice(node: &str, verb: &str, part: &str, target: &ResourceTarget) -> Verdict
     }
 }
 
-/// For which pods a node may ask is for admission to say.
+/// Authorizes certificate requests. Admission decides for which pods a node may make them.
 fn certificate_request(node: &str, verb: &str, part: &str, target: &ResourceTarget) -> Verdict {
     match verb {
         _ if !part.is_empty() => {
@@ -199,7 +199,7 @@ impl Nodes {
         Self::with_rules(store, bootstrap::node_rules())
     }
 
-    /// The same with the rules of every cluster with these features.
+    /// Like `new`, but with the node rules for these features.
     pub(super) fn with_rules(store: Arc<dyn Store>, rules: Vec<Rule>) -> Self {
         Self { graph: Followed::new(store.clone()), store, rules }
     }
@@ -234,7 +234,7 @@ impl Nodes {
         if is_allowed { allowed } else { Decision::no_opinion(no_relationship(node)) }
     }
 
-    /// What the graph says; a graph that cannot be read shows no relationship.
+    /// Queries the graph. If it cannot be loaded, no relationship exists.
     async fn has(&self, relationship: impl FnOnce(&Graph) -> bool) -> bool {
         self.graph.with(relationship).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read what pods refer to");

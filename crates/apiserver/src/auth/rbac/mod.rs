@@ -1,4 +1,4 @@
-//! Rights by roles: a request is allowed by the first rule of a role, bound to its user, that names it.
+//! RBAC: a request is allowed by the first matching rule of a role bound to the user.
 
 mod rule;
 mod view;
@@ -16,11 +16,11 @@ pub(super) use view::View;
 pub use rule::{Rule, Words, compact, missing, quoted};
 pub use view::{MissingRole, RoleRef};
 
-/// Decides by the roles and bindings in a store. `system:masters` may do everything, whatever they say.
+/// Decides by the roles and bindings in a store. `system:masters` may do everything regardless.
 pub struct Rbac {
-    /// As long as only masters come, nothing is read.
+    /// Loaded only when a user outside `system:masters` makes a request.
     view: Followed<View>,
-    /// Used instead of the store, where it is set.
+    /// Used instead of the store, if set.
     fixed: Option<Arc<View>>,
 }
 
@@ -29,12 +29,12 @@ impl Rbac {
         Self { view: Followed::new(store), fixed: None }
     }
 
-    /// Decides by these roles and bindings alone, whatever the store holds.
+    /// Decides by these roles and bindings only, regardless of the store.
     pub(super) fn fixed(store: Arc<dyn Store>, view: Arc<View>) -> Self {
         Self { fixed: Some(view), ..Self::new(store) }
     }
 
-    /// Runs `look` on roles and bindings as of now.
+    /// Runs `look` on the current roles and bindings.
     async fn with_view<T>(&self, look: impl FnOnce(&View) -> T) -> Result<T, Error> {
         match &self.fixed {
             Some(view) => Ok(look(view)),

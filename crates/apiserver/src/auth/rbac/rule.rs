@@ -1,4 +1,4 @@
-//! One rule of a role: what it allows, and what it covers of another rule.
+//! A single role rule: what it allows, and which other rules it covers.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::auth::Attributes;
 use crate::request::ResourceTarget;
 
-/// What a role allows. About objects (groups, resources, names) or about paths.
+/// A rule of a role, either for resources (groups, resources, names) or for non-resource paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rule {
@@ -23,13 +23,13 @@ pub struct Rule {
     pub paths: Words,
 }
 
-/// A few words of a rule.
+/// The values of a rule's field.
 pub type Words = Vec<Box<str>>;
 
-/// Stands for every verb, group, resource or path.
+/// Matches every verb, group, resource or path.
 const ALL: &str = "*";
 
-/// Words, or null for none.
+/// Deserializes a list; null is empty.
 fn words<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Words, D::Error> {
     Ok(Option::<Words>::deserialize(from)?.unwrap_or_default())
 }
@@ -42,13 +42,13 @@ fn has_or_all(words: &[Box<str>], word: &str) -> bool {
     words.iter().any(|own| &**own == word || &**own == ALL)
 }
 
-/// Whether a path with a star at its end, or without one, takes in another.
+/// Whether a path, possibly ending in `*`, includes another.
 fn takes_in(own: &str, path: &str) -> bool {
     own == path || own.strip_suffix('*').is_some_and(|start| path.starts_with(start.trim_end_matches('*')))
 }
 
 impl Rule {
-    /// Everything there is: objects and paths.
+    /// Returns rules that allow everything: all resources and all paths.
     pub fn full_authority() -> [Self; 2] {
         let all = || vec![ALL.into()];
         let objects = Self { verbs: all(), api_groups: all(), resources: all(), ..Self::default() };
@@ -71,7 +71,7 @@ impl Rule {
             && (self.resource_names.is_empty() || has(&self.resource_names, name))
     }
 
-    /// `pods`, `pods/log`, `*/scale` and `*`. Who asks what is allowed may write `pods/log` as one word.
+    /// Matches `pods`, `pods/log`, `*/scale` and `*`. Access reviews may pass `pods/log` as the resource.
     fn names_resource(&self, resource: &str, subresource: &str) -> bool {
         let part_of = |own: &str, of: &str| {
             own.strip_prefix(of).and_then(|rest| rest.strip_prefix('/')) == Some(subresource)
@@ -82,7 +82,7 @@ impl Rule {
         })
     }
 
-    /// Whether this rule takes in one of those that [`single`](Self::single) makes.
+    /// Whether this rule covers one made by [`single`](Self::single).
     fn covers(&self, single: &Self) -> bool {
         let all_of = |own: &Words, wanted: &Words| wanted.iter().all(|word| has_or_all(own, word));
         let resource = |path: &str| {
@@ -104,8 +104,8 @@ impl Rule {
         all.iter().map(|words| words.len()).sum()
     }
 
-    /// How many rules [`single`](Self::single) makes: a product, so a rule of a few thousand words may stand for
-    /// billions.
+    /// Returns the number of rules that [`single`](Self::single) makes: a product, so a rule with a few thousand
+    /// values can expand to billions.
     fn breadth(&self) -> usize {
         let objects = [&self.api_groups, &self.resources, &self.verbs];
         let objects = objects.iter().fold(1_usize, |product, words| product.saturating_mul(words.len()));
@@ -113,7 +113,7 @@ impl Rule {
         objects.saturating_add(self.paths.len().saturating_mul(self.verbs.len()))
     }
 
-    /// The same as rules of one verb, one group, one resource and one name each.
+    /// Expands the rule into rules with one verb, one group, one resource and one name each.
     fn single(&self) -> impl Iterator<Item = Self> {
         let one = |word: &str| -> Words { vec![word.into()] };
         let verbs =
@@ -136,13 +136,13 @@ impl Rule {
     }
 }
 
-/// As many comparisons of words are made for one role: at some 5 ns each, half a second. The roles of every cluster
-/// take a thousandth of that.
+/// Maximum number of string comparisons per role: at about 5 ns each, half a second. The bootstrap roles need a
+/// thousandth of that.
 const MOST_COMPARISONS: usize = 100_000_000;
-/// As many rights that are not held are named. A single rule takes some 300 bytes: 3 MB.
+/// Maximum number of missing rights to report. A single rule takes about 300 bytes: 3 MB.
 const MOST_MISSING: usize = 10_000;
 
-/// Rights that are too many to compare.
+/// The error for too many rights to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the rules stand for {breadth} combinations of verbs, groups, resources and names, too many to compare with \
@@ -153,18 +153,18 @@ pub struct TooBroad {
     held: usize,
 }
 
-/// Rights that are not held, in single rules.
+/// Rights that are not held, as single rules.
 #[derive(Debug, Default)]
 pub struct Missing {
     pub rules: Vec<Rule>,
-    /// There are more than these.
+    /// Whether the list was truncated.
     pub is_cut: bool,
 }
 
-/// What `wanted` allows and `held` does not.
+/// Returns what `wanted` allows and `held` does not.
 pub fn missing(held: &[Rule], wanted: &[Rule]) -> Result<Missing, TooBroad> {
     check_breadth(held, wanted.iter().map(Rule::words).sum())?;
-    // Mostly a rule is held as a whole.
+    // Usually a rule is held as a whole.
     let is_held = |wanted: &&Rule| held.iter().any(|rule| rule.covers(wanted));
     let wanted: Vec<&Rule> = wanted.iter().filter(|rule| !is_held(rule)).collect();
     check_breadth(held, wanted.iter().fold(0, |sum, rule| sum.saturating_add(rule.breadth())))?;
@@ -174,7 +174,7 @@ pub fn missing(held: &[Rule], wanted: &[Rule]) -> Result<Missing, TooBroad> {
     Ok(Missing { rules, is_cut: single.next().is_some() })
 }
 
-/// A rule is compared by comparing its words.
+/// Limits the number of string comparisons.
 fn check_breadth(held: &[Rule], breadth: usize) -> Result<(), TooBroad> {
     let words: usize = held.iter().map(Rule::words).sum();
     match breadth.saturating_mul(words.max(1)) <= MOST_COMPARISONS {
@@ -183,7 +183,7 @@ fn check_breadth(held: &[Rule], breadth: usize) -> Result<(), TooBroad> {
     }
 }
 
-/// Fewer rules that allow the same: those about one resource become one, with all their verbs.
+/// Compacts rules: merges the rules for one resource into one rule with all their verbs.
 pub fn compact(rules: Vec<Rule>) -> Vec<Rule> {
     let mut compact: Vec<Rule> = Vec::new();
     let mut places: BTreeMap<Rule, usize> = BTreeMap::new();
@@ -204,7 +204,7 @@ pub fn compact(rules: Vec<Rule>) -> Vec<Rule> {
     compact
 }
 
-/// As people are told of a rule: `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`.
+/// Formats a rule for messages: `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`.
 impl std::fmt::Display for Rule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let parts = [
@@ -220,7 +220,7 @@ impl std::fmt::Display for Rule {
     }
 }
 
-/// `["a" "b"]`
+/// Formats a list: `["a" "b"]`.
 pub fn quoted<S: AsRef<str>>(words: &[S]) -> String {
     let words: Vec<String> = words.iter().map(|word| format!("{:?}", word.as_ref())).collect();
     format!("[{}]", words.join(" "))
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
     use crate::auth::User;
 
-    /// `verbs groups resources [names]`, or `verbs paths`; words are separated by commas, `core` is "".
+    /// Parses `verbs groups resources [names]`, or `verbs paths`; values are separated by commas, `core` is "".
     fn rule(text: &str) -> Rule {
         let words = |text: &str| text.split(',').map(|w| if w == "core" { "" } else { w }.into()).collect();
         let parts: Vec<&str> = text.split(' ').collect();

@@ -1,4 +1,4 @@
-//! The roles and bindings as they are now, arranged by who they are given to.
+//! The current roles and bindings, indexed by subject.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::rule::Rule;
 use crate::auth::{User, follow, service_account_name};
 use crate::kinds::rbac::GROUP;
 
-/// A role by its name.
+/// A reference to a role.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RoleRef {
@@ -19,7 +19,7 @@ pub struct RoleRef {
     pub name: Box<str>,
 }
 
-/// A binding names a role that is not there.
+/// The error for a binding that refers to a role that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}.{GROUP} {name:?} not found")]
 pub struct MissingRole {
@@ -33,7 +33,7 @@ impl MissingRole {
     }
 }
 
-/// Who is given a role by a binding.
+/// A subject of a binding.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Subject {
     kind: Box<str>,
@@ -56,7 +56,7 @@ struct Role {
     rules: Option<Vec<Rule>>,
 }
 
-/// A binding that gives somebody a role, and the subject of it that they are.
+/// A binding that grants a role to a user, and the matching subject.
 #[derive(Clone, Copy)]
 pub(super) struct Grant<'v> {
     name: &'v str,
@@ -65,10 +65,10 @@ pub(super) struct Grant<'v> {
     subject: &'v Subject,
 }
 
-/// The names of bindings, by those they are for.
+/// Names of bindings by subject.
 type Index = BTreeMap<Box<str>, BTreeSet<Box<str>>>;
 
-/// The bindings of one namespace, or of the cluster, by name and by those they are for.
+/// The bindings of one namespace, or the cluster-wide ones, by name and by subject.
 #[derive(Default)]
 struct Bindings {
     by_name: BTreeMap<Box<str>, Binding>,
@@ -76,7 +76,7 @@ struct Bindings {
     of_groups: Index,
 }
 
-/// Roles and bindings.
+/// All roles and bindings.
 #[derive(Default)]
 pub(in crate::auth) struct View {
     cluster_roles: BTreeMap<Box<str>, Vec<Rule>>,
@@ -87,7 +87,7 @@ pub(in crate::auth) struct View {
 }
 
 impl View {
-    /// What gives rights to a user: in the whole cluster first, then in the namespace.
+    /// Returns the bindings that apply to a user: cluster-wide first, then those in the namespace.
     pub(super) fn grants<'v>(&'v self, user: &User, namespace: Option<&'v str>) -> Vec<Grant<'v>> {
         let mut grants = self.cluster_bindings.of(user, None);
         if let Some((namespace, bindings)) = namespace.and_then(|name| self.bindings.get_key_value(name)) {
@@ -96,7 +96,7 @@ impl View {
         grants
     }
 
-    /// The rules of a role; one of a namespace is looked up in that of the binding.
+    /// Returns a role's rules; a `Role` is looked up in the binding's namespace.
     pub(super) fn rules(&self, role: &RoleRef, namespace: Option<&str>) -> Result<&[Rule], MissingRole> {
         let found = match &*role.kind {
             "ClusterRole" => self.cluster_roles.get(&role.name),
@@ -109,7 +109,7 @@ impl View {
         self.rules(&grant.binding.role_ref, grant.namespace)
     }
 
-    /// Adds a role or binding of the table that every cluster has.
+    /// Adds a bootstrap role or binding.
     pub(in crate::auth) fn add(&mut self, plural: &str, path: &str, object: &Value) {
         let source = Source::ALL.into_iter().find(|source| source.plural() == plural);
         let bytes = serde_json::to_vec(object).unwrap_or_default();
@@ -154,7 +154,7 @@ fn set(roles: &mut BTreeMap<Box<str>, Vec<Rule>>, path: &str, rules: Option<Vec<
     }
 }
 
-/// The rules of a role. One that cannot be read, which validation has not let in, allows nothing.
+/// Decodes a role's rules. A role that cannot be decoded, which validation prevents, allows nothing.
 fn rules(object: &[u8]) -> Option<Vec<Rule>> {
     let role: Role = serde_json::from_slice(object).ok()?;
     Some(role.rules.unwrap_or_default())
@@ -196,7 +196,7 @@ impl Bindings {
         }
     }
 
-    /// The bindings that are for a user, by name.
+    /// Returns the bindings that apply to a user, by name.
     fn of<'v>(&'v self, user: &User, namespace: Option<&'v str>) -> Vec<Grant<'v>> {
         let by_group = user.groups.iter().filter_map(|group| self.of_groups.get(group.as_str()));
         let names: BTreeSet<&str> = self
@@ -228,7 +228,8 @@ impl Binding {
 }
 
 impl Subject {
-    /// The user that this is, where it is no group. An account without a namespace is of the binding's.
+    /// Returns the user name of this subject, unless it is a group. A service account without a namespace is in the
+    /// binding's namespace.
     fn user_name(&self, namespace: &str) -> Box<str> {
         match &*self.kind {
             "ServiceAccount" => {
@@ -259,7 +260,7 @@ impl std::fmt::Display for Grant<'_> {
     }
 }
 
-/// What the view is made of.
+/// The resources that the view is built from.
 #[derive(Clone, Copy)]
 pub(in crate::auth) enum Source {
     ClusterRoles,

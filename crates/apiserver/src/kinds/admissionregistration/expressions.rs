@@ -1,4 +1,4 @@
-//! The expressions of webhooks and policies: what they can refer to, and whether they make sense.
+//! Validates the CEL expressions of webhooks and policies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::cel::admission::{Types, environment, object};
 use crate::cel::{Declared, Environment, Type};
 use crate::field::{Errors, Path};
 
-/// What an expression may be about beside the request and its objects.
+/// Additional variables of an expression, besides the request and its objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct About {
     pub parameters: bool,
@@ -16,12 +16,12 @@ pub struct About {
 
 /// Compiles expressions, each of which may refer to the variables before it.
 pub struct Compiler {
-    /// The variables of the policy so far, if it has any.
+    /// The policy's variables so far; `None` if it cannot have any.
     variables: Option<BTreeMap<String, Declared>>,
 }
 
 impl Compiler {
-    /// For expressions of a policy that has variables, or of something that has none.
+    /// Creates a compiler for a policy with variables, or for something without.
     pub fn new(has_variables: bool) -> Self {
         Self { variables: has_variables.then(BTreeMap::new) }
     }
@@ -37,7 +37,7 @@ impl Compiler {
         environment
     }
 
-    /// Checks an expression that has to give a value of one of some types.
+    /// Validates an expression that must evaluate to one of some types.
     pub fn check(&self, text: &str, about: About, types: &[Type], path: &Path<'_>, errors: &mut Errors) {
         if let Err(why) = self.compile(text, about, types) {
             errors.invalid(path, text, why);
@@ -58,7 +58,7 @@ impl Compiler {
         }
     }
 
-    /// Checks a variable, and lets the expressions after it refer to it.
+    /// Validates a variable, and makes it available to later expressions.
     pub fn declare(&mut self, name: &str, text: &str, about: About, path: &Path<'_>, errors: &mut Errors) {
         let output = self.compile(text, about, &[]).unwrap_or_else(|why| {
             errors.invalid(path, text, why);

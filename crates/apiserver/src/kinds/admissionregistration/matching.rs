@@ -1,4 +1,4 @@
-//! Which requests a webhook or a policy is about: rules over resources, selectors, conditions.
+//! Which requests a webhook or a policy matches: resource rules, selectors, conditions.
 
 use serde_json::{Value, json};
 
@@ -13,14 +13,14 @@ pub(super) const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const MAX_CONDITIONS: usize = 64;
 
-/// Rules are about objects of namespaces and of the cluster alike.
+/// Sets the default scope: both namespaced and cluster-scoped objects.
 pub(super) fn default_rules(rules: &mut [Value]) {
     for rule in rules {
         rule.or_insert("scope", "*");
     }
 }
 
-/// What webhooks and policies match unless they say otherwise.
+/// Sets the default match settings of webhooks and policies.
 pub(super) fn default_selection(object: &mut Value) {
     object.or_insert("matchPolicy", "Equivalent");
     object.or_insert("namespaceSelector", json!({}));
@@ -34,7 +34,7 @@ pub(super) fn default_resources(resources: &mut Value) {
     }
 }
 
-/// The resources that a policy or a binding is about.
+/// Validates the resources that a policy or a binding matches.
 pub(super) fn check_resources(resources: &Value, path: &Path<'_>, errors: &mut Errors) {
     if !resources.has("matchPolicy") {
         errors.required(&path.child("matchPolicy"), "");
@@ -70,7 +70,7 @@ fn texts<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
     object.list(field).iter().map(|text| text.as_str().unwrap_or_default())
 }
 
-/// A list that has `*` in it has nothing else.
+/// Checks that a list with `*` has no other entries.
 fn check_wildcard(rule: &Value, field: &str, others: &str, path: &Path<'_>, errors: &mut Errors) {
     let list = rule.list(field);
     if list.is_empty() {
@@ -82,7 +82,7 @@ fn check_wildcard(rule: &Value, field: &str, others: &str, path: &Path<'_>, erro
     }
 }
 
-/// Operations on resources.
+/// Validates operations and resources.
 pub(super) fn check_rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     check_wildcard(rule, "operations", "operations", path, errors);
     let operations = path.child("operations");
@@ -101,7 +101,7 @@ pub(super) fn check_rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     optional_choice(rule, "scope", &["*", "Cluster", "Namespaced"], path, errors);
 }
 
-/// Resources, and parts of them after a slash; neither is named twice, by itself and by a wildcard.
+/// Validates resources and `resource/subresource`; none may also be covered by a wildcard.
 fn check_resource_list(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     let resources = rule.list("resources");
     if resources.is_empty() {
@@ -116,7 +116,7 @@ fn check_resource_list(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
             continue;
         }
         let Some((resource, part)) = text.split_once('/') else {
-            // As in v1.34 the last one counts.
+            // As in v1.34, the last one decides.
             has_plain = text != "*";
             continue;
         };
@@ -144,7 +144,7 @@ fn check_resource_list(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Conditions that a request has to meet, each under a name of its own.
+/// Validates match conditions, whose names must be unique.
 pub(super) fn check_conditions(
     object: &Value,
     expression: impl Fn(&str, &Path<'_>, &mut Errors),

@@ -1,4 +1,4 @@
-//! The kinds of `admissionregistration.k8s.io`: who has a say in what is let in.
+//! The kinds of `admissionregistration.k8s.io`: webhooks and policies for admission.
 
 use super::Api;
 

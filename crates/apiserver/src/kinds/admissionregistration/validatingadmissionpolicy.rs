@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicies: rules that requests have to keep.
+//! ValidatingAdmissionPolicies: validation rules for requests.
 
 use serde_json::{Value, json};
 
@@ -150,7 +150,7 @@ fn check_rules(policy: &Value, compiler: &Compiler, about: About, path: &Path<'_
     check_annotations(policy, compiler, about, &path.child(annotations), errors);
 }
 
-/// The kind of the parameters: a version of a group, and a name that has upper case letters.
+/// Validates the kind of the params: a group version, and a name that may contain upper case letters.
 fn check_kind(kind: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (api_version, name) = (kind.text("apiVersion"), kind.text("kind"));
     let version_path = path.child("apiVersion");
@@ -234,7 +234,7 @@ fn check_validation(
     optional_choice(validation, "reason", &REASONS, path, errors);
 }
 
-/// An expression that makes a message; it may not ask what anybody may do.
+/// Validates a `messageExpression`; it must not use the authorizer.
 fn check_message_expression(
     text: &str,
     compiler: &Compiler,

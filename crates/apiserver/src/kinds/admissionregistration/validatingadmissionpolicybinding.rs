@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicyBindings: where a policy holds, with which parameters, and what comes of it.
+//! ValidatingAdmissionPolicyBindings: where a policy applies, with which params and actions.
 
 use serde_json::Value;
 
@@ -46,13 +46,13 @@ fn shown_parameters(reference: &Value) -> Value {
     match (reference.text("namespace"), reference.text("name")) {
         (_, "") if reference.has("selector") => printed_selector(reference.at("selector")).into(),
         (_, "") => "<unset>".into(),
-        // Whether the parameter is in a namespace cannot be told from here.
+        // Whether the params are namespaced is unknown here.
         ("", name) => format!("*/{name}").into(),
         (namespace, name) => format!("{namespace}/{name}").into(),
     }
 }
 
-/// A selector the way v1.34 prints it here: as its Go structure.
+/// Formats a selector as v1.34 does here: as its Go struct.
 fn printed_selector(selector: &Value) -> String {
     let pairs = selector.map("matchLabels").into_iter().flatten();
     let labels: String =

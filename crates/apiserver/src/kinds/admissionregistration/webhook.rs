@@ -1,4 +1,4 @@
-//! What webhooks of both sorts share: their defaults, their rules, and whom they call.
+//! Common code of both webhook kinds: defaults, rules, and client configuration.
 
 use serde_json::Value;
 
@@ -32,13 +32,13 @@ pub(super) fn default(webhook: &mut Value) {
     }
 }
 
-/// What a configuration that was stored before a rule was made may keep.
+/// Rules to relax for a configuration that was stored before they existed.
 struct Leniency {
     side_effects: bool,
     review_versions: bool,
     repeated_names: bool,
     selectors: Values,
-    /// Conditions are looked at only where they change.
+    /// Validates conditions only if they change.
     conditions: bool,
 }
 
@@ -94,21 +94,21 @@ pub(super) fn columns() -> Vec<Column> {
     ]
 }
 
-/// What is wrong with a new configuration.
+/// Validates a new configuration.
 pub(super) fn check_new(configuration: &Value) -> Errors {
     let mut errors = Errors::default();
     check_all(configuration, None, &mut errors);
     errors
 }
 
-/// What is wrong with a changed one.
+/// Validates a changed configuration.
 pub(super) fn check_change(new: &Value, old: &Value) -> Errors {
     let mut errors = metadata::validate(new, false, NameRule::Subdomain);
     check_all(new, Some(old), &mut errors);
     errors
 }
 
-/// All webhooks of a configuration.
+/// Validates all webhooks in a configuration.
 fn check_all(configuration: &Value, old: Option<&Value>, errors: &mut Errors) {
     let leniency = Leniency::towards(old, configuration);
     let path = Path::root("webhooks");
@@ -157,7 +157,7 @@ fn check(hook: &Value, leniency: &Leniency, path: &Path<'_>, errors: &mut Errors
     }
 }
 
-/// A name of at least three parts.
+/// Validates a name, which must have at least three parts.
 fn check_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     let complaints = names::dns_subdomain(name);
     if name.is_empty() {
@@ -197,7 +197,7 @@ fn check_client(config: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The parts of a URL that matter here.
+/// Validates the parts of a URL that matter here.
 fn check_url(url: &str, path: &Path<'_>, errors: &mut Errors) {
     const FORM: &str = "; desired format: https://host[/path]";
     let (before, fragment) = url.split_once('#').unwrap_or((url, ""));
@@ -229,7 +229,7 @@ fn check_url(url: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn check_service(service: &Value, path: &Path<'_>, errors: &mut Errors) {
-    // v1.34 takes one for the other here.
+    // v1.34 swaps the two fields here.
     for (field, named) in [("namespace", "name"), ("name", "namespace")] {
         if service.text(field).is_empty() {
             errors.required(&path.child(named), "");

@@ -1,7 +1,7 @@
 //! CertificateSigningRequests.
 //!
-//! Whoever asks says what they want; who they are is written down by the server. Approval and the issued
-//! certificate have an endpoint each, and neither writes what is the other's.
+//! Clients say what they request; the server records who they are. Approval and the issued certificate each have a
+//! subresource, and neither can write the other's fields.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -90,13 +90,13 @@ fn condition(request: &Value) -> String {
     shown
 }
 
-/// The conditions of a type.
+/// Returns the conditions of a type.
 fn conditions<'a>(request: &'a Value, kind: &str) -> impl Iterator<Item = &'a Value> {
     let all = request.at("status").list("conditions").iter();
     all.filter(move |condition| condition.text("type") == kind)
 }
 
-/// The bytes of a field that is written in base64.
+/// Decodes a base64 field.
 fn bytes(object: &Value, field: &str) -> Vec<u8> {
     STANDARD.decode(object.text(field)).unwrap_or_default()
 }
@@ -104,7 +104,7 @@ fn bytes(object: &Value, field: &str) -> Vec<u8> {
 struct SigningRequest;
 
 impl Lifecycle for SigningRequest {
-    /// Who asks is not for them to say, and conditions are of when they are first seen.
+    /// Records the requesting user, and the times of new conditions.
     fn stamp(&self, request: &mut Value, old: Option<&Value>, user: &User, now: Timestamp) {
         match old {
             None => note_user(request.object_mut("spec"), user),
@@ -175,7 +175,7 @@ fn note_user(spec: &mut Value, user: &User) {
     }
 }
 
-/// Conditions that come and go by another endpoint stay what they are, if as many are there.
+/// Restores conditions that another subresource controls, if their number is unchanged.
 fn keep_conditions(new: &mut Value, old: &Value, kind: &str) {
     let before: Vec<Value> = conditions(old, kind).cloned().collect();
     if conditions(new, kind).count() != before.len() {

@@ -1,10 +1,10 @@
-//! What is inside the text that requests and certificates come as.
+//! Parses the PEM of requests and certificates.
 
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// What is wrong with a request: it must be one, and signed with the key that it is for.
+/// Returns what is wrong with a request: it must be valid, and signed with its own key.
 pub(super) fn problem_of_request(text: &[u8]) -> Option<String> {
     let block = Pem::iter_from_buffer(text).next().and_then(Result::ok);
     let Some(block) = block.filter(|block| block.label == "CERTIFICATE REQUEST") else {
@@ -17,7 +17,7 @@ pub(super) fn problem_of_request(text: &[u8]) -> Option<String> {
     }
 }
 
-/// What is wrong with issued certificates, of which there is at least one.
+/// Returns what is wrong with issued certificates; there must be at least one.
 pub(in crate::kinds) fn problem_of_certificates(text: &[u8]) -> Option<String> {
     let mut blocks = 0;
     for block in Pem::iter_from_buffer(text).map_while(Result::ok) {

@@ -1,4 +1,4 @@
-//! What is wrong with a request for a certificate, and with a change of it.
+//! Validates certificate signing requests and their updates.
 
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-/// What an endpoint may write.
+/// The fields that an endpoint may write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Allowed {
     Nothing,
@@ -60,7 +60,7 @@ fn types(request: &Value) -> impl Iterator<Item = &str> {
     request.at("status").list("conditions").iter().map(|condition| condition.text("type"))
 }
 
-/// The whole request; what is wrong with `old` already may stay.
+/// Validates the whole request; existing errors in `old` are tolerated.
 pub(super) fn check(request: &Value, old: &Value, errors: &mut Errors) {
     metadata::new(request, errors);
     let (spec, path) = (request.at("spec"), Path::root("spec"));
@@ -101,7 +101,7 @@ fn check_usages(request: &Value, old: &Value, path: &Path<'_>, errors: &mut Erro
     }
 }
 
-/// A domain, a slash, and a name.
+/// Validates a signer name: a domain, a slash, and a name.
 pub(in crate::kinds) fn check_signer(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         return errors.required(path, "");
@@ -124,7 +124,7 @@ pub(in crate::kinds) fn check_signer(name: &str, path: &Path<'_>, errors: &mut E
     }
 }
 
-/// The first of the labels between the dots that is not fine.
+/// Reports the first invalid label between the dots.
 fn check_labels(text: &str, rule: fn(&str) -> names::Complaints, path: &Path<'_>, errors: &mut Errors) {
     let mut labels = text.split('.').map(|label| (label, rule(label)));
     let wrong = labels.find(|(_, complaints)| !complaints.is_empty());
@@ -179,7 +179,7 @@ fn check_certificate(status: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// A change by an endpoint that may write some things and not others.
+/// Validates an update through an endpoint with limited permissions.
 pub(super) fn check_change(new: &Value, old: &Value, allowed: Allowed) -> Errors {
     let mut errors = Errors::default();
     errors.extend(crate::metadata::validate(new, false, NameRule::PathSegment));

@@ -1,4 +1,4 @@
-//! Definitions of custom kinds. What becomes of them is in [`crate::custom`].
+//! CustomResourceDefinitions. They are processed in [`crate::custom`].
 
 mod rules;
 mod schema;
@@ -122,7 +122,7 @@ fn default_service(spec: &mut Value) {
     }
 }
 
-/// Adds the storage version to those that objects may be stored in.
+/// Adds the storage version to `storedVersions`.
 fn note_stored_version(definition: &mut Value) {
     let versions = definition.at("spec").list("versions");
     let Some(storage) = versions.iter().find(|version| version.flag("storage")) else { return };
@@ -135,7 +135,7 @@ fn note_stored_version(definition: &mut Value) {
     }
 }
 
-/// The types of these parts of a schema are a choice, so the decoder leaves them as they are.
+/// Normalizes the parts of a schema that have several possible types, which the decoder leaves unchanged.
 fn settle_schema(schema: &mut Value) {
     const PROPS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
     let Some(props) = Schema::built_in(PROPS) else { return };
@@ -149,7 +149,7 @@ fn settle_schema(schema: &mut Value) {
     });
 }
 
-/// Visits all schemas below one, from the outside in, with whether the place could hold something else.
+/// Visits all subschemas, outermost first, with whether the position allows several types.
 fn for_each_part(schema: &mut Value, visit: &mut dyn FnMut(&mut Value, bool)) {
     let Some(fields) = schema.as_object_mut() else { return };
     for (name, value) in fields {
@@ -177,7 +177,7 @@ fn for_each_part(schema: &mut Value, visit: &mut dyn FnMut(&mut Value, bool)) {
     }
 }
 
-/// The formats of strings that nobody looks at.
+/// Returns the unrecognized string formats.
 fn unknown_formats(definition: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     for version in definition.at("spec").list("versions") {

@@ -1,4 +1,4 @@
-//! What is wrong with the rules of a schema, and whether checking them could cost too much.
+//! Validates the rules of a schema, and estimates their cost.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use crate::custom::props::{Props, Rule};
 use crate::custom::rules::{self, Compiled};
 use crate::field::{Errors, Path, Reason};
 
-/// One rule may cost this much, over all the values it is checked on, as in v1.34.
+/// Maximum cost of a rule, over all values it is checked on, as in v1.34.
 const RULE_LIMIT: u64 = 10_000_000;
-/// All rules of a schema may cost this much.
+/// Maximum cost of all rules in a schema.
 const SCHEMA_LIMIT: u64 = 100_000_000;
-/// As many rules are named as those that make a schema too expensive.
+/// How many rules to name if a schema is too expensive.
 const NAMED: usize = 4;
 
-/// How often values of a schema can occur in one object; nothing is known where there is no limit.
+/// How often values of a schema can occur in one object; `None` if unbounded.
 #[derive(Clone, Copy)]
 pub(super) struct Count(Option<u64>);
 
 impl Count {
     pub(super) const ONE: Self = Self(Some(1));
 
-    /// The count of what values of a schema consist of.
+    /// Returns the count for the parts of a schema's values.
     pub(super) fn within(self, schema: &Props) -> Self {
         let natural = |number: i64| u64::try_from(number).unwrap_or(0);
         let each = match schema.ty.as_str() {
@@ -36,12 +36,12 @@ impl Count {
     }
 }
 
-/// What has been found of the rules of a schema.
+/// The results of checking a schema's rules.
 pub(super) struct RuleChecks {
     is_unchanged: bool,
     errors: Errors,
     total: u64,
-    /// Where the most expensive rules are, and what they cost.
+    /// The paths and costs of the most expensive rules.
     expensive: Vec<(String, u64)>,
 }
 
@@ -50,7 +50,7 @@ impl RuleChecks {
         Self { is_unchanged, errors: Errors::default(), total: 0, expensive: Vec::new() }
     }
 
-    /// Compiles the rules of one schema. `no_old` is the part in which nothing has an old value.
+    /// Compiles the rules of one schema. `no_old` is the enclosing part in which nothing has an old value.
     pub(super) fn check(
         &mut self,
         schema: &Props,
@@ -115,7 +115,7 @@ impl RuleChecks {
         }
     }
 
-    /// All that was found, with what is to be said of the rules together.
+    /// Returns all errors, including those about the rules as a whole.
     pub(super) fn finish(mut self, path: &Path<'_>) -> Errors {
         if self.total > SCHEMA_LIMIT {
             for (at, _) in std::mem::take(&mut self.expensive) {
@@ -141,7 +141,7 @@ fn too_expensive(what: &str, cost: u64, limit: u64) -> String {
     )
 }
 
-/// A rule as messages show it, with its fields in their order.
+/// Formats a rule for messages, with its fields in order.
 fn shown(rule: &Rule) -> String {
     let json = |text: &str| Value::from(text).to_string();
     let reason = rule.reason.as_deref().map_or_else(|| "null".into(), json);

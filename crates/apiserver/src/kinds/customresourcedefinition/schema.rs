@@ -1,4 +1,4 @@
-//! What is wrong with the schema of a version.
+//! Validates a version's schema.
 
 use serde_json::{Value, json};
 
@@ -7,16 +7,16 @@ use crate::custom::props::{Items, OrBool, Props, Rule, is_meta_field};
 use crate::custom::{default_values, field_path as paths, structural};
 use crate::field::{Errors, Path};
 
-/// What a schema has to bear.
+/// Options for checking a schema.
 #[derive(Clone, Copy)]
 pub(super) struct Checks {
-    /// The status has an endpoint of its own, for which it is cut out of the schema.
+    /// Whether there is a status subresource, for which the status is cut out of the schema.
     pub has_status: bool,
-    /// The schema is the one that was accepted before, so its rules may cost what they did.
+    /// Whether the schema is unchanged, so that its rules may be as expensive as before.
     pub is_unchanged: bool,
 }
 
-/// Where a path of a selectable field leads.
+/// Resolves the path of a selectable field.
 pub(super) fn field_path<'s>(
     written: &str,
     schema: &'s Props,
@@ -57,17 +57,17 @@ pub(super) fn check(schema: &Props, checks: Checks, path: &Path<'_>, errors: &mu
     errors.extend(found);
 }
 
-/// Where a schema stands.
+/// The context of a subschema.
 #[derive(Clone, Copy)]
 struct Place<'p> {
     path: &'p Path<'p>,
     is_root: bool,
     in_metadata: bool,
-    /// Why there may be no defaults here.
+    /// Why defaults are not allowed here.
     no_defaults: Option<&'p str>,
-    /// The part around it whose items cannot be told apart, so that nothing in it has an old value.
+    /// The enclosing part whose items cannot be correlated, so that nothing in it has an old value.
     no_old: Option<&'p Path<'p>>,
-    /// How often values of this schema can occur; nothing where rules are not looked at.
+    /// How often values of this schema can occur; `None` if rules are not checked.
     count: Option<Count>,
 }
 
@@ -76,7 +76,7 @@ impl<'p> Place<'p> {
         Self { path, is_root: false, ..self }
     }
 
-    /// Below a schema whose values hold so many of these.
+    /// Returns the context below a schema, with the number of occurrences updated.
     fn counted(self, schema: &Props) -> Self {
         Self { count: self.count.map(|count| count.within(schema)), ..self }
     }
@@ -154,14 +154,14 @@ fn check_schema(schema: &Props, place: Place<'_>, errors: &mut Errors, rules: &m
     for (index, rule) in schema.validations.iter().enumerate() {
         check_rule(rule, schema, &validations.index(index), errors);
     }
-    // What is said of rules over a wrong schema helps nobody.
+    // Errors about rules on an invalid schema would not help.
     if let Some(count) = place.count.filter(|_| errors.0.len() == before && !schema.validations.is_empty()) {
         let no_old = place.no_old.map(ToString::to_string);
         rules.check(schema, place.is_root, count, no_old.as_deref(), &validations);
     }
 }
 
-/// What OpenAPI allows and a definition does not.
+/// Rejects what OpenAPI allows and CRDs do not.
 fn check_standard(schema: &Props, place: Place<'_>, errors: &mut Errors) {
     const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
     let path = place.path;

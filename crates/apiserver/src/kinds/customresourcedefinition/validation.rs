@@ -1,4 +1,4 @@
-//! What is wrong with a definition.
+//! Validates CRDs.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use crate::names;
 use crate::tls::bundle_problem;
 use crate::validation::{self, IMMUTABLE};
 
-/// A version may have this many selectable fields.
+/// Maximum number of selectable fields per version.
 const MOST_SELECTABLE: usize = 8;
 
 pub(super) fn create(definition: &Value) -> Errors {
@@ -51,7 +51,7 @@ pub(super) fn update(new: &Value, old: &Value) -> Errors {
     errors
 }
 
-/// What a definition that is served is converted by stays believable.
+/// Checks that the CA bundle of an established CRD's conversion webhook stays valid.
 fn check_bundle(new: &Value, old: &Value, errors: &mut Errors) {
     let may_be_invalid = !is_true(old, "Established") || !has_valid_bundle(old);
     let conversion = new.at("spec").at("conversion");
@@ -84,7 +84,7 @@ fn check_rest(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
 }
 
-/// Whether a version has the schema that it had.
+/// Whether a version's schema is unchanged.
 fn is_unchanged(version: &Value, old: Option<&Value>) -> bool {
     let before = old.into_iter().flat_map(|old| old.list("versions"));
     let mut same = before.filter(|before| before.text("name") == version.text("name"));
@@ -134,7 +134,7 @@ fn check_group(group: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// What v1.34 knows the first version by, beside the list of them, is checked too.
+/// Checks the first version once more, as v1.34 does for its old field.
 fn check_first_version(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let first = spec.list("versions").first().map_or("", |version| version.text("name"));
     let complaints = names::dns_1035_label(first);

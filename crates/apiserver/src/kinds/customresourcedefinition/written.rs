@@ -1,4 +1,4 @@
-//! A definition's spec as v1.34 looks at it: what all versions say alike is said once, above them.
+//! A CRD's spec as v1.34 sees it: settings that all versions share are moved to the top level.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::json::Json;
 
 pub(super) struct Spec<'v> {
     pub versions: Vec<Version<'v>>,
-    /// What all versions say alike.
+    /// The settings that all versions share.
     pub shared: Parts<'v>,
 }
 
@@ -16,7 +16,7 @@ pub(super) struct Version<'v> {
     pub own: Parts<'v>,
 }
 
-/// What a version says of its objects.
+/// A version's settings for its objects.
 #[derive(Default)]
 pub(super) struct Parts<'v> {
     pub schema: Option<&'v Value>,
@@ -57,7 +57,7 @@ impl<'v> Spec<'v> {
         Self { versions, shared }
     }
 
-    /// The versions as messages show them.
+    /// Formats the versions for messages.
     pub(super) fn shown_versions(&self) -> String {
         format!("[{}]", self.versions.iter().map(Version::shown).collect::<Vec<_>>().join(","))
     }
@@ -73,7 +73,7 @@ impl<'v> Spec<'v> {
 }
 
 impl Version<'_> {
-    /// With its fields in their order.
+    /// Formats it with its fields in order.
     fn shown(&self) -> String {
         let (version, own) = (self.value, &self.own);
         let list = |items: &[Value]| match items {
@@ -106,7 +106,7 @@ impl<'v> Parts<'v> {
         }
     }
 
-    /// The schema of objects, or why it cannot be read.
+    /// Parses the schema of objects.
     pub(super) fn props(&self) -> Option<Result<Props, String>> {
         let schema = self.schema?.at("openAPIV3Schema");
         (!schema.is_null()).then(|| Props::parse(schema))

@@ -1,9 +1,9 @@
-//! The priority levels and flow schemas that every cluster has: two of each are fixed, the others are
-//! suggestions that administrators may change.
+//! The bootstrap priority levels and flow schemas: two of each are mandatory, the others are suggestions that
+//! administrators may change.
 
 use serde_json::{Value, json};
 
-/// Marks objects that follow the version of the server.
+/// Marks objects whose spec follows the server's version.
 pub(crate) const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 
 const EVERYONE: [&str; 2] = ["system:unauthenticated", "system:authenticated"];
@@ -11,7 +11,7 @@ const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 const SCHEDULER: &str = "system:kube-scheduler";
 const NODES: &str = "system:nodes";
 
-/// Levels of limited share: name, shares, percentage to lend, queues, hand size.
+/// Limited levels: name, shares, lendable percentage, queues, hand size.
 const LIMITED: [(&str, i64, i64, i64, i64); 6] = [
     ("system", 30, 33, 64, 6),
     ("node-high", 40, 25, 64, 6),
@@ -25,7 +25,7 @@ fn object(name: &str, spec: Value) -> Value {
     json!({"metadata": {"name": name, "annotations": {AUTO_UPDATE: "true"}}, "spec": spec})
 }
 
-/// The levels, those that are fixed first.
+/// Returns the levels, mandatory ones first.
 pub fn priority_levels() -> Vec<Value> {
     let catch_all = json!({
         "type": "Limited",
@@ -44,7 +44,7 @@ pub fn priority_levels() -> Vec<Value> {
     [object("catch-all", catch_all), object("exempt", exempt)].into_iter().chain(limited).collect()
 }
 
-/// The schemas, those that are fixed first.
+/// Returns the schemas, mandatory ones first.
 pub fn flow_schemas() -> Vec<Value> {
     let probes = json!([{
         "subjects": groups(&EVERYONE),
@@ -123,7 +123,7 @@ fn resource_rule(verbs: &[&str], group: &str, resources: &[&str], of_cluster: bo
     rule
 }
 
-/// Everything that somebody asks for.
+/// Builds a rule for all requests of these subjects.
 fn all_of(subjects: Vec<Value>) -> Value {
     json!([{
         "subjects": subjects,
@@ -132,18 +132,18 @@ fn all_of(subjects: Vec<Value>) -> Value {
     }])
 }
 
-/// Whether an object is one that there always is.
+/// Whether an object is mandatory.
 pub(crate) fn is_mandatory(object: &Value) -> bool {
     let name = &object["metadata"]["name"];
     name == "exempt" || name == "catch-all"
 }
 
-/// The mandatory object of a name.
+/// Returns the mandatory object with this name.
 pub(crate) fn mandatory(objects: Vec<Value>, name: &str) -> Option<Value> {
     objects.into_iter().find(|object| is_mandatory(object) && object["metadata"]["name"] == name)
 }
 
-/// The spec of an object that must not change.
+/// Returns the spec of a mandatory object, which must not change.
 pub(super) fn fixed(objects: Vec<Value>, name: &str) -> Option<Value> {
     Some(mandatory(objects, name)?["spec"].clone())
 }

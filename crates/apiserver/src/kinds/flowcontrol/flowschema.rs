@@ -1,4 +1,4 @@
-//! FlowSchemas: which requests belong to which priority level.
+//! FlowSchemas: assign requests to priority levels.
 
 use serde_json::{Value, json};
 
@@ -160,7 +160,7 @@ fn check_rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A subject says who by the one field that goes with its kind.
+/// Checks that a subject has exactly the field for its kind.
 fn check_subject(subject: &Value, path: &Path<'_>, errors: &mut Errors) {
     const KINDS: [(&str, &str); 3] =
         [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
@@ -199,7 +199,7 @@ fn has_wildcard(rule: &Value, field: &str) -> bool {
     rule.list(field).iter().any(|item| item == "*")
 }
 
-/// A list that is not empty and, if `*` is in it, has nothing else.
+/// Checks that a list is not empty, and has no other entries besides `*`.
 fn check_list(rule: &Value, field: &str, missing: &str, others: &str, path: &Path<'_>, errors: &mut Errors) {
     let list = rule.list(field);
     if list.is_empty() {

@@ -1,4 +1,4 @@
-//! The kinds of `flowcontrol.apiserver.k8s.io`: how much of the server each sort of request may take.
+//! The kinds of `flowcontrol.apiserver.k8s.io`: how much of the server's capacity requests may use.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ const FLOW_CONTROL: Api = Api { group: GROUP, version: "v1", schemas: "io.k8s.ap
 
 const EXEMPT: &str = "exempt";
 
-/// Conditions have a type each.
+/// Checks that condition types are unique.
 fn check_status(object: &Value, errors: &mut Errors) {
     let path = Path::root("status");
     let path = path.child("conditions");
@@ -33,7 +33,7 @@ fn check_status(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// Whether two specs say the same: an absent field is as good as an empty list or `false`.
+/// Whether two specs are equivalent: an absent field equals an empty list or `false`.
 pub(crate) fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {

@@ -1,4 +1,4 @@
-//! PriorityLevelConfigurations: shares of the server.
+//! PriorityLevelConfigurations: shares of the server's capacity.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ pub fn kind() -> Kind {
 const SHARES: &str = "How much of the server the level gets, in proportion to the others.";
 const ROUND_TRIP: &str = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares";
 const MAX_QUEUES: i64 = 10_000_000;
-/// The bits of the hash that spreads flows over queues.
+/// Bits in the hash that assigns flows to queues.
 const HASH_BITS: u32 = 60;
 
 fn number_or_none(value: &Value) -> Value {
@@ -222,7 +222,7 @@ fn check_queuing(queuing: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The bits it takes to deal a hand from a deck: those of the deck for every card.
+/// Returns the bits needed to deal a hand: those of the deck size for every card.
 fn entropy_bits(deck: i64, hand: i64) -> u32 {
     (((deck as f64).log2() * hand as f64).ceil()) as u32
 }

@@ -1,4 +1,4 @@
-//! What tables say of autoscalers.
+//! Table columns of autoscalers.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ const TARGETS: &str = "metrics contains the specifications for which to use to c
 const MIN_PODS: &str = "minReplicas is the lower limit for the number of replicas to which the autoscaler can scale down.  It defaults to 1 pod.  minReplicas is allowed to be 0 if the alpha feature gate HPAScaleToZero is enabled and at least one Object or External metric is configured.  Scaling is active as long as at least one metric value is available.";
 const MAX_PODS: &str = "maxReplicas is the upper limit for the number of replicas to which the autoscaler can scale up. It cannot be less that minReplicas.";
 const REPLICAS: &str = "currentReplicas is current number of replicas of pods managed by this autoscaler, as last seen by the autoscaler.";
-/// So many metrics are shown; of the others only their number.
+/// How many metrics to show; the others are only counted.
 const SHOWN: usize = 2;
 
 pub(super) fn all() -> Vec<Column> {
@@ -36,7 +36,7 @@ pub(super) fn all() -> Vec<Column> {
     ]
 }
 
-/// The autoscaler with its metrics, which only the stored form has.
+/// Returns the autoscaler with its metrics, which only the stored form has.
 fn stored(autoscaler: &Value) -> Cow<'_, Value> {
     match autoscaler.at("spec").has("metrics") {
         true => Cow::Borrowed(autoscaler),
@@ -59,7 +59,7 @@ fn metrics(autoscaler: &Value) -> String {
     }
 }
 
-/// `cpu: 40%/80%`, `5/10 (avg)`
+/// Formats a metric: `cpu: 40%/80%`, `5/10 (avg)`.
 fn shown_metric(metric: &Value, current: &Value) -> String {
     let source = match metric.text("type") {
         "External" => "external",

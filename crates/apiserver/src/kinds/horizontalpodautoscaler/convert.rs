@@ -1,7 +1,7 @@
-//! Between `autoscaling/v2` and `autoscaling/v1`, which has fields for the CPU only.
+//! Converts between `autoscaling/v2` and `autoscaling/v1`, which only has fields for CPU.
 //!
-//! What the old version has no field for travels in annotations, as text: metrics, their current values,
-//! conditions and behavior, so that nothing is lost between the two.
+//! Data without a field in v1 is kept in annotations, as text: metrics, their current values, conditions and behavior,
+//! so that nothing is lost in conversion.
 
 use std::fmt::Write;
 
@@ -24,7 +24,7 @@ const CARRIED: [&str; 6] = [
 ];
 const SOURCES: [&str; 5] = ["object", "pods", "resource", "containerResource", "external"];
 
-/// Makes `autoscaling/v1` of an object of `autoscaling/v2`.
+/// Converts an `autoscaling/v2` object to `autoscaling/v1`.
 pub(super) fn to_v1(autoscaler: &mut Value) {
     let (spec, status) = (autoscaler.at("spec").clone(), autoscaler.at("status").clone());
     drop_carried(autoscaler);
@@ -53,7 +53,7 @@ pub(super) fn to_v1(autoscaler: &mut Value) {
     autoscaler.set("status", old_status(&status));
 }
 
-/// Makes `autoscaling/v2` of an object of `autoscaling/v1`.
+/// Converts an `autoscaling/v1` object to `autoscaling/v2`.
 pub(super) fn to_v2(autoscaler: &mut Value) {
     let mut metrics: Vec<Value> = carried(autoscaler, METRICS)
         .and_then(|carried| {
@@ -130,13 +130,13 @@ fn new_status(old: &Value, current: Option<Value>, conditions: Option<Value>) ->
     status
 }
 
-/// What a metric should be, or what it is: the two have the same shape under different names.
+/// A metric's target or its current value: both have the same structure under different names.
 struct Side {
     field: &'static str,
     value: &'static str,
     average_value: &'static str,
     utilization: &'static str,
-    /// Names of amounts that the old version always writes, by source.
+    /// Amounts that the old version always writes, by source.
     always: &'static [(&'static str, &'static str)],
 }
 
@@ -162,7 +162,7 @@ const CURRENT: Side = Side {
 };
 
 impl Side {
-    /// The amounts: their name in the old version and in the new.
+    /// Returns the amounts: their names in the old and the new version.
     fn amounts(&self, source: &str) -> [(&'static str, &'static str); 3] {
         let average = if source == "object" { "averageValue" } else { self.average_value };
         [(self.value, "value"), (average, "averageValue"), (self.utilization, "averageUtilization")]
@@ -221,7 +221,7 @@ fn new_metric(metric: &Value, side: &Side) -> Value {
     })
 }
 
-/// The metric with each of its sources changed.
+/// Returns the metric with each of its sources changed.
 fn each_source(metric: &Value, change: impl Fn(&str, &Value) -> Value) -> Value {
     let mut changed = json!({"type": metric.text("type")});
     for name in SOURCES {
@@ -232,7 +232,7 @@ fn each_source(metric: &Value, change: impl Fn(&str, &Value) -> Value) -> Value 
     changed
 }
 
-/// What identifies a source: under which name in the old version, and where in the new.
+/// Returns the identifying fields of a source: the name in the old version, and the path in the new one.
 fn names_of(source: &str) -> &'static [(&'static str, &'static [&'static str])] {
     match source {
         "object" => &[
@@ -247,7 +247,7 @@ fn names_of(source: &str) -> &'static [(&'static str, &'static [&'static str])] 
     }
 }
 
-/// The old version leaves it to be seen from the amounts.
+/// Infers the target type from its amounts, as the old version does not state it.
 fn target_type(source: &str, amounts: &Value) -> &'static str {
     let has = |amount: &str| amounts.has(amount);
     match source {
@@ -262,7 +262,7 @@ fn carried(autoscaler: &Value, annotation: &str) -> Option<Value> {
     serde_json::from_str(autoscaler.at("metadata").at("annotations").text(annotation)).ok()
 }
 
-/// Takes away the annotations that only `autoscaling/v1` has.
+/// Removes the annotations that only `autoscaling/v1` has.
 pub(super) fn drop_carried(autoscaler: &mut Value) {
     let metadata = autoscaler.object_mut("metadata");
     let Some(annotations) = metadata.at_mut("annotations") else { return };
@@ -286,7 +286,7 @@ fn carry(autoscaler: &mut Value, annotation: &str, value: &Value) {
     autoscaler.object_mut("metadata").object_mut("annotations").set(annotation, text);
 }
 
-/// The order in which v1.34 writes the fields of what is carried.
+/// The order in which v1.34 writes the fields in annotations.
 const ORDER: [&str; 39] = [
     "type",
     "status",
@@ -338,7 +338,7 @@ fn write_in_order(value: &Value, text: &mut String) {
                 text.push(if at == 0 { '{' } else { ',' });
                 _ = write!(text, "{}:", Value::from(name.as_str()));
                 match name.as_str() {
-                    // Labels are names of their own, in their own order.
+                    // Labels are sorted by their own names.
                     "matchLabels" => _ = write!(text, "{value}"),
                     _ => write_in_order(value, text),
                 }
@@ -359,7 +359,7 @@ fn write_in_order(value: &Value, text: &mut String) {
     }
 }
 
-/// Behavior is carried under other names, with every field of its rules written.
+/// Renames the fields of behavior, which has other names in annotations, with all fields of its rules.
 fn renamed(value: &Value, rename: fn(&str) -> String) -> Value {
     match value {
         Value::Object(fields) => {

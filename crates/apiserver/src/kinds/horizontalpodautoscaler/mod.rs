@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscalers: `autoscaling/v2`, the form they are stored in, and [`v1`].
+//! HorizontalPodAutoscalers: `autoscaling/v2`, the stored form, and [`v1`].
 
 use serde_json::{Value, json};
 
@@ -30,16 +30,16 @@ pub fn kind(features: &Features) -> Kind {
     }
 }
 
-/// Both versions have these; [`v1`] applies them to the stored form.
+/// Returns the semantics of both versions; [`v1`] applies them to the stored form.
 fn semantics() -> Semantics {
     let initial = || json!({"desiredReplicas": 0, "currentMetrics": null});
     Semantics { counts_generations: false, ..Semantics::with_status(initial) }
 }
 
-/// How busy pods are meant to be where nobody says.
+/// The default target utilization.
 const DEFAULT_UTILIZATION: i64 = 80;
 
-/// A metric of the pods' CPU.
+/// Builds a CPU metric.
 fn cpu_metric(utilization: &Value) -> Value {
     let target = json!({"type": "Utilization", "averageUtilization": utilization});
     json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
@@ -47,9 +47,9 @@ fn cpu_metric(utilization: &Value) -> Value {
 
 #[derive(Clone, Copy)]
 struct HorizontalPodAutoscaler {
-    /// Whether one may have tolerances of its own.
+    /// Whether tolerances may be set.
     tolerances: bool,
-    /// Whether it may have no replicas at all.
+    /// Whether scaling to zero is allowed.
     to_zero: bool,
 }
 
@@ -61,7 +61,7 @@ impl HorizontalPodAutoscaler {
         Self { tolerances: features.has("HPAConfigurableTolerance"), to_zero: features.has("HPAScaleToZero") }
     }
 
-    /// Where autoscalers have no tolerances of their own, the field stays only where one is in use already.
+    /// Drops the tolerance if the feature is disabled, unless the field is already in use.
     fn drop_tolerance(self, new: &mut Value, old: &Value) {
         if !self.tolerances {
             drop_tolerance(new, old);
@@ -71,7 +71,7 @@ impl HorizontalPodAutoscaler {
 
 impl Lifecycle for HorizontalPodAutoscaler {
     fn default(&self, autoscaler: &mut Value) {
-        // What the other version carries in annotations has fields here.
+        // Data that the other version keeps in annotations has fields here.
         convert::drop_carried(autoscaler);
         let spec = autoscaler.object_mut("spec");
         spec.or_insert("minReplicas", 1);
@@ -122,7 +122,7 @@ enum Direction {
     Down,
 }
 
-/// What a rule leaves out: how it was before there were rules.
+/// Sets a rule's defaults, which match the behavior before rules existed.
 fn default_rules(rules: &mut Value, direction: Direction) {
     rules.or_insert("selectPolicy", "Max");
     let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});

@@ -1,5 +1,4 @@
-//! HorizontalPodAutoscalers as `autoscaling/v1` has them: everything is decided in the form they are
-//! stored in, which they are taken into and out of.
+//! HorizontalPodAutoscalers in `autoscaling/v1`: converted to the stored form for all decisions, and back.
 
 use serde_json::Value;
 
@@ -33,7 +32,7 @@ pub fn kind(features: &Features) -> Kind {
 
 struct V1(HorizontalPodAutoscaler);
 
-/// The object in the form it is stored in.
+/// Converts the object to the stored form.
 pub(super) fn stored(autoscaler: &Value) -> Value {
     let mut autoscaler = autoscaler.clone();
     to_v2(&mut autoscaler);
@@ -49,7 +48,7 @@ fn change(autoscaler: &mut Value, change: impl FnOnce(&mut Value)) {
 impl Lifecycle for V1 {
     fn default(&self, autoscaler: &mut Value) {
         autoscaler.object_mut("spec").or_insert("minReplicas", 1);
-        // Says what is implied: the metric of those that name none.
+        // Makes implied values explicit: the default metric.
         change(autoscaler, |_| ());
     }
 

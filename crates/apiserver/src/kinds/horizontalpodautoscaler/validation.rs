@@ -1,4 +1,4 @@
-//! What is wrong with autoscalers.
+//! Validates autoscalers.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::validation::{
     NOT_POSITIVE, dns_label, nonnegative_field, optional_choice, path_segment, resources,
 };
 
-/// An hour, and half of one.
+/// An hour, and half an hour.
 const LONGEST_WINDOW: i64 = 3600;
 const LONGEST_PERIOD: i64 = 1800;
 const SOURCES: [(&str, &str); 5] = [
@@ -20,7 +20,7 @@ const SOURCES: [(&str, &str); 5] = [
     ("Resource", "resource"),
 ];
 
-/// What is demanded of the version in a reference.
+/// The required form of a reference's version.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Version {
     Any,
@@ -28,7 +28,7 @@ enum Version {
     WithGroup,
 }
 
-/// The spec of an autoscaler; `old` is null for a new one.
+/// Validates an autoscaler's spec; `old` is null for a new one.
 pub(super) fn check_spec(spec: &Value, old: &Value, to_zero: bool, errors: &mut Errors) {
     let path = Path::root("spec");
     let (min, max) = (spec.int("minReplicas"), spec.count("maxReplicas"));
@@ -52,7 +52,8 @@ pub(super) fn check_spec(spec: &Value, old: &Value, to_zero: bool, errors: &mut 
     }
 }
 
-/// A target that stays may be as wrong as it is. Only one kind of the core group can be scaled.
+/// Returns the required form of a target's version. An unchanged target may be invalid. Only one core kind can be
+/// scaled.
 fn target_version(target: &Value, old: &Value) -> Version {
     let old_target = old.at("scaleTargetRef");
     let stays = ["apiVersion", "kind"].iter().all(|field| target.text(field) == old_target.text(field));
@@ -110,7 +111,7 @@ fn check_metrics(spec: &Value, described: Version, path: &Path<'_>, errors: &mut
     }
 }
 
-/// A metric says what it is about in the one field of its type.
+/// Checks that a metric has exactly the field for its type.
 fn check_metric(metric: &Value, described: Version, path: &Path<'_>, errors: &mut Errors) {
     let of = metric.text("type");
     let types = SOURCES.map(|(of, _)| of);
@@ -196,7 +197,7 @@ fn check_target(target: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Which amounts a target of this source has, and which not together.
+/// Validates which amounts a target of this source has, and which exclude each other.
 fn check_amounts(field: &str, target: &Value, path: &Path<'_>, errors: &mut Errors) {
     let has = |amount: &str| target.has(amount);
     let average = path.child("averageValue");

@@ -2,7 +2,7 @@
 
 type Interval = (i64, i64);
 
-/// How many indexes a text lists, all of them below `completions` and in order.
+/// Counts the indexes in a list, which must be sorted and below `completions`.
 pub(super) fn count(text: &str, completions: i64) -> Result<i64, String> {
     if text.is_empty() {
         return Ok(0);
@@ -19,7 +19,7 @@ pub(super) fn count(text: &str, completions: i64) -> Result<i64, String> {
     Ok(total)
 }
 
-/// The first index that two lists share. What cannot be read is passed over: it is an error of its own.
+/// Returns the first index that two lists share. Skips invalid entries, which are reported separately.
 pub(super) fn first_shared(one: &str, other: &str, completions: i64) -> Option<i64> {
     let intervals = |text: &str| -> Vec<Interval> {
         text.split(',').filter_map(|interval| parse(interval, completions).ok()).collect()
@@ -41,7 +41,7 @@ pub(super) fn first_shared(one: &str, other: &str, completions: i64) -> Option<i
 
 fn parse(interval: &str, completions: i64) -> Result<Interval, String> {
     let index = |text: &str| -> Result<i64, String> {
-        // As Go reads numbers: with a sign, without spaces.
+        // Parsed like in Go: with a sign, without spaces.
         let number: i64 =
             text.parse().map_err(|_| format!("cannot convert string to integer for index: {text:?}"))?;
         if number >= completions { Err(format!("too large index: {text:?}")) } else { Ok(number) }

@@ -1,6 +1,6 @@
 //! Jobs.
 //!
-//! A job gets labels and a selector of its own when it is made; after that it stays what it is.
+//! A job gets its labels and selector on creation, and is mostly immutable after that.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -152,7 +152,7 @@ impl Validation for Job {
     }
 }
 
-/// A job without labels has those of its pods, generated ones included.
+/// Gives a job without labels those of its pods, including generated ones.
 fn label_as_pods(job: &mut Value) {
     let labels = job.at("spec").at("template").at("metadata").at("labels").clone();
     if !labels.is_null() && !is_filled(job.at("metadata").map("labels")) {
@@ -160,11 +160,11 @@ fn label_as_pods(job: &mut Value) {
     }
 }
 
-/// Above these the indexes of a job are more than a status can list.
+/// Above these limits, a job may have more indexes than its status can list.
 const TRACKED_COMPLETIONS: i64 = 100_000;
 const TRACKED_PARALLELISM: i64 = 10_000;
 
-/// Warnings about the spec of a job, or of the jobs that a template makes.
+/// Collects warnings about the spec of a job or a job template.
 pub(super) fn warn_of_spec(spec: &Value, path: &Path<'_>, found: &mut Vec<String>) {
     let is_large =
         spec.count("completions") > TRACKED_COMPLETIONS && spec.count("parallelism") > TRACKED_PARALLELISM;
@@ -174,7 +174,7 @@ pub(super) fn warn_of_spec(spec: &Value, path: &Path<'_>, found: &mut Vec<String
     template::warn(spec.at("template"), &path.child("template"), found);
 }
 
-/// What a job's spec leaves out.
+/// Sets the defaults of a job's spec.
 fn default_spec(spec: &mut Value) {
     if !spec.has("completions") && !spec.has("parallelism") {
         spec.set("completions", 1);
@@ -190,7 +190,7 @@ fn default_spec(spec: &mut Value) {
     default_template(spec);
 }
 
-/// What jobs and the templates of jobs leave out alike.
+/// Sets the defaults that jobs and job templates share.
 pub(super) fn default_template(spec: &mut Value) {
     if let Some(policy) = spec.at_mut("podFailurePolicy") {
         for rule in policy.list_mut("rules") {
@@ -202,8 +202,8 @@ pub(super) fn default_template(spec: &mut Value) {
     template::default(spec);
 }
 
-/// Labels that make a job's pods its own, and the selector for them. What the client wrote stays, and is
-/// compared when the job is validated.
+/// Generates the labels that identify a job's pods, and the selector for them. Client-provided values are kept, and
+/// compared in validation.
 fn generate_selector(job: &mut Value) {
     let name = Value::from(job.at("metadata").text("name"));
     let uid = job.at("metadata").at("uid").clone();
@@ -219,7 +219,7 @@ fn generate_selector(job: &mut Value) {
     wanted.or_insert(CONTROLLER_UID[1], uid);
 }
 
-/// The labels of a job's pods, by their old names and their new.
+/// The labels of a job's pods, by their old and new names.
 const JOB_NAME: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 const CONTROLLER_UID: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 

@@ -1,4 +1,4 @@
-//! When the pods of a job have failed or succeeded enough.
+//! Validates the pod failure and success policies of jobs.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 const OPERATORS: [&str; 2] = ["In", "NotIn"];
 const STATUSES: [&str; 3] = ["False", "True", "Unknown"];
 
-/// Which failures of pods count.
+/// Validates the pod failure policy.
 pub(super) fn check_failure(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let rules = spec.at("podFailurePolicy").list("rules");
     let path = path.child("rules");
@@ -57,7 +57,7 @@ fn check_rule(spec: &Value, containers: &BTreeSet<&str>, rule: &Value, path: &Pa
     errors.push(Reason::Invalid, path, None, detail);
 }
 
-/// A word that must be there, and be one of a few, all of which are named when it is not.
+/// Requires one of a few values; the error lists them.
 fn one_of(word: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
     if word.is_empty() {
         let quoted: Vec<String> = supported.iter().map(|word| format!("{word:?}")).collect();
@@ -106,7 +106,7 @@ fn check_conditions(patterns: &[Value], path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Which successes are enough.
+/// Validates the success policy.
 pub(super) fn check_success(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let policy = spec.at("successPolicy");
     if policy.is_null() {

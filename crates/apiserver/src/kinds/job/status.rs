@@ -1,7 +1,7 @@
-//! What is wrong with a change of a job's status.
+//! Validates updates of a job's status.
 //!
-//! A rule is looked at when what it is about has changed: a change of something else passes even where the
-//! stored status breaks a rule, as it can just after the spec has changed.
+//! A rule is checked only if the fields it covers have changed: other updates pass even if the stored status violates
+//! the rule, as it can right after the spec has changed.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::field::{Errors, Path, Reason};
 use crate::json::Json;
 use crate::validation::{IMMUTABLE, Seen, has_condition};
 
-/// A change from one status to another.
+/// An update from one status to another.
 struct Change<'a> {
     spec: &'a Value,
     new: &'a Value,
@@ -68,7 +68,7 @@ impl Change<'_> {
         errors.push(Reason::Invalid, &self.path.child("conditions"), None, detail);
     }
 
-    /// Pods that ended and are not counted yet are each listed once.
+    /// Checks that finished pods that are not counted yet are each listed once.
     fn check_uncounted(&self, errors: &mut Errors) {
         let path = self.path.child("uncountedTerminatedPods");
         let mut seen = Seen::new();
@@ -113,7 +113,7 @@ impl Change<'_> {
         }
     }
 
-    /// An end is announced before it comes.
+    /// Checks that a final condition comes with the condition that precedes it.
     fn check_ends(&self, errors: &mut Errors) {
         let turned = self.turned("Failed") || self.changed("failedIndexes");
         if turned && self.is("Failed") && !self.is("FailureTarget") {
@@ -127,7 +127,7 @@ impl Change<'_> {
         }
     }
 
-    /// Of a finished job nothing runs any more.
+    /// Checks that a finished job has no active pods.
     fn check_active(&self, errors: &mut Errors) {
         let active = self.new.count("active");
         if self.finished_or("active") && active > 0 && self.is_finished() {
@@ -210,7 +210,7 @@ impl Change<'_> {
         }
     }
 
-    /// What has ended stays so, and what was counted stays counted.
+    /// Checks that a finished job stays finished, and that counters do not decrease.
     fn check_transition(&self, errors: &mut Errors) {
         for condition in ["Failed", "Complete", "FailureTarget"] {
             if self.was(condition) && !self.is(condition) {

@@ -1,4 +1,4 @@
-//! What is wrong with jobs and their changes.
+//! Validates jobs and their updates.
 
 use serde_json::{Value, json};
 
@@ -12,28 +12,28 @@ use crate::validation::labels::{self, Values};
 use crate::validation::{domain_prefixed_path, immutable, nonnegative_field, optional_choice, too_long};
 
 const MANAGER_BYTES: usize = 63;
-/// As many pods, and failures, as the index of a job keeps track of.
+/// Maximum parallelism, and failed indexes, of an indexed job.
 const MOST_PARALLEL: i64 = 100_000;
 const MOST_FAILED: i64 = 100_000;
-/// Above so many completions, with retries counted by index, there are fewer of either.
+/// Above this many completions, with a backoff limit per index, the limits are lower.
 const MANY_COMPLETIONS: i64 = 100_000;
 const MOST_PARALLEL_OF_MANY: i64 = 10_000;
 const MOST_FAILED_OF_MANY: i64 = 10_000;
 
-/// A job as a whole; `old` is null for a new one.
+/// Validates a job; `old` is null for a new one.
 pub(super) fn check(job: &Value, old: &Value, errors: &mut Errors) {
     check_generated_selector(job, needs_new_labels(old), errors);
     check_spec(job.at("spec"), old.at("spec"), errors);
     check_hostnames(job, errors);
 }
 
-/// Jobs from before the labels had a prefix go without them.
+/// Whether a job needs the prefixed labels: existing jobs without them do not.
 fn needs_new_labels(old: &Value) -> bool {
     let labels = old.at("spec").at("template").at("metadata").at("labels");
     old.is_null() || labels.has(JOB_NAME[1]) && labels.has(CONTROLLER_UID[1])
 }
 
-/// The labels and the selector of a job that wants them made are those that were made.
+/// Checks that the labels and selector of a job match the generated ones.
 fn check_generated_selector(job: &Value, needs_new: bool, errors: &mut Errors) {
     let spec = job.at("spec");
     if spec.flag("manualSelector") || !spec.has("selector") {
@@ -84,7 +84,7 @@ fn check_spec(spec: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// What holds of jobs and of the templates of jobs alike.
+/// Validates what jobs and job templates share.
 pub(in crate::kinds) fn check_common(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     check_numbers(spec, path, errors);
     if let Some(manager) = spec.at("managedBy").as_str() {
@@ -179,7 +179,7 @@ fn check_indexed(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Pods of jobs end.
+/// Checks that pods of jobs do not restart forever.
 fn check_restart_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     match spec.at("template").at("spec").text("restartPolicy") {
         "Always" | "" => errors.required(path, "valid values: \"OnFailure\", \"Never\""),
@@ -196,7 +196,7 @@ fn check_restart_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Pods of an indexed job have its name and their index as hostname.
+/// Checks the hostnames of an indexed job's pods: its name and their index.
 fn check_hostnames(job: &Value, errors: &mut Errors) {
     let spec = job.at("spec");
     let completions = spec.count("completions");
@@ -211,7 +211,8 @@ fn check_hostnames(job: &Value, errors: &mut Errors) {
     }
 }
 
-/// A job stays what it is: only how much of it runs at a time changes, and where, before it ever ran.
+/// Validates an update. Jobs are mostly immutable: only parallelism may change, and, before the first start, where
+/// pods run.
 pub(super) fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     check_spec(new.at("spec"), old.at("spec"), errors);
     let path = Path::root("spec");
@@ -228,7 +229,7 @@ pub(super) fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// An indexed job grows and shrinks as long as all of it runs at once.
+/// Checks that an indexed job changes its completions only together with parallelism.
 fn check_completions(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let completions = spec.at("completions");
     if spec.text("completionMode") != "Indexed" {
@@ -241,7 +242,7 @@ fn check_completions(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Er
     }
 }
 
-/// Where the pods of a suspended job may run can still be decided, until it first starts.
+/// Validates a template change: the scheduling of a suspended job's pods may change until it first starts.
 fn check_template_change(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let template = new.at("spec").at("template");
     let mut expected = old.at("spec").at("template").clone();

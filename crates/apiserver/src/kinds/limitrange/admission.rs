@@ -1,6 +1,6 @@
-//! Limits applied to pods and claims: defaults on the way in, bounds once everything else is known.
+//! Applies limits to pods and claims: defaults when mutating, bounds when validating.
 //!
-//! Pure: the ranges of the namespace are arguments.
+//! Pure functions: the namespace's LimitRanges are arguments.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use crate::kinds::pod::totals;
 use crate::kinds::resources::{amount, amounts};
 use crate::quantity::Quantity;
 
-/// Where a pod says which of its requests and limits are not its own.
+/// The annotation that lists which requests and limits were set by default.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
-/// Above this a number of thousandths does not fit 64 bits.
+/// Above this, the value in thousandths does not fit 64 bits.
 const MAX_MILLI_VALUE: i64 = i64::MAX / 1000;
 
-/// Gives the containers of a pod what they do not ask for themselves.
+/// Sets default requests and limits on a pod's containers.
 pub fn default_pod<'a>(ranges: impl IntoIterator<Item = &'a Value>, pod: &mut Value) {
     for range in ranges {
         let limits = range.at("spec").list("limits").iter();
@@ -53,7 +53,7 @@ fn default_container(limits: &[&Value], container: &mut Value, what: &str, set: 
     }
 }
 
-/// Why the ranges refuse a pod.
+/// Checks a pod against the LimitRanges.
 pub fn check_pod<'a>(ranges: impl IntoIterator<Item = &'a Value>, pod: &Value) -> Result<(), String> {
     check(ranges, |limit, refusals| match limit.text("type") {
         "Container" => {
@@ -72,7 +72,7 @@ pub fn check_pod<'a>(ranges: impl IntoIterator<Item = &'a Value>, pod: &Value) -
     })
 }
 
-/// Why the ranges refuse a claim.
+/// Checks a claim against the LimitRanges.
 pub fn check_claim<'a>(ranges: impl IntoIterator<Item = &'a Value>, claim: &Value) -> Result<(), String> {
     let requests = claim.at("spec").at("resources").at("requests");
     check(ranges, |limit, refusals| {
@@ -89,7 +89,7 @@ pub fn check_claim<'a>(ranges: impl IntoIterator<Item = &'a Value>, claim: &Valu
     })
 }
 
-/// The first range that refuses says why, for each of its limits.
+/// Reports all violations of the first LimitRange that is violated.
 fn check<'a>(
     ranges: impl IntoIterator<Item = &'a Value>,
     check_limit: impl Fn(&Value, &mut Vec<String>),
@@ -110,7 +110,7 @@ fn check<'a>(
     Ok(())
 }
 
-/// What a whole pod asks for: its own requests and limits, failing those the sum of its containers'.
+/// The resources of a pod as a whole: its own requests and limits, or else the sum of its containers'.
 struct PodTotals<'a> {
     spec: &'a Value,
     requests: Vec<(String, Quantity)>,

@@ -1,4 +1,4 @@
-//! LimitRanges: what pods and claims of a namespace may ask for, and what they ask for by default.
+//! LimitRanges: resource bounds and defaults for the pods and claims in a namespace.
 
 use serde_json::Value;
 
@@ -51,8 +51,8 @@ impl Validation for LimitRange {
     }
 }
 
-/// For containers the default limit is the maximum, the default request that limit, failing that the
-/// minimum.
+/// Sets the defaults. For containers, the default limit is the maximum, and the default request is that limit or else
+/// the minimum.
 fn default_limit(limit: &mut Value) {
     for list in ["default", "defaultRequest", "max", "maxLimitRequestRatio", "min"] {
         if let Some(list) = limit.at_mut(list) {

@@ -1,4 +1,4 @@
-//! What is wrong with a range of limits: names, and bounds out of order.
+//! Validates LimitRanges: names, and the order of bounds.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::quantity::{Format, Quantity};
 use crate::validation::Seen;
 use crate::validation::resources::{self, can_overcommit};
 
-/// Above this a number of thousandths does not fit 64 bits.
+/// Above this, the value in thousandths does not fit 64 bits.
 const MAX_MILLI_VALUE: i64 = i64::MAX / 1000;
 
 pub(super) fn check(range: &Value, errors: &mut Errors) {
@@ -77,7 +77,7 @@ fn check_names(limit: &Value, path: &Path<'_>, errors: &mut Errors) {
     check_list("maxLimitRequestRatio", errors);
 }
 
-/// All that a limit says of one resource.
+/// All bounds of a limit for one resource.
 struct Bounds {
     min: Option<Quantity>,
     max: Option<Quantity>,

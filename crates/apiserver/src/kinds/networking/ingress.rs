@@ -1,4 +1,4 @@
-//! Ingresses: which requests from outside go to which services.
+//! Ingresses: route external requests to services.
 
 use std::collections::BTreeSet;
 
@@ -35,14 +35,14 @@ const CLASS: &str = "The name of the IngressClass resource that should be used f
 const HOSTS: &str = "Hosts that incoming requests are matched against before the ingress rule";
 const ADDRESS: &str = "Address is a list containing ingress points for the load-balancer";
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
-/// As many hosts as a table shows.
+/// How many hosts a table shows.
 const SHOWN_HOSTS: usize = 3;
 
 fn hosts(rules: &[Value]) -> String {
     let named: Vec<&str> =
         rules.iter().map(|rule| rule.text("host")).filter(|host| !host.is_empty()).collect();
     let shown = named.iter().take(SHOWN_HOSTS).copied().collect::<Vec<_>>().join(",");
-    // Every rule after the third named one counts, named or not.
+    // Every rule after the third with a host counts, even without a host.
     let third =
         rules.iter().enumerate().filter(|(_, rule)| !rule.text("host").is_empty()).nth(SHOWN_HOSTS - 1);
     match third {
@@ -54,7 +54,7 @@ fn hosts(rules: &[Value]) -> String {
     }
 }
 
-/// Where the load balancer listens, each address once, sorted.
+/// Returns the load balancer's addresses, unique and sorted.
 fn addresses(ingress: &Value) -> String {
     let points = ingress.at("status").at("loadBalancer").list("ingress").iter();
     let address = |point: &'_ Value| {
@@ -112,12 +112,12 @@ impl Validation for Ingress {
     }
 }
 
-/// What an ingress that was stored before a rule was made may keep.
+/// Rules to relax for an ingress that was stored before they existed.
 #[derive(Clone, Copy, Default)]
 struct Leniency {
     secret_names: bool,
     wildcard_rules: bool,
-    /// Names of services that begin with a digit.
+    /// Whether service names may start with a digit.
     service_names: bool,
 }
 

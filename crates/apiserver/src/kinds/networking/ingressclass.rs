@@ -1,4 +1,4 @@
-//! IngressClasses: which controller looks after an ingress.
+//! IngressClasses: the controller of an ingress.
 
 use serde_json::Value;
 

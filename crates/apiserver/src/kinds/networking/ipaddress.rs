@@ -1,4 +1,4 @@
-//! IPAddresses: one for every cluster IP that is in use, named by it.
+//! IPAddresses: one for every cluster IP in use, named after it.
 
 use serde_json::Value;
 

@@ -16,7 +16,7 @@ pub mod servicecidr;
 const NETWORKING: Api =
     Api { group: "networking.k8s.io", version: "v1", schemas: "io.k8s.api.networking.v1" };
 
-/// A reference to an object by kind and name.
+/// Validates a reference to an object by kind and name.
 fn check_object_reference(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
     if let Some(group) = reference.at("apiGroup").as_str() {
         dns_subdomain(group, &path.child("apiGroup"), errors);
@@ -26,7 +26,7 @@ fn check_object_reference(reference: &Value, path: &Path<'_>, errors: &mut Error
     }
 }
 
-/// A field that is required and fits one segment of a path.
+/// Validates a required field that must be a path segment.
 fn check_segment(object: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     match object.text(field) {
         "" => errors.required(&path.child(field), ""),

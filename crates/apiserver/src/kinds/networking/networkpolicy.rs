@@ -1,4 +1,4 @@
-//! NetworkPolicies: who may talk to the pods they select, and whom those may talk to.
+//! NetworkPolicies: which traffic the selected pods may receive and send.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ pub fn kind() -> Kind {
 }
 
 const POD_SELECTOR: &str = "Selects the pods to which this NetworkPolicy object applies.  The array of ingress rules is applied to any pods selected by this field. Multiple network policies can select the same set of pods.  In this case, the ingress rules for each are combined additively. This field is NOT optional and follows standard label selector semantics. An empty podSelector matches all pods in this namespace.";
-/// The two directions: the rules of each, and their peers.
+/// The two directions: the fields of their rules and peers.
 const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
 
 fn shown_selector(policy: &Value) -> String {
@@ -66,7 +66,7 @@ impl Validation for NetworkPolicy {
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
         let mut errors = Errors::default();
         let values = leniency(old.at("spec"));
-        // Twice, as v1.34 does; only the second time networks of old are let be.
+        // Twice, as v1.34 does; only the second check tolerates old networks.
         metadata::whole(new, Scope::Namespaced, NameRule::Subdomain, &mut errors);
         check_spec(new.at("spec"), values, &Value::Null, &mut errors);
         metadata::change(new, &mut errors);
@@ -102,7 +102,7 @@ fn warn_of_block(block: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// A policy whose selector was always wrong may keep it.
+/// Returns the leniency: a policy whose selector was already invalid may keep it.
 fn leniency(old: &Value) -> Values {
     let mut errors = Errors::default();
     labels::selector(old.at("podSelector"), Values::Checked, &Path::root("podSelector"), &mut errors);
@@ -189,7 +189,7 @@ fn check_peer(peer: &Value, values: Values, old: &BTreeSet<&str>, path: &Path<'_
     }
 }
 
-/// Every network that a policy names, wherever.
+/// Returns all networks in a policy.
 fn networks(spec: &Value) -> BTreeSet<&str> {
     let peers = DIRECTIONS
         .iter()

@@ -1,4 +1,4 @@
-//! ServiceCIDRs: the ranges that cluster IPs come from.
+//! ServiceCIDRs: the ranges of cluster IPs.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ pub fn kind() -> Kind {
 
 const CIDRS: &str = "CIDRs defines the IP blocks in CIDR notation (e.g. \"192.168.0.0/24\" or \"2001:db8::/64\") from which to assign service cluster IPs. Max of two CIDRs is allowed, one of each IP family. This field is immutable.";
 
-/// The networks of a range.
+/// Returns the networks of a ServiceCIDR.
 pub fn cidrs(range: &Value) -> impl Iterator<Item = &str> {
     range.at("spec").list("cidrs").iter().filter_map(Value::as_str)
 }
@@ -80,7 +80,7 @@ fn check_cidrs(range: &Value, errors: &mut Errors) {
     }
 }
 
-/// A range stays, but one of a single family can get the other one beside it.
+/// Checks that a range does not change, except that a second family can be added to a single one.
 fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let path = path.child("cidrs");

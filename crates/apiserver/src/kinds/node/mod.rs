@@ -175,7 +175,7 @@ impl Validation for Node {
     }
 }
 
-/// `podCIDR` is the first of `podCIDRs`; where they differ the single one is right, for old clients.
+/// Synchronizes `podCIDR`, the first of `podCIDRs`; if they differ, the former wins, for old clients.
 fn default_pod_cidrs(spec: &mut Value) {
     let single = spec.text("podCIDR");
     let first = spec.list("podCIDRs").first().and_then(Value::as_str).unwrap_or_default();

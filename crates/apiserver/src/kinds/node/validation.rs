@@ -1,4 +1,4 @@
-//! What is wrong with nodes and their changes.
+//! Validates nodes and their updates.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::validation::{
 };
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-/// Where taints were before they had a field.
+/// The annotation for taints, which predates the field.
 const TAINTS_ANNOTATION: &str = "scheduler.alpha.kubernetes.io/taints";
 const AVOID_PODS_ANNOTATION: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
 
@@ -85,7 +85,7 @@ fn check_avoided_pods(avoid: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn check_taints(node: &Value, errors: &mut Errors) {
-    // Under metadata, as v1.34 says it.
+    // Under metadata, as in v1.34.
     let path = Path::root("metadata");
     check_taint_list(node.at("spec").list("taints"), &path.child("taints"), errors);
 }
@@ -163,7 +163,7 @@ fn check_addresses(node: &Value, errors: &mut Errors) {
     }
 }
 
-/// Where a node's reference to its configuration stands.
+/// The location of a node's configuration reference.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     InSpec,
@@ -180,7 +180,7 @@ fn check_config_status(config: &Value, errors: &mut Errors) {
     }
 }
 
-/// The feature is gone; references that nodes still have must make sense.
+/// Validates a configuration reference. The feature was removed, but existing references must be valid.
 fn check_config_source(source: &Value, written: Written, path: &Path<'_>, errors: &mut Errors) {
     let map = source.at("configMap");
     if map.is_null() {

@@ -40,7 +40,7 @@ const STATUS: &str = "phase indicates if a volume is available, bound to a claim
 const CLAIM: &str = "claimRef is part of a bi-directional binding between PersistentVolume and PersistentVolumeClaim. Expected to be non-nil when bound. claim.VolumeName is the authoritative bind between PV and PVC. More info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#binding";
 const REASON: &str = "reason is a brief CamelCase string that describes any failure and is meant for machine parsing and tidy display in the CLI.";
 const VOLUME_MODE: &str = "volumeMode defines if a volume is intended to be used with a formatted filesystem or to remain in raw block state. Value of Filesystem is implied when not included in spec.";
-/// The annotation that held mount options before the field did.
+/// The annotation for mount options, which predates the field.
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 
 fn columns() -> Vec<Column> {
@@ -73,7 +73,7 @@ fn columns() -> Vec<Column> {
     ]
 }
 
-/// Whose the volume is.
+/// Returns the volume's claim.
 fn claim(volume: &Value) -> String {
     match volume.at("spec").at("claimRef") {
         Value::Null => String::new(),
@@ -104,7 +104,7 @@ impl Lifecycle for PersistentVolume {
         volume.object_mut("status").set("lastPhaseTransitionTime", now);
     }
 
-    /// A phase says since when it is.
+    /// Sets the transition time when the phase changes.
     fn stamp(&self, new: &mut Value, old: Option<&Value>, _: &User, now: Timestamp) {
         const SINCE: &str = "lastPhaseTransitionTime";
         let Some(old) = old.map(|old| old.at("status")) else { return };

@@ -1,4 +1,4 @@
-//! What is wrong with volumes and their changes.
+//! Validates volumes and their updates.
 
 use serde_json::Value;
 
@@ -17,12 +17,12 @@ use crate::validation::{
     IMMUTABLE, difference, dns_label, dns_subdomain, immutable, optional_choice, paths, required, resources,
 };
 
-/// A kind of volume: its field, the names its errors go by where they differ, and its rules.
+/// A volume source: its field, the field names in errors if they differ, and its validation.
 struct Source {
     field: &'static str,
-    /// Where a second source is reported.
+    /// The field for errors about a second source.
     surplus: &'static str,
-    /// Where errors of the source itself are reported.
+    /// The field for errors about the source itself.
     own: &'static str,
     check: fn(&Value, &Path<'_>, &mut Errors),
 }
@@ -31,7 +31,7 @@ const fn source(field: &'static str, check: fn(&Value, &Path<'_>, &mut Errors)) 
     Source { field, surplus: field, own: field, check }
 }
 
-/// In the order they are looked for.
+/// In validation order.
 const SOURCES: [Source; 22] = [
     source("hostPath", sources::host_path),
     Source {
@@ -76,7 +76,7 @@ const SOURCES: [Source; 22] = [
     source("csi", csi),
 ];
 
-/// Volumes that take mount options in the old way.
+/// Volume sources that support mount options in the annotation.
 const MOUNTABLE: [&str; 13] = [
     "gcePersistentDisk",
     "awsElasticBlockStore",
@@ -93,7 +93,7 @@ const MOUNTABLE: [&str; 13] = [
     "photonPersistentDisk",
 ];
 
-/// Labels of nodes under their old names and their new.
+/// Node labels, by their old and new names.
 const RENAMED: [(&str, &str); 5] = [
     ("beta.kubernetes.io/os", "kubernetes.io/os"),
     ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
@@ -142,7 +142,7 @@ fn csi(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A volume as a whole; `old` is null for a new one.
+/// Validates a volume; `old` is null for a new one.
 pub(super) fn check(volume: &Value, old: &Value, errors: &mut Errors) {
     let spec = volume.at("spec");
     let path = Path::root("spec");
@@ -175,13 +175,13 @@ pub(super) fn check(volume: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// The same of a changed volume, whose name is looked at once more.
+/// Validates a changed volume, including its metadata once more.
 pub(super) fn check_again(volume: &Value, old: &Value, errors: &mut Errors) {
     metadata::whole(volume, Scope::Cluster, NameRule::Subdomain, errors);
     check(volume, old, errors);
 }
 
-/// Whether a path is the root of the host, however it is written.
+/// Whether a path is the host's root, however it is written.
 fn is_root(path: &str) -> bool {
     let mut depth = 0_usize;
     for element in path.split('/') {
@@ -225,7 +225,7 @@ fn check_sources(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     let spec = volume.at("spec");
     let mut found = 0;
     for source in SOURCES.iter().filter(|source| spec.has(source.field)) {
-        // A flex volume is let pass beside another.
+        // A flex volume is allowed besides another source.
         if found > 0 && source.field != "flexVolume" {
             errors.forbidden(&path.child(source.surplus), "may not specify more than 1 volume type");
             continue;
@@ -266,7 +266,7 @@ pub(super) fn check_mount_options(volume: &Value, errors: &mut Errors) {
     }
 }
 
-/// What a volume is made of stays, and where it is.
+/// Checks that a volume's source and location do not change.
 pub(super) fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     let (spec, old_spec) = (new.at("spec"), old.at("spec"));
     let (mut source, old_source) = (sources_of(spec), sources_of(old_spec));
@@ -303,7 +303,7 @@ fn sources_of(spec: &Value) -> Value {
     present.map(|source| (source.field.to_owned(), spec.at(source.field).clone())).collect()
 }
 
-/// Whether two affinities say the same, but for labels that were renamed.
+/// Whether two affinities are equivalent, apart from renamed labels.
 fn is_same_place(new: &Value, old: &Value) -> bool {
     let mut old = old.clone();
     let new_terms = new.at("required").list("nodeSelectorTerms");

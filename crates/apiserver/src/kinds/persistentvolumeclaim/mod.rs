@@ -32,7 +32,7 @@ const VOLUME: &str = "volumeName is the binding reference to the PersistentVolum
 const CAPACITY: &str = "capacity represents the actual resources of the underlying volume.";
 const ACCESS_MODES: &str = "accessModes contains the actual access modes the volume backing the PVC has. More info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#access-modes-1";
 const VOLUME_MODE: &str = "volumeMode defines what type of volume is required by the claim. Value of Filesystem is implied when not included in claim spec.";
-/// The annotation that named a claim's class before the field did.
+/// The annotation for a claim's class, which predates the field.
 pub(super) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
 fn columns() -> Vec<Column> {
@@ -54,7 +54,7 @@ fn columns() -> Vec<Column> {
     ]
 }
 
-/// The phase of a claim or volume, unless it is on its way out.
+/// Returns the phase of a claim or volume, or that it is terminating.
 pub(super) fn phase(claim: &Value) -> &str {
     if claim.at("metadata").has("deletionTimestamp") {
         "Terminating"
@@ -79,7 +79,7 @@ fn access_modes(claim: &Value) -> String {
     if is_bound(claim) { short_access_modes(claim.at("status").list("accessModes")) } else { String::new() }
 }
 
-/// `RWO,ROX`
+/// Formats access modes: `RWO,ROX`.
 pub(super) fn short_access_modes(modes: &[Value]) -> String {
     let short = [
         ("ReadWriteOnce", "RWO"),
@@ -91,19 +91,19 @@ pub(super) fn short_access_modes(modes: &[Value]) -> String {
     shown.map(|(_, short)| *short).collect::<Vec<_>>().join(",")
 }
 
-/// The class of a claim or volume.
+/// Returns the class of a claim or volume.
 pub(super) fn class(claim: &Value) -> &str {
     let annotation = claim.at("metadata").at("annotations").at(CLASS_ANNOTATION).as_str();
     annotation.unwrap_or_else(|| claim.at("spec").text("storageClassName"))
 }
 
-/// The defaults of a claim's spec, also where a pod has one inside.
+/// Sets the defaults of a claim's spec, including one embedded in a pod.
 pub(super) fn default_spec(spec: &mut Value) {
     spec.or_insert("volumeMode", "Filesystem");
     resources::default_requirements(spec.object_mut("resources"));
 }
 
-/// The defaults of a claim, also where a set has it as a template.
+/// Sets the defaults of a claim, including one that is a StatefulSet's template.
 pub(super) fn default(claim: &mut Value) {
     default_spec(claim.object_mut("spec"));
     let status = claim.object_mut("status");
@@ -174,7 +174,7 @@ fn check_again(claim: &Value, leniency: Leniency, errors: &mut Errors) {
     validation::check_spec(claim.at("spec"), leniency, &Path::root("spec"), errors);
 }
 
-/// Storage comes in whole bytes.
+/// Warns about fractional bytes of storage.
 pub(super) fn warn_of_fractions(path: &Path<'_>, spec: &Value, warnings: &mut Vec<String>) {
     for field in ["requests", "limits"] {
         let list = spec.at("resources").at(field);
@@ -188,8 +188,8 @@ pub(super) fn warn_of_fractions(path: &Path<'_>, spec: &Value, warnings: &mut Ve
     }
 }
 
-/// `dataSource` and `dataSourceRef` say the same. Of the old field only claims and snapshots are heeded;
-/// sources in other namespaces are off in v1.34.
+/// Synchronizes `dataSource` and `dataSourceRef`. The old field only supports claims and snapshots; sources in other
+/// namespaces are disabled in v1.34.
 fn prepare_data_sources(spec: &mut Value, old: &Value) {
     if !spec.at("dataSourceRef").text("namespace").is_empty() && !old.has("dataSourceRef") {
         spec.unset("dataSourceRef");

@@ -1,4 +1,4 @@
-//! What is wrong with claims and their changes.
+//! Validates claims and their updates.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ const RESIZE_STATUSES: [&str; 5] = [
     "NodeResizePending",
 ];
 
-/// What an old claim had that a new one could not, and may keep.
+/// Rules to relax for an existing claim that violates them.
 #[derive(Clone, Copy)]
 pub(in crate::kinds) struct Leniency {
     selector_values: Values,
@@ -121,7 +121,8 @@ fn check_source(source: &Value, leniency: Leniency, path: &Path<'_>, errors: &mu
     }
 }
 
-/// A claim stays what it is, but for its size and class once it is bound, and for what was still open.
+/// Validates an update. Claims are mostly immutable, except for the size and class of a bound claim, and for values
+/// that were not yet set.
 pub(super) fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let (new_spec, old_spec) = (new.at("spec"), old.at("spec"));
@@ -145,7 +146,7 @@ pub(super) fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     check_attributes_class(new_spec, old, &path.child("volumeAttributesClassName"), errors);
 }
 
-/// The new spec with everything that may change as it was: what differs then may not.
+/// Returns the new spec with all mutable fields restored: remaining differences are errors.
 fn expected_spec(new: &Value, old: &Value, errors: &mut Errors) -> Value {
     let old_spec = old.at("spec");
     let mut expected = new.at("spec").clone();
@@ -184,7 +185,7 @@ fn expected_spec(new: &Value, old: &Value, errors: &mut Errors) -> Value {
     expected
 }
 
-/// Once a class of attributes is applied there is no way back to none.
+/// Checks that an applied volume attributes class is not removed.
 fn check_attributes_class(new_spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let class = new_spec.at("volumeAttributesClassName");
     let applied = old.at("status").has("currentVolumeAttributesClassName");
@@ -231,7 +232,7 @@ pub(super) fn check_status(claim: &Value, errors: &mut Errors) {
     }
 }
 
-/// Of Kubernetes' own resources a claim has storage only.
+/// Checks that storage is the only built-in resource in a claim.
 fn check_resource_key(resource: &str, path: &Path<'_>, errors: &mut Errors) {
     let complaints = names::qualified_name(resource);
     if complaints.is_empty() && resources::is_native(resource) && resource != "storage" {

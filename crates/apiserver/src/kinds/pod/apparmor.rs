@@ -1,4 +1,4 @@
-//! AppArmor profiles, from the time when annotations named them.
+//! AppArmor profiles in annotations, which predate the field.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::CONTAINER_LISTS;
 use super::validation::annotations::APPARMOR;
 use crate::json::{Json, JsonMut};
 
-/// The field that says what an annotation says.
+/// Converts an annotation to the field's value.
 pub(super) fn of_annotation(annotation: &str) -> Option<Value> {
     match annotation {
         "unconfined" => Some(json!({"type": "Unconfined"})),
@@ -19,7 +19,7 @@ pub(super) fn of_annotation(annotation: &str) -> Option<Value> {
     }
 }
 
-/// Fills in the fields of containers whose profile only an annotation names.
+/// Sets the field of containers whose profile is only in an annotation.
 pub(super) fn fill_in(pod: &mut Value) {
     let annotations = pod.at("metadata").at("annotations");
     let named = |name: &String| name.starts_with(APPARMOR);

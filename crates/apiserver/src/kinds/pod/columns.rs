@@ -1,4 +1,4 @@
-//! What `kubectl get pods` prints.
+//! The table columns of pods, as in `kubectl get pods`.
 
 use std::collections::BTreeSet;
 
@@ -36,13 +36,13 @@ pub(super) fn all() -> Vec<Column> {
     ]
 }
 
-/// The whole of a pod in one line: how many of its containers are ready, and one word for how it fares.
+/// A pod's state in one line: how many of its containers are ready, and a one-word status.
 struct Summary<'a> {
     reason: String,
     ready: usize,
     total: usize,
     restarts: i64,
-    /// When a container last ended, as its status writes it; times of one form compare as text.
+    /// When a container last ended, as in its status; times in the same format compare as strings.
     last_restart: &'a str,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Summary<'a> {
         summary
     }
 
-    /// Whether every init container is through.
+    /// Returns whether all init containers are done.
     fn read_init_containers(&mut self, spec: &Value, status: &'a Value) -> bool {
         let sidecars = spec.list("initContainers").iter().filter(|spec| is_sidecar(spec));
         let sidecars: BTreeSet<&str> = sidecars.map(|spec| spec.text("name")).collect();
@@ -154,7 +154,7 @@ fn initial_reason(status: &Value) -> String {
     }
 }
 
-/// How far an init container has come.
+/// The progress of an init container.
 enum Progress {
     Done,
     /// A sidecar that has started.
@@ -179,7 +179,7 @@ fn init_progress(container: &Value, sidecar: bool) -> Progress {
     }
 }
 
-/// Why a container ended: its reason, or the signal or code it ended with.
+/// Returns why a container ended: its reason, or the signal or exit code.
 fn end_reason(terminated: &Value) -> String {
     match (terminated.text("reason"), terminated.count("signal")) {
         ("", 0) => format!("ExitCode:{}", terminated.count("exitCode")),
@@ -202,7 +202,7 @@ fn readiness_gates(pod: &Value) -> Value {
     format!("{open}/{}", gates.len()).into()
 }
 
-/// A pod that has ended says so beside its row.
+/// Adds a condition to the row of a finished pod.
 pub(super) fn row_conditions(pod: &Value) -> Vec<Value> {
     let (reason, message) = match pod.at("status").text("phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The cells Ready, Status and Restarts.
+    /// Checks the cells Ready, Status and Restarts.
     fn check(pod: Value, expected: [&str; 3]) {
         let now = "2020-01-01T01:00:00Z".parse().unwrap();
         let columns = all();

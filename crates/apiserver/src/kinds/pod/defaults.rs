@@ -1,4 +1,4 @@
-//! What a pod spec says when it says nothing.
+//! Defaults of pods and pod specs.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::totals::{is_pod_level, total};
 use crate::json::{Json, JsonMut};
 use crate::kinds::resources;
 
-/// The defaults of pods alone, on top of those of every pod spec.
+/// Sets the defaults of pods, in addition to those of pod specs.
 pub(super) fn default_pod(pod: &mut Value) {
     let spec = pod.object_mut("spec");
     for list in ["containers", "initContainers"] {
@@ -32,7 +32,7 @@ pub(super) fn default_pod(pod: &mut Value) {
     drop_init_container_annotations(pod);
 }
 
-/// The defaults of every pod spec, in pods and in templates.
+/// Sets the defaults of a pod spec, in pods and templates.
 pub(super) fn default_spec(spec: &mut Value) {
     spec.or_text("dnsPolicy", "ClusterFirst");
     spec.or_text("restartPolicy", "Always");
@@ -56,7 +56,7 @@ pub(super) fn default_spec(spec: &mut Value) {
     }
 }
 
-/// `serviceAccount` is the old name of `serviceAccountName`; both always say the same.
+/// Keeps `serviceAccount`, the old name, equal to `serviceAccountName`.
 fn default_service_account(spec: &mut Value) {
     let (name, alias) = (spec.text("serviceAccountName"), spec.text("serviceAccount"));
     if name.is_empty() && !alias.is_empty() {
@@ -68,7 +68,7 @@ fn default_service_account(spec: &mut Value) {
     }
 }
 
-/// On the host's network a container's ports are the host's.
+/// Sets host ports: in the host's network, a container's ports are host ports.
 fn expose_ports_on_host(spec: &mut Value) {
     for list in ["containers", "initContainers"] {
         for container in spec.list_mut(list) {
@@ -114,12 +114,12 @@ fn default_container(container: &mut Value) {
     }
 }
 
-/// `Always` for images whose tag may move: `latest`, said or implied.
+/// Returns `Always` for images with a mutable tag: an explicit or implied `latest`.
 fn pull_policy(image: &str) -> &'static str {
     if is_latest(image) { "Always" } else { "IfNotPresent" }
 }
 
-/// Whether an image is the latest of its name. What is no image reference has no tag, not even this one.
+/// Whether an image has the tag `latest`. An invalid image reference has no tag, not even the implied one.
 fn is_latest(image: &str) -> bool {
     let (named, digest) =
         image.split_once('@').map_or((image, None), |(named, digest)| (named, Some(digest)));
@@ -131,7 +131,7 @@ fn is_latest(image: &str) -> bool {
     is_repository(repository) && (tag == Some("latest") || tag.is_none() && digest.is_none())
 }
 
-/// `[HOST[:PORT]/]PATH`, the path in lower case.
+/// Whether a name is `[HOST[:PORT]/]PATH`, with the path in lower case.
 fn is_repository(name: &str) -> bool {
     let is_host =
         |first: &str| first.contains(['.', ':']) || first == "localhost" || first != first.to_lowercase();
@@ -180,7 +180,7 @@ fn default_volume(volume: &mut Value) {
     }
 }
 
-/// What a source of a volume leaves out, in pods and by itself.
+/// Sets the defaults of a volume source, in pods and persistent volumes.
 pub(in crate::kinds) fn default_volume_source(source: &str, volume: &mut Value) {
     match source {
         "hostPath" => volume.or_insert("type", ""),
@@ -239,7 +239,7 @@ fn default_downward_items(downward: &mut Value) {
     }
 }
 
-/// Pod-level requests follow from the containers' requests and the pod's limits.
+/// Derives pod-level requests from the containers' requests and the pod's limits.
 fn default_pod_resources(spec: &mut Value) {
     let Some(requirements) = spec.get("resources").filter(|resources| resources.is_object()) else { return };
     let (mut limits, mut requests) = (requirements.at("limits").clone(), requirements.at("requests").clone());
@@ -286,7 +286,7 @@ fn default_status(status: &mut Value) {
     }
 }
 
-/// `podIP` is the first of `podIPs`; where they differ the single one is right, for old kubelets.
+/// Synchronizes `podIP`, the first of `podIPs`; if they differ, the former wins, for old kubelets.
 fn default_pod_ips(status: &mut Value) {
     let single = status.text("podIP");
     let first = status.list("podIPs").first().map_or("", |ip| ip.text("ip"));
@@ -302,7 +302,7 @@ fn default_pod_ips(status: &mut Value) {
     }
 }
 
-/// Annotations that told kubelets before v1.8 about init containers.
+/// Annotations about init containers for kubelets before v1.8.
 const INIT_CONTAINER_ANNOTATIONS: [&str; 4] = [
     "pod.beta.kubernetes.io/init-containers",
     "pod.alpha.kubernetes.io/init-containers",

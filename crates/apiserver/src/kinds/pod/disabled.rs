@@ -1,4 +1,4 @@
-//! Fields of features that v1.34 has off: they are dropped on the way in.
+//! Drops the fields of features that v1.34 disables.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub(super) fn drop_fields(spec: &mut Value) {
     drop_projections(spec);
 }
 
-/// Only sidecars say how they are restarted.
+/// Drops restart policies and rules; only sidecars keep their restart policy.
 fn drop_restart_rules(container: &mut Value, list: &str) {
     if list != "initContainers" || container.text("restartPolicy") != "Always" {
         container.unset("restartPolicy");
@@ -44,7 +44,7 @@ fn drop_files(container: &mut Value) {
     }
 }
 
-/// Volumes made of images go, and what mounts them.
+/// Drops image volumes and their mounts.
 fn drop_image_volumes(spec: &mut Value) {
     let is_image = |volume: &Value| volume.has("image");
     if !spec.list("volumes").iter().any(is_image) {

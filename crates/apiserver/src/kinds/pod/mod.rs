@@ -4,7 +4,7 @@
 //!  defaults ─► preparation (status, gates, disabled fields) ─► validation ─► warnings
 //! ```
 //!
-//! [`template`] is what every kind with a pod template uses; the other modules are one concept each.
+//! [`template`] is shared by all kinds with a pod template; the other modules cover one concept each.
 
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ pub fn kind() -> Kind {
 fn field_selectors() -> Vec<FieldSelector> {
     vec![
         FieldSelector { path: "spec.nodeName", value: |pod| pod.at("spec").text("nodeName").to_owned() },
-        // The name that clients of old versions know the node by.
+        // The node's name for old clients.
         FieldSelector { path: "spec.host", value: |pod| pod.at("spec").text("nodeName").to_owned() },
         FieldSelector {
             path: "spec.restartPolicy",
@@ -81,7 +81,7 @@ fn field_selectors() -> Vec<FieldSelector> {
         },
         FieldSelector { path: "status.phase", value: |pod| pod.at("status").text("phase").to_owned() },
         FieldSelector { path: "status.podIP", value: |pod| pod.at("status").text("podIP").to_owned() },
-        // Accepted, but no pod has a value for it.
+        // Accepted, but always empty.
         FieldSelector { path: "status.podIPs", value: |_| String::new() },
         FieldSelector {
             path: "status.nominatedNodeName",
@@ -90,10 +90,10 @@ fn field_selectors() -> Vec<FieldSelector> {
     ]
 }
 
-/// The three lists of containers of a pod.
+/// A pod's three lists of containers.
 const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// An init container that keeps running beside the others.
+/// Whether an init container keeps running beside the others.
 fn is_sidecar(init_container: &Value) -> bool {
     init_container.text("restartPolicy") == "Always"
 }

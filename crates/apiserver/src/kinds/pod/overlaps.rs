@@ -1,10 +1,10 @@
-//! Files of one volume that would be written over each other.
+//! Finds files in a volume that would overwrite each other.
 
 use serde_json::Value;
 
 use crate::json::Json;
 
-/// A file, and the source that writes it where there are several.
+/// A file, and the source that writes it if there are several.
 #[derive(Clone, PartialEq)]
 struct File<'a> {
     path: &'a str,
@@ -65,9 +65,9 @@ fn files<'a>(source: &'a Value, shown: &str) -> Vec<File<'a>> {
     paths.map(|path| File { path, source: shown.to_owned() }).collect()
 }
 
-/// As many files of a volume are compared with each other, at most half a million pairs.
+/// Maximum number of files per volume to compare: at most half a million pairs.
 const MOST_FILES: usize = 1_000;
-/// As many overlaps are told of: more than a response has room for.
+/// Maximum number of overlaps to report: more than a response has room for.
 const MOST_WARNINGS: usize = 100;
 
 fn warn(volume: &str, what: &str, files: Vec<File<'_>>, warnings: &mut Vec<String>) {
@@ -81,7 +81,7 @@ fn warn(volume: &str, what: &str, files: Vec<File<'_>>, warnings: &mut Vec<Strin
     }
 }
 
-/// The same file, or one inside the other.
+/// Whether two paths are the same file, or one is inside the other.
 fn overlap(a: &str, b: &str) -> bool {
     let inside =
         |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));

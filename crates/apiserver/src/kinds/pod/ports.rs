@@ -1,16 +1,16 @@
-//! Definitions of one container port that get in each other's way.
+//! Finds conflicting definitions of a container port.
 
 use std::collections::BTreeMap;
 
-/// An address of the host, which may be empty, and a port of it, which may be 0.
+/// A host address, which may be empty, and a host port, which may be 0.
 type Host<'a> = (&'a str, i64);
 
-/// The definitions of one container port and protocol, in their order. Those that clash are found without comparing all
-/// of them with each other: a pod has room for 75,000.
+/// The definitions of one container port and protocol, in order. Conflicts are found without comparing all pairs: a
+/// pod has room for 75,000.
 #[derive(Default)]
 pub(super) struct Definitions<'a> {
     all: Vec<(String, Host<'a>)>,
-    /// Places of those that take no port of the host.
+    /// Indexes of those without a host port.
     without_host_port: Vec<usize>,
     by_host: BTreeMap<i64, BTreeMap<&'a str, Vec<usize>>>,
 }
@@ -26,7 +26,7 @@ impl<'a> Definitions<'a> {
         self.all.push((path, host));
     }
 
-    /// The definitions that another one clashes with: how, and where they are.
+    /// Returns the definitions that conflict with another: the type of conflict, and their paths.
     pub(super) fn clashes(&self, host: Host<'_>) -> impl Iterator<Item = (&'static str, &str)> {
         let places = self.places(host);
         let clash = move |place: usize| {
@@ -43,7 +43,7 @@ impl<'a> Definitions<'a> {
         let mut places = self.without_host_port.clone();
         if let Some(same_port) = self.by_host.get(&port) {
             match address {
-                // All of them: each clashes.
+                // All of them conflict.
                 "" => places.extend(same_port.values().flatten()),
                 address => {
                     let near = ["", address].into_iter().filter_map(|address| same_port.get(address));

@@ -1,4 +1,4 @@
-//! The quality of service of a pod: who is evicted first when a node runs short.
+//! The QoS class of a pod: determines which pods are evicted first when a node runs short.
 
 use serde_json::Value;
 
@@ -6,11 +6,11 @@ use crate::json::Json;
 use crate::kinds::resources::amount;
 use crate::quantity::Quantity;
 
-/// The resources that count.
+/// The resources that determine the class.
 const COUNTED: [&str; 2] = ["cpu", "memory"];
 
-/// `Guaranteed` where every container limits cpu and memory to what it requests, `BestEffort` where none
-/// says anything, `Burstable` otherwise. Resources of the pod as a whole stand above those of its containers.
+/// Returns `Guaranteed` if every container limits cpu and memory to what it requests, `BestEffort` if none sets
+/// anything, `Burstable` otherwise. Pod-level resources take precedence over those of containers.
 pub fn class(spec: &Value) -> &'static str {
     let mut demand = Demand::default();
     let mut all_limited = true;
@@ -25,7 +25,7 @@ pub fn class(spec: &Value) -> &'static str {
     demand.class(all_limited)
 }
 
-/// What is asked for in all.
+/// Total requests or limits.
 #[derive(Default)]
 struct Demand {
     requests: [Option<Quantity>; 2],
@@ -33,7 +33,7 @@ struct Demand {
 }
 
 impl Demand {
-    /// Adds one container's resources; whether it limits all that count.
+    /// Adds a container's resources; returns whether it limits all relevant ones.
     fn add(&mut self, resources: &Value) -> bool {
         sum(&mut self.requests, resources.at("requests"));
         sum(&mut self.limits, resources.at("limits"))
@@ -49,7 +49,7 @@ impl Demand {
     }
 }
 
-/// Adds the positive amounts of a list; whether all that count are among them.
+/// Adds the positive amounts in a list; returns whether it has all relevant ones.
 fn sum(total: &mut [Option<Quantity>; 2], list: &Value) -> bool {
     let mut complete = true;
     for (total, name) in total.iter_mut().zip(COUNTED) {

@@ -1,13 +1,13 @@
-//! What a pod refers to by name: whoever runs it has to read that.
+//! The objects that a pod refers to by name: its node has to read them.
 
 use serde_json::Value;
 
 use crate::json::Json;
 
-/// Marks a pod that a node runs anyway, whatever the server says.
+/// Marks a mirror pod, which a node runs independently of the server.
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// The secrets that a pod pulls its images with, mounts or reads.
+/// Returns the secrets that a pod uses to pull images, mounts or reads.
 pub(crate) fn secrets(spec: &Value) -> Vec<&str> {
     const FIELDS: [&str; 5] = ["secret", "secretRef", "secretKeyRef", "nodePublishSecretRef", "azureFile"];
     let mut names: Vec<&str> =
@@ -16,19 +16,19 @@ pub(crate) fn secrets(spec: &Value) -> Vec<&str> {
     names
 }
 
-/// The config maps that a pod mounts or reads.
+/// Returns the config maps that a pod mounts or reads.
 pub(crate) fn config_maps(spec: &Value) -> Vec<&str> {
     let mut names = Vec::new();
     collect(spec, &["configMap", "configMapRef", "configMapKeyRef"], &mut names);
     names
 }
 
-/// The claims that the volumes of a pod are, those that are made for it among them.
+/// Returns the claims of a pod's volumes, including generated ones.
 pub(crate) fn claims(pod: &Value) -> Vec<String> {
     pod.at("spec").list("volumes").iter().filter_map(|volume| claim(pod, volume)).collect()
 }
 
-/// The claim that a volume of a pod is.
+/// Returns the claim of a pod's volume.
 pub(crate) fn claim(pod: &Value, volume: &Value) -> Option<String> {
     let claim = match volume.has("ephemeral") {
         true => format!("{}-{}", pod.at("metadata").text("name"), volume.text("name")),
@@ -37,7 +37,7 @@ pub(crate) fn claim(pod: &Value, volume: &Value) -> Option<String> {
     Some(claim).filter(|claim| !claim.is_empty())
 }
 
-/// The claims to devices that a pod has, as far as they have been made.
+/// Returns a pod's resource claims, as far as they have been created.
 pub(crate) fn device_claims(pod: &Value) -> Vec<&str> {
     let status = pod.at("status");
     let made = |name: &str| {
@@ -53,7 +53,7 @@ pub(crate) fn device_claims(pod: &Value) -> Vec<&str> {
     named.chain([extended]).filter(|name| !name.is_empty()).collect()
 }
 
-/// The names of what is referred to under one of these fields, however deep.
+/// Collects the names referred to under these fields, at any depth.
 fn collect<'v>(value: &'v Value, fields: &[&str], names: &mut Vec<&'v str>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| collect(item, fields, names)),

@@ -1,4 +1,4 @@
-//! How pods differ from other kinds.
+//! The strategy of pods.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -110,7 +110,7 @@ impl Validation for Pod {
         }
     }
 
-    /// New pods only: changes come from programs mostly, and often.
+    /// Warns only about new pods: most updates come from programs, and are frequent.
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
         let mut found = Vec::new();
         if old.is_none() {
@@ -121,7 +121,7 @@ impl Validation for Pod {
     }
 }
 
-/// A pod with gates starts out with a condition that says so.
+/// Sets the initial condition of a pod with scheduling gates.
 fn gate(pod: &mut Value) {
     if pod.at("spec").list("schedulingGates").is_empty() {
         return;
@@ -138,7 +138,7 @@ fn gate(pod: &mut Value) {
     pod.object_mut("status").set("conditions", json!([condition]));
 }
 
-/// Label keys of affinity terms and spread constraints become requirements on this pod's own values.
+/// Converts the label keys of affinity terms and spread constraints to requirements on this pod's own values.
 fn merge_label_keys(pod: &mut Value) {
     let spec = pod.at("spec");
     if !spec.has("affinity") && !spec.has("topologySpreadConstraints") {
@@ -181,7 +181,7 @@ fn merge_keys(term: &mut Value, keys: &str, operator: &str, labels: &Value) {
     }
 }
 
-/// A client that does not know of observed generations does not erase them.
+/// Restores observed generations that an old client omitted.
 fn keep_observed_generations(status: &mut Value, old: &Value) {
     if status.count("observedGeneration") == 0 {
         status.restore("observedGeneration", old);
@@ -191,7 +191,7 @@ fn keep_observed_generations(status: &mut Value, old: &Value) {
         known.entry(condition.text("type")).or_default().push_back(condition);
     }
     for condition in status.list_mut("conditions") {
-        // Types may repeat: the first of the new list goes with the first of the old.
+        // Types may repeat: matches the first in the new list with the first in the old.
         let same = known.get_mut(condition.text("type"));
         let Some(old) = same.and_then(VecDeque::pop_front) else { continue };
         if condition.count("observedGeneration") == 0 {
@@ -200,7 +200,7 @@ fn keep_observed_generations(status: &mut Value, old: &Value) {
     }
 }
 
-/// Status fields of features that v1.34 has off.
+/// Drops status fields of features that v1.34 disables.
 fn drop_disabled_status(status: &mut Value) {
     status.unset("extendedResourceClaimStatus");
     for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
@@ -210,7 +210,7 @@ fn drop_disabled_status(status: &mut Value) {
     }
 }
 
-/// Everything as it was, but the ephemeral containers.
+/// Restores everything but the ephemeral containers.
 fn keep_ephemeral_containers(new: &mut Value, old: &Value) {
     let containers = new.at_mut("spec").and_then(|spec| spec.unset("ephemeralContainers"));
     restore_all(new, old);
@@ -222,8 +222,8 @@ fn keep_ephemeral_containers(new: &mut Value, old: &Value) {
     disabled::drop_fields(spec);
 }
 
-/// Everything as it was, but what containers ask for. A change of the containers themselves is left for
-/// validation to refuse.
+/// Restores everything but the containers' resources. Changes to the containers themselves are left for validation to
+/// reject.
 fn keep_resources(new: &mut Value, old: &Value) {
     let lists = ["containers", "initContainers"];
     let (new_spec, old_spec) = (new.at("spec"), old.at("spec"));

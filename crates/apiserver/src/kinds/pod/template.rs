@@ -1,4 +1,4 @@
-//! Pod templates: what Deployments, ReplicaSets and every other kind that makes pods share.
+//! Pod templates, shared by Deployments, ReplicaSets and all other kinds that create pods.
 
 use serde_json::Value;
 
@@ -10,27 +10,26 @@ use crate::kinds::selector;
 use crate::table::{Column, joined, or_none};
 use crate::validation::labels::{self, Values};
 
-/// Fills in `spec.template` of a workload.
+/// Sets the defaults in `spec.template` of a workload.
 pub fn default(workload_spec: &mut Value) {
     default_template(workload_spec.object_mut("template"));
 }
 
-/// Fills in a template.
+/// Sets the defaults of a template.
 pub(in crate::kinds) fn default_template(template: &mut Value) {
     template.object_mut("metadata");
     defaults::default_spec(template.object_mut("spec"));
     defaults::drop_init_container_annotations(template);
 }
 
-/// Drops from `spec.template` the fields whose feature is off.
+/// Drops the fields of disabled features from `spec.template`.
 pub fn drop_disabled(workload_spec: &mut Value) {
     if let Some(spec) = workload_spec.at_mut("template").and_then(|template| template.at_mut("spec")) {
         disabled::drop_fields(spec);
     }
 }
 
-/// Warnings about a workload that makes pods: about its name when it is new, about the template when that may
-/// have changed.
+/// Returns warnings about a workload: about its name if it is new, and about the template if it may have changed.
 pub fn warnings(new: &Value, old: Option<&Value>, changed: impl FnOnce(&Value) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     if old.is_none() {
@@ -43,17 +42,17 @@ pub fn warnings(new: &Value, old: Option<&Value>, changed: impl FnOnce(&Value) -
     found
 }
 
-/// A name that pods will have in theirs.
+/// Warns about a name that will be part of pod names.
 pub(in crate::kinds) fn warn_of_name(workload: &Value, found: &mut Vec<String>) {
     warnings::of_name(workload, "Pod names and hostnames", found);
 }
 
-/// Warnings about a template.
+/// Collects warnings about a template.
 pub(in crate::kinds) fn warn(template: &Value, path: &Path<'_>, found: &mut Vec<String>) {
     warnings::of_spec(template, Some(path), found);
 }
 
-/// The columns that workloads end with.
+/// Returns the last columns of workloads.
 pub fn columns(selector_description: &'static str) -> Vec<Column> {
     let selector = Column::text("Selector", selector_description, |workload, _| {
         or_none(&selector::shown(job_or_self(workload).at("selector")))
@@ -61,7 +60,7 @@ pub fn columns(selector_description: &'static str) -> Vec<Column> {
     container_columns().map(Column::wide).into_iter().chain([selector.wide()]).collect()
 }
 
-/// What the containers of a template are called, and what they are made of.
+/// Returns the columns with the names and images of a template's containers.
 pub(in crate::kinds) fn container_columns() -> [Column; 2] {
     [
         Column::text("Containers", "Names of each container in the template.", |workload, _| {
@@ -74,18 +73,18 @@ pub(in crate::kinds) fn container_columns() -> [Column; 2] {
 }
 
 fn containers(workload: &Value) -> &[Value] {
-    // A pod template has it without a spec around.
+    // A PodTemplate has it at the top level.
     let template = if workload.has("template") { workload } else { job_or_self(workload) }.at("template");
     template.at("spec").list("containers")
 }
 
-/// The spec that has the template: a workload's own, or that of the jobs it makes.
+/// Returns the spec with the template: a workload's own, or that of its job template.
 fn job_or_self(workload: &Value) -> &Value {
     let spec = workload.at("spec");
     if spec.has("jobTemplate") { spec.at("jobTemplate").at("spec") } else { spec }
 }
 
-/// What is wrong with `spec.selector` and `spec.template` of a ReplicaSet or Deployment.
+/// Validates `spec.selector` and `spec.template` of a ReplicaSet or Deployment.
 pub fn check_selected(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let selector = spec.at("selector");
     if !check_selector(selector, "deployment", &path.child("selector"), errors) {
@@ -98,7 +97,7 @@ pub fn check_selected(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut E
     check_runs_forever(template, "ReplicaSet", &path, errors);
 }
 
-/// What is wrong with a selector that must be there; returns whether it is well-formed.
+/// Validates a required selector; returns whether it is well-formed.
 pub(in crate::kinds) fn check_selector(
     selector: &Value,
     of: &str,
@@ -118,7 +117,7 @@ pub(in crate::kinds) fn check_selector(
     well_formed
 }
 
-/// The pods of a template are those its workload selects.
+/// Checks that the selector matches the template's labels.
 pub(in crate::kinds) fn check_labels(
     selector: &Value,
     template: &Value,
@@ -126,14 +125,14 @@ pub(in crate::kinds) fn check_labels(
     errors: &mut Errors,
 ) {
     let labels = template.at("metadata").at("labels");
-    // No selector selects nothing; an empty one is an error of its own.
+    // A missing selector matches nothing; an empty one is a separate error.
     if selector.is_null() || !selector::matches(selector, labels) {
         let detail = "`selector` does not match template `labels`";
         errors.invalid(&path.child("metadata").child("labels"), labels.clone(), detail);
     }
 }
 
-/// Pods of most workloads run for ever.
+/// Checks that pods always restart, as in most workloads.
 pub(in crate::kinds) fn check_runs_forever(template: &Value, of: &str, path: &Path<'_>, errors: &mut Errors) {
     let spec_path = path.child("spec");
     let restart = template.at("spec").text("restartPolicy");
@@ -146,7 +145,7 @@ pub(in crate::kinds) fn check_runs_forever(template: &Value, of: &str, path: &Pa
     }
 }
 
-/// What is wrong with the metadata of a template.
+/// Validates the metadata of a template.
 pub(in crate::kinds) fn check_metadata(template: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (metadata, spec) = (template.at("metadata"), template.at("spec"));
     labels::labels(metadata, "labels", path, errors);
@@ -154,7 +153,7 @@ pub(in crate::kinds) fn check_metadata(template: &Value, old: &Value, path: &Pat
     validation::annotations::check(metadata, spec, path, &Rules::towards(old, false), errors);
 }
 
-/// What is wrong with a template itself; `old` is null for a new one.
+/// Validates a template; `old` is null for a new one.
 pub(in crate::kinds) fn check(template: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let rules = Rules::towards(old, false);
     let (metadata, spec) = (template.at("metadata"), template.at("spec"));

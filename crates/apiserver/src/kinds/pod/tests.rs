@@ -1,4 +1,4 @@
-//! Tables of what is wrong with pods, their changes and their statuses.
+//! Tables of errors in pods, their updates and their statuses.
 
 use serde_json::{Value, json};
 
@@ -8,14 +8,14 @@ use crate::kind::Subresource;
 use crate::kinds::check::{self, shown};
 use crate::strategy::{Lifecycle, Validation};
 
-/// A pod that is fine, with some fields of its spec replaced.
+/// Builds a valid pod, with some fields of its spec replaced.
 fn pod(change: &Value) -> Value {
     let mut pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     merge(pod.object_mut("spec"), change);
     pod
 }
 
-/// A pod whose only container has some fields replaced.
+/// Builds a valid pod whose only container has some fields replaced.
 fn pod_with_container(change: &Value) -> Value {
     let mut container = json!({"name": "c", "image": "i"});
     merge(&mut container, change);

@@ -1,4 +1,4 @@
-//! What the containers of a pod ask for together.
+//! The total resources of a pod's containers.
 
 use serde_json::Value;
 
@@ -7,13 +7,13 @@ use crate::json::Json;
 use crate::kinds::resources;
 use crate::quantity::Quantity;
 
-/// The resources that a pod as a whole can ask for.
+/// Whether a resource can be set at the pod level.
 pub(super) fn is_pod_level(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
 }
 
-/// What the containers of a pod need together: the sum of those that run side by side, or the largest that
-/// initialization takes.
+/// Returns the total that a pod's containers need: the sum of those that run concurrently, or the maximum during
+/// initialization.
 pub(in crate::kinds) fn total(spec: &Value, field: &str) -> Vec<(String, Quantity)> {
     let mut running = Vec::new();
     for container in spec.list("containers") {

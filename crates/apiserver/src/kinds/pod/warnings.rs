@@ -1,4 +1,4 @@
-//! What a pod spec says that is allowed but hardly meant.
+//! Warnings about pod specs that are valid but probably not intended.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::validation::address::warn_of_ip;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
-/// Annotations that nothing reads any more.
+/// Annotations that are no longer used.
 const DEAD_ANNOTATIONS: [(&str, &str); 3] = [
     (
         "scheduler.alpha.kubernetes.io/critical-pod",
@@ -30,7 +30,7 @@ const DEAD_ANNOTATIONS: [(&str, &str); 3] = [
         "non-functional in v1.11+; use the \"sysctls\" field instead",
     ),
 ];
-/// Kinds of volumes that are gone or going.
+/// Removed and deprecated volume types.
 const DEAD_VOLUMES: [(&str, &str, &str); 9] = [
     ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
     ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
@@ -42,7 +42,7 @@ const DEAD_VOLUMES: [(&str, &str, &str); 9] = [
     ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
     ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
-/// Labels of nodes under names they no longer have.
+/// Deprecated node labels.
 const OLD_NODE_LABELS: [(&str, &str); 8] = [
     ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
     ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
@@ -66,12 +66,12 @@ const OLD_NODE_LABELS: [(&str, &str); 8] = [
     ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
 ];
 
-/// What is to be said of a label that nodes have under another name now.
+/// Returns the warning for a deprecated node label.
 pub(in crate::kinds) fn old_node_label(key: &str) -> Option<&'static str> {
     OLD_NODE_LABELS.iter().find(|(old, _)| *old == key).map(|(_, message)| *message)
 }
 
-/// A name that does not fit what is made of it.
+/// Warns about a name that is unsuitable for what is derived from it.
 pub(in crate::kinds) fn of_name(object: &Value, used_in: &str, warnings: &mut Vec<String>) {
     let complaints = names::dns_label(object.at("metadata").text("name"));
     if !complaints.is_empty() {
@@ -82,7 +82,7 @@ pub(in crate::kinds) fn of_name(object: &Value, used_in: &str, warnings: &mut Ve
     }
 }
 
-/// A pod, or a template that stands at a path of its own.
+/// Collects warnings about a pod, or about a template at a path.
 pub(in crate::kinds) fn of_spec(pod: &Value, template: Option<&Path<'_>>, warnings: &mut Vec<String>) {
     let (metadata_root, spec_root) = (Path::root("metadata"), Path::root("spec"));
     let (metadata_path, path) = match template {
@@ -108,7 +108,7 @@ pub(in crate::kinds) fn of_spec(pod: &Value, template: Option<&Path<'_>>, warnin
     warn.addresses();
 }
 
-/// The warnings of one spec, in the order of v1.34.
+/// The warnings about a spec, in v1.34's order.
 struct Warnings<'a, 'p> {
     spec: &'a Value,
     path: &'a Path<'p>,
@@ -122,7 +122,7 @@ impl Warnings<'_, '_> {
         }
     }
 
-    /// More warnings would not be sent.
+    /// Whether more warnings would not be sent.
     fn is_full(&self) -> bool {
         self.warnings.len() >= MOST_WARNINGS
     }
@@ -241,7 +241,7 @@ impl Warnings<'_, '_> {
         }
     }
 
-    /// Memory and storage come in whole bytes.
+    /// Warns about fractional bytes of memory and storage.
     fn fractions(&mut self, list: &Value, path: &Path<'_>) {
         for resource in ["memory", "ephemeral-storage"] {
             if let Some(amount) = amount(list, resource).filter(|amount| amount.milli_value() % 1000 != 0) {
@@ -295,7 +295,7 @@ impl Warnings<'_, '_> {
         }
     }
 
-    /// A second definition hides the first, unless it is made of it.
+    /// Warns if a second definition hides the first, unless it refers to it.
     fn hidden_variables(&mut self, variables: &[Value], path: &Path<'_>) {
         let mut seen = Seen::new();
         for (index, variable) in variables.iter().enumerate() {

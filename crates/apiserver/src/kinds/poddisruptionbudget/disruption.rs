@@ -1,4 +1,4 @@
-//! Whether a budget lets a pod go.
+//! Decides whether a budget allows a pod's eviction.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -8,15 +8,15 @@ use crate::kinds::selector;
 use crate::metadata::seconds;
 use crate::validation::has_condition;
 
-/// So many pods may be on their way out before the controller has to confirm some.
+/// Maximum evicted pods that the controller has not confirmed yet.
 const MOST_UNCONFIRMED: usize = 2000;
 
-/// Why a budget does not let a pod go.
+/// Why a budget rejects an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The controller has not yet looked at the budget as it is.
+    /// The controller has not yet processed the current budget.
     Unobserved,
-    /// Fewer pods would be healthy than needed.
+    /// Too few pods would be healthy.
     Exhausted {
         needed: i64,
         healthy: i64,
@@ -25,12 +25,12 @@ pub(crate) enum Refusal {
     TooManyUnconfirmed,
 }
 
-/// Whether the pod goes without asking any budget: it does not serve, or is leaving already.
+/// Whether a pod can be evicted without any budget: it is not serving, or is already being deleted.
 pub(crate) fn needs_no_budget(pod: &Value) -> bool {
     matches!(pod.at("status").text("phase"), "Succeeded" | "Failed" | "Pending") || is_leaving(pod)
 }
 
-/// Whether what the pod is can still turn into something that needs a budget.
+/// Whether such a pod could still become one that needs a budget.
 pub(crate) fn may_come_to_serve(pod: &Value) -> bool {
     !matches!(pod.at("status").text("phase"), "Succeeded" | "Failed") && !is_leaving(pod)
 }
@@ -39,13 +39,14 @@ fn is_leaving(pod: &Value) -> bool {
     pod.at("metadata").has("deletionTimestamp")
 }
 
-/// Whether a budget is about a pod of its namespace.
+/// Whether a budget covers a pod in its namespace.
 pub(crate) fn guards(budget: &Value, pod: &Value) -> bool {
     let wanted = budget.at("spec").at("selector");
     !wanted.is_null() && selector::matches(wanted, pod.at("metadata").at("labels"))
 }
 
-/// Whether the budget lets the pod go for nothing, because the pod is not healthy and those that are suffice.
+/// Whether the budget allows the eviction without using a disruption, because the pod is not healthy and the healthy
+/// ones suffice.
 pub(crate) fn is_free(budget: &Value, pod: &Value) -> bool {
     let is_ready = has_condition(pod.at("status"), "Ready");
     let (needed, healthy) = health(budget);
@@ -58,7 +59,7 @@ fn health(budget: &Value) -> (i64, i64) {
     (status.count("desiredHealthy"), status.count("currentHealthy"))
 }
 
-/// The budget after it has let a pod go.
+/// Returns the budget after an eviction.
 pub(crate) fn spend(budget: &Value, pod: &str, now: Timestamp) -> Result<Value, Refusal> {
     let status = budget.at("status");
     let allowed = status.count("disruptionsAllowed");
@@ -85,7 +86,7 @@ pub(crate) fn spend(budget: &Value, pod: &str, now: Timestamp) -> Result<Value, 
     Ok(spent)
 }
 
-/// Sets the condition that says that no pod more can go.
+/// Sets the condition that no more disruptions are allowed.
 fn say_exhausted(status: &mut Value, now: Timestamp) {
     let mut conditions = status.list("conditions").to_vec();
     let at = conditions.iter().position(|condition| condition.text("type") == "DisruptionAllowed");

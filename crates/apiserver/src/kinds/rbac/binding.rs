@@ -1,4 +1,4 @@
-//! Bindings: who has a role.
+//! Bindings: grant roles to subjects.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{complain, dns_subdomain};
 
-/// A role of a namespace or of the cluster, given in one namespace.
+/// The kind that grants a role or cluster role in one namespace.
 pub fn role_binding() -> Kind {
     let column = Column::text("Role", ROLE, role);
     let subjects =
@@ -29,7 +29,7 @@ pub fn role_binding() -> Kind {
     }
 }
 
-/// A role of the cluster, given everywhere.
+/// The kind that grants a cluster role everywhere.
 pub fn cluster_role_binding() -> Kind {
     let column = Column::text("Role", CLUSTER_ROLE, role);
     let subjects = [
@@ -101,7 +101,7 @@ impl Validation for Binding {
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
         let mut errors = Errors::default();
-        // v1.34 checks a changed binding as a whole, and then once more as a change.
+        // v1.34 validates a changed binding as a whole, and then again as an update.
         for _ in 0..2 {
             metadata::whole(new, self.0, NameRule::PathSegment, &mut errors);
             self.check(new, &mut errors);

@@ -1,6 +1,6 @@
-//! Roles and who has them: Role, RoleBinding and their cluster-wide counterparts.
+//! Role, RoleBinding and their cluster-wide counterparts.
 //!
-//! What they allow is decided in [`crate::auth`]; here is only what they look like.
+//! [`crate::auth`] evaluates them; this module only defines the kinds.
 
 mod binding;
 mod role;

@@ -10,7 +10,7 @@ use crate::kinds::metadata;
 use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::validation::labels::{self, Values};
 
-/// A role in a namespace.
+/// The kind of roles in a namespace.
 pub fn role() -> Kind {
     Kind {
         semantics: Semantics {
@@ -23,7 +23,7 @@ pub fn role() -> Kind {
     }
 }
 
-/// A role in the cluster, or in any namespace it is bound in.
+/// The kind of roles for the cluster, or for any namespace they are bound in.
 pub fn cluster_role() -> Kind {
     Kind {
         scope: Scope::Cluster,
@@ -54,7 +54,7 @@ impl Validation for Role {
         let had_bad_values = selectors(old).iter().any(labels::has_bad_values);
         let values = if had_bad_values { Values::Unchecked } else { Values::Checked };
         let mut errors = Errors::default();
-        // v1.34 checks a changed role as a whole, and then once more as a change.
+        // v1.34 validates a changed role as a whole, and then again as an update.
         for _ in 0..2 {
             metadata::whole(new, self.0, NameRule::PathSegment, &mut errors);
             self.check(new, values, &mut errors);
@@ -75,7 +75,7 @@ impl Role {
     }
 }
 
-/// A rule is about objects or about paths, not about both.
+/// Checks that a rule is for either resources or paths, not both.
 fn check_rule(rule: &Value, scope: Scope, path: &Path<'_>, errors: &mut Errors) {
     let has = |field: &str| !rule.list(field).is_empty();
     if !has("verbs") {

@@ -1,5 +1,4 @@
-//! What is claimed: requests for devices, constraints on them together, and configuration for them. Claims
-//! and templates of claims share it.
+//! The contents of a claim: device requests, constraints, and configuration. Shared by claims and claim templates.
 
 use serde_json::Value;
 
@@ -20,7 +19,7 @@ pub(super) const EFFECTS: [&str; 2] = ["NoExecute", "NoSchedule"];
 const NOT_A_REQUEST: &str =
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
 
-/// Fills in how many devices a request is for.
+/// Sets the default device count of requests.
 pub(super) fn default(spec: &mut Value) {
     let Some(devices) = spec.at_mut("devices") else { return };
     for request in devices.list_mut("requests") {
@@ -43,7 +42,7 @@ fn default_request(request: &mut Value) {
     }
 }
 
-/// Capacity that is consumed is off in v1.34.
+/// Drops consumable capacity, which v1.34 disables.
 pub(super) fn drop_disabled(spec: &mut Value) {
     let Some(devices) = spec.at_mut("devices") else { return };
     for request in devices.list_mut("requests") {
@@ -56,7 +55,7 @@ pub(super) fn drop_disabled(spec: &mut Value) {
     }
 }
 
-/// Whether the claim has a request, or an alternative in a request, of this name.
+/// Whether the claim has a request, or an alternative in a request, with this name.
 pub(super) fn has_request(spec: &Value, name: &str) -> bool {
     let (request, alternative) = name.split_once('/').map_or((name, None), |(a, b)| (a, Some(b)));
     let mut requests = spec.at("devices").list("requests").iter();
@@ -67,7 +66,7 @@ pub(super) fn has_request(spec: &Value, name: &str) -> bool {
     })
 }
 
-/// A reference to a request of the claim.
+/// Validates a reference to a request in the claim.
 pub(super) fn check_request_name(spec: &Value, name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.matches('/').count() > 1 {
         return errors.invalid(path, name, NOT_A_REQUEST);
@@ -80,7 +79,7 @@ pub(super) fn check_request_name(spec: &Value, name: &str, path: &Path<'_>, erro
     }
 }
 
-/// References to requests, each once.
+/// Validates references to requests, which must be unique.
 pub(super) fn check_request_names(spec: &Value, names: &[Value], path: &Path<'_>, errors: &mut Errors) {
     let text = |name: &'_ Value| name.as_str().unwrap_or_default().to_owned();
     check_each(names, MAX_REQUESTS, path, errors, |name, path, errors| {
@@ -139,7 +138,7 @@ fn check_request(request: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Which devices, and how many.
+/// Validates which devices are requested, and how many.
 fn check_devices(request: &Value, path: &Path<'_>, errors: &mut Errors) {
     match request.text("deviceClassName") {
         "" => errors.required(&path.child("deviceClassName"), ""),
@@ -192,7 +191,7 @@ fn check_constraint(spec: &Value, constraint: &Value, path: &Path<'_>, errors: &
     }
 }
 
-/// Configuration that only the driver understands.
+/// Validates the envelope of driver-specific configuration.
 pub(super) fn check_configuration(config: &Value, path: &Path<'_>, errors: &mut Errors) {
     let path = path.child("opaque");
     if !config.has("opaque") {
@@ -203,7 +202,7 @@ pub(super) fn check_configuration(config: &Value, path: &Path<'_>, errors: &mut 
     check_raw(opaque.at("parameters"), PARAMETER_BYTES, &path.child("parameters"), errors);
 }
 
-/// An object of somebody else's making.
+/// Validates an opaque JSON object.
 pub(super) fn check_raw(raw: &Value, limit: usize, path: &Path<'_>, errors: &mut Errors) {
     match raw {
         Value::Null => errors.required(path, ""),

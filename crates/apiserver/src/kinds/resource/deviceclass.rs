@@ -1,4 +1,4 @@
-//! DeviceClasses: sorts of devices, and how they are set up.
+//! DeviceClasses: types of devices and their configuration.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! DeviceTaintRules: taints that administrators put on devices. Served where the feature is on.
+//! DeviceTaintRules: taints that administrators put on devices. Served if the feature is enabled.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -81,7 +81,7 @@ fn check(spec: &Value, errors: &mut Errors) {
     check_taint(spec.at("taint"), &path.child("taint"), errors);
 }
 
-/// A taint of a device: one of a rule, or one that its driver puts on it.
+/// Validates a device taint, from a rule or from a driver.
 pub(super) fn check_taint(taint: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (value, effect) = (taint.text("value"), taint.text("effect"));
     qualified_name(taint.text("key"), &path.child("key"), errors);

@@ -1,7 +1,7 @@
-//! The kinds of `resource.k8s.io`: devices, and claims to them.
+//! The kinds of `resource.k8s.io`: devices and claims.
 //!
-//! Features that are off in v1.34 (taints of devices, unless somebody turns them on, shared counters, capacity that is consumed, conditions
-//! before binding, extended resources) leave no trace: their fields are dropped before anything looks.
+//! Features that v1.34 disables leave no trace (device taints unless enabled, shared counters, consumable capacity,
+//! binding conditions, extended resources): their fields are dropped before any other processing.
 
 use super::Api;
 

@@ -1,4 +1,4 @@
-//! How drivers, pools, devices and their attributes are named.
+//! Validates the names of drivers, pools, devices and attributes.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ const POOL_BYTES: usize = 253;
 const ID_BYTES: usize = 32;
 const C_IDENTIFIER: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
 
-/// Subdomains with slashes between them.
+/// Validates a pool name: subdomains separated by slashes.
 pub(super) fn check_pool(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         return errors.required(path, "");
@@ -22,7 +22,7 @@ pub(super) fn check_pool(name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// An identifier, with an optional domain before it.
+/// Validates an attribute name: an identifier with an optional domain.
 pub(super) fn check_attribute_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         return errors.required(path, "name required");
@@ -43,7 +43,7 @@ pub(super) fn check_attribute_name(name: &str, path: &Path<'_>, errors: &mut Err
     }
 }
 
-/// The same with a domain that is not optional.
+/// Validates an attribute name with a mandatory domain.
 pub(super) fn check_full_attribute_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     check_attribute_name(name, path, errors);
     if !name.is_empty() && !name.contains('/') {
@@ -62,7 +62,7 @@ fn check_identifier(id: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Every element by itself, then how many there are.
+/// Validates each element, then the length of the list.
 pub(super) fn check_each(
     list: &[Value],
     limit: usize,
@@ -78,7 +78,7 @@ pub(super) fn check_each(
     }
 }
 
-/// Elements are told apart by a field of theirs, or by themselves if that is none.
+/// Requires that elements are distinct by a field, or as a whole if `field` is empty.
 pub(super) fn check_distinct<'a>(
     list: &'a [Value],
     field: &str,

@@ -1,4 +1,4 @@
-//! ResourceClaims: devices that pods want to use.
+//! ResourceClaims: devices for pods.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! ResourceClaimTemplates: claims that are made anew for every pod.
+//! ResourceClaimTemplates: templates for a new claim per pod.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! ResourceSlices: the devices that a driver has to offer.
+//! ResourceSlices: the devices that a driver offers.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -53,7 +53,7 @@ const MAX_DEVICES: usize = 128;
 const MAX_ATTRIBUTES: usize = 32;
 const MAX_TAINTS: usize = 4;
 const VALUE_BYTES: usize = 64;
-/// Fields of features that are off in v1.34.
+/// Fields of features that v1.34 disables.
 const DISABLED: [&str; 2] = ["sharedCounters", "perDeviceNodeSelection"];
 const DISABLED_IN_DEVICES: [&str; 8] = [
     "consumesCounters",
@@ -67,7 +67,7 @@ const DISABLED_IN_DEVICES: [&str; 8] = [
 ];
 
 struct ResourceSlice {
-    /// Whether drivers may put taints on devices.
+    /// Whether drivers may taint devices.
     taints: bool,
 }
 
@@ -152,7 +152,7 @@ fn check_whole_pool(pool: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Where the devices are is said in one way.
+/// Checks that the location of devices is specified in exactly one way.
 fn check_nodes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut said = Vec::new();
     match spec.at("nodeName").as_str() {
@@ -225,7 +225,7 @@ fn check_device(device: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A long key is cut in the middle where a path shows it.
+/// Truncates the middle of a long key in a path.
 fn shortened(key: &str) -> String {
     const SHOWN: usize = 63 + 1 + 32;
     if key.len() <= SHOWN || !key.is_ascii() {
@@ -265,7 +265,7 @@ fn check_attribute(attribute: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// `1.2.3-alpha.1+build.5`
+/// Whether a text is a semantic version: `1.2.3-alpha.1+build.5`.
 fn is_semantic_version(text: &str) -> bool {
     let (rest, build) = text.split_once('+').map_or((text, None), |(rest, build)| (rest, Some(build)));
     let (core, release) = rest.split_once('-').map_or((rest, None), |(core, release)| (core, Some(release)));

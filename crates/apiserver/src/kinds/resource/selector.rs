@@ -1,4 +1,4 @@
-//! The expressions that pick devices.
+//! Validates device selectors.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::validation::too_long;
 
 const EXPRESSION_BYTES: usize = 10 << 10;
 
-/// A selector: an expression over a device that says whether it is wanted.
+/// Validates a selector: a boolean expression over a device.
 pub(super) fn check(selector: &Value, path: &Path<'_>, errors: &mut Errors) {
     let path = path.child("cel");
     if !selector.has("cel") {

@@ -1,4 +1,4 @@
-//! What has become of a claim: the devices it got, who may use them, and what is to be said of each.
+//! The status of a claim: allocated devices, reservations, and device status.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ const MAX_ADDRESSES: usize = 16;
 const INTERFACE_NAME_BYTES: usize = 256;
 const HARDWARE_ADDRESS_BYTES: usize = 128;
 
-/// Which device: driver, pool and name.
+/// A device: driver, pool and name.
 type Device<'a> = [&'a str; 3];
 
 fn device(of: &Value) -> Device<'_> {
@@ -30,7 +30,7 @@ fn results(status: &Value) -> &[Value] {
     status.at("allocation").at("devices").list("results")
 }
 
-/// Drops what features that are off would write, and what is said of devices that were given back.
+/// Drops fields of disabled features, and the status of released devices.
 pub(super) fn prepare(new: &mut Value, old: &Value) {
     let kept: Vec<Value> = {
         let (status, before) = (new.at("status"), old.at("status"));
@@ -80,7 +80,7 @@ fn check_consumers(consumers: &[Value], path: &Path<'_>, errors: &mut Errors) {
     check_distinct(consumers, "uid", |consumer| consumer.text("uid"), path, errors);
 }
 
-/// Only what is allocated is reserved, and nothing that is being deleted any more.
+/// Checks that only an allocated claim is reserved, and not while it is being deleted.
 fn check_reservation(claim: &Value, before: &Value, path: &Path<'_>, errors: &mut Errors) {
     let status = claim.at("status");
     let consumers = status.list("reservedFor");

@@ -1,4 +1,4 @@
-//! What `kubectl get services` prints.
+//! The table columns of services, as in `kubectl get services`.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ fn external_ip(service: &Value) -> Value {
     }
 }
 
-/// Where a load balancer listens, each address once, sorted.
+/// Returns the load balancer's addresses, unique and sorted.
 fn ingress(service: &Value) -> BTreeSet<&str> {
     let points = service.at("status").at("loadBalancer").list("ingress");
     points

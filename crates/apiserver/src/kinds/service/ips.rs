@@ -1,4 +1,4 @@
-//! The addresses of a service and their families.
+//! Validates the addresses of a service and their families.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 const POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
 const FIXED: &str = "may not change once set";
 
-/// A service without an address of its own.
+/// Whether a service has no address of its own.
 pub(super) fn is_headless(spec: &Value) -> bool {
     matches!(spec.list("clusterIPs"), [only] if only == "None")
 }
 
-/// Addresses, families and policy agree; `old` is null for a new service.
+/// Checks that addresses, families and policy agree; `old` is null for a new service.
 pub(super) fn check(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     if spec.text("type") == "ExternalName" {
         return;
@@ -44,7 +44,7 @@ pub(super) fn check(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Err
     }
 }
 
-/// `clusterIP` is the first of `clusterIPs`.
+/// Checks that `clusterIP` is the first of `clusterIPs`.
 fn check_first(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let ips = spec.list("clusterIPs");
     match (spec.text("clusterIP"), ips) {
@@ -72,7 +72,7 @@ fn check_families(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether each address is one.
+/// Returns whether each address is valid.
 fn check_each(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) -> bool {
     let ips = spec.list("clusterIPs");
     let mut well_formed = true;
@@ -106,7 +106,7 @@ fn check_against_families(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A second family may come and go; the first address and its family stay.
+/// Validates an update: a second family may be added and removed; the first address and its family are immutable.
 pub(super) fn check_change(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     if spec.text("type") == "ExternalName" || old.text("type") == "ExternalName" {
         return;
@@ -164,7 +164,7 @@ fn check_family_change(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut 
     }
 }
 
-/// Letting go of the second family is said aloud.
+/// Checks that the second family is released explicitly.
 fn check_released(spec: &Value, what: &str, path: &Path<'_>, errors: &mut Errors) {
     if spec.text("ipFamilyPolicy") != "SingleStack" {
         let detail = format!("must be set to 'SingleStack' when releasing the secondary {what}");

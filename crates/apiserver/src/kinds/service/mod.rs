@@ -97,7 +97,7 @@ impl Validation for Service {
     }
 }
 
-/// What is allowed but does not do what it seems to.
+/// Returns warnings about settings that are valid but have no effect.
 fn warnings(service: &Value) -> Vec<String> {
     let spec = service.at("spec");
     let path = Path::root("spec");
@@ -167,7 +167,7 @@ fn default_port(port: &mut Value) {
     }
 }
 
-/// Each address of a load balancer is by default one that traffic is sent to.
+/// Sets the default IP mode of load balancer addresses.
 fn default_ip_modes(service: &mut Value) {
     let Some(balancer) = service.at_mut("status").and_then(|status| status.at_mut("loadBalancer")) else {
         return;
@@ -179,7 +179,7 @@ fn default_ip_modes(service: &mut Value) {
     }
 }
 
-/// Whether traffic from outside the cluster can reach a service.
+/// Whether a service is reachable from outside the cluster.
 fn is_externally_accessible(spec: &Value) -> bool {
     match spec.text("type") {
         "LoadBalancer" | "NodePort" => true,

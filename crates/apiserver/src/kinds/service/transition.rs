@@ -1,7 +1,6 @@
-//! What a change of a service's type takes away.
+//! Drops fields that no longer apply when a service's type changes.
 //!
-//! A field is dropped only if it no longer applies and the client did not change it; what the client did
-//! change is left for validation to refuse.
+//! A field is dropped only if the client did not change it; changed fields are left for validation to reject.
 
 use std::collections::BTreeSet;
 

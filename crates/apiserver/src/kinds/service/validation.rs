@@ -1,4 +1,4 @@
-//! What is wrong with services and their changes.
+//! Validates services and their updates.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub(super) const OLD_TOPOLOGY_ANNOTATION: &str = "service.kubernetes.io/topology
 pub(super) const TOPOLOGY_ANNOTATION: &str = "service.kubernetes.io/topology-mode";
 const SOURCE_RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
-/// A whole service; `old` is null for a new one.
+/// Validates a service; `old` is null for a new one.
 pub(super) fn check(service: &Value, old: &Value, errors: &mut Errors) {
     let spec = service.at("spec");
     let path = Path::root("spec");
@@ -155,7 +155,7 @@ fn check_external_ips(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut E
     }
 }
 
-/// Ports are unique for each protocol, those of the service and those of the nodes.
+/// Checks that service ports and node ports are unique per protocol.
 fn check_port_numbers(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let ports = spec.list("ports");
     let node_port = |port: &Value| port.count("nodePort");
@@ -263,7 +263,7 @@ fn check_internal_traffic(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     optional_choice(spec, "internalTrafficPolicy", &["Cluster", "Local"], path, errors);
 }
 
-/// A change; what holds of the whole service is checked beside it.
+/// Validates an update; the whole service is validated separately.
 pub(super) fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     let (spec, old_spec) = (new.at("spec"), old.at("spec"));
     let path = Path::root("spec");

@@ -1,4 +1,4 @@
-//! CSIDrivers: what a volume driver needs of its nodes.
+//! CSIDrivers: what a volume driver requires from nodes.
 
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ impl Lifecycle for CSIDriver {
         drop_update_period(driver, &Value::Null);
     }
 
-    /// A generation is counted from the first change on, as in v1.34.
+    /// Increments the generation, which, as in v1.34, counts from the first change on.
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         drop_update_period(new, old);
         if new.at("spec") != old.at("spec") {
@@ -108,7 +108,7 @@ impl Validation for CSIDriver {
     }
 }
 
-/// Changing what a node can take is off in v1.34: the field stays only where it already is.
+/// Drops the field of mutable node allocatable, which v1.34 disables, unless already present.
 fn drop_update_period(driver: &mut Value, old: &Value) {
     let field = "nodeAllocatableUpdatePeriodSeconds";
     if !old.at("spec").has(field) {

@@ -1,4 +1,4 @@
-//! CSINodes: the volume drivers of a node.
+//! CSINodes: the volume drivers on a node.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! CSIStorageCapacities: how much there is to be had of a class, and where.
+//! CSIStorageCapacities: the available capacity of a storage class, by topology.
 
 use serde_json::Value;
 
@@ -67,7 +67,7 @@ impl Validation for CSIStorageCapacity {
     }
 }
 
-/// A topology that was always wrong may stay.
+/// Returns the leniency: a topology that was already invalid may stay.
 fn leniency(old: &Value) -> Values {
     let mut errors = Errors::default();
     labels::selector(old.at("nodeTopology"), Values::Checked, &Path::root("nodeTopology"), &mut errors);

@@ -16,11 +16,11 @@ pub mod volumeattributesclass;
 
 const STORAGE: Api = Api { group: "storage.k8s.io", version: "v1", schemas: "io.k8s.api.storage.v1" };
 
-/// Parameters may be this many, and take this many bytes altogether.
+/// Maximum number of parameters, and their maximum total size in bytes.
 const PARAMETERS: usize = 512;
 const PARAMETER_BYTES: usize = 256 << 10;
 
-/// Who makes volumes: a qualified name, whatever its case.
+/// Validates a provisioner: a qualified name, case-insensitive.
 fn check_provisioner(name: &str, path: &Path<'_>, errors: &mut Errors) {
     match name {
         "" => errors.required(path, ""),
@@ -28,7 +28,7 @@ fn check_provisioner(name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The parameters of a class of volumes.
+/// Validates the parameters of a class.
 fn check_parameters(class: &Value, errors: &mut Errors) {
     let path = Path::root("parameters");
     let parameters = class.map("parameters");
@@ -43,13 +43,13 @@ fn check_parameters(class: &Value, errors: &mut Errors) {
     }
 }
 
-/// How many bytes the keys and values of a map of texts take.
+/// Returns the total size of a string map's keys and values.
 fn bytes_of(map: &Value) -> usize {
     let pairs = map.as_object().into_iter().flatten();
     pairs.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum()
 }
 
-/// Parameters are what they are; none and an empty map are the same.
+/// Checks that parameters do not change; absent equals an empty map.
 fn check_parameters_unchanged(new: &Value, old: &Value, errors: &mut Errors) {
     let some = |class: &Value| class.map("parameters").filter(|map| !map.is_empty()).cloned();
     if some(new) != some(old) {

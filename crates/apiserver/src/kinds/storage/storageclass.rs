@@ -1,4 +1,4 @@
-//! StorageClasses: what kinds of volumes there are, and who makes them.
+//! StorageClasses: types of volumes and their provisioners.
 
 use serde_json::Value;
 
@@ -42,7 +42,7 @@ const EXPANSION: &str = "allowVolumeExpansion shows whether the storage class al
 const DEFAULT_ANNOTATIONS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 
-/// Whether claims that name no class get this one.
+/// Whether claims without a class get this one.
 pub fn is_default(class: &Value) -> bool {
     let annotations = class.at("metadata").at("annotations");
     DEFAULT_ANNOTATIONS.iter().any(|annotation| annotations.text(annotation) == "true")
@@ -112,7 +112,7 @@ fn check(class: &Value, errors: &mut Errors) {
     check_topologies(class.list("allowedTopologies"), errors);
 }
 
-/// A word that is one of a few; messages pass over the empty one.
+/// Requires one of a few values; the message omits the empty one.
 fn check_word(class: &Value, field: &str, supported: &[&str], errors: &mut Errors) {
     if let Some(word) = class.at(field).as_str().filter(|word| !supported.contains(word)) {
         let named: Vec<&str> = supported.iter().copied().filter(|word| !word.is_empty()).collect();
@@ -120,7 +120,7 @@ fn check_word(class: &Value, field: &str, supported: &[&str], errors: &mut Error
     }
 }
 
-/// Terms are distinct. A term that requires nothing is found as often again as there are terms, as in v1.34.
+/// Checks that terms are distinct. As in v1.34, a term without requirements is reported once per term in addition.
 fn check_topologies(terms: &[Value], errors: &mut Errors) {
     let path = Path::root("allowedTopologies");
     let mut known: Vec<Vec<(&str, Vec<&str>)>> = vec![Vec::new(); terms.len()];
@@ -136,7 +136,7 @@ fn check_topologies(terms: &[Value], errors: &mut Errors) {
     }
 }
 
-/// The requirements of a term: keys with their sorted values.
+/// Validates a term and returns its requirements: keys with their sorted values.
 fn check_term<'a>(term: &'a Value, path: &Path<'_>, errors: &mut Errors) -> Vec<(&'a str, Vec<&'a str>)> {
     let mut requirements: Vec<(&str, Vec<&str>)> = Vec::new();
     for (index, expression) in term.list("matchLabelExpressions").iter().enumerate() {

@@ -1,4 +1,4 @@
-//! VolumeAttachments: a volume that is to be at a node.
+//! VolumeAttachments: attach a volume to a node.
 
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ impl Validation for VolumeAttachment {
     }
 }
 
-/// Codes of errors are off in v1.34: they stay only where they already are.
+/// Drops error codes, which v1.34 disables, unless already present.
 fn drop_error_codes(new: &mut Value, old: &Value) {
     for field in ERRORS {
         if !old.at("status").at(field).has("errorCode")
@@ -127,7 +127,7 @@ fn check_source(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A volume that is described here and nowhere else.
+/// Validates an inline volume spec.
 fn check_inline(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let misplaced = "may not be specified in the context of inline volumes";
     if spec.has("claimRef") {
@@ -152,7 +152,7 @@ fn check_status(status: &Value, errors: &mut Errors) {
     for field in ERRORS {
         let (error, path) = (status.at(field), path.child(field));
         if error.text("message").len() > MESSAGE_BYTES {
-            // The limit that v1.34 names is another one.
+            // v1.34 reports a different limit.
             too_long(METADATA_BYTES, &path.child("message"), errors);
         }
         if let Some(code) = error.int("errorCode").filter(|code| *code < 0) {
@@ -161,7 +161,7 @@ fn check_status(status: &Value, errors: &mut Errors) {
     }
 }
 
-/// What only new attachments have to heed.
+/// Validates what only applies to new attachments.
 fn check_new(spec: &Value, errors: &mut Errors) {
     csi_driver_name(spec.text("attacher"), &Path::root("spec.attacher"), errors);
     if let Some(name) = spec.at("source").at("persistentVolumeName").as_str() {

@@ -1,4 +1,4 @@
-//! VolumeAttributesClasses: what of a volume can change while it is in use.
+//! VolumeAttributesClasses: the mutable attributes of volumes.
 
 use serde_json::Value;
 

@@ -1,5 +1,4 @@
-//! How the events of a watch are written: the shape and encoding of their objects, and where one ends and
-//! the next begins.
+//! Encodes watch events: the shape and encoding of their objects, and their framing.
 
 use std::sync::Arc;
 
@@ -21,21 +20,21 @@ use crate::status::Status;
 use crate::transform::{self, IncludeObject, TableOptions};
 
 /// Events of at least this length are not copied: watchers share their bytes. Shorter ones are copied together into
-/// pieces, which is faster than sending each by itself.
+/// chunks, which is faster than sending each on its own.
 pub(super) const SHARED_BYTES: usize = 2 << 10;
 
-/// Where one event ends and the next begins.
+/// The framing of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Framing {
     /// JSON events: one line each.
     Lines,
-    /// Protobuf events: the length of each before it, in four bytes.
+    /// Protobuf events: each with its length in four bytes in front.
     Lengths,
-    /// One message of a WebSocket each.
+    /// WebSocket: one message per event.
     Messages,
 }
 
-/// How the objects of a watch are shown.
+/// The form of a watch's objects.
 pub(super) struct Form {
     pub(super) served: Arc<Served>,
     pub(super) framing: Framing,
@@ -78,7 +77,7 @@ impl Form {
         self.output.encoding != Encoding::Protobuf
     }
 
-    /// Writes an event about a record, or hands out the bytes that all watchers of this representation share.
+    /// Writes an event about a record, or returns the bytes shared by all watchers of this representation.
     pub(super) fn event(
         &mut self,
         into: &mut Vec<u8>,
@@ -86,7 +85,7 @@ impl Form {
         record: &Record,
     ) -> Result<Option<Bytes>, Status> {
         if self.output.shape == Shape::Table {
-            // The first one has the columns, and all depend on the time.
+            // Not shared: the first event has the columns, and all depend on the time.
             let object = self.object(self.served.decode(record)?)?;
             self.frame(into, change.name(), &object);
             return Ok(None);
@@ -106,7 +105,7 @@ impl Form {
         self.output.shape == Shape::Object && self.output.encoding != Encoding::Protobuf
     }
 
-    /// An event in bytes of its own, of any shape but a table.
+    /// Encodes an event in any shape but a table.
     fn encoded(&self, change: ChangeKind, record: &Record) -> Result<Bytes, Status> {
         let mut event = Vec::with_capacity(line_length(change, record));
         match (self.output.shape, self.output.encoding) {
@@ -119,11 +118,11 @@ impl Form {
                 self.frame(&mut event, change.name(), &self.document(&partial)?);
             }
         }
-        // Watchers may hold it for long: no byte more than it has.
+        // Watchers may hold it for a long time, so drop excess capacity.
         Ok(event.into_boxed_slice().into())
     }
 
-    /// Writes an event as a line of JSON; nothing if the record cannot be shown.
+    /// Writes an event as a line of JSON; writes nothing if the record cannot be converted.
     fn line(&self, into: &mut Vec<u8>, change: ChangeKind, record: &Record) -> Result<(), Status> {
         let start = into.len();
         begin_line(into, change.name());
@@ -159,7 +158,7 @@ impl Form {
         }
     }
 
-    /// Writes a bookmark.
+    /// Writes a bookmark event.
     pub(super) fn bookmark(&mut self, into: &mut Vec<u8>, revision: Revision, ends_initial: bool) {
         let object = transform::bookmark(&self.served, revision, ends_initial);
         match self.object(object) {
@@ -168,7 +167,7 @@ impl Form {
         }
     }
 
-    /// Writes why the watch ends.
+    /// Writes the error event that ends the watch.
     pub(super) fn error(&self, into: &mut Vec<u8>, status: &Status) {
         match self.output.encoding {
             Encoding::Protobuf => self.frame(into, "ERROR", &protobuf::status(status)),
@@ -187,7 +186,7 @@ impl Form {
         let contents = into.len();
         write::watch_event(into, kind, object);
         if self.framing == Framing::Lengths {
-            // Objects are far smaller than the 4 GiB that the length has room for: bodies are bounded.
+            // Bodies are bounded, so objects are far smaller than the 4 GiB that the length can express.
             let length = (into.len() - contents) as u32;
             into[start..contents].copy_from_slice(&length.to_be_bytes());
         }
@@ -200,7 +199,7 @@ fn write_line(piece: &mut Vec<u8>, kind: &str, object: &[u8]) {
     end_line(piece);
 }
 
-/// How long the line of an event is whose record is shown as it is stored.
+/// Returns the length of an event's line if its record is sent as stored.
 fn line_length(change: ChangeKind, record: &Record) -> usize {
     r#"{"type":"","object":}"#.len() + "\n".len() + change.name().len() + record.whole_length()
 }

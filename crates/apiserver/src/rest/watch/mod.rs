@@ -1,7 +1,7 @@
-//! Watches: the changes of a selection, and how they are framed.
+//! Watches: the changes of a selection, and their framing.
 //!
-//! A watcher is a cursor into the store's history. One that is too slow loses its place there and is cut
-//! off with an error event; nothing is buffered for it.
+//! A watcher is a cursor into the store's history. A slow watcher eventually falls behind the history and is cut off
+//! with an error event; nothing is buffered for it.
 
 mod form;
 mod recent;
@@ -38,7 +38,7 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Response<Body>, Status> {
         Ok((watch, plan)) => {
             Body::stream(WatchStream::new(watch, plan, form, call.server.clock.clone()), None)
         }
-        // Once its options are understood, what is wrong with a watch is what it says, not what it answers with.
+        // Once the options are valid, errors are sent as watch events, not as the response status.
         Err(status) => {
             let mut only = Vec::new();
             form.error(&mut only, &status);
@@ -70,9 +70,9 @@ async fn begin(
             initial.extend(choice.among(page.records, call.served).await);
             page.revision
         }
-        // From now on.
+        // Starts at the current revision.
         (false, Some(false), 0) => call.server.store.revision(),
-        // A version of the future is not waited for: the watch says nothing until it has passed.
+        // Does not wait for a future version: the watch stays silent until that version has passed.
         (false, _, named) => named.min(call.server.store.revision()),
     };
     let watch = call.server.watch(call.served.clone(), choice, from)?;
@@ -89,11 +89,11 @@ async fn begin(
     Ok((watch, plan))
 }
 
-/// How long a watch lasts: as long as the client says, or, spread out, at least the server's minimum and at most
-/// twice that, as in v1.34.
+/// Returns the duration of a watch: what the client asks for or, as in v1.34, a random one between the server's
+/// minimum and twice that.
 fn lasts(call: &Call<'_>, options: &ListOptions) -> Duration {
     match options.timeout_seconds.filter(|seconds| *seconds != 0) {
-        // More than a year is for ever, less than nothing is over at once.
+        // More than a year means forever, a negative value ends the watch immediately.
         Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(365 * 24 * 3600)),
         None => call.server.min_request_timeout.mul_f64(1.0 + call.server.rng.fraction()),
     }

@@ -1,9 +1,9 @@
-//! The newest events as watchers get them, so that an event is encoded once for all watchers of one representation
-//! and they share its bytes.
+//! A cache of recent encoded events, so that an event is encoded once per representation and its watchers share the
+//! bytes.
 //!
-//! What always holds:
-//! - an entry is exactly what its key says: its revision and change name one event of the store, the rest names its
-//!   representation;
+//! Invariants:
+//! - an entry is exactly what its key says: revision and change identify one event of the store, the rest identifies
+//!   its representation;
 //! - the cache is bounded, whatever clients watch.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,13 +18,13 @@ use super::records::ChangeKind;
 use crate::negotiate::Output;
 use crate::registry::Served;
 
-/// The cache drops its oldest events beyond this many bytes. The newest one stays however long it is (at most some
-/// 3 MiB, for bodies are bounded): it is the one that all watchers are about to ask for.
+/// The cache evicts its oldest events beyond this many bytes. The newest one always stays (at most about 3 MiB, as
+/// bodies are bounded): all watchers are about to need it.
 const BYTES: usize = 4 << 20;
-/// Or beyond this many events: with some 200 bytes for each entry, 200 KB.
+/// Or beyond this many events: at about 200 bytes per entry, 200 KB.
 const EVENTS: usize = 1024;
 
-/// Which event, in which representation.
+/// An event and its representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) revision: Revision,
@@ -33,13 +33,13 @@ pub(super) struct Key {
     pub(super) framing: Framing,
 }
 
-/// The newest events of a server.
+/// A server's recent events.
 #[derive(Default)]
 pub(crate) struct Recent(Mutex<Entries>);
 
 #[derive(Default)]
 struct Entries {
-    /// The address of the kind tells apart its versions, and its schemas over time.
+    /// The kind's address distinguishes its versions, and its schemas over time.
     by_key: BTreeMap<(Key, usize), Entry>,
     oldest_first: VecDeque<(Key, usize)>,
     bytes: usize,
@@ -47,12 +47,12 @@ struct Entries {
 
 struct Entry {
     encoded: Bytes,
-    /// As long as it is here, no other kind has its address.
+    /// Held so that no other kind can get its address.
     _served: Arc<Served>,
 }
 
 impl Recent {
-    /// The event, encoded now if it is not remembered.
+    /// Returns the event, encoding it if it is not cached.
     pub(super) fn get<E>(
         &self,
         served: &Arc<Served>,
@@ -63,7 +63,7 @@ impl Recent {
         if let Some(entry) = self.0.lock().by_key.get(&place) {
             return Ok(entry.encoded.clone());
         }
-        // Encoded without the lock: others need not wait. If two do it at once, they share the first one's.
+        // Encodes without the lock, so that others need not wait. If two race, they share the first result.
         let encoded = encode()?;
         Ok(self.0.lock().remember(place, encoded, served))
     }

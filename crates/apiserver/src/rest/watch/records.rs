@@ -15,7 +15,7 @@ use crate::selector::Choice;
 use crate::server::Server;
 use crate::status::Status;
 
-/// What happened to an object, seen through a selection: one that stops being selected is deleted.
+/// The type of a change as seen through a selection: an object that no longer matches is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeKind {
     Added,
@@ -24,7 +24,7 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
-    /// Its name in watch events.
+    /// Returns the type in watch events.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -39,7 +39,7 @@ pub struct RecordWatch {
     watch: Watch,
     served: Arc<Served>,
     choice: Choice,
-    /// One future for the whole watch: setting one up for every change would cost more than the change.
+    /// One future for the whole watch: creating one per change would cost more than the change.
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
@@ -50,7 +50,7 @@ impl Server {
         choice: Choice,
         from: Revision,
     ) -> Result<RecordWatch, Status> {
-        // A name narrows it more than a field does.
+        // A name narrows the range more than a field does.
         let range = choice.range(&served);
         let trigger = if range.is_exact { None } else { choice.trigger(&served) };
         let watch = self.store.watch_by(range, trigger, from).map_err(|why| match why {
@@ -62,7 +62,7 @@ impl Server {
     }
 }
 
-/// An object that could not be decrypted can only expire. Its last state is not known, so the watch ends.
+/// Ends the watch if an object that cannot be decrypted is deleted (it can only expire): its last state is unknown.
 fn check_readable(events: &[Arc<Event>]) -> Result<(), Status> {
     let removed = events.iter().filter(|event| event.kind == EventKind::Deleted);
     match removed.filter_map(|event| event.record.unreadable()).next() {
@@ -76,8 +76,8 @@ fn too_old(requested: Revision, oldest: Revision) -> Status {
 }
 
 impl RecordWatch {
-    /// Waits for the next changes. An empty batch only says that the revision has moved on; `None` is the
-    /// end: the server is closing, or the watched kind is not what it was. Cancel-safe.
+    /// Waits for the next changes. An empty batch only advances the revision; `None` is the end: the server is
+    /// shutting down, or the watched kind has changed. Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<Vec<(ChangeKind, Arc<Record>)>>, Status> {
         let events = std::future::poll_fn(|context| self.poll_events(context)).await?;
         let changes = |events: Vec<Arc<Event>>| {
@@ -87,7 +87,7 @@ impl RecordWatch {
         Ok(events.map(changes))
     }
 
-    /// The next changes before the selection ([`change`](Self::change)); `None` is the end.
+    /// Returns the next changes before selection ([`change`](Self::change)); `None` is the end.
     pub(super) fn poll_events(
         &mut self,
         context: &mut Context<'_>,
@@ -100,22 +100,22 @@ impl RecordWatch {
         }
     }
 
-    /// A record as the watched resource shows it, without managed fields.
+    /// Encodes a record for the watched resource, without managed fields.
     pub fn shown(&self, record: &Record) -> Result<Bytes, Status> {
         self.served.bare_bytes(record)
     }
 
-    /// The facts of a record of the watched resource.
+    /// Returns the facts about a record of the watched resource.
     pub fn facts<'a>(&self, record: &'a Record) -> &'a Facts {
         Facts::of(record, &self.served)
     }
 
-    /// Everything up to this revision has been handed out.
+    /// Returns the revision up to which all changes have been returned.
     pub fn revision(&self) -> Revision {
         self.watch.revision()
     }
 
-    /// What an event is to this selection.
+    /// Maps an event to a change of this selection, if it is one.
     pub(super) fn change<'a>(&self, event: &'a Event) -> Option<(ChangeKind, Cow<'a, Arc<Record>>)> {
         if self.choice.is_everything() {
             let kind = match event.kind {
@@ -134,7 +134,7 @@ impl RecordWatch {
             (Some(_), false) if event.kind == EventKind::Deleted => {
                 Some((ChangeKind::Deleted, Cow::Borrowed(&event.record)))
             }
-            // Its last selected state, at the revision it stopped being selected.
+            // The last selected state, with the revision at which it stopped matching.
             (Some(previous), false) => {
                 Some((ChangeKind::Deleted, Cow::Owned(Arc::new(previous.removed(event.revision())))))
             }

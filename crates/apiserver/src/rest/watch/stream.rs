@@ -1,8 +1,8 @@
-//! A watch on its way to a client.
+//! The stream of a watch to its client.
 //!
-//! Short events that have happened since the client was last served go out in one piece, up to [`PIECE_BYTES`]: one
-//! wake-up, one record of TLS and one call of the system for many events, once there are many. A long event is a piece
-//! of its own, whose bytes all watchers share.
+//! Short events since the last write are sent in one chunk of up to [`PIECE_BYTES`]: if there are many, one wake-up,
+//! one TLS record and one system call serve them all. A long event is a chunk of its own, whose bytes all watchers
+//! share.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -21,44 +21,44 @@ use super::records::{ChangeKind, RecordWatch};
 use crate::metrics::OpenWatch;
 use crate::status::Status;
 
-/// How often a watcher that wants bookmarks gets one.
+/// Interval of bookmarks.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// A last bookmark comes this long before the end.
+/// The last bookmark is sent this long before the end.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
-/// A piece is closed once it is this long: what one record of TLS holds.
+/// A chunk ends once it has this many bytes: the size of a TLS record.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// The events of a watch, in pieces for the body of a response, or one by one for a WebSocket.
+/// The events of a watch, in chunks for a response body, or one by one for a WebSocket.
 pub(super) struct WatchStream {
     watch: RecordWatch,
-    /// Objects that are there already, sent as if they had just been added.
+    /// Existing objects, sent as if they had just been added.
     initial: VecDeque<Arc<Record>>,
     /// The revision of the bookmark that ends the initial objects, if one is due.
     pending_end_of_initial: Option<Revision>,
-    /// Changes up to here are not shown.
+    /// Skips changes up to this revision.
     after: Revision,
-    /// The event after the piece that is being sent: one whose bytes are shared with other watchers.
+    /// The event after the current chunk, if its bytes are shared with other watchers.
     shared: Option<Bytes>,
-    /// What has been read and not been written yet: at most what the store hands out at once.
+    /// Events read but not yet written: at most one batch from the store.
     read: VecDeque<Arc<Event>>,
     form: Form,
     clock: Clock,
     deadline: Instant,
     next_bookmark: Option<Instant>,
-    /// Rings at the next bookmark or at the end; set again only when it has rung.
+    /// Fires at the next bookmark or at the end; only reset after it has fired.
     timer: BoxFuture<'static, ()>,
     is_over: bool,
-    /// Counts as an open watch as long as it is here.
+    /// Counts this as an open watch while it exists.
     open: OpenWatch,
 }
 
-/// Where a watch begins and how long it lasts.
+/// Where a watch starts and how long it lasts.
 pub(super) struct Plan {
     pub(super) open: OpenWatch,
     pub(super) initial: VecDeque<Arc<Record>>,
     pub(super) pending_end_of_initial: Option<Revision>,
-    /// Changes up to here are not shown.
+    /// Skips changes up to this revision.
     pub(super) after: Revision,
     pub(super) lasts: Duration,
     pub(super) bookmarks: bool,
@@ -108,7 +108,7 @@ impl WatchStream {
         }
     }
 
-    /// The events that are there, as one piece.
+    /// Returns the available events as one chunk.
     fn ready_piece(&mut self) -> Option<Bytes> {
         if let Some(shared) = self.shared.take() {
             return Some(shared);
@@ -136,7 +136,7 @@ impl WatchStream {
         }
     }
 
-    /// Writes what a change is to this watcher. How many events that is: it may be none.
+    /// Writes an event if this watcher's selection includes it; returns how many were written.
     fn write_event(&mut self, piece: &mut Vec<u8>, event: &Event) -> u64 {
         if event.record.modified <= self.after {
             return 0;
@@ -146,7 +146,7 @@ impl WatchStream {
         1
     }
 
-    /// An event about a record; one that cannot be shown ends the watch.
+    /// Writes an event about a record; ends the watch if the record cannot be encoded.
     fn write(&mut self, piece: &mut Vec<u8>, kind: ChangeKind, record: &Record) {
         match self.form.event(piece, kind, record) {
             Ok(None) => {}
@@ -175,7 +175,7 @@ impl WatchStream {
         piece.into()
     }
 
-    /// A bookmark, or the end.
+    /// Sends a bookmark, or ends the watch.
     fn timer_rang(&mut self) -> Option<Bytes> {
         let now = self.clock.instant();
         if now >= self.deadline {
@@ -205,7 +205,7 @@ fn timer(clock: &Clock, next_bookmark: Option<Instant>, deadline: Instant) -> Bo
     Box::pin(async move { clock.sleep_until(wake).await })
 }
 
-/// When the next bookmark is due: in a while, and once more shortly before the end.
+/// Returns when the next bookmark is due: after the usual interval, and once more shortly before the end.
 fn bookmark_after(now: Instant, deadline: Instant) -> Option<Instant> {
     let last = deadline.checked_sub(BOOKMARK_BEFORE_END).filter(|last| *last > now)?;
     Some((now + BOOKMARK_EVERY).min(last))

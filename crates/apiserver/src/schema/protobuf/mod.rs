@@ -1,13 +1,11 @@
-//! Protobuf bodies, which Go's clients send of built-in kinds, into the values that JSON would have had, and
-//! back.
+//! Converts protobuf bodies, which Go clients send for built-in kinds, to JSON values and back.
 //!
 //! ```text
 //!  "k8s\0" ─► envelope (apiVersion, kind, raw) ─► message ─► JSON value ─► read like any other document
 //! ```
 //!
-//! The schema says what a field is, `numbers.txt` which number it has. What always holds: a number that
-//! nobody knows is skipped, as every protobuf reader does; nothing is read beyond the body; the depth and the number
-//! of messages are bounded.
+//! The schema defines the types of fields, `numbers.txt` their numbers. Invariants: unknown field numbers are skipped,
+//! as usual in protobuf; nothing is read beyond the body; the depth and the number of messages are bounded.
 
 mod numbers;
 mod wire;
@@ -29,10 +27,10 @@ const MAGIC: &[u8] = b"k8s\0";
 const NO_MAGIC: &str =
     "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
 
-/// Deeper than any object of the API; the schemas of custom resources are the only recursive ones.
+/// Deeper than any API object; only the schemas of custom resources are recursive.
 const MAX_DEPTH: usize = 128;
 
-/// A body taken out of its envelope.
+/// The contents of an envelope.
 pub(super) struct Envelope<'a> {
     pub(super) api_version: String,
     pub(super) kind: String,
@@ -73,7 +71,7 @@ impl<'a> Envelope<'a> {
         Ok(())
     }
 
-    /// The object inside, as a value of the schema's type.
+    /// Decodes the object inside, as a value of the schema's type.
     pub(super) fn object(&self, schema: &Schema) -> Result<Value, String> {
         let reader = Reader { table: schema.table(), left: Cell::new(MAX_MESSAGES) };
         reader.value(schema.root(), Wire::Bytes(self.raw), 0).map_err(|malformed| malformed.to_string())
@@ -86,15 +84,15 @@ struct Reader<'t> {
     left: Cell<usize>,
 }
 
-/// Whether bytes begin as protobuf does that Kubernetes sends.
+/// Whether bytes start with Kubernetes' protobuf prefix.
 pub(crate) fn is_marked(body: &[u8]) -> bool {
     body.starts_with(MAGIC)
 }
 
-/// The most messages of a body that is read. An empty one takes two bytes to send and some 700 to hold: 70 MB.
+/// Maximum number of messages in a body. An empty one takes two bytes to send and about 700 to hold: 70 MB.
 const MAX_MESSAGES: usize = 100_000;
 
-/// How many messages a body of this length may have; those of real objects take more than eight bytes.
+/// Estimates the number of messages in a body of this length; those of real objects take more than eight bytes.
 pub(crate) fn likely_messages(length: usize) -> usize {
     (length / 8).min(MAX_MESSAGES)
 }
@@ -108,7 +106,7 @@ impl Reader<'_> {
             Shape::Struct(of) => self.object(of, bytes(wire)?, depth),
             Shape::Scalar(Scalar::Any) => self.any(ty, bytes(wire)?, depth),
             Shape::Scalar(scalar) => self::scalar(*scalar, wire),
-            // Lists and maps within maps have a message around them.
+            // Lists and maps within maps are wrapped in a message.
             Shape::List(_) | Shape::Map(_) => {
                 let mut value = Value::Null;
                 for field in Fields(bytes(wire)?) {
@@ -156,7 +154,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// One occurrence of a field: another item, another entry, or the value.
+    /// Adds one occurrence of a field: another item, another entry, or the value.
     fn add(&self, value: &mut Value, ty: TypeId, wire: Wire<'_>, depth: usize) -> Result<(), Malformed> {
         match self.table.shape(ty) {
             Shape::List(list) => {
@@ -180,7 +178,7 @@ impl Reader<'_> {
         }
     }
 
-    /// An item, or several numbers packed together.
+    /// Adds an item, or several packed numbers.
     fn items(
         &self,
         items: &mut Vec<Value>,
@@ -223,7 +221,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The parts of a custom resource's schema that are of one type or another in JSON.
+    /// Decodes the parts of a CRD schema that have several possible JSON types.
     fn any(&self, ty: TypeId, message: &[u8], depth: usize) -> Result<Value, Malformed> {
         let is = |name: &str| self.table.by_name(&format!("{CUSTOM}.{name}")) == Some(ty);
         let Some(schema) = self.table.by_name(&format!("{CUSTOM}.JSONSchemaProps")) else {
@@ -247,7 +245,7 @@ impl Reader<'_> {
     }
 }
 
-/// Where the types of custom resources are.
+/// The package of the CRD types.
 const CUSTOM: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";
 
 fn scalar(scalar: Scalar, wire: Wire<'_>) -> Result<Value, Malformed> {
@@ -268,7 +266,7 @@ fn scalar(scalar: Scalar, wire: Wire<'_>) -> Result<Value, Malformed> {
     })
 }
 
-/// A member of a message of scalars; the last one counts.
+/// Returns a member of a message of scalars; the last one wins.
 fn part(message: Wire<'_>, number: u64) -> Result<Option<Wire<'_>>, Malformed> {
     let mut found = None;
     for field in Fields(bytes(message)?) {
@@ -288,7 +286,7 @@ fn int_or_string(wire: Wire<'_>) -> Result<Value, Malformed> {
     }
 }
 
-/// A point in time, to the microsecond; the zero is none.
+/// Decodes a time to the microsecond; `None` for zero.
 fn time(wire: Wire<'_>) -> Result<Option<Timestamp>, Malformed> {
     let second = part(wire, 1)?.map_or(Ok(0), number)?;
     let nanos = part(wire, 2)?.map_or(Ok(0), number)? as i32;
@@ -322,7 +320,7 @@ fn text(wire: Wire<'_>) -> Result<String, Malformed> {
     Ok(text.to_owned())
 }
 
-/// Negative numbers are written as their two's complement, whatever their width.
+/// Decodes a number. Negative ones are in two's complement, whatever their width.
 fn number(wire: Wire<'_>) -> Result<i64, Malformed> {
     match wire {
         Wire::Varint(number) => Ok(number as i64),

@@ -1,5 +1,4 @@
-//! Which field has which number: reads `numbers.txt`, whose header describes its lines, when the first
-//! protobuf body arrives.
+//! Field numbers: parses `numbers.txt`, whose header describes its format, on the first protobuf body.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -8,16 +7,16 @@ use crate::schema::facts::full_name;
 
 const NUMBERS: &str = include_str!("numbers.txt");
 
-/// What a number of a message stands for.
+/// A numbered member of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Member {
-    /// A field of the name it has in JSON.
+    /// A field, by its JSON name.
     Field(&'static str),
-    /// A message whose fields are those of the type itself in JSON.
+    /// A message whose fields are inlined in JSON.
     Inlined(&'static str),
 }
 
-/// The members of one message, sorted by number.
+/// The members of a message, sorted by number.
 pub(super) struct Message(Vec<(u64, Member)>);
 
 impl Message {
@@ -26,7 +25,7 @@ impl Message {
         Some(self.0[at].1)
     }
 
-    /// All members by number.
+    /// Returns all members by number.
     pub(super) fn members(&self) -> impl Iterator<Item = (u64, Member)> {
         self.0.iter().copied()
     }
@@ -37,12 +36,12 @@ static MESSAGES: LazyLock<BTreeMap<String, Message>> = LazyLock::new(|| {
     lines.filter_map(message).collect()
 });
 
-/// The message of a type: `io.k8s.api.core.v1.Pod`.
+/// Returns the message of a type: `io.k8s.api.core.v1.Pod`.
 pub(super) fn of(name: &str) -> Option<&'static Message> {
     MESSAGES.get(name)
 }
 
-/// The message of an inlined part, by the name it is inlined under.
+/// Returns the message of an inlined part, by its abbreviated name.
 pub(super) fn of_inlined(short: &str) -> Option<&'static Message> {
     MESSAGES.get(&full_name(short))
 }
@@ -80,7 +79,7 @@ mod tests {
 
     #[test]
     fn every_field_of_every_kind_has_a_number() {
-        // The version of a server is only ever told in JSON.
+        // A server's version is only sent as JSON.
         let told = |name: &str| !name.ends_with("version.Info");
         for (name, fields) in Table::built_in().structs().filter(|(name, _)| told(name)) {
             let mut numbered = Vec::new();

@@ -1,4 +1,4 @@
-//! Messages built by hand, as Go's clients write them.
+//! Hand-built messages, as Go clients write them.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::schema::decode::{Format, decode};
 use crate::schema::{FieldValidation, Target};
 
-/// A field that holds bytes: text, a message.
+/// Encodes a field that holds bytes: a string or a message.
 fn bytes(number: u64, contents: impl AsRef<[u8]>) -> Vec<u8> {
     let contents = contents.as_ref();
     [&*varint(number << 3 | 2), &*varint(contents.len() as u64), contents].concat()

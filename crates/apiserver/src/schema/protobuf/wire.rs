@@ -1,8 +1,8 @@
-//! The wire format of protobuf: numbered fields of four sorts. Never reads beyond its bytes.
+//! The protobuf wire format: numbered fields of four wire types. Never reads out of bounds.
 
 use std::fmt;
 
-/// What a field holds, as far as the wire tells.
+/// A field's raw value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wire<'a> {
     Varint(u64),
@@ -11,7 +11,7 @@ pub(super) enum Wire<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Why bytes are no message, with the field that was being read where one was.
+/// Why bytes are not a valid message, with the field being read, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Malformed {
     why: &'static str,
@@ -23,7 +23,7 @@ impl Malformed {
         Self { why, field: None }
     }
 
-    /// The innermost field is what the client has to look at.
+    /// Keeps the innermost field, which is the useful one for the client.
     pub(super) fn at(self, field: &str) -> Self {
         Self { field: self.field.or_else(|| Some(field.to_owned())), ..self }
     }
@@ -38,7 +38,7 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// The fields of a message in the order they were written.
+/// The fields of a message in wire order.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {
@@ -76,7 +76,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Takes a number off the front of the bytes.
+/// Takes a varint from the front of the bytes.
 pub(super) fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {

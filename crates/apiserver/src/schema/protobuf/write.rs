@@ -1,6 +1,6 @@
-//! Objects as protobuf, for clients that would rather read that: the way back of what this module reads.
+//! Encodes objects as protobuf, the inverse of this module's decoder.
 //!
-//! What is not set in JSON is not written; every reader takes it for the zero that it is.
+//! Fields that are unset in JSON are not written; readers take them as zero.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,20 +12,20 @@ use super::numbers::{self, Member, Message};
 use super::{CUSTOM, MAGIC};
 use crate::schema::{Scalar, Schema, Shape, Struct, Table, TypeId};
 
-/// The type has no form in protobuf.
+/// The error for a type without a protobuf form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoForm;
 
-/// What is written as a message of its own although its items are the field's in JSON.
+/// A field that is wrapped in a message although it is a plain list in JSON.
 const LIST_IN_A_MESSAGE: (&str, &str) = ("io.k8s.apimachinery.pkg.apis.meta.v1.APIResource", "verbs");
 
-/// What is text such as `15s` in JSON and a number of nanoseconds in a message of its own.
+/// Fields that are text such as `15s` in JSON and a message with a number of nanoseconds in protobuf.
 const DURATIONS: [(&str, &str); 2] = [
     ("io.k8s.metrics.pkg.apis.metrics.v1beta1.NodeMetrics", "window"),
     ("io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics", "window"),
 ];
 
-/// An object in its envelope.
+/// Encodes an object in its envelope.
 pub(crate) fn document(
     schema: &Schema,
     api_version: &str,
@@ -36,20 +36,20 @@ pub(crate) fn document(
     Ok(envelope(api_version, kind, &raw))
 }
 
-/// A message of a type, without an envelope.
+/// Encodes a message of a type, without an envelope.
 pub(crate) fn message(schema: &Schema, object: &Value) -> Result<Vec<u8>, NoForm> {
     let mut raw = Vec::with_capacity(512);
     Writer { table: schema.table() }.contents(schema.root(), object, &mut raw)?;
     Ok(raw)
 }
 
-/// A message in its envelope.
+/// Wraps a message in its envelope.
 pub(crate) fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Bytes {
     let (head, tail) = envelope_around(api_version, kind, raw.len());
     [&head[..], raw, &tail[..]].concat().into()
 }
 
-/// What an envelope has before and after a message of some length.
+/// Returns the parts of an envelope before and after a message of this length.
 pub(crate) fn envelope_around(api_version: &str, kind: &str, length: usize) -> (Bytes, Bytes) {
     let mut head = Vec::with_capacity(api_version.len() + kind.len() + 24);
     head.extend_from_slice(MAGIC);
@@ -59,20 +59,20 @@ pub(crate) fn envelope_around(api_version: &str, kind: &str, length: usize) -> (
     });
     put_varint(&mut head, 2 << 3 | 2);
     put_varint(&mut head, length as u64);
-    // No encoding and no type of the contents.
+    // Empty content encoding and content type.
     let mut tail = Vec::new();
     put_bytes(&mut tail, 3, b"");
     put_bytes(&mut tail, 4, b"");
     (head.into(), tail.into())
 }
 
-/// An event of a watch around an object in its envelope.
+/// Encodes a watch event around an object in its envelope.
 pub(crate) fn watch_event(into: &mut Vec<u8>, kind: &str, object: &[u8]) {
     put_bytes(into, 1, kind.as_bytes());
     nested(into, 2, |raw| put_bytes(raw, 1, object));
 }
 
-/// A field that holds bytes: text, a message.
+/// Encodes a field that holds bytes: a string or a message.
 pub(crate) fn put_bytes(into: &mut Vec<u8>, number: u64, contents: &[u8]) {
     put_varint(into, number << 3 | 2);
     put_varint(into, contents.len() as u64);
@@ -97,13 +97,12 @@ fn put_varint(into: &mut Vec<u8>, mut rest: u64) {
     into.push(rest as u8);
 }
 
-/// A field that holds what `write` writes.
+/// Encodes a field that holds what `write` writes.
 pub(crate) fn nested<T>(into: &mut Vec<u8>, number: u64, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     put_varint(into, number << 3 | 2);
     let start = into.len();
     let written = write(into);
-    // The length goes before what is there already: the place for it is made at the end and turned to the
-    // front.
+    // The length precedes the contents, which are already written: append it and rotate it to the front.
     let length = into.len() - start;
     put_varint(into, length as u64);
     into[start..].rotate_left(length);
@@ -115,13 +114,13 @@ struct Writer<'t> {
 }
 
 impl Writer<'_> {
-    /// What is inside of the message of a value.
+    /// Encodes the contents of a value's message.
     fn contents(&self, ty: TypeId, value: &Value, into: &mut Vec<u8>) -> Result<(), NoForm> {
         match (self.table.shape(ty), value) {
             (Shape::Struct(of), Value::Object(object)) => {
                 self.members(of, numbers::of(&of.name).ok_or(NoForm)?, object, into)
             }
-            // Lists and maps within maps have a message around them.
+            // Lists and maps within maps are wrapped in a message.
             (Shape::List(_) | Shape::Map(_), value) => self.field(1, ty, value, into),
             (Shape::Scalar(Scalar::Any), value) => self.any(ty, value, into),
             _ => Ok(()),
@@ -172,7 +171,7 @@ impl Writer<'_> {
         }
     }
 
-    /// One occurrence of a field.
+    /// Encodes one occurrence of a field.
     fn value(&self, number: u64, ty: TypeId, value: &Value, into: &mut Vec<u8>) -> Result<(), NoForm> {
         match self.table.shape(ty) {
             Shape::Scalar(Scalar::Any) | Shape::Struct(_) | Shape::List(_) | Shape::Map(_) => {
@@ -185,7 +184,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The parts of a custom resource's schema that are of one type or another in JSON.
+    /// Encodes the parts of a CRD schema that have several possible JSON types.
     fn any(&self, ty: TypeId, value: &Value, into: &mut Vec<u8>) -> Result<(), NoForm> {
         let is = |name: &str| self.table.by_name(&format!("{CUSTOM}.{name}")) == Some(ty);
         let schema = self.table.by_name(&format!("{CUSTOM}.JSONSchemaProps")).ok_or(NoForm)?;
@@ -201,7 +200,7 @@ impl Writer<'_> {
             }
             Value::Bool(allows) => put_number(into, 1, u64::from(*allows)),
             value if is("JSONSchemaPropsOrBool") => {
-                // A schema is an answer of yes, with conditions.
+                // A schema implies `true`.
                 put_number(into, 1, 1);
                 self.value(2, schema, value, into)?;
             }
@@ -236,7 +235,7 @@ fn scalar(number: u64, scalar: Scalar, value: &Value, into: &mut Vec<u8>) {
     }
 }
 
-/// Negative numbers are written as their two's complement, whatever their width.
+/// Encodes an integer. Negative ones are in two's complement, whatever their width.
 fn integer(value: &Value) -> u64 {
     value.as_i64().map_or_else(|| value.as_u64().unwrap_or_default(), |number| number as u64)
 }
@@ -270,7 +269,7 @@ mod tests {
     use crate::schema::decode::{Format, decode};
     use crate::schema::{FieldValidation, Target};
 
-    /// What is written is read again as the JSON would be.
+    /// Checks that an encoded object decodes to the same as its JSON.
     fn check(name: &str, object: &Value) {
         let target = Target::built_in(name).expect("the type is in the table");
         let api_version = object["apiVersion"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! Annotations that mean something for pods, most of them from before there were fields.
+//! Validates annotations with a meaning for pods, most of which predate fields.
 
 use serde_json::{Map, Value};
 
@@ -14,7 +14,7 @@ pub(in crate::kinds::pod) const SECCOMP_POD: &str = "seccomp.security.alpha.kube
 pub(in crate::kinds::pod) const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 pub(in crate::kinds::pod) const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// The annotations of a pod or template, under `path`.
+/// Validates the annotations of a pod or template, under `path`.
 pub(in crate::kinds::pod) fn check(
     metadata: &Value,
     spec: &Value,
@@ -48,7 +48,7 @@ pub(in crate::kinds::pod) fn check(
     check_apparmor(annotations, spec, &path, errors);
 }
 
-/// What a pod's deletion costs: a 32-bit integer without a plus or leading zeros.
+/// Parses the pod deletion cost: a 32-bit integer without a plus or leading zeros.
 pub(super) fn deletion_cost(metadata: &Value) -> Result<i32, ()> {
     let Some(text) = metadata.at("annotations").at(DELETION_COST).as_str() else { return Ok(0) };
     let canonical = !text.starts_with('+') && (!text.starts_with('0') || text == "0");
@@ -89,7 +89,7 @@ fn check_apparmor(annotations: &Map<String, Value>, spec: &Value, path: &Path<'_
     }
 }
 
-/// Where annotation and field both say something, they say the same.
+/// Checks that annotations and fields agree if both are set.
 pub(in crate::kinds::pod) fn check_against_fields(
     metadata: &Value,
     spec: &Value,
@@ -143,7 +143,7 @@ fn check_match(annotation: &Value, profile: &Value, kind: &str, path: &Path<'_>,
     }
 }
 
-/// What a change of annotations may not do.
+/// Validates changes to annotations.
 pub(super) fn check_change(new: &Value, old: &Value, rules: &Rules, errors: &mut Errors) {
     let path = Path::root("metadata");
     let annotations_path = path.child("annotations");

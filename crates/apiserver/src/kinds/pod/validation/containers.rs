@@ -1,4 +1,4 @@
-//! Containers of all three kinds.
+//! Validates containers of all three types.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::validation::{
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
-/// What ephemeral containers cannot have, in the order of the type's fields.
+/// Fields that ephemeral containers cannot have, in the order of the type's fields.
 const NOT_EPHEMERAL: [&str; 9] = [
     "ports",
     "resources",
@@ -60,7 +60,7 @@ impl Scope<'_> {
             if !name.is_empty() && names.again(name) {
                 errors.duplicate(&here.child("name"), name);
             }
-            // One at a time, and so each under the index of the first.
+            // v1.34 checks them one at a time, so each has the index of the first.
             check_host_ports(container, &mut Seen::new(), &path.index(0), errors);
             if is_sidecar(container) {
                 self.check_lifecycle(container, &here, errors);
@@ -96,7 +96,7 @@ impl Scope<'_> {
         }
     }
 
-    /// What holds of every container.
+    /// Validates what applies to every container.
     fn check_container(&self, container: &Value, path: &Path<'_>, errors: &mut Errors) {
         match container.text("name") {
             "" => errors.required(&path.child("name"), ""),
@@ -169,7 +169,7 @@ fn check_host_ports<'a>(
     }
 }
 
-/// Init containers run to their end: nobody probes them or waits for them to stop.
+/// Rejects probes and lifecycle hooks of init containers, which run to completion.
 fn forbid_hooks(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
         if container.has(field) {
@@ -179,7 +179,7 @@ fn forbid_hooks(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Ephemeral containers serve nobody and are promised nothing.
+/// Rejects ports, probes and resources of ephemeral containers.
 fn forbid_services(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     const DETAIL: &str = "cannot be set for an Ephemeral Container";
     for field in NOT_EPHEMERAL {
@@ -203,7 +203,7 @@ fn forbid_services(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Pods, unlike templates, name images without space around them.
+/// Checks that images have no surrounding spaces; this applies to pods, not to templates.
 pub(super) fn check_image_padding(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     let image = container.text("image");
     if image.trim().len() != image.len() {

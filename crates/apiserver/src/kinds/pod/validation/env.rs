@@ -1,4 +1,4 @@
-//! Environment variables and where their values come from.
+//! Validates environment variables and their sources.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::names;
 use crate::quantity::Quantity;
 use crate::validation::{complain, qualified_name, words};
 
-/// Fields of a pod that a variable can take its value from.
+/// Pod fields that a variable can use.
 const VARIABLE_FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -21,10 +21,10 @@ const VARIABLE_FIELDS: [&str; 9] = [
     "status.podIP",
     "status.podIPs",
 ];
-/// Fields of a pod that a file can take its content from.
+/// Pod fields that a file can use.
 const FILE_FIELDS: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
-/// Every field that has a name for such references, whether or not it can be used everywhere.
+/// All fields with a name for such references, whether or not they can be used everywhere.
 const KNOWN_FIELDS: [&str; 14] = [
     "metadata.annotations",
     "metadata.labels",
@@ -51,7 +51,7 @@ const RESOURCES: [&str; 6] = [
 ];
 const SIZES: [&str; 13] = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
 
-/// Who refers to a field of the pod or to an amount of a container.
+/// The consumer of a reference to a pod field or a container resource.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Referrer {
     Variable,
@@ -131,7 +131,7 @@ fn check_env_from(source: &Value, path: &Path<'_>, index: usize, errors: &mut Er
     }
 }
 
-/// A key of a ConfigMap or Secret.
+/// Validates a reference to a key of a ConfigMap or Secret.
 fn check_key(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let name = source.text("name");
     complain(names::dns_subdomain(name), name, &path.child("name"), errors);
@@ -141,7 +141,7 @@ fn check_key(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A field of the pod: `metadata.name`, `metadata.labels['app']`.
+/// Validates a reference to a pod field: `metadata.name`, `metadata.labels['app']`.
 pub(super) fn check_field(source: &Value, by: Referrer, path: &Path<'_>, errors: &mut Errors) {
     let (version, label) = (source.text("apiVersion"), source.text("fieldPath"));
     if version.is_empty() {
@@ -174,13 +174,13 @@ pub(super) fn check_field(source: &Value, by: Referrer, path: &Path<'_>, errors:
     }
 }
 
-/// `metadata.labels['app']` is `metadata.labels` and `app`.
+/// Splits `metadata.labels['app']` into `metadata.labels` and `app`.
 fn split_subscript(label: &str) -> Option<(&str, &str)> {
     let (field, key) = label.strip_suffix("']")?.split_once("['")?;
     (!field.is_empty()).then_some((field, key))
 }
 
-/// An amount that a container asks for.
+/// Validates a reference to a container resource.
 pub(super) fn check_resource(source: &Value, by: Referrer, path: &Path<'_>, errors: &mut Errors) {
     let resource = source.text("resource");
     let is_pages = resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");

@@ -1,10 +1,10 @@
-//! What is wrong with pod specs, one file a concept.
+//! Validates pod specs, with one file per concept.
 //!
 //! ```text
 //!  volumes ─► containers (env, mounts, probes, resources, security) ─► the pod itself
 //! ```
 //!
-//! The order of errors is that of v1.34.
+//! Errors are in v1.34's order.
 
 use std::collections::BTreeMap;
 
@@ -37,20 +37,20 @@ mod windows;
 
 pub(super) use rules::Rules;
 
-/// What the parts of a pod spec need to know of the whole.
+/// Properties of the whole pod that its parts depend on.
 struct Scope<'a> {
     spec: &'a Value,
     rules: &'a Rules,
-    /// The volumes without errors of their own, by name.
+    /// The volumes without errors, by name.
     volumes: BTreeMap<&'a str, &'a Value>,
     claims: &'a [Value],
     grace_period: Option<i64>,
-    /// Whether the users of the pod are those of the host.
+    /// Whether the pod uses the host's user namespace.
     host_users: bool,
     restart_policy: &'a str,
 }
 
-/// A pod that is to be stored: its annotations, its spec, and what holds of pods alone.
+/// Validates a pod: its annotations, its spec, and what applies only to pods.
 pub(super) fn check_pod(pod: &Value, rules: &Rules, errors: &mut Errors) {
     let path = Path::root("spec");
     let (metadata, spec) = (pod.at("metadata"), pod.at("spec"));
@@ -67,7 +67,7 @@ pub(super) fn check_pod(pod: &Value, rules: &Rules, errors: &mut Errors) {
     }
 }
 
-/// What a new pod may not have yet.
+/// Rejects what a new pod may not have yet.
 pub(super) fn check_new_pod(pod: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = pod.at("spec");
@@ -81,7 +81,7 @@ pub(super) fn check_new_pod(pod: &Value, errors: &mut Errors) {
     annotations::check_against_fields(pod.at("metadata"), spec, &path, errors);
 }
 
-/// A pod spec, of a pod whose metadata is given, or of a template (null).
+/// Validates a pod spec, of a pod with this metadata or of a template (null).
 pub(super) fn check_spec(
     spec: &Value,
     metadata: &Value,
@@ -179,7 +179,7 @@ fn check_subdomain(spec: &Value, field: &str, path: &Path<'_>, errors: &mut Erro
     }
 }
 
-/// Every container of a pod with where it stands.
+/// Visits every container of a pod with its path.
 fn each_container(spec: &Value, path: &Path<'_>, mut visit: impl FnMut(&Value, &Path<'_>)) {
     for list in super::CONTAINER_LISTS {
         let path = path.child(list);

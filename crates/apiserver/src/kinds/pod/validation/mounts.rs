@@ -1,4 +1,4 @@
-//! Volumes inside containers: mounted as files, or as devices.
+//! Validates volume mounts and devices of containers.
 
 use std::collections::BTreeSet;
 
@@ -77,7 +77,7 @@ impl Scope<'_> {
     }
 }
 
-/// One field of every element, to be looked up.
+/// Collects one field of every element for lookups.
 fn texts<'v>(list: &'v [Value], field: &str) -> BTreeSet<&'v str> {
     list.iter().map(|element| element.text(field)).collect()
 }

@@ -1,4 +1,4 @@
-//! A pod's place in the network: ports of the host, names, resolvers, registries.
+//! Validates a pod's network settings: host ports, pull secrets, DNS, host aliases.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ const MAX_NAMESERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARACTERS: usize = 2048;
 
-/// On the host's network a container's port is the host's.
+/// Checks that, in the host's network, a container's port equals its host port.
 pub(super) fn check_host_ports(spec: &Value, rules: &Rules, path: &Path<'_>, errors: &mut Errors) {
     if !spec.flag("hostNetwork") {
         return;

@@ -1,4 +1,4 @@
-//! Pods that say which system they are for have nothing of the other.
+//! Pods that specify an operating system must not have fields of the other.
 
 use serde_json::Value;
 
@@ -6,8 +6,8 @@ use super::each_container;
 use crate::field::{Errors, Path};
 use crate::json::Json;
 
-/// Fields of a pod's security context that Windows does not have, in the order they are reported; those of
-/// the spec itself are marked.
+/// Fields of a pod's security context that Windows does not support, in reporting order; the flag marks fields of the
+/// spec itself.
 const NOT_ON_WINDOWS: [(&str, bool); 15] = [
     ("appArmorProfile", false),
     ("seLinuxOptions", false),
@@ -25,7 +25,7 @@ const NOT_ON_WINDOWS: [(&str, bool); 15] = [
     ("supplementalGroupsPolicy", false),
     ("seLinuxChangePolicy", false),
 ];
-/// The same of a container's.
+/// The same for containers.
 const NOT_IN_WINDOWS_CONTAINERS: [&str; 10] = [
     "appArmorProfile",
     "seLinuxOptions",

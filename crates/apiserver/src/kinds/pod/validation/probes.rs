@@ -1,4 +1,4 @@
-//! Probes and hooks: what is run in a container by others than itself.
+//! Validates probes and lifecycle hooks.
 
 use serde_json::Value;
 
@@ -56,7 +56,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Exactly one of the ways to act.
+    /// Requires exactly one handler type.
     fn check_handler(&self, handler: &Value, kinds: &[&str], path: &Path<'_>, errors: &mut Errors) {
         let mut found = false;
         for kind in kinds.iter().filter(|kind| handler.has(kind)) {

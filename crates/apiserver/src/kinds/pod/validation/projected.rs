@@ -1,4 +1,4 @@
-//! Volumes made of pieces of other objects.
+//! Validates projected volumes.
 
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ pub(super) fn check(volume: &Value, path: &Path<'_>, rules: &Rules, errors: &mut
     }
 }
 
-/// The sources of one volume: no two write the same file.
+/// The sources of a volume: no two may write the same file.
 struct Sources<'a, 'p> {
     path: &'a Path<'p>,
     rules: &'a Rules,
@@ -71,7 +71,7 @@ impl<'a> Sources<'a, '_> {
         }
     }
 
-    /// A file is written once; what is shown of a conflict depends on the source.
+    /// Records a file, which must be unique; what the error shows depends on the source.
     fn take(&mut self, file: &'a str, shown: &str) {
         if self.taken.again(file) {
             self.errors.invalid(self.path, shown, CONFLICT);
@@ -120,7 +120,7 @@ impl<'a> Sources<'a, '_> {
     }
 }
 
-/// A pod without a service account has no token.
+/// Rejects tokens: a pod without a service account has none.
 pub(super) fn forbid_tokens(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let path = path.child("volumes");
     for (index, volume) in spec.list("volumes").iter().enumerate() {

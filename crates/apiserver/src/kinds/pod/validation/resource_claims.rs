@@ -1,4 +1,4 @@
-//! Claims of devices that a pod makes.
+//! Validates a pod's resource claims.
 
 use serde_json::Value;
 

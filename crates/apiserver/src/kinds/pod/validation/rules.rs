@@ -1,6 +1,6 @@
-//! What is let pass because the old object has it.
+//! Rules to relax because the old object already violates them.
 //!
-//! Rules became stricter over the versions; an object that was stored under a looser one stays changeable.
+//! Rules became stricter over time; an object stored under looser rules can still be updated.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use crate::validation::labels::{self, Values};
 use crate::validation::{paths, resources};
 
 pub(in crate::kinds::pod) struct Rules {
-    /// A pod itself, not a template of pods.
+    /// Whether this is a pod, not a pod template.
     pub(super) is_pod: bool,
     pub(super) allow_broken_pages: bool,
     pub(super) allow_bad_deletion_cost: bool,
@@ -22,17 +22,17 @@ pub(in crate::kinds::pod) struct Rules {
     pub(super) allow_user_namespace_devices: bool,
     pub(super) allow_any_selinux_change: bool,
     pub(super) allow_bad_spread_selectors: bool,
-    /// Spread constraints repeat a label key in their selector, as was fine before v1.34.
+    /// Spread constraints may repeat a label key in their selector, as allowed before v1.34.
     pub(super) allow_repeated_spread_keys: bool,
     pub(super) affinity_values: Values,
     pub(super) node_affinity_values: Values,
 }
 
 impl Rules {
-    /// For a new pod.
+    /// The rules for a new pod.
     pub(in crate::kinds::pod) const POD: Self = Self { is_pod: true, ..Self::TEMPLATE };
 
-    /// For a new template.
+    /// The rules for a new template.
     pub(in crate::kinds::pod) const TEMPLATE: Self = Self {
         is_pod: false,
         allow_broken_pages: false,
@@ -47,7 +47,7 @@ impl Rules {
         node_affinity_values: Values::Checked,
     };
 
-    /// For a change of a pod or template that has been this.
+    /// Returns the rules for an update of this old pod or template.
     pub(in crate::kinds::pod) fn towards(old: &Value, is_pod: bool) -> Self {
         let spec = old.at("spec");
         if spec.is_null() {

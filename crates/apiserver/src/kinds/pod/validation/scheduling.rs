@@ -1,4 +1,4 @@
-//! Where a pod may run: affinity, tolerations, spread, gates.
+//! Validates where a pod may run: affinity, tolerations, spread constraints, gates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,7 +72,7 @@ fn check_pod_term(term: &Value, values: Values, path: &Path<'_>, errors: &mut Er
     qualified_name(key, &path.child("topologyKey"), errors);
 }
 
-/// Keys whose values are the pod's own: they are no part of the selector besides.
+/// Validates label keys, whose values come from the pod: they must not also be in the selector.
 pub(super) fn check_label_keys(term: &Value, path: &Path<'_>, errors: &mut Errors) {
     let selector = term.at("labelSelector");
     for field in ["matchLabelKeys", "mismatchLabelKeys"] {
@@ -87,10 +87,10 @@ pub(super) fn check_label_keys(term: &Value, path: &Path<'_>, errors: &mut Error
         }
     }
     let match_keys: Vec<&str> = term.list("matchLabelKeys").iter().filter_map(Value::as_str).collect();
-    // Of a key that is there twice the last place.
+    // For a duplicate key, the last index.
     let places: BTreeMap<&str, usize> =
         match_keys.iter().enumerate().map(|(index, key)| (*key, index)).collect();
-    // The requirement made of a key is there already; a second one is the client's.
+    // The requirement generated from a key is already there; a second one is the client's.
     let mut seen = Seen::new();
     for key in selector.map("matchLabels").into_iter().flat_map(|labels| labels.keys()) {
         seen.again(key.as_str());
@@ -112,7 +112,7 @@ pub(super) fn check_label_keys(term: &Value, path: &Path<'_>, errors: &mut Error
     }
 }
 
-/// The same before v1.34: a key is nowhere in the selector.
+/// Applies the rule before v1.34: a key must not be in the selector at all.
 fn check_label_keys_once(constraint: &Value, path: &Path<'_>, errors: &mut Errors) {
     let keys = constraint.list("matchLabelKeys");
     let selector = constraint.at("labelSelector");
@@ -184,7 +184,7 @@ pub(super) fn check_gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// What tells one constraint of a pod from another.
+/// Returns the identity of a spread constraint.
 fn spread(constraint: &Value) -> (&str, &str) {
     (constraint.text("topologyKey"), constraint.text("whenUnsatisfiable"))
 }
@@ -204,7 +204,7 @@ pub(super) fn check_spread(spec: &Value, rules: &Rules, path: &Path<'_>, errors:
             let supported = ["DoNotSchedule", "ScheduleAnyway"];
             errors.not_supported(&path.child("whenUnsatisfiable"), action, &supported);
         }
-        // The last of equal ones is not the one too many.
+        // The last of several equal ones is not reported as a duplicate.
         if last.get(&(key, action)) != Some(&index) {
             let pair = format!("{{{key}, {action}}}");
             errors.duplicate(&path.child("{topologyKey, whenUnsatisfiable}"), pair);

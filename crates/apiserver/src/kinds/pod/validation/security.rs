@@ -1,4 +1,4 @@
-//! Who a pod and its containers run as, and what they may do.
+//! Validates the security contexts of pods and containers.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::validation::{Seen, choice, optional_choice, paths, too_long, user_or_
 
 const PROFILES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
 const SYSCTL_BYTES: usize = 253;
-/// Settings of the kernel that are separate in every IPC namespace.
+/// Sysctls that are specific to an IPC namespace.
 const IPC_SYSCTLS: [&str; 10] = [
     "kernel.sem",
     "kernel.shmall",
@@ -87,9 +87,9 @@ fn is_sysctl(name: &str) -> bool {
         })
 }
 
-/// Which namespace of the host a setting would change, if the pod shares it.
+/// Returns the host namespace that a sysctl would change, if the pod shares it.
 fn host_namespace(sysctl: &str, spec: &Value) -> Option<&'static str> {
-    // Names may be written with slashes for dots.
+    // Names may use slashes instead of dots.
     let slashed = sysctl.find(['.', '/']).is_some_and(|at| sysctl.as_bytes()[at] == b'/');
     let name = if slashed { sysctl.replace(['.', '/'], ".") } else { sysctl.to_owned() };
     let name = name.split('*').next().unwrap_or_default();
@@ -109,7 +109,7 @@ pub(super) fn uses_host_sysctls(spec: &Value) -> bool {
         .any(|sysctl| host_namespace(sysctl.text("name"), spec).is_some())
 }
 
-/// A pod with users of its own shares nothing else with the host.
+/// Checks that a pod with its own user namespace does not share other host namespaces.
 pub(super) fn check_host_users(spec: &Value, rules: &Rules, path: &Path<'_>, errors: &mut Errors) {
     const DETAIL: &str = "when `hostUsers` is false";
     if spec.boolean("hostUsers") != Some(false) {
@@ -130,7 +130,7 @@ pub(super) fn check_host_users(spec: &Value, rules: &Rules, path: &Path<'_>, err
 }
 
 impl Scope<'_> {
-    /// The security context of a container.
+    /// Validates a container's security context.
     pub(super) fn check_security(&self, context: &Value, path: &Path<'_>, errors: &mut Errors) {
         if context.is_null() {
             return;
@@ -150,7 +150,7 @@ impl Scope<'_> {
     }
 }
 
-/// What has every privilege already cannot be kept from gaining more.
+/// Checks that a fully privileged container does not disallow privilege escalation.
 fn check_no_escalation(context: &Value, path: &Path<'_>, errors: &mut Errors) {
     if context.flag("privileged") {
         let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";

@@ -1,4 +1,4 @@
-//! What volumes are made of, one function a kind.
+//! Validates volume sources, with one function per type.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ pub(in crate::kinds) const ISCSI_TOO_LONG: &str = "Total length of <volume name>
 const HOST_PATH_TYPES: [&str; 8] =
     ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-/// Nothing but a few fields that must not be empty.
+/// Requires that a few fields are not empty.
 pub(in crate::kinds) fn needs(volume: &Value, fields: &[&str], path: &Path<'_>, errors: &mut Errors) {
     for field in fields {
         required(volume, field, path, errors);
@@ -40,7 +40,7 @@ pub(super) fn git_repo(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     paths::descending(volume.text("directory"), &path.child("directory"), errors);
 }
 
-/// A disk of a cloud, or a partition of it.
+/// Validates a cloud disk, or a partition of it.
 pub(in crate::kinds) fn disk(volume: &Value, id: &str, path: &Path<'_>, errors: &mut Errors) {
     required(volume, id, path, errors);
     let partition = volume.count("partition");
@@ -49,7 +49,7 @@ pub(in crate::kinds) fn disk(volume: &Value, id: &str, path: &Path<'_>, errors: 
     }
 }
 
-/// A Secret or ConfigMap, or some keys of it.
+/// Validates a Secret or ConfigMap volume, or some of its keys.
 pub(super) fn keys(volume: &Value, name: &str, path: &Path<'_>, errors: &mut Errors) {
     required(volume, name, path, errors);
     mode(volume, "defaultMode", path, errors);
@@ -79,7 +79,7 @@ pub(in crate::kinds) fn nfs(volume: &Value, path: &Path<'_>, errors: &mut Errors
     }
 }
 
-/// What is said of names of no known form: the volumes of pods say more than volumes of their own.
+/// The error for names of unknown form: pod volumes have a longer message than persistent volumes.
 const NO_ISCSI_NAME: &str = "must be valid format starting with iqn, eui, or naa";
 const BAD_ISCSI_NAME: &str = "must be valid format";
 
@@ -119,7 +119,7 @@ fn iscsi_name(name: &str, no_name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// `iqn.2001-04.com.example:storage`
+/// Whether a name has the form `iqn.2001-04.com.example:storage`.
 fn is_iqn(name: &str) -> bool {
     let Some((date, rest)) = name.strip_prefix("iqn.").and_then(|rest| rest.split_at_checked(8)) else {
         return false;
@@ -141,7 +141,7 @@ fn is_numbered(name: &str, digits: usize) -> bool {
     name.len() == 4 + digits && name.bytes().skip(4).all(|b| b.is_ascii_alphanumeric())
 }
 
-/// Volume and portal make up a directory's name where the initiator is named.
+/// Checks the length of volume name and portal, which form a directory name if the initiator is named.
 pub(super) fn check_iscsi_length(name: &str, volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     let length = name.len() + 1 + volume.text("targetPortal").len();
     if volume.has("initiatorName") && length > ISCSI_BYTES {

@@ -1,4 +1,4 @@
-//! What a status may say, and what it may not take back.
+//! Validates a pod's status and its updates.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ fn check_conditions(conditions: &[Value], path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-/// A container that ended for good does not run again.
+/// Checks that a container that ended for good does not run again.
 fn check_transitions(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let spec = old.at("spec");
     let policy = spec.text("restartPolicy");
@@ -110,7 +110,7 @@ fn check_first_host_ip(status: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// At most one address of each family.
+/// Allows at most one address per family.
 fn check_ips(status: &Value, old: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     let ips = status.list(field);
     let path = path.child(field);

@@ -1,4 +1,4 @@
-//! What a pod as a whole asks for, beside its containers.
+//! Validates pod-level resources.
 
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ pub(super) fn check(spec: &Value, rules: &Rules, path: &Path<'_>, errors: &mut E
     check_container_limits(spec, own, &path, errors);
 }
 
-/// The pod asks for no less than its containers together.
+/// Checks that pod-level requests are not less than the total of the containers.
 fn check_sums(spec: &Value, own: &Value, path: &Path<'_>, errors: &mut Errors) {
     for list in ["requests", "limits"] {
         let path = path.child(list);
@@ -47,7 +47,7 @@ fn check_sums(spec: &Value, own: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// No container is allowed more than the pod.
+/// Checks that no container's limit exceeds the pod's.
 fn check_container_limits(spec: &Value, own: &Value, path: &Path<'_>, errors: &mut Errors) {
     let path = path.child("containers");
     for (index, container) in spec.list("containers").iter().enumerate() {

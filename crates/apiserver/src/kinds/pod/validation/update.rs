@@ -1,5 +1,5 @@
-//! What may change of a pod: images, the deadline, more tolerations, fewer gates; through endpoints of their
-//! own ephemeral containers and resources.
+//! Validates pod updates: images, the deadline, additional tolerations and removed gates; ephemeral containers and
+//! resources through their own subresources.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::validation::{difference, in_range, required};
 
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// A change of the pod itself.
+/// Validates an update of the pod itself.
 pub(in crate::kinds::pod) fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     let rules = Rules::towards(old, true);
     check_pod(new, &rules, errors);
@@ -44,7 +44,7 @@ pub(in crate::kinds::pod) fn check_change(new: &Value, old: &Value, errors: &mut
     }
 }
 
-/// Whether the containers are still the same, but for their images.
+/// Returns whether the containers are unchanged apart from their images.
 fn check_images(new: &[Value], old: &[Value], path: &Path<'_>, errors: &mut Errors) -> bool {
     if new.len() != old.len() {
         errors.forbidden(path, "pod updates may not add or remove containers");
@@ -58,7 +58,7 @@ fn check_images(new: &[Value], old: &[Value], path: &Path<'_>, errors: &mut Erro
     true
 }
 
-/// A deadline may be set and come nearer. Whether to look further.
+/// Checks that a deadline is only set or shortened. Returns whether to continue.
 fn check_deadline(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) -> bool {
     let (new, old) = (spec.int("activeDeadlineSeconds"), old.int("activeDeadlineSeconds"));
     let before = errors.0.len();
@@ -78,12 +78,12 @@ fn check_deadline(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Error
     errors.0.len() == before
 }
 
-/// A toleration but for how long it lasts.
+/// Returns a toleration without its duration.
 fn but_seconds(toleration: &Value) -> [&str; 4] {
     ["key", "operator", "value", "effect"].map(|field| toleration.text(field))
 }
 
-/// Tolerations are added, and kept but for how long they last.
+/// Checks that tolerations are only added, and that only their duration changes.
 fn check_tolerations(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let tolerations = spec.list("tolerations");
     let new: BTreeSet<[&str; 4]> = tolerations.iter().map(but_seconds).collect();
@@ -94,7 +94,7 @@ fn check_tolerations(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Er
     scheduling::check_tolerations(tolerations, path, errors);
 }
 
-/// Gates only open.
+/// Checks that gates are only removed.
 fn check_gates(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let old: BTreeSet<&str> = old.list("schedulingGates").iter().map(|gate| gate.text("name")).collect();
     for (index, gate) in spec.list("schedulingGates").iter().enumerate() {
@@ -106,7 +106,7 @@ fn check_gates(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-/// Makes what may change what it was.
+/// Restores the mutable fields.
 fn restore_updatable(spec: &mut Value, old: &Value) {
     for list in ["containers", "initContainers"] {
         for (container, old) in spec.list_mut(list).iter_mut().zip(old.list(list)) {
@@ -121,7 +121,7 @@ fn restore_updatable(spec: &mut Value, old: &Value) {
     }
 }
 
-/// While a pod is held by gates, where it may run can still be narrowed.
+/// Checks that the node selection is only narrowed while gates hold a pod.
 fn check_gated(spec: &mut Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let kept = |(key, value): (&String, &Value)| spec.at("nodeSelector").get(key) == Some(value);
     if !old.map("nodeSelector").into_iter().flatten().all(kept) {
@@ -168,7 +168,7 @@ fn check_narrowed(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors
     }
 }
 
-/// Ephemeral containers are added and then stay as they are.
+/// Checks that ephemeral containers are only added, not changed.
 pub(in crate::kinds::pod) fn check_ephemeral_containers(new: &Value, old: &Value) -> Errors {
     let mut errors = Errors::default();
     let rules = Rules::towards(old, true);
@@ -205,7 +205,8 @@ fn only(path: &Path<'_>, detail: &str) -> Errors {
     errors
 }
 
-/// A resize changes how much cpu and memory containers get, and neither who gets any nor the class of the pod.
+/// Validates a resize: it may change the containers' cpu and memory, but neither add or remove them nor change the QoS
+/// class.
 pub(in crate::kinds::pod) fn check_resize(new: &Value, old: &Value) -> Errors {
     let mut errors = Errors::default();
     check_pod(new, &Rules::towards(old, true), &mut errors);
@@ -248,7 +249,7 @@ fn class(pod: &Value) -> &str {
     }
 }
 
-/// A node that resizes says what its running containers have.
+/// Whether the pod's node supports resizing: it then reports the resources of running containers.
 fn is_resizable(status: &Value) -> bool {
     let mut statuses = status.list("containerStatuses").iter();
     let running = statuses.find(|status| status.at("state").has("running"));
@@ -294,7 +295,7 @@ fn check_removals(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Error
     }
 }
 
-/// With cpu and memory as they were, nothing differs.
+/// Rejects changes to anything but cpu and memory.
 fn check_resized(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut expected = spec.clone();
     for (new, old) in expected.list_mut("containers").iter_mut().zip(old.list("containers")) {

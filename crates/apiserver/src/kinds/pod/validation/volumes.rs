@@ -1,4 +1,4 @@
-//! The volumes of a pod: each has a name and exactly one source.
+//! Validates a pod's volumes: each has a name and exactly one source.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ use crate::names;
 use crate::validation::dns_label;
 use crate::validation::labels;
 
-/// A kind of volume: its field, the names its errors go by where they differ, and its rules.
+/// A volume source: its field, the field names in errors if they differ, and its validation.
 struct Source {
     field: &'static str,
-    /// Where a second source is reported.
+    /// The field for errors about a second source.
     surplus: &'static str,
-    /// Where errors of the source itself are reported.
+    /// The field for errors about the source itself.
     own: &'static str,
     check: fn(&Value, &Path<'_>, &Rules, &mut Errors),
 }
@@ -26,7 +26,7 @@ const fn source(field: &'static str, check: fn(&Value, &Path<'_>, &Rules, &mut E
     Source { field, surplus: field, own: field, check }
 }
 
-/// In the order they are looked for.
+/// In validation order.
 const SOURCES: [Source; 29] = [
     source("emptyDir", |volume, path, _, errors| sources::empty_dir(volume, path, errors)),
     source("hostPath", |volume, path, _, errors| sources::host_path(volume, path, errors)),
@@ -76,7 +76,7 @@ const SOURCES: [Source; 29] = [
     source("ephemeral", |volume, path, _, errors| check_claim_template(volume, path, errors)),
 ];
 
-/// Checks all volumes; returns those without errors, by name.
+/// Validates all volumes; returns those without errors, by name.
 pub(super) fn check<'a>(
     spec: &'a Value,
     metadata: &Value,
@@ -139,7 +139,7 @@ fn check_source(volume: &Value, pod: &str, rules: &Rules, path: &Path<'_>, error
     }
 }
 
-/// The claim that is made for a volume is named after pod and volume.
+/// Validates the name of a generated claim: it is named after pod and volume.
 fn check_claim_name(volume: &str, pod: &str, path: &Path<'_>, errors: &mut Errors) {
     if volume.is_empty() || pod.is_empty() {
         return;

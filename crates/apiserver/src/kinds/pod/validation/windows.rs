@@ -1,4 +1,4 @@
-//! What only pods on Windows have.
+//! Validates Windows-specific fields of pods.
 
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ pub(super) fn check_options(options: &Value, path: &Path<'_>, errors: &mut Error
     }
 }
 
-/// What is wrong with `DOMAIN\user`.
+/// Returns what is wrong with `DOMAIN\user`.
 fn user_name(name: &str) -> Vec<String> {
     if name.is_empty() {
         return vec!["runAsUserName cannot be an empty string".into()];
@@ -87,7 +87,7 @@ fn is_dns(domain: &str) -> bool {
     })
 }
 
-/// Containers that are processes of the host: all of a pod's or none, and on the host's network.
+/// Checks that a pod's containers are all HostProcess containers or none, and only in the host's network.
 pub(super) fn check_host_process(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let own = |object: &Value| object.at("securityContext").at("windowsOptions").boolean("hostProcess");
     let pod = own(spec);

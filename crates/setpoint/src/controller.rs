@@ -1,7 +1,7 @@
 //! A controller: a queue, a reconciler, workers, and the caches it waits for.
 //!
 //! ```text
-//!  wait for the caches ─► workers take keys ─► stop: the queue ends, the workers finish it ─► over
+//!  wait for the caches ─► workers take keys ─► stop: the queue shuts down, workers drain it ─► done
 //! ```
 //!
 //! Invariants:

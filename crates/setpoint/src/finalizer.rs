@@ -1,8 +1,8 @@
 //! Finalizers: cleanup that must happen before an object is removed.
 //!
 //! ```text
-//!  there, not being deleted ─► ensure: the finalizer is on the object before anything is made for it
-//!  being deleted            ─► clean up, then release: the last finalizer lets the object go
+//!  not being deleted ─► ensure: add the finalizer before creating anything for the object
+//!  being deleted     ─► clean up, then release: the object is removed with its last finalizer
 //! ```
 //!
 //! Invariant: a patch carries the resource version its finalizer list was read at, so it never drops or restores a

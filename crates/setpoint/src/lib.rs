@@ -7,7 +7,7 @@
 //!  2 reflector   Empty → Listing → Watching; 410 → relist       reflector.rs
 //!  3 delta FIFO  per-key deltas, in order, compacted            delta.rs
 //!  4 indexer     one writer ─► listers: cheap readers           indexer.rs, lister.rs
-//!  5 informer    shared: pop → index → hand out                 informer/
+//!  5 informer    shared: pop → index → distribute               informer/
 //!  6 handlers    event → keys; predicates, mapping              handler/
 //!  7 work queue  dedup, delay, rate limit                       queue/
 //!  8 worker      the only loop: take, time, report, requeue     worker.rs

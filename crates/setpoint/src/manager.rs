@@ -1,10 +1,9 @@
 //! The manager: everything the controllers of a process share, and the order of startup and shutdown.
 //!
 //! ```text
-//!  start:  informers ─► events ─► the lease, if there is an election ─► controllers (each waits for its
-//!          caches, then works)
-//!  stop:   1 queues take no more ─► 2 workers finish what is queued ─► 3 the lease is released, events are
-//!          written, informers and their connections end ─► 4 every task has been waited for
+//!  start:  informers ─► events ─► leader election, if enabled ─► controllers (each waits for its caches)
+//!  stop:   1 queues accept nothing more ─► 2 workers drain them ─► 3 the lease is released, events are
+//!          flushed, informers and their connections close ─► 4 every task has ended
 //! ```
 //!
 //! A standby replica runs its informers and fills its queues, so it starts working as soon as it takes over.

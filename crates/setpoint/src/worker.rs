@@ -1,11 +1,11 @@
 //! Stage 8: the only worker loop.
 //!
 //! ```text
-//!  take ─► reconcile, timed, with its panics contained ─► count ─► report ─► queue again? ─► done
+//!  take ─► reconcile: timed, panics caught ─► count ─► report ─► requeue? ─► done
 //!
 //!  Settled          forget                        Retry, panic, timeout   add, rate limited
 //!  CheckAfter(d)    forget, add after d           Conflict                add, after a short delay
-//!  Requeue          add, rate limited             Terminal                forget, wait for a change
+//!  Requeue          add, rate limited             Terminal                forget, until it changes
 //! ```
 //!
 //! Invariants:

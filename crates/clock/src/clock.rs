@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 /// A point on the monotonic timeline. It is tokio's type, so it stands still while time is paused.
 pub use tokio::time::Instant;
 
-/// Reads the time and sleeps. Cheap to clone; clones show the same time.
+/// A clock that tells the time and sleeps. Cheap to clone; clones show the same time.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {

@@ -17,7 +17,7 @@ use crate::identity::NAMESPACE;
 /// The delay after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Creates the missing accounts once.
+/// A runnable that creates the missing accounts once.
 pub(crate) struct Accounts {
     pub(crate) client: Client,
     pub(crate) clock: Clock,

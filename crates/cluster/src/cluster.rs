@@ -25,7 +25,7 @@ const KUBELET: &str = "kubelet";
 /// The user agent of controllers from outside this workspace.
 const OWN: &str = concat!("setpoint/", env!("CARGO_PKG_VERSION"));
 
-/// Builds runnables from a manager's context, for custom controllers.
+/// A function that builds runnables from a manager's context, for custom controllers.
 pub type Build = Arc<dyn Fn(&Context) -> Vec<Box<dyn Runnable>> + Send + Sync>;
 
 /// What runs besides the API server. By default, nothing.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Denials;
 
-/// Checks once what each reader requested.
+/// A runnable that checks once what each reader requested.
 pub(crate) struct ReaderCheck {
     pub(crate) api: ApiServer,
     pub(crate) denials: Denials,

@@ -21,8 +21,8 @@ use setpoint_store::{Record, Revision};
 
 use crate::Denials;
 
-/// Lists and watches by calling the API server directly. Objects share the bytes of its store. Informers that hold the
-/// same object share it, including its decoded views.
+/// A source that calls the API server directly. Objects share the bytes of its store. Informers that hold the same
+/// object share it, including its decoded views.
 #[derive(Clone)]
 pub struct InProcessSource {
     api: ApiServer,

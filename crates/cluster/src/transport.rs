@@ -26,7 +26,7 @@ pub trait Connect: Send + Sync {
     fn source(&self, user: &User) -> Arc<dyn Source>;
 }
 
-/// Connects without sockets, TLS or HTTP framing. Cheap to clone.
+/// A connection without sockets, TLS or HTTP framing. Cheap to clone.
 #[derive(Clone)]
 pub struct InProcess {
     api: ApiServer,

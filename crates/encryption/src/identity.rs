@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 
 use crate::{Context, ENCRYPTED_PREFIX, KeyTag, Opened, Purpose, TransformError, Transformer};
 
-/// Stores values as they are.
+/// The transformer that stores values as they are.
 pub struct Identity;
 
 impl Identity {

@@ -40,7 +40,7 @@ pub use crate::location::{GroupResource, storage_path};
 /// The prefix of every encrypted value.
 pub const ENCRYPTED_PREFIX: &[u8] = b"k8s:enc:";
 
-/// Identifies the value being transformed.
+/// The identity of the value being transformed.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     pub resource: &'a GroupResource,
@@ -57,8 +57,8 @@ pub enum Purpose {
     Copy,
 }
 
-/// Identifies the key a value was encrypted with. In [`Opened`], `None` means unencrypted. Equal tags mean the same
-/// key.
+/// The identity of the key a value was encrypted with. In [`Opened`], `None` means unencrypted. Equal tags mean the
+/// same key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTag(Arc<str>);
 

@@ -84,7 +84,7 @@ impl Family<f64> {
     }
 }
 
-/// Counts by upper bound. Each bound is twice the previous one.
+/// A histogram in which each bound is twice the previous one.
 struct Histogram<const BUCKETS: usize> {
     counts: [u64; BUCKETS],
     count: u64,

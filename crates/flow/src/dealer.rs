@@ -5,7 +5,7 @@
 const MAX_HASH_BITS: f64 = 60.0;
 const MAX_DECK: usize = 1 << 26;
 
-/// Deals hands of a fixed size from a deck of a fixed size.
+/// A dealer of hands of a fixed size from a deck of a fixed size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dealer {
     deck: usize,

@@ -2,7 +2,7 @@
 
 use setpoint_clock::Instant;
 
-/// Integrates a number over time: its average, deviation and extremes since the last reset.
+/// The integral of a number over time: its average, deviation and extremes since the last reset.
 #[derive(Clone, Debug)]
 pub struct Integrator {
     value: f64,

@@ -17,8 +17,8 @@ use parking_lot::{RwLock, RwLockWriteGuard};
 use self::slots::{Slot, Slots};
 use crate::{Key, Object};
 
-/// Returns the values under which an index stores an object. Must be pure: it is called again to find the values of an
-/// object's previous state.
+/// A function that returns the values under which an index stores an object. Must be pure: it is called again to find
+/// the values of an object's previous state.
 pub type IndexFn = Arc<dyn Fn(&Object) -> Vec<String> + Send + Sync>;
 
 /// The objects of an informer, with named indexes.

@@ -108,7 +108,7 @@ impl Written {
     }
 }
 
-/// Stores the writes of a reconcile when it ends, by return, panic or timeout.
+/// A guard that stores the writes of a reconcile when it ends, by return, panic or timeout.
 struct Kept<'a, K: WorkKey> {
     journal: &'a Journal<K>,
     key: &'a K,

@@ -8,7 +8,7 @@ use crate::indexer::Indexer;
 use crate::object::DecodeError;
 use crate::{Key, Metadata, Object, View};
 
-/// Reads the objects of a kind from the shared cache, through a view. Cheap to clone.
+/// Typed access to the objects of a kind in the shared cache, through a view. Cheap to clone.
 ///
 /// An object that cannot be decoded is an error that names the object, and is never skipped: a controller that counted
 /// around a gap would create objects that already exist.

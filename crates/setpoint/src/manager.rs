@@ -81,7 +81,8 @@ pub struct Context {
     fence: Fence,
 }
 
-/// Runs controllers. Informers start before workers; on shutdown, workers drain before informers stop.
+/// The process-wide runner of controllers. Informers start before workers; on shutdown, workers drain before informers
+/// stop.
 ///
 /// ```no_run
 /// # async fn example<R: setpoint::Reconciler<Key = setpoint::Key>>(client: setpoint::Client,
@@ -465,7 +466,7 @@ struct Ended {
     names: Arc<Mutex<Vec<String>>>,
 }
 
-/// Records that a runnable ended, by return or by panic, without being stopped.
+/// A guard that records if a runnable ends, by return or by panic, without being stopped.
 struct Early {
     ended: Ended,
     name: String,

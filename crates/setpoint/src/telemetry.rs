@@ -42,7 +42,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum response size: collectors respond with a few bytes.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-/// Exports traces to a collector, from [`export`](Self::export) until [`finish`](Self::finish).
+/// An exporter of traces to a collector, active from [`export`](Self::export) until [`finish`](Self::finish).
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -144,7 +144,7 @@ impl fmt::Debug for Telemetry {
     }
 }
 
-/// Sends requests on a Tokio runtime for callers outside of one: batches come from a dedicated thread.
+/// An HTTP client for callers outside of a Tokio runtime: batches come from a dedicated thread.
 #[derive(Debug)]
 struct Sender {
     runtime: Handle,

@@ -264,7 +264,7 @@ impl Ending {
     }
 }
 
-/// Marks a taken key as done, even if the worker is dropped midway.
+/// A guard that marks a taken key as done, even if the worker is dropped midway.
 struct Done<'a, K: WorkKey> {
     queue: &'a Queue<K>,
     key: &'a K,

@@ -153,7 +153,7 @@ impl Connect for OverLink {
     }
 }
 
-/// Lists and watches over a link.
+/// A source over a link.
 struct Linked {
     inner: Arc<dyn Source>,
     link: Link,

@@ -35,7 +35,7 @@ use tokio::task::JoinSet;
 use crate::faults::Fault;
 use crate::world::World;
 
-/// Configures a test cluster. See the [module](self) for an example.
+/// The configuration of a test cluster. See the [module](self) for an example.
 #[derive(Clone, Default)]
 pub struct TestCluster {
     parts: Parts,

@@ -339,7 +339,7 @@ impl Calls {
     }
 }
 
-/// Wakes a large set of watchers in rounds, until the set is small again.
+/// A task that wakes a large set of watchers in rounds, until the set is small again.
 struct Rounds(Arc<Interest>);
 
 impl Rounds {

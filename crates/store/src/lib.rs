@@ -66,7 +66,7 @@ pub enum Change {
     Delete,
 }
 
-/// Selects a part of a range.
+/// The options of a list: which part of a range to return.
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
     /// The revision to read at. `None`: the newest.

@@ -41,11 +41,11 @@ pub enum WatchError {
     Closed,
 }
 
-/// Returns the value of a record's field, for [`Trigger`]. Called while the store is locked, so it must be fast and
-/// must not use the store.
+/// A function that returns the value of a record's field, for [`Trigger`]. Called while the store is locked, so it must
+/// be fast and must not use the store.
 pub type ValueOf = Arc<dyn Fn(&Record) -> &str + Send + Sync>;
 
-/// Restricts a watch to changes of records that have a value, or had it before.
+/// A restriction of a watch to changes of records that have a value, or had it before.
 #[derive(Clone)]
 pub struct Trigger {
     /// The field. All triggers with this name must have the same function.

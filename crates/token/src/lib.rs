@@ -28,7 +28,7 @@ pub use parts::Parts;
 pub use pem::der;
 pub use public::{Algorithm, PublicKey, SetKey, key_set};
 
-/// Signs tokens, and verifies tokens it signed. Cheap to clone.
+/// A signer of tokens, which also verifies tokens it signed. Cheap to clone.
 #[derive(Clone)]
 pub struct TokenSigner {
     key: Arc<SigningKey>,

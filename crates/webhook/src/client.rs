@@ -29,7 +29,7 @@ pub(crate) const AT_ONCE: usize = 500;
 /// How often `Retry-After` is followed within one attempt, as in v1.34.
 const DELAYED_RETRIES: u32 = 10;
 
-/// Calls one endpoint. Cheap to clone; clones share connections.
+/// A client for one endpoint. Cheap to clone; clones share connections.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 

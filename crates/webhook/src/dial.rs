@@ -29,7 +29,7 @@ pub trait Dial: Send + Sync + 'static {
     fn dial(&self, host: String, port: u16) -> BoxFuture<'static, io::Result<Dialed>>;
 }
 
-/// Dials over TCP.
+/// A dialer for TCP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tcp;
 

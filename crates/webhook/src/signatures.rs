@@ -9,7 +9,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
-/// Verifies signatures with the algorithms of a provider.
+/// A verifier of signatures, with the algorithms of a provider.
 #[derive(Clone, Debug)]
 pub struct Signatures(Arc<CryptoProvider>);
 

@@ -100,7 +100,7 @@ impl ClientIdentity {
     }
 }
 
-/// Accepts any certificate, but its holder must still have the key.
+/// A verifier that accepts any certificate, but its holder must still have the key.
 #[derive(Debug)]
 struct Anyone {
     signatures: Signatures,

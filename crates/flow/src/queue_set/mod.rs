@@ -45,7 +45,7 @@ pub enum Queuing {
     Queue { queues: usize, hand_size: usize, length_limit: usize },
 }
 
-/// Identifies a request while it waits or runs. Later requests have higher IDs.
+/// The ID of a request while it waits or runs. Later requests have higher IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(u64);
 

@@ -7,7 +7,7 @@ use super::Adaptive;
 use crate::queue::RateLimiter;
 use crate::reconcile::WorkKey;
 
-/// Multiplies the delays of another limiter by the current factor.
+/// A limiter that multiplies the delays of another one by the current factor.
 pub(crate) struct Stretched<K> {
     pub(crate) inner: Arc<dyn RateLimiter<K>>,
     pub(crate) adaptive: Adaptive,

@@ -164,7 +164,7 @@ fn count(metrics: &Metrics, what: &str, before: f64, after: f64) {
     metrics.count("setpoint_adaptive_decisions", help, &[("what", what), ("direction", direction)], 1);
 }
 
-/// Makes a decision every few seconds.
+/// A runnable that makes a decision every few seconds.
 pub(crate) struct Deciding {
     pub(crate) adaptive: Adaptive,
     pub(crate) metrics: Metrics,

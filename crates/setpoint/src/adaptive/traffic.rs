@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::decide::Calls;
 
-/// Counts calls until the count is taken.
+/// Call statistics since they were last taken.
 #[derive(Default)]
 pub(crate) struct Traffic(Mutex<Tally>);
 

@@ -61,27 +61,27 @@ pub struct ControllerConfig {
     pub client_burst: u32,
     /// The maximum number of concurrent requests.
     pub client_connections: Option<usize>,
-    /// Retries of failed keys.
+    /// The retry settings for failed keys.
     pub queue_config: QueueConfig,
-    /// Limits on reconciles.
+    /// The reconcile settings.
     pub reconcile_config: ReconcileConfig,
-    /// Limits on caches.
+    /// The informer settings.
     pub informer_config: InformerConfig,
     /// Whether the number of workers and the request rate adapt to the load.
     pub adaptive: bool,
-    /// Leader election: one of several replicas is active.
+    /// The leader election settings: with it, one of several replicas is active.
     pub leader_election: LeaderElectionConfig,
-    /// Sharding: each of several replicas handles some of the keys.
+    /// The sharding settings: with it, each of several replicas handles some of the keys.
     pub sharding: ShardingConfig,
     /// The time limit for a graceful shutdown.
     pub shutdown_timeout: Duration,
     /// The address for health checks, metrics and profiles.
     pub bind_address: Option<SocketAddr>,
-    /// Trace export.
+    /// The trace export settings.
     pub tracing: TracingConfig,
 }
 
-/// Retries of failed keys.
+/// Retry settings for failed keys.
 ///
 /// ```
 /// assert_eq!(setpoint::config::QueueConfig::default().max_delay.as_secs(), 300);
@@ -99,7 +99,7 @@ pub struct QueueConfig {
     pub rate_limiter_qps: Option<f64>,
 }
 
-/// Limits on reconciles.
+/// Reconcile settings.
 ///
 /// ```
 /// assert_eq!(setpoint::config::ReconcileConfig::default().timeout, None);
@@ -114,7 +114,7 @@ pub struct ReconcileConfig {
     pub max_concurrent: usize,
 }
 
-/// Limits on caches.
+/// Informer settings.
 ///
 /// ```
 /// assert!(setpoint::config::InformerConfig::default().incremental_sync);
@@ -131,7 +131,7 @@ pub struct InformerConfig {
     pub consistency_check_period: Option<Duration>,
 }
 
-/// Trace export.
+/// Trace export settings.
 ///
 /// ```
 /// assert_eq!(setpoint::config::TracingConfig::default().endpoint, None);
@@ -145,7 +145,7 @@ pub struct TracingConfig {
 /// How often caches are compared with the API server in debug builds.
 const CONSISTENCY_CHECK_PERIOD: Duration = Duration::from_secs(600);
 
-/// Leader election: one of several replicas is active.
+/// Leader election settings: with it, one of several replicas is active.
 ///
 /// ```
 /// assert!(!setpoint::config::LeaderElectionConfig::default().leader_elect);
@@ -168,7 +168,7 @@ pub struct LeaderElectionConfig {
     pub release_on_exit: bool,
 }
 
-/// Sharding: each of several replicas handles some of the keys.
+/// Sharding settings: with it, each of several replicas handles some of the keys.
 ///
 /// ```
 /// assert_eq!(setpoint::config::ShardingConfig::default().shards, None);

@@ -40,7 +40,7 @@ pub fn enqueue_controller(queue: &Queue<Key>, kind: &Kind) -> impl Handler + use
 /// ```no_run
 /// # fn example(informers: setpoint::Informers, queue: setpoint::Queue<setpoint::Key>) {
 /// use k8s_openapi::api::core::v1::Secret;
-/// // Every Secret named tls is work for the Ingress of the same name.
+/// // Reconcile the Ingress with the same name as every Secret named tls.
 /// let by_name = |secret: &setpoint::Object| (secret.key().name() == "tls").then(|| secret.key().clone());
 /// informers.of::<Secret>().add_handler(setpoint::handler::enqueue_mapped(&queue, by_name));
 /// # }
@@ -55,8 +55,8 @@ where
     Enqueue { queue: queue.clone(), kind: None, map }
 }
 
-/// Adds the keys that `map` returns for an event. Objects from the initial list and resyncs get a low priority, so that
-/// they wait for changes.
+/// A handler that adds the keys `map` returns for an event. Objects from the initial list and resyncs get a low
+/// priority, so that they wait for changes.
 struct Enqueue<K: WorkKey, F> {
     queue: Queue<K>,
     kind: Option<Kind>,

@@ -34,8 +34,8 @@ use crate::{Kind, Object, Runtime, View};
 
 pub use self::registration::Registration;
 
-/// Changes an object before it is cached, to drop fields that are not needed. Must not change key, uid or resource
-/// version.
+/// A function that changes an object before it is cached, to drop fields that are not needed. Must not change key, uid
+/// or resource version.
 pub type Transform = Arc<dyn Fn(Object) -> Object + Send + Sync>;
 
 /// All informers of a process: one per kind and selection, created on first use. Cheap to clone.
@@ -58,8 +58,8 @@ pub struct Informers {
     requested: Option<Requested>,
 }
 
-/// Records the kinds and selections requested through a handle of [`Informers`], to find out what a component reads.
-/// Cheap to clone.
+/// The kinds and selections requested through a handle of [`Informers`], which show what a component reads. Cheap to
+/// clone.
 ///
 /// ```
 /// # fn example(informers: &setpoint::Informers) {
@@ -460,7 +460,7 @@ impl Progress {
     }
 }
 
-/// Marks that a caller waits for the cache to catch up. The informer then continues even if a handler has no room.
+/// A marker that a caller waits for the cache to catch up. The informer then continues even if a handler has no room.
 struct Awaited<'a>(&'a Shared);
 
 impl<'a> Awaited<'a> {

@@ -60,7 +60,7 @@ const TOLERATED: Duration = Duration::from_secs(20);
 /// let fence = election.fence().clone();
 /// let ended = election.run(stop, async |stop| {
 ///     let client = client.with_fence(&fence); // refuses writes once the lease is lost
-///     // ... work until `stop`, then finish what is under way
+///     // ... work until `stop` is cancelled, then finish work in progress
 /// #   drop(client); stop.cancelled().await;
 /// }).await;
 /// if ended == Ended::Lost {

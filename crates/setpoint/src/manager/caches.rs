@@ -16,7 +16,7 @@ use crate::{Kind, Runnable};
 /// How often cache sizes are checked.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// Reports caches that hold more objects than was expected (`informerConfig.cacheSize`).
+/// A runnable that reports caches with more objects than expected (`informerConfig.cacheSize`).
 pub(super) struct CacheSizes {
     pub(super) expected: usize,
     pub(super) informers: Informers,

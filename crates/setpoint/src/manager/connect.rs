@@ -139,7 +139,7 @@ impl Manager {
     }
 }
 
-/// Serves health checks, metrics and profiles, in every replica.
+/// A runnable that serves health checks, metrics and profiles, in every replica.
 #[cfg(feature = "serve")]
 struct Serving {
     operations: Operations,

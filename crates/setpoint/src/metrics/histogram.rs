@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Counts observations by upper bound. Bounds are in ascending order.
+/// A histogram: counts of observations by upper bound, in ascending order.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
     bounds: &'static [f64],

@@ -78,7 +78,7 @@ impl<'de> Visitor<'de> for ApartVisitor {
     }
 }
 
-/// Iterates over the members of the metadata except for the managed fields, which are stored separately.
+/// The members of the metadata except for the managed fields, which are stored separately.
 struct Others<'a, 'de, M> {
     map: M,
     managed: &'a mut Option<&'de RawValue>,

@@ -137,7 +137,7 @@ impl<K: WorkKey> RateLimiter<K> for Overall {
     }
 }
 
-/// Returns the longest delay of several limiters.
+/// A limiter that returns the longest delay of several others.
 ///
 /// ```
 /// use setpoint::{Key, queue::{RateLimiter, limiter::{MaxOf, patient}}};

@@ -45,7 +45,7 @@ const TRIES: u32 = 12;
 /// The delay between two attempts.
 const BETWEEN_TRIES: Duration = Duration::from_secs(10);
 
-/// Records events in the background. Never fails and never blocks the caller. Cheap to clone.
+/// An event recorder that writes in the background. Never fails and never blocks the caller. Cheap to clone.
 ///
 /// ```
 /// # fn example(context: &setpoint::Context, replica_sets: &setpoint::Kind, set: &setpoint::Object) {
@@ -273,7 +273,7 @@ fn rejected(event: &EventObject, error: &ClientError) {
     }
 }
 
-/// Generates event names: the object's name and a unique timestamp in hexadecimal.
+/// A generator of event names: the object's name and a unique timestamp in hexadecimal.
 struct Names {
     runtime: Runtime,
     /// The last timestamp used, in nanoseconds. Virtual time may stand still, and real time may be set back.

@@ -37,7 +37,7 @@ use crate::Context;
 use crate::health::{Health, Report};
 use crate::metrics::{self, Metrics};
 
-/// Produces a heap profile.
+/// A function that produces a heap profile.
 ///
 /// ```
 /// use setpoint::serve::{Heap, Profile};
@@ -45,7 +45,7 @@ use crate::metrics::{self, Metrics};
 /// ```
 pub type Heap = Arc<dyn Fn() -> Profile + Send + Sync>;
 
-/// Handles requests for health checks, metrics and profiles. Cheap to clone.
+/// The handler of requests for health checks, metrics and profiles. Cheap to clone.
 ///
 /// ```
 /// # fn example(manager: setpoint::Manager) {

@@ -4,7 +4,7 @@ use super::Shards;
 use crate::informer::Informer;
 use crate::{Key, Outcome, Queue, ReconcileError, Reconciler};
 
-/// Reconciles the keys of this replica's shards and ignores all others.
+/// A reconciler that handles the keys of this replica's shards and ignores all others.
 ///
 /// ```
 /// # fn example<R: setpoint::Reconciler<Key = setpoint::Key>>(context: &setpoint::Context, pods: &setpoint::Informer, reconciler: R) {

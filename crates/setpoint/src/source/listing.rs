@@ -16,7 +16,7 @@ use crate::{ClientError, Kind, Object};
 /// The approximate number of objects in a part: a page of a list. With typical pods of 2 KB, that is 1 MB.
 pub(crate) const PART: usize = 500;
 
-/// Receives a list in parts while a source reads it.
+/// The receiver of a list that a source reads in parts.
 ///
 /// ```no_run
 /// # async fn example(parts: setpoint::source::Parts, pages: Vec<Vec<setpoint::Object>>) {

@@ -20,7 +20,7 @@ use crate::{ClientError, Kind, Object};
 pub use self::kube::KubeSource;
 pub use self::listing::Parts;
 
-/// Selects objects of a kind.
+/// A selection of objects of a kind.
 ///
 /// ```
 /// use setpoint::source::Selection;

@@ -30,7 +30,7 @@ pub use self::replay::Replay;
 /// The default capacity in entries. With typical objects of 2 KB, a full tape takes 200 MB.
 const ENTRIES: usize = 100_000;
 
-/// Records what a controller receives. Cheap to clone; clones share the tape.
+/// A recording of everything a controller receives. Cheap to clone; clones share the tape.
 ///
 /// ```no_run
 /// # async fn example(source: std::sync::Arc<dyn setpoint::source::Source>, client: kube::Client,

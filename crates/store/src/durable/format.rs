@@ -258,7 +258,7 @@ fn encode_head(flags: u8, record: &Record, out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes a frame's body. Keys of the same resource share its name.
+/// The records of a frame's body. Keys of the same resource share its name.
 pub(crate) struct Entries<'a> {
     fields: Fields<'a>,
     resource: &'a mut Option<Resource>,
@@ -307,7 +307,7 @@ impl Iterator for Entries<'_> {
     }
 }
 
-/// Reads fields from the front of a slice.
+/// The remaining fields of a slice.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

@@ -199,7 +199,7 @@ struct Frame {
     offset: u64,
 }
 
-/// Reads a file frame by frame. `offset` stays at the first invalid frame.
+/// A reader of a file, frame by frame. `offset` stays at the first invalid frame.
 struct FrameReader<'a> {
     disk: &'a Arc<dyn Disk>,
     name: Arc<str>,

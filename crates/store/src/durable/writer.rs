@@ -50,9 +50,9 @@ pub(crate) struct Writer {
     pub(crate) last_sync: Duration,
 }
 
-/// Decides when the next checkpoint is due: when the logs since the last one are larger than it, but not before they
-/// have a minimum size. So everything is written about twice, and opening reads at most twice the checkpoint's size, or
-/// the checkpoint plus `at_least`.
+/// The sizes that decide when the next checkpoint is due: when the logs since the last one are larger than it, but not
+/// before they have a minimum size. So everything is written about twice, and opening reads at most twice the
+/// checkpoint's size, or the checkpoint plus `at_least`.
 pub(crate) struct Growth {
     pub(crate) at_least: u64,
     pub(crate) checkpoint: u64,

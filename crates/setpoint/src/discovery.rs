@@ -1,8 +1,9 @@
 //! API discovery: every served resource with its verbs, and the preferred version of each.
 //!
 //! Takes two requests with aggregated discovery, or one more per group and version if the server does not support it.
-//! If a part of the API cannot be discovered, because the server behind an aggregated API is down, it is reported as a
-//! [`Failure`], not as a missing resource. Before acting on the absence of a resource, check [`Discovered::failed`].
+//! If a part of the API cannot be discovered, for example because the server behind an aggregated API is down, it is
+//! reported as a [`Failure`], not as a missing resource. Before acting on the absence of a resource, check
+//! [`Discovered::failed`].
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -53,7 +53,7 @@ struct Checks {
 pub struct Report {
     /// `healthz`, `livez` or `readyz`.
     pub endpoint: &'static str,
-    /// Whether every check passed. Decides between 200 and 500.
+    /// Whether every check passed. Determines the status code: 200 or 500.
     pub ok: bool,
     /// Each check by name, with the reason if it failed.
     pub checks: Vec<(String, Result<(), String>)>,

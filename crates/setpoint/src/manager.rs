@@ -81,8 +81,8 @@ pub struct Context {
     fence: Fence,
 }
 
-/// The process-wide runner of controllers. Informers start before workers; on shutdown, workers drain before informers
-/// stop.
+/// The manager of a process: it runs the controllers and everything they share. Informers start before workers; on
+/// shutdown, workers drain before informers stop.
 ///
 /// ```no_run
 /// # async fn example<R: setpoint::Reconciler<Key = setpoint::Key>>(client: setpoint::Client,

@@ -16,13 +16,13 @@
 //! | Listing | Waiting, then Empty | the list failed |
 //! | Opening | Watching | the watch is open |
 //! | Opening, Watching | Waiting, then Opening | the watch failed, or ended within a second without an event; it resumes at the last version |
-//! | Opening, Watching | Empty | the server no longer serves the version, or has failed three watches in a row by its own fault; with a wait, unless there was progress since the last list |
+//! | Opening, Watching | Empty | the server no longer serves the version, or caused three failed watches in a row; with a wait, unless there was progress since the last list |
 //! | Watching | Opening | the server closed the watch; it resumes at the last version |
 //!
 //! Invariants:
 //! - A watch resumes at the newest version passed on, so nothing between two watches is lost.
-//! - Waits grow from 0.8 s to 30 s, randomly extended up to twice, and are reset by progress: an item of a watch, or a
-//!   watch that stayed open for a second.
+//! - Waits grow from 0.8 s to 30 s, each randomly extended up to double, and are reset by progress: an item of a watch,
+//!   or a watch that stayed open for a second.
 //! - An item older than what was already passed on is a duplicate and is dropped.
 
 use std::pin::Pin;
@@ -40,7 +40,7 @@ use crate::source::listing::{Heard, Listing};
 use crate::source::{Listed, Selection, Source, WatchItem};
 use crate::{ClientError, Instant, Key, Kind, Object, Runtime};
 
-/// Each wait is randomly extended up to twice.
+/// Each wait is randomly extended, up to double.
 const WAITS: Backoff = Backoff::doubling(Duration::from_millis(800), Duration::from_secs(30));
 
 /// A watch that ends sooner, without an event, counts as failed.

@@ -4,7 +4,7 @@
 //! since the last decision and on the queue lengths. Metrics show each decision: `setpoint_adaptive_condition`,
 //! `_client_qps`, `_retry_stretch`, `_workers{controller}` and `_decisions_total{what,direction}`.
 //!
-//! Invariant: without load and without trouble, everything is as configured.
+//! Invariant: without load and with a healthy API server, everything is as configured.
 
 pub mod decide;
 mod limiter;

@@ -169,7 +169,7 @@ impl Client {
         self
     }
 
-    /// Limits requests to a rate that adapts to how they go.
+    /// Limits requests to a rate that adapts to their latency and failures.
     pub fn with_adaptive(mut self, clock: &Clock, adaptive: &Adaptive) -> Self {
         self.transport.set_adaptive(clock, adaptive);
         self
@@ -338,7 +338,7 @@ impl Client {
         Ok(())
     }
 
-    /// Deletes all objects of a kind or of a namespace, each as [`delete`](Self::delete) would.
+    /// Deletes all objects of a kind, or those in a namespace, each as [`delete`](Self::delete) would.
     pub async fn delete_collection(
         &self,
         kind: &Kind,

@@ -69,9 +69,9 @@ pub struct ControllerConfig {
     pub informer_config: InformerConfig,
     /// Whether the number of workers and the request rate adapt to the load.
     pub adaptive: bool,
-    /// The leader election settings: with it, one of several replicas is active.
+    /// The leader election settings. With leader election, one of several replicas is active.
     pub leader_election: LeaderElectionConfig,
-    /// The sharding settings: with it, each of several replicas handles some of the keys.
+    /// The sharding settings. With sharding, each of several replicas handles some of the keys.
     pub sharding: ShardingConfig,
     /// The time limit for a graceful shutdown.
     pub shutdown_timeout: Duration,
@@ -145,7 +145,7 @@ pub struct TracingConfig {
 /// How often caches are compared with the API server in debug builds.
 const CONSISTENCY_CHECK_PERIOD: Duration = Duration::from_secs(600);
 
-/// Leader election settings: with it, one of several replicas is active.
+/// Leader election settings. With leader election, one of several replicas is active.
 ///
 /// ```
 /// assert!(!setpoint::config::LeaderElectionConfig::default().leader_elect);
@@ -168,7 +168,7 @@ pub struct LeaderElectionConfig {
     pub release_on_exit: bool,
 }
 
-/// Sharding settings: with it, each of several replicas handles some of the keys.
+/// Sharding settings. With sharding, each of several replicas handles some of the keys.
 ///
 /// ```
 /// assert_eq!(setpoint::config::ShardingConfig::default().shards, None);

@@ -200,7 +200,7 @@ impl Informers {
     }
 
     /// Makes informers created from now on notify their handlers of every object each `period`, as an update to the
-    /// same version. The period is randomly extended up to twice, so that informers do not resync at the same time.
+    /// same version. The period is randomly extended, up to double, so that informers do not resync at the same time.
     pub fn resync_every(&self, period: Duration) {
         self.shared.settings.lock().resync = Some(period);
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use setpoint_clock::Rng;
 
-/// Waits between attempts are extended by up to this fraction of the retry period, as in client-go.
+/// Waits between attempts are extended by up to this multiple of the retry period, as in client-go.
 const JITTER: f64 = 1.2;
 
 /// The lease to compete for, this process's identity, and the timing.

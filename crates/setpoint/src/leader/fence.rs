@@ -102,8 +102,8 @@ impl Fence {
 
     /// Polls `work` as long as writes are allowed. When they no longer are, drops it and returns `None`.
     ///
-    /// The clock is read before every poll, not only by a timer. So in a process that was paused, `work` makes no
-    /// progress after the process resumes.
+    /// The clock is read before every poll, not only by a timer. So if the permission expired while the process was
+    /// paused, `work` makes no progress after it resumes.
     pub async fn guard<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let (mut work, mut lost) = (pin!(work), pin!(self.lost()));
         let gained = self.gained.load(Ordering::Acquire);

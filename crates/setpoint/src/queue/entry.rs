@@ -6,7 +6,7 @@ use super::ready::Priority;
 use super::trigger::Trigger;
 
 pub(super) struct Entry<K> {
-    /// `None` if the slot is free. All other fields are then at their defaults.
+    /// `None` if the slot is free, in which case nothing below applies.
     pub(super) key: Option<K>,
     pub(super) hash: u64,
     /// Needs work: the key is in `ready`, or will be once its current processing is done.

@@ -16,7 +16,7 @@ pub(super) struct Waiters {
     waiting: VecDeque<(u64, Waker)>,
     places: u64,
     timekeeper: Option<u64>,
-    /// Waits until the queue is below its bound.
+    /// The wakers of callers that wait until the queue is below its bound.
     for_room: Vec<Waker>,
 }
 

@@ -15,8 +15,8 @@ use crate::{ClientError, Object};
 /// format than JSON may come out several times as long.
 const LONGEST_LINE: usize = 32 << 20;
 
-/// A splitter of received data into lines. A line within one chunk is a slice of it. Only a line that spans several
-/// chunks is copied. Holds at most one incomplete line and the current chunk.
+/// A line splitter. A line within one chunk is a slice of it. Only a line that spans several chunks is copied. Holds at
+/// most one incomplete line and the current chunk.
 #[derive(Default)]
 pub(super) struct Lines {
     chunk: Bytes,

@@ -4,7 +4,7 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// An application: an image, how many of it, and the port it listens on.
+/// An application: its image, the number of replicas, and its port.
 #[derive(Clone, Debug, PartialEq, CustomResource, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "example.com",

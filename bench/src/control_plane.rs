@@ -1,4 +1,4 @@
-//! A running `setpoint up`, as a user has it: a process, a port, TLS, its state on this directory's disk.
+//! A running `setpoint up` as a user runs it: a process with a port, TLS, and its state on this directory's disk.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,19 +10,19 @@ use setpoint_clock::Clock;
 
 use crate::process;
 
-/// Who may do everything, for clients that have no certificate.
+/// The token of a user who may do everything, for clients without a certificate.
 pub(crate) const TOKEN: &str = "benchmark";
 
-/// The control plane under measurement, killed when dropped.
+/// The control plane being measured, killed when dropped.
 pub(crate) struct ControlPlane {
     process: Child,
     kubeconfig: PathBuf,
-    /// From the start of the process to its first `ok` on `/readyz`.
+    /// The time from the start of the process to its first `ok` on `/readyz`.
     pub(crate) ready_after: Duration,
     directory: tempfile::TempDir,
 }
 
-/// What a control plane has used.
+/// The resources that a control plane has used.
 #[derive(Clone, Copy)]
 pub(crate) struct Usage {
     pub(crate) cpu: Duration,
@@ -31,7 +31,7 @@ pub(crate) struct Usage {
 }
 
 impl ControlPlane {
-    /// Starts a durable control plane with these further arguments and waits until it is ready.
+    /// Starts a durable control plane with these additional arguments, and waits until it is ready.
     pub(crate) async fn start(arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir_in(".").expect("the working directory can be written");
         let at = |name: &str| directory.path().join(name);
@@ -68,13 +68,13 @@ impl ControlPlane {
         client.request_text(request).await.is_ok_and(|text| text == "ok")
     }
 
-    /// What the kubeconfig says; nothing until it is written.
+    /// Loads the kubeconfig. Returns `None` until it is written.
     pub(crate) async fn config(&self) -> Option<kube::Config> {
         let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).ok()?;
         kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.ok()
     }
 
-    /// A client with connections of its own.
+    /// Creates a client with its own connections.
     pub(crate) async fn client(&self) -> kube::Client {
         let config = self.config().await.expect("a ready control plane has written its kubeconfig");
         kube::Client::try_from(config).expect("the kubeconfig is complete")
@@ -86,7 +86,7 @@ impl ControlPlane {
         config.cluster_url.to_string().trim_end_matches('/').to_owned()
     }
 
-    /// Where what belongs to this run may be put.
+    /// Returns the directory for the files of this run.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -98,7 +98,7 @@ impl ControlPlane {
     }
 }
 
-/// What some work took of a control plane.
+/// The resources that some work took.
 pub(crate) struct Span {
     pub(crate) seconds: f64,
     pub(crate) cpu_seconds: f64,
@@ -127,14 +127,14 @@ fn binary() -> PathBuf {
     this.with_file_name("setpoint")
 }
 
-/// One call; panics with the answer if it is not a success.
+/// Sends a request. Panics with the response if it is not successful.
 pub(crate) async fn call(client: &kube::Client, method: Method, path: &str, body: String) -> String {
     let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
     let answer = client.request_text(request.body(body.into_bytes()).expect("a well-formed request")).await;
     answer.unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Runs a measurement on a runtime of its own.
+/// Runs a benchmark on its own runtime.
 pub(crate) fn block_on(measurement: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime starts").block_on(measurement);

@@ -1,6 +1,6 @@
-//! 200 Deployments × 50 replicas: how long, how much CPU, how much memory, until all is as it should be.
+//! 200 Deployments × 50 replicas: time, CPU and memory until everything has converged.
 //!
-//! Without nodes, so that what is measured is the control plane: every pod is created and accounted for.
+//! There are no nodes, so that only the control plane is measured: every pod is created and counted in the status.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! Many watchers on one resource, each on a TLS connection of its own: every change reaches every one.
+//! Many watchers on one resource, each on its own TLS connection. Every change reaches every watcher.
 //!
-//! The watchers have a thread of their own, so that whoever makes the changes does not wait for them.
+//! The watchers have their own thread, so that the writer of the changes does not wait for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,7 +71,7 @@ async fn change_and_await(
     }
 }
 
-/// Opens watches that count what they receive; all are open when this returns.
+/// Opens watches that count what they receive. All are open when this returns.
 async fn watch(
     plane: &ControlPlane,
     watchers: usize,
@@ -96,7 +96,7 @@ async fn watch(
     (runtime, watching)
 }
 
-/// Counts the events of a watch: one line each.
+/// Counts the events of a watch, one per line.
 async fn count(mut events: impl AsyncBufRead + Unpin, received: Arc<AtomicU64>) {
     while let Ok(bytes) = events.fill_buf().await
         && !bytes.is_empty()

@@ -1,7 +1,7 @@
-//! The cache's structure: a lock around trees, or a persistent tree that readers take a snapshot of.
+//! Compares data structures for the cache: a lock around trees, and a persistent tree with snapshots for readers.
 //!
-//! The snapshot never makes a reader wait, but every change copies the nodes on its path and a reader
-//! that holds one keeps old nodes alive; the lock is held for as long as a result is cloned.
+//! With snapshots, a reader never waits. But every change copies the nodes on its path, and a reader that holds a
+//! snapshot keeps old nodes alive. The lock is held while a result is cloned.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::report::{Report, grouped, per_call};
 
 const PODS: usize = 10_000;
 
-/// The other candidate: maps that share what did not change.
+/// The alternative: persistent maps that share unchanged parts.
 #[derive(Clone, Default)]
 struct Snapshot {
     objects: OrdMap<Key, Object>,

@@ -1,6 +1,6 @@
-//! Measurements, each by its name: `setpoint-bench NAME`; all of them without one.
+//! Benchmarks: `setpoint-bench NAME` runs one of them, `setpoint-bench` runs all.
 //!
-//! Each runs in a process of its own, so that none inherits the memory of another.
+//! Each one runs in its own process, so that none inherits the memory of another.
 
 mod control_plane;
 mod convergence;
@@ -23,7 +23,7 @@ use std::process::{Command, ExitCode};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// A measurement: its name, what it measures, and how.
+/// A benchmark: its name, its description, and its function.
 struct Bench {
     name: &'static str,
     measures: &'static str,
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         None => run_all(),
-        // A child of `store-engines`.
+        // A child process of `store-engines`.
         Some("store-engine") => {
             store_engines::run_one(&arguments[1..]);
             ExitCode::SUCCESS

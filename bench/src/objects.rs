@@ -1,4 +1,4 @@
-//! What it costs to take in one encoded pod, and to read it.
+//! The cost of ingesting an encoded pod, and of reading it.
 
 use std::hint::black_box;
 

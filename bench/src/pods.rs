@@ -1,4 +1,4 @@
-//! Pods as a Deployment of a real cluster has them, and an API server that knows nothing else.
+//! Pods like those of a Deployment in a real cluster, and an API server that serves only those.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use serde_json::json;
 use setpoint::{Clock, Instant};
 use tokio::sync::watch;
 
-/// How much of a stream arrives at once: what a connection's buffer holds.
+/// How much of a stream arrives at once: the size of a connection's buffer.
 const CHUNK: usize = 8 << 10;
 const PAGE: usize = 500;
 
-/// A running pod of 1.8 KB, one of fifty of its ReplicaSet, on one of a hundred nodes.
+/// A running pod of 1.8 KB, one of fifty in its ReplicaSet, on one of a hundred nodes.
 pub(crate) fn pod(number: usize, version: u64) -> String {
     let set = number / 50;
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": "2025-01-01T00:00:03Z"});
@@ -65,7 +65,7 @@ pub(crate) fn pod(number: usize, version: u64) -> String {
     .to_string()
 }
 
-/// A list of pods, and changes to them that a watch sends as fast as they are taken.
+/// A list of pods, and changes to them that a watch sends as fast as they are consumed.
 #[derive(Clone)]
 pub(crate) struct Server {
     pages: Arc<Vec<Bytes>>,
@@ -78,7 +78,7 @@ pub(crate) struct Server {
     pub(crate) last: u64,
 }
 
-/// When changes are sent: not before [`start`](Self::start), then all at once or one after the other.
+/// When changes are sent: not before [`start`](Self::start), then all at once or one at a time.
 #[derive(Clone)]
 pub(crate) struct Pace {
     started: watch::Sender<bool>,
@@ -91,7 +91,7 @@ impl Pace {
         Self { started: watch::Sender::default(), each: None, sent: Arc::default() }
     }
 
-    /// A change each `period`.
+    /// Sends a change every `period`.
     pub(crate) fn each(period: Duration) -> Self {
         Self { each: Some(period), ..Self::when_told() }
     }
@@ -100,7 +100,7 @@ impl Pace {
         self.started.send_replace(true);
     }
 
-    /// When a change was sent, if one after the other is.
+    /// Returns when a change was sent, if they are sent one at a time.
     pub(crate) fn sent(&self, change: usize) -> Option<Instant> {
         self.sent.lock().get(change).copied()
     }
@@ -131,7 +131,7 @@ impl Pace {
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 impl Server {
-    /// `pods` pods, and `changes` of one after the other, round and round.
+    /// Creates a server with `pods` pods, and `changes` that modify them in turn.
     pub(crate) fn new(pods: usize, changes: usize) -> Self {
         let listed = pods as u64;
         let objects: Vec<String> = (0..pods).map(|number| pod(number, number as u64 + 1)).collect();
@@ -162,13 +162,13 @@ impl Server {
         }
     }
 
-    /// A client that calls this server without a socket.
+    /// Creates a client that calls this server without a socket.
     pub(crate) fn client(&self) -> kube::Client {
         let server = self.clone();
         client(move |query| server.answer(query, None))
     }
 
-    /// The same, with changes at a pace.
+    /// Like [`client`](Self::client), with changes at a pace.
     pub(crate) fn client_at(&self, pace: &Pace) -> kube::Client {
         let (server, pace) = (self.clone(), pace.clone());
         client(move |query| server.answer(query, Some(&pace)))

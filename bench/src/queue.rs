@@ -1,7 +1,7 @@
-//! The work queue beside client-go's: what client-go's own benchmark does, step by step, and more.
+//! Compares the work queue with client-go's: runs client-go's own benchmark, step by step, and more.
 //!
-//! `CLIENT_GO` names a checkout of client-go, whose benchmark is then run too if there is a `go`; without one
-//! its figure of another day is shown.
+//! If `CLIENT_GO` names a checkout of client-go and `go` is installed, client-go's benchmark is run too. Otherwise an
+//! earlier result is shown.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::report::{Report, grouped, median, per_call};
 
 const KEYS: usize = 100;
 
-/// What `BenchmarkQueue` gave on two cores of an AMD EPYC, in nanoseconds.
+/// The result of `BenchmarkQueue` on two cores of an AMD EPYC, in nanoseconds.
 const CLIENT_GO: u64 = 13_600;
 
 pub(crate) fn run() {
@@ -73,7 +73,7 @@ pub(crate) fn run() {
     report.print();
 }
 
-/// What client-go's benchmark gives here and now, in nanoseconds.
+/// Runs client-go's benchmark. Returns nanoseconds.
 fn measured() -> Option<u64> {
     let mut go = Command::new(std::env::var_os("GO").unwrap_or_else(|| "go".into()));
     go.args(["test", "-run=^$", "-bench=^BenchmarkQueue$", "-count=3", "./util/workqueue"]);

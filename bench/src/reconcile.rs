@@ -1,5 +1,5 @@
-//! From a change in a watch to the reconcile that sees it, beside kube-runtime's `Controller`, on the same
-//! bytes: how many changes a second, and how long one takes when a thousand come each second.
+//! Compares the path from a watch event to the reconcile with kube-runtime's `Controller`, on the same bytes: the
+//! number of changes per second, and the latency at a thousand changes per second.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -83,7 +83,7 @@ impl Seen {
         }
     }
 
-    /// Waits for the list, lets the changes come, waits for the last; how much CPU time that took.
+    /// Waits for the list, starts the changes, and waits for the last one. Returns the CPU time.
     fn measure(&self, runtime: &tokio::runtime::Runtime) -> Duration {
         runtime.block_on(self.listed.notified());
         self.pace.start();
@@ -115,7 +115,7 @@ impl<V: View> Reconciler for Reader<V> {
     }
 }
 
-/// One run of a controller on a server at a pace.
+/// Runs a controller against a server at a pace.
 type Run = fn(&Server, &Pace) -> (Duration, Arc<Seen>);
 
 pub(crate) fn run() {

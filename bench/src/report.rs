@@ -1,11 +1,11 @@
-//! Tables of figures, and the stopwatch behind them.
+//! Result tables, and time measurement.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use crate::process;
 
-/// A table that is printed with its columns aligned.
+/// A table that is printed with aligned columns.
 pub(crate) struct Report {
     rows: Vec<Vec<String>>,
     title: String,
@@ -17,7 +17,7 @@ impl Report {
         Self { rows: vec![head], title: title.into() }
     }
 
-    /// Adds a row: its name, and a figure for each column.
+    /// Adds a row: its name, and a number for each column.
     pub(crate) fn row<T: ToString>(&mut self, name: &str, figures: impl IntoIterator<Item = T>) {
         let figures = figures.into_iter().map(|figure| figure.to_string());
         self.rows.push(std::iter::once(name.to_owned()).chain(figures).collect());
@@ -47,18 +47,18 @@ impl Report {
     }
 }
 
-/// CPU time of this thread that `work` takes, and what it makes.
+/// Runs `work`. Returns the CPU time of this thread and the result.
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     let before = process::thread_cpu();
     let made = work();
     (process::thread_cpu().saturating_sub(before), made)
 }
 
-/// A round lasts at least this long: the kernel brings a thread's CPU time up to date every few milliseconds.
+/// The minimum duration of a round, because the kernel updates a thread's CPU time only every few milliseconds.
 const ROUND: Duration = Duration::from_millis(200);
 
-/// Nanoseconds of CPU time that a call takes, as the best of five rounds: what disturbs a round is
-/// another program. The time is looked at after each so many `calls`.
+/// Returns the CPU time of a call in nanoseconds, as the best of five rounds, because other programs can only slow a
+/// round down. The time is checked after every `calls` calls.
 pub(crate) fn per_call<T>(calls: u32, mut call: impl FnMut() -> T) -> u64 {
     let mut round = || {
         let (before, mut made) = (process::thread_cpu(), 0);
@@ -74,8 +74,8 @@ pub(crate) fn per_call<T>(calls: u32, mut call: impl FnMut() -> T) -> u64 {
     (0..5).map(|_| round()).min().unwrap_or(0)
 }
 
-/// Nanoseconds that a call takes on something made for it alone, as the median of many short rounds: most
-/// of them no other program disturbs. Making it does not count.
+/// Returns the duration in nanoseconds of a call on a value made for it, as the median of many short rounds, because
+/// other programs disturb few of them. Making the value is not included.
 pub(crate) fn median<S>(make: impl Fn() -> S, mut call: impl FnMut(&S)) -> u64 {
     const CALLS: usize = 20;
     let clock = setpoint::Clock::system();
@@ -91,7 +91,7 @@ pub(crate) fn median<S>(make: impl Fn() -> S, mut call: impl FnMut(&S)) -> u64 {
     rounds[rounds.len() / 2]
 }
 
-/// `12,345`.
+/// Formats a number as `12,345`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let start = digits.len() % 3;

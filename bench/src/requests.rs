@@ -1,5 +1,4 @@
-//! Requests a second over TLS, as `wrk` drives them: durable creates, gets, lists; and what a store full of
-//! objects takes.
+//! Requests per second over TLS, sent by `wrk`: durable creates, gets and lists. Also the memory of a full store.
 
 use std::process::Command;
 
@@ -12,19 +11,19 @@ use crate::report::{Report, grouped};
 const SECONDS: u32 = 10;
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A namespace with nothing but what is listed.
+/// A namespace that contains only the listed objects.
 const LISTED: &str = "/api/v1/namespaces/listed/configmaps";
 const LIST: usize = 500;
 
-/// How many objects the last figure is about, 256 bytes of payload each.
+/// The number of objects in the last benchmark, with 256 bytes of payload each.
 const HELD: usize = 100_000;
 
-/// What `wrk` is to send.
+/// The load that `wrk` generates.
 struct Load {
     name: &'static str,
     connections: u32,
     path: &'static str,
-    /// The script that makes the requests, where they are more than a GET.
+    /// The script that generates the requests, unless they are plain GETs.
     script: Option<&'static str>,
 }
 
@@ -39,7 +38,7 @@ const LOADS: [Load; 3] = [
     Load { name: "lists of 500", connections: 2, path: LISTED, script: None },
 ];
 
-/// Each thread of `wrk` runs a copy, so names carry the thread's own number.
+/// Each thread of `wrk` runs a copy, so names contain the thread's number.
 const CREATES: &str = r#"
 local threads, payload = 0, string.rep("x", 256)
 function setup(thread) threads = threads + 1; thread:set("id", threads) end
@@ -75,7 +74,7 @@ async fn measure() {
     hold().await;
 }
 
-/// Answers that are no success are a failure of the measurement.
+/// Unsuccessful responses fail the benchmark.
 async fn wrk(plane: &ControlPlane, load: &Load) -> u64 {
     let program = std::env::var("WRK").unwrap_or_else(|_| "wrk".into());
     let mut command = Command::new(&program);
@@ -97,7 +96,7 @@ async fn wrk(plane: &ControlPlane, load: &Load) -> u64 {
         as u64
 }
 
-/// Memory of a store full of ConfigMaps.
+/// Measures the memory of a store full of ConfigMaps.
 async fn hold() {
     let plane = ControlPlane::start(&["--nodes", "0", "--no-scheduler"]).await;
     let empty = plane.usage().mib;

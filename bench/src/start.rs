@@ -1,4 +1,4 @@
-//! From the start of the process to ready, and what it holds and does when nothing happens.
+//! The time from process start to ready, and resource usage when idle.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::report::Report;
 
 const STARTS: usize = 5;
 
-/// How long it is watched doing nothing.
+/// How long the idle process is measured.
 const IDLE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run() {
@@ -24,7 +24,7 @@ async fn measure() {
         let plane = ControlPlane::start(&["--nodes", nodes]).await;
         ready.push(plane.ready_after.as_millis());
         ready.sort_unstable();
-        // What starting itself takes is not idling.
+        // Startup work is not part of being idle.
         tokio::time::sleep(Duration::from_secs(3)).await;
         let (span, ()) = plane.during(tokio::time::sleep(IDLE)).await;
         let idle = span.cpu_seconds / span.seconds * 100.0;

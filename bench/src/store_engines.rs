@@ -1,11 +1,11 @@
-//! Which engine makes the store durable: the log, redb or fjall, side by side.
+//! Compares durable engines for the store: the log, redb and fjall.
 //!
-//! All three get the same traffic from the same number of concurrent writers, each waiting for its own write
-//! to be synced. redb and fjall are given group commit, as the log has it: a thread takes all that is queued
-//! and commits it as one batch. They are spared what the log's figures include: the check of the
-//! expectation, the index, the history and the watchers, which a store on top of them would need as well.
+//! All three get the same load from the same number of concurrent writers, each of which waits for its write to be
+//! synced. redb and fjall get group commit like the log: a thread takes everything queued and commits it as one batch.
+//! They do not do some work that is included in the log's results: checking the expectation, the index, the history and
+//! the watchers. A store on top of them would need those as well.
 //!
-//! Every measurement runs in a process of its own, so that CPU time and memory are its own.
+//! Every measurement runs in its own process, so that CPU time and memory are its own.
 
 use std::path::Path;
 use std::process::Command;
@@ -29,7 +29,7 @@ const RECORDS: usize = 100_000;
 const RUN: Duration = Duration::from_secs(4);
 const QUEUE: usize = 1024;
 
-/// Measures everything and prints a table.
+/// Runs all measurements and prints a table.
 pub(crate) fn run() {
     println!("{:8}{:>10}{:>14}{:>16}", "engine", "writers", "commits/s", "CPU µs/commit");
     for writers in WRITERS {
@@ -46,7 +46,7 @@ pub(crate) fn run() {
     }
 }
 
-/// One measurement, as `in_own_process` asks for it.
+/// Runs one measurement, as requested by `in_own_process`.
 pub(crate) fn run_one(arguments: &[String]) {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["commits", engine, writers] => {
@@ -117,7 +117,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-/// Writes a hundred keys of its own over and over.
+/// Writes its own hundred keys over and over.
 struct Writer {
     engine: Engine,
     first_key: usize,
@@ -142,7 +142,7 @@ fn path(key: usize) -> String {
     format!("default/some-deployment-7c5ddbdf54-{key:06}")
 }
 
-/// Sixteen different bytes in no order, since fjall compresses; another part of them for another version.
+/// Returns random bytes from an alphabet of sixteen, because fjall compresses. Each version is a different slice.
 fn value(version: usize) -> Vec<u8> {
     static RANDOM: OnceLock<Vec<u8>> = OnceLock::new();
     let random = RANDOM.get_or_init(|| {
@@ -238,7 +238,7 @@ impl Engine {
         }
     }
 
-    /// Reads everything, as a store would to build its index; returns how many records there are.
+    /// Reads everything, as a store would to build its index. Returns the number of records.
     async fn scan(&self) -> usize {
         match self {
             Self::Log(store) => {
@@ -262,13 +262,13 @@ impl Engine {
     }
 }
 
-/// Keeps all values until the process ends: the index has to hold them for watches and lists.
+/// Keeps all values until the process ends, because the index has to hold them for watches and lists.
 fn held_in_memory(values: impl Iterator<Item = Vec<u8>>) -> usize {
     let values: Vec<_> = values.collect();
     values.leak().len()
 }
 
-/// Group commit, as patient as the log's.
+/// Group commit, with the same patience as the log's.
 fn in_batches(requests: &Receiver<Request>, mut commit: impl FnMut(&[Request])) {
     let clock = Clock::system();
     let (mut expected, mut patience) = (1, Duration::ZERO);

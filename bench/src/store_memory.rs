@@ -1,4 +1,4 @@
-//! What the store's core costs without a disk: commits, reads, and handing changes to many watchers.
+//! The cost of the store's core without a disk: commits, reads, and fan-out to many watchers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,7 +105,7 @@ fn report(what: &str, took: Duration, times: usize) {
     println!("{what:48}{:>10.2} µs", took.as_secs_f64() * 1e6 / times as f64);
 }
 
-/// 200 changes a second for some seconds, to 5,000 watchers, each a task of its own.
+/// 200 changes per second for some seconds, to 5,000 watchers in separate tasks.
 async fn measure_fan_out(clock: Clock, label: &'static str, prefixes: bool) {
     let store = Arc::new(MemoryStore::new(clock.clone()));
     let watchers = (0..WATCHERS).map(|number| {

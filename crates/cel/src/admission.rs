@@ -1,21 +1,21 @@
-//! What the expressions of webhooks and policies can refer to: the request, its objects, their namespace.
+//! The environment for expressions in webhooks and admission policies: the request, its objects and their namespace.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::{Declared, Environment, Object, Type};
 
-/// What is known of the objects that expressions are about.
+/// The types of the objects that expressions can refer to.
 #[derive(Clone, Debug, Default)]
 pub struct Types {
-    /// The type of the object; anything, if it is not known.
+    /// The object's type. `None`: any type.
     pub object: Option<Declared>,
     pub parameters: Option<Declared>,
     pub has_parameters: bool,
     pub has_authorizer: bool,
 }
 
-/// What every expression can refer to.
+/// Declares the variables that every expression can use.
 pub fn environment(types: &Types) -> Environment {
     let plain = |ty: Type| Arc::new(Declared::plain(ty));
     let of = |known: &Option<Declared>| Arc::new(known.clone().unwrap_or_else(|| Declared::plain(Type::Dyn)));
@@ -37,7 +37,7 @@ pub fn environment(types: &Types) -> Environment {
     environment
 }
 
-/// An object of these fields.
+/// Declares an object with these fields.
 pub fn object(name: &str, fields: BTreeMap<String, Declared>) -> Declared {
     Declared::plain(Type::Object(Arc::new(Object { name: name.to_owned(), fields })))
 }
@@ -54,7 +54,7 @@ fn texts() -> Declared {
     Declared::plain(Type::list(Type::String))
 }
 
-/// The request as admission sees it.
+/// Declares the admission request.
 fn request() -> Declared {
     let named = |name: &str, last: &str| {
         object(name, fields(&[("group", text()), ("version", text()), (last, text())]))
@@ -80,7 +80,7 @@ fn request() -> Declared {
     object("kubernetes.AdmissionRequest", fields(&request))
 }
 
-/// The namespace that the object is in.
+/// Declares the object's namespace.
 fn namespace() -> Declared {
     let time = || Declared::plain(Type::Timestamp);
     let number = || Declared::plain(Type::Int);

@@ -1,12 +1,12 @@
-//! Expressions, after macros have been written out.
+//! The syntax tree, with macros expanded.
 
-/// An expression. Its number is its own within a program, and where it stands is that in the text.
+/// An expression, with an ID that is unique within its program and its position in the text.
 #[derive(Clone, Debug)]
 pub(super) struct Expr {
     pub(super) id: usize,
-    /// The letter at which it starts, as positions in messages count them.
+    /// The offset in characters where it starts, as used for positions in messages.
     pub(super) at: usize,
-    /// How many expressions it nests, itself included.
+    /// The nesting depth, including this expression.
     pub(super) depth: usize,
     pub(super) kind: Kind,
 }
@@ -20,7 +20,7 @@ impl Expr {
         matches!(&self.kind, Kind::Literal(Literal::String(found)) if found == text)
     }
 
-    /// Whether its value is always what a call of this function returns.
+    /// Returns whether the value is always the result of a call to this function.
     pub(super) fn ends_in(&self, name: &str) -> bool {
         match &self.kind {
             Kind::Call { function, args, .. } if function == "_?_:_" => {
@@ -31,7 +31,8 @@ impl Expr {
         }
     }
 
-    /// Whether this holds of the expression or of a part of it. Expressions nest to a bounded depth.
+    /// Returns whether `holds` is true for the expression or a subexpression. The recursion is bounded by the nesting
+    /// depth.
     pub(super) fn any(&self, holds: &dyn Fn(&Self) -> bool) -> bool {
         holds(self) || self.kind.parts().into_iter().any(|part| part.any(holds))
     }
@@ -41,7 +42,7 @@ impl Expr {
 pub(super) enum Kind {
     Literal(Literal),
     Ident(String),
-    /// A field; or, for a test, whether there is one.
+    /// A field access or, with `is_test`, a check whether the field exists.
     Select {
         operand: Box<Expr>,
         field: String,
@@ -52,14 +53,14 @@ pub(super) enum Kind {
         function: String,
         args: Vec<Expr>,
     },
-    /// Elements, and whether each is left out if it is an empty optional.
+    /// The elements. The flag marks an element that is skipped if it is an empty optional.
     List(Vec<(Expr, bool)>),
     Map(Vec<(Expr, Expr, bool)>),
     Fold(Box<Fold>),
 }
 
 impl Kind {
-    /// The expressions that it consists of.
+    /// Returns the direct subexpressions.
     fn parts(&self) -> Vec<&Expr> {
         match self {
             Self::Literal(_) | Self::Ident(_) => Vec::new(),
@@ -73,17 +74,18 @@ impl Kind {
         }
     }
 
-    /// The deepest of the expressions that it consists of.
+    /// Returns the depth of the deepest subexpression.
     pub(super) fn depth(&self) -> usize {
         self.parts().into_iter().map(|part| part.depth).max().unwrap_or(0)
     }
 }
 
-/// What a macro over the elements of something comes to.
+/// A comprehension: the expansion of a macro over elements.
 #[derive(Clone, Debug)]
 pub(super) struct Fold {
     pub(super) var: String,
-    /// The second variable: values of a map or items of a list, the first then being keys or indexes.
+    /// The second variable: the values of a map or the items of a list. The first variable then has the keys or
+    /// indexes.
     pub(super) var2: Option<String>,
     pub(super) range: Expr,
     pub(super) accu: String,

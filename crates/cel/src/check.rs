@@ -1,4 +1,4 @@
-//! Type checking: what every part of an expression is, and which function each call means.
+//! Type checking: the type of every subexpression, and the overload of every call.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use super::declarations::overloads;
 use super::lexer::Mistake;
 use super::types::{Found, Type};
 
-/// An expression whose types are known.
+/// A type-checked expression.
 #[derive(Debug)]
 pub(super) struct Checked {
     pub(super) expr: Expr,
     pub(super) ty: Type,
-    /// The type of each part, by its number.
+    /// The type of each expression, by ID.
     pub(super) types: BTreeMap<usize, Type>,
-    /// The signatures that a call may mean, by its number: positions among those of its function.
+    /// The possible overloads of each call, by ID, as indexes into the function's overloads.
     pub(super) overloads: BTreeMap<usize, Vec<usize>>,
     /// The variables of the environment that are used.
     pub(super) used: Vec<String>,
@@ -133,7 +133,7 @@ impl Checker<'_> {
         Type::list(item.unwrap_or_else(|| self.found.fresh()))
     }
 
-    /// The items of one list have one type.
+    /// Joins the types of list items, which must have a common type.
     fn joined(&mut self, before: Option<Type>, ty: &Type, at: usize) -> Type {
         let Some(before) = before else { return ty.clone() };
         match self.found.join(&before, ty) {
@@ -197,7 +197,7 @@ impl Checker<'_> {
         self.found.resolve(&result, false)
     }
 
-    /// What a fold goes over.
+    /// Returns the types of the variables of a comprehension over `range`.
     fn elements(&mut self, at: usize, range: &Type, has_two: bool) -> (Type, Type) {
         match self.found.resolve(range, false) {
             Type::List(item) if has_two => (Type::Int, (*item).clone()),
@@ -243,7 +243,7 @@ impl Checker<'_> {
         self.resolve_call(id, at, &function, is_method, &types)
     }
 
-    /// What looks like a field may be a variable with a dotted name.
+    /// Turns a field access into a variable if a variable has that dotted name.
     fn settle_variable(&self, expr: &mut Expr) {
         if !matches!(expr.kind, Kind::Select { is_test: false, .. }) {
             return;
@@ -257,7 +257,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A call on what looks like a value may be one of a function with a dotted name.
+    /// Turns a method call into a function call if a function has that dotted name.
     fn settle_qualified(&mut self, expr: &mut Expr) {
         let Kind::Call { target: Some(target), function, .. } = &mut expr.kind else { return };
         let Some(path) = dotted(target) else { return };
@@ -320,12 +320,12 @@ impl Checker<'_> {
                     Some(this)
                 }
                 Some(before) if before == this => Some(before),
-                // Which of several is meant is known only when it is evaluated.
+                // The overload is only known at evaluation.
                 Some(_) => Some(Type::Dyn),
             };
         }
         if fitting.len() > 1 {
-            // Nothing can be said of parameters that several signatures would fill in differently.
+            // If several overloads match, drop the parameters they inferred, because they may differ.
             let keeps = result.clone();
             self.found.keep_numbers_of(before);
             result = keeps.map(|ty| if contains_param(&ty) { Type::Dyn } else { ty });
@@ -348,7 +348,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether a text that is written out is what a function makes something of.
+/// Returns whether a string literal is a valid argument for the function.
 fn is_sensible(function: &str, arg: &Expr) -> bool {
     let Kind::Literal(Literal::String(text)) = &arg.kind else { return true };
     match function {
@@ -368,7 +368,7 @@ fn contains_param(ty: &Type) -> bool {
     }
 }
 
-/// `a.b.c` of an expression that is nothing else.
+/// Returns the dotted name `a.b.c` of an expression that is nothing but that.
 fn dotted(expr: &Expr) -> Option<String> {
     match &expr.kind {
         Kind::Ident(name) => Some(name.clone()),
@@ -389,7 +389,7 @@ fn literal_type(literal: &Literal) -> Type {
     }
 }
 
-/// The types that expressions can name.
+/// Returns the type with this name, if expressions can refer to it.
 pub(super) fn type_named(name: &str) -> Option<Type> {
     Some(match name {
         "bool" | "int" | "uint" | "double" | "string" | "bytes" | "null_type" => Type::parse(name),

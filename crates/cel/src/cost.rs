@@ -1,10 +1,10 @@
-//! What a call costs when it is made, as v1.34 counts it.
+//! Runtime costs of calls, as v1.34 computes them.
 
 use super::value::Val;
 
-/// The cost of looking at one letter.
+/// The cost of scanning one character.
 pub(super) const LETTER: f64 = 0.1;
-/// The cost of one letter of a pattern, for each that it is held against.
+/// The cost of one character of a pattern, per character it is matched against.
 pub(super) const PATTERN_LETTER: f64 = 0.25;
 
 fn letters(value: &Val, factor: f64) -> u64 {

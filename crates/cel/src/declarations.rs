@@ -1,11 +1,11 @@
-//! The functions that expressions can call, by their signatures.
+//! The signatures of all functions.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use super::types::{Type, split};
 
-/// One signature of a function. The first parameter of a method is what it is called on.
+/// An overload of a function. The first parameter of a method is its target.
 #[derive(Debug)]
 pub(super) struct Overload {
     pub(super) is_method: bool,
@@ -241,9 +241,9 @@ isSemver(string, bool) -> bool
 .error(kubernetes.authorization.Decision) -> string
 ";
 
-/// Types whose values have an order.
+/// Types with an order.
 const ORDERED: [&str; 8] = ["bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration"];
-/// Types of which lists are summed up.
+/// Types whose lists can be summed.
 const SUMMED: [&str; 4] = ["int", "uint", "double", "duration"];
 
 /// The named formats, as functions without arguments.
@@ -310,7 +310,7 @@ fn read(line: &str) -> Option<(String, Overload)> {
     Some((name, Overload { is_method, params, result: Type::parse(result) }))
 }
 
-/// The signatures of a function.
+/// Returns the overloads of a function.
 pub(super) fn overloads(function: &str) -> &'static [Overload] {
     DECLARED.get(function).map_or(&[], Vec::as_slice)
 }

@@ -1,4 +1,4 @@
-//! The expressions that pick devices: of what type they must be, and what a device is to them.
+//! Expressions that select devices for dynamic resource allocation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use setpoint_quantity::Quantity;
 use crate::libraries::semver::Semver;
 use crate::{CALL_LIMIT, Declared, Environment, Key, Object, Program, Type, Val};
 
-/// An expression that says whether a device is wanted.
+/// An expression that decides whether a device matches.
 #[derive(Debug)]
 pub struct Selector(Program);
 
@@ -18,7 +18,7 @@ pub struct Selector(Program);
 pub struct Device(Val);
 
 impl Selector {
-    /// Reads an expression; what is wrong with it is told in v1.34's words.
+    /// Compiles an expression. Errors have v1.34's messages.
     pub fn compile(text: &str) -> Result<Self, String> {
         let program = environment().compile(text).map_err(|why| format!("compilation failed: {why}"))?;
         match program.output() {
@@ -27,7 +27,7 @@ impl Selector {
         }
     }
 
-    /// Whether a device is wanted, or why that cannot be said.
+    /// Returns whether a device matches, or the error.
     pub fn wants(&self, device: &Device) -> Result<bool, String> {
         let variables = BTreeMap::from([("device", device.0.clone())]);
         match self.0.evaluate(&variables, CALL_LIMIT).0 {
@@ -41,7 +41,7 @@ impl Selector {
 }
 
 impl Device {
-    /// A device of a driver, with its attributes and capacities as the API has them.
+    /// Creates a device of a driver from its attributes and capacities in API form.
     pub fn new(
         driver: &str,
         attributes: &BTreeMap<String, Value>,
@@ -63,7 +63,7 @@ impl Device {
     }
 }
 
-/// What a device has, by domain and name; what has no domain is of the driver's.
+/// Groups attributes or capacities by domain and name. Names without a domain belong to the driver's.
 fn by_domain(
     driver: &str,
     all: &BTreeMap<String, Value>,
@@ -98,7 +98,7 @@ fn attribute(name: &str, value: &Value) -> Result<Val, String> {
     Ok(Val::Semver(Arc::new(version)))
 }
 
-/// Devices by their driver, and attributes and capacities by domain and name.
+/// Declares `device`, with its driver, and its attributes and capacities by domain and name.
 fn environment() -> Environment {
     let by_domain = |of: Type| Declared::plain(Type::map(Type::String, Type::map(Type::String, of)));
     let fields = BTreeMap::from([

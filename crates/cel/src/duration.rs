@@ -1,4 +1,4 @@
-//! Durations as texts: `1h30m5.5s`.
+//! Durations in text form: `1h30m5.5s`.
 
 const UNITS: [(&str, i128); 8] = [
     ("ns", 1),
@@ -11,7 +11,7 @@ const UNITS: [(&str, i128); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// The nanoseconds of a duration; `None` where the text is none, or one of more than 292 years.
+/// Parses a duration into nanoseconds. Returns `None` if it is invalid or longer than 292 years.
 pub fn parse(text: &str) -> Option<i64> {
     let (sign, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (-1, rest),
@@ -52,7 +52,7 @@ fn nanoseconds(number: &str, factor: i128) -> Option<i128> {
     Some(total)
 }
 
-/// The shortest text of a duration.
+/// Formats a duration in its shortest form.
 pub fn shown(nanoseconds: i64) -> String {
     let sign = if nanoseconds < 0 { "-" } else { "" };
     let total = nanoseconds.unsigned_abs();

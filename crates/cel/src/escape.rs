@@ -1,6 +1,6 @@
-//! Names of properties that expressions cannot write are written otherwise: `a-b` is `a__dash__b`.
+//! Escaping of property names that are not valid identifiers: `a-b` becomes `a__dash__b`.
 
-/// Words that are no names in expressions.
+/// Reserved words, which cannot be identifiers.
 pub const RESERVED: [&str; 21] = [
     "true",
     "false",
@@ -25,7 +25,7 @@ pub const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// The name as expressions write it; `None` if they cannot.
+/// Escapes a name. Returns `None` if that is not possible.
 pub fn escape(name: &str) -> Option<String> {
     if RESERVED.contains(&name) {
         return Some(format!("__{name}__"));
@@ -55,7 +55,7 @@ pub fn escape(name: &str) -> Option<String> {
     Some(escaped)
 }
 
-/// The name that an expression writes in this way; `None` if it writes none.
+/// Unescapes a name. Returns `None` if it is not a valid escaped name.
 pub fn unescape(escaped: &str) -> Option<String> {
     let mut name = String::with_capacity(escaped.len());
     let mut rest = escaped;

@@ -1,5 +1,4 @@
-//! What an expression can cost at most, before it is ever evaluated: from the types of its parts and how
-//! large values of them can be.
+//! Estimates the maximum cost of an expression before evaluation, from the types and size limits of its parts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use super::cost::{LETTER, PATTERN_LETTER};
 use super::declarations::overloads;
 use super::types::{Declared, Type};
 
-/// The least and the most that something may be.
+/// A range from minimum to maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) min: u64,
@@ -46,7 +45,7 @@ impl Span {
     }
 }
 
-/// The cost of an expression, given what its variables are.
+/// Estimates the cost of an expression, given the declarations of its variables.
 pub(super) fn estimate(checked: &Checked, variables: &BTreeMap<String, Arc<Declared>>) -> Span {
     let mut coster = Coster {
         checked,
@@ -59,7 +58,7 @@ pub(super) fn estimate(checked: &Checked, variables: &BTreeMap<String, Arc<Decla
     coster.cost(&checked.expr)
 }
 
-/// How large the keys and the values of something can be.
+/// The possible sizes of the keys and values of a list or map.
 #[derive(Clone, Copy)]
 struct Entries {
     key: Span,
@@ -275,7 +274,7 @@ impl Coster<'_> {
         }
     }
 
-    /// How large what a path leads to can be. Whatever else has a name, such as a type, is taken for `self`.
+    /// Returns the possible size of the value at a path. Any other name, such as a type, is treated as `self`.
     fn declared_size(&self, path: &[String]) -> Option<Span> {
         let (first, rest) = path.split_first()?;
         let mut at: &Declared = self.variables.get(first).or_else(|| self.variables.get("self"))?;
@@ -289,7 +288,7 @@ impl Coster<'_> {
         Some(Span { min: 0, max: at.max_elements })
     }
 
-    /// How large the elements of a list can be, where they are texts.
+    /// Returns the possible length of the elements of a list, if they are strings.
     fn element_letters(&mut self, list: &Expr) -> Option<Span> {
         let Type::List(item) = self.ty(list).clone() else { return None };
         if !matches!(*item, Type::String | Type::Bytes) {
@@ -333,7 +332,7 @@ impl Coster<'_> {
         sum.add(own)
     }
 
-    /// The cost of one signature with that of its arguments, and the size of its result where it is known.
+    /// Returns the cost of an overload, including its arguments, and the size of its result if known.
     fn call_cost(
         &mut self,
         expr: &Expr,
@@ -475,7 +474,7 @@ fn matching(text: Span, pattern: Span) -> Span {
     text.add(Span::exactly(1)).scaled(LETTER).times(pattern.scaled(PATTERN_LETTER))
 }
 
-/// How long a text can be in which something has been replaced.
+/// Returns the possible length of a string after a replacement.
 fn replaced(text: Span, old: Span, new: Span) -> Span {
     let (mut count, mut kept) = (Span::NOTHING, Span::NOTHING);
     if old.min == 0 {
@@ -497,7 +496,7 @@ fn replaced(text: Span, old: Span, new: Span) -> Span {
     count.times(new).add(kept)
 }
 
-/// The size of what is written out.
+/// Returns the size of a literal.
 fn written_size(expr: &Expr) -> Option<u64> {
     let size = match &expr.kind {
         Kind::Literal(Literal::String(text)) => text.chars().count(),

@@ -1,4 +1,4 @@
-//! Evaluation, with what it costs: every step is counted as v1.34 counts it, and too many end it.
+//! Evaluation. Every step is charged as in v1.34, and evaluation ends when the budget is spent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::libraries;
 use super::value::{Key, Val};
 use super::work::Work;
 
-/// Why an expression has no value.
+/// An evaluation error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
     #[error("{0}")]
@@ -23,10 +23,10 @@ impl EvalError {
     }
 }
 
-/// The values of the variables of an expression.
+/// The values of an expression's variables.
 pub type Variables = BTreeMap<&'static str, Val>;
 
-/// The value of an expression, and what it cost.
+/// Evaluates an expression. Returns the result and its cost.
 pub(super) fn evaluate(expr: &Expr, variables: &Variables, limit: u64) -> (Result<Val, EvalError>, u64) {
     let mut run = Run { variables, locals: Vec::new(), cost: 0, limit, work: Work::default() };
     let value = run.eval(expr);
@@ -150,7 +150,7 @@ impl Run<'_> {
         Ok(result)
     }
 
-    /// One side that settles the matter does so, whatever becomes of the other.
+    /// Evaluates `&&` or `||`. An operand that decides the result does so even if the other one fails.
     fn logical(&mut self, left: &Expr, right: &Expr, settles: bool) -> Evaluated {
         let first = self.eval(left);
         match first {
@@ -186,7 +186,8 @@ impl Run<'_> {
         let init = self.eval(&fold.init)?;
         let outer = self.locals.len();
         self.locals.push((fold.accu.as_str().into(), init));
-        // One after the other: a fold that is settled by the first element must not take as long as all of them.
+        // Iterate lazily: if the first element decides the result, the comprehension must not cost as much as all of
+        // them.
         let result = match &range {
             Val::List(list) if fold.var2.is_some() => {
                 let pairs = (0i64..).zip(&list.items).map(|(index, item)| (Val::Int(index), item.clone()));
@@ -236,7 +237,7 @@ impl Run<'_> {
                     self.locals[accu].1 = next;
                 }
                 Err(EvalError::TooExpensive) => return Err(EvalError::TooExpensive),
-                // A later element may settle what this one could not: `exists`, `all`.
+                // In `exists` and `all`, a later element may decide the result although this one failed.
                 Err(why) if is_logical(&fold.step) => failure = failure.or(Some(why)),
                 Err(why) => return Err(why),
             }
@@ -247,8 +248,8 @@ impl Run<'_> {
         }
     }
 
-    /// Gathers an element in place, where the step is `result + [element]`, or puts an entry into the result, with or
-    /// without a condition. A result that is made anew with every element takes the square of their number.
+    /// Appends in place if the step is `result + [element]` or inserts an entry into the result, with or without a
+    /// condition. Rebuilding the result for every element would take quadratic time.
     fn appends(&mut self, step: &Expr, accu: usize) -> Result<bool, EvalError> {
         let Kind::Call { function, args, .. } = &step.kind else { return Ok(false) };
         let (condition, more) = match (function.as_str(), args.as_slice()) {
@@ -276,7 +277,7 @@ impl Run<'_> {
             }
         }
         let added = added.iter().map(|added| self.eval(added)).collect::<Result<Vec<_>, _>>()?;
-        // The result, and the call.
+        // One for the result and one for the call.
         self.pay(1 + 1)?;
         match (&mut self.locals[accu].1, added.as_slice()) {
             (Val::List(all), [Val::List(added)]) => {
@@ -300,7 +301,7 @@ fn is_logical(step: &Expr) -> bool {
     matches!(&step.kind, Kind::Call { function, .. } if function == "_&&_" || function == "_||_")
 }
 
-/// Whether a value is one that no other element can change.
+/// Returns whether no further element can change this value.
 fn settles(step: &Expr, value: &Val) -> bool {
     match &step.kind {
         Kind::Call { function, .. } if function == "_&&_" => *value == Val::Bool(false),
@@ -329,7 +330,7 @@ fn has(value: &Val, field: &str) -> Result<bool, EvalError> {
         Val::Optional(None) => Ok(false),
         Val::Optional(Some(inner)) => has(inner, field),
         Val::List(_) => Err(EvalError::no_overload()),
-        // Nothing is a part of what has none.
+        // Values without fields have no field.
         _ => Ok(false),
     }
 }
@@ -345,7 +346,7 @@ pub(super) fn get(value: &Val, field: &str) -> Evaluated {
     }
 }
 
-/// What is at a key, if anything is.
+/// Returns the value at a key as an optional.
 pub(super) fn found(value: &Val, key: &Key) -> Val {
     value.at_key(key).map_or(Val::NONE, Val::some)
 }

@@ -1,4 +1,4 @@
-//! The formats of strings that schemas can ask for.
+//! String formats that schemas can require.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -35,7 +35,7 @@ const KNOWN: [&str; 24] = [
     "datetime",
 ];
 
-/// Whether a format is looked at; others are only words.
+/// Returns whether a format is validated. Others are ignored.
 pub fn is_known(format: &str) -> bool {
     !format.is_empty() && KNOWN.contains(&normalized(format).as_str())
 }
@@ -44,7 +44,7 @@ fn normalized(format: &str) -> String {
     format.replace('-', "")
 }
 
-/// Formats that a regular expression describes.
+/// Formats defined by a regular expression.
 const PATTERNS: [(&str, &str); 10] = [
     ("bsonobjectid", "^[0-9a-fA-F]{24}$"),
     ("uuid", "(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$"),
@@ -78,7 +78,7 @@ fn matches(format: &str, text: &str) -> bool {
         .is_some_and(|pattern| pattern.is_match(text))
 }
 
-/// Whether a text has a format that [`is_known`].
+/// Returns whether a string has a format that [`is_known`].
 pub fn is_valid(format: &str, text: &str) -> bool {
     match normalized(format).as_str() {
         "uri" => is_uri(text),
@@ -103,7 +103,7 @@ pub fn is_valid(format: &str, text: &str) -> bool {
     }
 }
 
-/// An absolute path or an address with a scheme.
+/// Accepts an absolute path, or a URI with a scheme.
 fn is_uri(text: &str) -> bool {
     let is_clean = !text.is_empty() && !text.chars().any(|letter| letter.is_control() || letter == ' ');
     let scheme = text.split_once(':').map(|(scheme, _)| scheme);
@@ -139,7 +139,7 @@ fn is_cidr(text: &str) -> bool {
     bits.parse::<u8>().is_ok_and(|bits| bits <= most) && !bits.starts_with('+')
 }
 
-/// Six, eight or twenty bytes, two digits at a time or four.
+/// Accepts 6, 8 or 20 bytes, in groups of two or four digits.
 fn is_mac(text: &str) -> bool {
     let (separator, digits) =
         if text.contains('.') { ('.', 4) } else { (if text.contains('-') { '-' } else { ':' }, 2) };
@@ -167,7 +167,7 @@ fn is_isbn(text: &str, length: usize) -> bool {
     }
 }
 
-/// A number of a known issuer whose check digit is right.
+/// Accepts a number of a known issuer with a valid check digit.
 fn is_credit_card(text: &str) -> bool {
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     let sum: u32 = digits
@@ -203,7 +203,7 @@ fn is_date_time(text: &str) -> bool {
     date.parse::<Date>().is_ok() && is_clock && is_offset
 }
 
-/// `1h30m`, or words: `3 days`.
+/// Accepts `1h30m`, or words: `3 days`.
 fn is_duration(text: &str) -> bool {
     crate::duration::parse(text).is_some() || has_timed_words(text)
 }
@@ -256,7 +256,7 @@ mod tests {
             assert!(!is_valid(format, bad), "{format} {bad}");
         }
         assert!(!is_known("int32"));
-        // v1.34 lists this one under a name that it never asks for.
+        // v1.34 lists this format under a name that it never looks up.
         assert!(!is_known("k8s-short-name"));
     }
 }

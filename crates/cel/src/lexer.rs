@@ -1,6 +1,6 @@
-//! From text to words.
+//! Lexer: splits text into tokens.
 
-/// A word of an expression and where it starts, counted in letters.
+/// A token and where it starts, as an offset in characters.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Word {
     pub(super) token: Token,
@@ -10,7 +10,7 @@ pub(super) struct Word {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
     Ident(String),
-    /// A name in backquotes, which may hold other letters.
+    /// An identifier in backquotes, which may contain other characters.
     Quoted(String),
     Int(i64),
     Uint(u64),
@@ -21,7 +21,7 @@ pub(super) enum Token {
     End,
 }
 
-/// What is wrong with a text, and where.
+/// A syntax error and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
     pub(super) at: usize,
@@ -87,7 +87,7 @@ impl Lexer<'_> {
         Ok(Word { token, at })
     }
 
-    /// Whether a quote follows one or two letters that say how to read a text.
+    /// Returns whether a quote follows one or two prefix letters of a string literal.
     fn starts_text(&self) -> bool {
         let is_quote = |letter: Option<char>| matches!(letter, Some('"' | '\''));
         let is_prefix = |letter: Option<char>| matches!(letter, Some('r' | 'R' | 'b' | 'B'));
@@ -174,7 +174,7 @@ impl Lexer<'_> {
             self.at += 1;
             return text.parse().map(Token::Uint).map_err(|_| invalid(&text));
         }
-        // The least number is written with a sign, which is another word.
+        // The smallest integer is written with a sign, which is a separate token.
         match text.parse::<u64>() {
             Ok(number) if number == 1 << 63 => Ok(Token::Int(i64::MIN)),
             Ok(number) => i64::try_from(number).map(Token::Int).map_err(|_| invalid(&text)),

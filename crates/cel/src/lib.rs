@@ -1,18 +1,18 @@
-//! The Common Expression Language, as Kubernetes v1.34 has it.
+//! The Common Expression Language (CEL), as in Kubernetes v1.34.
 //!
 //! ```text
-//!  text ─► lexer ─► parser: macros written out ─► check: types, overloads ─► estimate: the most it can cost
-//!                                                        │
-//!                                             values ─► eval: every step paid for ─► value
+//!  text ─► lexer ─► parser: macros expanded ─► check: types, overloads ─► estimate: maximum cost
+//!                                                     │
+//!                                          values ─► eval: every step charged ─► value
 //! ```
 //!
-//! An [`Environment`] declares variables; [`Environment::compile`] makes a [`Program`], which knows its type,
-//! what it uses and what it can cost, and is evaluated as often as needed. Rules of custom resources and
-//! admission policies both come this way.
+//! An [`Environment`] declares variables. [`Environment::compile`] creates a [`Program`], which knows its type, its
+//! variables and its maximum cost, and can be evaluated any number of times. Validation rules of custom resources and
+//! admission policies both work this way.
 //!
-//! What always holds:
-//! - evaluation ends: an expression has no loops but over values, and stops when its budget is spent;
-//! - the same expression on the same values gives the same value at the same cost.
+//! Invariants:
+//! - Evaluation terminates: the only loops are over values, and it stops when its budget is spent.
+//! - The same expression with the same values gives the same result at the same cost.
 
 pub mod admission;
 mod ast;
@@ -49,23 +49,23 @@ use ast::Kind;
 use check::Checked;
 use lexer::Mistake;
 
-/// One evaluation may cost this much, as in v1.34.
+/// The cost limit of one evaluation, as in v1.34.
 pub const CALL_LIMIT: u64 = 1_000_000;
 
-/// What an expression can refer to.
+/// The variables that an expression can use.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: BTreeMap<String, Arc<Declared>>,
 }
 
-/// An expression that has been checked.
+/// A type-checked expression.
 #[derive(Debug)]
 pub struct Program {
     checked: Checked,
     max_cost: u64,
 }
 
-/// Why a text is no expression of this environment, in v1.34's words.
+/// A compile error, with v1.34's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CompileError(String);
@@ -75,7 +75,7 @@ impl Environment {
         Self::default()
     }
 
-    /// The environment with one more variable.
+    /// Adds a variable.
     pub fn with(mut self, name: &str, declared: Arc<Declared>) -> Self {
         self.variables.insert(name.to_owned(), declared);
         self
@@ -92,22 +92,23 @@ impl Environment {
 }
 
 impl Program {
-    /// The type of its values.
+    /// Returns the type of the result.
     pub fn output(&self) -> &Type {
         &self.checked.ty
     }
 
-    /// What evaluating it can cost at most.
+    /// Returns the estimated maximum cost.
     pub fn max_cost(&self) -> u64 {
         self.max_cost
     }
 
-    /// Whether it refers to a variable.
+    /// Returns whether the program uses a variable.
     pub fn uses(&self, variable: &str) -> bool {
         self.checked.used.iter().any(|used| used == variable)
     }
 
-    /// Whether it selects a field of a variable: `variable.field`, `variable.?field` or `has(variable.field)`.
+    /// Returns whether the program selects a field of a variable: `variable.field`, `variable.?field` or
+    /// `has(variable.field)`.
     pub fn selects(&self, variable: &str, field: &str) -> bool {
         self.checked.expr.any(&|expr| match &expr.kind {
             Kind::Select { operand, field: selected, .. } => operand.is_ident(variable) && selected == field,
@@ -119,19 +120,19 @@ impl Program {
         })
     }
 
-    /// Whether its value is what a call of this function returns, in every case.
+    /// Returns whether the result is always that of a call to this function.
     pub fn ends_in(&self, function: &str) -> bool {
         self.checked.expr.ends_in(function)
     }
 
-    /// Its value, and what it cost, which is never much more than `limit`.
+    /// Evaluates the program. Returns the result and its cost, which never exceeds `limit` by much.
     pub fn evaluate(&self, variables: &Variables, limit: u64) -> (Result<Val, EvalError>, u64) {
         eval::evaluate(&self.checked.expr, variables, limit)
     }
 }
 
 impl CompileError {
-    /// Each mistake with the line it is in and where.
+    /// Formats each error with its line and position.
     fn of(text: &str, mistakes: &[Mistake]) -> Self {
         let shown: Vec<String> = mistakes.iter().map(|mistake| shown(text, mistake)).collect();
         Self(shown.join("\n"))
@@ -147,7 +148,7 @@ fn shown(text: &str, mistake: &Mistake) -> String {
     format!("ERROR: <input>:{}:{}: {message}\n | {source}\n | {}^", line + 1, column + 1, ".".repeat(column))
 }
 
-/// The examples of the README are tested with the others.
+/// Runs the README's examples as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

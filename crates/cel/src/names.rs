@@ -1,6 +1,6 @@
-//! Which names, label keys and label values are well formed, and what is wrong with the others.
+//! Validation of names, label keys and label values.
 //!
-//! Each rule answers with the messages of v1.34; none means the text is fine.
+//! Each rule returns v1.34's error messages, or none if the text is valid.
 
 const LABEL_LENGTH: usize = 63;
 const SUBDOMAIN_LENGTH: usize = 253;
@@ -21,7 +21,7 @@ const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumer
      alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
      validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 
-/// What is wrong with a text; empty if nothing is.
+/// The error messages. Empty if the text is valid.
 pub type Complaints = Vec<String>;
 
 fn too_long(limit: usize) -> String {
@@ -57,7 +57,7 @@ fn matches_name_part(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// A DNS label.
+/// Validates a DNS label.
 pub fn dns_label(text: &str) -> Complaints {
     let mut complaints = Complaints::new();
     if text.len() > LABEL_LENGTH {
@@ -70,7 +70,7 @@ pub fn dns_label(text: &str) -> Complaints {
     complaints
 }
 
-/// A DNS subdomain: labels with dots between them.
+/// Validates a DNS subdomain: labels separated by dots.
 pub fn dns_subdomain(text: &str) -> Complaints {
     let mut complaints = Complaints::new();
     if text.len() > SUBDOMAIN_LENGTH {
@@ -82,7 +82,7 @@ pub fn dns_subdomain(text: &str) -> Complaints {
     complaints
 }
 
-/// A DNS label that starts with a letter.
+/// Validates a DNS label that starts with a letter.
 pub fn dns_1035_label(text: &str) -> Complaints {
     let mut complaints = Complaints::new();
     if text.len() > LABEL_LENGTH {
@@ -94,7 +94,7 @@ pub fn dns_1035_label(text: &str) -> Complaints {
     complaints
 }
 
-/// What can stand as one segment of a path.
+/// Validates a path segment.
 pub fn path_segment(text: &str) -> Complaints {
     if text == "." || text == ".." {
         return vec![format!("may not be '{text}'")];
@@ -106,7 +106,7 @@ pub fn path_segment_prefix(text: &str) -> Complaints {
     ['/', '%'].into_iter().filter(|c| text.contains(*c)).map(|c| format!("may not contain '{c}'")).collect()
 }
 
-/// The key of a label, an annotation or a finalizer: a name, with an optional DNS subdomain before it.
+/// Validates the key of a label, annotation or finalizer: a name with an optional DNS subdomain prefix.
 pub fn qualified_name(text: &str) -> Complaints {
     let mut complaints = Complaints::new();
     let name = match text.split_once('/') {
@@ -139,7 +139,7 @@ pub fn qualified_name(text: &str) -> Complaints {
     complaints
 }
 
-/// The value of a label.
+/// Validates a label value.
 pub fn label_value(text: &str) -> Complaints {
     let mut complaints = Complaints::new();
     if text.len() > LABEL_LENGTH {

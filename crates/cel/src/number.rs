@@ -1,6 +1,6 @@
-//! Numbers the way v1.34 prints them.
+//! Number formatting as in v1.34.
 
-/// The shortest text of a number: an exponent for what is very large or very small.
+/// Formats a number in its shortest form, with an exponent if it is very large or very small.
 pub fn shown(number: f64) -> String {
     let exponent = match number {
         0.0 => 0,

@@ -1,18 +1,18 @@
-//! From words to expressions, with macros written out the way v1.34 does: costs count what they come to.
+//! Parser: builds expressions from tokens and expands macros as v1.34 does, because costs are based on the expansion.
 
 use super::ast::{Expr, Fold, Kind, Literal};
 use super::lexer::{self, Mistake, Token, Word};
 
-/// Expressions nest this deep at most, as in v1.34: everything that walks them keeps a small stack.
+/// The maximum nesting depth of expressions, as in v1.34, so that everything that walks them needs little stack.
 const DEEPEST: usize = 250;
-/// Brackets nest this deep at most. The parser goes through ten functions for each, some 20 KB of stack
-/// where nothing is optimized, so this is 1 MB of the 2 MB that a thread has.
+/// The maximum nesting depth of brackets. The parser passes through ten functions for each, some 20 KB of stack in
+/// debug builds, so this is 1 MB of a thread's 2 MB.
 const NESTED: usize = 50;
-/// An expression has at most this many letters, as in v1.34.
+/// The maximum length of an expression in characters, as in v1.34.
 const LONGEST: usize = 100_000;
-/// The variable that folds gather their results in.
+/// The variable in which comprehensions accumulate their results.
 pub(super) const ACCU: &str = "@result";
-/// What a macro that looks at its target twice calls it.
+/// The variable for the target of a macro that uses it twice.
 const TARGET: &str = "@target";
 const EXPECTED: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
@@ -80,7 +80,7 @@ impl Parser {
         Expr { id: self.next_id, at, depth, kind }
     }
 
-    /// Chains of operators and fields nest too, and are not let grow.
+    /// Rejects chains of operators and fields that are too deep: they nest too.
     fn check_depth(&self) -> Result<(), Mistake> {
         if self.deepest <= DEEPEST && self.depth <= NESTED {
             return Ok(());
@@ -128,7 +128,7 @@ impl Parser {
         self.balanced("&&", "_&&_", first, Self::relation)
     }
 
-    /// Terms of one operator, as a tree that is no deeper than it must be.
+    /// Builds a balanced tree from the operands of one operator.
     fn balanced(
         &mut self,
         symbol: &str,
@@ -238,7 +238,7 @@ impl Parser {
         self.member()
     }
 
-    /// A number with its sign is a literal.
+    /// Parses a negative number as a literal.
     fn negative(&mut self, count: usize, at: usize) -> Option<Expr> {
         let is_negative = count % 2 == 1;
         let literal = match self.peek() {
@@ -408,7 +408,7 @@ impl Parser {
         }
     }
 
-    /// A method, or what a macro of that name comes to.
+    /// Builds a method call, or expands the macro of that name.
     fn method(&mut self, at: usize, target: Expr, name: String, args: Vec<Expr>) -> Result<Expr, Mistake> {
         let count = args.len();
         let is_macro = matches!(
@@ -543,7 +543,7 @@ impl Parser {
         }
     }
 
-    /// A fold over all elements.
+    /// Builds a comprehension over all elements.
     fn gather(&mut self, at: usize, range: Expr, vars: Vec<String>, init: Expr, step: Expr) -> Expr {
         let condition = self.literal(at, Literal::Bool(true));
         self.fold(at, range, vars, init, condition, step)
@@ -573,7 +573,7 @@ impl Parser {
         self.expr(at, Kind::Fold(Box::new(fold)))
     }
 
-    /// What is in an optional, under a name of its own.
+    /// Binds the value in an optional to a name.
     fn optional_map(&mut self, at: usize, target: Expr, vars: Vec<String>, body: Expr, wraps: bool) -> Expr {
         let method = |parser: &mut Self, target: Expr, name: &str| {
             let call = Kind::Call { target: Some(Box::new(target)), function: name.into(), args: Vec::new() };
@@ -590,7 +590,7 @@ impl Parser {
         self.bind(at, TARGET, target, chosen)
     }
 
-    /// A value under a name, for one expression: what is written once is there once.
+    /// Binds a value to a name for one expression, so that it is evaluated only once.
     fn bind(&mut self, at: usize, name: &str, value: Expr, body: Expr) -> Expr {
         let range = self.expr(at, Kind::List(Vec::new()));
         let condition = self.literal(at, Literal::Bool(false));

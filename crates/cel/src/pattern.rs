@@ -1,7 +1,7 @@
-//! Regular expressions as v1.34 reads them: its classes `\d`, `\w`, `\s` and `\b` know ASCII only, and a counted
-//! repetition goes to 1000, those within one another multiplied.
+//! Regular expressions as in v1.34: the classes `\d`, `\w`, `\s` and `\b` are ASCII only, and counted repetitions are
+//! limited to 1000, with nested counts multiplied.
 //!
-//! Patterns come from users: the size of a compiled one and of all that are kept is bounded.
+//! Patterns come from users, so the size of a compiled pattern and of the cache is bounded.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ mod repeats;
 use cache::Cache;
 use repeats::Repeats;
 
-/// What a compiled program may take. Each is tried in turn, so that one knows about how large a program is;
-/// what does not fit into the last one is refused.
+/// Size limits of a compiled program. They are tried in turn, which gives the approximate size of a program. Programs
+/// above the last limit are rejected.
 const PROGRAM_BYTES: [usize; 4] = [16 << 10, 128 << 10, 1 << 20, 4 << 20];
-/// What a lazily built automaton may take while it matches; without room for one, matching is slower.
+/// The size limit of a lazily built automaton during matching. Without enough room, matching is slower.
 const AUTOMATON_BYTES: usize = 64 << 10;
-/// How deep groups may be in one another: the compiler recurses.
+/// The maximum nesting depth of groups, because the compiler is recursive.
 const DEPTH: u32 = 250;
 
 static COMPILED: Mutex<Cache> = Mutex::new(Cache::new());
 
-/// A pattern, ready to be matched; fails with what is wrong with it.
+/// Compiles a pattern, or returns the error message.
 pub fn compile(pattern: &str) -> Result<Arc<Regex>, String> {
     if let Some(compiled) = COMPILED.lock().get(pattern) {
         return Ok(compiled);
@@ -35,8 +35,8 @@ pub fn compile(pattern: &str) -> Result<Arc<Regex>, String> {
     Ok(compiled)
 }
 
-/// A compiled pattern and at most how many bytes it takes: the programs for both directions and as much again
-/// to run them, and an automaton for each direction.
+/// Compiles a pattern. Also returns its maximum size in bytes: the programs for both directions and as much again to
+/// run them, and an automaton for each direction.
 fn build(pattern: &str) -> Result<(Regex, usize), String> {
     for size in PROGRAM_BYTES {
         let mut builder = RegexBuilder::new(pattern);
@@ -50,7 +50,7 @@ fn build(pattern: &str) -> Result<(Regex, usize), String> {
     Err("expression too large".into())
 }
 
-/// What is wrong with a pattern: the last line of what the parser says.
+/// Returns the reason a pattern is invalid: the last line of the parser's message.
 fn problem(why: &regex::Error) -> String {
     let text = why.to_string();
     match text.lines().last().unwrap_or_default().trim_start_matches("error: ") {
@@ -61,7 +61,7 @@ fn problem(why: &regex::Error) -> String {
     }
 }
 
-/// The pattern with its classes written out; fails if it repeats too much.
+/// Rewrites the pattern with ASCII classes. Fails if it has too many repetitions.
 fn in_ascii(pattern: &str) -> Result<String, String> {
     let mut result = String::with_capacity(pattern.len());
     let mut repeats = Repeats::default();
@@ -79,7 +79,7 @@ fn in_ascii(pattern: &str) -> Result<String, String> {
                     result.push_str(&rest[..length]);
                     rest = &rest[length..];
                 }
-                // What is no repetition stands for itself.
+                // Braces that are not a repetition are literal.
                 None => {
                     result.push_str("\\{");
                     rest = &rest[1..];
@@ -112,7 +112,7 @@ fn in_ascii(pattern: &str) -> Result<String, String> {
                     result.push('^');
                     rest = tail;
                 }
-                // A bracket that comes first stands for itself.
+                // A bracket that comes first is literal.
                 if let Some(tail) = rest.strip_prefix(']') {
                     result.push_str("\\]");
                     rest = tail;
@@ -129,7 +129,7 @@ fn in_ascii(pattern: &str) -> Result<String, String> {
     Ok(result)
 }
 
-/// `[:alpha:]` at the beginning of a text.
+/// Matches a class such as `[:alpha:]` at the start of a text.
 fn named_class(text: &str) -> Option<&str> {
     let name = text.strip_prefix("[:")?;
     let end = name.find(|letter: char| !letter.is_ascii_lowercase() && letter != '^')?;

@@ -1,8 +1,8 @@
-//! Percent encoding, as in addresses and queries.
+//! Percent encoding in URLs and queries.
 
 use std::borrow::Cow;
 
-/// Undoes percent encoding (and `+` for a space where `plus` says so); `None` if it is malformed.
+/// Decodes percent encoding, and `+` as a space if `plus` is set. Returns `None` if it is malformed.
 pub fn decode(text: &str, plus: bool) -> Option<Cow<'_, str>> {
     if !(text.contains('%') || plus && text.contains('+')) {
         return Some(Cow::Borrowed(text));

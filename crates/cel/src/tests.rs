@@ -1,4 +1,4 @@
-//! Expressions, what they come to and what is said of those that come to nothing.
+//! Expressions with their results or error messages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -193,7 +193,7 @@ fn what_an_expression_uses_is_known() {
     assert_eq!(*program.output(), Type::Bool);
 }
 
-/// What it costs is known only once it is made, so it is not made.
+/// The cost of a replacement is only known afterwards, so an oversized one is rejected up front.
 #[test]
 fn a_replacement_does_not_take_all_memory() {
     let long = |letter: &str| format!("lists.range(5000).map(i, '{}').join('')", letter.repeat(10));
@@ -201,7 +201,7 @@ fn a_replacement_does_not_take_all_memory() {
     assert_eq!(value(&text), Err(EvalError::TooExpensive));
 }
 
-/// Joining lists costs 1, however long they are, and what holds a value twice shares it.
+/// Concatenating lists costs 1 regardless of length, and a value used twice is shared.
 #[test]
 fn values_that_double_with_each_step_take_neither_all_memory_nor_all_time() {
     let doubled = |first: &str, step: &str| format!("optional.of({first}){}", step.repeat(25));
@@ -214,7 +214,7 @@ fn values_that_double_with_each_step_take_neither_all_memory_nor_all_time() {
     assert_eq!(value(made), Err(EvalError::TooExpensive));
 }
 
-/// What is gathered costs the same whether or not it is gathered in place.
+/// Accumulating in place has the same cost.
 #[test]
 fn maps_are_gathered_entry_by_entry() {
     let squares = "lists.range(20000).transformMap(i, v, v * v)";

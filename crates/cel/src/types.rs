@@ -1,4 +1,4 @@
-//! The types of expressions, and when a value of one type may stand where another is expected.
+//! Types, and which types are assignable to which.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,9 +9,9 @@ use super::value::Identity;
 /// A type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Type {
-    /// Known only when the expression is evaluated.
+    /// Only known at evaluation.
     Dyn,
-    /// What an expression has that is wrong; nothing more is said about it.
+    /// The type of an invalid expression. It causes no further errors.
     Error,
     Null,
     Bool,
@@ -24,18 +24,18 @@ pub enum Type {
     Timestamp,
     List(Arc<Type>),
     Map(Arc<Type>, Arc<Type>),
-    /// An object of known fields.
+    /// An object with known fields.
     Object(Arc<Object>),
-    /// A type of a library: `kubernetes.URL`.
+    /// A type of a library, for example `kubernetes.URL`.
     Opaque(Arc<str>),
     Optional(Arc<Type>),
     /// The type of a type.
     Type(Arc<Type>),
-    /// A type still to be found: of a function's declaration, or of an empty list.
+    /// A type variable: from a function's declaration, or for an empty list.
     Param(u32),
 }
 
-/// An object of known fields, with how large its parts can be.
+/// An object with known fields and their size limits.
 #[derive(Debug, Default)]
 pub struct Object {
     pub name: String,
@@ -48,21 +48,21 @@ impl PartialEq for Object {
     }
 }
 
-/// A type as a schema declares it: with how many elements its values can have, and how few bytes.
+/// A type declared by a schema, with its maximum number of elements and its minimum size in bytes.
 #[derive(Clone, Debug)]
 pub struct Declared {
     pub ty: Type,
-    /// Of a list or a map; of a string or bytes, the length.
+    /// For a list or map, the number of elements. For a string or bytes, the length.
     pub max_elements: u64,
     pub min_size: u64,
-    /// What a list or the values of a map consist of.
+    /// The type of a list's items or a map's values.
     pub element: Option<Arc<Declared>>,
-    /// What the items of a list are known by.
+    /// How the items of a list are identified.
     pub identity: Identity,
 }
 
 impl Declared {
-    /// A type about whose values nothing is known.
+    /// Declares a type without size limits.
     pub fn plain(ty: Type) -> Self {
         Self { ty, max_elements: u64::MAX, min_size: 1, element: None, identity: Identity::Position }
     }
@@ -96,7 +96,7 @@ impl Type {
         matches!(self, Self::Dyn | Self::Error)
     }
 
-    /// Values of one size.
+    /// Returns whether all values have the same size.
     pub(super) fn is_scalar(&self) -> bool {
         match self {
             Self::Bool | Self::Double | Self::Duration | Self::Int | Self::Timestamp | Self::Uint => true,
@@ -105,7 +105,7 @@ impl Type {
         }
     }
 
-    /// Reads a type as declarations write it: `list(A)`.
+    /// Parses a type in the syntax of declarations: `list(A)`.
     pub(super) fn parse(text: &str) -> Self {
         let text = text.trim();
         if let Some((name, inside)) = text.strip_suffix(')').and_then(|text| text.split_once('(')) {
@@ -136,7 +136,7 @@ impl Type {
     }
 }
 
-/// Splits at the commas that are in no parentheses.
+/// Splits at commas outside of parentheses.
 pub(super) fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0, 0);
     for (at, letter) in text.char_indices() {
@@ -182,14 +182,14 @@ impl fmt::Display for Type {
     }
 }
 
-/// What type parameters have been found to be.
+/// The type variables resolved so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
     types: BTreeMap<u32, Type>,
     next: u32,
 }
 
-/// Parameters of declarations have small numbers; those of one call get fresh ones from here on.
+/// Variables in declarations have small numbers. Those of a call get fresh ones starting here.
 const FIRST_FRESH: u32 = 16;
 
 impl Found {
@@ -198,12 +198,12 @@ impl Found {
         Type::Param(FIRST_FRESH + self.next)
     }
 
-    /// Forgets what was found since, but not which parameters have been given out.
+    /// Restores earlier bindings, but keeps the counter for fresh variables.
     pub(super) fn keep_numbers_of(&mut self, before: Self) {
         self.types = before.types;
     }
 
-    /// The type with all that is known of its parameters; what is not known is dynamic if `to_dyn`.
+    /// Substitutes all resolved variables. Unresolved ones become dynamic if `to_dyn` is set.
     pub(super) fn resolve(&self, ty: &Type, to_dyn: bool) -> Type {
         let part = |of: &Arc<Type>| Arc::new(self.resolve(of, to_dyn));
         match ty {
@@ -220,7 +220,7 @@ impl Found {
         }
     }
 
-    /// The type with the parameters of a declaration replaced by those of one call.
+    /// Replaces the variables of a declaration with those of a call.
     pub(super) fn instantiate(ty: &Type, fresh: &[Type]) -> Type {
         let part = |of: &Arc<Type>| Arc::new(Self::instantiate(of, fresh));
         match ty {
@@ -233,7 +233,7 @@ impl Found {
         }
     }
 
-    /// Whether a value of one type may stand where another is expected; notes what that says of parameters.
+    /// Returns whether a value of type `from` can be used as `to`, and binds type variables accordingly.
     pub(super) fn assign(&mut self, from: &Type, to: &Type) -> bool {
         let saved = self.clone();
         let fits = self.unify(from, to);
@@ -253,7 +253,7 @@ impl Found {
             (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => self.unify(a, b),
             (Type::Map(a, b), Type::Map(c, d)) => self.unify(a, c) && self.unify(b, d),
             (Type::Type(_), Type::Type(_)) => true,
-            // Null stands for an absent object or value of a library.
+            // Null is a valid object or library value, meaning that it is absent.
             (Type::Null, Type::Object(_) | Type::Opaque(_) | Type::Duration | Type::Timestamp) => true,
             (from, to) => from == to,
         }
@@ -276,7 +276,7 @@ impl Found {
         }
     }
 
-    /// The type of what is one of two: the more general of them; `None` if neither is.
+    /// Returns the more general of two types, or `None` if neither is.
     pub(super) fn join(&mut self, first: &Type, second: &Type) -> Option<Type> {
         if self.assign(second, first) {
             let (first, second) = (self.resolve(first, false), self.resolve(second, false));

@@ -28,9 +28,9 @@ pub enum Val {
     Timestamp(Timestamp),
     List(Arc<List>),
     Map(Arc<BTreeMap<Key, Val>>),
-    /// A map in which an empty map is found at every key that is not there.
+    /// A map that returns an empty map for missing keys.
     Domains(Arc<BTreeMap<Key, Val>>),
-    /// A map in which a key is also found by the name that expressions write for it: `a.b` by `a__dot__b`.
+    /// A map whose keys are also found by their escaped names: `a.b` by `a__dot__b`.
     Escaped(Arc<BTreeMap<Key, Val>>),
     Type(Arc<str>),
     Optional(Option<Arc<Val>>),
@@ -41,39 +41,39 @@ pub enum Val {
     Semver(Arc<Semver>),
     /// A named format.
     Format(&'static str),
-    /// A value of somebody else's.
+    /// A value implemented outside of this crate.
     Foreign(Arc<dyn Foreign>),
 }
 
-/// A value that somebody else looks after: an authorizer, a decision.
+/// A value implemented outside of this crate, such as an authorizer or a decision.
 pub trait Foreign: fmt::Debug + Send + Sync {
-    /// `kubernetes.authorization.Authorizer`.
+    /// Returns the type name, for example `kubernetes.authorization.Authorizer`.
     fn type_name(&self) -> &str;
 
-    /// What a method of it comes to.
+    /// Calls a method.
     fn call(&self, function: &str, args: &[Val]) -> Result<Val, String>;
 }
 
-/// A list, and what its items are known by where it is more than a sequence.
+/// A list, and how its items are identified.
 #[derive(Clone, Debug, Default)]
 pub struct List {
     pub items: Vec<Val>,
     pub identity: Identity,
 }
 
-/// What items of a list are known by.
+/// How the items of a list are identified.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Identity {
-    /// Where they stand.
+    /// By position: an ordinary list.
     #[default]
     Position,
-    /// Themselves: a set.
+    /// By value: a set.
     Whole,
-    /// Some of their fields.
+    /// By some of their fields.
     Keys(Arc<[String]>),
 }
 
-/// A key of a map.
+/// A map key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Bool(bool),
@@ -95,7 +95,7 @@ impl Val {
         Self::Map(Arc::new(entries.into_iter().collect()))
     }
 
-    /// What is at a key of a map: nothing, if it is none or has no such key.
+    /// Returns the value at a key. `None` if this is not a map, or the key is missing.
     pub(super) fn at_key(&self, key: &Key) -> Option<Self> {
         match self {
             Self::Map(entries) => entries.get(key).cloned(),
@@ -117,7 +117,7 @@ impl Val {
 
     pub const NONE: Self = Self::Optional(None);
 
-    /// A value about whose type nothing is known.
+    /// Converts JSON without type information.
     pub fn of_json(json: &Json) -> Self {
         match json {
             Json::Null => Self::Null,
@@ -134,8 +134,8 @@ impl Val {
         }
     }
 
-    /// A value as Go decodes JSON without a type: every number is a double, and fields are found by the names
-    /// that expressions write for them.
+    /// Converts JSON as Go decodes it without a type: every number is a double, and fields are also found by their
+    /// escaped names.
     pub fn of_untyped(json: &Json) -> Self {
         match json {
             Json::Number(number) => Self::Double(number.as_f64().unwrap_or(f64::NAN)),
@@ -150,7 +150,7 @@ impl Val {
         }
     }
 
-    /// A value of a type. What does not fit it is read for what it is.
+    /// Converts JSON according to a type. Values that do not match the type are converted without it.
     pub fn typed(json: &Json, declared: &Declared) -> Self {
         match (json, &declared.ty) {
             (Json::Number(number), Type::Double) => Self::Double(number.as_f64().unwrap_or(f64::NAN)),
@@ -200,7 +200,7 @@ impl Val {
         }
     }
 
-    /// The name of its type.
+    /// Returns the name of the value's type.
     pub fn type_name(&self) -> &str {
         match self {
             Self::Null => "null_type",
@@ -226,7 +226,7 @@ impl Val {
         }
     }
 
-    /// How large it is to those who reckon costs.
+    /// Returns the size used for computing costs.
     pub(super) fn size(&self) -> u64 {
         let size = match self {
             Self::String(text) => text.chars().count(),
@@ -271,7 +271,7 @@ impl Val {
         })
     }
 
-    /// Whether it is what a value of its type is that nobody has set.
+    /// Returns whether this is the zero value of its type.
     pub(super) fn is_zero(&self) -> bool {
         match self {
             Self::Null => true,
@@ -291,7 +291,7 @@ impl Val {
         }
     }
 
-    /// A value that needs no types to be read.
+    /// Converts to JSON that needs no type information to be read.
     pub fn to_json(&self) -> Json {
         match self {
             Self::Null | Self::Optional(None) => Json::Null,
@@ -365,7 +365,7 @@ impl PartialEq for Val {
     }
 }
 
-/// Lists whose items are known by more than their place are equal in any order.
+/// Compares two lists. If items are not identified by position, their order does not matter.
 fn equal_lists(a: &List, b: &List) -> bool {
     if a.items.len() != b.items.len() {
         return false;
@@ -379,8 +379,8 @@ fn equal_lists(a: &List, b: &List) -> bool {
     }
 }
 
-/// The items of a list, to be looked up. A list may have as many as a body has room for, so those that can be written
-/// down so that equal ones are written alike are not compared one by one.
+/// The items of a list, for lookups. A list can be as long as a request body allows, so values with a canonical text
+/// form are not compared one by one.
 pub(super) struct Members<'v> {
     written: BTreeSet<String>,
     others: Vec<&'v Val>,
@@ -395,7 +395,7 @@ impl<'v> Members<'v> {
         members
     }
 
-    /// Takes an item in; whether it was not there before.
+    /// Adds an item. Returns whether it is new.
     pub(super) fn add(&mut self, item: &'v Val) -> bool {
         match written(item) {
             Some(text) => self.written.insert(text),
@@ -415,7 +415,7 @@ impl<'v> Members<'v> {
     }
 }
 
-/// A value as every value that is equal to it is written; `None` for kinds of values that are compared otherwise.
+/// Returns the canonical text form, which is the same for equal values. `None` for types without one.
 pub(super) fn written(value: &Val) -> Option<String> {
     let all = |items: &[Val]| items.iter().map(written).collect::<Option<Vec<_>>>();
     Some(match value {
@@ -441,7 +441,7 @@ pub(super) fn written(value: &Val) -> Option<String> {
     })
 }
 
-/// The order of two numbers of whatever types; `None` if one is no number.
+/// Compares two numbers of any type. Returns `None` if one of them is not a number.
 pub(super) fn compare_numbers(a: &Val, b: &Val) -> Option<Option<std::cmp::Ordering>> {
     let wide = |value: &Val| match value {
         Val::Int(number) => Some(i128::from(*number)),
@@ -459,7 +459,7 @@ pub(super) fn compare_numbers(a: &Val, b: &Val) -> Option<Option<std::cmp::Order
     Some(a.partial_cmp(&b))
 }
 
-/// The order of two values of one type; `None` where there is none.
+/// Compares two values of the same type. Returns `None` if they have no order.
 pub(super) fn compare(a: &Val, b: &Val) -> Option<std::cmp::Ordering> {
     if let Some(order) = compare_numbers(a, b) {
         return order;

@@ -1,19 +1,19 @@
-//! What calls do that v1.34 does not count.
+//! Limits work that v1.34's cost model does not cover.
 //!
-//! Costs bound how many steps an evaluation takes, not how long one of them is: joining two lists costs 1, whatever
-//! their length, and so does comparing two that hold each other's halves. Values share their parts, so thirty steps
-//! make a list of a billion items. So an evaluation also has a limit to the items that it makes, and to those that it
-//! looks at; an honest one is far below both.
+//! Costs bound the number of steps of an evaluation, but not the length of a step: concatenating two lists costs 1
+//! regardless of their length, and so does comparing two lists that contain each other's halves. Values share their
+//! parts, so thirty steps can build a list of a billion items. Therefore an evaluation also has a limit on the items it
+//! creates, and on those it visits. Reasonable expressions stay far below both.
 
 use super::eval::EvalError;
 use super::value::Val;
 
-/// Items of lists that one evaluation makes: more than the largest object has. At 24 bytes each, 48 MB.
+/// The limit on list items created by one evaluation: more than the largest object has. At 24 bytes each, 48 MB.
 const MOST_MADE: u64 = 2_000_000;
-/// Items of lists and maps that functions look through, at some 10 ns each: 0.2 s.
+/// The limit on list and map items visited by functions, at some 10 ns each: 0.2 s.
 const MOST_SEEN: u64 = 20_000_000;
 
-/// What an evaluation has done.
+/// The work done by an evaluation.
 #[derive(Default)]
 pub(super) struct Work {
     made: u64,
@@ -21,7 +21,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Notes a call that is about to be made.
+    /// Charges for a call that is about to be made.
     pub(super) fn note(&mut self, function: &str, args: &[Val]) -> Result<(), EvalError> {
         match (function, args) {
             ("lists.range", [Val::Int(count)]) => self.make(u64::try_from(*count).unwrap_or(0)),
@@ -47,7 +47,7 @@ impl Work {
         if self.made > MOST_MADE { Err(EvalError::TooExpensive) } else { Ok(()) }
     }
 
-    /// Counts values and all that is in them; stops at the limit, so that counting has one, too.
+    /// Counts values and everything inside them. Stops at the limit, so that counting is bounded too.
     fn see(&mut self, values: &[Val]) -> Result<(), EvalError> {
         values.iter().try_for_each(|value| self.see_one(value))
     }

@@ -1,4 +1,4 @@
-//! The command line. Names follow kubectl's and kube-controller-manager's where they have one.
+//! The command line. Names follow kubectl and kube-controller-manager where those have an equivalent.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -105,7 +105,7 @@ pub(crate) struct Up {
     /// Create a default StorageClass `standard` (provisioner kubernetes.io/host-path).
     #[arg(long)]
     pub(crate) default_storage_class: bool,
-    // Flattened groups come last: their headings apply to everything after them.
+    // Flattened groups come last, because their headings apply to everything after them.
     #[command(flatten)]
     pub(crate) controllers: Controllers,
     #[command(flatten)]
@@ -248,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// One name a line.
+    /// One name per line.
     const KNOWN: &str = include_str!("controller_manager/known_flags.txt");
 
     #[test]

@@ -1,19 +1,19 @@
-//! `setpoint controller-manager`: the built-in controllers against any Kubernetes API server.
+//! `setpoint controller-manager`: runs the built-in controllers against any Kubernetes API server.
 //!
 //! ```text
-//!  connection.rs        how the API server is reached
-//!  leading.rs           who leads, where several managers run
-//!  serving.rs, secure.rs, delegated.rs, trust.rs   the secure port, and who may ask there
-//!  certificates.rs      the certificates that the secure port shows
-//!  signing.rs           the keys that certificates and tokens are signed with
-//!  network.rs           ranges of addresses for the pods of nodes
-//!  controller_flags.rs  the flags of the controllers, which each of them declares
-//!  settled.rs           flags that can have one value only here
-//!  own_accounts.rs      controllers that act in the name of their own service accounts
-//!  start.rs             controllers that start one after the other
+//!  connection.rs        the connection to the API server
+//!  leading.rs           leader election
+//!  serving.rs, secure.rs, delegated.rs, trust.rs   the secure port, its authentication and authorization
+//!  certificates.rs      the self-signed certificate of the secure port
+//!  signing.rs           the keys that sign certificates and tokens
+//!  network.rs           pod CIDRs of nodes
+//!  controller_flags.rs  the controllers' flags, as each of them declares them
+//!  settled.rs           flags with only one supported value
+//!  own_accounts.rs      controllers with their own service accounts
+//!  start.rs             starting controllers one after the other
 //! ```
 //!
-//! Flags are kube-controller-manager's, with its defaults. One that is not known is an error that names it.
+//! The flags are kube-controller-manager's, with its defaults. An unknown flag is an error that names it.
 
 mod certificates;
 pub(crate) mod connection;
@@ -49,7 +49,7 @@ use controller_flags::selection;
 use own_accounts::OwnAccounts;
 use secure::Served;
 
-/// Who the leader's events come from, and what requests are sent as.
+/// The source of leader election events, and the user agent of requests.
 const COMPONENT: &str = "kube-controller-manager";
 
 pub(crate) async fn run(arguments: ControllerManager) -> anyhow::Result<()> {
@@ -107,7 +107,7 @@ fn manager(
     let client =
         client(arguments, multiplexed::client(config, |request| request)?, config, &runtime.clock, &metrics);
     let mut manager = Manager::with_metrics(client, source, runtime.clone(), metrics);
-    // Not all managers of a cluster at the same time.
+    // Randomized, so that the managers of a cluster do not resync at the same time.
     let resync = arguments.generic.min_resync_period.mul_f64(1.0 + runtime.rng.fraction());
     if !resync.is_zero() {
         manager.context().informers.resync_every(resync);
@@ -118,7 +118,7 @@ fn manager(
     Ok(manager)
 }
 
-/// A client with the limits and the name that requests have.
+/// Creates a client with the configured rate limits and the user agent.
 fn client(
     arguments: &ControllerManager,
     kube: kube::Client,
@@ -135,7 +135,7 @@ fn client(
     }
 }
 
-/// The parts of one controller, which acts in the name of its own account if there are such.
+/// Builds the runnables of a controller, which uses its own service account if that is enabled.
 async fn build(
     arguments: &ControllerManager,
     manager: &Manager,

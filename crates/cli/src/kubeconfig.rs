@@ -6,22 +6,22 @@ use serde_json::json;
 
 use crate::pki::write_private;
 
-/// Who may reach which server: everything in PEM.
+/// The contents of a kubeconfig. Certificates and keys are PEM.
 pub(crate) struct Access<'a> {
     pub(crate) server: &'a str,
     pub(crate) certificate_authority: &'a str,
     pub(crate) client_certificate: &'a str,
     pub(crate) client_key: &'a str,
-    /// The name that the server's certificate is asked for, if it is not that of the server's address.
+    /// The expected name in the server's certificate, if it differs from the host in the server's address.
     pub(crate) server_name: Option<&'a str>,
 }
 
-/// Writes the kubeconfig; it holds a key.
+/// Writes the kubeconfig, which contains a private key.
 pub(crate) fn write(path: &Path, access: &Access<'_>) -> anyhow::Result<()> {
     write_private(path, &render(access))
 }
 
-/// JSON is YAML, and kubectl reads either.
+/// JSON is valid YAML, and kubectl reads both.
 fn render(access: &Access<'_>) -> String {
     let mut config = json!({
         "apiVersion": "v1",

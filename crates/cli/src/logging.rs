@@ -1,4 +1,4 @@
-//! Structured logs on stderr, warnings and errors by default.
+//! Structured logs on stderr. Warnings and errors by default.
 
 use std::io::IsTerminal;
 
@@ -30,7 +30,7 @@ enum Format {
     Json,
 }
 
-/// Starts logging for the whole process, and tracing if an endpoint is set. Call inside a runtime.
+/// Starts logging for the whole process, and tracing if an endpoint is set. Call this inside a Tokio runtime.
 pub(crate) fn start(logging: &Logging) -> Result<Option<Telemetry>, TelemetryError> {
     match logging.otlp_endpoint.as_deref() {
         None | Some("") => {
@@ -61,7 +61,7 @@ impl Logging {
     }
 }
 
-/// One filter for all: what is not logged costs one load where it is not logged.
+/// Uses a single filter, so that a disabled log statement costs one load.
 fn log_alone(logging: &Logging) {
     let subscriber = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(logging.filter());
     match logging.log_format {
@@ -70,7 +70,7 @@ fn log_alone(logging: &Logging) {
     }
 }
 
-/// Lines and traces, each with its own filter.
+/// Sets up logging and tracing, each with its own filter.
 fn log_and_trace(logging: &Logging, telemetry: &Telemetry) {
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let lines = match logging.log_format {

@@ -1,4 +1,4 @@
-//! The binary `setpoint`: arguments → configuration → run.
+//! The `setpoint` binary: arguments → configuration → run.
 
 mod apiserver_flags;
 mod args;
@@ -23,7 +23,7 @@ use clap::{CommandFactory, Parser};
 
 use crate::args::{Arguments, Command};
 
-// Long-lived caches of small buffers fragment the system allocator: jemalloc gives memory back.
+// Long-lived caches of small buffers fragment the system allocator. jemalloc returns memory.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The names of flags may have underscores for dashes, as Kubernetes has it.
+/// Replaces underscores in flag names with dashes, as Kubernetes does.
 fn with_dashes(argument: OsString) -> OsString {
     match argument.to_str().filter(|text| text.starts_with("--")) {
         Some(text) => {
@@ -76,16 +76,16 @@ async fn carry_out(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// Writes a page for each command: `setpoint.1`, `setpoint-up.1`, …
+/// Writes a manual page for each command: `setpoint.1`, `setpoint-up.1`, …
 fn manual(directory: &Path) -> anyhow::Result<()> {
     let written = std::fs::create_dir_all(directory)
         .and_then(|()| clap_mangen::generate_to(Arguments::command(), directory));
     written.with_context(|| format!("cannot write manual pages to {}", directory.display()))
 }
 
-/// How many threads a command runs on, one at least. Controllers mostly wait for an API server elsewhere: half of
-/// the cores are plenty, and threads that wake each other to find nothing to do took a fifth of a controller
-/// manager's time.
+/// Returns the number of threads for a command, at least one. Controllers mostly wait for a remote API server, so half
+/// of the cores are plenty: threads that wake each other to find nothing to do took a fifth of a controller manager's
+/// time.
 fn threads(command: &Command) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     match command {

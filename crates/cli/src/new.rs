@@ -1,7 +1,7 @@
-//! `setpoint new`: a small operator that builds, has tests and runs.
+//! `setpoint new`: writes a small operator that builds, runs and has tests.
 //!
-//! What it writes is `examples/operator-template` under other names. That one is built and tested with this
-//! workspace, and so is everything written from it.
+//! It copies `examples/operator-template` under other names. The template is built and tested as part of this
+//! workspace, so the copies are too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ $ cargo run -- --bind-address=127.0.0.1:8080      # health, metrics and profiles
 ```
 ";
 
-/// The names that a project is written with.
+/// The names used in a project.
 struct Names {
     package: String,
     library: String,
@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &New) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every file of the project with its content.
+/// Returns every file of the project with its content.
 fn files(names: &Names, checkout: &Path) -> anyhow::Result<Vec<(&'static str, String)>> {
     let mut files: Vec<_> = FILES.iter().map(|(path, content)| (*path, names.put_into(content))).collect();
     files.push(("Cargo.toml", names.put_into(&manifest(checkout)?)));
@@ -100,7 +100,7 @@ impl Names {
     }
 }
 
-/// `web-shop` as `WebShop`.
+/// Converts `web-shop` to `WebShop`.
 fn camel(name: &str) -> String {
     let capital = |word: &str| {
         let (first, rest) = word.split_at(word.len().min(1));
@@ -109,7 +109,7 @@ fn camel(name: &str) -> String {
     name.split('-').map(capital).collect()
 }
 
-/// The template's manifest with what it inherits from the workspace spelled out.
+/// Returns the template's manifest, with everything it inherits from the workspace spelled out.
 fn manifest(checkout: &Path) -> anyhow::Result<String> {
     let mut lines = Vec::new();
     for line in MANIFEST.lines() {
@@ -130,7 +130,7 @@ fn manifest(checkout: &Path) -> anyhow::Result<String> {
             }),
         }
     }
-    // The rest of the manifest says that lints are the workspace's, of which the project has none.
+    // The template inherits its lints from the workspace, which the project does not have.
     let text = lines.join("\n").replace("\n[lints]\nworkspace = true", "");
     Ok(text.trim_end().to_owned() + "\n\n# A project of its own, wherever it lies.\n[workspace]\n")
 }
@@ -140,19 +140,19 @@ fn inherited(name: &str) -> anyhow::Result<&'static str> {
     found.with_context(|| format!("the workspace has no dependency {name}"))
 }
 
-/// Where this binary was built. One of a release does not say: it is the same wherever it is built.
+/// Where this binary was built. A release does not contain that, so that it is the same wherever it is built.
 const BUILT_FROM: Option<&str> = match option_env!("SETPOINT_DIST") {
     Some(_) => None,
     None => Some(env!("CARGO_MANIFEST_DIR")),
 };
 
-/// A dependency of the workspace with more features; `more` is the rest of a line, after the opening bracket.
+/// Adds features to a dependency of the workspace. `more` is the rest of a line, after the opening bracket.
 fn with_features(inherited: &str, more: &str) -> String {
     let more = more.split(']').next().unwrap_or_default();
     inherited.replace("features = [", &format!("features = [{more}, "))
 }
 
-/// Where the crates are: they are not published, so a project refers to a checkout.
+/// Returns where the crates are. They are not published, so a project refers to a checkout.
 fn checkout(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     let built_from = BUILT_FROM.map(|directory| Path::new(directory).join("../.."));
     let path = given.or(built_from.as_deref());

@@ -53,7 +53,7 @@ async fn list(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the node is ready, as kubectl words it.
+/// Returns the node's status in kubectl's words.
 fn status(node: &Value) -> &'static str {
     let conditions = node["status"]["conditions"].as_array();
     let ready = conditions.and_then(|all| all.iter().find(|condition| condition["type"] == "Ready"));

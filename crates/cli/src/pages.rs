@@ -1,4 +1,4 @@
-//! The reference page of each command, generated from the definition of the command line.
+//! The reference page of each command, generated from the command line definition.
 //!
 //! `SETPOINT_WRITE_PAGES=1 cargo test --workspace --bin setpoint pages` writes them.
 
@@ -48,7 +48,7 @@ fn usage(page: &mut String, command: &Command) {
     let _ = write!(page, "```text\n{}\n```\n\n", usage.trim_start_matches("Usage: ").trim());
 }
 
-/// A table for each help heading, in the order in which they first occur; the long ones come last.
+/// Writes a table for each help heading, in order of first occurrence, with the long ones last.
 fn options(page: &mut String, command: &Command, level: &str) {
     let is_own = |arg: &&Arg| !arg.is_global_set() && !["help", "version"].contains(&arg.get_id().as_str());
     let own: Vec<&Arg> = command.get_arguments().filter(is_own).collect();

@@ -1,17 +1,17 @@
-//! The cluster's certificates and keys. They are kept in `pki` below the data directory and used again at the next
-//! start; what has to be made anew is made anew: what is missing, about to expire, or not of the authority.
+//! The cluster's certificates and keys. They are stored in `pki` in the data directory and reused at the next start.
+//! Files that are missing, about to expire, or not signed by the current CA are replaced.
 //!
 //! ```text
-//!  ca.crt, ca.key                 the authority
-//!  ca-old-until-DATE.crt          authorities before it, believed until that date
-//!  ca-cross.crt                   the authority as signed by the one before it
-//!  apiserver.crt, apiserver.key   what the server shows
-//!  admin.crt, admin.key           kubernetes-admin of system:masters
-//!  sa.key, sa.pub                 signs and verifies the tokens of service accounts
-//!  sa-old-until-DATE.pub          keys before it, whose tokens count until that date
+//!  ca.crt, ca.key                 the CA
+//!  ca-old-until-DATE.crt          retired CAs, trusted until that date
+//!  ca-cross.crt                   the CA, cross-signed by the previous one
+//!  apiserver.crt, apiserver.key   the serving certificate
+//!  admin.crt, admin.key           kubernetes-admin in system:masters
+//!  sa.key, sa.pub                 signs and verifies service account tokens
+//!  sa-old-until-DATE.pub          retired keys, whose tokens are accepted until that date
 //! ```
 //!
-//! Every file is written whole or not at all, for its owner alone. docs/guide/certificates.md is about them.
+//! Every file is written atomically and readable only by its owner. See docs/guide/certificates.md.
 
 mod pair;
 mod renew;
@@ -36,21 +36,21 @@ pub(crate) use renew::{Renewal, renew};
 pub(crate) use retired::Retired;
 pub(crate) use served::{NamedFiles, Served, ServedFiles};
 
-/// A certificate is made anew when less than this is left of its life, which is a year.
+/// A certificate is renewed when less than this is left of its lifetime, which is a year.
 const RENEW_BEFORE_DAYS: i64 = 30;
 
-/// Everything that proves who is who.
+/// All certificates and keys of the cluster.
 pub(crate) struct Credentials {
     authority: Authority,
     retired: Vec<Retired>,
     pub(crate) admin: Identity,
-    /// Signs the tokens of service accounts.
+    /// Signs service account tokens.
     pub(crate) token_signer: TokenSigner,
-    /// The public halves of the keys before it, whose tokens still count.
+    /// Retired public keys, whose tokens are still accepted.
     pub(crate) retired_keys: Vec<PublicKey>,
 }
 
-/// Where certificates are kept; nowhere without a directory.
+/// The directory for certificates. `None`: they are not stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory(Option<PathBuf>);
 
@@ -59,7 +59,7 @@ impl Directory {
         Self(path)
     }
 
-    /// Makes what is there readable by its owner alone.
+    /// Makes the existing files readable only by their owner.
     fn tighten(&self) -> anyhow::Result<()> {
         match self.0.as_ref().filter(|directory| directory.exists()) {
             Some(directory) => private::tighten(directory, |_| true)
@@ -68,7 +68,7 @@ impl Directory {
         }
     }
 
-    /// The files of a certificate and its key.
+    /// Returns the files of a certificate and its key.
     pub(crate) fn pair(&self, name: &str) -> Option<Pair> {
         self.0.as_ref().map(|directory| Pair::in_directory(directory, name))
     }
@@ -77,7 +77,7 @@ impl Directory {
         self.0.as_ref().map(|directory| directory.join(name))
     }
 
-    /// The certificates and keys in it, by name; what else there may be is not looked at.
+    /// Returns the certificates and keys in the directory, sorted by name. Other files are ignored.
     fn files(&self) -> Vec<PathBuf> {
         let entries = self.0.iter().filter_map(|directory| fs::read_dir(directory).ok()).flatten().flatten();
         let is_ours = |path: &PathBuf| {
@@ -89,7 +89,7 @@ impl Directory {
         paths
     }
 
-    /// The authority that is kept, if there is one.
+    /// Loads the CA, if there is one.
     pub(crate) fn authority(&self) -> anyhow::Result<Option<Authority>> {
         let Some(pair) = self.pair("ca") else { return Ok(None) };
         let Some(identity) = pair.read()? else { return Ok(None) };
@@ -97,7 +97,7 @@ impl Directory {
         Ok(Some(authority.with_context(|| format!("cannot use {}", pair.certificate.display()))?))
     }
 
-    /// The authorities and keys before those of now that still count.
+    /// Loads the retired CAs or keys that are still valid.
     pub(crate) fn retired(&self, prefix: &str, now: Timestamp) -> anyhow::Result<Vec<Retired>> {
         let Some(directory) = &self.0 else { return Ok(Vec::new()) };
         let all = Retired::all(directory, prefix)?;
@@ -115,7 +115,7 @@ impl Directory {
         Ok(authority)
     }
 
-    /// A certificate that is kept if it will do, or a new one, which is kept then.
+    /// Returns the stored certificate if `will_do` accepts it. Otherwise creates and stores a new one.
     fn kept(
         &self,
         name: &str,
@@ -151,7 +151,8 @@ impl Directory {
 }
 
 impl Credentials {
-    /// What the directory keeps, completed. Tokens are signed with this key, or with one that is kept.
+    /// Loads the contents of the directory, and creates what is missing. Tokens are signed with the given key, or with
+    /// the stored one.
     pub(crate) fn prepare(
         directory: &Directory,
         signer: Option<TokenSigner>,
@@ -179,20 +180,20 @@ impl Credentials {
         &self.authority
     }
 
-    /// The authority, and those before it that are still believed.
+    /// Returns the CA and the retired CAs that are still trusted.
     pub(crate) fn bundle(&self) -> String {
         let own = [self.authority.identity().certificate.as_str()];
         own.into_iter().chain(self.retired.iter().map(|one| one.content.as_str())).collect()
     }
 
-    /// The cluster's authority signs whatever its controllers sign.
+    /// Returns the signers: the cluster CA signs everything that controllers sign.
     pub(crate) fn signers(&self) -> anyhow::Result<Signers> {
         let identity = self.authority.identity();
         Ok(Signers::all(CertificateAuthority::from_pem(&identity.certificate, &identity.key)?))
     }
 }
 
-/// The certificate that the server shows if it is given no other. It is kept in `directory`; `pki` keeps the authority.
+/// Returns the default serving certificate. It is stored in `directory`, and the CA in `pki`.
 pub(crate) fn server_certificate(
     directory: &Directory,
     pki: &Directory,
@@ -210,7 +211,7 @@ pub(crate) fn server_certificate(
     directory.kept("apiserver", will_do, || new_server_certificate(pki, authority, addresses, now))
 }
 
-/// With what leads to the authorities before this one, for those who believe only them.
+/// Creates a serving certificate. Includes the chain to the retired CAs, for clients that trust only those.
 fn new_server_certificate(
     pki: &Directory,
     authority: &Authority,
@@ -226,7 +227,7 @@ fn new_server_certificate(
     Ok(made)
 }
 
-/// Whether a certificate is valid, and will be for a while.
+/// Returns whether a certificate is valid, and not about to expire.
 fn is_fresh(found: &Inspected, now: Timestamp) -> bool {
     let soon = now.checked_add((24 * RENEW_BEFORE_DAYS).hours()).unwrap_or(Timestamp::MAX);
     found.not_before <= now && soon < found.not_after
@@ -239,7 +240,7 @@ fn read_if_there(path: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Writes the file whole or not at all, readable by its owner alone.
+/// Writes a file atomically, readable only by its owner.
 pub(crate) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     let unfinished = path.with_extension("tmp");
     let attempt = || -> std::io::Result<()> {

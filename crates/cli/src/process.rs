@@ -1,15 +1,15 @@
-//! What the kernel says of this process, under the names that every exporter of Prometheus has for it.
+//! Process metrics from the kernel, under the usual names of Prometheus client libraries.
 
 use std::fmt::Write;
 use std::fs;
 
-/// The kernel counts CPU time in these on every Linux.
+/// The unit of CPU time on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// One sample: name, type, help and value.
+/// A sample: name, type, help and value.
 type Sample = (&'static str, &'static str, &'static str, f64);
 
-/// In the text format of Prometheus; where there is no `/proc`, nothing.
+/// Returns the metrics in the Prometheus text format. Empty if there is no `/proc`.
 pub(crate) fn figures() -> String {
     let mut text = String::new();
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -20,12 +20,12 @@ pub(crate) fn figures() -> String {
     text
 }
 
-/// CPU time, virtual memory and the start, from the line of `/proc/self/stat`.
+/// Extracts CPU time, virtual memory and the start time from `/proc/self/stat`.
 fn of_stat(stat: &str) -> Vec<Sample> {
-    // The second field, the program's name, may contain anything; the rest follows its closing parenthesis.
+    // The second field, the program's name, may contain anything. The rest follows its closing parenthesis.
     let Some((_, rest)) = stat.rsplit_once(')') else { return Vec::new() };
     let fields: Vec<f64> = rest.split_whitespace().map(|field| field.parse().unwrap_or(0.0)).collect();
-    // State is the first of these, so what `man proc` numbers n is at n - 3.
+    // The state is the first of these, so field n in `man proc` is at n - 3.
     let [Some(user), Some(system), Some(started), Some(bytes)] = [11, 12, 19, 20].map(|at| fields.get(at))
     else {
         return Vec::new();
@@ -58,7 +58,7 @@ fn of_files() -> Vec<Sample> {
     samples
 }
 
-/// The number on the line of a file that begins and ends like this.
+/// Returns the number on the line with this prefix and suffix.
 fn number_after(file: &str, prefix: &str, suffix: &str) -> Option<f64> {
     let text = fs::read_to_string(file).ok()?;
     text.lines().find_map(|line| line.strip_prefix(prefix)?.strip_suffix(suffix))?.trim().parse().ok()

@@ -1,4 +1,4 @@
-//! `setpoint up`: a whole control plane in this process.
+//! `setpoint up`: runs a whole control plane in this process.
 
 use std::net::{IpAddr, UdpSocket};
 use std::sync::{Arc, OnceLock};
@@ -25,7 +25,7 @@ use crate::kubeconfig;
 use crate::pki::{Credentials, Directory, Served};
 use crate::process;
 
-/// How long audit events may take to be delivered once the server has stopped: one post to a webhook.
+/// How long the delivery of audit events may take after the server has stopped: one request to a webhook.
 const AUDIT_DRAIN: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
@@ -92,8 +92,8 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     write_kubeconfig(&arguments, &server, &credentials)?;
     announce(&arguments, &server, &parts);
 
-    // Controllers drain against an API server that still answers; watches and connections end after them, and no
-    // sooner than load balancers have had time to look elsewhere.
+    // Controllers drain while the API server still responds. Watches and connections end after them, and not before
+    // load balancers have had time to notice.
     let drained = CancellationToken::new();
     let manager = cluster.manager(&parts);
     _ = figures.set(manager.context().metrics.clone());
@@ -103,7 +103,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         cluster.runtime().clock.sleep(arguments.limits.shutdown_delay()).await;
     };
     let managing = async {
-        // A manager that ends by itself ends the rest.
+        // If the manager ends on its own, stop everything else.
         let managed = async {
             manager.run(stop.clone()).await;
             stop.cancel();
@@ -126,7 +126,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// NodeRestriction is on unless it is disabled: the nodes here speak as themselves.
+/// NodeRestriction is on unless it is disabled, because simulated nodes use their own identities.
 fn admission_plugins(arguments: &Up) -> anyhow::Result<Vec<Box<dyn admission::DynPlugin>>> {
     let (mut enable, disable) =
         (arguments.enable_admission_plugins.clone(), &arguments.disable_admission_plugins);
@@ -136,7 +136,7 @@ fn admission_plugins(arguments: &Up) -> anyhow::Result<Vec<Box<dyn admission::Dy
     Ok(admission::plugins(&enable, disable)?)
 }
 
-/// The class of claims that name none; one that is there already stays as it is.
+/// Creates the StorageClass for claims that name none, unless it exists.
 async fn make_default_storage_class(client: &setpoint::Client) -> anyhow::Result<()> {
     let class = serde_json::json!({
         "apiVersion": "storage.k8s.io/v1",
@@ -157,10 +157,10 @@ async fn make_default_storage_class(client: &setpoint::Client) -> anyhow::Result
     }
 }
 
-/// What the controllers measure, once they are there.
+/// The metrics of the controllers, once they have started.
 type Figures = Arc<OnceLock<setpoint::metrics::Metrics>>;
 
-/// What `/metrics` says of all but the API server: the controllers, encryption at rest and the process.
+/// Returns the metrics of everything but the API server: the controllers, encryption at rest and the process.
 fn figures_of(figures: &Figures, encryption: Option<Arc<Encryption>>) -> Metrics {
     let figures = figures.clone();
     Arc::new(move || {
@@ -175,7 +175,7 @@ fn options(arguments: &Up, credentials: &Credentials) -> anyhow::Result<Options>
         gates: arguments.controllers.feature_gates.clone(),
         root_ca: Some(credentials.bundle()),
         token_signer: Some(credentials.token_signer.clone()),
-        // One machine plays all nodes: a path on it is as good as any storage.
+        // One machine simulates all nodes, so a local path is as good as any storage.
         volume_binder: VolumeBinderSettings { host_path_provisioner: true, ..Default::default() },
         signers: credentials.signers()?,
         node_ranges: arguments.network.node_ranges(&arguments.service_cluster_ip_range)?,
@@ -186,8 +186,8 @@ fn options(arguments: &Up, credentials: &Credentials) -> anyhow::Result<Options>
     Ok(options)
 }
 
-/// Every watcher may hold a connection, and shells start programs with room for a thousand. Without the right
-/// to more the server accepts as many as it may.
+/// Raises the limit on open files, because every watcher may hold a connection, and shells often limit programs to a
+/// thousand. Without permission to raise it, the server accepts as many as it can.
 fn allow_connections() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -196,15 +196,15 @@ fn allow_connections() {
     }
 }
 
-/// The address that others reach this host at: the one to listen on, unless that is for this host alone; then
-/// the one it would send from. Nothing is sent to find out.
+/// Returns the address at which others reach this host: the bind address, unless that is local. Otherwise the source
+/// address of outgoing packets. Nothing is sent to find out.
 fn advertised(bind_address: IpAddr) -> Option<IpAddr> {
     let is_own = |address: &IpAddr| address.is_loopback() || address.is_unspecified();
     if !is_own(&bind_address) {
         return Some(bind_address);
     }
     let socket = UdpSocket::bind(("0.0.0.0", 0)).ok()?;
-    // An address for documentation, which no host has.
+    // An address reserved for documentation, which no host has.
     socket.connect(("192.0.2.1", 9)).ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|address| !is_own(address))
 }
@@ -236,7 +236,7 @@ async fn store(
     Ok(Arc::new(opened.with_context(|| format!("cannot open the data directory {}", directory.display()))?))
 }
 
-/// What the server shows and believes.
+/// Loads the serving certificates and trusted CAs.
 fn served(
     arguments: &Up,
     pki: &Directory,
@@ -281,7 +281,7 @@ fn announce(arguments: &Up, server: &str, parts: &Parts) {
     eprintln!("      kubectl get nodes,namespaces");
 }
 
-/// Cancelled by SIGTERM or SIGINT; a second signal ends the process at once.
+/// Returns a token that SIGTERM or SIGINT cancels. A second signal exits the process immediately.
 pub(crate) fn stop_signal() -> anyhow::Result<CancellationToken> {
     Ok(setpoint::manager::stop_signal()?)
 }

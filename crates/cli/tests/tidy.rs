@@ -1,20 +1,20 @@
-//! Style as a test: what a reader should be able to rely on anywhere in the tree.
+//! Style checks for the whole tree.
 //!
-//! - every source file is declared by a module (an undeclared one is never compiled, its tests never run);
-//! - every path that a document cites exists, and every link of a page leads somewhere;
-//! - every page is in the site's table of contents;
-//! - dependencies between crates point one way, as ARCHITECTURE.md says;
-//! - no module is named after nothing (`utils`, `helpers`, `common`);
-//! - every module opens by saying what it owns;
-//! - every test that the table of features names exists;
-//! - what never happens by ARCHITECTURE.md, as far as a text can show it: verbs that name resources, controllers that
-//!   sleep or start tasks, plans that await, tests that wait for the wall clock.
+//! - Every source file is declared by a module. An undeclared file is never compiled, and its tests never run.
+//! - Every path cited in a document exists, and every link works.
+//! - Every page is in the site's table of contents.
+//! - Dependencies between crates point one way, as described in ARCHITECTURE.md.
+//! - No module has a meaningless name (`utils`, `helpers`, `common`).
+//! - Every module starts with a doc comment.
+//! - Every test named in the feature table exists.
+//! - The parts of "What never happens" in ARCHITECTURE.md that can be checked in the source text: verbs that name
+//!   resources, controllers that sleep or start tasks, plans that await, tests that wait for the wall clock.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Which crates each crate may depend on. `tests` may reach further: see [`TEST_REACH`].
+/// Which crates each crate may depend on. Tests may depend on more: see [`TEST_REACH`].
 const ROOMS: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("cel", &["quantity"]),
@@ -66,7 +66,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
 }
 
-/// Files below `directory` with one of these extensions, build output left out.
+/// Returns the files in `directory` with one of these extensions, without build output.
 fn files(directory: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut pending = vec![directory.to_path_buf()];
@@ -97,8 +97,8 @@ fn assert_none(problems: Vec<String>) {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
-/// The sources that cargo does not find by itself: all but crate roots and the files directly in
-/// `tests`, `examples` and `benches`. A `main.rs` in `tests` is the only target there.
+/// Returns the sources that cargo does not find on its own: all but crate roots and the files directly in `tests`,
+/// `examples` and `benches`. A `main.rs` in `tests` is the only target there.
 fn module_files() -> Vec<PathBuf> {
     let is_target = |path: &Path| {
         let directory = path.parent().unwrap_or(path);
@@ -111,7 +111,7 @@ fn module_files() -> Vec<PathBuf> {
     files(&root(), &["rs"]).into_iter().filter(|path| !is_target(path)).collect()
 }
 
-/// The files that could declare `path` as a module, and the name they would declare it by.
+/// Returns the files that could declare `path` as a module, and the module's name.
 fn declarers(path: &Path) -> (Vec<PathBuf>, String) {
     let stem = path.file_stem().expect("a source file has a name").to_string_lossy().into_owned();
     let directory = path.parent().expect("a source file has a directory");
@@ -166,7 +166,7 @@ fn no_module_is_named_after_nothing() {
     );
 }
 
-/// `path/to/file` in backquotes or as a link target, where it looks like a path of this tree.
+/// Returns each `path/to/file` in backquotes or as a link target that looks like a path in this tree.
 fn cited_paths(document: &str) -> BTreeSet<String> {
     let in_backquotes = document.split('`').skip(1).step_by(2);
     let link_targets = document.split("](").skip(1).filter_map(|rest| rest.split(')').next());
@@ -198,7 +198,7 @@ fn every_path_a_document_cites_exists() {
     assert_none(missing);
 }
 
-/// A document without its code, in which nothing is a link.
+/// Returns a document without its code, in which nothing is a link.
 fn prose(document: &str) -> String {
     let mut in_block = false;
     let mut text = String::new();
@@ -213,14 +213,14 @@ fn prose(document: &str) -> String {
     text
 }
 
-/// The targets of links and images, other than those on the web.
+/// Returns the local targets of links and images.
 fn local_links(document: &str) -> Vec<String> {
     let prose = prose(document);
     let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     targets.filter(|target| !target.contains("://")).map(str::to_owned).collect()
 }
 
-/// The anchors of a page's headings, as GitHub and mdBook make them.
+/// Returns the anchors of a page's headings, as GitHub and mdBook generate them.
 fn anchors(document: &str) -> BTreeSet<String> {
     let headings = document.lines().filter(|line| line.starts_with('#'));
     let keeps = |c: &char| c.is_alphanumeric() || matches!(c, '-' | '_' | ' ');
@@ -232,7 +232,7 @@ fn anchors(document: &str) -> BTreeSet<String> {
     headings.map(anchor).collect()
 }
 
-/// The pages of the site: those at the top and those in `docs`.
+/// Returns the pages of the site: those at the top and those in `docs`.
 fn site() -> Vec<PathBuf> {
     let at_the_top = |path: &PathBuf| path.parent() == Some(&root());
     let mut pages: Vec<PathBuf> = files(&root(), &["md"]).into_iter().filter(at_the_top).collect();
@@ -286,7 +286,7 @@ fn the_page_of_simulated_nodes_has_every_annotation() {
     );
 }
 
-/// The tests that the table of faults names: words in code quotes that are no paths.
+/// Returns the tests named in the table of faults: words in code quotes that are not paths.
 fn named_tests(document: &str) -> BTreeSet<&str> {
     let quoted = document.split('`').skip(1).step_by(2);
     quoted.filter(|word| word.contains('_') && !word.contains(['/', '.', ' '])).collect()
@@ -301,7 +301,7 @@ fn every_test_that_the_table_of_faults_names_exists() {
     assert_none(missing.map(|test| format!("docs/faults.md names {test}: there is no such test")).collect());
 }
 
-/// The crates of this workspace that a manifest names in a section.
+/// Returns the crates of this workspace in a section of a manifest.
 fn rooms_in(manifest: &str, section: &str) -> Vec<String> {
     let wanted = format!("[{section}]");
     let lines = manifest.lines().skip_while(|line| line.trim() != wanted).skip(1);
@@ -352,7 +352,7 @@ fn the_architecture_page_lists_the_same_dependencies() {
     assert_none(wrong);
 }
 
-/// The names in backquotes in the last column of a document's tables.
+/// Returns the names in backquotes in the last column of a document's tables.
 fn named_in_last_column(document: &str) -> BTreeSet<String> {
     let last_column = |row: &str| row.trim_end_matches('|').rsplit('|').next().unwrap_or_default().to_owned();
     let rows = document.lines().map(str::trim).filter(|line| line.starts_with('|')).map(last_column);
@@ -368,7 +368,7 @@ fn every_test_that_the_table_of_features_names_exists() {
     for path in files(&root(), &["rs"]) {
         let mut is_test = false;
         for line in read(&path).lines().map(str::trim) {
-            // The attribute, perhaps others, then the function.
+            // The attribute, possibly others, then the function.
             let name =
                 line.trim_start_matches("async ").strip_prefix("fn ").and_then(|line| line.split('(').next());
             match name {
@@ -385,14 +385,14 @@ fn every_test_that_the_table_of_features_names_exists() {
     );
 }
 
-/// The source of a file without its tests and without comments.
+/// Returns the source of a file without its tests and comments.
 fn production(path: &Path) -> String {
     let source = read(path);
     let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     source.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// The production sources below some directories.
+/// Returns the production sources in these directories.
 fn production_files(directories: &[&str]) -> Vec<PathBuf> {
     let is_test = |path: &PathBuf| {
         path.iter().any(|part| part == "tests" || part == "tests.rs" || part == "fixtures.rs")
@@ -401,7 +401,7 @@ fn production_files(directories: &[&str]) -> Vec<PathBuf> {
     all.filter(|path| !is_test(path)).collect()
 }
 
-/// Every occurrence of one of these texts in the production sources.
+/// Returns every occurrence of these texts in the production sources.
 fn occurrences(sources: &[PathBuf], banned: &[&str], instead: &str) -> Vec<String> {
     let found = sources.iter().flat_map(|path| {
         let source = production(path);
@@ -411,7 +411,7 @@ fn occurrences(sources: &[PathBuf], banned: &[&str], instead: &str) -> Vec<Strin
     found.collect()
 }
 
-/// The files of the API server that serve any kind alike.
+/// The files of the API server that handle all kinds alike.
 const VERBS: &[&str] = &[
     "apply.rs",
     "create.rs",
@@ -460,7 +460,7 @@ fn no_plan_awaits() {
     assert_none(occurrences(&sources, &["async ", "Clock", "Rng"], "pass in what it needs"));
 }
 
-/// Where tests wait in real time, because of what they are about.
+/// Tests that wait in real time, with the reason.
 const REAL_TIME: &[(&str, &str)] = &[
     ("crates/cli/tests", "they run the binary"),
     ("crates/apiserver/tests/api/tls.rs", "sockets and their timeouts"),

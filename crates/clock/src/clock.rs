@@ -1,4 +1,4 @@
-//! Where "now" comes from.
+//! The clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// A point on the monotonic timeline: tokio's own, so that it stands still while time is paused.
+/// A point on the monotonic timeline. It is tokio's type, so it stands still while time is paused.
 pub use tokio::time::Instant;
 
-/// Tells the time and sleeps. Cheap to clone; every clone shows the same time.
+/// A clock that tells the time and sleeps. Cheap to clone; clones show the same time.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -26,26 +26,26 @@ pub struct Clock {
 
 #[derive(Clone, Debug)]
 enum Source {
-    /// The machine's wall clock, adjustments included.
+    /// The system's wall clock, including adjustments.
     System,
-    /// A wall clock derived from tokio's timeline: `epoch` is what it showed at `origin`; by how much it has been
-    /// set since, in nanoseconds.
+    /// A wall clock derived from tokio's timeline. It showed `epoch` at `origin`, and has been set by `set` nanoseconds
+    /// since.
     Simulated { epoch: Timestamp, origin: Instant, set: Arc<AtomicI64> },
 }
 
 impl Clock {
-    /// The machine's clock.
+    /// Returns the system clock.
     pub fn system() -> Self {
         Self { source: Source::System }
     }
 
-    /// A clock that shows `epoch` now and moves with tokio's timeline. Call inside a runtime.
+    /// Creates a clock that shows `epoch` now and advances with tokio's timeline. Call this inside a Tokio runtime.
     #[allow(clippy::disallowed_methods, reason = "this module owns the clocks")]
     pub fn simulated(epoch: Timestamp) -> Self {
         Self { source: Source::Simulated { epoch, origin: Instant::now(), set: Arc::default() } }
     }
 
-    /// The wall-clock time.
+    /// Returns the wall-clock time.
     #[allow(clippy::disallowed_methods, reason = "this module owns the clocks")]
     pub fn now(&self) -> Timestamp {
         match &self.source {
@@ -56,8 +56,8 @@ impl Clock {
         }
     }
 
-    /// Sets a simulated wall clock forward or back, as an operator or a time server does; the monotonic timeline
-    /// goes on as it was. The machine's clock is not ours to set: there it does nothing.
+    /// Sets a simulated wall clock forward or back, as an operator or a time server does. The monotonic timeline is not
+    /// affected. Does nothing for the system clock.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -70,13 +70,13 @@ impl Clock {
     /// ```
     pub fn set_by(&self, difference: SignedDuration) {
         if let Source::Simulated { set, .. } = &self.source {
-            // 292 years, in nanoseconds, are as far as it goes.
+            // The limit is 292 years, in nanoseconds.
             let nanoseconds = i64::try_from(difference.as_nanos()).unwrap_or(i64::MAX);
             set.fetch_add(nanoseconds, Ordering::Relaxed);
         }
     }
 
-    /// The monotonic time, for measuring and for deadlines.
+    /// Returns the monotonic time, for measurements and deadlines.
     #[allow(clippy::disallowed_methods, reason = "this module owns the clocks")]
     pub fn instant(&self) -> Instant {
         Instant::now()

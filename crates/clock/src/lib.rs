@@ -1,12 +1,12 @@
-//! Time and chance: the one place that reads the wall clock or draws randomness.
+//! Time and randomness: the only crate that reads a clock or draws random numbers.
 //!
-//! Everything else is handed a [`Clock`] and an [`Rng`], so that the same code runs in real time
-//! and, on a paused tokio runtime, in virtual time with a byte-identical trace for the same seed.
+//! Everything else receives a [`Clock`] and an [`Rng`]. So the same code runs in real time and, on a paused tokio
+//! runtime, in virtual time, where the same seed gives a byte-identical trace.
 //!
-//! What always holds:
-//! - a simulated clock moves only when tokio's paused time moves;
-//! - two [`Rng`]s made from one seed give the same sequence; a [`fork`](Rng::fork) is independent of
-//!   how much its parent draws afterwards.
+//! Invariants:
+//! - A simulated clock advances only when tokio's paused time advances.
+//! - Two [`Rng`]s with the same seed produce the same sequence. A [`fork`](Rng::fork) does not depend on what its
+//!   parent draws afterwards.
 
 mod clock;
 mod rng;
@@ -14,7 +14,7 @@ mod rng;
 pub use clock::{Clock, Instant};
 pub use rng::{Rng, Uid};
 
-/// The examples of the README are tested with the others.
+/// Runs the README's examples as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

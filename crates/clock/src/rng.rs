@@ -1,7 +1,7 @@
-//! Where randomness comes from.
+//! Random numbers.
 //!
-//! In real time it is a cryptographic generator: neither UIDs nor generated names nor token ids tell what comes
-//! next. In a simulation it is a fast one whose whole sequence follows from its seed.
+//! In real time, this is a cryptographic generator: UIDs, generated names and token IDs do not reveal what comes next.
+//! In a simulation, it is a fast generator whose sequence is determined by its seed.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rand::rngs::{SmallRng, StdRng};
 use rand::{RngCore, SeedableRng};
 
-/// A shared source of randomness. Cheap to clone; clones draw from one sequence.
+/// A shared random number generator. Cheap to clone; clones draw from the same sequence.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: Arc<Mutex<Generator>>,
@@ -17,9 +17,9 @@ pub struct Rng {
 
 #[derive(Debug)]
 enum Generator {
-    /// Reproducible: two outputs reveal its state.
+    /// Reproducible. Two outputs reveal its state.
     Seeded(SmallRng),
-    /// ChaCha12, which makes 256 bytes at a time. Its state never leaves the process.
+    /// ChaCha12, which generates 256 bytes at a time. Its state never leaves the process.
     Secure(Box<StdRng>),
 }
 
@@ -28,16 +28,17 @@ enum Generator {
 pub struct Uid(u128);
 
 impl Rng {
-    /// The alphabet of generated name suffixes: no vowels and no look-alikes, as Kubernetes does, so
-    /// that no suffix spells a word.
+    /// The alphabet of generated name suffixes. Like Kubernetes', it has no vowels and no look-alikes, so that no
+    /// suffix spells a word.
     pub const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-    /// A source whose whole sequence follows from `seed`. For simulations and tests: it is predictable.
+    /// Creates a generator whose sequence is determined by `seed`. It is predictable: use it only in simulations and
+    /// tests.
     pub fn seeded(seed: u64) -> Self {
         Self::new(Generator::Seeded(SmallRng::seed_from_u64(seed)))
     }
 
-    /// A cryptographic source, seeded by the operating system.
+    /// Creates a cryptographic generator, seeded by the operating system.
     #[allow(clippy::disallowed_methods, reason = "this module owns randomness")]
     pub fn from_entropy() -> Self {
         Self::new(Generator::Secure(Box::new(StdRng::from_os_rng())))
@@ -47,17 +48,17 @@ impl Rng {
         Self { state: Arc::new(Mutex::new(generator)) }
     }
 
-    /// A new, independent source of the same kind whose seed is drawn from this one.
+    /// Creates an independent generator of the same kind, seeded from this one.
     pub fn fork(&self) -> Self {
         let mut generator = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         Self::new(match &mut *generator {
             Generator::Seeded(rng) => Generator::Seeded(SmallRng::seed_from_u64(rng.next_u64())),
-            // All 256 bits of the seed: drawn from 64 bits it could be guessed.
+            // Use all 256 bits of the seed: one derived from 64 bits could be guessed.
             Generator::Secure(rng) => Generator::Secure(Box::new(StdRng::from_rng(rng))),
         })
     }
 
-    /// Sixty-four random bits.
+    /// Returns 64 random bits.
     pub fn next_u64(&self) -> u64 {
         match &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner) {
             Generator::Seeded(rng) => rng.next_u64(),
@@ -65,42 +66,42 @@ impl Rng {
         }
     }
 
-    /// A number in `0..bound`; 0 if `bound` is 0.
+    /// Returns a number in `0..bound`, or 0 if `bound` is 0.
     pub fn below(&self, bound: u64) -> u64 {
-        // Multiply-shift: the bias is below 2^-32 for every bound that occurs here.
+        // Multiply-shift. The bias is below 2^-32 for every bound that occurs here.
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number in `0.0..1.0`.
+    /// Returns a number in `0.0..1.0`.
     pub fn fraction(&self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A version 4 UUID.
+    /// Returns a version 4 UUID.
     pub fn uid(&self) -> Uid {
         let bits = (u128::from(self.next_u64()) << 64) | u128::from(self.next_u64());
         let version_and_variant_cleared = bits & !(0xf000 << 64) & !(0b11 << 62);
         Uid(version_and_variant_cleared | (0x4000 << 64) | (0b10 << 62))
     }
 
-    /// A suffix of `length` characters for a generated name.
+    /// Returns a suffix of `length` characters for a generated name.
     pub fn suffix(&self, length: usize) -> String {
         (0..length).map(|_| char::from(Self::SUFFIX_ALPHABET[self.below(27) as usize])).collect()
     }
 }
 
 impl Uid {
-    /// A UUID from its sixteen bytes, the most significant first.
+    /// Creates a UUID from its sixteen bytes, most significant first.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
     }
 
-    /// Its sixteen bytes, the most significant first.
+    /// Returns the sixteen bytes, most significant first.
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    /// Reads a UUID as [`Display`](fmt::Display) writes it, and in no other form: lower case, with four dashes.
+    /// Parses a UUID in the form that [`Display`](fmt::Display) writes, and no other: lowercase, with four dashes.
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() != 36 {
             return None;

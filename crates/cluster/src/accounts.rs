@@ -1,8 +1,8 @@
-//! The service accounts of controllers, as objects in `kube-system`.
+//! The controllers' service accounts, as objects in `kube-system`.
 //!
-//! With `--use-service-account-credentials` kube-controller-manager makes the account of a controller when it first
-//! asks for a token of it. Controllers in this process need no token, but clients expect the accounts all the same.
-//! Those that are there are left alone.
+//! With `--use-service-account-credentials`, kube-controller-manager creates a controller's account when it first
+//! requests a token for it. Controllers in this process need no token, but clients still expect the accounts. Existing
+//! accounts are left alone.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::identity::NAMESPACE;
 
-/// How long to wait after a failure.
+/// The delay after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Makes the accounts that are missing, once.
+/// A runnable that creates the missing accounts once.
 pub(crate) struct Accounts {
     pub(crate) client: Client,
     pub(crate) clock: Clock,

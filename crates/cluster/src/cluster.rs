@@ -1,4 +1,4 @@
-//! A control plane: its API server, and a manager for everything that stands on it.
+//! A control plane: the API server, and a manager for everything on top of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,40 +15,40 @@ use crate::accounts::Accounts;
 use crate::readers::ReaderCheck;
 use crate::{Connect, Denials, InProcess, identity, in_process_client};
 
-/// Pods that simulated nodes drive at once: enough to fill a group commit of the store.
+/// The number of pods that simulated nodes update concurrently: enough to fill a group commit of the store.
 const NODE_WORKERS: usize = 32;
 
-/// What the components of v1.34 call themselves, which makes them the managers of the fields that they write.
+/// The user agents of v1.34's components, which make them the managers of the fields they write.
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 const SCHEDULER: &str = "kube-scheduler";
 const KUBELET: &str = "kubelet";
-/// Controllers that are not of this workspace.
+/// The user agent of controllers from outside this workspace.
 const OWN: &str = concat!("setpoint/", env!("CARGO_PKG_VERSION"));
 
-/// Makes parts of a manager from its context: what somebody's own controllers come as.
+/// A function that builds runnables from a manager's context, for custom controllers.
 pub type Build = Arc<dyn Fn(&Context) -> Vec<Box<dyn Runnable>> + Send + Sync>;
 
-/// What runs beside the API server: nothing, unless it is asked for.
+/// What runs besides the API server. By default, nothing.
 #[derive(Clone, Default)]
 pub struct Parts {
     pub controllers: Vec<&'static Entry>,
     pub controller_options: Options,
-    /// Whether the service accounts of the controllers exist as objects.
+    /// Whether to create the controllers' service accounts as objects.
     pub controller_accounts: bool,
     pub scheduler: bool,
-    /// Simulated nodes; 0 for none.
+    /// The number of simulated nodes.
     pub nodes: usize,
-    /// How many zones the simulated nodes are spread over; 0 for the usual three.
+    /// The number of zones for the simulated nodes. 0 for the default of three.
     pub zones: usize,
-    /// Whether simulated nodes tell by events what goes as it should, too, as kubelets do.
+    /// Whether simulated nodes also record events about normal operation, as kubelets do.
     pub talkative_nodes: bool,
-    /// Controllers that are not of this workspace.
+    /// Controllers from outside this workspace.
     pub own: Vec<Build>,
 }
 
 impl Parts {
-    /// Who the manager itself speaks as: its informers and its lease. One that runs nothing of this workspace is
-    /// somebody else's, with all rights.
+    /// Returns the identity of the manager itself, for its informers and its lease. A manager without any built-in part
+    /// belongs to the caller, and has all permissions.
     fn manager(&self) -> User {
         match self.controllers.is_empty() && !self.scheduler && self.nodes == 0 {
             true => identity::admin(),
@@ -62,7 +62,7 @@ impl Parts {
     }
 }
 
-/// As many zones as most regions have.
+/// The number of zones in most regions.
 const USUAL_ZONES: usize = 3;
 
 /// A control plane in this process.
@@ -74,22 +74,22 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the API server on what the store holds.
+    /// Starts the API server with the contents of the store.
     pub async fn start(store: Arc<dyn Store>, runtime: Runtime) -> Result<Self, StartError> {
         Self::with_config(Config::new(store, runtime.clock.clone(), runtime.rng.fork()), runtime).await
     }
 
-    /// Starts an API server that is configured otherwise.
+    /// Starts an API server with this configuration.
     pub async fn with_config(config: Config, runtime: Runtime) -> Result<Self, StartError> {
         Ok(Self { api: ApiServer::start(config).await?, runtime, denials: Denials::default() })
     }
 
-    /// A server that serves what the features that are on are about.
+    /// Adds the APIs of the enabled feature gates.
     pub fn with_gates(config: Config, gates: &FeatureGates) -> Config {
         config.with_features(Features::that(|feature| gates.on(feature)))
     }
 
-    /// Adds to a server's kinds what simulated nodes measure: the metrics API, as a metrics server provides it.
+    /// Adds the metrics API for simulated nodes to a server's kinds, as a metrics server would provide it.
     pub fn serve_metrics(config: &mut Config) {
         config.kinds.extend(crate::metrics::kinds(&config.store, &config.clock));
     }
@@ -102,27 +102,27 @@ impl Cluster {
         &self.runtime
     }
 
-    /// What parts of the control plane were refused for want of a right. There should be nothing.
+    /// Returns the requests of built-in parts that were denied for lack of permission. There should be none.
     pub fn denials(&self) -> &Denials {
         &self.denials
     }
 
-    /// A client with all rights: for people and tests, not for parts of the control plane.
+    /// Returns a client with all permissions, for users and tests, not for parts of the control plane.
     pub fn client(&self) -> Client {
         Client::new(in_process_client(&self.api, identity::admin()))
     }
 
-    /// How parts of the control plane reach the API server.
+    /// Returns the in-process connection to the API server.
     pub fn connection(&self) -> InProcess {
         InProcess::new(self.api.clone(), self.denials.clone())
     }
 
-    /// A manager of these parts on the in-process transport. Run it; dropping its run is a crash.
+    /// Builds a manager of these parts on the in-process transport. Run it; dropping the run acts like a crash.
     pub fn manager(&self, parts: &Parts) -> Manager {
         self.manager_on(&self.connection(), parts)
     }
 
-    /// The same on another connection: a fault layer around the in-process one.
+    /// Like [`manager`](Self::manager), on another connection, for example with fault injection.
     pub fn manager_on(&self, connection: &dyn Connect, parts: &Parts) -> Manager {
         let user = parts.manager();
         let client = Client::new(connection.client(&user)).with_user_agent(CONTROLLER_MANAGER);
@@ -148,12 +148,12 @@ impl Cluster {
     }
 }
 
-/// The parts of a manager as they come together.
+/// The parts of a manager under construction.
 struct Assembly<'a> {
     connection: &'a dyn Connect,
     context: &'a Context,
     runnables: Vec<Box<dyn Runnable>>,
-    /// Who else reads from the manager's caches, and what.
+    /// The other identities that read from the manager's caches, and what they read.
     readers: Vec<(User, Requested)>,
 }
 
@@ -162,12 +162,13 @@ impl<'a> Assembly<'a> {
         Self { connection, context, runnables: Vec::new(), readers: Vec::new() }
     }
 
-    /// The context of a part that speaks as `user`, and that names itself `user_agent` as a field manager.
+    /// Returns the context for a part with the identity `user` and the field manager `user_agent`.
     fn speaking_as(&self, user: &User, user_agent: &str) -> Context {
         self.context.acting_as(Client::new(self.connection.client(user)).with_user_agent(user_agent))
     }
 
-    /// The same for a part whose reads from the shared caches are checked against its own rights.
+    /// Like [`speaking_as`](Self::speaking_as), but also checks reads from the shared caches against the user's
+    /// permissions.
     fn reading_as(&mut self, user: User, user_agent: &str) -> Context {
         let (mut context, requested) = (self.speaking_as(&user, user_agent), Requested::default());
         context.informers = context.informers.noting(&requested);
@@ -178,7 +179,7 @@ impl<'a> Assembly<'a> {
     fn controllers(&mut self, parts: &Parts) {
         let mut contexts: BTreeMap<Option<&str>, Context> = BTreeMap::new();
         for entry in &parts.controllers {
-            // Controllers of one account share its client.
+            // Controllers with the same account share its client.
             let context = contexts
                 .entry(entry.account())
                 .or_insert_with(|| self.speaking_as(&identity::controller(entry), CONTROLLER_MANAGER))
@@ -209,7 +210,7 @@ impl<'a> Assembly<'a> {
         self.runnables.extend(setpoint_node::runnables(&context, of_node, fleet));
     }
 
-    /// The controllers of others act with all rights: what they need is for their own tests to say.
+    /// Custom controllers get all permissions. Checking what they need is up to their own tests.
     fn own(&mut self, parts: &Parts) {
         if parts.own.is_empty() {
             return;

@@ -1,7 +1,7 @@
-//! What parts of the control plane were refused for want of a right.
+//! Requests of built-in parts that were denied for lack of permission.
 //!
-//! In a cluster that is set up as it should be there are none: a part that asks for more than its role allows has a
-//! defect, or its role has. Tests assert that there are none; a server logs them.
+//! In a correct cluster there are none: if a part requests more than its role allows, either the part or the role has a
+//! bug. Tests assert that there are none, and a server logs them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use setpoint_apiserver::User;
 
-/// Different denials that are kept: enough to see what is wrong. Each is a line of some 100 bytes.
+/// The maximum number of distinct denials kept: enough to see what is wrong. Each is a line of some 100 bytes.
 const KEPT: usize = 100;
 
-/// The denials so far, each once. Cheap to clone; clones are one.
+/// The distinct denials so far. Cheap to clone; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Denials(Arc<Mutex<BTreeSet<String>>>);
 
 impl Denials {
-    /// Notes that `user` was refused `what`: a verb and a resource, or a method and a path.
+    /// Records that `user` was denied `what`: a verb and a resource, or a method and a path.
     pub fn note(&self, user: &User, what: &str) {
         let line = format!("{}: {what}", user.name);
         let mut lines = self.0.lock();
@@ -28,15 +28,15 @@ impl Denials {
         lines.insert(line);
     }
 
-    /// The different denials so far, in order.
+    /// Returns the distinct denials so far, sorted.
     pub fn all(&self) -> Vec<String> {
         self.0.lock().iter().cloned().collect()
     }
 
-    /// Fails a test in which a part of the control plane was refused something.
+    /// Asserts that no part of the control plane was denied anything.
     ///
     /// # Panics
-    /// If there are denials, with all of them.
+    /// If there are denials. The message lists all of them.
     pub fn assert_none(&self) {
         let lines = self.all();
         assert!(lines.is_empty(), "parts of the control plane lack rights:\n{}", lines.join("\n"));

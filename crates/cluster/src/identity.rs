@@ -1,18 +1,18 @@
-//! Who the parts of a control plane speak as: v1.34's own identities, each with the roles that every cluster binds to
-//! it. None of them is in `system:masters`.
+//! The identities of the parts of a control plane: v1.34's own, each with the roles that every cluster binds to it.
+//! None of them is in `system:masters`.
 
 use setpoint_apiserver::auth::{User, service_account_groups, service_account_name};
 use setpoint_controllers::Entry;
 
-/// Where the service accounts of controllers are.
+/// The namespace of the controllers' service accounts.
 pub(crate) const NAMESPACE: &str = "kube-system";
 
-/// What the shared informers read as, and the controllers that have no account of their own.
+/// Returns the identity of the shared informers, and of controllers without their own account.
 pub fn manager() -> User {
     User::authenticated("system:kube-controller-manager", "", Vec::new())
 }
 
-/// A controller: its service account, or the manager where v1.34's has none.
+/// Returns the identity of a controller: its service account, or the manager's if v1.34's has none.
 pub fn controller(entry: &Entry) -> User {
     match entry.account() {
         Some(account) => {
@@ -27,18 +27,18 @@ pub fn scheduler() -> User {
     User::authenticated("system:kube-scheduler", "", Vec::new())
 }
 
-/// The kubelet of a node.
+/// Returns the identity of a node's kubelet.
 pub fn node(name: &str) -> User {
     User::authenticated(format!("system:node:{name}"), "", vec!["system:nodes".into()])
 }
 
-/// What drives all simulated nodes from one cache: it reads the pods and nodes of the whole cluster, which a kubelet
-/// may not. It writes nothing.
+/// Returns the identity that drives all simulated nodes from one cache. It reads the pods and nodes of the whole
+/// cluster, which a kubelet may not. It writes nothing.
 pub fn node_simulator() -> User {
     User::authenticated("system:setpoint:node-simulator", "", Vec::new())
 }
 
-/// A user who may do everything: for people and tests, not for parts of the control plane.
+/// Returns a user with all permissions, for users and tests, not for parts of the control plane.
 pub fn admin() -> User {
     User::system("system:admin")
 }

@@ -1,4 +1,4 @@
-//! The assembly: a whole control plane in one process.
+//! Assembles a whole control plane in one process.
 //!
 //! ```text
 //!  store ◄── API server ◄── transport.rs  kube::Client without a socket
@@ -6,12 +6,12 @@
 //!                                │
 //!                            Manager: controllers, scheduler, simulated nodes
 //!
-//!  identity.rs  who each of them speaks as     readers.rs  whether those who share a cache may read it
-//!  denials.rs   what they were refused       accounts.rs  the controllers' service accounts
+//!  identity.rs  the identity of each component     readers.rs   whether components may read shared caches
+//!  denials.rs   denied requests of components      accounts.rs  the controllers' service accounts
 //! ```
 //!
-//! The one room that sees both sides of the API. `setpoint up`, the simulation and test clusters all stand
-//! on it, so that what is tested is what runs.
+//! This is the only crate that sees both sides of the API. `setpoint up`, the simulation and test clusters are all
+//! built on it, so that what is tested is what runs.
 
 mod accounts;
 mod cluster;

@@ -1,6 +1,6 @@
-//! The metrics API (`metrics.k8s.io/v1beta1`): what simulated nodes and their pods use.
+//! The metrics API (`metrics.k8s.io/v1beta1`): resource usage of simulated nodes and their pods.
 //!
-//! Nothing is stored or kept up to date: answers are computed from the current pods and nodes.
+//! Nothing is stored: responses are computed from the current pods and nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use setpoint_store::{ListOptions, Record, Resource, Store};
 
 const GROUP: &str = "metrics.k8s.io";
 
-/// The kinds of the metrics API over what a store holds.
+/// Returns the kinds of the metrics API for a store.
 pub(crate) fn kinds(store: &Arc<dyn Store>, clock: &Clock) -> Vec<Kind> {
     let measures = || Measures { store: store.clone(), clock: clock.clone() };
     vec![
@@ -61,7 +61,7 @@ struct OfPods(Measures);
 struct OfNodes(Measures);
 
 impl Measures {
-    /// A store that cannot be read has nothing to measure.
+    /// Returns no records if the store cannot be read.
     async fn records(&self, resource: &str, namespace: Option<&str>) -> Vec<Arc<Record>> {
         let resource = Resource::new(resource);
         let range = match namespace {

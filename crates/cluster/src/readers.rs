@@ -1,8 +1,8 @@
-//! Whether those who share the manager's caches may read what is in them.
+//! Checks that components may read what they share from the manager's caches.
 //!
-//! In v1.34 the scheduler and the kubelets have caches of their own, filled with what they may read. Here one cache
-//! per kind serves the whole process, filled with what the manager may read. So that a missing right shows all the
-//! same, what the others request is checked against their own rights when the manager starts.
+//! In v1.34, the scheduler and the kubelets have their own caches of what they may read. Here, one cache per kind
+//! serves the whole process, with what the manager may read. To detect missing permissions nevertheless, what the other
+//! components request is checked against their own permissions when the manager starts.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Denials;
 
-/// Checks once what each reader requested.
+/// A runnable that checks once what each reader requested.
 pub(crate) struct ReaderCheck {
     pub(crate) api: ApiServer,
     pub(crate) denials: Denials,

@@ -1,4 +1,4 @@
-//! Informers in the API server's own process: its records, not copies of them.
+//! The in-process source: informers share the API server's records instead of copying them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use setpoint_store::{Record, Revision};
 
 use crate::Denials;
 
-/// Lists and watches by calling the API server. Objects share the bytes of its store, and an object that
-/// several informers hold is one: what each of them decodes of it, all have.
+/// A source that calls the API server directly. Objects share the bytes of its store. Informers that hold the same
+/// object share it, including its decoded views.
 #[derive(Clone)]
 pub struct InProcessSource {
     api: ApiServer,
@@ -31,12 +31,12 @@ pub struct InProcessSource {
 }
 
 impl InProcessSource {
-    /// Reads as `user`.
+    /// Creates a source that reads as `user`.
     pub fn new(api: ApiServer, user: User) -> Self {
         Self { api, user, denials: None }
     }
 
-    /// Notes what it is refused.
+    /// Records denied reads in `denials`.
     pub(crate) fn noting(self, denials: &Denials) -> Self {
         Self { denials: Some(denials.clone()), ..self }
     }
@@ -63,13 +63,13 @@ impl InProcessSource {
         records
     }
 
-    /// Records a list or watch in the audit log, as a request would be.
+    /// Records a list or watch in the audit log, like a request.
     async fn read(&self, kind: &Kind, selection: &Selection, watches: bool) -> Result<Read, Status> {
         let reader = Reader { user: self.user.clone(), user_agent: USER_AGENT.into() };
         self.api.record_read(&reader, &gvr(kind), &choice(selection), watches).await
     }
 
-    /// The objects of records; those that cannot be read are left out and counted.
+    /// Converts records to objects. Objects that cannot be decoded are left out and counted.
     fn objects(&self, kind: &Kind, records: &[Arc<Record>]) -> Result<Listed, Status> {
         let gvr = gvr(kind);
         let mut listed = Listed::default();
@@ -85,7 +85,7 @@ impl InProcessSource {
 
 const USER_AGENT: &str = concat!("setpoint/", env!("CARGO_PKG_VERSION"));
 
-/// How many objects a part of a list has.
+/// The number of objects in a part of a list.
 const PART: usize = 500;
 
 impl Source for InProcessSource {
@@ -147,16 +147,16 @@ impl Source for InProcessSource {
     }
 }
 
-/// How often a watch in which nothing happens says how far it has seen.
+/// How often an idle watch sends a bookmark.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
-/// The items of a watch: every batch ends with a bookmark, so the informer knows how far it has seen, and where
-/// nothing happens there is one now and then. The read is recorded as complete when they end.
+/// Returns the items of a watch. Every batch ends with a bookmark, so that the informer knows its position, and an idle
+/// watch sends one periodically. When the stream ends, the read is recorded as complete.
 fn items(
     watch: RecordWatch,
     read: Read,
 ) -> impl futures::Stream<Item = Result<WatchItem, ClientError>> + Send {
-    // One timer for the whole watch: it is set again when it has rung, not with every change.
+    // One timer for the whole watch. It is reset when it fires, not with every change.
     let timer = Box::pin(tokio::time::sleep(BOOKMARK_EVERY));
     stream::unfold(Some((watch, timer, read)), |state| async {
         let (mut watch, mut timer, read) = state?;
@@ -198,8 +198,8 @@ fn item(watch: &RecordWatch, change: ChangeKind, record: &Arc<Record>) -> WatchI
     }
 }
 
-/// The object of a record: the one that another informer has made of it, or one that is made of what the API
-/// server knows of the record. Its bytes are read only where the server does not show those of its store.
+/// Returns the object of a record: the one another informer has decoded, or a new one from the metadata the API server
+/// already has. The bytes are only decoded if the server does not return those of its store.
 fn object(record: &Record, facts: &Facts, shown: Bytes) -> Result<Object, DecodeError> {
     let stored = shown.as_ptr() == record.value.as_ptr() && shown.len() == record.value.len();
     if !stored || facts.uid.is_empty() {

@@ -1,7 +1,7 @@
-//! The API server as its own process reaches it: a call is a function call.
+//! The in-process transport: a request is a function call.
 //!
-//! Whoever calls says who they are, and is authorized as any client is; what a part of the control plane is refused
-//! for want of a right is noted.
+//! Callers state their identity and are authorized like any client. Requests of built-in parts that are denied for lack
+//! of permission are recorded.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use setpoint_apiserver::{ApiServer, Body};
 
 use crate::{Denials, InProcessSource};
 
-/// The namespace of calls that name none, as in a kubeconfig.
+/// The default namespace, as in a kubeconfig.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// How parts of a control plane reach its API server, each as the user that it is.
+/// Connects parts of a control plane to its API server, each with its own identity.
 pub trait Connect: Send + Sync {
     fn client(&self, user: &User) -> kube::Client;
 
     fn source(&self, user: &User) -> Arc<dyn Source>;
 }
 
-/// Without sockets, TLS or HTTP framing. Cheap to clone.
+/// A connection without sockets, TLS or HTTP framing. Cheap to clone.
 #[derive(Clone)]
 pub struct InProcess {
     api: ApiServer,
@@ -38,7 +38,7 @@ impl InProcess {
         Self { api, denials }
     }
 
-    /// Answers one request of a part of the control plane.
+    /// Handles a request from a part of the control plane.
     pub async fn call(&self, user: &Arc<User>, request: Request<Bytes>) -> Response<Body> {
         let asked = (request.method().clone(), request.uri().clone());
         let answer = self.api.handle(user.clone(), request).await;
@@ -64,15 +64,15 @@ impl Connect for InProcess {
     }
 }
 
-/// A client that acts as `user`.
+/// Creates a client that acts as `user`.
 pub fn in_process_client(api: &ApiServer, user: User) -> kube::Client {
     InProcess::new(api.clone(), Denials::default()).client(&user)
 }
 
-/// A request with its body. It is in memory already, so collecting it copies nothing.
+/// Collects the body of a request. It is already in memory, so this copies nothing.
 pub async fn in_memory(request: Request<kube::client::Body>) -> Request<Bytes> {
     let (head, body) = request.into_parts();
-    // A body of the client's own that fails to be read was never sent.
+    // A body that the client itself failed to produce was never sent.
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     Request::from_parts(head, body)
 }

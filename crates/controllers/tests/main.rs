@@ -1,4 +1,5 @@
-//! Controllers on a whole control plane, and their pages. One binary: each would link all of it again.
+//! Controllers in a whole control plane, and their documentation pages. A single binary, because each one would link
+//! everything again.
 
 mod collect;
 mod pages;

@@ -28,7 +28,7 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The file that declares a controller, and the files beside it that belong to it.
+/// Returns the file that declares a controller, and the files next to it that belong to it.
 fn module_of(entry: &Entry) -> (PathBuf, Vec<PathBuf>) {
     let declares = |path: &PathBuf| {
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -44,7 +44,7 @@ fn module_of(entry: &Entry) -> (PathBuf, Vec<PathBuf>) {
     (file, own)
 }
 
-/// The module's header as Markdown: its labels start new lines, and links to code are plain code.
+/// Returns the module's header as Markdown: its labels start new lines, and links to code become plain code.
 fn header(file: &Path) -> String {
     let text = fs::read_to_string(file).expect("a source");
     let lines = text.lines().take_while(|line| line.starts_with("//!"));
@@ -56,7 +56,7 @@ fn header(file: &Path) -> String {
     text.replace("Invariants:\n- ", "Invariants:\n\n- ")
 }
 
-/// The sentence for a summary.
+/// Turns a summary into a sentence.
 fn sentence(summary: &str) -> String {
     let (first, rest) = summary.split_at(1);
     format!("{}{rest}.", first.to_uppercase())
@@ -66,7 +66,7 @@ fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// The texts that are the first argument of a call, in these sources.
+/// Returns the string literals that are the first argument of these calls.
 fn first_arguments(sources: &[PathBuf], calls: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for source in sources {
@@ -168,7 +168,7 @@ fn index() -> String {
     index
 }
 
-/// The effect of each feature gate, and the controllers that need it.
+/// Generates the page about feature gates: their effects, and the controllers that need them.
 fn gates_page() -> String {
     let mut page = String::from(
         "# Feature gates\n\n`--feature-gates` accepts every gate of Kubernetes v1.34. The gates below have an effect; \

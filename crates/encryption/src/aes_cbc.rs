@@ -1,4 +1,5 @@
-//! AES-CBC with PKCS#7 padding: `iv(16) ciphertext`. Not authenticated: a value can be altered or moved unnoticed.
+//! AES-CBC with PKCS#7 padding: `iv(16) ciphertext`. Not authenticated: a value can be altered or moved without
+//! detection.
 
 use aes::{Aes128, Aes192, Aes256};
 use cbc::cipher::block_padding::{NoPadding, Pkcs7};
@@ -26,7 +27,7 @@ impl Block {
         }
     }
 
-    /// Encrypts the first `length` bytes of `buffer`, which has room for the padding.
+    /// Encrypts the first `length` bytes of `buffer`, which must have room for the padding.
     fn encrypt(&self, iv: &[u8; BLOCK], buffer: &mut [u8], length: usize) -> Result<(), TransformError> {
         let iv = iv.into();
         let encrypted = match self {
@@ -40,7 +41,7 @@ impl Block {
         encrypted.map(|_| ()).map_err(|_| TransformError::new("no room for the padding"))
     }
 
-    /// Decrypts whole blocks; the padding stays.
+    /// Decrypts whole blocks. Does not remove the padding.
     fn decrypt(&self, iv: &[u8; BLOCK], buffer: &mut [u8]) -> Result<(), TransformError> {
         let iv = iv.into();
         let decrypted = match self {
@@ -82,7 +83,7 @@ impl Cipher for Block {
 
 const NOT_BLOCKS: &str = "the stored data is not a multiple of the block size";
 
-/// How long the data is without its padding. As v1.34 this accepts a padding of more than a block.
+/// Returns the length without the padding. Like v1.34, accepts a padding longer than a block.
 fn unpadded_length(padded: &[u8]) -> Result<usize, TransformError> {
     let padding = padded.last().copied().unwrap_or(0);
     let length = padded.len().checked_sub(padding.into()).filter(|_| padding > 0);

@@ -1,6 +1,6 @@
 //! AES-GCM with a random nonce: `nonce(12) ciphertext tag(16)`.
 //!
-//! With random nonces a key wears out after 2^32 writes (NIST SP 800-38D), so keys have to be rotated.
+//! With random nonces, a key is exhausted after 2^32 writes (NIST SP 800-38D), so keys have to be rotated.
 
 use aes_gcm::aead::consts::U12;
 use aes_gcm::aead::generic_array::GenericArray;
@@ -42,7 +42,7 @@ impl Cipher for Gcm {
             Self::Aes192(cipher) => cipher.encrypt_in_place_detached(nonce, authenticated, buffer),
             Self::Aes256(cipher) => cipher.encrypt_in_place_detached(nonce, authenticated, buffer),
         };
-        // Only of data beyond 64 GiB.
+        // Fails only for data beyond 64 GiB.
         out.extend_from_slice(
             &tag.map_err(|_| TransformError::new("crypto/cipher: message too large for GCM"))?,
         );

@@ -1,20 +1,20 @@
-//! What the providers have in common: a cipher, and a transformer that uses it with a key from the configuration.
+//! The common part of the providers: a cipher, and a transformer that uses it with a key from the configuration.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::{Context, KeyTag, Opened, Purpose, TransformError, Transformer};
 
-/// Seals values with a key that it holds.
+/// Encrypts values with a key it holds.
 pub(crate) trait Cipher: Send + Sync + 'static {
-    /// Appends the sealed form of `data` to `out`. `authenticated` is what [`Cipher::open`] must be given again, of
-    /// ciphers that can tell.
+    /// Appends the encrypted form of `data` to `out`. Authenticated ciphers require the same `authenticated` data in
+    /// [`Cipher::open`].
     fn seal(&self, data: &[u8], authenticated: &[u8], out: &mut Vec<u8>) -> Result<(), TransformError>;
 
     fn open(&self, data: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, TransformError>;
 }
 
-/// Transforms with a key from the configuration. A value's place is authenticated if the cipher can.
+/// A transformer with a key from the configuration. Authenticates a value's location if the cipher supports it.
 pub(crate) struct Keyed<C> {
     pub(crate) cipher: C,
     pub(crate) tag: KeyTag,

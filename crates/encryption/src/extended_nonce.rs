@@ -1,7 +1,7 @@
-//! AES-GCM with a key of its own for every write: `info(32) nonce(12) ciphertext tag(16)`.
+//! AES-GCM with a new key for every write: `info(32) nonce(12) ciphertext tag(16)`.
 //!
-//! The key is HKDF-Expand-SHA256(seed, info) with a random `info`, so the seed does not wear out however often it is
-//! used, also across restarts.
+//! The key is HKDF-Expand-SHA256(seed, info) with a random `info`, so the seed is never exhausted, even across
+//! restarts.
 
 use hkdf::Hkdf;
 use sha2::Sha256;
@@ -14,7 +14,7 @@ use crate::{TransformError, random};
 const INFO: usize = 32;
 pub(crate) const SEED: usize = 32;
 
-/// What keys are derived from.
+/// The seed that keys are derived from.
 pub(crate) struct Seed(Zeroizing<Vec<u8>>);
 
 impl Seed {

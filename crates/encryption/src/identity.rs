@@ -1,15 +1,15 @@
-//! No encryption, and the refusal to take ciphertext for plain text.
+//! The identity provider: no encryption, and no ciphertext accepted as plain text.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::{Context, ENCRYPTED_PREFIX, KeyTag, Opened, Purpose, TransformError, Transformer};
 
-/// Stores values as they are.
+/// The transformer that stores values as they are.
 pub struct Identity;
 
 impl Identity {
-    /// Whether a stored value is plain text; what this transformer does without waiting.
+    /// Checks that a stored value is plain text. This is all that decryption does here, without waiting.
     pub fn check(data: &[u8]) -> Result<(), TransformError> {
         match data.starts_with(ENCRYPTED_PREFIX) {
             true => Err(TransformError::new("identity transformer tried to read encrypted data")),

@@ -1,15 +1,14 @@
-//! Encryption at rest, as Kubernetes v1.34 does it: the EncryptionConfiguration file, its providers, and the bytes
-//! that they write.
+//! Encryption at rest, as in Kubernetes v1.34: the EncryptionConfiguration file, its providers, and the stored format.
 //!
-//! A [`Transformer`] turns an encoded object into what a store keeps, and back. Every storage engine goes through
-//! this trait, so what one of them wrote another one can read. This crate knows neither a store nor the API.
+//! A [`Transformer`] converts an encoded object to its stored form and back. Every storage engine uses this trait, so
+//! one can read what another wrote. This crate depends on neither a store nor the API.
 //!
-//! What always holds:
-//! - a value is bound to the place it is stored at: where the provider can authenticate, it cannot be moved to
-//!   another key ([`Context::path`]);
-//! - writing never waits: a KMS plugin is asked beforehand for a data encryption key, only reading may ask it;
-//! - no byte sequence, however bent, makes reading panic;
-//! - no error and no log line contains a key.
+//! Invariants:
+//! - A value is bound to its location: if the provider authenticates it, it cannot be moved to another key
+//!   ([`Context::path`]).
+//! - Writing never waits. The data encryption key is requested from a KMS plugin in advance. Only reading may call it.
+//! - No input, however malformed, makes reading panic.
+//! - No error and no log line contains a key.
 
 mod aes_cbc;
 mod aes_gcm;
@@ -38,27 +37,28 @@ pub use crate::kms::grpc::Code;
 pub use crate::load::{Encryption, LoadError, Options};
 pub use crate::location::{GroupResource, storage_path};
 
-/// What every encrypted value starts with.
+/// The prefix of every encrypted value.
 pub const ENCRYPTED_PREFIX: &[u8] = b"k8s:enc:";
 
-/// Which value is transformed.
+/// The identity of the value being transformed.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     pub resource: &'a GroupResource,
-    /// Where the value is stored, such as `/registry/secrets/default/password`: the authenticated data.
+    /// The location of the value, such as `/registry/secrets/default/password`: the authenticated data.
     pub path: &'a str,
 }
 
-/// Why a value is written.
+/// Why a value is encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The object was written. It is refused if the provider cannot vouch for its key at the moment.
+    /// An object is written. Fails if the provider cannot vouch for its key at the moment.
     Write,
-    /// A value that is stored already is copied, as into a checkpoint. The last good key will do.
+    /// A stored value is copied, for example into a checkpoint. The last good key is sufficient.
     Copy,
 }
 
-/// Which key a value was encrypted with; `None` of an [`Opened`] value: with none. Equal tags mean the same key.
+/// The identity of the key a value was encrypted with. In [`Opened`], `None` means unencrypted. Equal tags mean the
+/// same key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTag(Arc<str>);
 
@@ -67,27 +67,27 @@ impl KeyTag {
         Self(text.into())
     }
 
-    /// The tag of a key from the configuration. A fingerprint tells keys apart that share a name.
+    /// Returns the tag of a key from the configuration. A fingerprint distinguishes keys with the same name.
     pub(crate) fn of_secret(prefix: &str, secret: &[u8]) -> Self {
         Self::new(format!("{prefix}{}", kms::hash(secret)))
     }
 }
 
-/// A value read back.
+/// A decrypted value.
 #[derive(Debug)]
 pub struct Opened {
     pub data: Vec<u8>,
-    /// It should be written again even if the object has not changed: it is not encrypted as it would be now.
+    /// The value is not encrypted as it would be now, so it should be rewritten even if the object has not changed.
     pub stale: bool,
     pub key: Option<KeyTag>,
 }
 
-/// Why a value could not be transformed, in v1.34's words.
+/// An error while transforming a value, with v1.34's message.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct TransformError {
     message: String,
-    /// What the KMS plugin answered, if it was asked.
+    /// The status code of the KMS plugin, if it was called.
     code: Option<Code>,
 }
 
@@ -96,7 +96,7 @@ impl TransformError {
         Self { message: message.into(), code: None }
     }
 
-    /// The status for metrics.
+    /// Returns the status for metrics.
     pub(crate) fn status(&self) -> &'static str {
         self.code.map_or("unknown-non-grpc", Code::name)
     }
@@ -104,15 +104,15 @@ impl TransformError {
 
 /// Encrypts and decrypts values.
 pub trait Transformer: Send + Sync + 'static {
-    /// Reads a stored value. May ask a KMS plugin, within its timeout.
+    /// Decrypts a stored value. May call a KMS plugin, within its timeout.
     fn decrypt<'a>(
         &'a self,
         data: &'a [u8],
         context: &'a Context<'a>,
     ) -> BoxFuture<'a, Result<Opened, TransformError>>;
 
-    /// Appends the stored form of `data` to `out`, and says which key it was encrypted with. Never waits. After an
-    /// error `out` may hold a part of it.
+    /// Appends the encrypted form of `data` to `out`, and returns the tag of the key. Never waits. After an error,
+    /// `out` may contain part of it.
     fn encrypt(
         &self,
         data: &[u8],
@@ -121,16 +121,16 @@ pub trait Transformer: Send + Sync + 'static {
         out: &mut Vec<u8>,
     ) -> Result<Option<KeyTag>, TransformError>;
 
-    /// Whether a value that was encrypted with this key (`None`: with none) would now be encrypted otherwise.
+    /// Returns whether a value encrypted with this key (`None`: unencrypted) would be encrypted differently now.
     fn is_stale(&self, key: Option<&KeyTag>) -> bool;
 
-    /// Whether values are stored as they are, with [`Identity::check`] as the only check of what is read.
+    /// Returns whether values are stored as they are. [`Identity::check`] is then the only check on reads.
     fn is_identity(&self) -> bool {
         false
     }
 }
 
-/// Gives the transformer of each resource.
+/// Provides the transformer for each resource.
 pub trait Transformers: Send + Sync + 'static {
     fn transformer(&self, resource: &GroupResource) -> Arc<dyn Transformer>;
 }

@@ -1,6 +1,7 @@
-//! The configuration in force: loading it, replacing it when its file changes, and the health of its KMS plugins.
+//! Loads the configuration, reloads it when its file changes, and tracks the health of its KMS plugins.
 //!
-//! A new configuration takes effect only if it is valid and its plugins are healthy; otherwise the old one stays.
+//! A new configuration takes effect only if it is valid and its plugins are healthy. Otherwise the old one stays
+//! active.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,32 +25,32 @@ use crate::prefix::{PrefixTransformers, Prefixed};
 use crate::secretbox::Secretbox;
 use crate::{GroupResource, Identity, KeyTag, TransformError, Transformer, Transformers};
 
-/// How often the file is looked at.
+/// How often the file is checked.
 const POLL: Duration = Duration::from_secs(60);
-/// How long to wait after a failed reload: twice as long after each.
+/// The delay after the first failed reload. It doubles with each further one.
 const FIRST_RETRY: Duration = Duration::from_millis(5);
-/// How long the plugins of a new configuration have to become healthy, at least, and how often they are asked.
+/// The minimum time the plugins of a new configuration have to become healthy, and how often they are polled.
 const MIN_GRACE: Duration = Duration::from_secs(10);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// v1.34's answer to KMS v1, whose feature gate is off by default.
+/// v1.34's error for KMS v1, whose feature gate is off by default.
 const KMS_V1: &str = "KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.  Set \
                       --feature-gates=KMSv1=true to use the deprecated KMSv1 feature.";
 const NO_PROVIDER: &str =
     "provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity";
 
-/// Where a configuration comes from.
+/// Where and how to load the configuration.
 pub struct Options {
     pub file: PathBuf,
-    /// Whether changes of the file take effect.
+    /// Whether to apply changes of the file.
     pub reload: bool,
-    /// Tells servers apart in metrics.
+    /// The server's identity in metrics.
     pub server: String,
     pub clock: Clock,
     pub rng: Rng,
 }
 
-/// Why a configuration cannot be used.
+/// An error while loading a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error("error while parsing file: {0}")]
@@ -60,29 +61,29 @@ pub enum LoadError {
     Unhealthy(String),
 }
 
-/// Encryption at rest, as configured. Dropping it stops what it runs.
+/// Encryption at rest, as configured. Dropping it stops its background tasks.
 pub struct Encryption {
     options: Options,
     metrics: Arc<Metrics>,
     current: RwLock<Arc<Loaded>>,
 }
 
-/// One configuration, ready to use.
+/// A loaded configuration.
 struct Loaded {
     hash: String,
     transformers: BTreeMap<GroupResource, Arc<dyn Transformer>>,
     probes: Vec<Arc<Probe>>,
-    /// The timeouts of all plugins, twice.
+    /// Twice the timeouts of all plugins.
     grace: Duration,
     /// Stops the probes.
     _stop: DropGuard,
 }
 
-/// A transformer, and the prefix of what it writes.
+/// A transformer, and the prefix of its values.
 type NamedTransformer = (String, Arc<dyn Transformer>);
 
 impl Encryption {
-    /// Loads the file. KMS plugins are asked once; those that do not answer are asked again in the background.
+    /// Loads the file. Probes each KMS plugin once. Plugins that do not respond are retried in the background.
     pub async fn load(options: Options) -> Result<Self, LoadError> {
         let metrics = Arc::new(Metrics::new(&options.server));
         let (text, hash) = read(&options).await?;
@@ -91,17 +92,18 @@ impl Encryption {
         Ok(Self { options, metrics, current: RwLock::new(Arc::new(loaded)) })
     }
 
-    /// Whether there is a health check `kms-providers`: with KMS plugins, and always if the file is reloaded.
+    /// Returns whether there is a `kms-providers` health check: if there are KMS plugins, and always if the file is
+    /// reloaded.
     pub fn has_health_check(&self) -> bool {
         self.options.reload || !self.current().probes.is_empty()
     }
 
-    /// The health of all plugins.
+    /// Checks the health of all plugins.
     pub async fn check(&self) -> Result<(), String> {
         check(&self.current().probes).await
     }
 
-    /// Follows changes of the file until `stop`, if the options say so.
+    /// Applies changes of the file until `stop` is cancelled, if enabled in the options.
     pub async fn follow_file(&self, stop: CancellationToken) {
         if !self.options.reload {
             return;
@@ -127,7 +129,7 @@ impl Encryption {
         }
     }
 
-    /// Puts the file's configuration in force if it has changed.
+    /// Applies the file's configuration if it has changed.
     pub(crate) async fn reload(&self) -> Result<(), LoadError> {
         let (text, hash) = read(&self.options).await?;
         if hash == self.current().hash {
@@ -137,7 +139,7 @@ impl Encryption {
         self.wait_until_healthy(&loaded).await?;
         self.metrics.configured(&loaded.hash);
         let old = std::mem::replace(&mut *self.current.write(), Arc::new(loaded));
-        // Reads under way hold the transformers of the old configuration; only its probes end here.
+        // Reads in progress keep the old configuration's transformers. Only its probes end here.
         drop(old);
         self.metrics.reloaded(true, self.options.clock.now());
         tracing::info!(file = %self.options.file.display(), "loaded new encryption config content");
@@ -158,7 +160,7 @@ impl Encryption {
         }
     }
 
-    /// All metrics, in the text format of Prometheus.
+    /// Returns all metrics in the Prometheus text format.
     pub fn metrics(&self) -> String {
         self.metrics.text()
     }
@@ -175,7 +177,7 @@ impl Transformers for Encryption {
 }
 
 impl Loaded {
-    /// The resource's own, else its group's, else that of everything, else none.
+    /// Returns the transformer for the resource, its group or everything, in that order. Defaults to identity.
     fn transformer(&self, resource: &GroupResource) -> Arc<dyn Transformer> {
         let own = self.transformers.get(resource);
         let group = || self.transformers.get(&GroupResource::new(resource.group.as_str(), "*"));
@@ -198,7 +200,7 @@ async fn check(probes: &[Arc<Probe>]) -> Result<(), String> {
     }
 }
 
-/// The file and its hash.
+/// Reads the file and computes its hash.
 async fn read(options: &Options) -> Result<(String, String), LoadError> {
     let file = options.file.display().to_string();
     let failed = |why: String| LoadError::Parse(format!("error while loading file: {why}"));
@@ -220,7 +222,7 @@ struct Loader<'a> {
     metrics: &'a Arc<Metrics>,
 }
 
-/// What has been built.
+/// The parts built so far.
 #[derive(Default)]
 struct Built {
     probes: Vec<Arc<Probe>>,
@@ -232,7 +234,7 @@ impl Loader<'_> {
     async fn load(&self, text: &str, hash: String) -> Result<Loaded, LoadError> {
         let configuration = self.parse(text).map_err(LoadError::Parse)?;
         let mut built = Built::default();
-        // What has been started ends if the rest fails.
+        // Stops what has been started if the rest fails.
         let stop = built.stop.clone().drop_guard();
         let transformers = self.build(&configuration, &mut built).await.map_err(LoadError::Build)?;
         let grace = built.timeouts.saturating_mul(2);
@@ -285,7 +287,7 @@ impl Loader<'_> {
         Some(Arc::new(choice))
     }
 
-    /// A provider's transformer and the prefix of its values.
+    /// Builds a provider's transformer, and returns it with the prefix of its values.
     async fn provider(
         &self,
         provider: &ProviderConfiguration,
@@ -330,7 +332,7 @@ impl Loader<'_> {
         Ok((prefix.to_owned(), choice))
     }
 
-    /// Asks the plugin once, and from then on now and then.
+    /// Probes the plugin once, then starts polling it.
     async fn kms(&self, kms: &KmsConfiguration, built: &mut Built) -> Result<NamedTransformer, String> {
         if kms.api_version == "v1" {
             return Err(KMS_V1.into());
@@ -353,7 +355,7 @@ impl Loader<'_> {
     }
 }
 
-/// An earlier rule for the whole group, or for everything, would never let this one take effect.
+/// Rejects a rule that an earlier one for the whole group, or for everything, would mask.
 fn check_masked<T>(resource: &GroupResource, earlier: &BTreeMap<GroupResource, T>) -> Result<(), String> {
     for rule in [GroupResource::new(resource.group.as_str(), "*"), GroupResource::new("*", "*")] {
         if earlier.contains_key(&rule) {

@@ -1,9 +1,8 @@
-//! Where v1.34 stores objects. The path is authenticated along with the value, so it must be the same for every
-//! engine.
+//! The storage paths of v1.34. The path is authenticated with the value, so it must be the same for every engine.
 
 use std::fmt;
 
-/// A resource and its API group; the core group is empty. Either may be `*` in a configuration.
+/// A resource and its API group, which is empty for the core group. Either may be `*` in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupResource {
     pub group: String,
@@ -15,7 +14,7 @@ impl GroupResource {
         Self { group: group.into(), resource: resource.into() }
     }
 
-    /// `resource.group`, or `resource` alone for the core group.
+    /// Parses `resource.group`, or `resource` for the core group.
     pub fn parse(text: &str) -> Self {
         match text.split_once('.') {
             Some((resource, group)) => Self::new(group, resource),
@@ -23,7 +22,7 @@ impl GroupResource {
         }
     }
 
-    /// As a configuration would name it.
+    /// Formats it as in a configuration.
     pub(crate) fn in_yaml(&self) -> String {
         if self.group.is_empty() && self.resource == "*" { "*.".to_owned() } else { self.to_string() }
     }
@@ -61,8 +60,8 @@ const WITHOUT_GROUP: &[&str] = &[
     "storagemigration.k8s.io",
 ];
 
-/// Where the object with this path (`namespace/name` or `name`) is stored: custom resources, definitions and
-/// APIServices below their group, the others below the resource alone, a few below a name of old.
+/// Returns where the object with this path (`namespace/name` or `name`) is stored. Custom resources, their definitions
+/// and APIServices are stored under their group, others under the resource alone, and a few under a historical name.
 pub fn storage_path(of: &GroupResource, path: &str) -> String {
     let resource = of.resource.as_str();
     match (of.group.as_str(), resource) {

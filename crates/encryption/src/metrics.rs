@@ -1,7 +1,7 @@
-//! What v1.34 measures of encryption, in the text format of Prometheus.
+//! v1.34's encryption metrics, in the Prometheus text format.
 //!
-//! Series are bounded by the kinds, the providers of the configuration and gRPC's codes; those of key ids, which a
-//! plugin makes up, are kept for the newest [`KEY_IDS`] each.
+//! The number of series is bounded by the kinds, the configured providers and the gRPC codes. Key IDs are chosen by
+//! plugins, so only the newest [`KEY_IDS`] of each are kept.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::kms::hash;
 use crate::{GroupResource, TransformError};
 
-/// As many key ids as v1.34 keeps.
+/// The number of key IDs that v1.34 keeps.
 const KEY_IDS: usize = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Direction {
     }
 }
 
-/// The values of a series' labels.
+/// The label values of a series.
 type Labels = Vec<String>;
 
 struct Family<T> {
@@ -51,7 +51,7 @@ impl<T: Default> Family<T> {
     }
 
     fn head(&self, kind: &str, text: &mut String) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         _ = writeln!(text, "# HELP {} [ALPHA] {}\n# TYPE {} {kind}", self.name, self.help, self.name);
     }
 
@@ -84,7 +84,7 @@ impl Family<f64> {
     }
 }
 
-/// Counts by upper bound, each twice the one before.
+/// A histogram in which each bound is twice the previous one.
 struct Histogram<const BUCKETS: usize> {
     counts: [u64; BUCKETS],
     count: u64,
@@ -131,7 +131,7 @@ const TRANSFORMATION_START: f64 = 5e-6;
 const GENERATION_START: f64 = 5e-6;
 const CALL_START: f64 = 1e-4;
 
-/// Everything that is measured. One of these per server.
+/// All metrics. One instance per server.
 pub(crate) struct Metrics {
     id_hash: String,
     inner: Mutex<Inner>,
@@ -157,7 +157,7 @@ struct Inner {
 }
 
 impl Metrics {
-    /// Of the server with this identity.
+    /// Creates the metrics of the server with this identity.
     pub(crate) fn new(server: &str) -> Self {
         Self { id_hash: hash(server.as_bytes()), inner: Mutex::new(Inner::new()) }
     }
@@ -222,7 +222,7 @@ impl Metrics {
         *self.inner.lock().cache_sizes.at(&[provider]) = size as f64;
     }
 
-    /// The configuration with this hash is in force.
+    /// Records that the configuration with this hash is active.
     pub(crate) fn configured(&self, config_hash: &str) {
         let mut inner = self.inner.lock();
         inner.config.series.clear();
@@ -258,7 +258,7 @@ impl Metrics {
     }
 }
 
-/// Moves a series to the end of the order; returns those that are beyond the bound.
+/// Moves a series to the end of the order. Returns the series beyond the limit.
 fn newest(order: &mut VecDeque<Labels>, labels: &[&str]) -> Vec<Labels> {
     if order.back().is_some_and(|last| last.iter().eq(labels)) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Chooses between transformers by what a value starts with. The first one writes, all of them read.
+//! Selects a transformer by a value's prefix. The first one writes, and all of them read.
 
 use std::sync::Arc;
 
@@ -9,24 +9,24 @@ use setpoint_clock::Clock;
 use crate::metrics::{Direction, Metrics};
 use crate::{Context, KeyTag, Opened, Purpose, TransformError, Transformer};
 
-/// A transformer and what the values it writes start with. The identity has no prefix.
+/// A transformer and the prefix of the values it writes. The identity transformer has no prefix.
 pub(crate) struct Prefixed {
     pub(crate) prefix: String,
     pub(crate) transformer: Arc<dyn Transformer>,
 }
 
-/// At least one transformer.
+/// A non-empty list of transformers.
 pub(crate) struct PrefixTransformers {
     first: Prefixed,
     rest: Vec<Prefixed>,
-    /// What is wrong with a value that none of them reads.
+    /// The error for a value that no transformer matches.
     unmatched: &'static str,
     clock: Clock,
     metrics: Arc<Metrics>,
 }
 
 impl PrefixTransformers {
-    /// `None` without a transformer.
+    /// Returns `None` if there are no transformers.
     pub(crate) fn new(
         transformers: Vec<Prefixed>,
         unmatched: &'static str,
@@ -65,7 +65,7 @@ impl PrefixTransformers {
                     record(prefix, None);
                     return Ok(Opened { stale: opened.stale || at != 0, ..opened });
                 }
-                // The same provider may be there again with another key.
+                // The same provider may appear again with another key.
                 (prefix, Err(error)) => {
                     record(prefix, Some(&error));
                     errors.push(error);
@@ -80,7 +80,7 @@ impl PrefixTransformers {
     }
 }
 
-/// One error that says what all say, each text once.
+/// Merges errors into one, without duplicate messages.
 fn merged(mut errors: Vec<TransformError>) -> Option<TransformError> {
     let code = errors.iter().find_map(|error| error.code);
     let mut texts: Vec<String> = Vec::new();

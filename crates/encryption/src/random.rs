@@ -1,5 +1,5 @@
-//! Randomness for keys and nonces: the operating system's, never a seeded sequence. It does not show in a trace,
-//! because only ciphertext depends on it.
+//! Random bytes for keys and nonces, from the operating system, never from a seeded sequence. They do not affect a
+//! simulation's trace, because only ciphertext depends on them.
 
 use ring::rand::{SecureRandom, SystemRandom};
 

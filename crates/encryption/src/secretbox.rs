@@ -1,4 +1,4 @@
-//! NaCl's secretbox, XSalsa20 and Poly1305: `nonce(24) tag(16) ciphertext`. The place of a value is not
+//! NaCl's secretbox, XSalsa20 and Poly1305: `nonce(24) tag(16) ciphertext`. The location of a value is not
 //! authenticated.
 
 use crypto_secretbox::aead::generic_array::GenericArray;
@@ -10,7 +10,7 @@ use crate::{TransformError, random};
 const NONCE: usize = 24;
 const TAG: usize = 16;
 
-/// Secretbox with a key of 32 bytes.
+/// Secretbox with a 32-byte key.
 pub(crate) struct Secretbox(XSalsa20Poly1305);
 
 impl Secretbox {
@@ -46,7 +46,7 @@ impl Cipher for Secretbox {
         };
         let mut buffer = sealed.to_vec();
         let (nonce, tag) = (GenericArray::from_slice(nonce), GenericArray::from_slice(tag));
-        // v1.34's words for a value that another key has encrypted.
+        // v1.34's message for a value encrypted with another key.
         let failed = |_| TransformError::new("output array was not large enough for encryption");
         self.0.decrypt_in_place_detached(nonce, b"", &mut buffer, tag).map_err(failed)?;
         Ok(buffer)

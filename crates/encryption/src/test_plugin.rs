@@ -1,4 +1,4 @@
-//! A KMS v2 plugin for tests: gRPC over a unix socket, with a key for each key id. Its cipher protects nothing.
+//! A KMS v2 plugin for tests: gRPC over a unix socket, with a key for each key ID. Its cipher protects nothing.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -18,15 +18,15 @@ use tokio::task::JoinHandle;
 
 use crate::kms::messages::*;
 
-/// What the plugin answers.
+/// How the plugin responds.
 #[derive(Clone)]
 pub struct Behaviour {
     pub key_id: String,
     pub version: String,
     pub healthz: String,
-    /// Refuses all calls with this code and message.
+    /// Rejects all calls with this code and message.
     pub failure: Option<(u8, String)>,
-    /// Never answers.
+    /// Never responds.
     pub hangs: bool,
     pub annotation: String,
 }
@@ -62,7 +62,7 @@ impl KmsPlugin {
         Self::start_with(socket, Arc::default())
     }
 
-    /// Starts a plugin that goes on with what another one has seen.
+    /// Starts a plugin that shares the state of another one.
     pub fn start_with(socket: &Path, seen: Arc<Mutex<Seen>>) -> Self {
         let listener = UnixListener::bind(socket).unwrap();
         let serving = tokio::spawn(serve(listener, seen.clone()));
@@ -149,7 +149,7 @@ fn carry_out(method: &str, message: &[u8], behaviour: Behaviour) -> Vec<u8> {
     }
 }
 
-/// A cipher for tests, its own inverse.
+/// A cipher for tests that is its own inverse.
 fn masked(data: &[u8], key_id: &str) -> Vec<u8> {
     data.iter().zip(key_id.bytes().cycle()).map(|(byte, key)| byte ^ key ^ 0x5a).collect()
 }

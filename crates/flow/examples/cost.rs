@@ -1,4 +1,4 @@
-//! What a seat costs without contention: `cargo run --release -p setpoint-flow --example cost`.
+//! Measures the cost of a seat without contention: `cargo run --release -p setpoint-flow --example cost`.
 
 use std::sync::Arc;
 

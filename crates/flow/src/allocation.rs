@@ -1,6 +1,6 @@
-//! Divides a sum among classes in proportion to their targets, within the bounds of each.
+//! Divides a total among classes in proportion to their targets, within each class's bounds.
 
-/// One of the classes that share the sum.
+/// A class that gets a part of the total.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Class {
     pub target: f64,
@@ -8,7 +8,7 @@ pub struct Class {
     pub upper: f64,
 }
 
-/// Why there is no allocation.
+/// Why there is no valid allocation.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum AllocationError {
     #[error(
@@ -23,7 +23,7 @@ pub enum AllocationError {
     NoSolution { required: f64 },
 }
 
-/// Smaller targets count as this one, so that no proportion divides by zero.
+/// Smaller targets are raised to this, so that no proportion divides by zero.
 const MIN_TARGET: f64 = 0.001;
 const EPSILON: f64 = 0.000_000_1;
 
@@ -34,9 +34,9 @@ struct Relative {
     upper: f64,
 }
 
-/// The allocations, which sum to `required`, and the proportion of their target that unbounded classes get.
+/// Returns the allocations, which sum to `required`, and the proportion of the target that unbounded classes get.
 ///
-/// Each allocation is that proportion of the target, or the bound that is nearest to it.
+/// Each allocation is that proportion of the target, clamped to the class's bounds.
 pub fn allocate(required: u64, classes: &[Class]) -> Result<(Vec<f64>, f64), AllocationError> {
     let required = required as f64;
     let relatives = relatives(classes)?;
@@ -80,15 +80,15 @@ fn relatives(classes: &[Class]) -> Result<Vec<Relative>, AllocationError> {
     classes.iter().enumerate().map(relative).collect()
 }
 
-/// The proportion, if no bound matters.
+/// Returns the proportion, if no bound applies.
 fn unbounded(required: f64, classes: &[Relative]) -> Option<f64> {
     let fair = required / classes.iter().map(|class| class.target).sum::<f64>();
     let fits = classes.iter().all(|class| class.lower <= fair && fair <= class.upper);
     fits.then_some(fair)
 }
 
-/// Raises the proportion from bound to bound until the allocations sum to what is required. A class takes part
-/// from its lower bound to its upper one.
+/// Raises the proportion from bound to bound until the allocations sum to `required`. A class grows from its lower
+/// bound to its upper one.
 fn bounded(required: f64, low: f64, least_lower: f64, classes: &[Relative]) -> Result<f64, AllocationError> {
     let mut bounds: Vec<(f64, f64)> = classes
         .iter()

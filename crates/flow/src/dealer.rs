@@ -1,18 +1,18 @@
-//! Shuffle sharding: each flow gets a hand of queues. Two flows seldom share a whole hand, so a flow that
-//! fills its own queues leaves others a free one.
+//! Shuffle sharding: each flow gets a hand of queues. Two flows rarely share a whole hand, so a flow that fills its own
+//! queues leaves others a free one.
 
-/// The entropy of a hash that a deal may use up. With all 64 bits the last card would be visibly uneven.
+/// How many bits of a hash a deal may use. With all 64 bits, the last card would be visibly uneven.
 const MAX_HASH_BITS: f64 = 60.0;
 const MAX_DECK: usize = 1 << 26;
 
-/// Deals hands of a fixed size from a deck of a fixed size.
+/// A dealer of hands of a fixed size from a deck of a fixed size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dealer {
     deck: usize,
     hand: usize,
 }
 
-/// Why no dealer deals hands of this size.
+/// Why a hand size is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidHand {
     #[error("deckSize {deck} or handSize {hand} is not positive")]
@@ -46,7 +46,7 @@ impl Dealer {
         self.hand
     }
 
-    /// The hand of a hash: different cards, each below the size of the deck.
+    /// Deals the hand for a hash: distinct cards, each below the deck size.
     pub fn deal(&self, mut hash: u64, hand: &mut Vec<usize>) {
         hand.clear();
         for dealt in 0..self.hand {
@@ -54,7 +54,7 @@ impl Dealer {
             hand.push((hash % left) as usize);
             hash /= left;
         }
-        // Each number is a place among the cards that are left: step over those dealt before it, last first.
+        // Each number is an index among the remaining cards: skip the cards dealt before it, last first.
         for at in (1..self.hand).rev() {
             for before in (0..at).rev() {
                 if hand[at] >= hand[before] {
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn hands_are_those_of_v1_34() {
-        // Worked out by hand from v1.34's arithmetic.
+        // Computed by hand from v1.34's arithmetic.
         assert_eq!(dealt(1, 1, 0), [0]);
         assert_eq!(dealt(5, 1, 8824642), [2]);
         assert_eq!(dealt(5, 2, 6), [1, 2]);
@@ -100,7 +100,7 @@ mod tests {
             dealer.deal(hash, &mut hand);
             hand.iter().for_each(|card| counts[*card] += 1);
         }
-        // 16 × 15 × 14 × 13 hashes are every hand once: each card in exactly a quarter of them.
+        // 16 × 15 × 14 × 13 hashes cover every hand once, so each card is in exactly a quarter of them.
         assert_eq!(counts, [43_680 / 4; 16]);
     }
 

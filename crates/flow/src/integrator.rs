@@ -2,7 +2,7 @@
 
 use setpoint_clock::Instant;
 
-/// Integrates a number over time: its average, deviation and extremes since the last reset.
+/// The integral of a number over time: its average, deviation and extremes since the last reset.
 #[derive(Clone, Debug)]
 pub struct Integrator {
     value: f64,
@@ -13,7 +13,7 @@ pub struct Integrator {
     max: f64,
 }
 
-/// What was demanded over a period.
+/// The demand over a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Demand {
     pub seconds: f64,
@@ -33,7 +33,7 @@ impl Integrator {
         self.max = self.max.max(value);
     }
 
-    /// What there was until now; the next period begins.
+    /// Returns the demand so far, and starts the next period.
     pub fn reset(&mut self, now: Instant) -> Demand {
         self.integrate(now);
         let mut demand = Demand { seconds: self.seconds, max: self.max, ..Demand::default() };

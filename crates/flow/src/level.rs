@@ -1,4 +1,4 @@
-//! A level that requests come to: they get a seat, wait for one, or are rejected.
+//! A priority level: requests get a seat, wait for one, or are rejected.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::queue_set::{QueueSet, Queuing, Reason, RequestId, Start};
 use crate::stats::FlowStats;
 use crate::work::Work;
 
-/// A priority level: a queue set behind a lock, and those who wait in it.
+/// A priority level: a queue set behind a lock, and its waiters.
 pub struct Level<T> {
     clock: Clock,
     state: Mutex<State<T>>,
@@ -23,20 +23,20 @@ pub struct Level<T> {
 
 struct State<T> {
     set: QueueSet<T>,
-    /// As many as wait: bounded by the queues' length limits.
+    /// One per waiting request. Bounded by the queue length limits.
     waiters: BTreeMap<RequestId, oneshot::Sender<()>>,
-    /// A task releases lingering seats that requests wait for.
+    /// A task is releasing lingering seats that requests wait for.
     is_releasing: bool,
 }
 
-/// What becomes of a request that has just arrived.
+/// The result for a request that has just arrived.
 pub enum Started<T: Send + 'static> {
     Admitted(Seat<T>),
     Queued(Queued<T>),
     Rejected(Reason),
 }
 
-/// The right to run. Dropping it returns the seats.
+/// Permission to run. Dropping it returns the seats.
 pub struct Seat<T: Send + 'static> {
     level: Arc<Level<T>>,
     id: RequestId,
@@ -45,7 +45,7 @@ pub struct Seat<T: Send + 'static> {
     is_watch: bool,
 }
 
-/// A place in a queue. Dropping it leaves the queue, or returns seats that were granted meanwhile.
+/// A place in a queue. Dropping it leaves the queue, or returns seats that were granted in the meantime.
 pub struct Queued<T: Send + 'static> {
     place: Option<Place<T>>,
     granted: oneshot::Receiver<()>,
@@ -66,7 +66,7 @@ impl<T: Send + 'static> Level<T> {
         Ok(Arc::new(Self { clock, state: Mutex::new(state) }))
     }
 
-    /// Changes what the level allows.
+    /// Changes the level's limits.
     pub fn configure(
         self: &Arc<Self>,
         queuing: Queuing,
@@ -76,7 +76,7 @@ impl<T: Send + 'static> Level<T> {
         self.with(|set, now| set.configure(now, queuing, limit, denominator))
     }
 
-    /// A request arrives. `hash` says which flow it belongs to.
+    /// Handles a new request. `hash` identifies its flow.
     pub fn start(
         self: &Arc<Self>,
         work: Work,
@@ -111,12 +111,12 @@ impl<T: Send + 'static> Level<T> {
         started
     }
 
-    /// The demand for seats since the last call.
+    /// Takes the demand for seats since the last call.
     pub fn take_demand(self: &Arc<Self>) -> Demand {
         self.with(|set, now| set.demand.reset(now))
     }
 
-    /// Looks at the queue set as of now.
+    /// Advances the queue set to the current time and calls `look` with it.
     pub fn with<R>(self: &Arc<Self>, look: impl FnOnce(&mut QueueSet<T>, Instant) -> R) -> R {
         let now = self.clock.instant();
         let mut state = self.state.lock();
@@ -137,18 +137,18 @@ impl<T: Send + 'static> Level<T> {
         Seat { level: self.clone(), id, flow, began, is_watch }
     }
 
-    /// Wakes those who may run now, and sees to it that lingering seats are released if requests wait for them.
+    /// Wakes the requests that may run now, and starts releasing lingering seats if requests wait for them.
     fn settle(self: &Arc<Self>, state: &mut State<T>) {
         for id in state.set.take_dispatched() {
             if let Some(grant) = state.waiters.remove(&id) {
-                // A waiter that is gone returns the seats when its place is dropped.
+                // If the waiter is gone, dropping its place returns the seats.
                 let _ = grant.send(());
             }
         }
         if state.is_releasing || !state.must_release() {
             return;
         }
-        // Outside a runtime no request waits for anything any more.
+        // Outside of a runtime, no request is waiting any more.
         if let Ok(runtime) = Handle::try_current() {
             state.is_releasing = true;
             runtime.spawn(self.clone().release_lingering());
@@ -186,7 +186,7 @@ impl<T: Send + 'static> Queued<T> {
         };
         let place = self.place.as_ref()?;
         let waited = place.level.clock.instant().saturating_duration_since(place.arrived);
-        // As in v1.34, a request that waited in vain counts with those that were executed.
+        // As in v1.34, a request that waited in vain is recorded with the executed ones.
         place.flow.waited[1].observe(waited.as_nanos() as u64);
         if !is_granted {
             return None;
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    /// Polls once; whether it is still pending.
+    /// Polls once. Returns whether the future is still pending.
     async fn futures_poll(future: &mut (impl Future + Unpin)) -> bool {
         std::future::poll_fn(|cx| {
             std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_pending())

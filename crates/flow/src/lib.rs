@@ -1,4 +1,4 @@
-//! Priority and fairness: which request runs now, which waits and which is rejected.
+//! API priority and fairness: decides which requests run now, which wait and which are rejected.
 //!
 //! ```text
 //!  level ── seats ──► QueueSet: fair queuing over shuffle-sharded queues   (pure, time is an argument)
@@ -7,14 +7,14 @@
 //!  limits: shares ─► nominal, lower and upper limits ─► current limits from demand
 //! ```
 //!
-//! What always holds:
-//! - a seat that was taken is returned exactly once, however the request ends: it finishes, panics, is
-//!   cancelled while it waits or between its dispatch and its first poll;
-//! - nothing runs beside the requests. Without waiting requests there is no task and no timer;
-//! - the order of dispatch follows from the arrivals and the clock alone.
+//! Invariants:
+//! - A seat that was taken is returned exactly once, however the request ends: it finishes, panics, or is cancelled
+//!   while it waits or between its dispatch and its first poll.
+//! - Nothing runs in the background. Without waiting requests, there is no task and no timer.
+//! - The order of dispatch depends only on the arrivals and the clock.
 //!
-//! The algorithms are those of Kubernetes v1.34: fair queuing for server requests with seat-seconds of
-//! estimated work, and borrowing of seats between levels.
+//! The algorithms are those of Kubernetes v1.34: fair queuing for server requests, with the estimated work in
+//! seat-seconds, and borrowing of seats between levels.
 
 mod allocation;
 mod dealer;

@@ -1,40 +1,41 @@
-//! How many seats each level has: from its shares, and, every few seconds, from what levels demand.
+//! Concurrency limits: the seats of each level, based on its shares and, every few seconds, on the demand of all
+//! levels.
 
 use crate::allocation::{AllocationError, Class, allocate};
 use crate::integrator::Demand;
 
-/// How much of the smoothed demand is left after a period: a half-life of five minutes at ten seconds each.
+/// How much of the smoothed demand remains after a period: a half-life of five minutes with periods of ten seconds.
 const SMOOTHING: f64 = 0.977;
-/// The part of a level's seats that one request may take.
+/// The largest share of a level's seats that one request may take.
 const MAX_PART_OF_A_REQUEST: f64 = 0.15;
 
-/// What the configuration of a level says of its seats.
+/// The seat settings in a level's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
     pub nominal: u32,
     pub lendable_percent: u32,
-    /// Without it a level may borrow all the seats there are.
+    /// If `None`, a level may borrow all seats there are.
     pub borrowing_percent: Option<u32>,
 }
 
-/// The seats of a level by its configuration.
+/// The limits of a level according to its configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LevelLimits {
     pub nominal: u64,
-    /// What is left when all that can be lent is lent.
+    /// The limit when everything lendable is lent.
     pub lower: u64,
-    /// What it has when it borrows all it may.
+    /// The limit when it borrows as much as it may.
     pub upper: u64,
 }
 
 impl LevelLimits {
-    /// What a new level has until demand is known: half of what it can lend is lent.
+    /// Returns the limit of a new level until its demand is known: half of what it can lend is lent.
     pub fn initial(&self) -> u64 {
         self.nominal - (self.nominal - self.lower) / 2
     }
 }
 
-/// Divides the server's seats by shares. Rounding up gives a few more than there are.
+/// Divides the server's seats by shares. The sum is slightly higher, because limits are rounded up.
 pub fn nominal_limits(server: u64, shares: &[Shares]) -> Vec<LevelLimits> {
     let sum: f64 = shares.iter().map(|one| f64::from(one.nominal)).sum();
     let limits = |one: &Shares| {
@@ -54,7 +55,7 @@ pub fn nominal_limits(server: u64, shares: &[Shares]) -> Vec<LevelLimits> {
     shares.iter().map(limits).collect()
 }
 
-/// The seats that one request of a level with queues may be estimated at.
+/// Returns the maximum number of seats for one request of a level with queues.
 pub fn max_seats(nominal: u64, hand_size: usize) -> u64 {
     let part = (nominal as f64 * MAX_PART_OF_A_REQUEST).ceil() as u64;
     part.min(nominal / hand_size.max(1) as u64).max(1)
@@ -81,27 +82,27 @@ impl DemandStats {
     }
 }
 
-/// What a level gets until the next adjustment.
+/// The limits of a level until the next adjustment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Adjusted {
     pub current: u64,
     pub target: f64,
 }
 
-/// A level whose seats are adjusted.
+/// A level whose limit is adjusted.
 struct Bid {
     is_exempt: bool,
     limits: LevelLimits,
-    /// What it gets at least, as far as there is enough.
+    /// Its minimum, as far as there are enough seats.
     at_least: u64,
     target: f64,
 }
 
-/// Moves seats between levels by demand. Each level is its limits, its demand, whether it is exempt and what it
-/// has now. Also returns the fair fraction.
+/// Moves seats between levels by demand. Each level is given by its limits, its demand, whether it is exempt, and its
+/// current limit. Also returns the fair fraction.
 ///
-/// Exempt levels take what they used; the others share what is left: their lower limits first, then what they
-/// used up to their nominal limits, then the rest in proportion to their smoothed demand.
+/// Exempt levels get what they used. The others share the rest: first their lower limits, then what they used up to
+/// their nominal limits, then the remainder in proportion to their smoothed demand.
 pub fn adjust(levels: &[(LevelLimits, DemandStats, bool, u64)]) -> (Vec<Adjusted>, f64) {
     let bids: Vec<Bid> =
         levels.iter().map(|(limits, demand, exempt, _)| bid(limits, demand, *exempt)).collect();
@@ -129,7 +130,7 @@ pub fn adjust(levels: &[(LevelLimits, DemandStats, bool, u64)]) -> (Vec<Adjusted
     }
     match share(nominal, &bids) {
         Ok((adjusted, fair)) => (adjusted, fair),
-        // It cannot be met: leave everything as it is.
+        // There is no solution, so keep the current limits.
         Err(_) => {
             let keep = |(bid, (.., current)): (&Bid, &(LevelLimits, DemandStats, bool, u64))| Adjusted {
                 current: *current,
@@ -146,8 +147,8 @@ fn bid(limits: &LevelLimits, demand: &DemandStats, is_exempt: bool) -> Bid {
     Bid { is_exempt, limits: *limits, at_least, target: demand.smoothed.max(at_least as f64) }
 }
 
-/// As v1.34, the sum that the limited levels share is that of all nominal limits, those of exempt levels
-/// included: the exempt level has none by default.
+/// As in v1.34, the limited levels share the sum of all nominal limits, including those of exempt levels, which have
+/// none by default.
 fn share(nominal: u64, bids: &[Bid]) -> Result<(Vec<Adjusted>, f64), AllocationError> {
     let class =
         |bid: &Bid| Class { target: bid.target, lower: bid.at_least as f64, upper: bid.limits.upper as f64 };
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!(fair, 0.0);
         let exempt = DemandStats { high_watermark: 25, ..exempt };
         let (adjusted, _) = adjust(&[level(0, exempt), level(1, busy), level(2, busy)]);
-        // 75 are left: the lower 50, and half of the 50 that both would like on top.
+        // 75 are left: the lower limits of 50, and half of the 50 that both want on top.
         assert_eq!(adjusted.iter().map(|one| one.current).collect::<Vec<_>>(), [25, 45, 30]);
     }
 

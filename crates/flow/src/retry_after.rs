@@ -1,14 +1,14 @@
-//! When clients of a level that rejects requests should come back: later, the more are rejected.
+//! Adapts `Retry-After` to the rejection rate: the more requests a level rejects, the longer its clients should wait.
 
 use std::collections::VecDeque;
 
-/// The longest time to wait, in seconds; no more history than this is of use.
+/// The longest wait in seconds. History older than this is useless.
 const MAX: i64 = 32;
 
-/// How long rejected clients of one level are told to wait, by how many were rejected lately.
+/// How long rejected clients of a level should wait, based on recent rejections.
 #[derive(Debug)]
 pub struct RetryAfter {
-    /// Rejections by the second, oldest first: at most [`MAX`] + 1 entries.
+    /// Rejections per second, oldest first: at most [`MAX`] + 1 entries.
     history: VecDeque<(i64, i64)>,
     second: i64,
     count: i64,
@@ -23,7 +23,7 @@ impl Default for RetryAfter {
 }
 
 impl RetryAfter {
-    /// Notes a rejection in this second, and says how many seconds the client should wait.
+    /// Records a rejection in this second. Returns how many seconds the client should wait.
     pub fn rejected(&mut self, second: i64) -> i64 {
         if second == self.second {
             self.count += 1;
@@ -45,7 +45,7 @@ impl RetryAfter {
         }
     }
 
-    /// Doubles under load, at most once per its own length, and goes back one by one.
+    /// Doubles the wait under load, at most once per wait interval. Otherwise lowers it one by one.
     fn adapt(&mut self) {
         let (now, seconds) = (self.second, self.seconds);
         let recent = self

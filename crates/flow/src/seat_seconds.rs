@@ -1,4 +1,4 @@
-//! Work in seat-seconds, as fixed-point numbers: sums stay exact however long a server runs.
+//! Work in seat-seconds, as fixed-point numbers, so that sums stay exact however long a server runs.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ impl SeatSeconds {
     pub const ZERO: Self = Self(0);
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The work of so many seats for this long.
+    /// Returns the work of this many seats for this duration.
     pub fn of(seats: f64, duration: Duration) -> Self {
         Self((seats * duration.as_nanos() as f64 / NANOSECONDS_PER_UNIT).round() as u64)
     }
@@ -24,7 +24,7 @@ impl SeatSeconds {
         self.0 as f64 / SCALE as f64
     }
 
-    /// How long so many seats take for this work.
+    /// Returns how long this many seats take for this work.
     pub fn per_seat(self, seats: f64) -> Duration {
         Duration::from_nanos((self.0 as f64 / seats * NANOSECONDS_PER_UNIT) as u64)
     }

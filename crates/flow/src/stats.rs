@@ -1,4 +1,4 @@
-//! What is counted of levels and flows, for metrics.
+//! Statistics of levels and flows, for metrics.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use setpoint_clock::Instant;
 
 use crate::queue_set::Reason;
 
-/// A histogram of whole numbers: lengths, seats, nanoseconds. Counting takes no lock.
+/// A histogram of integers: lengths, seats, nanoseconds. Lock-free.
 #[derive(Debug)]
 pub struct Histogram<const N: usize> {
     bounds: &'static [u64; N],
@@ -29,7 +29,7 @@ impl<const N: usize> Histogram<N> {
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    /// How many values were at most each bound.
+    /// Returns how many values were at most each bound.
     pub fn cumulative(&self) -> Vec<(u64, u64)> {
         let mut so_far = 0;
         let at_most = |(bound, bucket): (&u64, &AtomicU64)| {
@@ -70,7 +70,7 @@ static LENGTHS: [u64; 8] = [0, 10, 25, 50, 100, 250, 500, 1000];
 static SEATS: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 100];
 static WATCHERS: [u64; 6] = [0, 1, 10, 100, 1000, 10_000];
 
-/// What is counted of the requests of one flow schema at one level.
+/// The statistics of one flow schema's requests at one level.
 #[derive(Debug)]
 pub struct FlowStats {
     pub waiting: AtomicI64,
@@ -80,9 +80,9 @@ pub struct FlowStats {
     pub dispatched: AtomicU64,
     pub not_accommodated: AtomicU64,
     rejected: [AtomicU64; 3],
-    /// Nanoseconds in a queue, of requests that were rejected at once and of all others.
+    /// Nanoseconds in a queue: of requests rejected on arrival, and of all others.
     pub waited: [Histogram<13>; 2],
-    /// Nanoseconds of execution, of regular requests and of the beginnings of watches.
+    /// Nanoseconds of execution: of regular requests, and of the initialization of watches.
     pub executed: [Histogram<13>; 2],
     pub queue_length: Histogram<8>,
     pub seats: Histogram<8>,
@@ -123,11 +123,11 @@ impl FlowStats {
     }
 }
 
-/// A histogram of a ratio over time: each nanosecond counts once, at the value that it had.
+/// A histogram of a ratio over time: each nanosecond counts once, at its value.
 #[derive(Clone, Debug)]
 pub struct TimingRatio {
     bounds: &'static [f64],
-    /// Nanoseconds by the first bucket that the ratio fits in; the last is for all above.
+    /// Nanoseconds by the first bucket the ratio fits in. The last one is for all higher ratios.
     nanoseconds: Vec<u64>,
     sum: f64,
     numerator: f64,
@@ -162,7 +162,7 @@ impl TimingRatio {
         self.sum += ratio * nanoseconds as f64;
     }
 
-    /// Nanoseconds at or below each bound, in total, and the sum of all values.
+    /// Returns the cumulative nanoseconds up to each bound, the total, and the sum of all values.
     pub fn cumulative(&mut self, now: Instant) -> (Vec<(f64, u64)>, u64, f64) {
         self.observe(now);
         let mut so_far = 0;
@@ -179,7 +179,7 @@ const UTILIZATION: &[f64] = &[0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 
 const CONCURRENCY: &[f64] = &[0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 1.0];
 const DEMAND: &[f64] = &[0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0, 2.8, 4.0, 6.0];
 
-/// How busy a level is, over time.
+/// The utilization of a level over time.
 #[derive(Clone, Debug)]
 pub struct LevelGauges {
     pub waiting: TimingRatio,

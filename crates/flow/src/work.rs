@@ -1,30 +1,30 @@
-//! How much of the server a request takes: seats while it runs, and seats for what follows it.
+//! Estimates the work of a request: seats while it executes, and seats for its aftermath.
 
 use std::time::Duration;
 
 use crate::seat_seconds::SeatSeconds;
 
-/// The seats that a list may take at most.
+/// The maximum number of seats for a list.
 pub const MAX_LIST_SEATS: u64 = 100;
-/// The seats that the watch events of a write may take at most.
+/// The maximum number of seats for the watch events of a write.
 pub const MAX_MUTATING_SEATS: u64 = 10;
 
 /// Watchers whose events take one seat.
 const WATCHERS_PER_SEAT: u64 = 10;
-/// How long the events of a write keep its seats.
+/// How long the events of a write occupy its seats.
 const EVENT_DURATION: Duration = Duration::from_millis(5);
 const BYTES_PER_SEAT: u64 = 100_000;
-/// What a list from the cache holds at once, since it is streamed.
+/// The memory that a list from the cache uses at once. It is limited because the list is streamed.
 const STREAMED_BYTES: u64 = 1_000_000;
-/// The size of objects of which none has been seen.
+/// The assumed size of objects if none has been seen.
 const MAX_OBJECT_BYTES: u64 = 1_500_000;
 
 /// The estimated work of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// Seats while it is carried out.
+    /// Seats during execution.
     pub initial_seats: u64,
-    /// Seats after it, for `additional_latency`.
+    /// Seats after execution, for `additional_latency`.
     pub final_seats: u64,
     pub additional_latency: Duration,
 }
@@ -40,14 +40,15 @@ impl Work {
         self.initial_seats.max(self.final_seats)
     }
 
-    /// A write that so many watchers hear of. `limit` are the seats that its level allows a request, if it says.
+    /// Estimates a write that causes events for this many watchers. `limit` is the level's limit per request, if it has
+    /// one.
     pub fn mutating(watchers: u64, limit: Option<u64>) -> Self {
         if watchers < WATCHERS_PER_SEAT {
             return Self::ONE_SEAT;
         }
         let seats = watchers.div_ceil(WATCHERS_PER_SEAT);
         let work = SeatSeconds::of(seats as f64, EVENT_DURATION);
-        // Fewer seats for longer: wide requests would block a level while it gathers seats for them.
+        // Use fewer seats for longer: wide requests would block a level while it accumulates seats for them.
         let final_seats = seats.min(at_most(limit, MAX_MUTATING_SEATS));
         Self { initial_seats: 1, final_seats, additional_latency: work.per_seat(final_seats as f64) }
     }
@@ -57,17 +58,17 @@ fn at_most(limit: Option<u64>, most: u64) -> u64 {
     limit.map_or(most, |limit| limit.min(most)).max(1)
 }
 
-/// What is known of a list, or of a watch that begins with one.
+/// The parameters of a list, or of a watch that begins with one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListWork {
-    /// How many objects of the kind there are.
+    /// The number of objects of the kind.
     pub objects: u64,
-    /// Their average size; 0 if it is not known.
+    /// Their average size. 0 if unknown.
     pub average_bytes: u64,
-    /// How many are asked for; 0 for all.
+    /// The requested limit. 0 for all.
     pub limit: u64,
     pub is_from_cache: bool,
-    /// It names the one object it is about.
+    /// It names a single object.
     pub is_single: bool,
     /// It has a selector.
     pub is_selective: bool,
@@ -78,7 +79,7 @@ impl ListWork {
         Work::seats(self.bytes().div_ceil(BYTES_PER_SEAT).clamp(1, at_most(limit, MAX_LIST_SEATS)))
     }
 
-    /// What is in memory at once.
+    /// Returns how much is in memory at once.
     fn bytes(&self) -> u64 {
         let average = if self.average_bytes == 0 { MAX_OBJECT_BYTES } else { self.average_bytes };
         let limited = if self.limit == 0 { self.objects } else { self.objects.min(self.limit) };

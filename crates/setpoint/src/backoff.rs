@@ -1,12 +1,12 @@
-//! How long to wait: growing delays and token buckets, both without a clock of their own.
+//! Exponential backoff and token buckets. Neither reads a clock.
 //!
-//! What always holds: the same sequence of calls with the same instants gives the same delays.
+//! Invariant: the same sequence of calls with the same instants gives the same delays.
 
 use std::time::Duration;
 
 use setpoint_clock::Instant;
 
-/// A delay that doubles with every failure, up to a bound.
+/// A delay that doubles with every failure, up to a maximum.
 ///
 /// ```
 /// use std::time::Duration;
@@ -20,24 +20,24 @@ use setpoint_clock::Instant;
 pub struct Backoff {
     /// The delay after the first counted failure.
     base: Duration,
-    /// No delay is longer.
+    /// The longest delay.
     max: Duration,
-    /// How many failures are followed by no delay at all before the doubling starts.
+    /// The number of failures without a delay before the doubling starts.
     free: u32,
 }
 
 impl Backoff {
-    /// `base`, twice `base`, four times `base`, …, never more than `max`.
+    /// Creates a backoff of `base`, twice `base`, four times `base` and so on, capped at `max`.
     pub const fn doubling(base: Duration, max: Duration) -> Self {
         Self { base, max, free: 0 }
     }
 
-    /// The same, after `free` failures that are followed by no delay.
+    /// Makes the first `free` failures cause no delay.
     pub const fn after(self, free: u32) -> Self {
         Self { free, ..self }
     }
 
-    /// The delay that follows a failure when there have been `failures` before it.
+    /// Returns the delay after a failure that `failures` earlier ones preceded.
     pub fn delay(&self, failures: u32) -> Duration {
         match failures.checked_sub(self.free) {
             None => Duration::ZERO,
@@ -46,13 +46,13 @@ impl Backoff {
     }
 
     fn doubled(&self, exponent: u32) -> Duration {
-        // Exact while the delay is below 2^53 ns (104 days); 2^1000 is over every bound.
+        // Exact while the delay is below 2^53 ns (104 days). 2^1000 exceeds every maximum.
         let nanos = self.base.as_nanos() as f64 * 2f64.powi(exponent.min(1000) as i32);
         if nanos >= self.max.as_nanos() as f64 { self.max } else { Duration::from_nanos(nanos as u64) }
     }
 }
 
-/// A bucket of tokens that refills at a steady rate.
+/// A token bucket: holds up to `burst` tokens and refills at a steady rate.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -71,19 +71,19 @@ impl Backoff {
 pub struct TokenBucket {
     per_second: f64,
     burst: f64,
-    /// What is left; below zero while reservations are ahead of the refill.
+    /// The tokens left. Negative while reservations are ahead of the refill.
     tokens: f64,
-    /// When `tokens` was right; unset before the first use.
+    /// When `tokens` was last updated. `None` before the first use.
     at: Option<Instant>,
 }
 
 impl TokenBucket {
-    /// A full bucket of `burst` tokens that gains `per_second` a second.
+    /// Creates a full bucket of `burst` tokens that refills at `per_second`.
     pub fn new(per_second: f64, burst: u32) -> Self {
         Self { per_second, burst: f64::from(burst), tokens: f64::from(burst), at: None }
     }
 
-    /// Takes a token, from the future if need be, and says how long until it is there.
+    /// Takes a token, borrowing from the future if necessary. Returns how long to wait until it is available.
     pub fn reserve(&mut self, now: Instant) -> Duration {
         self.refill(now);
         self.tokens -= 1.0;
@@ -93,7 +93,7 @@ impl TokenBucket {
         Duration::try_from_secs_f64(-self.tokens / self.per_second).unwrap_or(Duration::MAX)
     }
 
-    /// Takes a token if there is one.
+    /// Takes a token if one is available now.
     pub fn try_take(&mut self, now: Instant) -> bool {
         self.refill(now);
         let available = self.tokens >= 1.0;
@@ -103,7 +103,7 @@ impl TokenBucket {
         available
     }
 
-    /// Gains this many a second from now on.
+    /// Changes the refill rate from `now` on.
     pub fn set_rate(&mut self, per_second: f64, now: Instant) {
         self.refill(now);
         self.per_second = per_second;

@@ -1,11 +1,11 @@
-//! Many calls in growing batches, so that a failure common to all of them is met once, not a
-//! thousand times: a quota that is used up costs one refused call a try.
+//! Makes many calls in growing batches, so that a failure common to all of them is hit once, not a thousand times. For
+//! example, an exhausted quota costs one rejected call per attempt.
 
 use futures::future::join_all;
 
 use crate::historic::{self, Bug};
 
-/// How a slow start ended.
+/// The result of [`slow_start`].
 ///
 /// ```
 /// use setpoint::batch::Started;
@@ -14,16 +14,16 @@ use crate::historic::{self, Bug};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started<E> {
-    /// How many calls succeeded.
+    /// The number of calls that succeeded.
     pub succeeded: usize,
-    /// How many were made and failed.
+    /// The number of calls that failed.
     pub failed: usize,
-    /// The first failure, by the number of its call; the calls after its batch were not made.
+    /// The failure with the lowest call number. Calls after its batch were not made.
     pub failure: Option<E>,
 }
 
-/// Makes the calls `0..count`, `initial` of them at first, then twice as many at a time as before. The
-/// calls of a batch run together; a batch with a failure is finished and is the last one.
+/// Makes the calls `0..count` in batches. The first batch has `initial` calls, and each batch is twice the size of the
+/// one before. The calls of a batch run concurrently. After a batch with a failure, no further batch starts.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -41,7 +41,7 @@ where
     let initial = if historic::has(Bug::CreatesAllAtOnce) { count } else { initial };
     let mut batch = count.min(initial.max(1));
     while batch > 0 {
-        // Everything before this batch succeeded, or there would be no further batch.
+        // Everything before this batch succeeded, otherwise this batch would not have started.
         let results = join_all((succeeded..succeeded + batch).map(&mut call)).await;
         let failed = results.iter().filter(|result| result.is_err()).count();
         succeeded += batch - failed;
@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// With a server that takes `capacity` calls: which calls are made, and how many succeed.
+    /// Simulates a server that accepts `capacity` calls, and checks how many calls are made and how many succeed.
     #[track_caller]
     fn check(count: usize, initial: usize, capacity: usize, calls: usize, succeeded: usize) {
         let made = RefCell::new(Vec::new());

@@ -1,12 +1,12 @@
-//! The conditions of a status.
+//! Status conditions.
 //!
-//! What always holds: the time of a condition is that of its last change of status. A condition that is set
-//! to what it was is left as it was, so that a settled world makes no writes.
+//! Invariant: `lastTransitionTime` changes only when the status changes. Setting a condition to its current value
+//! changes nothing, so that a steady state makes no writes.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// A condition as a controller sees it now; [`set`] decides its time.
+/// Creates a condition. [`set`] decides its `lastTransitionTime`.
 ///
 /// ```
 /// use setpoint::conditions;
@@ -34,7 +34,7 @@ pub fn new(
     }
 }
 
-/// Puts a condition among the others, in the place of the one of its type; whether anything changed.
+/// Adds a condition, or replaces the one of the same type. Returns whether anything changed.
 ///
 /// ```
 /// use setpoint::conditions;
@@ -57,24 +57,24 @@ pub fn set(conditions: &mut Vec<Condition>, mut new: Condition, now: Timestamp) 
     changed
 }
 
-/// Takes a condition away; whether it was there.
+/// Removes a condition. Returns whether it existed.
 pub fn remove(conditions: &mut Vec<Condition>, kind: &str) -> bool {
     let before = conditions.len();
     conditions.retain(|condition| condition.type_ != kind);
     conditions.len() != before
 }
 
-/// The condition of a type.
+/// Returns the condition of a type.
 pub fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == kind)
 }
 
-/// Whether a condition is there and holds.
+/// Returns whether a condition exists and its status is `True`.
 pub fn is_true(conditions: &[Condition], kind: &str) -> bool {
     find(conditions, kind).is_some_and(|condition| condition.status == "True")
 }
 
-/// A time without its fraction of a second, as conditions and most other fields of the API have it.
+/// Truncates a time to whole seconds, as conditions and most other API fields have it.
 ///
 /// ```
 /// let time = "2025-01-01T00:00:00.7Z".parse().unwrap();

@@ -1,12 +1,12 @@
-//! A controller: a queue, its reconciler, its workers, and the caches it waits for.
+//! A controller: a queue, a reconciler, workers, and the caches it waits for.
 //!
 //! ```text
-//!  wait for the caches ─► workers take keys ─► stop: the queue ends, the workers finish it ─► over
+//!  wait for the caches ─► workers take keys ─► stop: the queue shuts down, workers drain it ─► done
 //! ```
 //!
-//! What always holds:
-//! - no key is worked on before every cache the controller waits for has synced;
-//! - the controller's future owns its workers: dropping it ends them all.
+//! Invariants:
+//! - No key is reconciled before every cache the controller waits for has synced.
+//! - The controller's future owns its workers: dropping it ends them all.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -26,7 +26,7 @@ use crate::queue::Queue;
 use crate::reconcile::{Reconciler, WorkKey};
 use crate::worker::{AnyReconciler, Policy, Worker};
 
-/// Something a manager runs until it is told to stop.
+/// A component that a manager runs until it is stopped.
 ///
 /// ```
 /// use futures::future::BoxFuture;
@@ -41,24 +41,25 @@ use crate::worker::{AnyReconciler, Policy, Worker};
 /// }
 /// ```
 pub trait Runnable: Send + 'static {
-    /// What it is called in logs, metrics and health checks.
+    /// Returns the name used in logs, metrics and health checks.
     fn name(&self) -> &str;
 
-    /// Runs until `stop`, then finishes what is under way. Whatever it spawns it owns: dropping the
+    /// Runs until `stop` is cancelled, then finishes the work in progress. Must own everything it spawns: dropping the
     /// future ends it all.
     fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()>;
 
-    /// Registers its metrics here; called once, before [`run`](Self::run).
+    /// Registers metrics. Called once, before [`run`](Self::run).
     fn observe(&mut self, metrics: &Metrics) {
         let _ = metrics;
     }
 
-    /// What has to hold before it can be relied on; asked for once, before [`run`](Self::run).
+    /// Returns a readiness check, if there is one. Called once, before [`run`](Self::run).
     fn readiness(&self) -> Option<Check> {
         None
     }
 
-    /// Whether it runs only in the replica that leads (default: yes). What only reads or serves runs in all.
+    /// Returns whether this runs only in the leader (default: yes). Components that only read or serve can run in every
+    /// replica.
     fn needs_leader(&self) -> bool {
         true
     }
@@ -86,7 +87,7 @@ impl Runnable for Box<dyn Runnable> {
     }
 }
 
-/// A queue of keys and the reconciler that works on them.
+/// A queue of keys and the reconciler that processes them.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -124,11 +125,11 @@ pub struct Controller<K: WorkKey = Key> {
     reads_own_writes: bool,
 }
 
-/// How long the workers of a stopping controller may take to finish their queue.
+/// The default time a stopping controller's workers have to drain the queue.
 const DRAIN: Duration = Duration::from_secs(30);
 
 impl<K: WorkKey> Controller<K> {
-    /// A controller with one worker.
+    /// Creates a controller with one worker.
     pub fn new(name: &'static str, queue: Queue<K>, reconciler: impl Reconciler<Key = K>) -> Self {
         Self {
             name,
@@ -145,63 +146,64 @@ impl<K: WorkKey> Controller<K> {
         }
     }
 
-    /// How many keys are worked on at once (default 1, and at least that).
+    /// Sets how many keys are reconciled concurrently (default and minimum: 1).
     pub fn workers(self, workers: usize) -> Self {
         Self { workers: workers.max(1), ..self }
     }
 
-    /// No key is worked on before this informer has synced.
+    /// Waits for this informer to sync before reconciling any key.
     pub fn waits_for(mut self, informer: &Informer) -> Self {
         self.informers.push(informer.clone());
         self
     }
 
-    /// A reconcile that takes longer is dropped and tried again later (default: no limit).
+    /// Sets a timeout for a reconcile. A reconcile that exceeds it is dropped and retried later (default: no timeout).
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.policy.timeout = Some(timeout);
         self
     }
 
-    /// A key that has failed this often in a row waits for a change (default: no limit).
+    /// Stops retrying a key after this many failures in a row, until it changes (default: no limit).
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.policy.max_retries = Some(retries);
         self
     }
 
-    /// Terminal errors are retried like all others, as Kubernetes' own controllers do it: what a quota
-    /// or a policy forbids now it may allow later, without this controller being told.
+    /// Retries terminal errors like all others, as Kubernetes' own controllers do: a quota or policy that rejects a
+    /// request now may allow it later, and this controller gets no event for that.
     pub fn persistent(mut self) -> Self {
         self.policy.persistent = true;
         self
     }
 
-    /// A key is not worked on before the caches that the controller [waits for](Self::waits_for) show what
-    /// its last reconcile wrote through a [`Client`](crate::Client): a reconciler never acts on a cache older
-    /// than its own writes, and so never makes them twice.
+    /// Does not reconcile a key before the caches that the controller [waits for](Self::waits_for) show what its last
+    /// reconcile wrote through a [`Client`](crate::Client). A reconciler then never acts on a cache older than its own
+    /// writes, so it never repeats them.
     ///
-    /// The cache of a selection shows a write to what it does not select with the next bookmark, which may
-    /// take a minute. [`own_writes`](crate::own_writes) compares this with the other ways.
+    /// If an informer uses a selector, a write to an object it does not select becomes visible only with the next
+    /// bookmark, which may take a minute. [`own_writes`](crate::own_writes) compares this with the alternatives.
     pub fn reads_own_writes(self) -> Self {
         Self { reads_own_writes: true, ..self }
     }
 
-    /// How long its workers may take to finish the queue once it stops (default 30 s).
+    /// Sets how long the workers may take to drain the queue after a stop (default 30 s).
     pub fn drain_within(self, drain: Duration) -> Self {
         Self { drain, ..self }
     }
 
-    /// With this many keys waiting, the informers that feed the queue read no further. Only while it works:
-    /// a replica that stands by keeps its caches up to date, however much waits.
+    /// Sets the queue length at which the informers that feed the queue stop reading. Applies only while the controller
+    /// is running: a standby replica keeps its caches up to date, however long its queue gets.
     pub fn queue_size(self, keys: usize) -> Self {
         Self { queue_size: Some(keys), ..self }
     }
 
-    /// Has up to `most` workers when keys pile up, and fewer than configured when the API server does not cope.
+    /// Scales up to `most` workers when the queue grows, and below the configured number when the API server is
+    /// overloaded.
     pub fn adaptive(self, adaptive: &Adaptive, most: usize) -> Self {
         Self { adaptive: Some((adaptive.clone(), most)), ..self }
     }
 
-    /// Waits for the caches; `false` if it was stopped before.
+    /// Waits for the caches to sync. Returns `false` if stopped first.
     async fn synced(&self, stop: &CancellationToken) -> bool {
         tokio::select! {
             biased;

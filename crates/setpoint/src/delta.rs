@@ -1,11 +1,11 @@
-//! Stage 3: what happened to each object, in order, between the watch and the cache.
+//! Stage 3: the changes of each object, in order, between the watch and the cache.
 //!
-//! What always holds:
-//! - the deltas of a key leave in the order they came;
-//! - several new states of one object in a row collapse into the newest; a removal never collapses, so
-//!   an object that came and went is still seen coming and going (a controller that counts the
-//!   arrival of what it created depends on it), and so is one that was replaced under its name;
-//! - there are at most [`CAPACITY`] deltas: when it is full the watch is not read.
+//! Invariants:
+//! - The deltas of a key leave in the order they arrived.
+//! - Several new states of an object in a row collapse into the newest. A delete never collapses: an object that was
+//!   created and deleted is seen as both, and so is one that was replaced by another of the same name. A controller
+//!   that counts its own creates depends on that.
+//! - There are at most [`CAPACITY`] deltas. When it is full, the watch is not read.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -15,11 +15,11 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::Object;
 
-/// 1,024 objects of 2 KB, a typical pod, are 2 MB a kind; at 1.5 MB, the largest object there can be, a
-/// watch delivers far slower than this drains.
+/// 1,024 typical pods of 2 KB are 2 MB per kind. With the largest possible objects, 1.5 MB, a watch delivers far slower
+/// than this drains.
 pub(crate) const CAPACITY: usize = 1024;
 
-/// A new state of an object, or its end with the last state known to the server.
+/// A new state of an object, or its deletion with the last state known to the server.
 #[derive(Debug)]
 pub(crate) enum Delta {
     Upserted(Object),
@@ -30,9 +30,9 @@ pub(crate) enum Delta {
 #[derive(Default)]
 pub(crate) struct Deltas {
     queue: VecDeque<Delta>,
-    /// How many deltas have left: the position of the front.
+    /// The number of deltas removed so far: the position of the front.
     popped: usize,
-    /// The position of the newest delta of each key. Nothing iterates it.
+    /// The position of the newest delta of each key. Never iterated.
     newest: HashTable<usize>,
     hasher: DefaultHashBuilder,
 }
@@ -43,7 +43,7 @@ impl Delta {
         object
     }
 
-    /// Whether nothing is lost when `newer` takes the place of this one.
+    /// Returns whether `newer` can replace this delta without losing anything.
     fn yields_to(&self, newer: &Self) -> bool {
         let both_states = matches!((self, newer), (Self::Upserted(_), Self::Upserted(_)));
         both_states && self.object().meta().uid == newer.object().meta().uid
@@ -103,7 +103,7 @@ mod tests {
         Object::with_metadata(meta, Bytes::new())
     }
 
-    /// `+a` a state of a, `-a` its end; the digit after the name is the uid.
+    /// `+a` is a state of a, `-a` its deletion. The digit after the name is the uid.
     fn push(deltas: &mut Deltas, script: &str) {
         for (version, word) in script.split_whitespace().enumerate() {
             let object = object(&word[1..2], &word[2..], version);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     proptest! {
-        /// Applying what comes out gives the world that applying what went in gives.
+        /// Applying the compacted deltas gives the same final state as applying all of them.
         #[test]
         fn compaction_changes_no_end_state(
             steps in proptest::collection::vec((0..4u8, any::<bool>(), 0..3u8, any::<bool>()), 0..60)

@@ -1,9 +1,9 @@
-//! What an API server serves: every resource with its verbs, and which version of it is preferred.
+//! API discovery: every served resource with its verbs, and the preferred version of each.
 //!
-//! Two requests with aggregated discovery; one more per group and version with a server that does not
-//! know it. A part of the API that cannot be discovered (the server behind an aggregated API is down)
-//! is a [`Failure`] beside what could be, never a missing resource: whoever acts on absence asks
-//! [`Discovered::failed`] first.
+//! Takes two requests with aggregated discovery, or one more per group and version if the server does not support it.
+//! If a part of the API cannot be discovered, for example because the server behind an aggregated API is down, it is
+//! reported as a [`Failure`], not as a missing resource. Before acting on the absence of a resource, check
+//! [`Discovered::failed`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,49 +14,49 @@ use serde::de::DeserializeOwned;
 
 use crate::{Client, ClientError, Kind};
 
-/// Aggregated discovery, and what a server answers that has never heard of it.
+/// Requests aggregated discovery, with a fallback for servers that do not support it.
 const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 
-/// Requests under way at once where every version is asked one by one: enough to hide a round trip,
-/// too few for a server to notice.
+/// Concurrent requests when every version is queried separately: enough to hide a round trip, too few to load the
+/// server.
 const CONCURRENCY: usize = 8;
 
-/// What a server said it serves.
+/// The result of discovery.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Discovered {
     resources: Vec<Resource>,
     failures: Failures,
 }
 
-/// A served resource: one version of it.
+/// A served resource in one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
-    /// Its names and scope.
+    /// Its kind.
     pub kind: Kind,
-    /// What can be done with it: `get`, `list`, `watch`, `delete`, `deletecollection`, …
+    /// The supported verbs: `get`, `list`, `watch`, `delete`, `deletecollection`, …
     pub verbs: Vec<String>,
-    /// Whether this is the version that the server prefers.
+    /// Whether this is the version the server prefers.
     pub preferred: bool,
 }
 
-/// The parts of the API that could not be discovered, in order.
+/// The group versions that could not be discovered, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failures(Vec<Failure>);
 
-/// A group and version that could not be discovered.
+/// A group version that could not be discovered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Failure {
-    /// Its name as objects carry it: `apps/v1`.
+    /// The group version, for example `apps/v1`.
     pub api_version: String,
-    /// Why it could not be discovered.
+    /// The reason.
     pub why: String,
 }
 
-/// Asks a server what it serves.
+/// Discovers what a server serves.
 pub async fn discover(client: &Client) -> Result<Discovered, ClientError> {
     let core = match ask(client, "/api").await {
-        // A server of custom resources alone has no core group.
+        // A server with only custom resources has no core group.
         Err(error) if error.code() == Some(404) => Root::default(),
         answer => answer?,
     };
@@ -77,8 +77,8 @@ async fn ask<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Clie
 }
 
 impl Discovered {
-    /// What a server would have said that serves these kinds, each in its preferred version, with these
-    /// verbs, and could not speak for those versions, for these reasons.
+    /// Builds a discovery result from kinds in their preferred versions, with the given verbs, and from group versions
+    /// that failed, with the reasons.
     pub fn of<'a>(
         served: impl IntoIterator<Item = (Kind, Vec<String>)>,
         failed: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -94,17 +94,17 @@ impl Discovered {
         found.into_discovered()
     }
 
-    /// The preferred version of each resource.
+    /// Returns the preferred version of each resource.
     pub fn preferred(&self) -> impl Iterator<Item = &Resource> {
         self.resources.iter().filter(|resource| resource.preferred)
     }
 
-    /// All resources in all versions, in the server's order.
+    /// Returns all resources in all versions, in the server's order.
     pub fn resources(&self) -> &[Resource] {
         &self.resources
     }
 
-    /// The served kind that objects name by these two fields.
+    /// Returns the served kind with this `apiVersion` and `kind`.
     pub fn kind(&self, api_version: &str, kind: &str) -> Option<&Kind> {
         self.resources
             .iter()
@@ -112,31 +112,31 @@ impl Discovered {
             .find(|served| served.is_called(api_version, kind))
     }
 
-    /// What could not be discovered.
+    /// Returns the group versions that could not be discovered.
     pub fn failures(&self) -> &Failures {
         &self.failures
     }
 
-    /// Whether nothing can be said about this kind, because its part of the API could not be discovered.
+    /// Returns whether it is unknown if this kind is served, because its group version could not be discovered.
     pub fn failed(&self, kind: &Kind) -> bool {
         self.failures.0.iter().any(|failure| kind.is_called(&failure.api_version, kind.kind()))
     }
 }
 
 impl Resource {
-    /// Whether all of these can be done with the resource.
+    /// Returns whether the resource supports all of these verbs.
     pub fn supports(&self, verbs: &[&str]) -> bool {
         verbs.iter().all(|verb| self.verbs.iter().any(|supported| supported == verb))
     }
 }
 
 impl Failures {
-    /// Whether all of the API was discovered.
+    /// Returns whether everything was discovered.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many groups and versions could not be discovered.
+    /// Returns the number of group versions that could not be discovered.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -153,12 +153,12 @@ impl fmt::Display for Failures {
     }
 }
 
-/// What has been found so far.
+/// The resources found so far.
 #[derive(Default)]
 struct Found {
     resources: Vec<Resource>,
     failures: Vec<Failure>,
-    /// The position in `resources` of the version preferred so far, by group and plural name.
+    /// The index in `resources` of the version preferred so far, by group and plural name.
     preferred: BTreeMap<(String, String), usize>,
 }
 
@@ -210,8 +210,8 @@ impl Found {
         }
     }
 
-    /// The first version seen of a resource is the preferred one until the group's preferred version
-    /// turns out to have the resource too.
+    /// Adds a version of a resource. The first one is the preferred version until the group's preferred version turns
+    /// out to have the resource too.
     fn add(&mut self, kind: Kind, verbs: Vec<String>, preferred_version: &str) {
         let name = (kind.group().to_owned(), kind.plural().to_owned());
         let position = self.resources.len();
@@ -236,16 +236,16 @@ fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// The answer at `/api` and `/apis`, in any of its three forms.
+/// The response of `/api` and `/apis`, in any of its three forms.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Root {
     kind: String,
-    /// Aggregated.
+    /// Aggregated discovery.
     items: Vec<AggregatedGroup>,
-    /// Of `/apis` on its own.
+    /// Plain `/apis`.
     groups: Vec<LegacyGroup>,
-    /// Of `/api` on its own.
+    /// Plain `/api`.
     versions: Vec<String>,
 }
 
@@ -361,7 +361,7 @@ mod tests {
     use kube::client::Body;
     use serde_json::{Value, json};
 
-    /// A client of a server that answers these paths and nothing else.
+    /// Creates a client for a server that answers only these paths.
     fn serving(answers: &[(&'static str, Value)]) -> Client {
         let answers: BTreeMap<_, _> = answers.iter().map(|(path, body)| (*path, body.to_string())).collect();
         let service = tower::service_fn(move |request: Request<Body>| {

@@ -1,8 +1,7 @@
-//! Changing a few fields of an encoded object and leaving the rest as it is.
+//! Changes a few fields of an encoded object and leaves the rest as it is.
 //!
-//! A controller updates an object it has cached as bytes and has decoded only in part. The bytes are
-//! split where a field is replaced, no deeper, and joined again: fields this program has never heard
-//! of survive.
+//! A controller updates an object that it has cached as bytes and decoded only partly. The bytes are split only as deep
+//! as the replaced fields and then joined again, so fields unknown to this program survive.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::Object;
 
-/// An encoded object, some of whose fields are replaced. It is the body of an update.
+/// An encoded object with some fields replaced. Serializes to the body of an update.
 ///
 /// ```
 /// use setpoint::{Edit, Object};
@@ -22,21 +21,21 @@ use crate::Object;
 /// ```
 pub struct Edit<'a> {
     root: Node<'a>,
-    /// The first thing that went wrong: told when the edit is encoded, so that edits can be chained.
+    /// The first error. It is reported when the edit is serialized, so that edits can be chained.
     error: Option<serde_json::Error>,
 }
 
 enum Node<'a> {
-    /// As it was.
+    /// Unchanged.
     Kept(&'a RawValue),
     /// Replaced.
     New(Box<RawValue>),
-    /// Opened, because something in it is replaced.
+    /// Parsed, because a field inside is replaced.
     Object(BTreeMap<String, Node<'a>>),
 }
 
 impl<'a> Edit<'a> {
-    /// An edit that changes nothing yet.
+    /// Starts an edit that changes nothing yet.
     pub fn of(object: &'a Object) -> Self {
         match serde_json::from_slice(object.raw()) {
             Ok(raw) => Self { root: Node::Kept(raw), error: None },
@@ -44,14 +43,14 @@ impl<'a> Edit<'a> {
         }
     }
 
-    /// Replaces the field at `path`, making the objects above it where they are missing.
+    /// Sets the field at `path`, creating missing parent objects.
     pub fn set(mut self, path: &[&str], value: &impl Serialize) -> Self {
         let new = serde_json::value::to_raw_value(value).map(Node::New);
         self.attempt(|root| root.replace(path, new?));
         self
     }
 
-    /// Removes the field at `path`, if it is there.
+    /// Removes the field at `path`, if present.
     pub fn remove(mut self, path: &[&str]) -> Self {
         self.attempt(|root| root.remove(path));
         self
@@ -85,7 +84,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The fields of this object; `null` has none.
+    /// Returns the fields of this object. `null` has none.
     fn open(&mut self) -> Result<&mut BTreeMap<String, Node<'a>>, serde_json::Error> {
         let fields = match self {
             Self::Kept(raw) => serde_json::from_str::<Option<BTreeMap<String, &'a RawValue>>>(raw.get())?

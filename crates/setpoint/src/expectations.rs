@@ -1,13 +1,13 @@
-//! Creates and deletes that a controller has asked for and not yet seen in its cache.
+//! Expectations: creates and deletes that a controller has requested but not yet seen in its cache.
 //!
-//! Until they are met, or five minutes have passed, the cache is known to be behind and the
-//! controller neither creates nor deletes anything more for that key.
+//! Until they are observed, or five minutes have passed, the cache is known to be stale, and the controller creates and
+//! deletes nothing more for that key.
 //!
-//! What always holds:
-//! - a key without expectations is satisfied;
-//! - a delete is observed once, however often it is reported: as an object that is being deleted, and
-//!   again as one that is gone;
-//! - more creates may be observed than were expected (somebody else creates too): that satisfies.
+//! Invariants:
+//! - A key without expectations is satisfied.
+//! - A delete is observed once, even though it is reported twice: when the object gets its deletion timestamp, and when
+//!   it is removed.
+//! - Observing more creates than expected satisfies the expectation: others may create objects too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,10 +19,10 @@ use setpoint_clock::Instant;
 use crate::Clock;
 use crate::reconcile::WorkKey;
 
-/// After this time a missed event is assumed: the controller acts on what its cache shows.
+/// After this time, an event is assumed to be lost, and the controller acts on its cache.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Outstanding creates (counted) and deletes (by what is deleted) per key.
+/// The outstanding creates (counted) and deletes (by name) of each key.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -39,62 +39,61 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// ```
 pub struct Expectations<K> {
     clock: Clock,
-    /// At most one per object that the controller has created or deleted something for; forgotten
-    /// with the object.
+    /// At most one entry per object that the controller has created or deleted something for. Forgotten with the
+    /// object.
     expected: Mutex<BTreeMap<K, Expected>>,
 }
 
 struct Expected {
-    /// Below zero: more were observed than expected.
+    /// Negative if more creates were observed than expected.
     creations: i64,
     deletions: BTreeSet<String>,
     since: Instant,
 }
 
 impl<K: WorkKey> Expectations<K> {
-    /// Nothing is expected.
+    /// Creates an empty set of expectations.
     pub fn new(clock: Clock) -> Self {
         Self { clock, expected: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Replaces the expectations of a key: `count` creates.
+    /// Replaces a key's expectations with `count` creates.
     pub fn expect_creations(&self, key: &K, count: usize) {
         self.expect(key, count, BTreeSet::new());
     }
 
-    /// Replaces the expectations of a key: these deletes, by any unique name of what is deleted.
+    /// Replaces a key's expectations with these deletes. Any unique name of the deleted object will do.
     pub fn expect_deletions(&self, key: &K, deleted: impl IntoIterator<Item = String>) {
         self.expect(key, 0, deleted.into_iter().collect());
     }
 
-    /// One of the creates has been seen, or has failed and will not be.
+    /// Records that a create was observed, or failed and will not be observed.
     pub fn creation_observed(&self, key: &K) {
         self.creations_observed(key, 1);
     }
 
-    /// Several of the creates have been seen, or were never made.
+    /// Records that `count` creates were observed, or were never made.
     pub fn creations_observed(&self, key: &K, count: usize) {
         if let Some(expected) = self.expected.lock().get_mut(key) {
             expected.creations = expected.creations.saturating_sub_unsigned(count as u64);
         }
     }
 
-    /// One of the deletes has been seen, or has failed. What was not expected, or was seen before,
-    /// makes no difference.
+    /// Records that a delete was observed, or failed. Unexpected and repeated deletes are ignored.
     pub fn deletion_observed(&self, key: &K, deleted: &str) {
         if let Some(expected) = self.expected.lock().get_mut(key) {
             expected.deletions.remove(deleted);
         }
     }
 
-    /// More creates are expected; nothing if the key has no expectations.
+    /// Expects `count` more creates. Does nothing if the key has no expectations.
     pub fn raise_creations(&self, key: &K, count: usize) {
         if let Some(expected) = self.expected.lock().get_mut(key) {
             expected.creations = expected.creations.saturating_add_unsigned(count as u64);
         }
     }
 
-    /// Whether the cache has caught up with the key's own writes, or has had its time.
+    /// Returns whether the cache has caught up with the controller's own writes for the key, or the timeout has passed.
     pub fn satisfied(&self, key: &K) -> bool {
         if historic::has(Bug::ExpectationsIgnored) {
             return true;
@@ -105,7 +104,7 @@ impl<K: WorkKey> Expectations<K> {
         }
     }
 
-    /// How many creates and deletes are outstanding.
+    /// Returns the number of outstanding creates and deletes.
     pub fn outstanding(&self, key: &K) -> (usize, usize) {
         match self.expected.lock().get(key) {
             None => (0, 0),
@@ -113,7 +112,7 @@ impl<K: WorkKey> Expectations<K> {
         }
     }
 
-    /// The key is gone.
+    /// Forgets a deleted key.
     pub fn forget(&self, key: &K) {
         self.expected.lock().remove(key);
     }

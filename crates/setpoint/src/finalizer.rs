@@ -1,19 +1,19 @@
-//! Finalizers: what has to be done before an object may go.
+//! Finalizers: cleanup that must happen before an object is removed.
 //!
 //! ```text
-//!  there, not being deleted ─► ensure: the finalizer is on the object before anything is made for it
-//!  being deleted            ─► clean up, then release: the last finalizer lets the object go
+//!  not being deleted ─► ensure: add the finalizer before creating anything for the object
+//!  being deleted     ─► clean up, then release: the object is removed with its last finalizer
 //! ```
 //!
-//! What always holds: a patch carries the resource version its list of finalizers was made from, so
-//! that nobody else's finalizer is lost or brought back.
+//! Invariant: a patch carries the resource version its finalizer list was read at, so it never drops or restores a
+//! finalizer of another controller.
 
 use serde_json::json;
 
 use crate::client::{Part, Patch};
 use crate::{Client, ClientError, Kind, Metadata, Object};
 
-/// What an object is due for, seen from one finalizer.
+/// What to do with an object, from the point of view of one finalizer.
 ///
 /// ```
 /// use setpoint::{Metadata, finalizer::{Due, due}};
@@ -22,17 +22,17 @@ use crate::{Client, ClientError, Kind, Metadata, Object};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// The finalizer has to be put on it first.
+    /// Add the finalizer first.
     Ensure,
-    /// It has the finalizer: its work can be done.
+    /// The finalizer is set: reconcile the object.
     Reconcile,
-    /// It is being deleted and waits for this finalizer: clean up and release it.
+    /// The object is being deleted and waits for this finalizer: clean up, then remove the finalizer.
     CleanUp,
-    /// It is being deleted and does not wait for this finalizer.
+    /// The object is being deleted and does not have this finalizer: nothing to do.
     Nothing,
 }
 
-/// What an object is due for, seen from the finalizer `name`.
+/// Decides what to do with an object, from the point of view of the finalizer `name`.
 pub fn due(object: &Metadata, name: &str) -> Due {
     match (object.is_being_deleted(), has(object, name)) {
         (false, false) => Due::Ensure,
@@ -42,18 +42,18 @@ pub fn due(object: &Metadata, name: &str) -> Due {
     }
 }
 
-/// Whether the object waits for the finalizer `name`.
+/// Returns whether the object has the finalizer `name`.
 pub fn has(object: &Metadata, name: &str) -> bool {
     object.finalizers.iter().any(|finalizer| &**finalizer == name)
 }
 
-/// The patch that puts a finalizer on an object; `None` if it is there.
+/// Returns the patch that adds a finalizer, or `None` if the object already has it.
 pub fn addition(object: &Metadata, name: &str) -> Option<Patch> {
     let all = object.finalizers.iter().map(|finalizer| &**finalizer).chain([name]);
     (!has(object, name)).then(|| patch(object, all.collect()))
 }
 
-/// The patch that takes a finalizer off an object; `None` if it is not there.
+/// Returns the patch that removes a finalizer, or `None` if the object does not have it.
 pub fn removal(object: &Metadata, name: &str) -> Option<Patch> {
     let rest = object.finalizers.iter().map(|finalizer| &**finalizer).filter(|finalizer| *finalizer != name);
     has(object, name).then(|| patch(object, rest.collect()))
@@ -61,14 +61,14 @@ pub fn removal(object: &Metadata, name: &str) -> Option<Patch> {
 
 fn patch(object: &Metadata, finalizers: Vec<&str>) -> Patch {
     let Metadata { uid, resource_version, .. } = object;
-    // In a merge patch `null` removes the list, an empty list would stay behind.
+    // In a merge patch, `null` removes the list. An empty list would be kept.
     let finalizers = if finalizers.is_empty() { serde_json::Value::Null } else { json!(finalizers) };
     Patch::merge(
         &json!({"metadata": {"uid": uid, "resourceVersion": resource_version, "finalizers": finalizers}}),
     )
 }
 
-/// A finalizer on the objects of a kind. Cheap to clone.
+/// A finalizer for the objects of a kind. Cheap to clone.
 ///
 /// ```
 /// # async fn example(client: setpoint::Client, backups: setpoint::Kind, backup: setpoint::Object) -> Result<(), setpoint::ClientError> {
@@ -77,10 +77,10 @@ fn patch(object: &Metadata, finalizers: Vec<&str>) -> Patch {
 /// match finalizer.due(&backup) {
 ///     Due::Ensure | Due::Reconcile => {
 ///         finalizer.ensure(&backup).await?;
-///         // … make what the object wants …
+///         // … create what the object needs …
 ///     }
 ///     Due::CleanUp => {
-///         // … remove it again …
+///         // … delete it again …
 ///         finalizer.release(&backup).await?;
 ///     }
 ///     Due::Nothing => {}
@@ -95,17 +95,17 @@ pub struct Finalizer {
 }
 
 impl Finalizer {
-    /// The finalizer `name` (`example.com/backup`) on objects of `kind`.
+    /// Creates the finalizer `name` (for example `example.com/backup`) for objects of `kind`.
     pub fn new(client: Client, kind: Kind, name: &'static str) -> Self {
         Self { client, kind, name }
     }
 
-    /// What an object is due for.
+    /// Decides what to do with an object.
     pub fn due(&self, object: &Object) -> Due {
         due(object.meta(), self.name)
     }
 
-    /// Puts the finalizer on the object, unless it is there; the object as it is then.
+    /// Adds the finalizer unless the object already has it. Returns the resulting object.
     pub async fn ensure(&self, object: &Object) -> Result<Object, ClientError> {
         match addition(object.meta(), self.name) {
             None => Ok(object.clone()),
@@ -113,7 +113,7 @@ impl Finalizer {
         }
     }
 
-    /// Takes the finalizer off the object. It is no failure if the object is gone.
+    /// Removes the finalizer. Succeeds if the object no longer exists.
     pub async fn release(&self, object: &Object) -> Result<(), ClientError> {
         let Some(patch) = removal(object.meta(), self.name) else { return Ok(()) };
         match self.client.patch(&self.kind, object.key(), Part::Main, patch).await {

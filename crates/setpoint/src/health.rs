@@ -1,7 +1,7 @@
-//! Whether this process is alive and ready, as named checks.
+//! Liveness and readiness, as named checks.
 //!
-//! Serving them is the business of whoever has a listener; this module only knows the answers, in the
-//! form that Kubernetes' own health endpoints have.
+//! This module only computes the answers, in the format of Kubernetes' own health endpoints. The HTTP server is
+//! elsewhere.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// The check that fails once the process is stopping.
+/// The check that fails while the process is shutting down.
 const SHUTDOWN: &str = "shutdown";
 
-/// One check: fine, or why not.
+/// A health check: returns the reason if it fails.
 ///
 /// ```
 /// let check: setpoint::health::Check = std::sync::Arc::new(|| Err("pods have not synced".to_owned()));
@@ -21,7 +21,7 @@ const SHUTDOWN: &str = "shutdown";
 /// ```
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// The checks of a process. Cheap to clone; clones share their checks.
+/// The health checks of a process. Cheap to clone; clones share their checks.
 ///
 /// ```
 /// use setpoint::health::Health;
@@ -43,7 +43,7 @@ struct Checks {
     readyz: BTreeMap<String, Check>,
 }
 
-/// The answer of an endpoint.
+/// The result of a health endpoint.
 ///
 /// ```
 /// let report = setpoint::health::Health::new().livez();
@@ -53,19 +53,19 @@ struct Checks {
 pub struct Report {
     /// `healthz`, `livez` or `readyz`.
     pub endpoint: &'static str,
-    /// Whether every check passed: 200 or 500.
+    /// Whether every check passed. Determines the status code: 200 or 500.
     pub ok: bool,
-    /// Each check by name, and why it failed if it did.
+    /// Each check by name, with the reason if it failed.
     pub checks: Vec<(String, Result<(), String>)>,
 }
 
 impl Health {
-    /// No checks: alive and ready.
+    /// Creates an empty set of checks: live and ready.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a check without which the process should be restarted, under a name that it replaces.
+    /// Adds a liveness check: the process should be restarted if it fails. Replaces a check with the same name.
     pub fn add_livez(
         &self,
         name: impl Into<String>,
@@ -74,7 +74,7 @@ impl Health {
         self.checks.lock().livez.insert(name.into(), Arc::new(check));
     }
 
-    /// Adds a check without which the process should not be relied on.
+    /// Adds a readiness check: the process should not be used while it fails. Replaces a check with the same name.
     pub fn add_readyz(
         &self,
         name: impl Into<String>,
@@ -83,8 +83,8 @@ impl Health {
         self.checks.lock().readyz.insert(name.into(), Arc::new(check));
     }
 
-    /// Fails `healthz` and `readyz`, but not `livez`, once `stop` is cancelled: a process that finishes its
-    /// work is not to be relied on, and not to be killed either.
+    /// Makes `healthz` and `readyz` fail once `stop` is cancelled, but not `livez`: a process that is shutting down
+    /// should get no new work, but should not be killed either.
     pub fn add_shutdown(&self, stop: &CancellationToken) {
         let stop = stop.clone();
         self.add_readyz(SHUTDOWN, move || match stop.is_cancelled() {
@@ -93,7 +93,7 @@ impl Health {
         });
     }
 
-    /// Whether the process is well: alive, and not stopping.
+    /// Runs the checks of `healthz`: live, and not shutting down.
     pub fn healthz(&self) -> Report {
         let checks = self.checks.lock();
         let stopping = checks.readyz.get(SHUTDOWN).map(|check| (SHUTDOWN.to_owned(), check.clone()));
@@ -102,13 +102,13 @@ impl Health {
         Report::of("healthz", all)
     }
 
-    /// Whether the process should go on.
+    /// Runs the liveness checks.
     pub fn livez(&self) -> Report {
         let checks = self.checks.lock().livez.clone();
         Report::of("livez", checks)
     }
 
-    /// Whether the process can be relied on; it has to be alive for that.
+    /// Runs the liveness and readiness checks.
     pub fn readyz(&self) -> Report {
         let checks = self.checks.lock();
         let all = checks.livez.clone().into_iter().chain(checks.readyz.clone()).collect::<Vec<_>>();
@@ -123,7 +123,7 @@ impl Report {
         Self { endpoint, ok: checks.iter().all(|(_, result)| result.is_ok()), checks }
     }
 
-    /// The same without some of its checks.
+    /// Removes some checks from the report.
     pub fn without<'a>(mut self, excluded: impl IntoIterator<Item = &'a str>) -> Self {
         let excluded: Vec<&str> = excluded.into_iter().collect();
         self.checks.retain(|(name, _)| !excluded.contains(&name.as_str()));
@@ -131,19 +131,19 @@ impl Report {
         self
     }
 
-    /// One of its checks alone, if there is one of that name.
+    /// Reduces the report to one check. Returns `None` if there is no check with this name.
     pub fn only(mut self, name: &str) -> Option<Self> {
         self.checks.retain(|(known, _)| known == name);
         self.ok = self.checks.iter().all(|(_, result)| result.is_ok());
         Some(self).filter(|report| !report.checks.is_empty())
     }
 
-    /// `ok`, or the checks if one of them failed.
+    /// Formats the report as `ok`, or as the list of checks if one failed.
     pub fn brief(&self) -> String {
         if self.ok { "ok".into() } else { self.verbose() }
     }
 
-    /// Every check in a line, then the sum of them.
+    /// Formats the report with one line per check and a summary.
     pub fn verbose(&self) -> String {
         let mut text = String::new();
         for (name, result) in &self.checks {

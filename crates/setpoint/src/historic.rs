@@ -1,61 +1,62 @@
-//! Bugs that controllers of Kubernetes once had, to be put back on purpose: whoever tests must notice.
+//! Bugs that Kubernetes controllers once had. Tests reintroduce them on purpose, to check that they are detected.
 //!
-//! What always holds:
-//! - without the feature `historic`, which only tests turn on, no bug is ever there and the compiler knows it;
-//! - with it, a bug is there on the thread that asked for it and as long as it asked: a simulation runs on one.
+//! Invariants:
+//! - Without the feature `historic`, which only tests enable, no bug is ever active, and the compiler knows it.
+//! - With it, a bug is active only on the thread that enabled it, and only while that call lasts. A simulation runs on
+//!   one thread.
 
-/// A bug, and what it did.
+/// A bug, described by its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// Pods are created before the cache shows those that were created already.
+    /// Pods are created before the cache shows the ones created already.
     ExpectationsIgnored,
-    /// A create that failed is waited for as if it had succeeded.
+    /// A failed create is waited for as if it had succeeded.
     ExpectationsKeptAfterFailure,
-    /// All of many creates are tried though the first one shows that they are refused.
+    /// All creates are attempted at once, even though the first one shows that they are rejected.
     CreatesAllAtOnce,
-    /// Orphans are adopted for an owner that only the cache still knows (kubernetes/kubernetes#42639).
+    /// Orphans are adopted for an owner that exists only in the cache (kubernetes/kubernetes#42639).
     AdoptionFromCache,
-    /// Pods that have ended count as running, and are not replaced.
+    /// Finished pods count as running, and are not replaced.
     EndedPodsCounted,
-    /// A set that shrinks gives up pods that are ready before those that are not.
+    /// Scaling down deletes ready pods before those that are not ready.
     ReadyPodsFirst,
-    /// A rollout counts the pods that sets should have as available.
+    /// A rollout counts a ReplicaSet's desired pods as available.
     RolloutTrustsSizes,
-    /// A set of the same name ends a rollout for good (kubernetes/kubernetes#29735).
+    /// A hash collision with a ReplicaSet of the same name blocks a rollout forever (kubernetes/kubernetes#29735).
     CollisionNotCounted,
     /// A pod is counted again while the cache still shows its finalizer (kubernetes/kubernetes#105200).
     JobPodsCountedTwice,
-    /// Pods of a Job that is gone keep their finalizer (kubernetes/kubernetes#108645).
+    /// Pods of a deleted Job keep their finalizer (kubernetes/kubernetes#108645).
     JobFinalizersForgotten,
-    /// A Job tries once more than its limit.
+    /// A Job retries once more than its limit.
     BackoffLimitOffByOne,
-    /// A set does not wait for one ordinal before it creates the next.
+    /// A StatefulSet does not wait for one ordinal before it creates the next.
     OrdinalsAllAtOnce,
-    /// A set updates the ordinals below its partition too.
+    /// A StatefulSet also updates the ordinals below its partition.
     PartitionIgnored,
-    /// After more than a hundred missed times nothing is started any more (kubernetes/kubernetes#42649).
+    /// After more than a hundred missed start times, nothing is started any more (kubernetes/kubernetes#42649).
     MissedTimesRefused,
-    /// Jobs are named after when they were made, so that one more is made after a crash.
+    /// Jobs are named after the current time, so that a crash leads to a second Job.
     JobsNamedAfterNow,
-    /// A daemon is started beside one that has not left yet.
+    /// A daemon pod is started while the old one is still terminating.
     DaemonBesideLeaving,
-    /// An owner that leaves its dependents behind goes before they are released.
+    /// An owner that orphans its dependents is removed before they are released.
     OrphansForgotten,
-    /// An owner that waits for its dependents does not.
+    /// A foreground deletion does not wait for dependents.
     ForegroundNotAwaited,
-    /// Slices are made again that the cache does not show yet (kubernetes/kubernetes#100033).
+    /// Slices are created again because the cache does not show them yet (kubernetes/kubernetes#100033).
     SlicesCreatedTwice,
-    /// A namespace goes while something is left in it.
+    /// A namespace is removed while it still contains objects.
     NamespaceLetGoEarly,
     /// Pods whose eviction was granted still count as healthy.
     GrantedEvictionsForgotten,
-    /// A Job whose time was prolonged goes because the cache does not show it.
+    /// A Job whose TTL was extended is deleted because the cache does not show the change.
     ExpiryFromCache,
-    /// An autoscaler gives up pods as soon as they have less to do.
+    /// An autoscaler scales down as soon as the load drops.
     ScaleDownAtOnce,
-    /// The room of a pod whose binding is under way is given away again.
+    /// The resources of a pod that is being bound are given to another pod.
     RoomNotAssumed,
-    /// Pods make room for others that are no more important.
+    /// Pods are preempted by others of the same priority.
     EqualsPreempted,
 }
 
@@ -64,19 +65,19 @@ thread_local! {
     static PRESENT: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
-/// Whether a bug is there.
+/// Returns whether a bug is active.
 #[cfg(feature = "historic")]
 pub fn has(bug: Bug) -> bool {
     PRESENT.get() == Some(bug)
 }
 
-/// Whether a bug is there: none is.
+/// Returns whether a bug is active, which is never the case.
 #[cfg(not(feature = "historic"))]
 pub const fn has(_bug: Bug) -> bool {
     false
 }
 
-/// Runs something with a bug.
+/// Runs a function with a bug active.
 #[cfg(feature = "historic")]
 pub fn with<T>(bug: Bug, run: impl FnOnce() -> T) -> T {
     struct Healed;

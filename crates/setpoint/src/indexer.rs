@@ -1,11 +1,11 @@
 //! Stage 4: the cache. One writer, many readers.
 //!
-//! What always holds:
-//! - objects are found in key order, so a list is deterministic and a namespace is a range;
-//! - an index shows exactly the objects that its function names, at any time a reader looks;
-//! - a reader takes the lock for as long as it takes to clone the handles of its result, never while
-//!   it decodes: a list costs its result, not the cache;
-//! - the objects of one round of changes become visible at once.
+//! Invariants:
+//! - Objects are kept in key order, so a list is deterministic and a namespace is a range.
+//! - An index always shows exactly the objects its function assigns to a value.
+//! - A reader holds the lock only while it clones the handles of its result, never while it decodes. The cost of a list
+//!   depends on its result, not on the cache.
+//! - The objects of one round of changes become visible at once.
 
 mod slots;
 
@@ -17,8 +17,8 @@ use parking_lot::{RwLock, RwLockWriteGuard};
 use self::slots::{Slot, Slots};
 use crate::{Key, Object};
 
-/// The values under which an object is found in an index. Pure: it is asked again for what an object
-/// was filed under before.
+/// A function that returns the values under which an index stores an object. Must be pure: it is called again to find
+/// the values of an object's previous state.
 pub type IndexFn = Arc<dyn Fn(&Object) -> Vec<String> + Send + Sync>;
 
 /// The objects of an informer, with named indexes.
@@ -38,13 +38,13 @@ pub struct Indexer {
     state: RwLock<State>,
 }
 
-/// Changes of any number of objects; readers wait until it is dropped.
+/// A change to any number of objects. Readers wait until it is dropped.
 pub(crate) struct Change<'a>(RwLockWriteGuard<'a, State>);
 
 #[derive(Default)]
 struct State {
     slots: Slots,
-    /// The slots in key order. A key is the one that its object has: 32 bytes an object with the tree.
+    /// The slots in key order. The key is shared with the object: 32 bytes per object, including the tree.
     order: Order,
     indexes: BTreeMap<&'static str, Index>,
 }
@@ -57,17 +57,17 @@ struct Index {
 }
 
 impl Indexer {
-    /// The object of a key.
+    /// Returns the object with this key.
     pub fn get(&self, key: &Key) -> Option<Object> {
         self.state.read().slots.get(key).cloned()
     }
 
-    /// Whether there is an object of this key.
+    /// Returns whether there is an object with this key.
     pub fn contains(&self, key: &Key) -> bool {
         self.state.read().slots.get(key).is_some()
     }
 
-    /// All objects, or those of a namespace, in key order.
+    /// Lists all objects, or those of a namespace, in key order.
     pub fn list(&self, namespace: Option<&str>) -> Vec<Object> {
         let state = self.state.read();
         match namespace {
@@ -76,7 +76,7 @@ impl Indexer {
         }
     }
 
-    /// The objects whose keys are not among these, which are sorted and all of objects that are here.
+    /// Lists the objects whose keys are not in `keys`, which must be sorted and exist in the cache.
     pub(crate) fn without(&self, keys: &[Key]) -> Vec<Object> {
         let state = self.state.read();
         if state.slots.len() == keys.len() {
@@ -87,24 +87,24 @@ impl Indexer {
         state.in_order(&state.order).filter(unknown).cloned().collect()
     }
 
-    /// The objects found under `value` in the index `name`, in key order; none if there is no such index.
+    /// Lists the objects under `value` in the index `name`, in key order. Empty if there is no such index.
     pub fn indexed(&self, name: &str, value: &str) -> Vec<Object> {
         let state = self.state.read();
         let found = state.indexes.get(name).and_then(|index| index.found.get(value));
         found.into_iter().flat_map(|found| state.in_order(found)).cloned().collect()
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.state.read().slots.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds an index under a name and files what is already there; the same name twice is the same index.
+    /// Adds an index and fills it with the existing objects. Does nothing if there is an index with this name.
     pub fn add_index(&self, name: &'static str, values: IndexFn) {
         let State { slots, order, indexes } = &mut *self.state.write();
         indexes.entry(name).or_insert_with(|| {
@@ -114,13 +114,13 @@ impl Indexer {
         });
     }
 
-    /// Begins a change. There is one writer: whoever reads, decides and then changes is undisturbed.
+    /// Starts a change. There is one writer, so reading, deciding and changing need no other lock.
     pub(crate) fn change(&self) -> Change<'_> {
         Change(self.state.write())
     }
 }
 
-/// Adds or replaces objects. An informer's own indexer is shared and so cannot be extended.
+/// Adds or replaces objects. An informer's own indexer is shared, so it cannot be extended.
 impl Extend<Object> for Indexer {
     fn extend<I: IntoIterator<Item = Object>>(&mut self, objects: I) {
         let mut change = self.change();
@@ -137,18 +137,18 @@ impl FromIterator<Object> for Indexer {
 }
 
 impl Change<'_> {
-    /// The object of a key, as changed so far.
+    /// Returns the object with this key, including the changes so far.
     pub(crate) fn get(&self, key: &Key) -> Option<&Object> {
         self.0.slots.get(key)
     }
 
-    /// The object before a key: of those here the one whose name has most in common with it, as a rule.
+    /// Returns the object before this key. Of all objects, its name usually has the most in common with the key.
     pub(crate) fn neighbour(&self, key: &Key) -> Option<&Object> {
         let (_, slot) = self.0.order.range(..key).next_back()?;
         Some(self.0.slots.at(*slot))
     }
 
-    /// Puts an object in place of the one of the same key, which it returns.
+    /// Adds or replaces an object. Returns the one it replaces.
     pub(crate) fn upsert(&mut self, object: Object) -> Option<Object> {
         let State { slots, order, indexes } = &mut *self.0;
         let (slot, old) = slots.put(object);
@@ -160,7 +160,7 @@ impl Change<'_> {
         old
     }
 
-    /// Takes out the object of a key.
+    /// Removes the object with this key.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Object> {
         let State { slots, order, indexes } = &mut *self.0;
         let old = slots.remove(key)?;
@@ -187,7 +187,7 @@ impl Index {
         (self.values)(object).iter().for_each(|value| self.unfile_under(value, object.key()));
     }
 
-    /// Files what is new under its values; what it was before stays where those are the same.
+    /// Updates the indexes for an object. Values that have not changed are left alone.
     fn refile(&mut self, old: Option<&Object>, new: &Object, slot: Slot) {
         let old_values = old.map(|old| (self.values)(old)).unwrap_or_default();
         let new_values = (self.values)(new);
@@ -230,7 +230,7 @@ mod tests {
         Object::with_metadata(meta, Bytes::new())
     }
 
-    /// Files an object under each of its label keys: under none, one or several.
+    /// Indexes an object by its label keys: none, one or several.
     fn by_label() -> IndexFn {
         Arc::new(|object| object.meta().labels.iter().map(|(key, _)| key.to_owned()).collect())
     }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     proptest! {
-        /// The model is a map and a search through all of it.
+        /// The model is a map that is searched completely.
         #[test]
         fn every_read_gives_what_a_search_through_everything_gives(
             steps in proptest::collection::vec(step(), 0..80), indexed_after in 0..80usize

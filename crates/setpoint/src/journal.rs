@@ -1,12 +1,11 @@
-//! What each reconcile wrote, so that the next one of its key waits for caches that show it.
+//! Records the writes of each reconcile, so that the next reconcile of the same key can wait for caches that show them.
 //!
-//! The client notes what it writes in a list that belongs to the reconcile under way, found through the task
-//! that runs it: authors do nothing. What a reconcile has spawned as a task of its own is not noted, nor what
-//! was sent and never answered: whether that was carried out nobody knows.
+//! The client appends its writes to a list that belongs to the current reconcile, through a task-local variable:
+//! authors do nothing. Writes from separately spawned tasks are not recorded, and neither are writes that got no
+//! response, because it is unknown whether they happened.
 //!
-//! What always holds: a key whose last reconcile wrote to a kind is not worked on before the cache of that
-//! kind has come to the version of the write, or, after a delete, shows the object no more or as one that is
-//! being deleted.
+//! Invariant: a key whose last reconcile wrote to a kind is not reconciled before the cache of that kind has reached
+//! the version of the write. After a delete, the cache must show the object as being deleted, or not at all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,49 +31,49 @@ tokio::task_local! {
     static UNDER_WAY: Writes;
 }
 
-/// Whether a reconcile is under way that wants to know what it wrote.
+/// Returns whether the current reconcile records its writes.
 pub(crate) fn is_kept() -> bool {
     UNDER_WAY.try_with(|_| ()).is_ok()
 }
 
-/// Notes what an object of this kind was made into.
+/// Records a create or an update.
 pub(crate) fn wrote(kind: &Kind, reply: &Object) {
     note(|| Written::At { kind: kind.clone(), revision: reply.meta().revision() });
 }
 
-/// Notes that an object has been deleted, or is to be.
+/// Records a delete, which may still be pending.
 pub(crate) fn deleted(kind: &Kind, key: &Key, uid: Option<&str>) {
     note(|| Written::Deleted { kind: kind.clone(), key: key.clone(), uid: uid.map(Into::into) });
 }
 
 fn note(written: impl FnOnce() -> Written) {
-    // Nobody keeps a journal: the common case.
+    // Outside of a journal, the common case, this does nothing.
     let _ = UNDER_WAY.try_with(|writes| writes.0.lock().push(written()));
 }
 
-/// How long a worker waits for a cache before it turns to other keys.
+/// How long a worker waits for a cache before it moves on to other keys.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the last reconcile of each key wrote and the caches may not show yet.
+/// The writes of each key's last reconcile that the caches may not show yet.
 pub(crate) struct Journal<K> {
     informers: Vec<Informer>,
-    /// At most one entry per key under way, and one write per kind and deleted object in it.
+    /// At most one entry per active key, with one write per kind and per deleted object.
     pending: Mutex<BTreeMap<K, Vec<Written>>>,
 }
 
 impl<K: WorkKey> Journal<K> {
-    /// A journal for a controller that reads these caches.
+    /// Creates a journal for a controller that reads these caches.
     pub(crate) fn new(informers: Vec<Informer>) -> Self {
         Self { informers, pending: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Runs the reconcile of a key and keeps what it wrote, however it ends.
+    /// Runs the reconcile of a key and keeps its writes, however it ends.
     pub(crate) async fn keeping<T>(&self, key: &K, reconcile: impl Future<Output = T>) -> T {
         let kept = Kept { journal: self, key, writes: Writes::default() };
         UNDER_WAY.scope(kept.writes.clone(), reconcile).await
     }
 
-    /// Whether the caches show what the key's last reconcile wrote; waits for them a while.
+    /// Returns whether the caches show the writes of the key's last reconcile. Waits for a while if they do not.
     pub(crate) async fn shown(&self, key: &K) -> bool {
         let Some(writes) = self.pending.lock().get(key).cloned() else { return true };
         let shown = async {
@@ -109,7 +108,7 @@ impl Written {
     }
 }
 
-/// Enters the writes of a reconcile when it ends, by return, panic or timeout.
+/// A guard that stores the writes of a reconcile when it ends, by return, panic or timeout.
 struct Kept<'a, K: WorkKey> {
     journal: &'a Journal<K>,
     key: &'a K,
@@ -125,7 +124,7 @@ impl<K: WorkKey> Drop for Kept<'_, K> {
     }
 }
 
-/// Of the writes to a kind the newest: a cache that shows it shows the others.
+/// Keeps only the newest write to each kind: a cache that shows it shows the others.
 fn newest(writes: Vec<Written>) -> Vec<Written> {
     let mut kept: Vec<Written> = Vec::new();
     for written in writes {

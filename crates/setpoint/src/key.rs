@@ -1,12 +1,12 @@
-//! The name of an object within its kind.
+//! Object keys: namespace and name.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// `namespace/name`, or `name` for a cluster-scoped object. Cheap to clone; ordered by namespace, then
-/// name, so that the objects of a namespace are neighbours.
+/// `namespace/name`, or `name` for a cluster-scoped object. Cheap to clone. Ordered by namespace, then name, so the
+/// objects of a namespace are adjacent.
 ///
 /// ```
 /// use setpoint::Key;
@@ -17,36 +17,36 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct Key {
-    /// Namespace, [`SEPARATOR`], name; no namespace for a cluster-scoped object. One allocation, and no more
-    /// than two registers: a key is cloned, moved, compared and dropped at every turn of a work queue.
+    /// Namespace, [`SEPARATOR`], name. The namespace is empty for a cluster-scoped object. A key is one allocation and
+    /// at most two registers, because work queues constantly clone, move, compare and drop keys.
     text: Arc<str>,
 }
 
-/// Comes before every character of a name, so that texts are in the order of namespace, then name.
+/// Sorts before every character of a name, so comparing the text compares the namespace, then the name.
 const SEPARATOR: char = '\0';
 
 impl Key {
-    /// The key of an object in a namespace.
+    /// Creates the key of a namespaced object.
     pub fn namespaced(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
         Self::joined(namespace.as_ref(), name.as_ref())
     }
 
-    /// The key of a cluster-scoped object.
+    /// Creates the key of a cluster-scoped object.
     pub fn cluster(name: impl AsRef<str>) -> Self {
         Self::joined("", name.as_ref())
     }
 
-    /// The namespace, `None` for a cluster-scoped object.
+    /// Returns the namespace, or `None` for a cluster-scoped object.
     pub fn namespace(&self) -> Option<&str> {
         Some(self.parts().0).filter(|namespace| !namespace.is_empty())
     }
 
-    /// The name within the namespace.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         self.parts().1
     }
 
-    /// The key of another object in the same namespace.
+    /// Returns the key of another object in the same namespace.
     pub fn sibling(&self, name: impl AsRef<str>) -> Self {
         Self::joined(self.namespace().unwrap_or_default(), name.as_ref())
     }

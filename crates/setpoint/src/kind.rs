@@ -1,11 +1,11 @@
-//! Kinds of objects, and the views through which controllers read them.
+//! API kinds, and the typed views through which controllers read objects.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-/// A served kind: group, version, names and scope. Cheap to clone and compare.
+/// An API kind: group, version, kind, plural name and scope. Cheap to clone and compare.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind(Arc<Names>);
 
@@ -19,7 +19,7 @@ struct Names {
 }
 
 impl Kind {
-    /// A kind by its names; `group` is empty for the core group.
+    /// Creates a kind. `group` is empty for the core group.
     pub fn new(group: &str, version: &str, kind: &str, plural: &str, namespaced: bool) -> Self {
         Self(Arc::new(Names {
             group: group.into(),
@@ -30,37 +30,37 @@ impl Kind {
         }))
     }
 
-    /// The kind that a view shows.
+    /// Returns the kind that a view decodes.
     pub fn of<V: View>() -> Self {
         V::kind()
     }
 
-    /// `apps`; empty for the core kinds.
+    /// Returns the API group, for example `apps`. Empty for the core group.
     pub fn group(&self) -> &str {
         &self.0.group
     }
 
-    /// `v1`.
+    /// Returns the version, for example `v1`.
     pub fn version(&self) -> &str {
         &self.0.version
     }
 
-    /// `Deployment`.
+    /// Returns the kind's name, for example `Deployment`.
     pub fn kind(&self) -> &str {
         &self.0.kind
     }
 
-    /// `deployments`, as in paths.
+    /// Returns the plural name used in URLs, for example `deployments`.
     pub fn plural(&self) -> &str {
         &self.0.plural
     }
 
-    /// Whether its objects live in namespaces.
+    /// Returns whether the kind is namespaced.
     pub fn namespaced(&self) -> bool {
         self.0.namespaced
     }
 
-    /// `v1`, `apps/v1`.
+    /// Returns the `apiVersion`, for example `v1` or `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.0.group.is_empty() {
             self.0.version.clone()
@@ -69,13 +69,13 @@ impl Kind {
         }
     }
 
-    /// Whether objects of this kind carry these two fields.
+    /// Returns whether this kind has the given `apiVersion` and `kind`.
     pub fn is_called(&self, api_version: &str, kind: &str) -> bool {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         self.0.kind == kind && self.0.version == version && self.0.group == group
     }
 
-    /// The path of the collection: `/api/v1/namespaces/{ns}/pods`, `/apis/apps/v1/replicasets`.
+    /// Returns the path of the collection: `/api/v1/namespaces/{ns}/pods`, `/apis/apps/v1/replicasets`.
     pub fn collection_path(&self, namespace: Option<&str>) -> String {
         let root = if self.0.group.is_empty() { "/api/" } else { "/apis/" };
         let api_version = self.api_version();
@@ -98,14 +98,14 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// A way to read objects of a kind: the fields a controller needs, decoded from the cached bytes on
-/// first use and then kept with the object.
+/// A typed view of an object: the fields a controller needs, decoded from the cached bytes on first use and then kept
+/// with the object.
 ///
-/// Every typed resource of `k8s_openapi` or of a `CustomResource` derive is a view of itself. A view
-/// of a few fields is a plain `Deserialize` struct made a view with [`view!`](crate::view), and costs
-/// a tenth of the memory and time.
+/// Every typed resource from `k8s_openapi` or a `CustomResource` derive is a view of itself. To read only a few fields,
+/// write a plain `Deserialize` struct and make it a view with [`view!`](crate::view). That takes a tenth of the memory
+/// and time.
 pub trait View: DeserializeOwned + Send + Sync + 'static {
-    /// The kind whose objects it shows.
+    /// Returns the kind whose objects this view decodes.
     fn kind() -> Kind;
 }
 
@@ -120,9 +120,9 @@ where
     }
 }
 
-/// Whether a resource lives in namespaces, as a constant.
+/// The scope of a resource, as a constant.
 pub trait Scope {
-    /// Whether its objects live in namespaces.
+    /// Whether the resource is namespaced.
     const NAMESPACED: bool;
 }
 
@@ -134,7 +134,7 @@ impl Scope for k8s_openapi::ClusterResourceScope {
     const NAMESPACED: bool = false;
 }
 
-/// Makes a struct of some of a kind's fields a [`View`] of that kind.
+/// Implements [`View`] for a struct with some of the fields of a kind.
 ///
 /// ```
 /// #[derive(serde::Deserialize)]

@@ -1,4 +1,4 @@
-//! The controller framework: watch, informer, work queue, reconcile.
+//! A framework for Kubernetes controllers: watches, informers, work queues, reconcilers.
 //!
 //! ```text
 //!  API server (over any kube::Client, or in the same process)
@@ -7,7 +7,7 @@
 //!  2 reflector   Empty → Listing → Watching; 410 → relist       reflector.rs
 //!  3 delta FIFO  per-key deltas, in order, compacted            delta.rs
 //!  4 indexer     one writer ─► listers: cheap readers           indexer.rs, lister.rs
-//!  5 informer    shared: pop → index → hand out                 informer/
+//!  5 informer    shared: pop → index → distribute               informer/
 //!  6 handlers    event → keys; predicates, mapping              handler/
 //!  7 work queue  dedup, delay, rate limit                       queue/
 //!  8 worker      the only loop: take, time, report, requeue     worker.rs
@@ -16,11 +16,11 @@
 //!  client        writes with preconditions                      client/
 //! ```
 //!
-//! What always holds:
-//! - there is one informer pipeline, one worker loop, one way to report an outcome;
-//! - a reconciler gets a key, never an event, and may be called at any time;
-//! - time and randomness come from the [`Runtime`]; nothing depends on the order of a hash map;
-//! - everything that can grow is bounded, with the arithmetic beside the bound.
+//! Invariants:
+//! - There is one informer pipeline, one worker loop and one way to report an outcome.
+//! - A reconciler gets a key, never an event, and may be called at any time.
+//! - Time and randomness come from the [`Runtime`]. Nothing depends on hash map order.
+//! - Everything that can grow is bounded, with the arithmetic next to the bound.
 
 #![deny(missing_docs)]
 
@@ -85,7 +85,7 @@ pub use reconcile::{Outcome, ReconcileError, Reconciler};
 pub use recorder::{EventType, Recorder};
 pub use selector::LabelSelector;
 
-/// What the surrounding world supplies: time and chance. Cheap to clone.
+/// The clock and the random number generator that everything uses. Cheap to clone.
 ///
 /// ```
 /// use setpoint::{Clock, Rng, Runtime};
@@ -94,13 +94,13 @@ pub use selector::LabelSelector;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Runtime {
-    /// Tells the time.
+    /// The clock: real or simulated.
     pub clock: Clock,
-    /// Draws what is up to chance.
+    /// The random number generator.
     pub rng: Rng,
 }
 
-/// The examples of the README are tested with the others.
+/// Runs the README's examples as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

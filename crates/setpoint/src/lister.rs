@@ -1,4 +1,4 @@
-//! Reading a cache.
+//! Listers: typed, read-only access to a cache.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -8,10 +8,10 @@ use crate::indexer::Indexer;
 use crate::object::DecodeError;
 use crate::{Key, Metadata, Object, View};
 
-/// Reads the objects of a kind from the shared cache, through a view. Cheap to clone.
+/// Typed access to the objects of a kind in the shared cache, through a view. Cheap to clone.
 ///
-/// An object that does not fit the view is an error that names it, not a gap: a controller that
-/// counted around a gap would create what is already there.
+/// An object that cannot be decoded is an error that names the object, and is never skipped: a controller that counted
+/// around a gap would create objects that already exist.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -29,7 +29,7 @@ pub struct Lister<V> {
     _view: PhantomData<fn() -> V>,
 }
 
-/// An object that has been decoded through a view. Cheap to clone.
+/// An object decoded through a view. Cheap to clone.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -48,29 +48,29 @@ impl<V> Lister<V> {
         Self { indexer, _view: PhantomData }
     }
 
-    /// A lister of these objects and no others: for the tests of what reads a lister.
+    /// Creates a lister over a fixed set of objects, for tests.
     pub fn fixed(objects: impl IntoIterator<Item = Object>) -> Self {
         Self::new(Arc::new(objects.into_iter().collect()))
     }
 
-    /// The same objects without a view: metadata and bytes.
+    /// Returns the underlying indexer: metadata and bytes, without a view.
     pub fn objects(&self) -> &Arc<Indexer> {
         &self.indexer
     }
 }
 
 impl<V: View> Lister<V> {
-    /// The object of a key.
+    /// Returns the object with this key.
     pub fn get(&self, key: &Key) -> Result<Option<Cached<V>>, DecodeError> {
         self.indexer.get(key).map(Cached::new).transpose()
     }
 
-    /// All objects, or those of a namespace, in key order.
+    /// Lists all objects, or those of a namespace, in key order.
     pub fn list(&self, namespace: Option<&str>) -> Result<Vec<Cached<V>>, DecodeError> {
         self.indexer.list(namespace).into_iter().map(Cached::new).collect()
     }
 
-    /// The objects found under `value` in the index `name`, in key order.
+    /// Lists the objects under `value` in the index `name`, in key order.
     pub fn indexed(&self, name: &str, value: &str) -> Result<Vec<Cached<V>>, DecodeError> {
         self.indexer.indexed(name, value).into_iter().map(Cached::new).collect()
     }
@@ -83,17 +83,17 @@ impl<V: View> Cached<V> {
         Ok(Self { object, _view: PhantomData })
     }
 
-    /// The object behind the view.
+    /// Returns the underlying object.
     pub fn object(&self) -> &Object {
         &self.object
     }
 
-    /// The object's name within its kind.
+    /// Returns the object's key.
     pub fn key(&self) -> &Key {
         self.object.key()
     }
 
-    /// What the object's metadata says.
+    /// Returns the object's metadata.
     pub fn meta(&self) -> &Metadata {
         self.object.meta()
     }

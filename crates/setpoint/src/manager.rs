@@ -1,19 +1,16 @@
-//! What a process of controllers shares, and the order in which it starts and stops.
+//! The manager: everything the controllers of a process share, and the order of startup and shutdown.
 //!
 //! ```text
-//!  start:  informers ─► events ─► the lease, if there is an election ─► controllers (each waits for its
-//!          caches, then works)
-//!  stop:   1 queues take no more ─► 2 workers finish what is queued ─► 3 the lease is released, events are
-//!          written, informers and their connections end ─► 4 every task has been waited for
+//!  start:  informers ─► events ─► leader election, if enabled ─► controllers (each waits for its caches)
+//!  stop:   1 queues accept nothing more ─► 2 workers drain them ─► 3 the lease is released, events are
+//!          flushed, informers and their connections close ─► 4 every task has ended
 //! ```
 //!
-//! A replica that does not lead has its informers running and its queues filled: when it takes over, it works
-//! at once.
+//! A standby replica runs its informers and fills its queues, so it starts working as soon as it takes over.
 //!
-//! What always holds:
-//! - [`Manager::run`] owns every task it starts, so dropping its future is a crash: nothing that it started
-//!   runs any further;
-//! - with an election, the context's client refuses writes while this replica does not lead.
+//! Invariants:
+//! - [`Manager::run`] owns every task it starts. Dropping its future acts like a crash: everything it started ends.
+//! - With leader election, the context's client rejects writes while this replica is not the leader.
 
 mod caches;
 mod connect;
@@ -53,7 +50,7 @@ pub use connect::ConnectError;
 pub use order::OrderError;
 pub use signal::stop_signal;
 
-/// The shared parts that a controller is built from. Cheap to clone.
+/// The shared parts a controller is built from. Cheap to clone.
 ///
 /// ```
 /// # fn example(manager: setpoint::Manager) {
@@ -64,27 +61,28 @@ pub use signal::stop_signal;
 /// ```
 #[derive(Clone)]
 pub struct Context {
-    /// Writes to the API server.
+    /// The client for the API server.
     pub client: Client,
     /// The shared caches.
     pub informers: Informers,
-    /// Time and chance.
+    /// The clock and the random number generator.
     pub runtime: Runtime,
-    /// What Prometheus sees.
+    /// The metrics exposed to Prometheus.
     pub metrics: Metrics,
-    /// What the health endpoints say.
+    /// The health checks.
     pub health: Health,
-    /// How everything is set up.
+    /// The configuration.
     pub config: Arc<ControllerConfig>,
-    /// Which keys are this replica's, for [`Sharded`](crate::shard::Sharded) reconcilers; all of them unless
-    /// the manager is sharded.
+    /// The keys assigned to this replica, for [`Sharded`](crate::shard::Sharded) reconcilers. All keys unless the
+    /// manager is sharded.
     pub shards: Shards,
     adaptive: Option<Adaptive>,
     events: Events,
     fence: Fence,
 }
 
-/// Runs controllers: informers first, then workers; on stop, workers drain, then informers end.
+/// The manager of a process: it runs the controllers and everything they share. Informers start before workers; on
+/// shutdown, workers drain before informers stop.
 ///
 /// ```no_run
 /// # async fn example<R: setpoint::Reconciler<Key = setpoint::Key>>(client: setpoint::Client,
@@ -102,31 +100,31 @@ pub struct Manager {
     context: Context,
     recording: recorder::Recording,
     runnables: Vec<Box<dyn Runnable>>,
-    /// Writes whatever the fence says: leases, and events.
+    /// Bypasses the fence: for leases and events.
     unfenced: Client,
     fence: Fence,
     turns: Turns,
     order: Order,
 }
 
-/// How the replicas of this manager take turns.
+/// How the replicas coordinate.
 enum Turns {
-    /// There is one replica.
+    /// A single replica.
     Alone,
     Election(Box<LeaderElection>),
     Sharding(Box<Sharding>),
 }
 
-/// How long the events that are still to be written may take once everything else has stopped.
+/// How long writing the remaining events may take after everything else has stopped.
 const FLUSH: Duration = Duration::from_secs(5);
 
 impl Manager {
-    /// A manager on a client, with the source its informers read from, set up by default.
+    /// Creates a manager with the default configuration. Its informers read from `source`.
     pub fn new(client: Client, source: Arc<dyn Source>, runtime: Runtime) -> Self {
         Self::assemble(client, source, runtime, Metrics::new(), ControllerConfig::default(), None)
     }
 
-    /// The same, with these metrics, in which its client counts.
+    /// Like [`new`](Self::new), but registers metrics in `metrics`, which should be the registry that the client uses.
     pub fn with_metrics(client: Client, source: Arc<dyn Source>, runtime: Runtime, metrics: Metrics) -> Self {
         Self::assemble(client, source, runtime, metrics, ControllerConfig::default(), None)
     }
@@ -183,7 +181,7 @@ impl Manager {
         manager
     }
 
-    /// Starts `later` only when `earlier` is ready: something that was added too, or a check of readiness.
+    /// Starts `later` only once `earlier` is ready. `earlier` is another runnable or a readiness check.
     ///
     /// ```
     /// # fn example(mut manager: setpoint::Manager) -> Result<(), setpoint::manager::OrderError> {
@@ -205,7 +203,7 @@ impl Manager {
         self.runnables.iter().any(|runnable| runnable.name() == name)
     }
 
-    /// Works only while it holds a lease; `component` is who the events about that come from.
+    /// Enables leader election. Its events name `component` as their source.
     pub fn elect(&mut self, config: ElectionConfig, component: &'static str) -> Result<(), InvalidElection> {
         let Context { runtime, metrics, health, .. } = &self.context;
         let election = LeaderElection::new(&self.unfenced, runtime, config)?
@@ -218,8 +216,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Shares the keys of its [`Sharded`](crate::shard::Sharded) reconcilers with other replicas. Before
-    /// controllers are built: they take [`Context::shards`] from its context.
+    /// Splits the keys of [`Sharded`](crate::shard::Sharded) reconcilers among replicas. Call this before building
+    /// controllers, because they take [`Context::shards`] from the context.
     pub fn shard(&mut self, options: ShardingOptions) -> Result<(), InvalidElection> {
         let Context { runtime, metrics, .. } = &self.context;
         let sharding = Sharding::new(&self.unfenced, runtime, options, &self.fence)?.with_metrics(metrics);
@@ -228,18 +226,18 @@ impl Manager {
         Ok(())
     }
 
-    /// What keeps its writes from following a takeover: for clients that its controllers have of their own.
+    /// Returns the fence that blocks writes after another replica has taken over, for controllers with their own
+    /// clients.
     pub fn fence(&self) -> &Fence {
         &self.fence
     }
 
-    /// What its controllers are built from.
+    /// Returns the context that controllers are built from.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Adds something to run. Its metrics are registered in the context's, its readiness in the
-    /// context's health.
+    /// Adds a runnable. Registers its metrics and its readiness check in the context.
     pub fn add(&mut self, mut runnable: impl Runnable) {
         runnable.observe(&self.context.metrics);
         if let Some(check) = runnable.readiness() {
@@ -248,7 +246,8 @@ impl Manager {
         self.runnables.push(Box::new(runnable));
     }
 
-    /// Runs everything until `stop`, then shuts down in order; or until the lease is lost, then drops the work.
+    /// Runs everything until `stop` is cancelled, then shuts down in order. If the lease is lost, drops all work
+    /// instead.
     pub async fn run(self, stop: CancellationToken) -> leader::Ended {
         let Self { context, recording, runnables, mut turns, order, .. } = self;
         let stop = stop.child_token();
@@ -293,7 +292,7 @@ impl Manager {
     }
 }
 
-/// Things that run side by side. Dropping it ends them.
+/// A set of concurrent tasks. Dropping it ends them.
 struct Crew(JoinSet<()>);
 
 impl Crew {
@@ -324,7 +323,7 @@ impl Crew {
         Self(tasks)
     }
 
-    /// Waits for those that were told to stop, but not for ever.
+    /// Waits for the stopped tasks to end, for at most `patience`.
     async fn finish(mut self, patience: Duration) {
         if tokio::time::timeout(patience, finish(&mut self.0)).await.is_err() {
             tracing::warn!(left = self.0.len(), "not everything stopped within {patience:?}");
@@ -334,8 +333,8 @@ impl Crew {
 }
 
 impl Context {
-    /// The same context for a part that speaks to the API server with a client of its own: its requests and the
-    /// events that it records are sent by that client, while this replica leads.
+    /// Returns the same context with a different client, for a controller with its own credentials. Requests and events
+    /// go through that client, and only while this replica leads.
     ///
     /// ```
     /// # fn example(manager: &setpoint::Manager, own: setpoint::Client) {
@@ -348,12 +347,12 @@ impl Context {
         Self { client: client.with_fence(&self.fence), events, ..self.clone() }
     }
 
-    /// A recorder of events that come from `component` (`replicaset-controller`).
+    /// Creates an event recorder for `component` (for example `replicaset-controller`).
     pub fn recorder(&self, component: &'static str) -> Recorder {
         self.events.recorder(component)
     }
 
-    /// A queue whose waits after failures are the configured ones.
+    /// Creates a queue with the configured rate limits.
     ///
     /// ```
     /// # fn example(context: &setpoint::Context) {
@@ -365,7 +364,7 @@ impl Context {
         let backoff = Backoff::doubling(config.base_delay, config.max_delay).after(1);
         let mut limiter: Arc<dyn RateLimiter<K>> = Arc::new(PerKey::new(backoff));
         if let Some(rate) = config.rate_limiter_qps {
-            // Ten seconds' worth at once, as Kubernetes' own queues have it.
+            // The burst is ten seconds' worth, as in Kubernetes' own queues.
             let overall = Overall::new(self.runtime.clock.clone(), rate, (rate * 10.0).ceil() as u32);
             limiter = Arc::new(MaxOf::new(vec![limiter, Arc::new(overall)]));
         }
@@ -375,7 +374,7 @@ impl Context {
         Queue::with_rate_limiter(name, &self.runtime, limiter)
     }
 
-    /// A controller with the configured workers, bounds and timeouts.
+    /// Creates a controller with the configured workers, queue size and timeouts.
     ///
     /// ```
     /// # fn example<R: setpoint::Reconciler<Key = setpoint::Key>>(context: &setpoint::Context, reconciler: R) {
@@ -409,7 +408,7 @@ impl Context {
     }
 }
 
-/// A task with a stop of its own.
+/// A task with its own stop token.
 struct Stage {
     stop: CancellationToken,
     task: JoinSet<()>,
@@ -439,7 +438,7 @@ async fn finish(tasks: &mut JoinSet<()>) {
     }
 }
 
-/// Shows a controller as running as long as it does.
+/// Reports a controller as running for as long as it runs.
 async fn counted(metrics: Metrics, name: String, run: impl Future<Output = ()>) {
     let show = |running: f64| {
         let help = "Indicates where instances of a controller are currently running";
@@ -461,13 +460,13 @@ fn log_panic(result: Result<(), JoinError>) {
     }
 }
 
-/// What ended although nobody had stopped it: the process is alive no longer in the sense that counts.
+/// Runnables that ended without being stopped. They fail the liveness check.
 #[derive(Clone, Default)]
 struct Ended {
     names: Arc<Mutex<Vec<String>>>,
 }
 
-/// Notes the end of a part, by return or by panic, if it was not asked to end.
+/// A guard that records if a runnable ends, by return or by panic, without being stopped.
 struct Early {
     ended: Ended,
     name: String,
@@ -485,7 +484,7 @@ impl Ended {
         ended
     }
 
-    /// Runs a part and notes its end if nobody asked for it.
+    /// Runs a runnable and records if it ends without being stopped.
     fn unless_stopped<F: Future<Output = ()>>(
         &self,
         name: String,
@@ -510,7 +509,7 @@ impl Early {
 }
 
 impl Drop for Early {
-    /// Dropped by a panic, or with the whole manager; the latter is nobody's fault.
+    /// Runs on a panic, or when the whole manager is dropped. The latter is not recorded as a failure.
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.note();

@@ -1,18 +1,17 @@
-//! What a controller has written and its cache has yet to show.
+//! Tracks writes that a controller has made and that its cache does not show yet.
 //!
-//! A controller that plans on a cache which does not show its last writes makes them again: two slices
-//! where one was wanted. There are three ways to read one's own writes:
-//! - [`Controller::reads_own_writes`](crate::Controller::reads_own_writes): nothing to do for the author. A
-//!   key is not worked on before the caches show what its last reconcile wrote through a
-//!   [`Client`](crate::Client);
-//! - [`OwnWrites`]: the author notes what is written for each owner, and looks at an owner again only once
-//!   the cache shows all of it. The rest of a reconcile, such as the status, goes on meanwhile, and the
-//!   controller is not woken by its own writes coming back;
-//! - [`Expectations`](crate::Expectations): counted creates and deletes, for bursts.
+//! A controller that acts on a cache without its own last writes repeats them: two slices where one was wanted. There
+//! are three ways to avoid that:
+//! - [`Controller::reads_own_writes`](crate::Controller::reads_own_writes) needs no code. A key is not reconciled
+//!   before the caches show what its last reconcile wrote through a [`Client`](crate::Client).
+//! - [`OwnWrites`] lets the author record the writes for each owner, and read the owner's objects only once the cache
+//!   shows all of them. The rest of the reconcile, such as the status, continues meanwhile, and the controller is not
+//!   woken by its own writes.
+//! - [`Expectations`](crate::Expectations) counts creates and deletes, for bursts.
 //!
-//! What always holds:
-//! - a cache that has come past the newest write shows all writes, also those whose objects are gone again;
-//! - a change that is nothing but the controller's own write, coming back, is no news.
+//! Invariants:
+//! - A cache that has passed the newest write shows all writes, including those to objects that are already gone.
+//! - A change that is just the controller's own write coming back is not news.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +22,7 @@ use crate::object::DecodeError;
 use crate::reconcile::WorkKey;
 use crate::{Cached, Event, Informer, Object, View};
 
-/// The writes of one controller to one kind, by the owner they were made for.
+/// The writes of one controller to one kind, grouped by owner.
 ///
 /// ```no_run
 /// # async fn example(slices: setpoint::Informer, service: setpoint::Key, client: setpoint::Client)
@@ -47,47 +46,47 @@ pub struct OwnWrites<K> {
 
 #[derive(Default)]
 struct Writes {
-    /// What became of each object, by uid: at most the objects of one owner and those it deleted.
+    /// The last write to each object, by uid. Bounded by the objects of one owner and those it deleted.
     objects: BTreeMap<Box<str>, Written>,
-    /// Somebody waits for the cache.
+    /// A caller waits for the cache.
     awaited: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
-    /// Up to this version.
+    /// Written at this resource version.
     At(u64),
     Deleted,
 }
 
 impl<K: WorkKey> OwnWrites<K> {
-    /// Nothing has been written yet; `informer` is the cache to be waited for.
+    /// Creates a tracker. `informer` is the cache that has to catch up.
     pub fn new(informer: &Informer) -> Self {
         Self { informer: informer.clone(), owners: Mutex::new(BTreeMap::new()) }
     }
 
-    /// An object was created or updated; `reply` is what the API server made of it.
+    /// Records a create or an update. `reply` is the object that the API server returned.
     pub fn wrote(&self, owner: &K, reply: &Object) {
         self.note(owner, &reply.meta().uid, Written::At(reply.meta().revision()));
     }
 
-    /// The object of this uid was deleted.
+    /// Records the deletion of the object with this uid.
     pub fn deleted(&self, owner: &K, uid: &str) {
         self.note(owner, uid, Written::Deleted);
     }
 
-    /// The owner is gone, or none of the controller's business any more.
+    /// Forgets an owner that was deleted or that the controller no longer handles.
     pub fn forget(&self, owner: &K) {
         self.owners.lock().remove(owner);
     }
 
-    /// What `list` finds in the cache, if the cache shows all that was written for the owner.
+    /// Calls `list` and returns its result if the cache shows everything written for the owner.
     pub fn once_shown<V: View>(
         &self,
         owner: &K,
         list: impl FnOnce() -> Result<Vec<Cached<V>>, DecodeError>,
     ) -> Result<Option<Vec<Cached<V>>>, DecodeError> {
-        // Asked first: what the cache comes to show afterwards does not count.
+        // Read the revision before listing: what the cache learns afterwards must not satisfy the check.
         let revision = self.informer.revision();
         let listed = list()?;
         let mut owners = self.owners.lock();
@@ -104,7 +103,7 @@ impl<K: WorkKey> OwnWrites<K> {
         Ok((!writes.awaited).then_some(listed))
     }
 
-    /// Whether a change is the work of somebody else, or something that is waited for.
+    /// Returns whether a change was made by another client, or is one that a caller waits for.
     pub fn is_news(&self, owner: &K, event: &Event) -> bool {
         let mut owners = self.owners.lock();
         let Some(writes) = owners.get_mut(owner) else { return true };
@@ -120,7 +119,7 @@ impl<K: WorkKey> OwnWrites<K> {
         !own || writes.awaited
     }
 
-    /// Whether somebody waits for the cache to show what was written for the owner.
+    /// Returns whether a caller waits for the cache to show the owner's writes.
     pub fn is_awaited(&self, owner: &K) -> bool {
         self.owners.lock().get(owner).is_some_and(|writes| writes.awaited)
     }
@@ -144,7 +143,7 @@ mod tests {
     use crate::source::{Listed, Selection, Source, WatchItem};
     use crate::{ClientError, Clock, Informers, Key, Kind, Metadata, Rng, Runtime};
 
-    /// Is never asked: the cache stays as it is.
+    /// Is never called: the cache stays as it is.
     struct Silent;
 
     impl Source for Silent {

@@ -1,21 +1,18 @@
-//! Whose dependent is this? What an owner says to its dependents, and how it takes them on and lets
-//! them go.
+//! Owner references: how a controller claims, adopts and releases its dependents.
 //!
-//! What always holds:
-//! - what another controller controls is never touched;
-//! - an owner that is being deleted takes nothing on and lets nothing go: its dependents are the
-//!   garbage collector's;
-//! - a patch names the uid of what is adopted or released, so that no namesake is meant by mistake.
+//! Invariants:
+//! - Objects controlled by another controller are never touched.
+//! - An owner that is being deleted neither adopts nor releases: its dependents are left to the garbage collector.
+//! - A patch names the uid of the object it adopts or releases, so that it never hits another object of the same name.
 //!
-//! An adoption should be preceded by a fresh read of the owner, past every cache: a deleted owner
-//! must not adopt.
+//! Before adopting, read the owner from the API server rather than from a cache: a deleted owner must not adopt.
 
 use serde_json::json;
 
 use crate::client::Patch;
 use crate::{Kind, LabelSelector, Metadata, OwnerRef};
 
-/// What an owner has to do about a possible dependent, as [`claim`] decides it.
+/// What an owner should do with a potential dependent, as decided by [`claim`].
 ///
 /// ```
 /// use setpoint::owner::Claim;
@@ -23,17 +20,17 @@ use crate::{Kind, LabelSelector, Metadata, OwnerRef};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// Its own already.
+    /// Already controlled by this owner.
     Owned,
-    /// An orphan it selects.
+    /// An orphan that matches the selector: adopt it.
     Adopt,
-    /// Its own, but no longer selected.
+    /// Controlled by this owner, but no longer matches the selector: release it.
     Release,
-    /// No concern of this owner.
+    /// Not this owner's concern.
     Foreign,
 }
 
-/// Decides about an object of the owner's namespace.
+/// Decides what an owner should do with an object in its namespace.
 ///
 /// ```
 /// use setpoint::{LabelSelector, Metadata, owner::{Claim, claim}};
@@ -54,7 +51,7 @@ pub fn claim(owner: &Metadata, selector: &LabelSelector, object: &Metadata) -> C
     }
 }
 
-/// The reference that makes `owner` the managing controller of what carries it.
+/// Builds the owner reference that makes `owner` the object's managing controller.
 ///
 /// ```
 /// use setpoint::{Kind, Metadata, owner::controller_ref};
@@ -67,7 +64,7 @@ pub fn controller_ref(kind: &Kind, owner: &Metadata) -> OwnerRef {
     OwnerRef { controller: Some(true), block_owner_deletion: Some(true), ..owner_ref(kind, owner) }
 }
 
-/// The reference that makes what carries it go when `owner` goes, without being managed by it.
+/// Builds an owner reference for garbage collection only: the object is deleted with `owner`, but not managed by it.
 pub fn owner_ref(kind: &Kind, owner: &Metadata) -> OwnerRef {
     OwnerRef {
         api_version: kind.api_version().into(),
@@ -79,27 +76,27 @@ pub fn owner_ref(kind: &Kind, owner: &Metadata) -> OwnerRef {
     }
 }
 
-/// The patch by which an owner takes on an object of a built-in kind. It fails where the object is
-/// another one by now, or has found another controller.
+/// Builds the patch that adopts an object of a built-in kind. The patch fails if the object has been replaced by
+/// another of the same name, or has gained another controller.
 pub fn adoption(owner: &OwnerRef, object: &Metadata) -> Patch {
     Patch::strategic(&json!({"metadata": {"uid": object.uid, "ownerReferences": [owner]}}))
 }
 
-/// The patch by which the owner of this uid lets an object of a built-in kind go.
+/// Builds the patch that releases an object of a built-in kind from the owner with this uid.
 pub fn release(owner_uid: &str, object: &Metadata) -> Patch {
     let gone = json!([{"$patch": "delete", "uid": owner_uid}]);
     Patch::strategic(&json!({"metadata": {"uid": object.uid, "ownerReferences": gone}}))
 }
 
-/// The patch by which an owner takes on an object of any kind, custom ones too, whose lists cannot be
-/// merged. It fails where the object has changed since it was read.
+/// Builds the patch that adopts an object of any kind, including custom resources, whose lists cannot be merged. The
+/// patch fails if the object has changed since it was read.
 pub fn adoption_of_any(owner: &OwnerRef, object: &Metadata) -> Patch {
     let mut owners = others(&owner.uid, object);
     owners.push(owner);
     of_any(&owners, object)
 }
 
-/// The patch by which the owner of this uid lets an object of any kind go.
+/// Builds the patch that releases an object of any kind from the owner with this uid.
 pub fn release_of_any(owner_uid: &str, object: &Metadata) -> Patch {
     of_any(&others(owner_uid, object), object)
 }
@@ -110,7 +107,7 @@ fn others<'a>(owner_uid: &str, object: &'a Metadata) -> Vec<&'a OwnerRef> {
 
 fn of_any(owners: &[&OwnerRef], object: &Metadata) -> Patch {
     let Metadata { uid, resource_version, .. } = object;
-    // In a merge patch `null` removes the list, an empty list would stay behind.
+    // In a merge patch, `null` removes the list. An empty list would be kept.
     let owners = if owners.is_empty() { serde_json::Value::Null } else { json!(owners) };
     Patch::merge(
         &json!({"metadata": {"uid": uid, "resourceVersion": resource_version, "ownerReferences": owners}}),

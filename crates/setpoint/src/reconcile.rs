@@ -1,4 +1,4 @@
-//! Stage 9: what a controller author writes.
+//! Stage 9: the reconciler, which is the part that controller authors write.
 
 use std::error::Error;
 use std::fmt::{Debug, Display, Write};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{ClientError, object::DecodeError};
 
-/// What names the work: usually [`Key`](crate::Key).
+/// Identifies a unit of work: usually a [`Key`](crate::Key).
 ///
 /// ```
 /// fn takes_a_key(_: impl setpoint::reconcile::WorkKey) {}
@@ -18,10 +18,11 @@ pub trait WorkKey: Clone + Ord + Hash + Debug + Display + Send + Sync + 'static 
 
 impl<T: Clone + Ord + Hash + Debug + Display + Send + Sync + 'static> WorkKey for T {}
 
-/// Drives one object toward its setpoint.
+/// Drives one object toward its desired state.
 ///
-/// Called with a key and nothing else, at any time, any number of times: what changed is not said,
-/// because a reconciler that needs to know is wrong after a restart. A settled world makes no writes.
+/// A reconciler is called with nothing but a key, at any time and any number of times. It is not told what changed: a
+/// reconciler that needs to know that would be wrong after a restart. Once the desired state is reached, it makes no
+/// writes.
 ///
 /// ```
 /// use setpoint::{Key, Outcome, ReconcileError, Reconciler};
@@ -38,14 +39,15 @@ impl<T: Clone + Ord + Hash + Debug + Display + Send + Sync + 'static> WorkKey fo
 /// # });
 /// ```
 pub trait Reconciler: Send + Sync + 'static {
-    /// What names the work.
+    /// The key that identifies a unit of work.
     type Key: WorkKey;
 
-    /// One step toward the setpoint; [`Outcome`] and [`ReconcileError`] say what comes next.
+    /// Takes one step toward the desired state. The [`Outcome`] or [`ReconcileError`] decides when the key is
+    /// reconciled next.
     fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Outcome, ReconcileError>> + Send;
 }
 
-/// How a successful reconcile ended.
+/// The result of a successful reconcile.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,16 +56,16 @@ pub trait Reconciler: Send + Sync + 'static {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing to do until something changes.
+    /// Done: there is nothing to do until something changes.
     Settled,
-    /// Look again after this time even if nothing changes.
+    /// Reconcile again after this delay, even if nothing changes.
     CheckAfter(Duration),
-    /// Look again soon, with the back-off of a failure but without counting as one.
+    /// Reconcile again soon, with the same backoff as a failure, but without being counted as one.
     Requeue,
 }
 
 impl Outcome {
-    /// What satisfies both: the one that looks again sooner.
+    /// Combines two outcomes: returns the one that reconciles sooner.
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Requeue, _) | (_, Self::Requeue) => Self::Requeue,
@@ -73,7 +75,7 @@ impl Outcome {
     }
 }
 
-/// How a reconcile failed, and so what happens next.
+/// A failed reconcile. The variant decides when it is retried.
 ///
 /// ```
 /// use setpoint::ReconcileError;
@@ -83,7 +85,7 @@ impl Outcome {
 /// ```
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
-    /// Transient: try again with exponential back-off.
+    /// A transient error: retried with exponential backoff.
     #[error("{attempted}")]
     Retry {
         /// What was attempted.
@@ -92,7 +94,7 @@ pub enum ReconcileError {
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// Somebody else was faster: try again shortly, on fresh state.
+    /// A write conflict: retried after a short delay, on fresh state.
     #[error("{attempted}")]
     Conflict {
         /// What was attempted.
@@ -101,7 +103,7 @@ pub enum ReconcileError {
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// Trying again cannot help until something changes: report and wait.
+    /// An error that a retry cannot fix: reported, and not retried until something changes.
     #[error("{attempted}")]
     Terminal {
         /// What was attempted.
@@ -113,22 +115,22 @@ pub enum ReconcileError {
 }
 
 impl ReconcileError {
-    /// A transient failure of what was attempted.
+    /// Returns a transient error.
     pub fn retry(attempted: impl Into<String>) -> Self {
         Self::Retry { attempted: attempted.into(), source: None }
     }
 
-    /// A failure because somebody else was faster.
+    /// Returns a write conflict.
     pub fn conflict(attempted: impl Into<String>) -> Self {
         Self::Conflict { attempted: attempted.into(), source: None }
     }
 
-    /// A failure that trying again cannot mend.
+    /// Returns an error that a retry cannot fix.
     pub fn terminal(attempted: impl Into<String>) -> Self {
         Self::Terminal { attempted: attempted.into(), source: None }
     }
 
-    /// The class in a word, for logs and metrics.
+    /// Returns the error class as one word, for logs and metrics.
     pub fn class(&self) -> &'static str {
         match self {
             Self::Retry { .. } => "retry",
@@ -137,18 +139,18 @@ impl ReconcileError {
         }
     }
 
-    /// What kind of failure it was, in a word: `network`, `unavailable`, `conflict`, `forbidden`, `invalid`,
-    /// `not_found`, or the [class](Self::class) where no call to the API server failed.
+    /// Returns the error category as one word: `network`, `unavailable`, `conflict`, `forbidden`, `invalid`,
+    /// `not_found`, or the [class](Self::class) if the error did not come from the API server.
     pub fn category(&self) -> &'static str {
         self.of_client().map_or(self.class(), ClientError::category)
     }
 
-    /// The API server's status code, if a call to it failed and it answered.
+    /// Returns the HTTP status code, if the API server responded with an error.
     pub fn code(&self) -> Option<u16> {
         self.of_client()?.code()
     }
 
-    /// The call to the API server that failed, if one did.
+    /// Returns the underlying client error, if there is one.
     fn of_client(&self) -> Option<&ClientError> {
         let mut source = self.source();
         while let Some(error) = source {
@@ -160,7 +162,7 @@ impl ReconcileError {
         None
     }
 
-    /// What was attempted and why it failed, in one line.
+    /// Formats what was attempted and why it failed, on one line.
     ///
     /// ```
     /// use setpoint::{ClientError, reconcile::Attempting};
@@ -179,7 +181,7 @@ impl ReconcileError {
     }
 }
 
-/// Says what was attempted when a call failed: `client.create(..).await.attempting("create pod")?`.
+/// Adds what was attempted to an error: `client.create(..).await.attempting("create pod")?`.
 ///
 /// ```
 /// use setpoint::{ClientError, reconcile::Attempting};
@@ -187,7 +189,7 @@ impl ReconcileError {
 /// assert_eq!(refused.attempting("update pod web-1").unwrap_err().class(), "conflict");
 /// ```
 pub trait Attempting<T> {
-    /// The same result, with an error of the class that fits, saying `what` was attempted.
+    /// Converts the error into a [`ReconcileError`] of the matching class. `what` says what was attempted.
     fn attempting(self, what: impl Into<String>) -> Result<T, ReconcileError>;
 }
 

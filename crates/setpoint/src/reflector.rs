@@ -1,4 +1,4 @@
-//! Stage 2: keeps up with a source, whatever happens to it.
+//! Stage 2: keeps up with a source, whatever goes wrong.
 //!
 //! ```text
 //!     ┌──────────────────────── the version is no longer served ─────────┐
@@ -11,19 +11,19 @@
 //!
 //! | From | To | When |
 //! |---|---|---|
-//! | Empty | Listing | at once |
-//! | Listing | Opening | the list arrived; it is handed on part by part, and at the end what was in it |
+//! | Empty | Listing | immediately |
+//! | Listing | Opening | the list is complete; it is passed on in parts, then its full set of keys |
 //! | Listing | Waiting, then Empty | the list failed |
 //! | Opening | Watching | the watch is open |
-//! | Opening, Watching | Waiting, then Opening | the watch failed, or ended within a second without a word; it resumes at the last version |
-//! | Opening, Watching | Empty | the server says that it no longer serves the version, or has failed three watches in a row for reasons of its own; after a wait, unless there was progress since the last list |
+//! | Opening, Watching | Waiting, then Opening | the watch failed, or ended within a second without an event; it resumes at the last version |
+//! | Opening, Watching | Empty | the server no longer serves the version, or caused three failed watches in a row; with a wait, unless there was progress since the last list |
 //! | Watching | Opening | the server closed the watch; it resumes at the last version |
 //!
-//! What always holds:
-//! - a watch resumes at the newest version that was handed on: nothing between two watches is lost;
-//! - waits grow from 0.8 s to 30 s, stretched at random up to twice, and start over after progress: an
-//!   item of a watch, or a watch that stayed open for a second;
-//! - an item that is older than what was already handed on is a repetition and is dropped.
+//! Invariants:
+//! - A watch resumes at the newest version passed on, so nothing between two watches is lost.
+//! - Waits grow from 0.8 s to 30 s, each randomly extended up to double, and are reset by progress: an item of a watch,
+//!   or a watch that stayed open for a second.
+//! - An item older than what was already passed on is a duplicate and is dropped.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,43 +40,43 @@ use crate::source::listing::{Heard, Listing};
 use crate::source::{Listed, Selection, Source, WatchItem};
 use crate::{ClientError, Instant, Key, Kind, Object, Runtime};
 
-/// Each wait is stretched at random up to twice.
+/// Each wait is randomly extended, up to double.
 const WAITS: Backoff = Backoff::doubling(Duration::from_millis(800), Duration::from_secs(30));
 
-/// A watch that ends sooner, without a word, counts as failed.
+/// A watch that ends sooner, without an event, counts as failed.
 const SHORTEST_GOOD_WATCH: Duration = Duration::from_secs(1);
 
-/// After so many watches in a row that failed for a reason the version may be to blame for, list again.
+/// List again after this many watches in a row have failed in a way that the version may have caused.
 const SUSPICIONS_BEFORE_RELIST: u32 = 3;
 
-/// How much of an object that cannot be read goes into the log.
+/// How much of an undecodable object is logged.
 const REPORTED_BYTES: usize = 256;
 
 type Watch = BoxStream<'static, Result<WatchItem, ClientError>>;
 
-/// Lists, then watches, for ever.
+/// Lists, then watches, forever.
 pub(crate) struct Reflector {
     source: Arc<dyn Source>,
     kind: Kind,
     selection: Selection,
     runtime: Runtime,
     state: State,
-    /// The newest version handed on; empty before the first list.
+    /// The newest version passed on. Empty before the initial list.
     version: String,
-    /// The same as a number; 0 if it is none.
+    /// The same as a number, or 0 if it is not one.
     revision: u64,
-    /// Failures since the last progress, and those among them that the version may be to blame for.
+    /// Failures since the last progress, and the subset that the version may have caused.
     failures: u32,
     suspicions: u32,
-    /// What has been listed or watched so far and could not be read.
+    /// The number of objects that could not be decoded.
     undecodable: u64,
-    /// A list that takes longer has failed.
+    /// The timeout of a list.
     list_within: Duration,
 }
 
 enum State {
     Empty,
-    /// What has been handed on of the list so far: 16 bytes an object, a hundredth of it at most.
+    /// The keys passed on from the list so far: 16 bytes per object, at most a hundredth of it.
     Listing {
         listing: Listing,
         seen: Vec<Key>,
@@ -99,19 +99,19 @@ enum AfterWait {
     Watch,
 }
 
-/// What the next stage has to do.
+/// The work for the next stage.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// These are some of what there is.
+    /// Some of the listed objects.
     Listed(Vec<Object>),
-    /// These are the last of what there is, at [`Reflector::revision`]; all of it is what has been `seen`.
+    /// The last objects of a list, at [`Reflector::revision`]. `seen` has the keys of the whole list.
     Replaced { last: Vec<Object>, seen: Vec<Key> },
-    /// What changed is in the deltas; the source is at [`Reflector::revision`].
+    /// The changes are in the deltas. The source is at [`Reflector::revision`].
     Changed,
 }
 
 impl Step {
-    /// How many objects it is about.
+    /// Returns the number of objects in this step.
     pub(crate) fn len(&self, deltas: &Deltas) -> usize {
         match self {
             Self::Listed(objects) | Self::Replaced { last: objects, .. } => objects.len(),
@@ -142,33 +142,33 @@ impl Reflector {
         }
     }
 
-    /// What could not be read so far.
+    /// Returns the number of objects that could not be decoded.
     pub(crate) fn undecodable(&self) -> u64 {
         self.undecodable
     }
 
-    /// Lists again, whatever it is doing.
+    /// Starts over with a list, whatever the current state.
     pub(crate) fn relist(&mut self) {
         self.state = State::Empty;
     }
 
-    /// Whether a list is being read. It is not to be kept waiting: it would run out of time.
+    /// Returns whether a list is being read. It must not be held back, or it would time out.
     pub(crate) fn is_listing(&self) -> bool {
         matches!(self.state, State::Listing { .. })
     }
 
-    /// Whether everything handed on is as of its revision: not while a list is read or tried again.
+    /// Returns whether everything passed on matches the revision. False while a list is read or retried.
     pub(crate) fn is_at_its_revision(&self) -> bool {
         matches!(self.state, State::Opening(_) | State::Watching { .. })
     }
 
-    /// The newest version handed on, as a number; 0 if it is none.
+    /// Returns the newest version passed on, as a number, or 0 if it is not one.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Waits for a part of a list, or for at least one item of a watch and then takes what else has arrived, as
-    /// far as the deltas have room. May be dropped at any time: nothing is lost, the next call goes on.
+    /// Waits for a part of a list, or for an item of a watch. In the second case, also takes the other items that have
+    /// arrived, as far as the deltas have room. Cancel safe: the next call continues where this one stopped.
     pub(crate) async fn next(&mut self, deltas: &mut Deltas) -> Step {
         loop {
             match &mut self.state {
@@ -240,7 +240,7 @@ impl Reflector {
         self.state = State::Opening(async move { source.watch(&kind, &selection, &version).await }.boxed());
     }
 
-    /// Whether there is something to hand on.
+    /// Handles an item of a watch. Returns whether there is something to pass on.
     fn take(&mut self, item: Option<Result<WatchItem, ClientError>>, deltas: &mut Deltas) -> bool {
         match item {
             Some(Ok(item)) => {
@@ -283,7 +283,7 @@ impl Reflector {
         }
     }
 
-    /// Moves on to `version`, unless it is older than what was handed on: then it is a repetition.
+    /// Advances to `version`. Returns false if it is older than what was passed on: then the item is a duplicate.
     fn advance(&mut self, version: &str) -> bool {
         let revision = version.parse().unwrap_or(0);
         if revision != 0 && revision < self.revision {
@@ -344,11 +344,11 @@ impl Reflector {
     }
 }
 
-/// What a failed watch says about the version it asked for.
+/// What a failed watch says about the version it requested.
 enum Blame {
-    /// It is no longer, or not yet, served.
+    /// The version is no longer, or not yet, served.
     Version,
-    /// Nothing: the server is away, busy or does not let us in.
+    /// Nothing: the server is down, busy or denies access.
     Circumstances,
     Unknown,
 }

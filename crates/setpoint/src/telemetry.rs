@@ -1,16 +1,16 @@
-//! Traces for an OpenTelemetry collector: a span per reconcile, sent in batches over HTTP. Feature `otel`.
+//! Exports traces to an OpenTelemetry collector: a span per reconcile, sent in batches over HTTP. Requires the feature
+//! `otel`.
 //!
-//! The worker opens a `tracing` span for every reconcile anyway (controller, object, trigger, outcome); here is
-//! what carries it, with the spans and events inside it, to a collector.
+//! The worker always opens a `tracing` span for every reconcile (controller, object, trigger, outcome). This module
+//! sends that span, with the spans and events inside it, to a collector.
 //!
-//! What always holds:
-//! - nothing waits for the collector: spans go through a bounded queue (2,048 of them, in batches of 512) to a
-//!   thread of their own, and what does not fit is dropped and counted;
-//! - a program that exports nothing has none of this: no layer, no thread, no cost.
+//! Invariants:
+//! - Nothing waits for the collector. Spans go through a bounded queue (2,048 spans, batches of 512) to a dedicated
+//!   thread. Spans that do not fit are dropped and counted.
+//! - A program that exports nothing has no layer, no thread and no overhead.
 //!
-//! The usual variables are understood beside what is configured: `OTEL_SERVICE_NAME`,
-//! `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER` and its argument, `OTEL_EXPORTER_OTLP_HEADERS`,
-//! `OTEL_BSP_*`.
+//! These environment variables apply in addition to the configuration: `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
+//! `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG`, `OTEL_EXPORTER_OTLP_HEADERS` and `OTEL_BSP_*`.
 
 use std::fmt;
 use std::pin::Pin;
@@ -36,13 +36,13 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::ControllerConfig;
 
-/// How long a collector may take to answer; longer and the batch is tried again, a few times.
+/// The timeout for a collector's response. After that, the batch is retried a few times.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A collector answers with a few bytes.
+/// The maximum response size: collectors respond with a few bytes.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-/// Sends traces to a collector, from [`export`](Self::export) to [`finish`](Self::finish).
+/// An exporter of traces to a collector, active from [`export`](Self::export) until [`finish`](Self::finish).
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -59,7 +59,7 @@ pub struct Telemetry {
     provider: SdkTracerProvider,
 }
 
-/// Why traces cannot be exported.
+/// An error while setting up the trace exporter.
 ///
 /// ```
 /// let error = setpoint::telemetry::Telemetry::export("collector:4317", "my-operator").err().unwrap();
@@ -67,20 +67,20 @@ pub struct Telemetry {
 /// ```
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The endpoint is no URL of a collector.
+    /// The endpoint is not a valid collector URL.
     #[error("tracing.endpoint: expected a URL such as http://localhost:4318, not {0:?}")]
     Endpoint(String),
-    /// There are no certificates that a collector could be known by.
+    /// No root certificates were found to verify the collector with.
     #[error("cannot load the certificates that a collector is known by")]
     Certificates(#[source] std::io::Error),
-    /// The exporter cannot be made.
+    /// The exporter could not be created.
     #[error("cannot make an exporter of traces")]
     Exporter(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Telemetry {
-    /// Exports to the collector at `endpoint` (its OTLP/HTTP address; `/v1/traces` is added) in the name of
-    /// `service`, unless `OTEL_SERVICE_NAME` says another. Call inside a runtime: its requests are sent there.
+    /// Exports to the collector at `endpoint`, its OTLP/HTTP base address (`/v1/traces` is appended), as `service`
+    /// unless `OTEL_SERVICE_NAME` is set. Call this inside a Tokio runtime, which then sends the requests.
     pub fn export(endpoint: &str, service: &'static str) -> Result<Self, TelemetryError> {
         let (client, traces) = Sender::to(endpoint)?;
         let exporter = SpanExporter::builder()
@@ -98,7 +98,7 @@ impl Telemetry {
         Ok(Self { provider: builder.with_resource(resource.build()).build() })
     }
 
-    /// The same as a configuration says (`tracing.endpoint`); `None` where it says nothing.
+    /// Exports according to the configuration (`tracing.endpoint`). Returns `None` if it is not set.
     ///
     /// ```
     /// use setpoint::{ControllerConfig, telemetry::Telemetry};
@@ -111,11 +111,11 @@ impl Telemetry {
         config.tracing.endpoint.as_deref().map(|endpoint| Self::export(endpoint, service)).transpose()
     }
 
-    /// What takes spans of level INFO and above, and the events in them, out of a subscriber.
+    /// Returns the `tracing` layer that exports spans of level INFO and above, and the events in them.
     pub fn layer<S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync>(
         &self,
     ) -> impl Layer<S> + Send + Sync + use<S> {
-        // What the exporter says of itself would lead to more of it.
+        // Exporting the exporter's own spans would create more of them.
         let of_others = FilterFn::new(|metadata| {
             *metadata.level() <= tracing::Level::INFO && !metadata.target().starts_with("opentelemetry")
         });
@@ -125,10 +125,10 @@ impl Telemetry {
         layer.with_filter(of_others.with_max_level_hint(LevelFilter::INFO))
     }
 
-    /// Sends what is left, and ends.
+    /// Sends the remaining spans and shuts down the exporter.
     pub async fn finish(self) {
         let (told, done) = tokio::sync::oneshot::channel();
-        // It waits for requests that are sent by this runtime, so not on one of its threads.
+        // Shutdown waits for requests that this runtime sends, so it must not block one of its threads.
         std::thread::spawn(move || told.send(self.provider.shutdown_with_timeout(TIMEOUT)));
         match done.await {
             Ok(Ok(())) => {}
@@ -144,7 +144,7 @@ impl fmt::Debug for Telemetry {
     }
 }
 
-/// Sends requests on a runtime for whoever has none: batches come from a thread of their own.
+/// An HTTP client for callers outside of a Tokio runtime: batches come from a dedicated thread.
 #[derive(Debug)]
 struct Sender {
     runtime: Handle,
@@ -152,7 +152,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// What sends to a collector, and the address that traces go to.
+    /// Creates the sender for a collector, and returns it with the URL for traces.
     fn to(endpoint: &str) -> Result<(Self, String), TelemetryError> {
         let wrong = || TelemetryError::Endpoint(endpoint.to_owned());
         let url: Uri = endpoint.parse().map_err(|_| wrong())?;
@@ -175,7 +175,7 @@ impl Sender {
     }
 }
 
-/// Nobody is believed: for plain HTTP, where nobody has to be.
+/// Trusts no certificates, for plain HTTP.
 fn no_certificates() -> rustls::ClientConfig {
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();

@@ -1,16 +1,16 @@
 //! Stage 8: the only worker loop.
 //!
 //! ```text
-//!  take ─► reconcile, timed, with its panics contained ─► count ─► report ─► queue again? ─► done
+//!  take ─► reconcile: timed, panics caught ─► count ─► report ─► requeue? ─► done
 //!
 //!  Settled          forget                        Retry, panic, timeout   add, rate limited
 //!  CheckAfter(d)    forget, add after d           Conflict                add, after a short delay
-//!  Requeue          add, rate limited             Terminal                forget, wait for a change
+//!  Requeue          add, rate limited             Terminal                forget, until it changes
 //! ```
 //!
-//! What always holds:
-//! - a taken key is done exactly once, however its reconcile ends;
-//! - where a controller reads its own writes, no key is worked on before the caches show those of its last
+//! Invariants:
+//! - A taken key is marked as done exactly once, however its reconcile ends.
+//! - If the controller reads its own writes, no key is reconciled before the caches show the writes of its last
 //!   reconcile.
 
 #[cfg(test)]
@@ -34,7 +34,7 @@ use crate::queue::Taken;
 use crate::reconcile::WorkKey;
 use crate::{Outcome, Queue, ReconcileError, Reconciler};
 
-/// What the workers of a controller share.
+/// State shared by the workers of a controller.
 pub(crate) struct Worker<K: WorkKey> {
     pub(crate) controller: &'static str,
     pub(crate) queue: Queue<K>,
@@ -42,14 +42,14 @@ pub(crate) struct Worker<K: WorkKey> {
     pub(crate) policy: Policy,
     pub(crate) reconciles: Arc<Reconciles>,
     pub(crate) clock: Clock,
-    /// What was written, if the controller reads its own writes.
+    /// The writes made so far, if the controller reads its own writes.
     pub(crate) journal: Option<Journal<K>>,
-    /// Numbers the reconciles of this controller, so that the lines of one can be found in a log.
+    /// Numbers this controller's reconciles, so that a reconcile's lines can be found in the log.
     pub(crate) started: AtomicU64,
 }
 
-/// A reconciler of which only the keys are known. There is one loop in the program for a kind of key, not one
-/// for every controller: sixty copies of it would be a megabyte of code.
+/// A reconciler with its type erased. This gives one worker loop per key type instead of one per controller: sixty
+/// copies of it would be a megabyte of code.
 pub(crate) trait AnyReconciler<K>: Send + Sync {
     fn reconcile<'a>(&'a self, key: &'a K) -> BoxFuture<'a, Result<Outcome, ReconcileError>>;
 }
@@ -60,21 +60,21 @@ impl<R: Reconciler> AnyReconciler<R::Key> for R {
     }
 }
 
-/// What a worker does about failures.
+/// How a worker handles failures.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Policy {
     /// A reconcile that takes longer is dropped.
     pub(crate) timeout: Option<Duration>,
-    /// A key that has failed this often in a row waits for a change.
+    /// After this many failures in a row, a key is not retried until it changes.
     pub(crate) max_retries: Option<u32>,
-    /// Terminal errors are retried too.
+    /// Retries terminal errors too.
     pub(crate) persistent: bool,
 }
 
-/// When a key is looked at again whose writes a cache has not shown within a worker's patience.
+/// The delay before a key is tried again whose writes have not reached the cache in time.
 const STALE_CACHE: Duration = Duration::from_secs(1);
 
-/// How a reconcile ended.
+/// The result of a reconcile.
 enum Ending {
     Outcome(Outcome),
     Failed(ReconcileError),
@@ -82,7 +82,7 @@ enum Ending {
     TimedOut(Duration),
 }
 
-/// What becomes of a key.
+/// What to do with the key next.
 enum Next {
     Forget,
     After(Duration),
@@ -93,13 +93,13 @@ enum Next {
 }
 
 impl<K: WorkKey> Worker<K> {
-    /// Works on one key after the other until the queue ends.
+    /// Processes keys one at a time until the queue ends.
     pub(crate) async fn run(self: Arc<Self>, mut shift: Shift) {
         loop {
             let Some(taken) = shift.wait(self.queue.take_work()).await else { continue };
             let Some(taken) = taken else { return };
             self.work_on(taken).await;
-            // A reconcile that finds nothing to do may never wait: others want to run too.
+            // A reconcile that finds nothing to do may never yield, so yield here to let other tasks run.
             tokio::task::coop::consume_budget().await;
         }
     }
@@ -129,7 +129,7 @@ impl<K: WorkKey> Worker<K> {
         drop(done);
     }
 
-    /// Whether the key can be worked on; if not, it comes again later.
+    /// Returns whether the key can be reconciled now. If not, requeues it for later.
     async fn caches_show_own_writes(&self, key: &K) -> bool {
         let Some(journal) = &self.journal else { return true };
         let shown = journal.shown(key).await;
@@ -191,7 +191,7 @@ impl<K: WorkKey> Worker<K> {
             }
             Next::Requeue | Next::Retry => self.queue.add_rate_limited(key.clone()),
             Next::AfterConflict => self.queue.add_after_conflict(key.clone()),
-            // Its error stays visible until it succeeds.
+            // Keep the error visible until a reconcile succeeds.
             Next::GiveUp => self.queue.forget_retries(key),
         }
     }
@@ -230,7 +230,7 @@ impl Ending {
         }
     }
 
-    /// Says in the span of a reconcile how it ended: a word, and whether a trace shows it as failed.
+    /// Records the outcome in the reconcile's span, and whether a trace shows it as failed.
     fn mark(&self, span: &tracing::Span) {
         let outcome = match self {
             Self::Outcome(Outcome::Settled) => "settled",
@@ -244,7 +244,7 @@ impl Ending {
         }
     }
 
-    /// What kind of failure it was, in a word.
+    /// Returns the failure category as one word.
     fn category(&self) -> Option<&'static str> {
         match self {
             Self::Outcome(_) => None,
@@ -264,7 +264,7 @@ impl Ending {
     }
 }
 
-/// Returns a taken key to its queue, even if the worker is dropped in the middle.
+/// A guard that marks a taken key as done, even if the worker is dropped midway.
 struct Done<'a, K: WorkKey> {
     queue: &'a Queue<K>,
     key: &'a K,

@@ -1,4 +1,4 @@
-//! How much memory a second list takes, by the allocator's own count.
+//! Measures the memory that a second list takes, by the allocator's own count.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const PODS: usize = 6_000;
 const PAGE: usize = 500;
 
-/// Bytes that are allocated now.
+/// The number of allocated bytes.
 fn allocated() -> usize {
-    // The counts are those of the last epoch; advancing it refreshes them.
+    // The counts are from the last epoch. Advancing it refreshes them.
     tikv_jemalloc_ctl::epoch::advance().expect("jemalloc counts");
     tikv_jemalloc_ctl::stats::allocated::read().expect("jemalloc counts")
 }
@@ -39,7 +39,7 @@ fn pod(number: usize, version: usize) -> String {
     .to_string()
 }
 
-/// The pages of a list at `version`, in which every `changed`-th pod is as new as that.
+/// Builds the pages of a list at `version`, in which every `changed`-th pod has that version.
 fn pages(version: usize, changed: usize) -> Vec<Bytes> {
     let of = |number: usize| pod(number, if number.is_multiple_of(changed) { version } else { 1 });
     (0..PODS / PAGE)
@@ -52,10 +52,10 @@ fn pages(version: usize, changed: usize) -> Vec<Bytes> {
         .collect()
 }
 
-/// A server whose watch expires when it is told to, and what was allocated at most while it listed.
+/// A server whose watch expires on request. Records the peak allocation while listing.
 #[derive(Clone)]
 struct Server {
-    /// A list per version: everything was there before anything was measured.
+    /// One list per version, built before anything is measured.
     lists: Arc<Vec<Vec<Bytes>>>,
     version: Arc<AtomicUsize>,
     expired: watch::Sender<u64>,
@@ -76,7 +76,7 @@ impl Server {
         StreamBody::new(stream::iter([Ok(http_body::Frame::data(page))])).boxed_unsync()
     }
 
-    /// Nothing, until it says that its version is gone.
+    /// Sends nothing until the version expires.
     fn watch(&self) -> Body {
         let mut expired = self.expired.subscribe();
         expired.mark_unchanged();

@@ -1,4 +1,4 @@
-//! The fault layer on API calls.
+//! Fault injection for API calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use setpoint_cluster::{Connect, InProcess, in_memory};
 use crate::faults::{Faults, OnCall};
 use crate::source::FaultySource;
 
-/// A lost answer is noticed after this long, as a client's timeout would.
+/// A lost response is noticed after this long, like a client timeout.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The call was lost on the way there or back.
+/// The request or the response was lost.
 #[derive(Debug, thiserror::Error)]
 #[error("connection lost")]
 struct Lost;
 
-/// A connection on which calls and watches meet the faults.
+/// A connection with faults in its calls and watches.
 #[derive(Clone)]
 pub(crate) struct Faulty {
     pub(crate) inner: InProcess,
@@ -84,7 +84,7 @@ async fn call(
     response
 }
 
-/// The groups that are served, those whose servers are down as an API server that aggregates them shows them.
+/// Returns the served groups. Groups whose servers are down are shown as an aggregating API server shows them.
 async fn without_dead_groups(response: Response<Body>, faults: &Faults) -> Response<Body> {
     let dead = faults.dead_groups();
     if dead.is_empty() {
@@ -109,7 +109,7 @@ async fn without_dead_groups(response: Response<Body>, faults: &Faults) -> Respo
     Response::from_parts(head, Body::full(groups.to_string()))
 }
 
-/// Events are best effort and tell nothing of the world's state: losing one is no fault worth a plan.
+/// Events are best effort and say nothing about the state, so losing one is not a fault worth testing.
 fn is_write(request: &Request<Bytes>) -> bool {
     request.method() != Method::GET && !request.uri().path().contains("/events")
 }

@@ -1,7 +1,7 @@
-//! What goes wrong, and when.
+//! Fault injection: what goes wrong, and when.
 //!
-//! Faults trigger on what happens (the n-th write, the n-th event), not on timers: the narrowest window is
-//! hit as surely as the widest.
+//! Faults trigger on occurrences (the n-th write, the n-th event), not on timers, so the narrowest window is hit as
+//! surely as the widest.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,61 +14,62 @@ use tokio::sync::Notify;
 
 use crate::trace::Trace;
 
-/// What happens to one API call.
+/// A fault in an API call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnCall {
-    /// The request is lost: nothing is committed, the client gets no answer.
+    /// The request is lost: nothing is committed, and the client gets no response.
     DropBefore,
-    /// The answer is lost: the write is committed, the client does not know.
+    /// The response is lost: the write is committed, but the client does not know.
     DropAfter,
-    /// The API server refuses with this code.
+    /// The API server rejects the request with this code.
     Refuse(u16),
-    /// The answer takes this long.
+    /// The response is delayed.
     Delay(Duration),
-    /// The manager dies just before the write is committed.
+    /// The manager crashes just before the write is committed.
     CrashBefore,
-    /// The manager dies just after the write was committed, before it has the answer.
+    /// The manager crashes just after the write is committed, before it gets the response.
     CrashAfter,
 }
 
-/// What happens to one event of a watch.
+/// A fault in a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnEvent {
-    /// The watch falls silent from this event on, for half a minute, and then ends with 410: what happened
-    /// meanwhile is only seen as the difference between two lists.
+    /// From this event on, the watch is silent for half a minute, then ends with 410. What happened in the meantime is
+    /// only visible as the difference between two lists.
     Hide,
-    /// This event and everything after it in the same watch arrives this much later.
+    /// This event, and everything after it in the same watch, is delayed.
     Delay(Duration),
     /// The event arrives twice.
     Duplicate,
     /// The watch is closed before the event.
     Close,
-    /// The watch ends with 410 before the event: the informer lists again.
+    /// The watch ends with 410 before the event, and the informer lists again.
     Expire,
 }
 
-/// One thing that goes wrong.
+/// A fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// On the n-th write (from 0) that the manager makes.
+    /// In the n-th write (from 0) of the manager.
     Call { nth: usize, what: OnCall },
-    /// On the n-th event (from 0) that its watches receive.
+    /// In the n-th event (from 0) that its watches receive.
     Event { nth: usize, what: OnEvent },
-    /// On every event.
+    /// In every event.
     Events { what: OnEvent },
     /// Every watch is closed after this time.
     Watches { last: Duration },
-    /// The manager dies at the n-th step (from 0): wherever it waits for the API server to answer, or for an
-    /// event, before and after.
+    /// The manager crashes at the n-th step (from 0): before or after it waits for a response of the API server, or for
+    /// an event.
     Kill { step: usize },
-    /// Every call to a path that contains this is refused with this code, until the calm.
+    /// Every call to a path that contains this is rejected with this code, until [`Faults::calm`].
     Deny { path: &'static str, code: u16 },
-    /// A group of the API whose server is down, until the calm: discovery calls it stale, and every call to it is
-    /// answered with 503. One that is not served at all is there in name, as an aggregated API is.
+    /// The server of an API group is down, until [`Faults::calm`]: discovery reports the group as stale, and every call
+    /// to it gets a
+    /// 503. A group that is not served at all appears in discovery by name, like an aggregated API.
     Dead { group: &'static str },
-    /// The n-th watch (from 0) that is opened finds its version compacted: 410 before any event.
+    /// The n-th watch (from 0) starts at a compacted version: 410 before any event.
     Compacted { nth: usize },
-    /// On this many of a hundred calls, by a draw from this seed.
+    /// In this percentage of calls, drawn from this seed.
     Storm { percent: u64, seed: u64 },
 }
 
@@ -88,7 +89,7 @@ impl fmt::Debug for Fault {
     }
 }
 
-/// The faults of a run, and how far it has come. Cheap to clone; survives the manager's crashes.
+/// The faults of a run, and its progress. Cheap to clone. Survives the manager's crashes.
 #[derive(Clone)]
 pub struct Faults(Arc<Inner>);
 
@@ -107,16 +108,16 @@ struct State {
     watches: usize,
     view: View,
     storm: Option<(u64, setpoint::Rng)>,
-    /// Writes to a resource that are refused, each with its code.
+    /// Resources to which writes are rejected, each with the code.
     refused: Vec<(&'static str, u16)>,
 }
 
 /// What managers see when they start.
 enum View {
     Current,
-    /// The same, and it is remembered.
+    /// The current state, which is also remembered.
     Remembered(BTreeMap<String, (Vec<Object>, String)>),
-    /// What was remembered, each list once.
+    /// The remembered state, each list once.
     Shown(BTreeMap<String, (Vec<Object>, String)>),
 }
 
@@ -140,7 +141,7 @@ impl Faults {
         Self(Arc::new(Inner { state, crash: Notify::new(), trace }))
     }
 
-    /// Counts a step; at some the manager dies and this never returns.
+    /// Counts a step. If the manager crashes at this step, never returns.
     pub(crate) async fn step(&self) {
         if self.is_last_step() {
             match self.crash().await {}
@@ -154,12 +155,12 @@ impl Faults {
         state.faults.contains(&step)
     }
 
-    /// How many steps there have been.
+    /// Returns the number of steps so far.
     pub fn steps(&self) -> usize {
         self.0.state.lock().steps
     }
 
-    /// What a call to this path is refused with, if it is.
+    /// Returns how a call to this path is rejected, if it is.
     pub(crate) fn denied(&self, path: &str) -> Option<OnCall> {
         self.0.state.lock().faults.iter().find_map(|fault| match fault {
             Fault::Deny { path: denied, code } if path.contains(denied) => Some(OnCall::Refuse(*code)),
@@ -171,7 +172,7 @@ impl Faults {
         })
     }
 
-    /// The groups whose servers are down.
+    /// Returns the groups whose servers are down.
     pub(crate) fn dead_groups(&self) -> Vec<&'static str> {
         let dead = |fault: &Fault| match fault {
             Fault::Dead { group } => Some(*group),
@@ -180,7 +181,7 @@ impl Faults {
         self.0.state.lock().faults.iter().filter_map(dead).collect()
     }
 
-    /// Counts a watch that is opened; whether its version is compacted.
+    /// Counts an opened watch. Returns whether its version is compacted.
     pub(crate) fn is_compacted(&self) -> bool {
         let mut state = self.0.state.lock();
         let fault = Fault::Compacted { nth: state.watches };
@@ -188,18 +189,18 @@ impl Faults {
         state.faults.contains(&fault)
     }
 
-    /// How many lists informers have asked for, and how many watches they have opened.
+    /// Returns how many lists informers have requested, and how many watches they have opened.
     pub fn listed_and_watched(&self) -> (usize, usize) {
         let state = self.0.state.lock();
         (state.lists, state.watches)
     }
 
-    /// From here on what managers list is remembered, the first time for each kind.
+    /// Remembers what managers list from now on, the first time for each kind.
     pub(crate) fn remember_view(&self) {
         self.0.state.lock().view = View::Remembered(BTreeMap::new());
     }
 
-    /// The next manager sees what was remembered, as from an API server that is behind.
+    /// Shows the remembered state to the next manager, like an API server that is behind.
     pub(crate) fn show_remembered_view(&self) {
         let mut state = self.0.state.lock();
         if let View::Remembered(lists) = &mut state.view {
@@ -207,7 +208,7 @@ impl Faults {
         }
     }
 
-    /// What a list is answered with from memory.
+    /// Returns a list from the remembered state.
     pub(crate) fn older_list(&self, kind: &Kind) -> Option<(Vec<Object>, String)> {
         match &mut self.0.state.lock().view {
             View::Shown(lists) => lists.remove(&kind.to_string()),
@@ -224,7 +225,7 @@ impl Faults {
         }
     }
 
-    /// Counts a write to a path and says what happens to it.
+    /// Counts a write to a path, and returns its fault.
     pub(crate) fn on_write(&self, path: &str) -> Option<OnCall> {
         let mut state = self.0.state.lock();
         let nth = state.writes;
@@ -241,7 +242,7 @@ impl Faults {
         planned.or_else(|| state.storm())
     }
 
-    /// Counts an event and says what happens to it.
+    /// Counts an event, and returns its fault.
     pub(crate) fn on_event(&self) -> Option<OnEvent> {
         let mut state = self.0.state.lock();
         let nth = state.events;
@@ -253,7 +254,7 @@ impl Faults {
         })
     }
 
-    /// How long a watch lasts, if not for ever.
+    /// Returns how long watches last, if limited.
     pub(crate) fn watches_last(&self) -> Option<Duration> {
         self.0.state.lock().faults.iter().find_map(|fault| match fault {
             Fault::Watches { last } => Some(*last),
@@ -261,24 +262,24 @@ impl Faults {
         })
     }
 
-    /// From now on this goes wrong too.
+    /// Adds a fault from now on.
     pub fn add(&self, fault: Fault) {
         self.0.state.lock().faults.push(fault);
     }
 
-    /// From now on every write to a resource is refused with this code.
+    /// Rejects every write to a resource with this code from now on.
     pub fn refuse(&self, resource: &'static str, code: u16) {
         self.0.state.lock().refused.push((resource, code));
     }
 
-    /// The manager dies here: whoever calls this is never polled again.
+    /// Crashes the manager. The caller is never polled again.
     pub(crate) async fn crash(&self) -> std::convert::Infallible {
         self.0.trace.record("crash");
         self.0.crash.notify_one();
         std::future::pending().await
     }
 
-    /// The manager dies now, whatever it is doing.
+    /// Crashes the manager immediately, whatever it is doing.
     pub(crate) fn kill(&self) {
         self.0.trace.record("killed");
         self.0.crash.notify_one();
@@ -293,13 +294,13 @@ impl Faults {
         &self.0.trace
     }
 
-    /// How many writes and events there have been.
+    /// Returns the number of writes and events so far.
     pub fn seen(&self) -> (usize, usize) {
         let state = self.0.state.lock();
         (state.writes, state.events)
     }
 
-    /// Ends the storm, if there is one, and every refusal: faults stop, and the world must settle.
+    /// Ends storms and all rejections. Faults stop, and the cluster must settle.
     pub fn calm(&self) {
         let mut state = self.0.state.lock();
         state.storm = None;
@@ -309,7 +310,7 @@ impl Faults {
 }
 
 impl State {
-    /// One of the ways a busy API server fails.
+    /// Returns one of the ways in which a busy API server fails.
     fn storm(&mut self) -> Option<OnCall> {
         let (percent, rng) = self.storm.as_ref()?;
         if rng.below(100) >= *percent {

@@ -1,4 +1,4 @@
-//! What a run leaves behind: its objects, with what chance decides masked, and its history.
+//! The result of a run: its objects, with random values masked, and its history.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,10 +10,10 @@ use setpoint_apiserver::registry::{Gvr, Registry};
 use setpoint_apiserver::selector::Selection;
 use setpoint_store::{Event, EventKind, Resource, Store};
 
-/// Kinds that say nothing about what was achieved.
+/// Kinds that say nothing about the result.
 const LEFT_OUT: [&str; 2] = ["Event", "Lease"];
 
-/// Fields that chance or timing decides.
+/// Fields with random or timing-dependent values.
 const MASKED: &[&str] = &[
     "uid",
     "resourceVersion",
@@ -27,27 +27,27 @@ const MASKED: &[&str] = &[
     "podIPs",
     "clusterIP",
     "clusterIPs",
-    // Of nodes: whoever came first.
+    // Node CIDRs are assigned in order of arrival.
     "podCIDR",
     "podCIDRs",
-    // Its last letters are generated.
+    // Its last characters are generated.
     "resourceClaimName",
-    // Its serial number and its times.
+    // Contains a serial number and times.
     "certificate",
-    // It names uids, and its signature is chance.
+    // Contains UIDs and a random signature.
     "token",
-    // When the change happened that a write answers: after a restart nobody knows.
+    // The time of the change that caused a write, which is unknown after a restart.
     "endpoints.kubernetes.io/last-change-trigger-time",
-    // Where a pod was meant to go before there was room: whoever takes over after that finds the room.
+    // Where a pod was going to be scheduled before there was room. A manager that takes over after that finds the room.
     "nominatedNodeName",
-    // When an autoscaler last scaled: whoever takes over after it was done does not know.
+    // When an autoscaler last scaled. A manager that takes over after that does not know.
     "lastScaleTime",
 ];
 
-/// The volume that admission gives every pod for its token; the rest of its name is chance.
+/// The token volume that admission adds to every pod. The rest of its name is random.
 const TOKEN_VOLUME: &str = "kube-api-access-";
 
-/// The objects at the end of a run, sorted, as text. Two runs that achieved the same have equal graphs.
+/// The objects at the end of a run, sorted, as text. Two runs with the same result have equal graphs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Graph(Vec<String>);
 
@@ -55,7 +55,7 @@ pub struct Graph(Vec<String>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(pub BTreeMap<String, (usize, usize)>);
 
-/// Every change of a run, in the order of their revisions.
+/// Every change of a run, in revision order.
 pub struct History(Vec<std::sync::Arc<Event>>);
 
 impl Graph {
@@ -77,7 +77,7 @@ impl Graph {
         Self(lines)
     }
 
-    /// What is in one graph and not in the other.
+    /// Returns what is in only one of the graphs.
     pub fn difference(&self, other: &Self) -> Vec<String> {
         let only = |mine: &Self, theirs: &Self, sign: char| -> Vec<String> {
             let mut rest = theirs.0.clone();
@@ -106,7 +106,7 @@ fn decode(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).expect("the store holds JSON")
 }
 
-/// What the uids of a run stand for: the kinds and names of their objects.
+/// The kind and name of the object for each UID.
 struct Names(BTreeMap<String, String>);
 
 impl Names {
@@ -129,11 +129,11 @@ impl Names {
             Value::Object(fields) => Value::Object(self.mask_fields(fields)),
             Value::Array(items) => {
                 let mut items: Vec<Value> = items.iter().map(|item| self.mask_value(item)).collect();
-                // Conditions are a map by type; their order is that of their first appearance.
+                // Conditions are a map by type. Their order is that of their first appearance.
                 if items.iter().all(|item| item["type"].is_string() && item["status"].is_string()) {
                     items.sort_by_key(|item| item["type"].to_string());
                 }
-                // So are taints, by key and effect.
+                // Taints are a map too, by key and effect.
                 if items.iter().all(|item| item["key"].is_string() && item["effect"].is_string()) {
                     items.sort_by_key(|item| (item["key"].to_string(), item["effect"].to_string()));
                 }
@@ -152,7 +152,7 @@ impl Names {
             Value::String(uid) if refers(name) => (name.clone(), self.referred(uid)),
             value => (name.clone(), self.mask_value(value)),
         });
-        // Annotations of which nothing is left may as well not be there.
+        // Drop annotations if nothing is left of them.
         masked
             .filter(|(name, value)| {
                 name != "annotations" || value.as_object().is_none_or(|map| !map.is_empty())
@@ -160,7 +160,7 @@ impl Names {
             .collect()
     }
 
-    /// What a reference points to; a volume may point to a claim that is gone.
+    /// Returns what a reference points to. A volume may point to a claim that is gone.
     fn referred(&self, uid: &str) -> Value {
         self.0.get(uid).map_or("<uid of something gone>", String::as_str).into()
     }
@@ -176,12 +176,12 @@ impl Names {
     }
 }
 
-/// An owner reference keeps its uid: it says who the owner is.
+/// An owner reference keeps its UID, because it identifies the owner.
 fn is_reference(fields: &Map<String, Value>) -> bool {
     fields.contains_key("uid") && fields.contains_key("kind") && fields.contains_key("apiVersion")
 }
 
-/// Generated suffixes are chance.
+/// Masks generated suffixes, which are random.
 fn masked_name(object: &Value) -> String {
     let meta = &object["metadata"];
     match meta["generateName"].as_str() {
@@ -199,7 +199,7 @@ impl History {
         for resource in resources {
             let mut watch =
                 store.watch(Resource::new(resource).all(), store.compacted()).expect("nothing is compacted");
-            // Ready at once while there are events: the runtime is not needed.
+            // Ready immediately as long as there are events, so no runtime is needed.
             while let Some(Ok(batch)) = watch.next().now_or_never() {
                 events.extend(batch);
             }
@@ -208,7 +208,7 @@ impl History {
         Self(events)
     }
 
-    /// The changes, each with the kind of its object and the object after it.
+    /// Returns the changes, each with the event kind and the object after it.
     pub fn changes(&self) -> impl Iterator<Item = (EventKind, Value)> {
         self.0.iter().map(|event| (event.kind, decode(&event.record.value)))
     }

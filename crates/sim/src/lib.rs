@@ -1,21 +1,22 @@
-//! The deterministic world: a whole cluster in one paused, single-threaded runtime.
+//! Deterministic simulation: a whole cluster in one paused, single-threaded runtime.
 //!
 //! ```text
 //!  world.rs    a seeded cluster on a virtual clock; crash and restart of its manager
-//!  faults.rs   what goes wrong, and when: keyed on the n-th write or the n-th event, never on a timer
-//!  client.rs   the fault layer on API calls
-//!  source.rs   the fault layer on watches
-//!  link.rs     the line of one replica among several: open, cut, or frozen with the replica
+//!  faults.rs   the faults, triggered by the n-th write or the n-th event, never by a timer
+//!  client.rs   fault injection for API calls
+//!  source.rs   fault injection for watches
+//!  link.rs     the link of one replica among several: open, cut, or paused with the replica
 //!  trace.rs    everything that happened, in order
-//!  graph.rs    the object graph at the end, with what chance decides masked
-//!  testing.rs  the same for authors of controllers: `TestCluster`
+//!  graph.rs    the object graph at the end, with random values masked
+//!  testing.rs  the same for controller authors: `TestCluster`
 //!  plan.rs     every write × crash before/after, every event × hidden/stale, then seeded combinations
 //! ```
 //!
-//! What always holds:
-//! - the same seed and plan give the same trace, byte for byte;
-//! - a crash drops every task of the manager at once and nothing of the store;
-//! - a disturbed run must end in the undisturbed run's graph, with as many creates and deletes.
+//! Invariants:
+//! - The same seed and plan give the same trace, byte for byte.
+//! - A crash drops every task of the manager at once, and nothing of the store.
+//! - A run with faults must end with the same graph as the run without, and with the same number of creates and
+//!   deletes.
 
 mod client;
 mod faults;
@@ -35,7 +36,7 @@ pub use testing::{Running, TestCluster};
 pub use trace::Trace;
 pub use world::World;
 
-/// The examples of the README are tested with the others.
+/// Runs the README's examples as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,8 +1,8 @@
-//! The line between one replica and the API server: open, cut, or frozen with the replica.
+//! The link between one replica and the API server: open, cut, or paused with the replica.
 //!
-//! Several managers, each on a [`Link`] of its own, are replicas of one controller. A cut line loses calls; a
-//! paused one models a replica that stands still (a stopped process, a long pause of its host): nothing goes
-//! through in either direction, and what was about to be sent when it moves again finds its connection closed.
+//! Several managers, each on its own [`Link`], are replicas of one controller. A cut link loses calls. A paused link
+//! simulates a replica that is suspended (a stopped process, or a long pause of its host): nothing passes in either
+//! direction, and what was about to be sent finds its connection closed after the resume.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use setpoint_apiserver::auth::User;
 use setpoint_cluster::{Connect, InProcess, in_memory};
 use tokio::sync::watch;
 
-/// A call on a cut line is given up after this long.
+/// The timeout of a call on a cut link.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One replica's line. Cheap to clone; clones are one line.
+/// The link of one replica. Cheap to clone; clones share the link.
 ///
 /// ```
 /// use setpoint_cluster::Parts;
@@ -62,7 +62,7 @@ pub struct Write {
     pub code: u16,
 }
 
-/// The call did not go through.
+/// The call was lost.
 #[derive(Debug, thiserror::Error)]
 #[error("connection lost")]
 struct Lost;
@@ -73,22 +73,22 @@ impl Link {
         Self(Arc::new(Line { clock: clock.clone(), state, writes: Mutex::default() }))
     }
 
-    /// From now on calls are lost and watches silent.
+    /// Cuts the link: calls are lost, and watches are silent.
     pub fn cut(&self) {
         self.0.state.send_replace(State::Cut);
     }
 
-    /// From now on everything stands still.
+    /// Pauses the link: everything stands still.
     pub fn pause(&self) {
         self.0.state.send_replace(State::Paused);
     }
 
-    /// From now on calls go through again.
+    /// Restores the link.
     pub fn mend(&self) {
         self.0.state.send_replace(State::Open);
     }
 
-    /// The writes that went through, events left out: they are best effort, and nothing follows from them.
+    /// Returns the writes that went through, except for events, which are best effort and have no consequences.
     pub fn writes(&self) -> Vec<Write> {
         self.0.writes.lock().clone()
     }
@@ -110,7 +110,7 @@ impl Link {
         Ok(response)
     }
 
-    /// Whether a call goes through, and when it is known that it does not.
+    /// Waits until the call goes through, or is known to be lost.
     async fn through(&self) -> Result<(), Lost> {
         let state = *self.0.state.borrow();
         match state {
@@ -153,7 +153,7 @@ impl Connect for OverLink {
     }
 }
 
-/// Lists and watches over a link.
+/// A source over a link.
 struct Linked {
     inner: Arc<dyn Source>,
     link: Link,

@@ -1,4 +1,4 @@
-//! Every way a scenario can be disturbed, one after the other.
+//! Tests a scenario with every possible fault, one after the other.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,34 +15,34 @@ use crate::world::World;
 /// How long a stale cache stays stale.
 const STALE_FOR: Duration = Duration::from_secs(60);
 
-/// After the script the world is left alone this long: what is going to go wrong has its chance.
+/// How long a run continues after the script, so that late failures have a chance to happen.
 const AFTERMATH: Duration = Duration::from_secs(120);
 
-/// A storm leaves behind keys that wait for as long as a quarter of an hour.
+/// After a storm, keys may wait for up to a quarter of an hour.
 const AFTER_STORM: Duration = Duration::from_secs(1200);
 
-/// How many storms a search ends with, and how many of a hundred calls fail in them.
+/// How many storms a search ends with, and the percentage of calls that fail in them.
 const STORMS: u64 = 2;
 const IN_A_STORM: u64 = 30;
 
-/// What a user does, and what must hold meanwhile.
+/// What a user does, and what must always hold.
 pub struct Scenario {
     pub name: &'static str,
     pub parts: Parts,
-    /// The user's part: creates and changes, each awaited until the world has followed.
+    /// The user's actions. Each waits until the cluster has followed.
     pub script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
     /// What must hold after every single change.
     pub always: fn(&History) -> Result<(), String>,
 }
 
-/// A scenario, a seed and faults: everything that a run follows from.
+/// The seed and the faults of a run. Together with the scenario, they determine it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     pub seed: u64,
     pub faults: Vec<Fault>,
 }
 
-/// What a run ended in.
+/// The result of a run.
 pub struct Ending {
     graph: Graph,
     counts: Counts,
@@ -51,7 +51,7 @@ pub struct Ending {
     trace: String,
 }
 
-/// A plan that did not end as it should.
+/// A plan that failed.
 pub struct Failure {
     pub scenario: &'static str,
     pub plan: Plan,
@@ -67,7 +67,7 @@ pub struct Report {
 }
 
 impl Scenario {
-    /// Runs a plan; equal plans give equal traces.
+    /// Runs a plan. Equal plans give equal traces.
     fn run(&self, plan: &Plan) -> Result<Ending, String> {
         let disturbed = || {
             World::simulate(plan.seed, self.parts.clone(), plan.faults.clone(), async |world| {
@@ -86,7 +86,7 @@ impl Scenario {
         catch_unwind(AssertUnwindSafe(disturbed)).unwrap_or_else(|panic| Err(message(&panic)))
     }
 
-    /// A manager that comes back to a world at rest writes nothing.
+    /// Checks that a manager that restarts in a steady state writes nothing.
     fn rests(&self, seed: u64) -> Result<(), String> {
         let restarted = || {
             World::simulate(seed, self.parts.clone(), Vec::new(), async |world| {
@@ -95,7 +95,7 @@ impl Scenario {
                 let before = world.trace().writes().len();
                 world.restart().await;
                 world.pass(AFTERMATH).await;
-                // Simulated nodes come back too, and say so.
+                // Simulated nodes restart too, and update their objects.
                 let is_nodes = |write: &String| self.parts.nodes > 0 && write.contains(" /api/v1/nodes");
                 world.trace().writes().into_iter().skip(before).filter(|write| !is_nodes(write)).collect()
             })
@@ -104,7 +104,7 @@ impl Scenario {
         if made.is_empty() { Ok(()) } else { Err(format!("a restart at rest writes:\n{}", made.join("\n"))) }
     }
 
-    /// The trace of a plan, for comparing two runs of it.
+    /// Returns the trace of a plan, for comparing two runs of it.
     pub fn trace(&self, plan: &Plan) -> Result<String, Failure> {
         self.run(plan).map(|ending| ending.trace).map_err(|why| self.failure(plan, why))
     }
@@ -136,9 +136,9 @@ impl Plan {
     }
 }
 
-/// Runs every write × crash before and after and every event × hidden and stale, then `combinations` of
-/// two to four faults drawn from the seed, then storms in which a third of all calls fails, then a restart at
-/// rest. The first failure ends the search, shrunk to what it needs.
+/// Runs every write × crash before and after, and every event × hidden and stale, then `combinations` of two to four
+/// faults drawn from the seed, then storms in which a third of all calls fail, then a restart in a steady state. The
+/// first failure ends the search, and is reduced to the faults it needs.
 pub fn check_all(scenario: &Scenario, seed: u64, combinations: usize) -> Result<Report, Failure> {
     let expected = undisturbed(scenario, seed)?;
     let report = search(scenario, seed, &expected, combinations)?;
@@ -146,11 +146,11 @@ pub fn check_all(scenario: &Scenario, seed: u64, combinations: usize) -> Result<
     let stormy = check_against(scenario, seed, &expected, storms)?;
     let plan = Plan { seed, faults: Vec::new() };
     scenario.rests(seed).map_err(|why| scenario.failure(&plan, why))?;
-    // The undisturbed run counts once, and the restart beside it.
+    // The run without faults counts once, and includes the restart.
     Ok(Report { plans: report.plans + stormy.plans, ..report })
 }
 
-/// Runs the scenario with each of these sets of faults and expects it to end as it does without any.
+/// Runs the scenario with each of these sets of faults, and expects the same result as without any.
 pub fn check_faults(
     scenario: &Scenario,
     seed: u64,
@@ -160,13 +160,14 @@ pub fn check_faults(
     check_against(scenario, seed, &expected, plans)
 }
 
-/// How a scenario ends when nothing goes wrong: what all other runs of it are held against.
+/// Runs a scenario without faults. All other runs are compared with its result.
 pub fn undisturbed(scenario: &Scenario, seed: u64) -> Result<Ending, Failure> {
     let plan = Plan { seed, faults: Vec::new() };
     scenario.run(&plan).map_err(|why| scenario.failure(&plan, why))
 }
 
-/// The same as [`check_all`], held against an ending that was found before, undisturbed runs too.
+/// Runs the single faults and combinations of [`check_all`], and also a run without faults, and compares each with an
+/// existing result.
 pub fn search(
     scenario: &Scenario,
     seed: u64,
@@ -180,7 +181,7 @@ pub fn search(
     check_against(scenario, seed, expected, std::iter::once(Vec::new()).chain(disturbed))
 }
 
-/// Runs these faults. The first failure ends it, shrunk to what it needs.
+/// Runs these sets of faults. The first failure ends it, and is reduced to the faults it needs.
 fn check_against(
     scenario: &Scenario,
     seed: u64,
@@ -208,7 +209,7 @@ fn combination(rng: &Rng, singles: &[Fault]) -> Vec<Fault> {
     (0..size).map(|_| singles[rng.below(singles.len() as u64) as usize]).collect()
 }
 
-/// Leaves out faults one by one as long as the plan still fails.
+/// Removes faults one by one as long as the plan still fails.
 fn shrink(scenario: &Scenario, expected: &Ending, mut failure: Failure) -> Failure {
     let mut at = 0;
     while at < failure.plan.faults.len() && failure.plan.faults.len() > 1 {

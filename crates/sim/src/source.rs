@@ -1,6 +1,6 @@
-//! The fault layer on watches.
+//! Fault injection for watches.
 //!
-//! A real watch is ordered, so faults delay, hide, repeat or cut it short, but never reorder within one.
+//! A real watch is ordered. So faults delay, hide, repeat or end it, but never reorder events within one watch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::faults::{Faults, OnEvent};
 
 type Items = BoxStream<'static, Result<WatchItem, ClientError>>;
 
-/// A source whose watches meet the faults.
+/// A source with faults in its watches.
 pub(crate) struct FaultySource {
     inner: Arc<dyn Source>,
     faults: Faults,
@@ -72,7 +72,7 @@ impl Source for FaultySource {
 /// How long a hidden event stays hidden.
 const HIDDEN_FOR: Duration = Duration::from_secs(30);
 
-/// What is left of a watch.
+/// The rest of a watch.
 enum Rest {
     Open(Items),
     Ended,
@@ -114,7 +114,7 @@ fn is_event(item: &Result<WatchItem, ClientError>) -> bool {
     matches!(item, Ok(WatchItem::Added(_) | WatchItem::Modified(_) | WatchItem::Deleted(_)))
 }
 
-/// Leases and events change all the time and decide nothing.
+/// Returns whether a kind gets faults. Leases and events change all the time and decide nothing.
 fn concerns(kind: &Kind) -> bool {
     !matches!(kind.kind(), "Lease" | "Event")
 }

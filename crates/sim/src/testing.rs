@@ -1,9 +1,9 @@
-//! `TestCluster`: a whole cluster inside a test, for authors of controllers.
+//! `TestCluster`: a whole cluster inside a test, for controller authors.
 //!
-//! An API server with whichever built-in controllers, scheduler and simulated nodes a test asks for, in the
-//! test's own process and on a virtual clock: it is there in milliseconds, nothing is shared with other tests,
-//! and an hour passes as fast as what happens in it takes to compute. The author's controllers run beside the
-//! built-in ones, and can be crashed, cut off and shown stale events.
+//! It has an API server, and the built-in controllers, scheduler and simulated nodes that the test asks for, in the
+//! test's own process and on a virtual clock. It starts in milliseconds, shares nothing with other tests, and an hour
+//! passes as fast as its events can be computed. The author's controllers run next to the built-in ones. They can be
+//! crashed, disconnected, and given stale events.
 //!
 //! ```
 //! use k8s_openapi::api::apps::v1::Deployment;
@@ -35,7 +35,7 @@ use tokio::task::JoinSet;
 use crate::faults::Fault;
 use crate::world::World;
 
-/// What a test wants of its cluster. See the [module](self) for an example.
+/// The configuration of a test cluster. See the [module](self) for an example.
 #[derive(Clone, Default)]
 pub struct TestCluster {
     parts: Parts,
@@ -44,56 +44,56 @@ pub struct TestCluster {
 }
 
 impl TestCluster {
-    /// An API server, and nothing else until it is asked for.
+    /// Creates a cluster with just an API server.
     pub fn new() -> Self {
         Self { seed: 1, ..Self::default() }
     }
 
-    /// Built-in controllers by name (`deployment`, `garbagecollector`), as `--controllers` takes them.
+    /// Adds built-in controllers by name (`deployment`, `garbagecollector`), with the syntax of `--controllers`.
     ///
     /// # Panics
-    /// If there is no controller of such a name.
+    /// If there is no controller with such a name.
     pub fn controllers(mut self, names: &[&str]) -> Self {
         self.parts.controllers =
             setpoint_controllers::selected(names).unwrap_or_else(|error| panic!("{error}"));
         self
     }
 
-    /// Every built-in controller that a cluster runs by default.
+    /// Adds every built-in controller that a cluster runs by default.
     pub fn all_controllers(self) -> Self {
         self.controllers(&["*"])
     }
 
-    /// How the built-in controllers are set, where their defaults do not serve. Features that were turned on stay.
+    /// Sets the options of the built-in controllers. Feature gates that were set stay in effect.
     pub fn options(mut self, options: setpoint_controllers::Options) -> Self {
         let gates = std::mem::take(&mut self.parts.controller_options.gates);
         self.parts.controller_options = setpoint_controllers::Options { gates, ..options };
         self
     }
 
-    /// Turns a feature on or off, by its name in v1.34, for the controllers and for the API server.
+    /// Enables or disables a feature gate of v1.34, for the controllers and the API server.
     ///
     /// # Panics
-    /// If there is no such feature, or it is locked.
+    /// If there is no such feature gate, or it is locked.
     pub fn feature(mut self, name: &str, on: bool) -> Self {
         let gates = std::mem::take(&mut self.parts.controller_options.gates);
         self.parts.controller_options.gates = gates.with(name, on).unwrap_or_else(|error| panic!("{error}"));
         self
     }
 
-    /// A scheduler, so that pods get nodes.
+    /// Adds a scheduler.
     pub fn scheduler(mut self) -> Self {
         self.parts.scheduler = true;
         self
     }
 
-    /// Simulated nodes, on which pods run.
+    /// Adds simulated nodes, on which pods run.
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.parts.nodes = nodes;
         self
     }
 
-    /// The author's own controllers, as a manager would run them.
+    /// Adds the author's own controllers, as a manager would run them.
     pub fn with(
         mut self,
         build: impl Fn(&Context) -> Vec<Box<dyn Runnable>> + Send + Sync + 'static,
@@ -102,24 +102,24 @@ impl TestCluster {
         self
     }
 
-    /// What goes wrong: calls that fail or are lost, crashes around the n-th write, events that come late, twice
-    /// or not at all. They meet the controllers, not the test's own client.
+    /// Adds faults: calls that fail or are lost, crashes around the n-th write, events that are late, duplicated or
+    /// missing. They affect the controllers, not the test's own client.
     pub fn faults(mut self, faults: impl IntoIterator<Item = Fault>) -> Self {
         self.faults.extend(faults);
         self
     }
 
-    /// What everything that is up to chance follows from (default 1).
+    /// Sets the seed for all randomness (default 1).
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 
-    /// The parts, for a [`Scenario`](crate::Scenario) that tries every fault there is.
+    /// Returns the parts, for a [`Scenario`](crate::Scenario) that tries every possible fault.
     pub fn parts(&self) -> Parts {
         self.parts.clone()
     }
 
-    /// Runs a test in such a cluster, in virtual time on a runtime of its own.
+    /// Runs a test in the cluster, in virtual time on its own runtime.
     pub fn run<T>(self, test: impl AsyncFnOnce(&Running) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.expect("a runtime without I/O needs nothing from the system");
@@ -131,8 +131,8 @@ impl TestCluster {
         })
     }
 
-    /// Starts such a cluster in the runtime of a `#[tokio::test]`: in virtual time if that one is
-    /// `start_paused`, in real time otherwise. It ends when it is dropped.
+    /// Starts the cluster in the runtime of a `#[tokio::test]`: in virtual time if it is `start_paused`, in real time
+    /// otherwise. The cluster ends when it is dropped.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -151,14 +151,14 @@ impl TestCluster {
     }
 }
 
-/// A cluster that runs. What else it can do is in [`World`].
+/// A running cluster. See [`World`] for further methods.
 pub struct Running {
     world: Arc<World>,
-    /// Ends with this.
+    /// Ends when this is dropped.
     _managing: JoinSet<()>,
 }
 
-/// Fails a test in which a built-in part lacked a right, as [`TestCluster::run`] does.
+/// Fails the test if a built-in part lacked a permission, as [`TestCluster::run`] does.
 impl Drop for Running {
     fn drop(&mut self) {
         if !std::thread::panicking() {
@@ -176,15 +176,15 @@ impl Deref for Running {
 }
 
 impl Running {
-    /// A `kube::Client` with all rights, for tests of code that knows nothing of this crate.
+    /// Returns a `kube::Client` with all permissions, to test code that does not depend on this crate.
     pub fn kube(&self) -> kube::Client {
         self.client().kube().clone()
     }
 
-    /// Creates an object; its kind and namespace are in it.
+    /// Creates an object, which must include its kind and namespace.
     ///
     /// # Panics
-    /// If the API server refuses it, saying why.
+    /// If the API server rejects it. The message says why.
     pub async fn create(&self, object: impl serde::Serialize) -> Object {
         let body = serde_json::to_value(object).expect("an object encodes");
         let namespace = body["metadata"]["namespace"].as_str().map(str::to_owned);
@@ -192,7 +192,7 @@ impl Running {
         self.world.create(&kind, namespace.as_deref(), body).await
     }
 
-    /// Installs a definition, and waits until its kind is served.
+    /// Installs a CRD, and waits until its kind is served.
     pub async fn install(&self, definition: &CustomResourceDefinition) {
         let name = definition.metadata.name.clone().unwrap_or_default();
         self.world
@@ -209,7 +209,7 @@ impl Running {
         self.until(&Key::cluster(name), established).await;
     }
 
-    /// The object as it is now.
+    /// Returns the current object.
     pub async fn find<V: View>(&self, key: &Key) -> Option<V> {
         let value = self.world.get(&Kind::of::<V>(), key).await?;
         Some(
@@ -218,10 +218,10 @@ impl Running {
         )
     }
 
-    /// Waits, in the cluster's time, until there is such an object and `settled` holds for it.
+    /// Waits, in the cluster's time, until the object exists and `settled` holds for it.
     ///
     /// # Panics
-    /// If it never does, with the object as it is and everything that happened.
+    /// If that does not happen. The message contains the object and the trace.
     pub async fn until<V: View>(&self, key: &Key, settled: impl Fn(&V) -> bool) -> V {
         let holds = |value: Option<&Value>| {
             let object = value.and_then(|value| V::deserialize(value).ok());
@@ -231,12 +231,12 @@ impl Running {
         self.find(key).await.expect("it was there a moment ago")
     }
 
-    /// Waits until there is no such object any more.
+    /// Waits until the object no longer exists.
     pub async fn gone<V: View>(&self, key: &Key) {
         self.world.until(&Kind::of::<V>(), key, |object| object.is_none()).await;
     }
 
-    /// Waits until nothing has been written for this long, heartbeats left out: the cluster is at rest.
+    /// Waits until nothing has been written for this long, except for heartbeats.
     pub async fn settled(&self, quiet: Duration) {
         let mut seen = self.world.changes_but_heartbeats();
         loop {
@@ -249,7 +249,7 @@ impl Running {
         }
     }
 
-    /// The kind that an object says it is of, as the API server serves it.
+    /// Returns the served kind of an object.
     async fn kind_of(&self, object: &Value) -> Kind {
         let (api_version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
         let (Some(api_version), Some(kind)) = (api_version, kind) else {

@@ -1,4 +1,4 @@
-//! Everything that happened, in order.
+//! The trace: everything that happened, in order.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use setpoint::Clock;
 
-/// The lines of a run. Bounded by the length of a plan: a run that exceeds it is a hot loop.
+/// The lines of a run. Bounded by the length of a plan: a run that exceeds it is in a hot loop.
 #[derive(Clone)]
 pub struct Trace {
     clock: Clock,
     lines: Arc<Mutex<Vec<String>>>,
 }
 
-/// A scenario makes a few hundred calls; this many means that something spins.
+/// A scenario makes a few hundred calls. This many means that something spins.
 const MOST_LINES: usize = 200_000;
 
 impl Trace {
@@ -27,12 +27,12 @@ impl Trace {
         lines.push(format!("{} {what}", self.clock.now()));
     }
 
-    /// The whole trace as text.
+    /// Returns the whole trace as text.
     pub fn text(&self) -> String {
         self.lines.lock().join("\n")
     }
 
-    /// The writes so far, heartbeats and events left out: `POST /api/v1/namespaces/default/pods 201`.
+    /// Returns the writes so far, without heartbeats and events: `POST /api/v1/namespaces/default/pods 201`.
     pub fn writes(&self) -> Vec<String> {
         let is_write = |call: &&str| {
             let verb = call.split(' ').next().unwrap_or_default();

@@ -16,17 +16,17 @@ use crate::graph::{Counts, Graph, History};
 use crate::link::{Link, OverLink};
 use crate::trace::Trace;
 
-/// When every simulation begins.
+/// The start time of every simulation.
 const EPOCH: &str = "2025-01-01T00:00:00Z";
 
-/// How long a dead manager takes to come back.
+/// How long a crashed manager takes to restart.
 const RESTART: Duration = Duration::from_secs(5);
 
-/// How often a script looks whether the world is as it wants it, and for how long at most.
+/// How often a script polls for a condition, and for how long at most.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// A cluster whose manager meets faults, and a client that does not.
+/// A cluster whose manager is subject to faults, and a client that is not.
 pub struct World {
     cluster: Cluster,
     store: Arc<MemoryStore>,
@@ -36,7 +36,7 @@ pub struct World {
 }
 
 impl World {
-    /// Runs `inside` in a new world, on a runtime of its own: paused, single-threaded.
+    /// Runs `inside` in a new simulated cluster, on its own paused, single-threaded runtime.
     pub fn simulate<T>(
         seed: u64,
         parts: Parts,
@@ -69,7 +69,7 @@ impl World {
         Self { cluster, store, parts, faults: Faults::new(faults, trace.clone()), trace }
     }
 
-    /// Runs `script` while the manager runs, dies and comes back.
+    /// Runs `script` while the manager runs, crashes and restarts.
     async fn alive<T>(&self, script: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// Another manager of these parts, on a line of its own; whoever asks for it runs it.
+    /// Creates another manager of these parts, on its own link. The caller runs it.
     pub fn replica(&self, link: &Link, parts: &Parts) -> Manager {
         let connection = OverLink { inner: self.cluster.connection(), link: link.clone() };
         self.cluster.manager_on(&connection, parts)
@@ -103,7 +103,7 @@ impl World {
         self.restart().await;
     }
 
-    /// Restarts the manager onto what was remembered: its API server is behind, and catches up.
+    /// Restarts the manager with the remembered state: its API server is behind, and catches up.
     pub async fn restart_on_remembered_view(&self) {
         self.faults.show_remembered_view();
         self.restart().await;
@@ -115,7 +115,7 @@ impl World {
         self.clock().sleep(2 * RESTART).await;
     }
 
-    /// A client that nothing happens to: the user's.
+    /// Returns the user's client, which is not subject to faults.
     pub fn client(&self) -> Client {
         self.cluster.client()
     }
@@ -132,7 +132,7 @@ impl World {
         &self.trace
     }
 
-    /// What parts of the control plane were refused for want of a right.
+    /// Returns the requests of built-in parts that were denied for lack of permission.
     pub fn denials(&self) -> &Denials {
         self.cluster.denials()
     }
@@ -145,7 +145,7 @@ impl World {
             .unwrap_or_else(|error| panic!("cannot create {body}: {error}"))
     }
 
-    /// Waits until `settled` holds for the object, in virtual time; panics with its state if it never does.
+    /// Waits, in virtual time, until `settled` holds for the object. Panics with its state if that does not happen.
     pub async fn until(&self, kind: &Kind, key: &Key, settled: impl Fn(Option<&serde_json::Value>) -> bool) {
         let deadline = self.clock().now() + PATIENCE;
         loop {
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// The object as it is now.
+    /// Returns the current object.
     pub async fn get(&self, kind: &Kind, key: &Key) -> Option<serde_json::Value> {
         match self.client().get(kind, key).await {
             Ok(object) => Some(object.decode().expect("the API server answers with JSON")),
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// The objects of a kind as they are now, of one namespace or of all.
+    /// Lists the current objects of a kind, in one namespace or in all.
     pub async fn list(&self, kind: &Kind, namespace: Option<&str>) -> Vec<serde_json::Value> {
         let request = Request::get(kind.collection_path(namespace)).body(Vec::new());
         let request = request.expect("the path of a kind is a path");
@@ -185,12 +185,12 @@ impl World {
         self.clock().sleep(duration).await;
     }
 
-    /// Every change so far, in order.
+    /// Returns every change so far, in order.
     pub fn history(&self) -> History {
         History::of(&*self.store, &self.cluster.api().registry())
     }
 
-    /// The objects there are now.
+    /// Returns the current objects.
     pub async fn graph(&self) -> Graph {
         Graph::of(self.cluster.api()).await
     }
@@ -199,7 +199,7 @@ impl World {
         self.history().counts()
     }
 
-    /// The kind of that name, if it is served.
+    /// Returns the kind with this name, if it is served.
     pub(crate) fn served(&self, api_version: &str, kind: &str) -> Option<Kind> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let registry = self.cluster.api().registry();
@@ -207,13 +207,13 @@ impl World {
         Some(Kind::new(group, version, kind, &served.plural, served.is_namespaced()))
     }
 
-    /// How many changes there have been to anything but Leases and Events, which never rest.
+    /// Returns the number of changes so far, except for Leases and Events, which never stop changing.
     pub(crate) fn changes_but_heartbeats(&self) -> usize {
         let quiet = |object: &serde_json::Value| matches!(object["kind"].as_str(), Some("Lease" | "Event"));
         self.history().changes().filter(|(_, object)| !quiet(object)).count()
     }
 
-    /// The newest revision of the store: equal before and after means that nothing was written.
+    /// Returns the newest revision of the store. If it has not changed, nothing was written.
     pub fn revision(&self) -> u64 {
         self.store.revision()
     }

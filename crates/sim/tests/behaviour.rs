@@ -1,5 +1,5 @@
-//! Claims about the built-in controllers that need a cluster, but no faults: each is one that Kubernetes makes of its
-//! own.
+//! Behaviour of the built-in controllers that needs a cluster, but no faults. Kubernetes makes the same claims about
+//! its own.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn pod(name: &str, labels: Value, spec: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": whole})
 }
 
-/// What a node would say of a pod.
+/// Writes a pod's status, as its node would.
 async fn tell(cluster: &Running, name: &str, status: Value) {
     let patch = Patch::Merge(json!({"status": status}));
     pods(cluster).patch_status(name, &PatchParams::default(), &patch).await.expect("a pod");
@@ -125,7 +125,7 @@ fn an_update_of_a_stateful_set_takes_down_several_pods_where_the_feature_is_on()
                 json!({"podManagementPolicy": "Parallel", "serviceName": "web", "updateStrategy": strategy});
             cluster.create(set("StatefulSet", "web", 4, more)).await;
             cluster.settled(Duration::from_secs(5)).await;
-            // On nodes, pods take their time to go.
+            // On nodes, pods take a while to terminate.
             for name in names(&all_pods(cluster).await) {
                 let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
                     "target": {"kind": "Node", "name": "n"}});
@@ -149,7 +149,7 @@ fn an_update_of_a_stateful_set_takes_down_several_pods_where_the_feature_is_on()
         });
     };
     check(true, 0, 2);
-    // What is broken already counts: the update goes on, within the bound.
+    // Pods that are already broken count, so the update continues within the limit.
     check(true, 1, 1);
     check(true, 2, 0);
     check(false, 0, 1);
@@ -177,7 +177,7 @@ fn the_status_of_sets_is_told_although_pods_cannot_be_made() {
         }
         quota(cluster, 2).await;
         let mut pods = template("ds");
-        // Nodes of which nobody has heard yet are tainted.
+        // New nodes without a heartbeat are tainted.
         pods["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
         let spec = json!({"selector": {"matchLabels": {"app": "ds"}}, "template": pods});
         let metadata = json!({"name": "ds", "namespace": "default"});
@@ -225,7 +225,7 @@ fn the_pod_that_costs_least_goes_first_unless_the_feature_is_off() {
             cluster.create(set("ReplicaSet", "web", 2, json!({}))).await;
             cluster.settled(Duration::from_secs(5)).await;
             let made = all_pods(cluster).await;
-            // The one that chance keeps is made the cheap one.
+            // Make the pod that is kept at random the cheap one.
             let sets: Api<ReplicaSet> = Api::namespaced(cluster.kube(), "default");
             let mut uids: Vec<_> =
                 made.iter().map(|pod| (pod.metadata.uid.clone(), pod.metadata.name.clone())).collect();
@@ -761,7 +761,7 @@ fn a_volume_of_a_plugin_of_old_is_attached_by_the_driver_that_took_over() {
     });
 }
 
-/// A node with four cpus that nobody plays.
+/// A node with four CPUs that is not simulated.
 async fn lone_node(cluster: &Running) {
     let size = json!({"cpu": "4", "memory": "8Gi", "pods": "10"});
     let metadata = json!({"name": "n", "labels": {"kubernetes.io/hostname": "n"}});
@@ -769,7 +769,7 @@ async fn lone_node(cluster: &Running) {
     cluster.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})).await;
 }
 
-/// A pod that wants so many cpus, wherever they are.
+/// A pod that requests this many CPUs, on any node.
 fn hungry(name: &str, cpus: u32, labels: Value, more: Value) -> Value {
     let resources = json!({"requests": {"cpu": cpus.to_string()}});
     let mut spec = json!({

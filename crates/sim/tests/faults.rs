@@ -1,4 +1,4 @@
-//! ReplicaSets, Deployments and garbage collection, disturbed in every way there is: the world ends the same.
+//! ReplicaSets, Deployments and garbage collection with every possible fault: the result is always the same.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ use setpoint_cluster::Parts;
 use setpoint_sim::{History, Plan, Scenario, World, check_all};
 use setpoint_store::EventKind;
 
-/// Seeded combinations of faults beyond the exhaustive single ones; a long search raises it.
+/// The number of seeded fault combinations in addition to all single faults. A long search raises it.
 fn combinations() -> usize {
     number("SETPOINT_SIM_COMBINATIONS", 20) as usize
 }
 
-/// The seed of every plan; a failure names the one that reproduces it.
+/// The seed of every plan. A failure names the seed that reproduces it.
 fn seed() -> u64 {
     number("SETPOINT_SIM_SEED", 1)
 }
@@ -26,7 +26,7 @@ fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Those that have a part in these scenarios: every other one would add its own events to be hidden.
+/// The controllers involved in these scenarios. Every other one would add its own events to be hidden.
 const CONTROLLERS: &[&str] = &[
     "replicaset",
     "deployment",
@@ -59,7 +59,7 @@ fn workload(kind: &str, replicas: usize, image: &str) -> Value {
     }})
 }
 
-/// The world follows: every replica updated, ready and accounted for.
+/// Returns whether the rollout is complete: every replica is updated, ready and observed.
 fn settled(replicas: u64) -> impl Fn(Option<&Value>) -> bool {
     move |object| {
         object.is_some_and(|object| {
@@ -112,8 +112,8 @@ fn collection(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// Never more pods than wanted and surging (2 + 1 here), those that are going not counted; and, once all were
-/// ready, never fewer ready than wanted (none may be unavailable).
+/// Never more pods than desired plus surge (2 + 1 here), not counting terminating ones. Once all were ready, never
+/// fewer ready pods than desired, because none may be unavailable.
 fn within_rollout_bounds(history: &History) -> Result<(), String> {
     let mut pods = BTreeSet::new();
     let mut ready = BTreeSet::new();
@@ -125,8 +125,8 @@ fn within_rollout_bounds(history: &History) -> Result<(), String> {
         let name = object["metadata"]["name"].to_string();
         let gone = change == EventKind::Deleted || object["metadata"]["deletionTimestamp"].is_string();
         include(&mut ready, &name, !gone && is_ready(&object));
-        // A storm may cost a node its good name, and its pods theirs. That is nothing a rollout does: it owes
-        // two ready pods from when there are two again.
+        // A storm may make a node, and thereby its pods, not ready. That is not the rollout's fault: it must keep two
+        // ready pods from when there are two again.
         complete &= gone || ready.len() == 2 || is_ready(&object);
         include(&mut pods, &name, !gone);
         complete |= ready.len() == 2;
@@ -140,7 +140,7 @@ fn within_rollout_bounds(history: &History) -> Result<(), String> {
     Ok(())
 }
 
-/// Has a name in a set just when it belongs there.
+/// Adds a name to a set, or removes it.
 fn include(names: &mut BTreeSet<String>, name: &str, belongs: bool) {
     if belongs {
         names.insert(name.to_owned());

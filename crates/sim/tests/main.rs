@@ -1,4 +1,4 @@
-//! Everything that runs in the simulation. One binary: each would link the whole control plane again.
+//! All simulation tests. A single binary, because each one would link the whole control plane again.
 
 mod behaviour;
 mod faults;

@@ -1,4 +1,4 @@
-//! Simulated nodes keep their heartbeat, unless they are made to fail.
+//! Simulated nodes send heartbeats, unless they are made to fail.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret, ServiceAccount};
@@ -19,7 +19,7 @@ async fn mark(world: &World, failed: Value) {
     patched.expect("the user's own call succeeds");
 }
 
-/// It falls silent and is found out; when it recovers it is as it was, and does what it left undone.
+/// A node stops reporting and is detected. When it recovers, it is as before, and catches up.
 #[test]
 fn a_node_that_is_made_to_fail_is_found_out_and_recovers() {
     let controllers = setpoint_controllers::selected(&["nodelifecycle", "serviceaccount"]);
@@ -88,7 +88,7 @@ fn waiting(pod: &Value) -> &str {
     pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].as_str().unwrap_or_default()
 }
 
-/// A pod whose volume and environment are not there waits, says what for, and runs once they are.
+/// A pod whose volume and environment are missing waits, reports the reason, and starts once they exist.
 #[test]
 fn a_pod_waits_for_what_it_is_made_from() {
     World::simulate(1, one_node(), Vec::new(), async |world| {
@@ -111,7 +111,7 @@ fn a_pod_waits_for_what_it_is_made_from() {
     });
 }
 
-/// Who is put on a node by name is checked there: a port can be had once.
+/// A pod assigned to a node by name is checked there: a port can be used once.
 #[test]
 fn a_pod_that_does_not_fit_where_it_was_put_is_refused() {
     World::simulate(1, one_node(), Vec::new(), async |world| {
@@ -129,7 +129,7 @@ fn a_pod_that_does_not_fit_where_it_was_put_is_refused() {
     });
 }
 
-/// Who binds a pod to a node that is too small for it is told so by the node.
+/// A node rejects a pod that is bound to it but does not fit.
 #[test]
 fn a_pod_that_is_bound_to_a_node_that_is_too_small_is_refused() {
     World::simulate(1, one_node(), Vec::new(), async |world| {
@@ -144,7 +144,7 @@ fn a_pod_that_is_bound_to_a_node_that_is_too_small_is_refused() {
     });
 }
 
-/// Who adds something to what a node has gets it for pods.
+/// A resource added to a node's capacity becomes available to pods.
 #[test]
 fn a_resource_that_is_added_to_a_nodes_capacity_can_be_had() {
     World::simulate(1, one_node(), Vec::new(), async |world| {
@@ -161,7 +161,7 @@ fn a_resource_that_is_added_to_a_nodes_capacity_can_be_had() {
     });
 }
 
-/// A container that crashes again and again comes back, later each time.
+/// A container that crashes repeatedly is restarted, with a growing delay.
 #[test]
 fn a_crashing_container_is_restarted_with_growing_back_off() {
     World::simulate(1, one_node(), Vec::new(), async |world| {
@@ -188,7 +188,7 @@ fn a_crashing_container_is_restarted_with_growing_back_off() {
     });
 }
 
-/// Who was promised no memory goes when there is none, and the node says so while it lasts.
+/// Under memory pressure, pods without memory requests are evicted, and the node reports the condition.
 #[test]
 fn a_node_that_is_short_of_memory_says_so_and_sends_pods_away() {
     World::simulate(1, one_node(), Vec::new(), async |world| {

@@ -1,4 +1,4 @@
-//! The testing kit, used as an author of a controller would.
+//! Tests of `TestCluster`, used as by a controller author.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use setpoint::{
 };
 use setpoint_sim::{Fault, OnCall, OnEvent, Scenario, TestCluster, World, check_all};
 
-/// For every ConfigMap called `source` keeps one called `copy` beside it.
+/// For every ConfigMap called `source`, maintains one called `copy` next to it.
 struct Copier {
     client: Client,
     maps: Lister<ConfigMap>,
@@ -100,7 +100,7 @@ fn deployment() -> Deployment {
     .expect("a deployment")
 }
 
-/// What the usual test server lacks: controllers that create, schedule, run, own and collect.
+/// What a plain test API server lacks: controllers that create, schedule, run, own and garbage collect.
 #[tokio::test(start_paused = true)]
 async fn a_plain_kube_client_finds_a_cluster_where_things_happen() {
     let cluster = TestCluster::new().all_controllers().scheduler().nodes(1).start().await;
@@ -173,7 +173,7 @@ fn a_definition_is_installed_and_its_objects_can_be_created() {
     });
 }
 
-/// A definition of `foos.e.com`.
+/// The CRD of `foos.e.com`.
 fn foos() -> CustomResourceDefinition {
     let schema = json!({"type": "object"});
     let version =

@@ -1,5 +1,5 @@
-//! A rollout over watches and calls that misbehave all the time, not once: the world ends the same, and nobody
-//! is overrun meanwhile.
+//! A rollout with watches and calls that misbehave constantly, not just once: the result is the same, and nothing is
+//! overloaded in the meantime.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn rolled_out(replicas: u64) -> impl Fn(Option<&Value>) -> bool {
     }
 }
 
-/// Two replicas come up and are replaced, one after the other.
+/// Two replicas are created and replaced, one after the other.
 fn rollout(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let kind = Kind::of::<Deployment>();
@@ -71,7 +71,7 @@ fn check_scenario(scenario: &Scenario, plans: impl IntoIterator<Item = Vec<Fault
     check_faults(scenario, 1, plans).unwrap_or_else(|failure| panic!("{failure:?}"));
 }
 
-/// How many calls so far were of this method and to this resource.
+/// Returns the number of calls so far with this method and resource.
 fn calls(world: &World, method: &str, resource: &str) -> usize {
     let of = |line: &&str| line.contains(&format!(" {method} ")) && line.contains(&format!("/{resource}"));
     world.trace().text().lines().filter(of).count()
@@ -106,10 +106,10 @@ fn events_that_come_together_after_a_list_change_nothing() {
     check([on_events(11, OnEvent::Hide), on_events(17, OnEvent::Hide)]);
 }
 
-/// Longer than the five minutes after which expectations expire.
+/// Longer than the five minutes after which expectations time out.
 const FROZEN: Duration = Duration::from_secs(600);
 
-/// The same, and whatever is frozen in the end thaws.
+/// The same, and at the end everything that was frozen is released.
 fn long_rollout(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         rollout(world).await;
@@ -170,7 +170,7 @@ fn a_resource_that_is_forbidden_degrades_its_controller_alone() {
     });
 }
 
-/// As the API server answers when a webhook that must be asked does not answer.
+/// The API server's response if a required webhook does not respond.
 #[test]
 fn pods_that_a_webhook_keeps_away_are_not_asked_for_in_a_hot_loop() {
     World::simulate(1, parts(), Vec::new(), async |world| {

@@ -1,11 +1,11 @@
-//! What readers and watchers see: the published state, shared by all engines.
+//! The published state that readers and watchers see, shared by all engines.
 //!
-//! One lock guards it. It is held for a lookup, for handing a bounded number of events to a watcher, or for
-//! publishing a batch; never while a list is walked, never across an await, never while waking.
+//! It is guarded by one lock. The lock is held for a lookup, for passing a bounded number of events to a watcher, or
+//! for publishing a batch. It is never held while walking a list, across an await, or while waking.
 //!
-//! It is the innermost lock of the store: whoever holds it takes no other. A thread that waits to change the state
-//! holds up new readers, so a reader that waited for another lock could wait for ever. See
-//! [`durable`](crate::durable) for the order of locks.
+//! This is the innermost lock of the store: never take another lock while holding it. A thread that waits for the write
+//! lock blocks new readers, so a reader that waited for another lock could wait forever. See
+//! [`durable`](crate::durable) for the lock order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::interest::{Bell, Calls, Interests};
 use crate::watch::Trigger;
 use crate::{Error, Event, EventKind, Key, ListOptions, Page, Range, Record, Resource, Revision};
 
-/// The revision of an empty store: a list never shows revision 0, which clients take for "any".
+/// The revision of an empty store. A list must never show revision 0, which clients interpret as "any".
 pub(crate) const EMPTY: Revision = 1;
 
-/// How often the revision is noted for compaction by age: 5 minutes of history are 30 notes.
+/// How often the revision is recorded for compaction by age: 5 minutes of history are 30 marks.
 const MARK_EVERY: Duration = Duration::from_secs(10);
 
 pub(crate) struct Core {
@@ -38,14 +38,14 @@ pub(crate) struct State {
     by_resource: BTreeMap<Resource, usize>,
     /// When records expire, soonest first.
     deadlines: BTreeSet<(Timestamp, Key)>,
-    /// Which revision was the newest when, oldest first.
+    /// The newest revision at points in time, oldest first.
     marks: VecDeque<(Timestamp, Revision)>,
     /// Bytes that only the histories keep alive.
     history_bytes: usize,
     pub(crate) closed: bool,
 }
 
-/// One resource.
+/// The state of one resource.
 pub(crate) struct Family {
     pub(crate) index: Index,
     pub(crate) history: History,
@@ -54,7 +54,7 @@ pub(crate) struct Family {
     sealed: BTreeSet<Arc<str>>,
 }
 
-/// A new watcher's place.
+/// A new watcher's registration.
 pub(crate) struct Seat {
     pub(crate) family: usize,
     pub(crate) cursor: u64,
@@ -70,13 +70,13 @@ impl Core {
         self.state.read()
     }
 
-    /// The newest published revision. The lock is released on return: use this, not a guard, wherever another lock
-    /// or the disk comes next.
+    /// Returns the newest published revision. The lock is released on return. Use this instead of a guard wherever
+    /// another lock or disk access follows.
     pub(crate) fn revision(&self) -> Revision {
         self.read().revision
     }
 
-    /// Changes the state, then wakes those whom the change concerns.
+    /// Changes the state, then wakes the watchers that the change affects.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State, &mut Calls) -> T) -> T {
         let mut calls = Calls::default();
         let result = change(&mut self.state.write(), &mut calls);
@@ -99,7 +99,7 @@ impl Core {
         Ok(index.page(range, options, revision).await)
     }
 
-    /// The records that could not be decrypted.
+    /// Lists the records that could not be decrypted.
     pub(crate) fn sealed(&self) -> Vec<Arc<Record>> {
         let state = self.read();
         let of = |family: &Family| -> Vec<_> {
@@ -108,13 +108,13 @@ impl Core {
         state.families.iter().flat_map(of).collect()
     }
 
-    /// Whether a resource has records that could not be decrypted.
+    /// Returns whether a resource has records that could not be decrypted.
     pub(crate) fn has_sealed(&self, resource: &Resource) -> bool {
         self.read().family(resource).is_some_and(|family| !family.sealed.is_empty())
     }
 
-    /// Puts the decrypted record in the place of the sealed one, unless that has changed meanwhile. It is the same
-    /// record, so there is no event.
+    /// Replaces a sealed record with the decrypted one, unless it has changed in the meantime. It is the same record,
+    /// so there is no event.
     pub(crate) fn unseal(&self, sealed: &Arc<Record>, opened: &Arc<Record>) {
         let mut state = self.state.write();
         let id = state.family_id(&sealed.key.resource);
@@ -150,7 +150,7 @@ impl Core {
     }
 
     pub(crate) fn compact(&self, revision: Revision) -> Result<(), Error> {
-        // What was forgotten is freed after the lock is released.
+        // Free the forgotten events after the lock is released.
         let _forgotten = self.change(|state, calls| {
             let newest = state.revision;
             if revision > newest {
@@ -161,13 +161,13 @@ impl Core {
         Ok(())
     }
 
-    /// Notes the time, and forgets history that is older than the limits say.
+    /// Records the time, and forgets history that exceeds the age limit.
     pub(crate) fn age(&self, now: Timestamp) {
         let _forgotten =
             self.change(|state, calls| state.age(now).map(|revision| state.compact(revision, calls)));
     }
 
-    /// No more changes will come: watchers are told once they have read what there is.
+    /// Marks the state as final. Watchers are notified once they have read everything.
     pub(crate) fn close(&self) {
         self.change(|state, calls| {
             state.closed = true;
@@ -181,12 +181,12 @@ impl Core {
 }
 
 impl State {
-    /// The state of an empty store.
+    /// Creates the state of an empty store.
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
             revision: EMPTY,
-            // Nothing has happened up to the revision of an empty store, so its history is complete.
+            // Nothing happened up to the revision of an empty store, so its history is complete.
             compacted: 0,
             families: Vec::new(),
             by_resource: BTreeMap::new(),
@@ -197,7 +197,7 @@ impl State {
         }
     }
 
-    /// Puts in a record from before the start, in place of an older one.
+    /// Loads a record during recovery, replacing an older one.
     pub(crate) fn load(&mut self, record: Arc<Record>) {
         let id = self.family_id(&record.key.resource);
         let (key, expires) = (record.key.clone(), record.expires);
@@ -206,7 +206,7 @@ impl State {
         self.keep_deadlines(&key, replaced.and_then(|record| record.expires), expires);
     }
 
-    /// Takes out a record from before the start.
+    /// Removes a record during recovery.
     pub(crate) fn unload(&mut self, key: &Key) {
         let id = self.family_id(&key.resource);
         let removed = self.families[id].index.remove(&key.path);
@@ -214,7 +214,7 @@ impl State {
         self.keep_deadlines(key, removed.and_then(|record| record.expires), None);
     }
 
-    /// What was put in is the state at `revision`; what happened before is not known.
+    /// Declares the loaded records the state at `revision`. Earlier history is unknown.
     pub(crate) fn start_at(&mut self, revision: Revision) {
         if revision > EMPTY {
             self.revision = revision;
@@ -238,18 +238,18 @@ impl State {
         self.compacted
     }
 
-    /// The keys of the records whose time is up, soonest first.
+    /// Returns the keys of the expired records, soonest first.
     pub(crate) fn due(&self, now: Timestamp) -> Vec<Key> {
         let due = self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
         due.map(|(_, key)| key.clone()).collect()
     }
 
-    /// The live records of every resource, and the revision that shows.
+    /// Returns the live records of every resource, and their revision.
     pub(crate) fn indexes(&self) -> (Revision, Vec<Index>) {
         (self.revision, self.families.iter().map(|family| family.index.clone()).collect())
     }
 
-    /// Makes a change visible. Changes are published in the order of their revisions.
+    /// Makes a change visible. Changes are published in revision order.
     pub(crate) fn publish(&mut self, event: Event, calls: &mut Calls) {
         debug_assert!(event.revision() > self.revision, "changes are published in order");
         self.revision = event.revision();
@@ -281,7 +281,7 @@ impl State {
         }
     }
 
-    /// While all histories together are too large, the largest one forgets.
+    /// Shrinks the largest history while all histories together exceed the limit.
     fn keep_within_total(&mut self) {
         while self.history_bytes > self.limits.total_bytes {
             let Some(largest) = self.families.iter_mut().max_by_key(|family| family.history.bytes()) else {
@@ -293,7 +293,7 @@ impl State {
         }
     }
 
-    /// Forgets every event up to and including `revision`; returns them for the caller to free.
+    /// Forgets every event up to and including `revision`. Returns them for the caller to free.
     fn compact(&mut self, revision: Revision, calls: &mut Calls) -> Vec<Arc<Event>> {
         self.compacted = self.compacted.max(revision);
         let mut forgotten = Vec::new();
@@ -309,7 +309,7 @@ impl State {
         forgotten
     }
 
-    /// Notes the time; the answer is the revision up to which history is now too old.
+    /// Records the time. Returns the revision up to which history is now too old.
     fn age(&mut self, now: Timestamp) -> Option<Revision> {
         let is_time =
             |(marked, _): &(Timestamp, Revision)| now.duration_since(*marked) >= as_signed(MARK_EVERY);

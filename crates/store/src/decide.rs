@@ -1,4 +1,4 @@
-//! Whether a write is accepted, and what it makes: pure, shared by all engines.
+//! Decides whether a write is accepted, and what event it causes. Pure, and shared by all engines.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::{Change, Error, Event, EventKind, Expect, Record, Revision, Write};
 
-/// The event that `write` makes at `revision` of a key that holds `current`.
+/// Returns the event of `write` at `revision`, if the key currently holds `current`.
 pub(crate) fn decide(
     write: Write,
     current: Option<&Arc<Record>>,
@@ -17,7 +17,7 @@ pub(crate) fn decide(
     if !write.expect.is_met_by(current) {
         return Err(Error::Conflict { current: current.cloned() });
     }
-    // What cannot be read cannot be replaced knowingly.
+    // A record that cannot be read must not be replaced blindly.
     if let Some(reason) = current.and_then(|record| record.unreadable()) {
         return Err(Error::Transform(reason.to_owned()));
     }
@@ -25,7 +25,7 @@ pub(crate) fn decide(
         (Change::Put { payload, ttl }, current) => {
             let created = current.map_or(revision, |record| record.created);
             let expires = ttl.map(|ttl| after(now(), ttl));
-            // An update goes on using the key that is there, so that one copy of it serves all of history.
+            // An update reuses the existing key, so that all of history shares one copy.
             let key = current.map_or(write.key, |record| record.key.clone());
             let record = Arc::new(Record::new(key, payload, created, revision, expires));
             let kind = if current.is_some() { EventKind::Updated } else { EventKind::Created };
@@ -36,7 +36,7 @@ pub(crate) fn decide(
     }
 }
 
-/// The event of removing `current` at `revision`.
+/// Returns the event for the removal of `current` at `revision`.
 pub(crate) fn removal(current: &Arc<Record>, revision: Revision) -> Event {
     let record = Arc::new(current.removed(revision));
     Event { kind: EventKind::Deleted, record, previous: Some(current.clone()) }

@@ -1,23 +1,23 @@
 //! The recent changes of one resource: a ring of events, oldest first.
 //!
-//! Every event has a sequence number in its ring, so a watcher is one number. What leaves the ring is gone
-//! for watchers and for reads of the past; [`History::floor`] says how far.
+//! Every event has a sequence number in its ring, so a watcher is just a number. Events that leave the ring are lost to
+//! watchers and to reads of past revisions. [`History::floor`] says how far the ring reaches back.
 //!
-//! Bounds. An event costs about [`EVENT_OVERHEAD`] bytes of its own, and it keeps alive the value it
-//! superseded (the value it wrote is either live or counted by the event that superseded it). A pod is
-//! about 2 KB, so [`Limits::default`] keeps the last 16 MiB / 2.3 KB ≈ 7,300 updates or 16,384 creates of
-//! pods: at 2,000 changes a second a watcher may stall for 3 to 8 seconds. Four resources that busy fill
-//! the 64 MiB that all rings together may take; beyond that the largest ring gives way.
+//! Bounds: an event takes about [`EVENT_OVERHEAD`] bytes, and keeps the value it superseded alive. (The value it wrote
+//! is either live, or counted by the event that superseded it.) A pod is about 2 KB, so [`Limits::default`] keeps the
+//! last 16 MiB / 2.3 KB ≈ 7,300 updates or 16,384 creates of pods. At 2,000 changes per second, a watcher may stall for
+//! 3 to 8 seconds. Four resources that busy fill the 64 MiB that all rings may use together. Beyond that, the largest
+//! ring shrinks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::{Event, EventKind, Record, Revision};
 
-/// What an event costs besides the value it keeps alive: two `Arc`s, a record, its key.
+/// The memory of an event besides the value it keeps alive: two `Arc`s, a record, its key.
 const EVENT_OVERHEAD: usize = 320;
 
-/// How much history is kept. What exceeds any of these is forgotten, oldest first.
+/// How much history is kept. Events beyond any of these limits are forgotten, oldest first.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Events per resource.
@@ -26,8 +26,7 @@ pub struct Limits {
     pub bytes: usize,
     /// Bytes of all resources together that only history keeps alive.
     pub total_bytes: usize,
-    /// How long an event is kept at least as far as memory allows, and at most (to the next
-    /// [`expire`](crate::Store::expire)).
+    /// The age of the oldest event, as far as memory allows. Applied at the next [`expire`](crate::Store::expire).
     pub age: std::time::Duration,
 }
 
@@ -37,7 +36,7 @@ impl Default for Limits {
             events: 16 << 10,
             bytes: 16 << 20,
             total_bytes: 64 << 20,
-            // etcd behind a kube-apiserver is compacted to what it was five minutes ago.
+            // kube-apiserver compacts etcd to the state of five minutes ago.
             age: std::time::Duration::from_secs(300),
         }
     }
@@ -53,27 +52,27 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// An empty history of a resource about which nothing before `floor` is known.
+    /// Creates an empty history for a resource. Nothing before `floor` is known.
     pub(crate) fn new(floor: Revision) -> Self {
         Self { floor, ..Self::default() }
     }
 
-    /// The oldest revision the ring reaches back to: all events after it are here.
+    /// Returns the oldest revision the ring reaches back to: all events after it are here.
     pub(crate) fn floor(&self) -> Revision {
         self.floor
     }
 
-    /// The sequence number of the oldest event.
+    /// Returns the sequence number of the oldest event.
     pub(crate) fn start(&self) -> u64 {
         self.start
     }
 
-    /// The sequence number the next event will get.
+    /// Returns the sequence number of the next event.
     pub(crate) fn end(&self) -> u64 {
         self.start + self.events.len() as u64
     }
 
-    /// Bytes that only this history keeps alive.
+    /// Returns the bytes that only this history keeps alive.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -96,28 +95,28 @@ impl History {
         Some(event)
     }
 
-    /// The revision of the oldest event.
+    /// Returns the revision of the oldest event.
     pub(crate) fn oldest(&self) -> Option<Revision> {
         self.events.front().map(|event| event.revision())
     }
 
-    /// No read or watch reaches back beyond `floor` from now on.
+    /// Makes reads and watches before `floor` fail from now on.
     pub(crate) fn raise_floor(&mut self, floor: Revision) {
         self.floor = self.floor.max(floor);
     }
 
-    /// The sequence number of the first event after `revision`.
+    /// Returns the sequence number of the first event after `revision`.
     pub(crate) fn after(&self, revision: Revision) -> u64 {
         self.start + self.events.partition_point(|event| event.revision() <= revision) as u64
     }
 
-    /// The events from sequence number `from` on (or from the start of the ring, if that is later).
+    /// Returns the events from sequence number `from` on, or from the start of the ring if that is later.
     pub(crate) fn since(&self, from: u64) -> impl DoubleEndedIterator<Item = &Arc<Event>> {
         let skipped = from.saturating_sub(self.start).min(self.events.len() as u64) as usize;
         self.events.range(skipped..)
     }
 
-    /// What was under `path` at `revision`, given what is there now.
+    /// Returns the record at `path` at `revision`, given the current one.
     pub(crate) fn rewind(
         &self,
         path: &str,

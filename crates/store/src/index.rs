@@ -1,8 +1,8 @@
 //! The live records of one resource, in path order.
 //!
-//! The map is persistent: a list takes a snapshot in O(1) and walks it without holding any lock, while
-//! writers go on. How many records there are below each first part of a path is counted along, so that a page
-//! can say how many follow it without walking them.
+//! The map is persistent: a list takes a snapshot in O(1) and walks it without holding a lock, while writers continue.
+//! The number of records under each first path segment is maintained, so that a page can report how many records follow
+//! without walking them.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ const SLICE: usize = 2048;
 #[derive(Clone, Default)]
 pub(crate) struct Index {
     records: OrdMap<Arc<str>, Arc<Record>>,
-    /// How many records there are below `first-part/`.
+    /// The number of records under `first-part/`.
     below: OrdMap<Arc<str>, usize>,
 }
 
-/// The first part of a path, where it has more than one: `default/` of `default/web`.
+/// Returns the first segment of a path with several: `default/` for `default/web`.
 fn first_part(path: &str) -> Option<&str> {
     path.find('/').map(|at| &path[..=at])
 }
@@ -69,7 +69,7 @@ impl Index {
         };
     }
 
-    /// Takes an event back. Events are undone in the reverse of the order they were applied in.
+    /// Undoes an event. Events must be undone in reverse order.
     pub(crate) fn undo(&mut self, event: &Event) {
         match &event.previous {
             Some(previous) => self.insert(previous.clone()),
@@ -87,14 +87,14 @@ impl Index {
         }
     }
 
-    /// The records whose path is strictly after `after`.
+    /// Returns the records with paths strictly after `after`.
     pub(crate) fn after(&self, after: Option<&str>) -> impl Iterator<Item = &Arc<Record>> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.records.range::<_, str>((start, Bound::Unbounded)).map(|(_, record)| record)
     }
 
-    /// The part of the records in `range` that `options` ask for; `revision` is what this index shows. A long walk lets
-    /// others run after every [`SLICE`] records.
+    /// Returns the page of `range` that `options` select. `revision` is the revision of this index. Yields after every
+    /// [`SLICE`] records.
     pub(crate) async fn page(&self, range: &Range, options: &ListOptions, revision: Revision) -> Page {
         let limit = if options.limit == 0 { usize::MAX } else { options.limit };
         let mut records: Vec<Arc<Record>> = Vec::new();
@@ -114,7 +114,7 @@ impl Index {
         Page { records, revision, remaining }
     }
 
-    /// How many records of the range follow those that were found.
+    /// Returns how many records of the range follow those found.
     fn remaining(&self, range: &Range, options: &ListOptions, found: &[Arc<Record>]) -> usize {
         let start = match found.last() {
             Some(last) => Some(Bound::Excluded(&*last.key.path)),
@@ -124,7 +124,7 @@ impl Index {
         let before = if options.from.is_none() { Some(0) } else { options.before };
         match (rest.next(), before) {
             (None, _) => 0,
-            // Whatever the caller counted, there is one more at least.
+            // Whatever the caller counted, at least one more follows.
             (Some(_), Some(before)) => {
                 self.count(range).saturating_sub(before.saturating_add(found.len())).max(1)
             }
@@ -132,7 +132,7 @@ impl Index {
         }
     }
 
-    /// The records in `range` from `start` on.
+    /// Returns the records in `range` from `start` on.
     fn within<'a>(
         &'a self,
         range: &'a Range,

@@ -1,12 +1,12 @@
-//! The part of a value that many records have in common: `metadata.managedFields`.
+//! The part of a value that many records share: `metadata.managedFields`.
 //!
-//! Pods of one template have the same managers of the same fields, and these make up a third of what is
-//! stored of them. So a record keeps them apart from its value, as a list of shared texts with a few bytes
-//! of its own in each (the time), and puts them in place when its value is written out.
+//! Pods of one template have the same managers for the same fields, which are a third of their stored size. So a record
+//! stores managed fields separately from its value, as a list of shared texts with a few own bytes in each (the time).
+//! They are inserted when the value is written out.
 //!
-//! What always holds:
-//! - equal texts are one text ([`Text::shared`]), so comparing two insets compares pointers;
-//! - a text lives as long as any record has it.
+//! Invariants:
+//! - Equal texts are one text ([`Text::shared`]), so comparing two insets compares pointers.
+//! - A text lives as long as any record uses it.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -22,32 +22,32 @@ const CLOSE: &[u8] = b"],";
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Inset(Option<Arc<[Part]>>);
 
-/// One item of the list.
+/// An item of the list.
 #[derive(Clone)]
 pub struct Part {
     pub text: Arc<Text>,
     pub own: Own,
 }
 
-/// The few bytes of an item that differ from record to record. Inline, for a time has 20 of them.
+/// The few bytes of an item that differ between records. Stored inline, because a time has only 20 of them.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Own {
     length: u8,
     bytes: [u8; Own::LONGEST],
 }
 
-/// The text of an item, without what is the record's own.
+/// The text of an item, without the record's own bytes.
 pub struct Text {
     bytes: Arc<[u8]>,
     own_at: usize,
-    /// What its owner made of it: computed once, shared.
+    /// A value derived from the text: computed once, shared.
     reading: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Own {
     pub const LONGEST: usize = 23;
 
-    /// `None` if the text is too long.
+    /// Returns `None` if the text is too long.
     pub fn new(text: &str) -> Option<Self> {
         let mut own = Self { length: u8::try_from(text.len()).ok()?, ..Self::default() };
         own.bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
@@ -63,7 +63,7 @@ impl Own {
     }
 }
 
-/// Every text there is, by where its own part is, then by its bytes. A text that nobody has any more takes itself out.
+/// All texts, by the position of the own bytes, then by content. A text removes itself when it is dropped.
 static TEXTS: Mutex<Texts> = Mutex::new(Texts(BTreeMap::new()));
 
 struct Texts(BTreeMap<usize, BTreeMap<Arc<[u8]>, Weak<Text>>>);
@@ -78,7 +78,7 @@ impl Texts {
         same_place.insert(text.bytes.clone(), Arc::downgrade(text));
     }
 
-    /// Forgets a text that is gone, unless another one has taken its place.
+    /// Removes a dropped text, unless a new one has replaced it.
     fn forget(&mut self, bytes: &[u8], own_at: usize) {
         let Some(same_place) = self.0.get_mut(&own_at) else { return };
         if same_place.get(bytes).is_some_and(|text| text.strong_count() == 0) {
@@ -92,16 +92,16 @@ impl Texts {
 
 impl Drop for Text {
     fn drop(&mut self) {
-        // Nothing that holds the lock lets go of a text.
+        // No code drops a text while holding the lock.
         TEXTS.lock().forget(&self.bytes, self.own_at);
     }
 }
 
 impl Text {
-    /// Texts longer than this are hardly ever shared: an object with so many fields is one of a kind.
+    /// Texts longer than this are rarely shared: objects with that many fields are unique.
     pub const LONG: usize = 16 << 10;
 
-    /// The one text with these bytes, and its own part at `own_at`. `None` if that is not inside of it.
+    /// Returns the shared text with these bytes and the own bytes at `own_at`. `None` if that is out of range.
     pub fn shared(bytes: &[u8], own_at: usize) -> Option<Arc<Self>> {
         if own_at > bytes.len() {
             return None;
@@ -123,7 +123,7 @@ impl Text {
         self.own_at
     }
 
-    /// What its owner makes of the text, made on first use.
+    /// Returns a value derived from the text, computed on first use.
     pub fn reading<T: Any + Send + Sync>(&self, read: impl FnOnce(&Self) -> T) -> Option<&T> {
         self.reading.get_or_init(|| Arc::new(read(self))).downcast_ref()
     }
@@ -165,14 +165,14 @@ impl Inset {
         self.0.is_none()
     }
 
-    /// Whether both have the same texts, whatever is their own.
+    /// Returns whether both have the same texts, ignoring own bytes.
     pub fn has_texts_of(&self, other: &Self) -> bool {
         let (ours, theirs) = (self.parts(), other.parts());
         let same = |(a, b): (&Part, &Part)| Arc::ptr_eq(&a.text, &b.text);
         ours.len() == theirs.len() && ours.iter().zip(theirs).all(same)
     }
 
-    /// How long [`write`](Self::write) makes it.
+    /// Returns the length of what [`write`](Self::write) appends.
     pub fn length(&self) -> usize {
         if self.is_empty() {
             return 0;
@@ -181,7 +181,7 @@ impl Inset {
         OPEN.len() + items + (self.parts().len() - 1) + CLOSE.len()
     }
 
-    /// Appends the member, ready to be followed by another one.
+    /// Appends the member, followed by a comma for the next one.
     pub fn write(&self, into: &mut Vec<u8>) {
         if self.is_empty() {
             return;
@@ -196,7 +196,7 @@ impl Inset {
         into.extend_from_slice(CLOSE);
     }
 
-    /// What it costs a record, shared texts apart.
+    /// Returns its memory per record, without shared texts.
     pub(crate) fn weight(&self) -> usize {
         let long = |part: &Part| Some(part.text.bytes.len()).filter(|length| *length > Text::LONG);
         size_of_val(self.parts()) + self.parts().iter().filter_map(long).sum::<usize>()

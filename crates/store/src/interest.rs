@@ -1,21 +1,21 @@
-//! Who is to be woken by which change.
+//! Decides which watchers a change wakes.
 //!
-//! Watchers of the same prefix share one [`Interest`]. A change looks up the interests its path belongs to,
-//! one lookup per distinct prefix length, so it wakes only those it concerns, and 5,000 watchers of 5,000
-//! namespaces cost a change no more than one does.
+//! Watchers of the same prefix share one [`Interest`]. A change looks up the interests that match its path, with one
+//! lookup per distinct prefix length. So it wakes only the watchers it affects, and 5,000 watchers of 5,000 namespaces
+//! cost a change no more than one watcher does.
 //!
-//! Some watchers want one record, or those with one value of a field (the pods of a node). Their interests are found by
-//! that path or value ([`Trigger`]), and list the events that concern them: so ten thousand nodes that each watch their own
-//! pods cost a change of a pod two lookups, and none of them walks what concerns the others.
+//! Some watchers want one record, or the records with one value of a field (the pods of a node). Their interests are
+//! found by that path or value ([`Trigger`]), and list the events that match. So ten thousand nodes that each watch
+//! their own pods cost a change of a pod two lookups, and none of them walks the events of the others.
 //!
-//! Per interest two numbers say all that a sleeping watcher needs to know: whether anything for it was
-//! appended since its cursor, and whether anything for it was forgotten since. So changes that do not
-//! concern a watcher neither wake it nor let it fall behind.
+//! Each interest has two numbers that tell a sleeping watcher all it needs: whether a matching event was appended since
+//! its cursor, and whether one was forgotten since. So changes that do not affect a watcher neither wake it nor make it
+//! fall behind.
 //!
-//! A few watchers are woken by every change at once. Many are woken in rounds: a few, then whoever else has
-//! something to do, then a few more. A change during a round asks for another one. So what happens while
-//! thousands are being served reaches them together, in one go each, instead of one go per change, and the
-//! writer of the next change does not stand in line behind all of them.
+//! A small set of watchers is woken immediately by every change. A large set is woken in batches: a few, then other
+//! tasks get to run, then a few more. A change during such a round requests another round. So changes that happen while
+//! thousands of watchers are being woken reach each of them together, instead of one wake-up per change, and the writer
+//! of the next change does not wait behind all of them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -31,26 +31,26 @@ use crate::history::History;
 use crate::watch::{Trigger, ValueOf};
 use crate::{Event, Range};
 
-/// More watchers of one prefix than this are woken in rounds, this many at a time.
+/// If one prefix has more watchers than this, they are woken in rounds, this many at a time.
 const AT_ONCE: usize = 64;
 
-/// The watchers of one prefix, of one path, or of one value.
+/// The watchers of one prefix, one path or one value.
 pub(crate) struct Interest {
     place: Place,
-    /// The events that concern it, where that is not seen from their paths.
+    /// The matching events, if the path alone does not determine them.
     listed: Option<Mutex<Listed>>,
-    /// One past the sequence number of the newest event under the prefix.
+    /// One past the sequence number of the newest matching event.
     appended: AtomicU64,
-    /// One past the sequence number of the newest event under the prefix that the ring has forgotten.
+    /// One past the sequence number of the newest matching event that the ring has forgotten.
     forgotten: AtomicU64,
-    /// Already among those to be woken after the publication under way.
+    /// Already scheduled to be woken after the current publication.
     called: AtomicBool,
     bells: Mutex<Bells>,
-    /// Another round is wanted, where there are rounds.
+    /// Requests another round, if watchers are woken in rounds.
     round: Notify,
 }
 
-/// Where an interest is found.
+/// How an interest is found.
 #[derive(Clone)]
 enum Place {
     Prefix(Arc<str>),
@@ -58,8 +58,7 @@ enum Place {
     Value(&'static str, Arc<str>),
 }
 
-/// The sequence numbers of events that concern an interest: all those in the ring from `since` on, so never more than the
-/// ring has events.
+/// The sequence numbers of all matching events in the ring from `since` on, so never more than the ring has events.
 struct Listed {
     since: u64,
     sequences: VecDeque<u64>,
@@ -67,16 +66,16 @@ struct Listed {
 
 #[derive(Default)]
 struct Bells {
-    /// A persistent map, so that the one who wakes holds no lock while waking.
+    /// A persistent map, so that no lock is held while waking.
     wakers: OrdMap<u64, Arc<AtomicWaker>>,
-    /// Somebody goes the rounds ([`Rounds`]).
+    /// A task wakes the watchers in rounds ([`Rounds`]).
     has_rounds: bool,
 }
 
 /// The interests in one resource.
 #[derive(Default)]
 pub(crate) struct Interests {
-    /// By length of prefix, then by prefix.
+    /// By prefix length, then by prefix.
     by_length: BTreeMap<usize, BTreeMap<Arc<str>, Arc<Interest>>>,
     by_path: BTreeMap<Arc<str>, Arc<Interest>>,
     by_value: BTreeMap<&'static str, Values>,
@@ -89,14 +88,14 @@ struct Values {
     interests: BTreeMap<Arc<str>, Arc<Interest>>,
 }
 
-/// A watcher's place among those to be woken.
+/// A watcher's registration for wake-ups.
 pub(crate) struct Bell {
     id: u64,
     pub(crate) waker: Arc<AtomicWaker>,
     pub(crate) interest: Arc<Interest>,
 }
 
-/// The interests that a publication concerns; they are woken once it is visible.
+/// The interests that a publication affects. They are woken once it is visible.
 #[derive(Default)]
 pub(crate) struct Calls(Vec<Arc<Interest>>);
 
@@ -121,7 +120,7 @@ impl Interests {
         bell
     }
 
-    /// Events in the ring may be under the prefix: nobody looked.
+    /// Events already in the ring may match the prefix. They have not been checked.
     fn prefix(&mut self, prefix: &Arc<str>, history: &History) -> Arc<Interest> {
         let same_length = self.by_length.entry(prefix.len()).or_default();
         let made = || Interest::new(Place::Prefix(prefix.clone()), None, history.start(), history.end());
@@ -167,7 +166,7 @@ impl Interests {
         }
     }
 
-    /// An event is about to be appended to `history`: those it concerns are added to `calls`.
+    /// Records an event that is about to be appended to `history`. Adds the matching interests to `calls`.
     pub(crate) fn appended(&self, event: &Event, history: &History, calls: &mut Calls) {
         let sequence = history.end();
         for interest in self.matching(event) {
@@ -176,7 +175,7 @@ impl Interests {
         }
     }
 
-    /// The event at `sequence` was forgotten: those that have not read it hear so when they read on.
+    /// Records that the event at `sequence` was forgotten. Watchers that have not read it find out when they read on.
     pub(crate) fn forgotten(&self, event: &Event, sequence: u64) {
         for interest in self.matching(event) {
             interest.forgotten.store(sequence + 1, Ordering::Release);
@@ -190,7 +189,7 @@ impl Interests {
 
     fn matching<'a>(&'a self, event: &'a Event) -> impl Iterator<Item = &'a Arc<Interest>> {
         let path = &*event.record.key.path;
-        // Watchers choose their prefixes; those longer than the path cost nothing.
+        // Watchers choose their prefixes. Those longer than the path cost nothing.
         let not_longer = self.by_length.range(..=path.len());
         let prefixes =
             not_longer.filter_map(move |(length, prefixes)| Some((path.get(..*length)?, prefixes)));
@@ -211,7 +210,7 @@ impl Interests {
 }
 
 impl Values {
-    /// The values before and after a change, each once.
+    /// Returns the values before and after a change, without duplicates.
     fn of<'e>(&self, event: &'e Event) -> impl Iterator<Item = &'e str> {
         let after = (self.of)(&event.record);
         let before = event.previous.as_ref().map(|previous| (self.of)(previous));
@@ -236,13 +235,13 @@ impl Interest {
         })
     }
 
-    /// An interest that lists its events, so far none.
+    /// Creates an interest that lists its events, initially none.
     fn listing(place: Place, history: &History) -> Arc<Self> {
         let listed = Listed { since: history.end(), sequences: VecDeque::new() };
         Self::new(place, Some(listed), history.start(), 0)
     }
 
-    /// Lists the events from `cursor` on, where they are not listed yet.
+    /// Lists the events from `cursor` on that are not listed yet.
     fn list_from(&self, cursor: u64, history: &History, concerns: impl Fn(&Event) -> bool) {
         let Some(listed) = &self.listed else { return };
         let mut listed = listed.lock();
@@ -260,7 +259,7 @@ impl Interest {
         listed.since = from;
     }
 
-    /// An event at `sequence` concerns it; the ring starts at `start`.
+    /// Records a matching event at `sequence`. The ring starts at `start`.
     fn append(&self, sequence: u64, start: u64) {
         if let Some(listed) = &self.listed {
             let sequences = &mut listed.lock().sequences;
@@ -272,7 +271,7 @@ impl Interest {
         self.appended.store(sequence + 1, Ordering::Release);
     }
 
-    /// The events from `cursor` on that concern it, at most `most`; `None` if they are not listed.
+    /// Returns the matching events from `cursor` on, at most `most`. `None` if they are not listed.
     pub(crate) fn listed(&self, cursor: u64, most: usize) -> Option<Vec<u64>> {
         let listed = self.listed.as_ref()?.lock();
         let from = listed.sequences.partition_point(|sequence| *sequence < cursor);
@@ -285,14 +284,14 @@ impl Interest {
         if bells.wakers.len() <= AT_ONCE || bells.has_rounds {
             return;
         }
-        // Without a runtime to go the rounds on, everybody is woken at once.
+        // Without a runtime for the rounds, all watchers are woken at once.
         if let Ok(runtime) = Handle::try_current() {
             bells.has_rounds = true;
             runtime.spawn(Rounds(self.clone()).go());
         }
     }
 
-    /// Removes a watcher; returns how many are left.
+    /// Removes a watcher. Returns how many are left.
     fn remove(&self, bell: &Bell) -> usize {
         let mut bells = self.bells.lock();
         bells.wakers.remove(&bell.id);
@@ -302,7 +301,7 @@ impl Interest {
         bells.wakers.len()
     }
 
-    /// Wakes everyone, now or in the next round.
+    /// Wakes all watchers, now or in the next round.
     fn ring(&self) {
         let bells = self.bells.lock();
         if bells.has_rounds {
@@ -313,12 +312,12 @@ impl Interest {
         wakers.values().for_each(|waker| waker.wake());
     }
 
-    /// Something for a watcher at `cursor` may be in the ring, or has been there.
+    /// Returns whether a matching event after `cursor` may be, or has been, in the ring.
     pub(crate) fn concerns(&self, cursor: u64) -> bool {
         self.appended.load(Ordering::Acquire) > cursor
     }
 
-    /// Something for a watcher at `cursor` is gone.
+    /// Returns whether a matching event after `cursor` has been forgotten.
     pub(crate) fn lost(&self, cursor: u64) -> bool {
         self.forgotten.load(Ordering::Acquire) > cursor
     }
@@ -331,7 +330,7 @@ impl Calls {
         }
     }
 
-    /// Wakes everyone concerned. Call this without holding a lock: waking runs foreign code.
+    /// Wakes all affected watchers. Call this without holding a lock: wakers run foreign code.
     pub(crate) fn wake(self) {
         for interest in self.0 {
             interest.called.store(false, Ordering::Release);
@@ -340,7 +339,7 @@ impl Calls {
     }
 }
 
-/// Goes the rounds of the many watchers of one prefix, until they are few again.
+/// A task that wakes a large set of watchers in rounds, until the set is small again.
 struct Rounds(Arc<Interest>);
 
 impl Rounds {
@@ -362,7 +361,7 @@ impl Rounds {
 }
 
 impl Drop for Rounds {
-    /// However it ends, whoever is left is woken at once from now on, and for what was missed now.
+    /// However this ends, the remaining watchers are woken immediately from now on, and once now for anything missed.
     fn drop(&mut self) {
         self.0.bells.lock().has_rounds = false;
         self.0.ring();

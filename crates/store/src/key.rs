@@ -1,26 +1,26 @@
-//! Names of records.
+//! Resources, keys and ranges.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A family of records with an index of its own: `pods`, `apps/replicasets`. Cheap to clone.
+/// A resource, which has its own index: `pods`, `apps/replicasets`. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resource(Arc<str>);
 
-/// One record's name: its resource, and a path within it (`namespace/name`, or `name` alone).
+/// The key of a record: its resource, and a path within it (`namespace/name` or `name`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub resource: Resource,
     pub path: Arc<str>,
 }
 
-/// All records of a resource whose path starts with `prefix` (`namespace/`, or empty for all), or the one whose path
-/// it is.
+/// All records of a resource whose path starts with `prefix` (`namespace/`, or empty for all), or the single record at
+/// that path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
     pub resource: Resource,
     pub prefix: Arc<str>,
-    /// Only the record whose path is `prefix`.
+    /// Selects only the record at the path `prefix`.
     pub is_exact: bool,
 }
 
@@ -37,17 +37,17 @@ impl Resource {
         Key { resource: self.clone(), path: path.into() }
     }
 
-    /// Every record of this resource.
+    /// Selects all records of this resource.
     pub fn all(&self) -> Range {
         self.under("")
     }
 
-    /// The records whose path starts with `prefix`.
+    /// Selects the records whose path starts with `prefix`.
     pub fn under(&self, prefix: impl Into<Arc<str>>) -> Range {
         Range { resource: self.clone(), prefix: prefix.into(), is_exact: false }
     }
 
-    /// The record at `path`, if there is one.
+    /// Selects the record at `path`, if there is one.
     pub fn only(&self, path: impl Into<Arc<str>>) -> Range {
         Range { resource: self.clone(), prefix: path.into(), is_exact: true }
     }

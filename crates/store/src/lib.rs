@@ -1,13 +1,13 @@
 //! The store: keys with revisions, compare-and-swap, history and watch.
 //!
-//! What always holds:
-//! - one global, ever-growing revision; every committed change takes the next one;
-//! - a write is acknowledged, and becomes visible to readers and watchers, only once it is durable;
-//! - readers and watchers see changes in revision order, all of them, each once;
-//! - every write names what it expects to find ([`Expect`]); there is no blind write;
-//! - history is bounded; whoever asks for what is no longer kept is told so ([`Error::Compacted`]).
+//! Invariants:
+//! - There is one global, growing revision. Every committed change takes the next one.
+//! - A write is acknowledged, and visible to readers and watchers, only once it is durable.
+//! - Readers and watchers see all changes, in revision order, each once.
+//! - Every write states what it expects to find ([`Expect`]). There are no blind writes.
+//! - History is bounded. Requests beyond it fail with [`Error::Compacted`].
 //!
-//! A resource (`pods`, `apps/replicasets`) has an index of its own; no operation spans two resources.
+//! Each resource (`pods`, `apps/replicasets`) has its own index. No operation spans two resources.
 
 mod core;
 mod decide;
@@ -38,19 +38,19 @@ pub use memory::MemoryStore;
 pub use record::{Facts, Payload, Record};
 pub use watch::{Event, EventKind, Trigger, ValueOf, Watch, WatchError};
 
-/// The position of a change in the one global order of changes. 0 is before every change.
+/// The position of a change in the global order of changes. 0 is before every change.
 pub type Revision = u64;
 
-/// What a write expects to find under its key; otherwise it fails with [`Error::Conflict`].
+/// What a write expects to find at its key. If it does not, it fails with [`Error::Conflict`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// Nothing: this is a create.
     Absent,
-    /// A record last changed at this revision.
+    /// A record last modified at this revision.
     Revision(Revision),
 }
 
-/// One compare-and-swap.
+/// A compare-and-swap.
 #[derive(Debug)]
 pub struct Write {
     pub key: Key,
@@ -61,53 +61,53 @@ pub struct Write {
 /// What a write does to its key.
 #[derive(Debug)]
 pub enum Change {
-    /// Stores a value, which expires by itself after `ttl` if one is given.
+    /// Stores a value. It expires after `ttl`, if given.
     Put { payload: Payload, ttl: Option<Duration> },
-    /// Removes the record. Its last state, stamped with the revision of the removal, is what watchers get.
+    /// Removes the record. Watchers get its last state, stamped with the revision of the removal.
     Delete,
 }
 
-/// Which part of a range a list wants.
+/// The options of a list: which part of a range to return.
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
-    /// The state as of this revision; `None`: the newest.
+    /// The revision to read at. `None`: the newest.
     pub at: Option<Revision>,
-    /// At most this many records; 0: all.
+    /// The maximum number of records. 0: all.
     pub limit: usize,
-    /// Only records whose path is not before this one. What follows a record begins at [`just_after`] it.
+    /// Only records at or after this path. To continue after a record, use [`just_after`] it.
     pub from: Option<String>,
-    /// How many records of the range there are before that, for callers that know. It spares walking the
-    /// rest to say how many remain.
+    /// The number of records in the range before `from`, if the caller knows it. This avoids walking the rest to count
+    /// what remains.
     pub before: Option<usize>,
 }
 
-/// The first path that comes after another.
+/// Returns the first possible path after another.
 pub fn just_after(path: &str) -> String {
     format!("{path}\0")
 }
 
-/// What a list found, in path order.
+/// The result of a list, in path order.
 #[derive(Clone, Debug)]
 pub struct Page {
     pub records: Vec<Arc<Record>>,
-    /// The revision this page shows.
+    /// The revision of this page.
     pub revision: Revision,
-    /// How many more records follow the last one of this page in the range.
+    /// How many more records of the range follow this page.
     pub remaining: usize,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The expectation did not hold; `current` is what is there instead.
+    /// The expectation was not met. `current` is the current record.
     #[error("the record is not what the write expected")]
     Conflict { current: Option<Arc<Record>> },
-    /// History before `oldest` is gone.
+    /// History before `oldest` has been compacted.
     #[error("revision {requested} has been compacted; the oldest available is {oldest}")]
     Compacted { requested: Revision, oldest: Revision },
-    /// A revision that has not happened yet.
+    /// The revision has not happened yet.
     #[error("revision {requested} is in the future; the newest is {newest}")]
     Future { requested: Revision, newest: Revision },
-    /// The disk is full. Nothing was written; reads go on, and writes work again once there is room.
+    /// The disk is full. Nothing was written. Reads continue, and writes work again once there is space.
     #[error("no space left for the store")]
     Full,
     /// The write could not be made durable. Nothing of it is visible.
@@ -116,60 +116,60 @@ pub enum Error {
     /// A value could not be encrypted or decrypted.
     #[error("{0}")]
     Transform(String),
-    /// The store is shutting down and takes no more writes.
+    /// The store is shutting down and accepts no more writes.
     #[error("the store is closed")]
     Closed,
 }
 
-/// A store of records. Object-safe, so that the API server does not know which engine it stands on.
+/// A store of records. Object-safe, so that the API server does not depend on the engine.
 pub trait Store: Send + Sync + 'static {
-    /// The newest revision that readers can see.
+    /// Returns the newest revision that readers can see.
     fn revision(&self) -> Revision;
 
-    /// The oldest revision that can still be read or watched from. A resource with more traffic than
-    /// [`Limits`] allow for may reach back less far; its [`Error::Compacted`] then says how far.
+    /// Returns the oldest revision that can still be read or watched from. A resource with more traffic than [`Limits`]
+    /// allow may not reach back that far. Its [`Error::Compacted`] then says how far.
     fn compacted(&self) -> Revision;
 
-    /// The record under a key, now or as of a revision.
+    /// Returns the record at a key, at the newest or a past revision.
     fn get<'a>(
         &'a self,
         key: &'a Key,
         at: Option<Revision>,
     ) -> BoxFuture<'a, Result<Option<Arc<Record>>, Error>>;
 
-    /// A page of a range, consistent as of one revision.
+    /// Returns a page of a range, consistent at one revision.
     fn list<'a>(&'a self, range: &'a Range, options: ListOptions) -> BoxFuture<'a, Result<Page, Error>>;
 
-    /// How many records a range holds now.
+    /// Returns the current number of records in a range.
     fn count<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<usize, Error>>;
 
-    /// Applies one compare-and-swap and returns, once it is durable and visible, the record that was
-    /// written, or, for a delete, the removed record stamped with the revision of the removal.
+    /// Applies a compare-and-swap. Returns once it is durable and visible, with the written record or, for a delete,
+    /// the removed record stamped with the revision of the removal.
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Record>, Error>>;
 
-    /// Whether a record is stored otherwise than it would be now, for one because the key for writing has changed: it
-    /// should be written again even if nothing else changes.
+    /// Returns whether a record is stored differently than it would be now, for example because the encryption key has
+    /// changed. It should then be rewritten even if nothing else changes.
     fn is_stale(&self, record: &Record) -> bool {
         _ = record;
         false
     }
 
-    /// Every change in the range after revision `from`, in order, with previous values.
+    /// Watches all changes in the range after revision `from`, in order, with previous values.
     fn watch(&self, range: Range, from: Revision) -> Result<Watch, Error> {
         self.watch_by(range, None, from)
     }
 
-    /// The same, only of records that have the trigger's value, or had it before the change.
+    /// Like [`watch`](Self::watch), but only for records that have the trigger's value, or had it before the change.
     fn watch_by(&self, range: Range, trigger: Option<Trigger>, from: Revision) -> Result<Watch, Error>;
 
-    /// Forgets history up to and including `revision`: a watch *from* `revision` stays valid.
+    /// Forgets history up to and including `revision`. A watch *from* `revision` stays valid.
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), Error>>;
 
-    /// Removes the records whose time to live ended at or before `now`; returns how many. Also forgets the
-    /// history that is older at `now` than [`Limits::age`], so call it every few seconds.
+    /// Removes the records that expired at or before `now`. Returns how many. Also forgets history older than
+    /// [`Limits::age`] at `now`, so call this every few seconds.
     fn expire(&self, now: Timestamp) -> BoxFuture<'_, Result<usize, Error>>;
 
-    /// Takes no more writes, waits for those under way, and tells watchers once they have read all. Reads
+    /// Accepts no more writes, waits for those in progress, and notifies watchers once they have read everything. Reads
     /// still work.
     fn close(&self) -> BoxFuture<'_, ()>;
 }

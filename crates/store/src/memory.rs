@@ -1,7 +1,7 @@
-//! The engine that keeps everything in memory: for tests, for simulations, for throw-away clusters.
+//! The in-memory engine, for tests, simulations and temporary clusters.
 //!
-//! A commit is visible when the call returns. There are no threads, no files and no waiting, so the same
-//! calls in the same order give the same store, byte for byte.
+//! A commit is visible when the call returns. There are no threads, files or waits, so the same calls in the same order
+//! give the same store, byte for byte.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::decide::{decide, removal};
 use crate::engine::Engine;
 use crate::{Error, Key, Limits, ListOptions, Page, Range, Record, Revision, Write};
 
-/// A store in memory. What is in it ends with it.
+/// An in-memory store. Its contents are lost when it is dropped.
 pub struct MemoryStore {
     core: Arc<Core>,
     clock: Clock,
 }
 
 impl MemoryStore {
-    /// An empty store; the clock says when a time to live begins.
+    /// Creates an empty store. The clock determines when a TTL starts.
     pub fn new(clock: Clock) -> Self {
         Self::with_limits(clock, Limits::default())
     }

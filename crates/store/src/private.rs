@@ -1,8 +1,8 @@
 //! Files and directories that only their owner can read.
 //!
-//! The store holds Secrets, tokens and keys. What is created here is private from the first system call on, so
-//! there is no moment at which another user of the machine can open it; what an earlier version created with
-//! wider permissions is tightened.
+//! The store holds Secrets, tokens and keys. What is created here is private from the first system call on, so there is
+//! no moment at which another user of the machine could open it. Wider permissions from an earlier version are
+//! tightened.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -19,22 +19,22 @@ pub fn create_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
 }
 
-/// Options that create a file with permissions for its owner alone.
+/// Returns options that create a file with permissions only for its owner.
 pub fn file_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(FILE_MODE);
     options
 }
 
-/// Creates a new, empty file to append to, in place of any file of that name.
+/// Creates an empty file for appending, replacing any file of that name.
 pub fn create_file(path: &Path) -> io::Result<File> {
-    // Not `truncate`: a file that is still open elsewhere must not change, nor keep its wider permissions.
+    // Not `truncate`: a file that is open elsewhere must not change, and must not keep its wider permissions.
     fs::remove_file(path).or_else(unless_gone)?;
     file_options().append(true).create_new(true).open(path)
 }
 
-/// Takes the permissions of group and others off a directory and off those of its entries that `is_ours` picks by
-/// their names, and below them off everything. Logs what was changed. Links are left alone.
+/// Removes the permissions of group and others from a directory and, recursively, from its entries that `is_ours`
+/// selects by name. Logs what was changed. Links are left alone.
 pub fn tighten(directory: &Path, is_ours: impl Fn(&str) -> bool) -> io::Result<()> {
     let mut tightened = Vec::new();
     tighten_one(directory, &mut tightened)?;

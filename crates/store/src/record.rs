@@ -1,11 +1,11 @@
-//! What is kept under a key: encoded bytes that already carry their own revision.
+//! Records: encoded bytes that already contain their revision.
 //!
-//! A payload is a JSON document and a place in it where `"resourceVersion":"<revision>"` belongs.
-//! The engine stamps it when the revision is known, so an object is encoded once and the same bytes
-//! serve every get, list and watch. What is made durable is the unstamped payload.
+//! A payload is a JSON document and the position in it where `"resourceVersion":"<revision>"` belongs. The engine
+//! stamps it when the revision is known. So an object is encoded once, and the same bytes serve every get, list and
+//! watch. What is made durable is the unstamped payload.
 //!
-//! Who manages its fields is not part of the value but of its [`Inset`], which follows the stamp where the whole is
-//! wanted ([`Record::whole`]).
+//! Managed fields are not part of the value but of its [`Inset`], which is inserted after the stamp in the complete
+//! value ([`Record::whole`]).
 
 use std::any::Any;
 use std::fmt;
@@ -20,24 +20,24 @@ use setpoint_encryption::KeyTag;
 use crate::inset::Inset;
 use crate::{Key, Revision};
 
-/// What the owner of the values derived from one (labels, indexed fields): computed once, shared.
+/// Data derived from a value (labels, indexed fields): computed once, shared.
 pub type Facts = Arc<dyn Any + Send + Sync>;
 
-/// A value on its way into the store.
+/// A value to be stored.
 #[derive(Clone)]
 pub struct Payload {
     /// The encoded value, without a revision.
     pub bytes: Bytes,
-    /// Where in `bytes` the stamp goes: just after the `{` of a JSON object that has at least one
-    /// other member. `None`: the value is not stamped.
+    /// Where in `bytes` the stamp goes: just after the `{` of a JSON object that has at least one other member. `None`:
+    /// the value is not stamped.
     pub stamp_at: Option<usize>,
-    /// What follows the stamp; empty for a value that is not stamped.
+    /// What follows the stamp. Empty for a value that is not stamped.
     pub inset: Inset,
-    /// Facts that are already known.
+    /// The facts, if already known.
     pub facts: Option<Facts>,
 }
 
-/// A value in the store. Immutable: a change makes a new record.
+/// A stored value. Immutable: a change creates a new record.
 pub struct Record {
     pub key: Key,
     /// The encoded value, stamped with `modified`, without its inset.
@@ -51,12 +51,12 @@ pub struct Record {
     /// `None`: it is stored as it is.
     at_rest: Option<Box<AtRest>>,
     facts: OnceLock<Facts>,
-    /// What a reader made of it, for as long as any has it.
+    /// An object decoded from the value, as long as any reader keeps it.
     reading: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
 }
 
 impl Payload {
-    /// A value that carries no revision inside.
+    /// Creates a payload without a revision in it.
     pub fn plain(bytes: impl Into<Bytes>) -> Self {
         Self { bytes: bytes.into(), stamp_at: None, inset: Inset::default(), facts: None }
     }
@@ -76,7 +76,7 @@ fn stamped(before: &[u8], after: &[u8], revision: Revision) -> Bytes {
     let length = before.len() + stamp_length(revision) + after.len();
     let mut value = Vec::with_capacity(length);
     value.extend_from_slice(before);
-    // Writing to a vector does not fail.
+    // Writing to a vector cannot fail.
     let _ = write!(value, "{STAMP_START}{revision}{STAMP_END}");
     value.extend_from_slice(after);
     value.into()
@@ -128,8 +128,8 @@ impl Record {
         Self { key, value, inset, created, modified, expires, stamp_at, at_rest: None, facts, reading }
     }
 
-    /// A record whose value is still part of a larger buffer: it is copied once, stamp and all. `None` if the stamp
-    /// is not within the value.
+    /// Creates a record whose value is part of a larger buffer. The value is copied once, with the stamp. `None` if the
+    /// stamp's position is out of range.
     pub(crate) fn restore(head: Head, value: &[u8], at_rest: Option<Box<AtRest>>) -> Option<Self> {
         let value = match head.stamp_at {
             Some(at) => {
@@ -141,7 +141,7 @@ impl Record {
         Some(Self::restored(head, value, at_rest))
     }
 
-    /// A record whose value cannot be read.
+    /// Creates a record whose value cannot be read.
     pub(crate) fn restore_sealed(head: Head, stored: Bytes, reason: String) -> Self {
         Self::restored(head, Bytes::new(), Some(Box::new(AtRest::Sealed { stored, reason })))
     }
@@ -164,12 +164,12 @@ impl Record {
         }
     }
 
-    /// Where in the unstamped value the stamp goes.
+    /// Returns where in the unstamped value the stamp goes.
     pub(crate) fn stamp_at(&self) -> Option<usize> {
         self.stamp_at
     }
 
-    /// This record, encrypted with `key` where it is stored.
+    /// Records that the stored value is encrypted with `key`.
     pub(crate) fn set_key(&mut self, key: Option<KeyTag>) {
         self.at_rest = key.map(|key| Box::new(AtRest::Encrypted(key)));
     }
@@ -181,7 +181,7 @@ impl Record {
         }
     }
 
-    /// The stored value that could not be decrypted, and why.
+    /// Returns the stored value that could not be decrypted, and the reason.
     pub(crate) fn sealed(&self) -> Option<(&Bytes, &str)> {
         match self.at_rest.as_deref() {
             Some(AtRest::Sealed { stored, reason }) => Some((stored, reason)),
@@ -189,19 +189,19 @@ impl Record {
         }
     }
 
-    /// Why the value cannot be read, if it cannot: it could not be decrypted.
+    /// Returns why the value cannot be read, if it could not be decrypted.
     pub fn unreadable(&self) -> Option<&str> {
         self.sealed().map(|(_, reason)| reason)
     }
 
-    /// The value as it was before it was stamped.
+    /// Returns the value without the stamp.
     pub fn payload(&self) -> Payload {
         let Unstamped { before, after, stamp_at } = self.unstamped();
         let bytes = if stamp_at.is_some() { [before, after].concat().into() } else { self.value.clone() };
         Payload { bytes, stamp_at, inset: self.inset.clone(), facts: self.facts.get().cloned() }
     }
 
-    /// Whether this is what the record holds already, stamp apart.
+    /// Returns whether the record already holds this payload, apart from the stamp.
     pub fn holds(&self, payload: &Payload) -> bool {
         let Unstamped { before, after, stamp_at } = self.unstamped();
         let (new_before, new_after) = payload.bytes.split_at(payload.stamp_at.unwrap_or(0));
@@ -217,7 +217,7 @@ impl Record {
         Unstamped { before, after: &self.value[self.stamp_end()..], stamp_at: self.stamp_at }
     }
 
-    /// Where the stamp ends, and the inset belongs.
+    /// Returns where the stamp ends, and the inset belongs.
     fn stamp_end(&self) -> usize {
         match self.stamp_at.filter(|_| self.sealed().is_none()) {
             Some(at) => at + stamp_length(self.modified),
@@ -225,14 +225,13 @@ impl Record {
         }
     }
 
-    /// The whole value from byte `from` of its beginning on, in two parts that the inset goes between. `from` is not beyond
-    /// the stamp.
+    /// Returns the value from byte `from` on, split where the inset goes. `from` must not be beyond the stamp.
     pub fn around_inset(&self, from: usize) -> (&[u8], &[u8]) {
         let (before, after) = self.value.split_at(self.stamp_end());
         (before.get(from..).unwrap_or_default(), after)
     }
 
-    /// The value with its inset. Without one these are the value's own bytes.
+    /// Returns the value with its inset. Without an inset, this is the value itself, not a copy.
     pub fn whole(&self) -> Bytes {
         if self.inset.is_empty() {
             return self.value.clone();
@@ -254,12 +253,12 @@ impl Record {
         into.extend_from_slice(after);
     }
 
-    /// How many bytes it keeps alive, shared ones apart.
+    /// Returns how many bytes it keeps alive, without shared ones.
     pub(crate) fn weight(&self) -> usize {
         self.value.len() + self.inset.weight()
     }
 
-    /// This record as the last state of its key, removed at `revision`.
+    /// Returns this record as the last state of its key, removed at `revision`.
     pub fn removed(&self, revision: Revision) -> Self {
         let Unstamped { before, after, stamp_at } = self.unstamped();
         let value = if stamp_at.is_some() { stamped(before, after, revision) } else { self.value.clone() };
@@ -269,17 +268,17 @@ impl Record {
         Self { key, value, inset, created, modified, expires, stamp_at, at_rest, facts, reading }
     }
 
-    /// The facts of this value, derived on first use unless the writer already knew them.
+    /// Returns the facts of this value, derived on first use unless the writer already knew them.
     pub fn facts<T: Any + Send + Sync>(&self, derive: impl FnOnce(&Self) -> T) -> Option<&T> {
         self.facts.get_or_init(|| Arc::new(derive(self))).downcast_ref()
     }
 
-    /// What another reader has made of this value and still has.
+    /// Returns the object another reader has decoded from this value, if it is still alive.
     pub fn reading(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.reading.lock().as_ref().and_then(Weak::upgrade)
     }
 
-    /// Lets other readers have what one has made of this value, for as long as that one keeps it.
+    /// Shares a decoded object with other readers, for as long as this reader keeps it.
     pub fn share_reading(&self, made: &Arc<dyn Any + Send + Sync>) {
         *self.reading.lock() = Some(Arc::downgrade(made));
     }

@@ -1,9 +1,9 @@
-//! Values on their way to disk and back: encryption at rest.
+//! Encryption at rest: converts values on their way to and from disk.
 //!
-//! In memory a record holds plain text, which readers and watchers share. What is made durable is what the resource's
-//! [`Transformer`](setpoint_encryption::Transformer) makes of it. A stored value that cannot be transformed back, for
-//! want of a key or of the KMS plugin, stays *sealed*: its record is there, holds the stored bytes, and is written to
-//! checkpoints as it is. Reading it is an error until a later attempt succeeds.
+//! In memory, a record holds plain text, which readers and watchers share. What is made durable is the output of the
+//! resource's [`Transformer`](setpoint_encryption::Transformer). A stored value that cannot be decrypted, because a key
+//! or the KMS plugin is missing, stays *sealed*: its record exists, holds the stored bytes, and is written to
+//! checkpoints unchanged. Reading it is an error until a later attempt succeeds.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use crate::durable::format::{pack, unpack};
 use crate::record::{AtRest, Head};
 use crate::{Error, Key, Payload, Record};
 
-/// What transforms values; nothing does without a configuration, and then ciphertext is not taken for plain text.
+/// The transformers. Without a configuration there are none, and ciphertext is not accepted as plain text.
 #[derive(Clone, Default)]
 pub(crate) struct Sealing(Option<Arc<dyn Transformers>>);
 
-/// A value in the form in which it is made durable.
+/// A value in its stored form.
 pub(crate) struct Stored {
     pub(crate) bytes: Vec<u8>,
     pub(crate) key: KeyTag,
 }
 
-/// Why a value that has not been transformed yet cannot be read.
+/// Why a value that has not been decrypted yet cannot be read.
 const NOT_TRIED: &str = "the value has not been decrypted yet";
 
 impl Sealing {
@@ -35,12 +35,12 @@ impl Sealing {
         Self(Some(transformers))
     }
 
-    /// The transformer of a resource that has one.
+    /// Returns the transformer of a resource, if it has one.
     fn transformer(&self, resource: &GroupResource) -> Option<Arc<dyn Transformer>> {
         self.0.as_ref().map(|all| all.transformer(resource)).filter(|one| !one.is_identity())
     }
 
-    /// The stored form of a new value; `None`: the value itself.
+    /// Returns the stored form of a new value. `None`: the value itself.
     pub(crate) fn seal(&self, key: &Key, payload: &Payload) -> Result<Option<Stored>, Error> {
         let sealed = self.transform(key, payload, Purpose::Write);
         sealed.map_err(|error| {
@@ -65,13 +65,13 @@ impl Sealing {
         let mut bytes = Vec::new();
         let value = pack(&payload.bytes, &payload.inset);
         let key = transformer.encrypt(&value, &context, purpose, &mut bytes)?;
-        // Written by the identity, before which others may only read: the value is stored as without a configuration,
-        // with its inset beside it. In one piece they would be taken for the value.
+        // The identity provider wrote it; the others only read. The value is stored as without a configuration, with
+        // its inset separately. Combined, they would be mistaken for the value.
         Ok(key.map(|key| Stored { bytes, key }))
     }
 
-    /// The stored form of a record that is stored already, encrypted with the current key if it can be read; `None`:
-    /// its value itself.
+    /// Returns the stored form of an existing record, encrypted with the current key if it can be read. `None`: the
+    /// value itself.
     pub(crate) fn copy(&self, record: &Record) -> Result<Option<Bytes>, TransformError> {
         if let Some((stored, _)) = record.sealed() {
             return Ok(Some(stored.clone()));
@@ -83,7 +83,7 @@ impl Sealing {
         Ok(stored.map(|stored| stored.bytes.into()))
     }
 
-    /// A record as it is found on disk. One that needs a transformer is sealed for now.
+    /// Restores a record from disk. A record that needs a transformer is sealed for now.
     pub(crate) fn restore(&self, head: Head, stored: &[u8]) -> Option<Record> {
         let reason = match self.0.is_some() && self.transformer(&resource_of(&head.key)).is_some() {
             true => Some(NOT_TRIED.to_owned()),
@@ -95,13 +95,13 @@ impl Sealing {
         }
     }
 
-    /// Whether a record that was found on disk is there in plain text, and would be encrypted now.
+    /// Returns whether a record on disk is plain text that would be encrypted now.
     pub(crate) fn is_plain(&self, record: &Record) -> bool {
         let is_plain = |(stored, _): (&Bytes, &str)| !stored.starts_with(ENCRYPTED_PREFIX);
         record.sealed().is_some_and(is_plain) && self.is_stale(record)
     }
 
-    /// A sealed record, opened. May ask a KMS plugin.
+    /// Decrypts a sealed record. May call a KMS plugin.
     pub(crate) async fn open(&self, record: &Record) -> Result<Record, String> {
         let Some((stored, _)) = record.sealed() else { return Err(NOT_TRIED.into()) };
         let resource = resource_of(&record.key);
@@ -113,14 +113,14 @@ impl Sealing {
         let malformed = || "the decrypted value does not make sense".to_owned();
         let (value, inset) = match stored.starts_with(ENCRYPTED_PREFIX) {
             true => unpack(&opened.data).ok_or_else(malformed)?,
-            // Stored in plain text before there was a key: its inset is beside it.
+            // Stored as plain text before there was a key: its inset is stored separately.
             false => (&*opened.data, record.inset.clone()),
         };
         let head = Head { inset, ..record.head() };
         Record::restore(head, value, at_rest).ok_or_else(malformed)
     }
 
-    /// Whether a record is not stored as it would be now.
+    /// Returns whether a record is stored differently than it would be now.
     pub(crate) fn is_stale(&self, record: &Record) -> bool {
         self.0
             .as_ref()
@@ -128,12 +128,12 @@ impl Sealing {
     }
 }
 
-/// Where v1.34 would store a record: what log lines and messages call it.
+/// Returns where v1.34 would store a record. Used in logs and messages.
 pub(crate) fn path_of(key: &Key) -> String {
     storage_path(&resource_of(key), &key.path)
 }
 
-/// `apps/replicasets` of the store is `replicasets.apps` of the API.
+/// Converts the store's `apps/replicasets` to the API's `replicasets.apps`.
 fn resource_of(key: &Key) -> GroupResource {
     match key.resource.as_str().split_once('/') {
         Some((group, resource)) => GroupResource::new(group, resource),

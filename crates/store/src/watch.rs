@@ -1,7 +1,7 @@
-//! A watcher's view of a resource's history.
+//! Watches: cursors into a resource's history.
 //!
-//! There is one ring of events per resource, and a watcher is a cursor into it: it holds no buffer of
-//! its own. One that falls behind what the ring keeps is cut off and has to list again.
+//! There is one ring of events per resource, and a watcher is a cursor into it, without its own buffer. A watcher that
+//! falls behind what the ring keeps is disconnected and has to list again.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -12,14 +12,14 @@ use crate::core::{Core, Seat, State};
 use crate::history::History;
 use crate::{Error, Range, Record, Revision};
 
-/// How many events one call to [`Watch::next`] returns at most: 256 pointers, 2 KB.
+/// The maximum number of events per call to [`Watch::next`]: 256 pointers, 2 KB.
 const BATCH: usize = 256;
 
-/// One committed change.
+/// A committed change.
 #[derive(Debug)]
 pub struct Event {
     pub kind: EventKind,
-    /// What was written; for a removal the last state, stamped with the revision of the removal.
+    /// The record that was written. For a removal, the last state, stamped with the revision of the removal.
     pub record: Arc<Record>,
     pub previous: Option<Arc<Record>>,
 }
@@ -33,7 +33,7 @@ pub enum EventKind {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WatchError {
-    /// The watcher was too slow: what it has not read yet is gone.
+    /// The watcher was too slow: events it has not read yet are gone.
     #[error("the watch fell behind: changes after revision {seen} have been compacted")]
     FellBehind { seen: Revision },
     /// The store is shutting down.
@@ -41,20 +41,20 @@ pub enum WatchError {
     Closed,
 }
 
-/// The value of a field of a record, for [`Trigger`]. Called while the store is locked: it must be quick, and must not use
-/// the store.
+/// A function that returns the value of a record's field, for [`Trigger`]. Called while the store is locked, so it must
+/// be fast and must not use the store.
 pub type ValueOf = Arc<dyn Fn(&Record) -> &str + Send + Sync>;
 
-/// Narrows a watch to the changes of records that have a value, or had it before.
+/// A restriction of a watch to changes of records that have a value, or had it before.
 #[derive(Clone)]
 pub struct Trigger {
-    /// The field. All triggers of this name have the same function.
+    /// The field. All triggers with this name must have the same function.
     pub name: &'static str,
     pub value: Arc<str>,
     pub of: ValueOf,
 }
 
-/// A cursor over the changes of a range.
+/// A cursor over the changes in a range.
 pub struct Watch {
     core: Arc<Core>,
     range: Range,
@@ -79,20 +79,20 @@ impl Watch {
         Ok(Self { core, range, seat, seen: from })
     }
 
-    /// Waits for changes and returns the next ones, in order, at least one and at most a bounded
-    /// number of them. Cancel-safe: a dropped call loses nothing.
+    /// Waits for changes and returns them in order: at least one, and at most a bounded number. Cancel safe: dropping
+    /// the future loses nothing.
     pub async fn next(&mut self) -> Result<Vec<Arc<Event>>, WatchError> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// [`next`](Self::next) for those who write their own futures.
+    /// Like [`next`](Self::next), for manually written futures.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Arc<Event>>, WatchError>> {
-        // A watcher of a busy resource always has something to read: the budget lets others run.
+        // A watcher of a busy resource always has something to read. The budget lets other tasks run.
         let coop = ready!(coop::poll_proceed(cx));
         let mut next = self.try_next();
         if let Ok(None) = next {
             self.seat.bell.waker.register(cx.waker());
-            // A change may have been published before the waker was in its place.
+            // A change may have been published before the waker was registered.
             next = self.try_next();
         }
         let Some(result) = next.transpose() else { return Poll::Pending };
@@ -100,7 +100,7 @@ impl Watch {
         Poll::Ready(result)
     }
 
-    /// The next changes if there are any now.
+    /// Returns the next changes, if there are any now.
     pub fn try_next(&mut self) -> Result<Option<Vec<Arc<Event>>>, WatchError> {
         let core = self.core.clone();
         let state = core.read();
@@ -116,18 +116,18 @@ impl Watch {
         }
     }
 
-    /// Whether something has happened that has not been handed out yet, or is lost.
+    /// Returns whether there are changes that have not been returned yet, or were lost.
     pub fn has_news(&self) -> bool {
         self.is_behind(&self.core.read())
     }
 
-    /// Everything up to this revision in the range has been handed out.
+    /// Returns the revision up to which all changes in the range have been returned.
     pub fn revision(&self) -> Revision {
         let state = self.core.read();
         if self.is_behind(&state) { self.seen } else { state.revision }
     }
 
-    /// Hands out a batch and moves the cursor over it, and over what does not concern this watcher.
+    /// Returns a batch and advances the cursor past it, and past events that do not match.
     fn read(&mut self, state: &State) -> Vec<Arc<Event>> {
         let history = &state.family_at(self.seat.family).history;
         if let Some(sequences) = self.seat.bell.interest.listed(self.seat.cursor, BATCH) {
@@ -162,7 +162,7 @@ impl Watch {
         events
     }
 
-    /// Something that this watcher has not been handed yet has happened.
+    /// Returns whether there are events that have not been returned yet.
     fn is_behind(&self, state: &State) -> bool {
         let interest = &self.seat.bell.interest;
         interest.lost(self.seat.cursor)

@@ -1,4 +1,4 @@
-//! What holds when calls overlap, on real threads.
+//! Tests of overlapping calls, on real threads.
 
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -31,13 +31,13 @@ async fn a_write_may_follow_one_that_is_not_acknowledged_yet() {
         let mut writes = Vec::new();
         for revision in 2..20_000 {
             let mut write = store.commit(put("a", Expect::Revision(revision)));
-            // Polled once, a write is in the queue.
+            // After one poll, a write is in the queue.
             match (&mut write).now_or_never() {
                 Some(answer) => assert_eq!(answer.unwrap().modified, revision + 1),
                 None => writes.push((revision + 1, write)),
             }
             if revision.is_multiple_of(64) {
-                // A task that does not yield is told to wait, however much room there is.
+                // A task that does not yield runs out of budget, however much room there is.
                 tokio::task::yield_now().await;
             }
         }
@@ -67,8 +67,8 @@ async fn of_many_that_expect_the_same_exactly_one_succeeds() {
     }
 }
 
-/// One asks and waits for the answer, the other waits for the question and answers: a lost wake-up would leave
-/// both waiting for ever.
+/// One side asks and waits for a reply, the other waits for the question and replies. A lost wake-up would leave both
+/// waiting forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_wake_up_is_lost() {
     const ROUNDS: usize = 10_000;
@@ -132,14 +132,14 @@ async fn watchers_that_come_and_go_while_others_write_see_every_change_once() {
     }
 }
 
-/// Writers that are refused, watchers that come and go, and compaction take the queue's and the state's lock in
-/// every combination there is. Taken in the wrong order, they wait for each other for ever.
+/// Rejected writers, watchers that come and go, and compaction take the queue's and the state's lock in every
+/// combination. In the wrong order, they deadlock.
 #[test]
 fn a_failing_disk_under_load_does_not_hang_the_store() {
     const WRITERS: usize = 8;
     const WRITES: usize = 2_000;
     const WATCHERS: usize = 4;
-    // A minute is a hang: the whole takes a second or two.
+    // A minute means a hang: the whole test takes a second or two.
     const PATIENCE: Duration = Duration::from_secs(60);
     let disk = Arc::<SimDisk>::default();
     disk.inject((10..1_000_000).step_by(3).map(|at| (at, Fault::Full)));

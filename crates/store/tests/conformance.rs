@@ -1,4 +1,4 @@
-//! What every engine promises, as claims; each runs on each engine.
+//! The guarantees of every engine. Each test runs on each engine.
 
 use std::time::Duration;
 
@@ -379,7 +379,7 @@ async fn many_waiting_watches_are_all_woken_by_every_change(world: World) {
         assert_eq!(seen, ["+a@2", "+b@3", "+c@4"]);
         watches.push(watch);
     }
-    // Once they are few again, they are woken all the same.
+    // Once the set is small again, its watchers are still woken.
     watches.truncate(3);
     let few: Vec<_> = watches.into_iter().map(|watch| wait(watch, "+d@5".into())).collect();
     tokio::task::yield_now().await;
@@ -625,7 +625,7 @@ async fn a_range_of_one_path_has_that_record_only(world: World) {
     assert_eq!(drain(&mut watch).unwrap(), ["-ns/a@9"]);
 }
 
-/// A trigger by the whole value of a record.
+/// A trigger on the whole value of a record.
 fn value_is(value: &str) -> Option<Trigger> {
     let of: ValueOf = std::sync::Arc::new(|record| text(record));
     Some(Trigger { name: "value", value: value.into(), of })
@@ -665,7 +665,7 @@ async fn a_watch_by_value_falls_behind_by_its_own_changes_only(world: World) {
     assert_eq!(watch.next().await.unwrap_err(), WatchError::FellBehind { seen: 502 });
 }
 
-/// Counts how often it is woken.
+/// Counts wake-ups.
 #[derive(Default)]
 struct Wakes(std::sync::atomic::AtomicUsize);
 

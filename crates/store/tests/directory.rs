@@ -1,4 +1,4 @@
-//! The durable engine on a real directory.
+//! Tests the durable engine on a real directory.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -88,7 +88,7 @@ async fn a_checkpoint_replaces_the_logs_before_it() {
     assert_eq!(store.get(&pods().key("a"), None).await.unwrap().unwrap().value, current.value);
 }
 
-/// A value whose inset has one text with an own part, and one without.
+/// A value whose inset has one text with own bytes, and one without.
 fn with_inset(path: &str, own: &str) -> Payload {
     let part = |text: &str, own_at: usize, own: &str| Part {
         text: Text::shared(text.as_bytes(), own_at).unwrap(),
@@ -152,7 +152,7 @@ async fn a_log_of_an_older_version_is_read_and_not_added_to() {
     assert_eq!((store.revision(), store.count(&pods().all()).await.unwrap()), (3, 2));
 }
 
-/// The permissions of a file or directory, and of everything in it.
+/// Returns the permissions of a file or directory, and of everything in it.
 fn modes(path: &Path) -> Vec<(String, u32)> {
     let name = path.file_name().unwrap().to_string_lossy().into_owned();
     let mode = fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -166,7 +166,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A directory with a log, a checkpoint and a lock.
+/// Creates a directory with a log, a checkpoint and a lock.
 async fn filled(path: &Path) {
     let options =
         DurableOptions { checkpoint_after: 1_000, checkpoint_slice: 500, ..DurableOptions::default() };

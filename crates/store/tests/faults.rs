@@ -1,4 +1,4 @@
-//! What survives when the disk fails or the machine stops, at every operation there is.
+//! Tests what survives when the disk fails or the machine stops, at every possible operation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use crate::engines::{self, clock, pods};
 
 const KEYS: u64 = 8;
 
-/// How long a run is: long enough for a few checkpoints.
+/// The length of a run: enough for a few checkpoints.
 const ROUNDS: u64 = 14;
 
-/// Small enough that a run goes through several checkpoints.
+/// Small enough for several checkpoints per run.
 const OPTIONS: DurableOptions =
     DurableOptions { limits: LIMITS, checkpoint_after: 3_000, checkpoint_slice: 1_000 };
 const LIMITS: Limits =
     Limits { events: 1_000, bytes: 1 << 20, total_bytes: 1 << 20, age: std::time::Duration::from_secs(300) };
 
-/// Drives a store and keeps what it was told.
+/// Drives a store and records its replies.
 ///
-/// Every key is written in versions 1, 2, 3, …, and every seventh version is a removal, so what a key holds
-/// says how far it got.
+/// Every key is written in versions 1, 2, 3 and so on, and every seventh version is a removal. So the value of a key
+/// shows its version.
 #[derive(Default)]
 struct Ledger {
     keys: BTreeMap<u64, Account>,
@@ -36,13 +36,13 @@ struct Ledger {
 
 #[derive(Clone, Default)]
 struct Account {
-    /// The newest version that was acknowledged.
+    /// The newest acknowledged version.
     acknowledged: u64,
-    /// The newest version that was tried.
+    /// The newest attempted version.
     tried: u64,
-    /// The versions that were refused.
+    /// The rejected versions.
     refused: Vec<u64>,
-    /// Where the record is now, for the next write.
+    /// The record's current revision, for the next write.
     modified: Option<Revision>,
 }
 
@@ -68,8 +68,8 @@ fn write(key: u64, account: &Account, version: u64) -> Write {
 }
 
 impl Ledger {
-    /// Rounds of concurrent writes of all keys, alternating with single writes. Stops at the first refusal if
-    /// `until_refused`, as after the machine has stopped.
+    /// Writes all keys concurrently, in rounds that alternate with single writes. With `until_refused`, stops at the
+    /// first error, as after the machine has stopped.
     async fn work(&mut self, store: &DurableStore, rounds: u64, until_refused: bool) {
         for round in 0..rounds {
             let keys: Vec<u64> =
@@ -106,8 +106,8 @@ impl Ledger {
         assert!(store.revision() >= self.revision);
     }
 
-    /// Checks a store against the ledger. A write that was refused by a machine that stopped
-    /// (`may_have_happened`) may be there or not; any other refused write is not there.
+    /// Checks a store against the ledger. With `may_have_happened`, writes that failed because the machine stopped may
+    /// be visible or not. Any other failed write must not be visible.
     async fn check(&mut self, store: &DurableStore, may_have_happened: bool) {
         assert!(store.revision() >= self.revision, "the revision has gone back");
         for (key, account) in &mut self.keys {
@@ -131,7 +131,7 @@ impl Ledger {
 
 impl Account {
     fn next_version(&self) -> u64 {
-        // After a refusal the same step is tried again, under a version of its own that is of the same sort.
+        // After an error, the same kind of write is retried with a new version.
         let next = self.tried.max(self.acknowledged) + 1;
         match (is_removal(next), self.modified) {
             (true, None) => next + 1,
@@ -140,7 +140,7 @@ impl Account {
     }
 }
 
-/// The version a record is at; it must be whole.
+/// Returns the version of a record, which must be intact.
 fn check_record(key: u64, record: &Record) -> u64 {
     let text = engines::text(record);
     let stamp = format!("{{\"resourceVersion\":\"{}\",", record.modified);
@@ -154,7 +154,7 @@ fn open(disk: &Arc<SimDisk>) -> DurableStore {
     DurableStore::open_on(disk.share(), clock(), OPTIONS).unwrap()
 }
 
-/// How many operations an undisturbed run of `rounds` makes.
+/// Returns the number of disk operations in an undisturbed run of `rounds`.
 async fn operations_of(rounds: u64) -> u64 {
     let disk = Arc::<SimDisk>::default();
     let mut ledger = Ledger::default();
@@ -166,7 +166,7 @@ async fn operations_of(rounds: u64) -> u64 {
     disk.operations()
 }
 
-/// A run until the disk stops at an operation, and what was told meanwhile.
+/// Runs until the disk stops at an operation. Returns the disk and the replies so far.
 async fn run_until(stop_at: u64) -> (Arc<SimDisk>, Ledger) {
     let (disk, mut ledger) = (Arc::<SimDisk>::default(), Ledger::default());
     disk.inject([(stop_at, Fault::Stop)]);
@@ -176,7 +176,7 @@ async fn run_until(stop_at: u64) -> (Arc<SimDisk>, Ledger) {
     (disk, ledger)
 }
 
-/// Whatever was acknowledged survives a crash at any operation.
+/// Everything acknowledged survives a crash at any operation.
 async fn check_crashes(unsynced: Unsynced) {
     let operations = operations_of(ROUNDS).await;
     assert!(operations > 50, "{operations} operations are too few to mean anything");
@@ -262,7 +262,7 @@ async fn a_failed_operation_refuses_its_writes_and_harms_nothing_else() {
             let crashed = disk.after_crash(Unsynced::Lost, &rng);
             drop(store);
             disk.inject([]);
-            // What a failed sync left behind could not be taken back if cutting it off failed too.
+            // If truncating after a failed sync failed too, its data may still be there.
             ledger.check(&open(&crashed), length > 1).await;
             ledger.check(&open(&disk), length > 1).await;
         }
@@ -342,7 +342,7 @@ async fn a_refused_write_is_neither_read_nor_watched() {
     let mut watch = store.watch(pods().all(), created.modified).unwrap();
     let next = disk.operations();
     disk.inject([(next + 1, Fault::Fail)]);
-    // The second of these is decided on the strength of the first, and the third is refused because of it.
+    // The second write depends on the first, and the third is rejected because of it.
     let mut writes =
         [Expect::Revision(2), Expect::Revision(3), Expect::Absent].map(|expect| store.commit(put(expect)));
     disk.held(|| {
@@ -361,7 +361,7 @@ async fn a_refused_write_is_neither_read_nor_watched() {
     assert_eq!(engines::drain(&mut watch).unwrap(), ["~a@3"]);
 }
 
-/// A disk with one log of several frames, and where they begin.
+/// Returns a disk with one log of several frames, and where they start.
 async fn log_of_frames() -> (Arc<SimDisk>, String, Vec<usize>) {
     let disk = Arc::<SimDisk>::default();
     let options = DurableOptions { checkpoint_after: 1 << 20, ..OPTIONS };

@@ -1,11 +1,10 @@
-//! A process that is killed in mid-traffic, again and again, on the same data directory.
+//! Kills a process under load, again and again, on the same data directory.
 //!
-//! The test runs itself as the child: it writes under load and says on standard output what was acknowledged.
-//! Every key is written in versions 1, 2, 3, … by one task, so a key holds the last version that was
-//! acknowledged or the one after.
+//! The test runs itself as the child, which writes under load and prints what was acknowledged. Every key is written in
+//! versions 1, 2, 3 and so on by one task, so a key must hold the last acknowledged version or the next one.
 //!
-//! And a process whose disk fills up. Its stand-in is the limit on the size of files (`RLIMIT_FSIZE`), which needs no
-//! mount: an append beyond it fails like one on a full disk, and raising it is what freeing space would be.
+//! Also tests a process whose disk fills up, simulated with the file size limit (`RLIMIT_FSIZE`), which needs no mount.
+//! An append beyond it fails as on a full disk, and raising it corresponds to freeing space.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -26,7 +25,7 @@ const CHILD: &str = "STORE_KILL_TEST_DIRECTORY";
 const KILLS: usize = 50;
 const KEYS: usize = 24;
 
-/// Small enough that every child goes through checkpoints, so that kills fall into them too.
+/// Small enough that every child writes checkpoints, so that some kills happen during one.
 const OPTIONS: DurableOptions = DurableOptions {
     limits: Limits { events: 1_000, bytes: 1 << 20, total_bytes: 1 << 20, age: Duration::from_secs(300) },
     checkpoint_after: 20_000,
@@ -72,7 +71,7 @@ fn run_and_kill(directory: &Path, after: Duration) -> BTreeMap<usize, Acknowledg
         .unwrap();
     let (first, acknowledged) = (std::sync::mpsc::sync_channel(1), collect_lines(&mut child));
     let reader = thread::spawn(move || acknowledged(first.0));
-    // The channel closes without a word if the child fails to start.
+    // The channel closes without a message if the child fails to start.
     let _ = first.1.recv();
     thread::sleep(after);
     child.kill().unwrap();
@@ -92,7 +91,7 @@ fn collect_lines(child: &mut Child) -> Reader {
     })
 }
 
-/// `ack KEY VERSION REVISION`; a line that the kill cut short does not count.
+/// Parses `ack KEY VERSION REVISION`. Ignores a line that the kill cut off.
 fn parse(line: &str) -> Option<(usize, Acknowledged)> {
     let [key, version, revision] =
         line.strip_prefix("ack ")?.strip_suffix(" .")?.split(' ').collect::<Vec<_>>()[..]
@@ -103,7 +102,7 @@ fn parse(line: &str) -> Option<(usize, Acknowledged)> {
     Some((key.parse().ok()?, Acknowledged { version, revision }))
 }
 
-/// Compares what a store holds with what was acknowledged; what it shows now must be there next time too.
+/// Compares a store with what was acknowledged. What is visible now must still be there next time.
 fn check(directory: &Path, ledger: &mut BTreeMap<usize, Acknowledged>, kill: usize) {
     let store = DurableStore::open_with(directory, Clock::system(), OPTIONS).unwrap();
     let newest = ledger.values().map(|acknowledged| acknowledged.revision).max().unwrap();
@@ -177,7 +176,7 @@ fn a_full_disk_refuses_writes_serves_reads_and_recovers_without_a_restart() {
         return fill_the_disk(Path::new(&directory));
     }
     let directory = tempfile::tempdir().unwrap();
-    // A process that writes beyond the limit gets a signal; ignored here, it is ignored by the child too.
+    // A process that writes beyond the limit gets a signal. The child inherits that it is ignored.
     let mut child = Command::new("sh")
         .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
         .arg(env::current_exe().unwrap())
@@ -196,10 +195,10 @@ fn a_full_disk_refuses_writes_serves_reads_and_recovers_without_a_restart() {
     }
 }
 
-/// Writes until the disk is full, twice: each time reads and watches go on, and after space is freed so do writes.
+/// Writes until the disk is full, twice. Each time, reads and watches continue, and writes do too after space is freed.
 fn fill_the_disk(directory: &Path) {
     const ROOM: [u64; 2] = [30_000, 60_000];
-    // No checkpoint makes room meanwhile.
+    // Prevent a checkpoint from making room.
     let options = DurableOptions { checkpoint_after: 1 << 30, ..OPTIONS };
     let store = DurableStore::open_with(directory, Clock::system(), options).unwrap();
     let unlimited = getrlimit(Limit::Fsize);
@@ -215,14 +214,14 @@ fn fill_the_disk(directory: &Path) {
         put_next(&store, key, &mut versions).unwrap();
         check_reads(&store, &versions, &mut watch);
     }
-    // And a process that ends while the disk is full.
+    // Also end a process while the disk is full.
     let room = Rlimit { current: Some(1), maximum: unlimited.maximum };
     setrlimit(Limit::Fsize, room).unwrap();
     assert!(matches!(put_next(&store, 0, &mut versions), Err(Error::Full)));
     block_on(store.close());
 }
 
-/// Writes the next version of a key, and says so if it is acknowledged.
+/// Writes the next version of a key, and records it if it is acknowledged.
 fn put_next(store: &DurableStore, key: usize, versions: &mut [u64; KEYS]) -> Result<(), Error> {
     let current = block_on(store.get(&path(key), None))?;
     let version = versions[key] + 1;
@@ -240,7 +239,7 @@ fn put_next(store: &DurableStore, key: usize, versions: &mut [u64; KEYS]) -> Res
     Ok(())
 }
 
-/// Every key is at its version, and the watch hands out exactly what was acknowledged.
+/// Checks that every key has its version, and that the watch returns exactly what was acknowledged.
 fn check_reads(store: &DurableStore, versions: &[u64; KEYS], watch: &mut Watch) {
     let page = block_on(store.list(&Resource::new("pods").all(), ListOptions::default())).unwrap();
     assert_eq!(page.records.len(), versions.iter().filter(|version| **version > 0).count());

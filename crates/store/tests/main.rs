@@ -1,4 +1,4 @@
-//! The store's engines, from outside. One binary: linking costs more than any of its modules.
+//! Integration tests of the store's engines. A single binary, because linking costs more than any of its modules.
 
 #[macro_use]
 mod engines;

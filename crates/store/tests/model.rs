@@ -1,8 +1,8 @@
-//! Random traffic on every engine, beside a model that is too simple to be wrong: the list of all changes.
+//! Random operations on every engine, compared with a model too simple to be wrong: the list of all changes.
 //!
-//! What a watch hands out is compared with the model's changes one by one, so all of etcd's watch guarantees
-//! that apply here are held: ordered, unique, reliable, resumable, bookmarkable, with previous values, telling
-//! creations from updates, filtered.
+//! What a watch returns is compared with the model's changes one by one. So all of etcd's watch guarantees that apply
+//! here are checked: ordered, unique, reliable, resumable, bookmarkable, with previous values, distinguishing creates
+//! from updates, filtered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const PREFIXES: [&str; 5] = ["", "a/", "b/", "a/1", "d/"];
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Writes with the right expectation, or with one that is off by so much.
+    /// Writes with the correct expectation, or with one that is off by this much.
     Put {
         path: usize,
         stale_by: u64,
@@ -43,7 +43,7 @@ enum Op {
         prefix: usize,
         ago: u64,
     },
-    /// Reads what a watch has to say.
+    /// Reads from a watch.
     Read {
         watch: usize,
     },
@@ -74,7 +74,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// One change, as the model remembers it.
+/// A change in the model.
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
     brief: String,
@@ -95,7 +95,7 @@ impl Model {
         self.changes.len() as Revision + 1
     }
 
-    /// A revision so many changes ago.
+    /// Returns the revision this many changes ago.
     fn ago(&self, ago: u64) -> Revision {
         self.revision().saturating_sub(ago)
     }
@@ -151,7 +151,7 @@ impl Model {
     }
 }
 
-/// A watch and what it has handed out so far.
+/// A watch and what it has returned so far.
 struct Watcher {
     watch: Watch,
     prefix: &'static str,
@@ -279,7 +279,7 @@ impl Run {
         }
     }
 
-    /// A watch either hands out exactly what the model says it should, or says truthfully that it cannot.
+    /// Checks that a watch either returns exactly what the model says, or correctly reports that it cannot.
     fn read(&mut self, watch: usize) {
         let Some(watcher) = self.watchers.get_mut(watch) else { return };
         let expected = self.model.events(watcher.prefix, watcher.from);
@@ -301,7 +301,7 @@ impl Run {
         assert_eq!(watcher.watch.revision(), self.model.revision());
     }
 
-    /// Whatever revision a watch reports, everything up to it has been handed out.
+    /// Checks that everything up to the revision that a watch reports has been returned.
     fn check_progress(&self) {
         for watcher in &self.watchers {
             let reported = watcher.watch.revision();
@@ -322,7 +322,7 @@ impl Run {
         assert_eq!(self.world.expire().await, due.len());
     }
 
-    /// A durable store is closed and opened again: everything is there, but history begins anew.
+    /// Closes and reopens a durable store. Everything is kept except history.
     async fn reopen(&mut self) {
         let Some(disk) = &self.disk else { return };
         self.watchers.clear();
@@ -357,7 +357,7 @@ fn on_paused_runtime(run: impl Future<Output = ()>) {
 }
 
 proptest! {
-    // Failures print the operations they came from; a file of seeds would say less.
+    // Failures print the operations they came from. A file of seeds would say less.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

@@ -1,5 +1,5 @@
-//! Bootstrap tokens: what a machine authenticates with before it has a certificate. Each is kept in a secret of
-//! `kube-system`, and says there what it may be used for.
+//! Bootstrap tokens, with which a machine authenticates before it has a certificate. Each is stored in a Secret in
+//! `kube-system`, which also says what the token may be used for.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// The type of the secrets.
+/// The type of the Secrets.
 pub const BOOTSTRAP_TYPE: &str = "bootstrap.kubernetes.io/token";
-/// The names of the secrets: this and the token's id.
+/// The prefix of the Secrets' names. The token ID follows.
 const BOOTSTRAP_PREFIX: &str = "bootstrap-token-";
 
-/// The group of all that authenticate with such a token, and what their other groups begin with.
+/// The group of all bootstrap tokens, and the prefix of their additional groups.
 const GROUP: &str = "system:bootstrappers";
 const USER: &str = "system:bootstrap:";
-/// The letters after [`GROUP`] and a colon, at most.
+/// The maximum number of characters after [`GROUP`] and a colon.
 const GROUP_LETTERS: usize = 256;
 
-/// A token: what names it, and what only its holder knows.
+/// A bootstrap token: its public ID and its secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BootstrapToken {
     pub id: String,
@@ -34,19 +34,19 @@ impl std::fmt::Debug for BootstrapToken {
 }
 
 impl BootstrapToken {
-    /// Reads `abcdef.0123456789abcdef`.
+    /// Parses `abcdef.0123456789abcdef`.
     pub fn parse(token: &str) -> Option<Self> {
         let (id, secret) = token.split_once('.')?;
         let is_token = is_word(id, 6) && is_word(secret, 16);
         is_token.then(|| Self { id: id.to_owned(), secret: secret.to_owned() })
     }
 
-    /// The name of the secret that keeps it.
+    /// Returns the name of the Secret that stores the token.
     pub fn secret_name(&self) -> String {
         format!("{BOOTSTRAP_PREFIX}{}", self.id)
     }
 
-    /// The user that its holder is.
+    /// Returns the user name that the token authenticates as.
     pub fn user(&self) -> String {
         format!("{USER}{}", self.id)
     }
@@ -56,14 +56,14 @@ fn is_word(text: &str, length: usize) -> bool {
     text.len() == length && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
-/// What the secret of a token keeps.
+/// The data of a bootstrap token Secret.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct BootstrapSecret {
     data: Option<BTreeMap<String, String>>,
 }
 
-/// How long a token is valid.
+/// The remaining validity of a token.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Left {
     Forever,
@@ -81,7 +81,7 @@ impl BootstrapSecret {
         self.get(&format!("usage-bootstrap-{usage}")).as_deref() == Some("true")
     }
 
-    /// A token whose end cannot be read has ended.
+    /// Returns the remaining validity. A token with an invalid expiration has expired.
     pub fn left(&self, now: Timestamp) -> Left {
         let Some(end) = self.get("expiration") else { return Left::Forever };
         let left = end.parse::<Timestamp>().map(|end| end.duration_since(now));
@@ -91,7 +91,7 @@ impl BootstrapSecret {
         }
     }
 
-    /// The token of a secret of this name, if it is one that may sign now.
+    /// Returns the token of the Secret `name`, if it may be used for signing now.
     pub fn signing_token(&self, name: &str, now: Timestamp) -> Option<BootstrapToken> {
         let is_named = |id: &String| name.strip_prefix(BOOTSTRAP_PREFIX) == Some(id) && is_word(id, 6);
         let id = self.get("token-id").filter(is_named)?;
@@ -100,7 +100,7 @@ impl BootstrapSecret {
         may_sign.then_some(BootstrapToken { id, secret })
     }
 
-    /// The groups of one who shows `token`, or why it does not count.
+    /// Returns the groups that `token` authenticates as, or why it is invalid.
     pub fn authenticate(&self, token: &BootstrapToken, now: Timestamp) -> Result<Vec<String>, &'static str> {
         let kept = self.get("token-secret").unwrap_or_default();
         if !is_same(kept.as_bytes(), token.secret.as_bytes()) {
@@ -118,7 +118,7 @@ impl BootstrapSecret {
         self.groups().ok_or("auth-extra-groups names a group that does not begin with system:bootstrappers:")
     }
 
-    /// Its groups in order, each once; none if one of them is not for such tokens.
+    /// Returns the groups, sorted and without duplicates. `None` if one of them is not allowed for bootstrap tokens.
     fn groups(&self) -> Option<Vec<String>> {
         let extra = self.get("auth-extra-groups").unwrap_or_default();
         let extra = extra.split(',').filter(|_| !extra.is_empty());
@@ -141,7 +141,7 @@ fn is_group(group: &str) -> bool {
         && own.bytes().all(|byte| is_letter(byte) || byte == b':' || byte == b'-')
 }
 
-/// Whether two secrets are the same, in a time that does not tell how much of them is.
+/// Compares two secrets in constant time.
 pub fn is_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len()
         && one.iter().zip(other).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0

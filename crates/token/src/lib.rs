@@ -1,8 +1,8 @@
-//! Tokens that say who somebody is: signed with the cluster's key, or kept in secrets to bootstrap machines.
+//! Signed service account tokens (JWTs), and bootstrap tokens.
 //!
-//! A key is read from PEM: RSA (as `RSA PRIVATE KEY` or `PRIVATE KEY`) signs with RS256, a P-256 key
-//! (as `EC PRIVATE KEY` or `PRIVATE KEY`) with ES256, a P-384 key with ES384. Its id is derived from its public
-//! half, as verifiers expect. What a token says is the business of those who sign and read it.
+//! Keys are read from PEM. An RSA key (`RSA PRIVATE KEY` or `PRIVATE KEY`) signs with RS256, a P-256 key (`EC PRIVATE
+//! KEY` or `PRIVATE KEY`) with ES256, and a P-384 key with ES384. The key ID is derived from the public key, as
+//! verifiers expect. This crate does not interpret the claims.
 
 mod bootstrap;
 mod parts;
@@ -28,7 +28,7 @@ pub use parts::Parts;
 pub use pem::der;
 pub use public::{Algorithm, PublicKey, SetKey, key_set};
 
-/// Signs tokens, and knows its own again. Cheap to clone.
+/// A signer of tokens, which also verifies tokens it signed. Cheap to clone.
 #[derive(Clone)]
 pub struct TokenSigner {
     key: Arc<SigningKey>,
@@ -41,7 +41,7 @@ enum SigningKey {
     Ecdsa(EcdsaKeyPair),
 }
 
-/// A public key in the form of RFC 7517.
+/// A public key as a JSON Web Key (RFC 7517).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Jwk {
     #[serde(rename = "use")]
@@ -61,7 +61,7 @@ pub struct Jwk {
     pub e: Option<String>,
 }
 
-/// The text is no key that tokens can be signed with.
+/// The PEM does not contain a key that can sign tokens.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no usable private key: {0}")]
 pub struct BadKey(String);
@@ -73,7 +73,7 @@ struct Header<'a> {
 }
 
 impl TokenSigner {
-    /// A signer with the first private key in `pem`.
+    /// Creates a signer with the first private key in `pem`.
     pub fn from_pem(pem: &str) -> Result<Self, BadKey> {
         let blocks = pem::blocks(pem)?;
         let private = blocks.iter().find(|(label, _)| label.ends_with("PRIVATE KEY"));
@@ -96,29 +96,29 @@ impl TokenSigner {
         Ok(Self { key_id: public.id().into(), public: Arc::new(public), key: Arc::new(key) })
     }
 
-    /// A new private key (PEM) to sign with.
+    /// Generates a private key for signing, as PEM.
     pub fn generate_key() -> Result<String, BadKey> {
         let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
         let key = key.map_err(|error| BadKey(error.to_string()))?;
         Ok(pem::block("PRIVATE KEY", key.as_ref()))
     }
 
-    /// The public half of the key.
+    /// Returns the public key.
     pub fn public_key(&self) -> PublicKey {
         (*self.public).clone()
     }
 
-    /// The public half of the key, as a JSON web key.
+    /// Returns the public key as a JSON Web Key.
     pub fn public_jwk(&self) -> Jwk {
         self.public.jwk()
     }
 
-    /// The public half of the key, as PEM.
+    /// Returns the public key as PEM.
     pub fn public_pem(&self) -> String {
         self.public.to_pem()
     }
 
-    /// A token that says `claims`.
+    /// Signs a token with these claims.
     pub fn sign(&self, claims: &impl Serialize) -> Result<String, SigningFailed> {
         let header = Header { alg: self.public.algorithm(), kid: &self.key_id };
         let mut token = format!("{}.{}", encode_json(&header)?, encode_json(claims)?);
@@ -128,13 +128,15 @@ impl TokenSigner {
         Ok(token)
     }
 
-    /// What a token says, if this key signed it. A key id or algorithm of another key is refused.
+    /// Verifies a token and returns its claims, if this key signed it. A token with another key ID or algorithm is
+    /// rejected.
     pub fn verify<C: DeserializeOwned>(&self, token: &str) -> Option<C> {
         verify(std::slice::from_ref(&*self.public), token)
     }
 }
 
-/// What a token says, if one of these keys signed it. A key id or algorithm of another key is refused.
+/// Verifies a token and returns its claims, if one of these keys signed it. A token with another key ID or algorithm is
+/// rejected.
 pub fn verify<C: DeserializeOwned>(keys: &[PublicKey], token: &str) -> Option<C> {
     let parts = Parts::of(token)?;
     let algorithm = Algorithm::parse(&parts.algorithm)?;
@@ -146,7 +148,7 @@ pub fn verify<C: DeserializeOwned>(keys: &[PublicKey], token: &str) -> Option<C>
     signed.then(|| serde_json::from_slice(&parts.claims).ok())?
 }
 
-/// What a token says about itself, unverified.
+/// Returns a token's claims without verifying it.
 pub fn unverified<C: DeserializeOwned>(token: &str) -> Option<C> {
     decode_json(token.split('.').nth(1)?)
 }
@@ -155,7 +157,7 @@ fn decode_json<T: DeserializeOwned>(part: &str) -> Option<T> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
 }
 
-/// The machine had no randomness to give, or memory.
+/// Signing failed: the system could not provide randomness or memory.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the token could not be signed")]
 pub struct SigningFailed;
@@ -164,7 +166,7 @@ fn encode_json(value: &impl Serialize) -> Result<String, SigningFailed> {
     serde_json::to_vec(value).map(|json| URL_SAFE_NO_PAD.encode(json)).map_err(|_| SigningFailed)
 }
 
-/// The algorithm identifiers of elliptic curve keys, and the labels of their curves.
+/// The algorithm identifiers of elliptic curve keys, which include the curve.
 const P256: &[u8] = b"\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07";
 const P384: &[u8] = b"\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x22";
 
@@ -179,7 +181,7 @@ impl SigningKey {
         key.map(Self::Ecdsa).map_err(|error| BadKey(format!("neither RSA nor P-256 nor P-384: {error}")))
     }
 
-    /// From the older form that `openssl ecparam` writes: the same key without its wrapping.
+    /// Parses the older SEC 1 format that `openssl ecparam` writes: the same key without the PKCS#8 wrapper.
     fn from_sec1(key: &[u8]) -> Result<Self, BadKey> {
         let wrapped = |algorithm: &[u8]| {
             let version = [0x02, 0x01, 0x00];
@@ -215,7 +217,7 @@ impl SigningKey {
     }
 }
 
-/// An elliptic curve key without the name of its curve, which its wrapping says already.
+/// Removes the curve parameters from an elliptic curve key. The wrapper already names the curve.
 fn without_parameters(key: &[u8]) -> Vec<u8> {
     let parts = || {
         let (mut fields, _) = pem::expect(key, 0x30)?;

@@ -1,17 +1,17 @@
-//! The parts of a compact JSON web signature, before anything about it is believed.
+//! The parts of a compact JSON Web Signature, before verification.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
-/// A token, taken apart.
+/// A decoded, unverified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parts<'t> {
-    /// The algorithm that it says it is signed with.
+    /// The algorithm it claims to be signed with.
     pub algorithm: String,
-    /// The key that it says it is signed with; may be empty.
+    /// The ID of the key it claims to be signed with. May be empty.
     pub key_id: String,
-    /// What is signed: the header and the claims, as they were sent.
+    /// The signed bytes: the header and the claims, as received.
     pub signed: &'t [u8],
     pub claims: Vec<u8>,
     pub signature: Vec<u8>,
@@ -22,7 +22,7 @@ struct Header {
     alg: String,
     #[serde(default)]
     kid: String,
-    /// Extensions that must be understood; none are.
+    /// Critical extensions. None are supported.
     crit: Option<serde_json::Value>,
     b64: Option<serde_json::Value>,
 }

@@ -1,11 +1,11 @@
-//! PEM and DER, as far as keys need them.
+//! The parts of PEM and DER that keys need.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::BadKey;
 
-/// A value in distinguished encoding, as keys and certificates are written: tag, length, content.
+/// Encodes a DER value: tag, length, content.
 pub fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len().to_be_bytes();
     let significant = &length[length.iter().take_while(|byte| **byte == 0).count()..];
@@ -21,7 +21,7 @@ pub fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// The value at the start of `bytes`: its tag, its content, and what follows it.
+/// Decodes the DER value at the start of `bytes`. Returns its tag, its content, and the rest.
 pub(crate) fn read(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -38,20 +38,20 @@ pub(crate) fn read(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// The content of a value that must have this tag, and what follows it.
+/// Decodes a DER value that must have this tag. Returns its content and the rest.
 pub(crate) fn expect(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (found, content, rest) = read(bytes)?;
     (found == tag).then_some((content, rest))
 }
 
-/// A block of a PEM file.
+/// Formats a PEM block.
 pub(crate) fn block(label: &str, bytes: &[u8]) -> String {
     let text = STANDARD.encode(bytes);
     let lines: Vec<&str> = (0..text.len()).step_by(64).map(|at| &text[at..text.len().min(at + 64)]).collect();
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
-/// The labels and bytes of the blocks of a PEM file.
+/// Parses the labels and contents of the blocks of a PEM file.
 pub(crate) fn blocks(pem: &str) -> Result<Vec<(&str, Vec<u8>)>, BadKey> {
     let mut found = Vec::new();
     for block in pem.split("-----BEGIN ").skip(1) {

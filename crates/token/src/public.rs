@@ -1,7 +1,7 @@
-//! Public keys: read from PEM files and from JSON web key sets, they verify signatures.
+//! Public keys from PEM files and JSON Web Key Sets, for verifying signatures.
 //!
-//! A key verifies the algorithms of its type and no others, whatever a token says about itself. P-521 keys are not
-//! supported: the cryptography below rustls has no such curve.
+//! A key verifies only the algorithms of its type, whatever a token claims. P-521 keys are not supported, because the
+//! cryptography library that rustls uses does not have that curve.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::pem::{blocks, der, expect};
 use crate::{BadKey, Jwk, TokenSigner};
 
-/// Verifies signatures.
+/// A public key that verifies signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey {
     kind: Kind,
@@ -75,7 +75,7 @@ impl Algorithm {
     }
 }
 
-/// A key of a set, as RFC 7517 has it.
+/// A key of a JSON Web Key Set (RFC 7517).
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct ReadJwk {
@@ -93,17 +93,17 @@ struct ReadSet {
     keys: Vec<serde_json::Value>,
 }
 
-/// A key of a set and its id.
+/// A key of a set, and its ID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetKey {
     pub id: String,
     pub key: PublicKey,
 }
 
-/// The most keys of a set that are kept: issuers have a handful, and every one costs a verification.
+/// The maximum number of keys kept from a set. Issuers have a handful, and each costs a verification.
 const SET_KEYS: usize = 100;
 
-/// The keys of a JSON web key set. Keys of other kinds are left out; what is no set is an error.
+/// Parses a JSON Web Key Set. Skips unsupported keys. Returns an error if it is not a key set.
 pub fn key_set(json: &[u8]) -> Result<Vec<SetKey>, serde_json::Error> {
     let set: ReadSet = serde_json::from_slice(json)?;
     let read = |value: serde_json::Value| {
@@ -119,7 +119,7 @@ const P256_OID: &[u8] = b"\x2a\x86\x48\xce\x3d\x03\x01\x07";
 const P384_OID: &[u8] = b"\x2b\x81\x04\x00\x22";
 
 impl PublicKey {
-    /// All keys of a PEM file: public keys, certificates, and the public halves of private keys.
+    /// Parses all keys of a PEM file: public keys, certificates, and the public part of private keys.
     pub fn all_from_pem(pem: &str) -> Result<Vec<Self>, BadKey> {
         let mut keys = Vec::new();
         for (label, bytes) in blocks(pem)? {
@@ -131,7 +131,7 @@ impl PublicKey {
                 label if label.ends_with("PRIVATE KEY") => {
                     keys.push(TokenSigner::from_der(label, &bytes)?.public_key());
                 }
-                // Parameters of a curve that precede a key.
+                // Curve parameters that precede a key.
                 _ => {}
             }
         }
@@ -167,7 +167,7 @@ impl PublicKey {
         }
     }
 
-    /// From a `SubjectPublicKeyInfo`.
+    /// Parses a `SubjectPublicKeyInfo`.
     fn from_info(bytes: &[u8]) -> Option<Self> {
         let (info, _) = expect(bytes, 0x30)?;
         let (algorithm, rest) = expect(info, 0x30)?;
@@ -194,7 +194,7 @@ impl PublicKey {
     fn from_certificate(bytes: &[u8]) -> Option<Self> {
         let (certificate, _) = expect(bytes, 0x30)?;
         let (mut fields, _) = expect(certificate, 0x30)?;
-        // Version (optional), serial number, signature, issuer, validity, subject; then the key.
+        // Skip the version (optional), serial number, signature, issuer, validity and subject. The key follows.
         if let Some((_, rest)) = expect(fields, 0xa0) {
             fields = rest;
         }
@@ -205,7 +205,7 @@ impl PublicKey {
         Self::from_info(fields)
     }
 
-    /// The algorithm that the holder of the private half signs service account tokens with.
+    /// Returns the algorithm that the private key signs service account tokens with.
     pub fn algorithm(&self) -> &'static str {
         match self.kind {
             Kind::Rsa { .. } => "RS256",
@@ -214,7 +214,7 @@ impl PublicKey {
         }
     }
 
-    /// Whether the holder of the private half signed this message with this algorithm.
+    /// Returns whether the signature of this message is valid with this algorithm.
     pub fn verify(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         match &self.kind {
             Kind::Rsa { n, e } => {
@@ -231,7 +231,7 @@ impl PublicKey {
         }
     }
 
-    /// The public half as certificates carry it (`SubjectPublicKeyInfo`).
+    /// Encodes the key as a `SubjectPublicKeyInfo`.
     fn info(&self) -> Vec<u8> {
         let oid = |bytes: &[u8]| der(0x06, bytes);
         let (algorithm, key) = match &self.kind {
@@ -246,24 +246,24 @@ impl PublicKey {
         der(0x30, &[der(0x30, &algorithm), bits].concat())
     }
 
-    /// The key as PEM.
+    /// Encodes the key as PEM.
     pub fn to_pem(&self) -> String {
         crate::pem::block("PUBLIC KEY", &self.info())
     }
 
-    /// The id that tokens name the key by: derived from it, as verifiers expect.
+    /// Returns the key ID, which is derived from the key as verifiers expect.
     pub fn id(&self) -> String {
         URL_SAFE_NO_PAD.encode(Sha256::digest(self.info()))
     }
 
-    /// The key as a JSON web key.
+    /// Converts the key to a JSON Web Key.
     pub fn jwk(&self) -> Jwk {
         let encode = |bytes: &[u8]| Some(URL_SAFE_NO_PAD.encode(bytes));
         let common = Jwk { key_use: "sig", kid: self.id(), alg: self.algorithm(), ..Jwk::default() };
         match &self.kind {
             Kind::Rsa { n, e } => Jwk { kty: "RSA", n: encode(n), e: encode(e), ..common },
             Kind::P256(point) | Kind::P384(point) => {
-                // A byte that says that the point is not compressed, then both coordinates.
+                // A byte for the uncompressed form, then both coordinates.
                 let (x, y) = point.get(1..).unwrap_or_default().split_at(point.len() / 2);
                 let curve = if matches!(self.kind, Kind::P256(_)) { "P-256" } else { "P-384" };
                 Jwk { kty: "EC", crv: Some(curve), x: encode(x), y: encode(y), ..common }
@@ -293,7 +293,7 @@ fn rsa_parameters(algorithm: Algorithm) -> Option<&'static signature::RsaParamet
     })
 }
 
-/// A number that is not negative.
+/// Encodes a non-negative integer.
 fn integer(bytes: &[u8]) -> Vec<u8> {
     match bytes.first() {
         Some(0..0x80) => der(0x02, bytes),

@@ -1,4 +1,4 @@
-//! How often a call is tried, and how long it waits in between.
+//! Retries: how often a call is attempted, and the pauses in between.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ pub struct Backoff {
     pub pause: Duration,
     pub factor: f64,
     pub jitter: f64,
-    /// How many attempts there are at most.
+    /// The maximum number of attempts.
     pub attempts: u32,
 }
 
 impl Default for Backoff {
-    /// v1.34's: 500 ms, then half as much again each time; 5 attempts, 4.1 to 4.9 s of pauses in all.
+    /// v1.34's default: 500 ms, growing by half each time. 5 attempts, with pauses of 4.1 to 4.9 s in total.
     fn default() -> Self {
         Self { pause: Duration::from_millis(500), factor: 1.5, jitter: 0.2, attempts: 5 }
     }
 }
 
 impl Backoff {
-    /// The pauses between attempts: one less than there are attempts.
+    /// Returns the pauses between attempts: one fewer than there are attempts.
     pub(crate) fn pauses(&self, rng: &Rng) -> std::vec::IntoIter<Duration> {
         let mut pause = self.pause;
         let pauses = (1..self.attempts).map(|_| {

@@ -1,4 +1,4 @@
-//! One call to one endpoint.
+//! The client for one endpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,17 @@ use crate::kubeconfig::{Credential, Endpoint};
 use crate::settings::{Settings, go_duration};
 use crate::tls::TlsError;
 
-/// Idle connections that are kept to one host: as many as v1.34's clients keep.
+/// The number of idle connections kept per host, as in v1.34's clients.
 const IDLE_CONNECTIONS: usize = 25;
 const IDLE: Duration = Duration::from_secs(90);
-/// Calls under way at once. Tokens are looked up before a request counts for any other limit, so whoever sends enough of
-/// them could take up every file descriptor. A webhook that answers within 10 ms has 50,000 calls a second with this.
+/// The limit on concurrent calls. Tokens are looked up before a request counts toward any other limit, so a client that
+/// sends enough of them could use up all file descriptors. A webhook that responds within 10 ms can still serve 50,000
+/// calls per second.
 pub(crate) const AT_ONCE: usize = 500;
-/// How often an answer with `Retry-After` is followed within one attempt, as in v1.34.
+/// How often `Retry-After` is followed within one attempt, as in v1.34.
 const DELAYED_RETRIES: u32 = 10;
 
-/// Calls one endpoint. Cheap to clone; clones share connections.
+/// A client for one endpoint. Cheap to clone; clones share connections.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
@@ -41,7 +42,7 @@ struct Inner {
     turns: Semaphore,
 }
 
-/// An answer with a status of success.
+/// A successful response.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: StatusCode,
@@ -49,14 +50,14 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// One attempt, as it ended.
+/// A completed attempt.
 #[derive(Debug)]
 pub struct Call<'a> {
     pub outcome: &'a Result<Answer, CallError>,
     pub duration: Duration,
 }
 
-/// Read as one text, so that an error can name it.
+/// The method and URL of a call, also used in error messages.
 struct Target {
     method: Method,
     uri: Uri,
@@ -85,7 +86,7 @@ impl Client {
         &self.0.endpoint
     }
 
-    /// Posts JSON and retries by the settings; `note` sees every attempt.
+    /// Posts JSON, with retries according to the settings. Calls `note` after every attempt.
     pub async fn post_with_backoff(
         &self,
         body: &impl Serialize,
@@ -95,7 +96,7 @@ impl Client {
         self.post_encoded_with_backoff(body.into(), note).await
     }
 
-    /// The same with JSON that is encoded already.
+    /// Like [`post_with_backoff`](Self::post_with_backoff), with encoded JSON.
     pub async fn post_encoded_with_backoff(
         &self,
         body: Bytes,
@@ -120,7 +121,7 @@ impl Client {
         self.call(&target, body, self.0.endpoint.credential.header(&self.0.clock)?).await
     }
 
-    /// Gets a URL, with a bearer token if there is one. The endpoint's own credential is for its URL alone.
+    /// Gets a URL, with a bearer token if given. The endpoint's own credential is only sent to the endpoint's URL.
     pub async fn get(&self, uri: &Uri, bearer: Option<&str>) -> Result<Answer, CallError> {
         let target = Target { method: Method::GET, uri: uri.clone() };
         let header = bearer.map(Credential::bearer).transpose()?;
@@ -140,7 +141,7 @@ impl Client {
         Uri::from_parts(parts).map_err(|why| bad(&why))
     }
 
-    /// One attempt. Answers that ask for a later retry are followed within its time.
+    /// Makes one attempt. Follows `Retry-After` as long as the timeout allows.
     async fn call(
         &self,
         target: &Target,
@@ -178,7 +179,7 @@ impl Client {
     ) -> Result<Answer, CallError> {
         let request = self.request(target, body, credential)?;
         let work = async {
-            // It is never closed. Those that wait for their turn wait within their own time.
+            // The semaphore is never closed. Waiting for it counts toward the call's timeout.
             let _turn = self.0.turns.acquire().await;
             let response = self.0.http.request(request).await.map_err(|why| target.failed(&why))?;
             let (head, body) = response.into_parts();
@@ -245,7 +246,7 @@ impl Target {
     }
 }
 
-/// The words that Go has for the commonest failures of TLS.
+/// Translates the most common TLS errors to Go's wording.
 fn shown(cause: &(dyn std::error::Error + 'static)) -> String {
     use rustls::CertificateError as Bad;
     let tls = cause.downcast_ref::<rustls::Error>();

@@ -1,4 +1,4 @@
-//! Connections. What is dialed is replaceable, so that calls run in virtual time over pipes.
+//! Connections. The dialer can be replaced, so that tests run in virtual time over pipes.
 
 use std::io;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Bytes in both directions.
+/// A bidirectional byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
@@ -24,12 +24,12 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
 /// A connection, before TLS.
 pub type Dialed = Box<dyn Stream>;
 
-/// Makes connections.
+/// Opens connections.
 pub trait Dial: Send + Sync + 'static {
     fn dial(&self, host: String, port: u16) -> BoxFuture<'static, io::Result<Dialed>>;
 }
 
-/// The network.
+/// A dialer for TCP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tcp;
 
@@ -43,7 +43,7 @@ impl Dial for Tcp {
     }
 }
 
-/// Dials, and speaks TLS where the URL asks for it.
+/// Dials, and performs the TLS handshake if the URL requires it.
 #[derive(Clone)]
 pub(crate) struct Connector {
     pub(crate) dial: Arc<dyn Dial>,
@@ -87,7 +87,7 @@ impl Connector {
     }
 }
 
-/// The system's word for an error, without its number.
+/// Formats an I/O error, without the OS error number if it is a common one.
 fn shown(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused".into(),
@@ -96,7 +96,7 @@ fn shown(error: &io::Error) -> String {
     }
 }
 
-/// A connection that HTTP is spoken on.
+/// A connection used for HTTP.
 pub(crate) struct Conn {
     io: TokioIo<Dialed>,
     is_h2: bool,

@@ -1,31 +1,31 @@
-//! Why a call came to nothing, in the words that clients of v1.34 know.
+//! Call errors, with v1.34's messages.
 
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
-/// Why there is no answer that counts.
+/// An error from a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     #[error("{method} {url:?}: net/http: request canceled (Client.Timeout exceeded while awaiting headers)")]
     Timeout { method: String, url: String },
-    /// The connection failed, or could not be made.
+    /// The connection failed, or could not be established.
     #[error("{method} {url:?}: {why}")]
     Connection { method: String, url: String, why: String, is_reset: bool },
     #[error("{method} {url:?}: the answer is longer than {limit} bytes")]
     TooLong { method: String, url: String, limit: usize },
-    /// The other side answered that it cannot.
+    /// The server responded with an error status.
     #[error("{0}")]
     Status(StatusError),
-    /// The answer is not what was asked for.
+    /// The response is invalid.
     #[error("{0}")]
     Answer(String),
-    /// The request could not be made.
+    /// The request could not be built.
     #[error("{0}")]
     Request(String),
 }
 
 impl CallError {
-    /// The HTTP status, if there was an answer.
+    /// Returns the HTTP status code, if there was a response.
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Status(status) => Some(status.code),
@@ -37,7 +37,7 @@ impl CallError {
         matches!(self, Self::Timeout { .. }) || self.code() == Some(504)
     }
 
-    /// Whether another attempt may succeed: what v1.34 retries, and nothing else.
+    /// Returns whether a retry may succeed. Exactly the errors that v1.34 retries.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Connection { is_reset, .. } => *is_reset,
@@ -47,7 +47,7 @@ impl CallError {
     }
 }
 
-/// A failure that the other side reports.
+/// An error reported by the server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct StatusError {
@@ -57,7 +57,7 @@ pub struct StatusError {
     retry_after: u32,
 }
 
-/// What is read of a `Status`.
+/// The fields read from a `Status`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Written {
@@ -77,7 +77,7 @@ struct Details {
     retry_after_seconds: u32,
 }
 
-/// As much of an unstructured answer as is shown: v1.34's 2 KiB.
+/// How much of an unstructured response is shown: 2 KiB, as in v1.34.
 const SHOWN_BYTES: usize = 2048;
 
 impl StatusError {
@@ -102,7 +102,7 @@ impl StatusError {
     }
 }
 
-/// The seconds of a `Retry-After` header.
+/// Returns the seconds in a `Retry-After` header.
 pub(crate) fn retry_after(headers: &HeaderMap) -> u32 {
     let header = headers.get(http::header::RETRY_AFTER);
     header.and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok()).unwrap_or(0)
@@ -115,7 +115,7 @@ fn is_text(headers: &HeaderMap) -> bool {
     }
 }
 
-/// The reason and message of an answer that says no more than its status code.
+/// Returns the reason and message for a response without a `Status`.
 fn generic(code: u16, said: &str) -> (&'static str, String) {
     let (reason, message) = match code {
         400 => ("BadRequest", "the server rejected our request for an unknown reason"),

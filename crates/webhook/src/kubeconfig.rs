@@ -1,4 +1,4 @@
-//! Kubeconfig files: where a webhook is, whose certificates count, and who the server is to it.
+//! Kubeconfig files: the URL of a webhook, the trusted certificates, and the credentials.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use setpoint_clock::{Clock, Instant};
 use crate::error::CallError;
 use crate::tls::{ClientIdentity, TlsSettings};
 
-/// A place to call.
+/// An endpoint to call.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     pub url: Uri,
@@ -24,18 +24,18 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// A place that is called without credentials.
+    /// Creates an endpoint without credentials.
     pub fn new(url: Uri, tls: TlsSettings) -> Self {
         Self { url, tls, credential: Credential::None }
     }
 }
 
-/// How the server shows who it is, besides its certificate.
+/// A credential other than a client certificate.
 #[derive(Clone)]
 pub(crate) enum Credential {
     None,
     Header(HeaderValue),
-    /// A token that is read again once a minute, so that it can be rotated.
+    /// A token file, reread every minute so that the token can be rotated.
     File(Arc<TokenFile>),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct TokenFile {
     read: Mutex<Option<(Instant, HeaderValue)>>,
 }
 
-/// How long a token that was read from a file is used, as in v1.34.
+/// How long a token read from a file is used, as in v1.34.
 const TOKEN_AGE: Duration = Duration::from_secs(60);
 
 impl std::fmt::Debug for Credential {
@@ -87,7 +87,7 @@ impl TokenFile {
     }
 }
 
-/// A kubeconfig file that cannot be used.
+/// An error in a kubeconfig file.
 #[derive(Debug, thiserror::Error)]
 #[error("kubeconfig {}: {problem}", file.display())]
 pub struct KubeconfigError {
@@ -162,7 +162,7 @@ struct Context {
 }
 
 impl Endpoint {
-    /// The endpoint of a file's current context. Paths in the file are relative to it.
+    /// Returns the endpoint of the file's current context. Paths in the file are relative to it.
     pub fn from_kubeconfig(file: &Path) -> Result<Self, KubeconfigError> {
         let failed = |problem: String| KubeconfigError { file: file.to_owned(), problem };
         let text = fs::read_to_string(file).map_err(|why| failed(why.to_string()))?;
@@ -295,7 +295,7 @@ impl User {
     }
 }
 
-/// What is given inline as base64, or else in a file.
+/// Returns inline base64 data, or else the contents of a file.
 fn data_or_file(field: &str, data: &str, file: &str, directory: &Path) -> Result<Option<Vec<u8>>, String> {
     if !data.is_empty() {
         let decoded = STANDARD.decode(data.trim());

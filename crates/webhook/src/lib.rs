@@ -1,16 +1,16 @@
-//! Calls out of the API server: to webhooks that authenticate, authorize, admit and record, and to issuers of
-//! tokens.
+//! Outgoing calls of the API server: to authentication, authorization, admission and audit webhooks, and to token
+//! issuers.
 //!
 //! ```text
-//!  kubeconfig ─► Endpoint ─► Client ─► attempt (time-out, size limit) ─► retries with backoff ─► Answer
+//!  kubeconfig ─► Endpoint ─► Client ─► attempt (timeout, size limit) ─► retries with backoff ─► Answer
 //!                                        │
 //!                                        └─► Dial: TCP, or a pipe in tests; TLS on top of either
 //! ```
 //!
-//! What always holds:
-//! - a call ends: at its time-out, and earlier when the caller drops it;
-//! - an answer is never larger than the limit, and a redirect is never followed;
-//! - a call carries the credentials of its endpoint, and nothing of the request that caused it.
+//! Invariants:
+//! - A call ends at its timeout, or earlier if the caller drops it.
+//! - A response never exceeds the size limit, and redirects are never followed.
+//! - A call carries the credentials of its endpoint, and nothing from the request that caused it.
 
 mod backoff;
 mod client;

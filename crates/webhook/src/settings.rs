@@ -1,31 +1,31 @@
-//! The limits of calls.
+//! Limits of calls.
 
 use std::time::Duration;
 
 use crate::backoff::Backoff;
 use crate::error::CallError;
 
-/// How long a call may take, how large its answer may be, and when it is tried again.
+/// Timeout, maximum response size and retries of a call.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// From the first byte sent to the last byte of the answer.
+    /// From the first byte sent to the last byte received.
     pub timeout: Duration,
-    /// The largest answer, in bytes.
+    /// The maximum response size in bytes.
     pub answer_bytes: usize,
     pub user_agent: &'static str,
-    /// Whether the time-out is also sent as the query parameter `timeout`, as clients of Kubernetes APIs do.
+    /// Whether to send the timeout as the query parameter `timeout`, as Kubernetes API clients do.
     pub sends_timeout: bool,
     pub backoff: Backoff,
     pub retries: Retries,
 }
 
-/// Which failures are tried again.
+/// Which errors are retried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Retries {
-    /// Those that may pass, by what the other side says about them.
+    /// Errors that may be transient, according to the server.
     #[default]
     Transient,
-    /// All of them: what is sent must not be lost.
+    /// All errors: the message must not be lost.
     All,
 }
 
@@ -35,9 +35,9 @@ impl Retries {
     }
 }
 
-/// Longer answers than the largest request that this server reads itself are of no use to it.
+/// Responses larger than the largest request this server accepts are useless to it.
 const ANSWER_BYTES: usize = 3 << 20;
-/// As in v1.34: kubeconfig files set no time-out.
+/// As in v1.34: kubeconfig files set no timeout.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Default for Settings {
@@ -45,7 +45,7 @@ impl Default for Settings {
         Self {
             timeout: TIMEOUT,
             answer_bytes: ANSWER_BYTES,
-            // What v1.34 sends to token and authorization webhooks.
+            // The user agent that v1.34 sends to token and authorization webhooks.
             user_agent: "Go-http-client/1.1",
             sends_timeout: false,
             backoff: Backoff::default(),
@@ -54,7 +54,7 @@ impl Default for Settings {
     }
 }
 
-/// A duration as Go writes it: `1m30s`, `500ms`.
+/// Formats a duration as Go does: `1m30s`, `500ms`.
 pub fn go_duration(duration: Duration) -> String {
     let (seconds, nanoseconds) = (duration.as_secs(), duration.subsec_nanos());
     if seconds == 0 {
@@ -75,7 +75,7 @@ pub fn go_duration(duration: Duration) -> String {
     }
 }
 
-/// `value / unit` without trailing zeros.
+/// Formats `value / unit` without trailing zeros.
 fn decimal(value: u64, unit: u64) -> String {
     let (whole, part) = (value / unit, value % unit);
     if part == 0 {

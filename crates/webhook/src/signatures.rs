@@ -1,6 +1,6 @@
-//! The proof in a TLS handshake that the other side holds the key of its certificate.
+//! Verifies handshake signatures: the proof in a TLS handshake that the peer holds its certificate's key.
 //!
-//! Verifiers that judge the certificate itself elsewhere, or not at all, still check this.
+//! Verifiers that check the certificate elsewhere, or not at all, still check this.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
-/// Checks signatures with the algorithms of a provider.
+/// A verifier of signatures, with the algorithms of a provider.
 #[derive(Clone, Debug)]
 pub struct Signatures(Arc<CryptoProvider>);
 

@@ -14,7 +14,7 @@ use setpoint_clock::{Clock, Rng};
 use crate::client::AT_ONCE;
 use crate::{Answer, CallError, Client, Dial, Dialed, Endpoint, Settings, TlsSettings};
 
-/// What the other side does with the next call; the last one is repeated.
+/// How the server handles the next call. The last one is repeated.
 #[derive(Clone)]
 enum Reply {
     Answer(u16, &'static [(&'static str, &'static str)], Bytes),
@@ -22,7 +22,7 @@ enum Reply {
     Close,
 }
 
-/// The other side of every connection: a server in this process.
+/// The server side of every connection, in this process.
 #[derive(Clone)]
 struct Fake {
     replies: Arc<Mutex<Vec<Reply>>>,
@@ -238,7 +238,7 @@ fn a_status_code_is_told_in_v1_34_words() {
     assert_eq!(of(302).message, expected);
 }
 
-/// Each call to a server that speaks HTTP/1.1 has a connection of its own.
+/// Each call to an HTTP/1.1 server has its own connection.
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_calls_does_not_take_all_connections() {
     let fake = Fake::new(&[Reply::Hang]);

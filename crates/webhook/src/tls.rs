@@ -1,4 +1,4 @@
-//! TLS to the other side: whose certificates count, and which one is shown.
+//! TLS settings: trusted certificates, and the client certificate.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 
 use crate::signatures::Signatures;
 
-/// How the other side is verified.
+/// How the server is verified.
 #[derive(Clone, Debug, Default)]
 pub struct TlsSettings {
-    /// The authorities that count, as PEM; those of this machine if there are none.
+    /// The trusted CAs, as PEM. Defaults to the system's.
     pub authorities: Option<Vec<u8>>,
-    /// The name that the certificate must be for, if it is not the host of the URL.
+    /// The name that the certificate must be valid for, if it is not the URL's host.
     pub server_name: Option<String>,
-    /// Whether any certificate will do.
+    /// Whether to accept any certificate.
     pub is_insecure: bool,
     pub identity: Option<ClientIdentity>,
 }
@@ -34,7 +34,7 @@ impl std::fmt::Debug for ClientIdentity {
     }
 }
 
-/// Why TLS cannot be set up.
+/// An error while setting up TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("unable to load root certificates: {0}")]
@@ -100,7 +100,7 @@ impl ClientIdentity {
     }
 }
 
-/// Takes any certificate; its holder must still have the key.
+/// A verifier that accepts any certificate, but its holder must still have the key.
 #[derive(Debug)]
 struct Anyone {
     signatures: Signatures,

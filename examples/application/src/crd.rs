@@ -1,10 +1,10 @@
-//! What users write and read.
+//! The custom resource: what users write and read.
 
 use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// An application: an image, how many of it, and the port it listens on.
+/// An application: its image, the number of replicas, and its port.
 #[derive(Clone, Debug, PartialEq, CustomResource, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "example.com",
@@ -34,17 +34,17 @@ fn one() -> i32 {
     1
 }
 
-/// How an application fares.
+/// The status of an application.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApplicationStatus {
-    /// Ready when every replica of the current spec is.
+    /// Ready when every replica of the current spec is ready.
     #[serde(default)]
     pub phase: Phase,
     /// How many replicas are ready.
     #[serde(default)]
     pub ready_replicas: i32,
-    /// The generation of the spec that this is about.
+    /// The generation of the spec that this status is for.
     #[serde(default)]
     pub observed_generation: i64,
 }
@@ -56,7 +56,7 @@ pub enum Phase {
     Ready,
 }
 
-/// The definition to install in a cluster.
+/// Returns the CRD to install in a cluster.
 pub fn definition()
 -> k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition {
     Application::crd()

@@ -1,4 +1,4 @@
-//! The objects that an Application means. Pure.
+//! The desired objects of an Application. Pure functions.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
@@ -8,7 +8,7 @@ use setpoint::{Cached, Kind};
 
 use crate::Application;
 
-/// What the operator says of the Deployment; everything else is left to others.
+/// Returns the Deployment fields that the operator manages. Everything else is left to others.
 pub(crate) fn deployment(application: &Cached<Application>) -> Value {
     let labels = labels(application);
     let spec = &application.spec;
@@ -31,7 +31,7 @@ pub(crate) fn deployment(application: &Cached<Application>) -> Value {
     })
 }
 
-/// What the operator says of the Service.
+/// Returns the Service fields that the operator manages.
 pub(crate) fn service(application: &Cached<Application>) -> Value {
     json!({
         "apiVersion": "v1",
@@ -44,7 +44,7 @@ pub(crate) fn service(application: &Cached<Application>) -> Value {
     })
 }
 
-/// Whether the Deployment already is what the Application means.
+/// Returns whether the Deployment already matches the Application.
 pub(crate) fn is_deployed(application: &Application, deployment: &Deployment) -> bool {
     let Some(spec) = &deployment.spec else { return false };
     let container = spec.template.spec.as_ref().and_then(|pod| pod.containers.first());
@@ -55,7 +55,7 @@ pub(crate) fn is_deployed(application: &Application, deployment: &Deployment) ->
     runs && spec.replicas == Some(application.spec.replicas)
 }
 
-/// Whether the Service already is what the Application means.
+/// Returns whether the Service already matches the Application.
 pub(crate) fn is_reachable(application: &Application, service: &Service) -> bool {
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()).map(|port| port.port);
     ports.eq([application.spec.port])

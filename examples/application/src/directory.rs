@@ -1,7 +1,6 @@
-//! The ConfigMap in which every Application of a namespace has its address.
+//! The ConfigMap with the addresses of all Applications of a namespace.
 //!
-//! It belongs to no Application alone, so nothing removes an entry but this operator: that is what its
-//! finalizer is for.
+//! It belongs to no single Application, so only this operator removes entries. That is what its finalizer is for.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
@@ -13,18 +12,18 @@ use crate::Application;
 /// The name of the ConfigMap.
 pub const DIRECTORY: &str = "applications";
 
-/// Where it is for an Application.
+/// Returns the key of the ConfigMap for an Application.
 pub(crate) fn key(application: &Key) -> Key {
     Key::namespaced(application.namespace().unwrap_or_default(), DIRECTORY)
 }
 
-/// The address under which pods of the cluster reach an Application.
+/// Returns the address at which pods in the cluster reach an Application.
 pub(crate) fn address(application: &Cached<Application>) -> String {
     let key = application.key();
     format!("{}.{}.svc:{}", key.name(), key.namespace().unwrap_or_default(), application.spec.port)
 }
 
-/// Sets or removes (`None`) an entry.
+/// Sets an entry, or removes it (`None`).
 pub(crate) async fn write(
     client: &Client,
     application: &Key,

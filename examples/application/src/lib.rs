@@ -1,16 +1,16 @@
-//! An operator: whoever writes an `Application` gets a Deployment that runs it, a Service that reaches it, and
-//! an entry in the directory of its namespace.
+//! An example operator. For every `Application`, it creates a Deployment that runs it, a Service to reach it, and an
+//! entry in the directory of its namespace.
 //!
 //! ```text
-//!  crd.rs        what users write: image, replicas, port; and what they read: phase, ready replicas
-//!  desired.rs    the Deployment and the Service that an Application means; pure
+//!  crd.rs        the spec (image, replicas, port) and the status (phase, ready replicas)
+//!  desired.rs    the desired Deployment and Service of an Application; pure
 //!  directory.rs  the ConfigMap that lists every Application's address; cleaned up by a finalizer
-//!  status.rs     what to say of an Application, given its Deployment; pure
+//!  status.rs     the status of an Application, given its Deployment; pure
 //!  reconcile.rs  observe, plan, apply, status
 //! ```
 //!
-//! The Deployment and the Service are owned, so the garbage collector removes them. The directory is shared by
-//! all Applications of a namespace, so a finalizer does.
+//! The Deployment and the Service have owner references, so the garbage collector deletes them. The directory is shared
+//! by all Applications of a namespace, so a finalizer cleans it up.
 
 mod crd;
 mod desired;

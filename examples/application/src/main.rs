@@ -1,12 +1,13 @@
 //! Runs the operator against the cluster of the current kubeconfig, `setpoint up` or any other. `--crd` prints its
-//! definition instead:
+//! CRD instead:
 //!
 //! ```console
 //! $ cargo run -p setpoint-example-application -- --crd | kubectl apply -f -
 //! $ cargo run -p setpoint-example-application -- --workers=2 --bind-address=127.0.0.1:8080
 //! ```
 //!
-//! Of several replicas one works: leader election is on unless `--leader-election-leader-elect=false`.
+//! Leader election is on, so only one of several replicas is active. `--leader-election-leader-elect=false` turns it
+//! off.
 
 use anyhow::Context;
 use setpoint::config::LeaderElectionConfig;
@@ -32,7 +33,7 @@ async fn main() -> anyhow::Result<()> {
         }
         _ => anyhow::bail!("unknown arguments {rest:?}; there are --crd and\n{}", ControllerConfig::help()),
     }
-    // Lines on stderr, and a trace of every reconcile for a collector if `tracing.endpoint` names one.
+    // Logs to stderr, and sends a trace of every reconcile to a collector if `tracing.endpoint` is set.
     let telemetry = Telemetry::configured(&config, CONTROLLER)?;
     tracing_subscriber::registry()
         .with(LevelFilter::INFO)

@@ -15,12 +15,12 @@ use setpoint::{
 
 use crate::{Application, ApplicationStatus, Phase, desired, directory, status};
 
-/// The operator's name: of its events, of the fields it manages, in metrics.
+/// The operator's name, used in events, as field manager and in metrics.
 pub const CONTROLLER: &str = "application-controller";
 
 const FINALIZER: &str = "example.com/directory";
 
-/// What a manager runs.
+/// Returns the runnables for a manager.
 pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
     let queue = context.queue(CONTROLLER);
     let applications = context.informers.of::<Application>();
@@ -92,7 +92,7 @@ impl ApplicationReconciler {
         Ok(Outcome::Settled)
     }
 
-    /// Says what the operator wants of an object, and leaves to others what it does not mention.
+    /// Applies the fields that the operator manages. Other fields are left alone.
     async fn apply<V: setpoint::View>(
         &self,
         application: &Cached<Application>,
@@ -152,7 +152,7 @@ impl ApplicationReconciler {
         Ok(())
     }
 
-    /// The garbage collector removes what the Application owns; its entry in the directory is ours to remove.
+    /// The garbage collector deletes what the Application owns. Only its directory entry has to be removed here.
     async fn clean_up(&self, application: &Cached<Application>) -> Result<Outcome, ReconcileError> {
         let key = application.key();
         let removed = directory::write(&self.client, key, None).await;

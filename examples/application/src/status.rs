@@ -1,10 +1,10 @@
-//! What to say of an Application. Pure.
+//! The status of an Application. Pure functions.
 
 use k8s_openapi::api::apps::v1::Deployment;
 
 use crate::{Application, ApplicationStatus, Phase};
 
-/// The status, given the Deployment as it is; `None` while there is none.
+/// Computes the status from the current Deployment, which is `None` while there is none.
 pub(crate) fn status(application: &Application, deployment: Option<&Deployment>) -> ApplicationStatus {
     let generation = |meta: Option<i64>| meta.unwrap_or_default();
     let observed_generation = generation(application.metadata.generation);

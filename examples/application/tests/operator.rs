@@ -1,4 +1,4 @@
-//! The operator in a cluster of its own, on a virtual clock: alone with its users, and with things going wrong.
+//! Tests the operator in a simulated cluster: in normal use, and with faults.
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
@@ -24,7 +24,7 @@ fn key() -> Key {
     Key::namespaced("default", "web")
 }
 
-/// Installs the definition and writes an Application of two replicas.
+/// Installs the CRD and creates an Application with two replicas.
 async fn begin(world: &World) {
     let definitions = Kind::of::<CustomResourceDefinition>();
     world.create(&definitions, None, serde_json::to_value(definition()).expect("it encodes")).await;
@@ -111,7 +111,7 @@ fn users_can_follow_what_happens_in_events() {
     });
 }
 
-/// Two replicas as `main` runs them, on one cluster: one works, and when it goes the other takes over.
+/// Two replicas as in `main`, in one cluster: one is active, and when it stops, the other takes over.
 #[test]
 fn of_two_replicas_one_works_and_the_other_takes_over() {
     TestCluster::new().controllers(CONTROLLERS).scheduler().nodes(1).run(async |cluster| {
@@ -163,7 +163,7 @@ fn life(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// Crashed before and after every write, with every event hidden or stale.
+/// Crashes before and after every write, with every event hidden or stale.
 #[test]
 fn whatever_goes_wrong_a_deleted_application_leaves_nothing_behind() {
     let scenario =

@@ -1,5 +1,5 @@
-//! The smallest controller that does something: every namespace that is labelled `greet: "true"` has a ConfigMap
-//! `greeting` in it. `docs/guide/first-controller.md` walks through it.
+//! A minimal controller: every namespace labelled `greet: "true"` gets a ConfigMap `greeting`.
+//! `docs/guide/first-controller.md` walks through it.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use serde_json::json;
@@ -20,12 +20,12 @@ impl Reconciler for Greeter {
     type Key = Key;
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
-        // Observe: what is wanted, and what is there.
+        // Observe: what is wanted, and what exists.
         let Some(namespace) = self.namespaces.get(key)? else { return Ok(Outcome::Settled) };
         let wanted = namespace.meta().label("greet") == Some("true");
         let greeting = Key::namespaced(key.name(), "greeting");
         let there = self.maps.get(&greeting)?.is_some();
-        // Act on the difference; without one, do nothing.
+        // Act on the difference, if there is one.
         if wanted && !there && !namespace.meta().is_being_deleted() {
             let body =
                 json!({"metadata": {"name": "greeting"}, "data": {"text": format!("hello, {}", key.name())}});
@@ -39,13 +39,13 @@ impl Reconciler for Greeter {
     }
 }
 
-/// What a manager runs: caches that feed a queue, and the workers on it.
+/// Returns the runnables for a manager: caches that feed a queue, and its workers.
 pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
     let namespaces = context.informers.of::<Namespace>();
     let maps = context.informers.of::<ConfigMap>();
     let queue = context.queue(NAME);
     namespaces.add_handler(enqueue_self(&queue));
-    // A greeting that changed or went is its namespace's business.
+    // If a greeting changes or is deleted, reconcile its namespace.
     maps.add_handler({
         let queue = queue.clone();
         move |event: &setpoint::Event| {

@@ -1,5 +1,5 @@
-//! Runs the controller against the cluster of the current kubeconfig; flags and file as every setpoint manager
-//! has them (`--workers=2 --leader-election-leader-elect=true --config FILE`).
+//! Runs the controller against the cluster of the current kubeconfig. It has the flags and the configuration file of
+//! every setpoint manager (`--workers=2 --leader-election-leader-elect=true --config FILE`).
 
 use anyhow::Context;
 use setpoint::manager::stop_signal;

@@ -1,4 +1,4 @@
-//! The controller in a cluster of its own, on a virtual clock.
+//! Tests the controller in a simulated cluster.
 
 use std::time::Duration;
 

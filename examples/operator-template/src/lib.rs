@@ -1,4 +1,4 @@
-//! An operator: whoever writes a `Widget` gets a ConfigMap of the same name that holds its text.
+//! An operator that creates a ConfigMap for every `Widget`, with the same name and the Widget's text.
 
 mod crd;
 mod reconcile;

@@ -1,12 +1,13 @@
 //! Runs the operator against the cluster of the current kubeconfig, `setpoint up` or any other. `--crd` prints its
-//! definition instead:
+//! CRD instead:
 //!
 //! ```console
 //! $ cargo run -p setpoint-example-operator-template -- --crd | kubectl apply -f -
 //! $ cargo run -p setpoint-example-operator-template -- --workers=2 --bind-address=127.0.0.1:8080
 //! ```
 //!
-//! Of several replicas one works: leader election is on unless `--leader-election-leader-elect=false`.
+//! Leader election is on, so only one of several replicas is active. `--leader-election-leader-elect=false` turns it
+//! off.
 
 use anyhow::Context;
 use setpoint::config::LeaderElectionConfig;

@@ -13,10 +13,10 @@ use setpoint::{
 
 use crate::{Widget, WidgetStatus};
 
-/// The operator's name: of its events, of the fields it manages, in metrics.
+/// The operator's name, used in events, as field manager and in metrics.
 pub const CONTROLLER: &str = "widget-controller";
 
-/// What a manager runs.
+/// Returns the runnables for a manager.
 pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
     let widgets = context.informers.of::<Widget>();
     let maps = context.informers.of::<ConfigMap>();
@@ -45,7 +45,7 @@ impl Reconciler for WidgetReconciler {
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(widget) = self.widgets.get(key)? else { return Ok(Outcome::Settled) };
         if widget.meta().is_being_deleted() {
-            // The ConfigMap is owned: the garbage collector removes it.
+            // The ConfigMap has an owner reference, so the garbage collector deletes it.
             return Ok(Outcome::Settled);
         }
         let map = self.maps.get(key)?;
@@ -61,7 +61,7 @@ impl Reconciler for WidgetReconciler {
 }
 
 impl WidgetReconciler {
-    /// Says what the operator wants of the ConfigMap, and leaves to others what it does not mention.
+    /// Applies the ConfigMap fields that the operator manages. Other fields are left alone.
     async fn apply(&self, widget: &Cached<Widget>) -> Result<(), ReconcileError> {
         let (kind, key) = (Kind::of::<ConfigMap>(), widget.key());
         let wanted = json!({

@@ -1,4 +1,4 @@
-//! The operator in a cluster of its own, on a virtual clock: with its users, and with things going wrong.
+//! Tests the operator in a simulated cluster: in normal use, and with faults.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;

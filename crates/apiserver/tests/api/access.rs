@@ -1,4 +1,4 @@
-//! Who may do what, and the way in over TLS.
+//! Authentication and authorization over TLS.
 
 use serde_json::json;
 use setpoint_apiserver::User;

@@ -1,4 +1,4 @@
-//! What happens to objects before they are stored.
+//! Admission: checks and changes before objects are stored.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Server-side apply, as clients see it.
+//! Server-side apply from a client's perspective.
 
 use std::sync::Arc;
 
@@ -194,7 +194,7 @@ async fn a_scale_that_is_applied_owns_the_replicas() {
     assert_eq!(scaler["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
 }
 
-/// Who may scale may not therefore label, own or hold.
+/// Permission to scale does not include permission to set labels, owners or finalizers.
 #[tokio::test(start_paused = true)]
 async fn a_scale_that_is_applied_changes_no_metadata() {
     let api = Api::start().await;
@@ -263,7 +263,7 @@ async fn what_the_server_charges_to_a_quota_is_its_own() {
     assert_eq!(own["fieldsV1"], json!({"f:status": {"f:used": {"f:count/configmaps": {}}}}));
 }
 
-/// Earlier versions stored managed fields inside of the objects. Writes that say nothing of them must not lose them.
+/// Earlier versions stored managed fields inside the objects. Writes that do not mention them must not lose them.
 #[tokio::test(start_paused = true)]
 async fn managed_fields_of_an_earlier_version_are_kept() {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());

@@ -1,4 +1,4 @@
-//! What is recorded of requests, at which level, and what happens when it cannot be.
+//! Audit logging: what is recorded at which level, and what happens if recording fails.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::client::Api;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Keeps events; refuses them while it is told to.
+/// Keeps events, or rejects them while `refuses` is set.
 #[derive(Clone, Default)]
 struct Memory {
     events: Arc<std::sync::Mutex<Vec<Value>>>,
@@ -46,12 +46,12 @@ impl Sink for Memory {
 }
 
 impl Memory {
-    /// The events so far, which are forgotten.
+    /// Takes the events so far.
     fn take(&self) -> Vec<Value> {
         std::mem::take(&mut self.events.lock().unwrap())
     }
 
-    /// The last event of the stage that ends a request.
+    /// Returns the last event of the stage that ends a request.
     fn last(&self) -> Value {
         let events = self.take();
         events.into_iter().rfind(|event| event["stage"] == "ResponseComplete").expect("an event")
@@ -277,7 +277,7 @@ async fn a_policy_notes_failures_and_values() {
     );
 }
 
-/// Takes an hour over objects named `slow`, and panics at those named `panic`.
+/// Takes an hour for objects named `slow`, and panics on those named `panic`.
 struct Peculiar;
 
 impl Plugin for Peculiar {
@@ -322,7 +322,7 @@ async fn a_write_is_completed_in_the_log_though_its_client_got_a_timeout() {
     assert_eq!(api.get(&format!("{MAPS}/slow")).await.code, 404);
 }
 
-/// Polls once and gives up.
+/// Polls once and drops the future.
 fn poll_and_drop(work: impl Future) {
     let mut work = Box::pin(work);
     let polled = work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -394,7 +394,7 @@ async fn an_event_that_is_too_large_loses_its_objects() {
     let event = log.last();
     assert_eq!(event["annotations"]["audit.k8s.io/truncated"], "true");
     assert!(event.get("requestObject").is_none() && event.get("responseObject").is_none());
-    // Too large even so: in strict mode such a request is rejected, in others its event is dropped.
+    // Still too large: in strict mode, such a request is rejected. Otherwise its event is dropped.
     let agent = "x".repeat(1024);
     let headers = [("user-agent", agent.as_str()), ("audit-id", agent.as_str())];
     assert_eq!(api.ask(Method::GET, MAPS, &headers, "").await.code, 500);
@@ -435,7 +435,7 @@ async fn a_path_is_recorded_by_what_it_means_and_not_by_how_it_is_written() {
     assert_eq!(log.last()["requestURI"], "/%76ersion");
 }
 
-/// Fails to decide; what it answers all the same is up to each.
+/// Fails to decide, but returns this verdict.
 struct Failing(Verdict);
 
 impl Authorizer for Failing {
@@ -468,7 +468,7 @@ async fn an_authorizer_that_fails_has_not_decided() {
     }
 }
 
-/// A server with a key for tokens of service accounts.
+/// Starts a server with a key for service account tokens.
 async fn start_with_tokens() -> (Audited, TokenSigner) {
     let signer = TokenSigner::from_pem(&TokenSigner::generate_key().unwrap()).unwrap();
     let own = signer.clone();
@@ -479,7 +479,7 @@ async fn start_with_tokens() -> (Audited, TokenSigner) {
 }
 
 impl Audited {
-    /// The code and the annotations of a request with a token.
+    /// Sends a request with a token. Returns the status code and the audit annotations.
     async fn show(&self, token: &str) -> (u16, Value) {
         self.log.take();
         let request = http::Request::get("/api").header("authorization", format!("Bearer {token}"));
@@ -522,7 +522,7 @@ async fn a_mounted_token_that_should_have_been_read_again_is_noted() {
     assert_eq!(claims["kubernetes.io"].get("warnafter"), None, "it is not extended");
 }
 
-/// What a token says, unverified.
+/// Returns a token's claims without verifying it.
 fn claims_of(token: &str) -> Value {
     use base64::Engine;
     let claims = token.split('.').nth(1).unwrap();

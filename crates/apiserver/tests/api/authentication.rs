@@ -1,4 +1,4 @@
-//! Who sends a request: tokens of issuers and webhooks, anonymous requests, service accounts of several issuers.
+//! Authentication: tokens of issuers and webhooks, anonymous requests, service accounts with several issuers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn issuer(keys: Arc<Mutex<Vec<TokenSigner>>>) -> Extension {
     })
 }
 
-/// A document with a merge patch applied to it.
+/// Applies a merge patch to a document.
 fn merged(document: Value, changes: &Value) -> Value {
     merge::apply(document, changes.clone()).unwrap()
 }
@@ -108,7 +108,7 @@ impl World {
         (code, serde_json::from_slice(&body).unwrap_or(Value::Null))
     }
 
-    /// Who the server takes the bearer of a token for.
+    /// Returns the user that a token authenticates as.
     async fn who(&self, token: &str) -> Result<Value, u16> {
         let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
@@ -568,7 +568,7 @@ async fn tokens_of_every_issuer_and_key_are_accepted_and_the_first_issues() {
     assert_eq!(found["jwks_uri"], "https://new.example/openid/v1/jwks");
 }
 
-/// What a token says, unverified.
+/// Returns a token's claims without verifying it.
 fn claims_of(token: &str) -> Value {
     let claims = token.split('.').nth(1).unwrap();
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).unwrap()).unwrap()

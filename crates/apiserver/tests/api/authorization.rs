@@ -1,4 +1,4 @@
-//! Authorization by webhooks, alone and before roles.
+//! Authorization by webhooks, alone and before RBAC.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Where a request that goes wrong stops: panics, deadlines, headers that cannot be decoded.
+//! How failures are contained: panics, deadlines, headers that cannot be decoded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ async fn start(change: impl FnOnce(Config) -> Config) -> Api {
     Api::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, change).await
 }
 
-/// Allows everything, and panics when asked about something called `panic`.
+/// Allows everything, and panics on requests for something named `panic`.
 struct Panicking;
 
 impl Authorizer for Panicking {
@@ -55,7 +55,7 @@ async fn a_panic_costs_one_response() {
     assert!(counted.unwrap().parse::<u64>().unwrap() >= 3);
 }
 
-/// Takes a minute and a half over every object.
+/// Takes a minute and a half for every object.
 struct Ponderous(Clock);
 
 impl Plugin for Ponderous {

@@ -1,4 +1,4 @@
-//! A client of a server in the same process.
+//! A client for a server in the same process.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use setpoint_apiserver::{ApiServer, Body, Config, TokenSigner, User};
 use setpoint_clock::{Clock, Rng};
 use setpoint_store::MemoryStore;
 
-/// A fresh server and an administrator talking to it.
+/// A new server, and an administrator's client.
 pub(crate) struct Api {
     pub(crate) server: ApiServer,
     pub(crate) store: Arc<MemoryStore>,
@@ -20,7 +20,7 @@ pub(crate) struct Api {
     pub(crate) user: User,
 }
 
-/// The answer to one request.
+/// The response to a request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -36,26 +36,26 @@ impl Api {
         Self::start_on(Arc::new(MemoryStore::new(clock.clone())), clock).await
     }
 
-    /// The same with rights by roles.
+    /// Like `start`, with RBAC.
     pub(crate) async fn start_with_roles() -> Self {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
         Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, Config::with_roles).await
     }
 
-    /// The same, configured otherwise.
+    /// Like `start`, with changes to the configuration.
     pub(crate) async fn start_changed(change: impl FnOnce(Config) -> Config) -> Self {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
         Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, change).await
     }
 
-    /// The same with a key to sign the tokens of service accounts with.
+    /// Like `start`, with a key to sign service account tokens.
     pub(crate) async fn start_with_tokens(signer: TokenSigner) -> Self {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
         let with_key = |config: Config| Config { token_signer: Some(signer), ..config.with_roles() };
         Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, with_key).await
     }
 
-    /// The same with all that holds nodes back.
+    /// Like `start`, with all restrictions for nodes.
     pub(crate) async fn start_with_nodes_held_back() -> Self {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
         let signer = TokenSigner::from_pem(&TokenSigner::generate_key().unwrap()).unwrap();
@@ -66,14 +66,14 @@ impl Api {
         Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, held_back).await
     }
 
-    /// The same with Services of both IP families.
+    /// Like `start`, with dual-stack Services.
     pub(crate) async fn start_dual_stack() -> Self {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
         let dual = |config: Config| Config { service_cidr: "10.0.0.0/16,fd00::/112".into(), ..config };
         Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, dual).await
     }
 
-    /// The same with an audit log, and what else is to be changed.
+    /// Like `start`, with an audit log and other changes to the configuration.
     pub(crate) async fn start_audited(audit: AuditConfig, change: impl FnOnce(Config) -> Config) -> Self {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
         let audited = |config: Config| change(Config { audit: Some(audit), ..config });
@@ -94,7 +94,7 @@ impl Api {
         Self { server, store, clock, user: User::authenticated("admin", "1", vec!["system:masters".into()]) }
     }
 
-    /// Another server on what this one has stored.
+    /// Starts another server with the same store.
     pub(crate) async fn restart(self) -> Self {
         Self::start_on(self.store, self.clock).await
     }
@@ -160,19 +160,19 @@ impl Api {
         self.ask(Method::DELETE, path, &[], options.to_string()).await
     }
 
-    /// Creates a config map in `default` and returns it.
+    /// Creates a ConfigMap in `default` and returns it.
     pub(crate) async fn config_map(&self, name: &str, labels: Value) -> Value {
         let map = json!({"metadata": {"name": name, "labels": labels}, "data": {"k": "v"}});
         self.post("/api/v1/namespaces/default/configmaps", map).await.created()
     }
 
-    /// Creates the account that pods of `default` run as, unless it is there.
+    /// Creates the service account for pods in `default`, unless it exists.
     pub(crate) async fn default_service_account(&self) {
         let account = json!({"metadata": {"name": "default"}});
         self.post("/api/v1/namespaces/default/serviceaccounts", account).await;
     }
 
-    /// Opens a watch and reads what it says until it ends or `count` events have come.
+    /// Opens a watch and reads events until it ends or `count` events have arrived.
     pub(crate) async fn watch(&self, path: &str, count: usize) -> Vec<Value> {
         self.open_watch(path).await.take(count).await
     }
@@ -221,7 +221,7 @@ impl Answer {
         self.expect(201)
     }
 
-    /// The code, reason and message of a refusal.
+    /// Returns the code, reason and message of an error.
     pub(crate) fn refusal(&self) -> (u64, &str, &str) {
         let text = |field: &str| self.body[field].as_str().unwrap_or("");
         (self.body["code"].as_u64().unwrap_or(0), text("reason"), text("message"))
@@ -235,7 +235,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// The next event; `None` at the end.
+    /// Returns the next event, or `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         while self.ready.is_empty() {
             let piece = self.pieces.next().await?;
@@ -255,13 +255,13 @@ impl Events {
     }
 }
 
-/// `TYPE name` of each event.
+/// Returns `TYPE name` of each event.
 pub(crate) fn summary(events: &[Value]) -> Vec<String> {
     let name = |event: &Value| event["object"]["metadata"]["name"].as_str().unwrap_or("-").to_string();
     events.iter().map(|event| format!("{} {}", event["type"].as_str().unwrap_or(""), name(event))).collect()
 }
 
-/// The names of the items of a list.
+/// Returns the names of the items of a list.
 pub(crate) fn names(list: &Value) -> Vec<&str> {
     list["items"]
         .as_array()

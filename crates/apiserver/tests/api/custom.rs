@@ -1,4 +1,4 @@
-//! Custom resources, from their definition to their end.
+//! Custom resources, from definition to removal.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::client::{Api, names};
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const FOOS: &str = "/apis/e.com/v1/namespaces/default/foos";
 
-/// A definition of `foos.e.com` with one version.
+/// The CRD of `foos.e.com`, with one version.
 pub(crate) fn definition(schema: Value) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -63,7 +63,7 @@ async fn kinds_are_served_again_after_a_restart() {
     assert_eq!(names(&api.get(FOOS).await.ok()), ["a"]);
 }
 
-/// Waits until there is no definition of this name.
+/// Waits until there is no CRD with this name.
 pub(crate) async fn gone(api: &Api, name: &str) {
     for _ in 0..1000 {
         if api.get(&format!("{DEFINITIONS}/{name}")).await.code == 404 {
@@ -74,7 +74,7 @@ pub(crate) async fn gone(api: &Api, name: &str) {
     panic!("{name} is still there");
 }
 
-/// The reason of a definition's last condition.
+/// Returns the reason of a CRD's last condition.
 async fn last_reason(api: &Api, name: &str) -> String {
     let definition = api.get(&format!("{DEFINITIONS}/{name}")).await.ok();
     let last = definition["status"]["conditions"].as_array().unwrap().last().unwrap().clone();
@@ -120,13 +120,13 @@ async fn a_server_that_starts_goes_on_with_a_definition_that_is_being_deleted() 
         api.post(FOOS, object).await.created();
     }
     api.delete(&format!("{DEFINITIONS}/foos.e.com")).await.ok();
-    // Before the clean-up has begun.
+    // Before the cleanup has started.
     api.server.close_watches();
     let api = api.restart().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(names(&api.get(FOOS).await.ok()), ["held"]);
     assert_eq!(last_reason(&api, "foos.e.com").await, "InstanceDeletionInProgress");
-    // In its middle.
+    // In the middle of the cleanup.
     api.server.close_watches();
     let api = api.restart().await;
     api.merge(&format!("{FOOS}/held"), json!({"metadata": {"finalizers": null}})).await.ok();
@@ -420,7 +420,7 @@ async fn custom_kinds_are_described() {
     assert_eq!(v2["definitions"]["com.e.v1.FooList"]["required"], json!(["items"]));
 }
 
-/// A definition whose spec has these properties and rules.
+/// A CRD whose spec has these properties and rules.
 fn ruled(properties: Value, rules: Value) -> Value {
     let spec = json!({"type": "object", "properties": properties, "x-kubernetes-validations": rules});
     definition(json!({"type": "object", "properties": {"spec": spec}}))
@@ -659,7 +659,7 @@ async fn a_scale_is_judged_by_the_object_that_is_scaled() {
     assert_eq!(api.patch("strategic-merge", &path, json!({"spec": {"replicas": 6}})).await.code, 415);
 }
 
-/// Definitions are read again at every start: one that exhausts the stack would be the last.
+/// CRDs are loaded at every start, so one that overflows the stack would crash every start.
 #[tokio::test(start_paused = true)]
 async fn a_column_whose_path_nests_without_end_is_no_column() {
     let mut nested = definition(open());
@@ -672,7 +672,7 @@ async fn a_column_whose_path_nests_without_end_is_no_column() {
     api.get_as("application/json;as=Table;g=meta.k8s.io;v=v1", FOOS).await.ok();
 }
 
-/// `self == oldSelf` is the usual rule for what must not change.
+/// `self == oldSelf` is the usual rule for immutable fields.
 #[tokio::test(start_paused = true)]
 async fn long_sets_are_compared_in_reasonable_time() {
     let list = json!({"type": "array", "x-kubernetes-list-type": "set", "maxItems": 100_000, "items": {"type": "string", "maxLength": 10},
@@ -687,7 +687,7 @@ async fn long_sets_are_compared_in_reasonable_time() {
     assert_eq!(api.merge(&format!("{FOOS}/a"), json!({"spec": {"list": others}})).await.code, 422);
 }
 
-/// What is noted of who owns which fields is deeper than the fields themselves.
+/// Managed fields nest deeper than the fields themselves.
 #[tokio::test(start_paused = true)]
 async fn owners_are_forgotten_where_an_object_would_become_too_deep_with_them() {
     let api = with(definition(open())).await;

@@ -1,4 +1,4 @@
-//! Requests that take too long: the client gets a 504, what is queued is written, and nothing else is done for it.
+//! Requests that take too long: the client gets a 504, queued writes are completed, and no further work is done.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::paced_store::{Call, Pace, Paced};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
-/// How long a request may take, and how long calls of the store do that are slow.
+/// The request timeout, and the duration of slow store calls.
 const LIMIT: Duration = Duration::from_secs(10);
 const SLOW: Duration = Duration::from_secs(2);
 
-/// Counts calls about one resource, and slows them down.
+/// Counts calls for one resource, and slows them down.
 #[derive(Clone, Default)]
 struct Slowly(Arc<Mutex<State>>);
 
@@ -99,9 +99,9 @@ fn check_timeout(answer: &Answer) {
     assert_eq!(answer.body["message"], "Timeout: request did not complete within the allotted timeout");
 }
 
-/// Gives what may still go on the time to do so. How many more slow calls it made.
+/// Waits for work that is still in progress. Returns how many more slow calls it made.
 async fn more_calls(slowly: &Slowly) -> usize {
-    // What is under way when the client gets its answer may come to its end.
+    // Work in progress when the client gets its response may finish.
     tokio::time::sleep(SLOW).await;
     let calls = slowly.calls();
     tokio::time::sleep(100 * SLOW).await;
@@ -208,7 +208,7 @@ async fn a_page_of_a_selection_takes_few_reads() {
     slowly.begin("configmaps", Way::Counted);
     let found = api.get(&format!("{MAPS}?limit=1&labelSelector=is=last")).await.ok();
     assert_eq!(names(&found), ["m-0999"]);
-    // Before and after each: 1, 2, 4, ... records.
+    // Twice per call, before and after: 1, 2, 4, ... records.
     assert_eq!(slowly.calls(), 2 * 10);
     let some = api.get(&format!("{MAPS}?limit=3&labelSelector=!is")).await.ok();
     assert_eq!(names(&some), ["m-0000", "m-0001", "m-0002"]);

@@ -1,4 +1,4 @@
-//! Deletions: at once, with grace, with finalizers, of dependents and of namespaces.
+//! Deletions: immediate, with a grace period, with finalizers, of dependents and of namespaces.
 
 use std::time::Duration;
 

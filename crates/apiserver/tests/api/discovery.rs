@@ -1,4 +1,4 @@
-//! What the server says of itself.
+//! Discovery, version and health endpoints.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -125,7 +125,7 @@ async fn documents_have_the_types_that_clients_accept() {
     for (path, accept, code, content_type) in [
         ("/apis", AGGREGATED, 200, AGGREGATED),
         ("/api", AGGREGATED, 200, AGGREGATED),
-        // However much something else is wanted.
+        // Even if another type is preferred.
         ("/apis", &format!("application/json,{AGGREGATED};q=0.1"), 200, AGGREGATED),
         ("/apis", &aggregated_yaml, 200, &aggregated_yaml),
         ("/api", &aggregated_protobuf, 200, &aggregated_protobuf),

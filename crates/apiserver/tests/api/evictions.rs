@@ -1,4 +1,4 @@
-//! Evictions, and the budgets that hold them back.
+//! Evictions and disruption budgets.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::client::{Answer, Api};
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 
-/// A pod that serves, and a budget for it that lets so many go.
+/// A ready pod, and a budget that allows this many disruptions.
 async fn guarded(allowed: i64) -> Api {
     let api = Api::start().await;
     api.default_service_account().await;

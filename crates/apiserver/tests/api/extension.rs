@@ -1,4 +1,4 @@
-//! The other side of calls out of the server: webhooks and issuers, in this process and over TLS.
+//! The other side of the server's outgoing calls: webhooks and issuers, in this process and over TLS.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use setpoint_clock::{Clock, Rng};
 use setpoint_webhook::{Dial, Dialed};
 use tokio_rustls::TlsAcceptor;
 
-/// What is answered to a request of a path.
+/// The response to requests for a path.
 pub(crate) enum Reply {
     Json(Value),
     Code(u16, Vec<(&'static str, String)>, Bytes),
@@ -51,7 +51,7 @@ impl Extension {
         Self { handler: Arc::new(handler), tls, authority: own.cert.pem(), seen: Arc::default() }
     }
 
-    /// The requests so far: path and body.
+    /// Takes the requests so far: path and body.
     pub(crate) fn take(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut self.seen.lock())
     }
@@ -60,7 +60,7 @@ impl Extension {
         Outbound { dial: Arc::new(self.clone()), ..Outbound::new(clock.clone(), Rng::seeded(7)) }
     }
 
-    /// A kubeconfig that leads here.
+    /// Creates a kubeconfig for this server.
     pub(crate) fn kubeconfig(&self, path: &str) -> Temporary {
         use base64::Engine;
         let authority = base64::engine::general_purpose::STANDARD.encode(&self.authority);
@@ -114,7 +114,7 @@ impl Dial for Extension {
     }
 }
 
-/// A file that is gone with this.
+/// A file that is deleted on drop.
 pub(crate) struct Temporary(tempfile::NamedTempFile);
 
 impl Temporary {

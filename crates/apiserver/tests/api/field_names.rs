@@ -1,5 +1,5 @@
-//! Objects are JSON values, so the compiler does not see a misspelt field. This does: every field that a kind,
-//! an admission plugin or an endpoint names in an accessor is a field of some type of the API.
+//! Objects are JSON values, so the compiler does not detect a misspelled field. This test does: every field that a
+//! kind, an admission plugin or an endpoint names in an accessor must be a field of some API type.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 use setpoint_apiserver::schema::Table;
 
-/// Keys of maps and query parameters, which no type declares.
+/// Map keys and query parameters, which no type declares.
 const NOT_FIELDS: [&str; 11] = [
     "cpu",
     "endpoints.kubernetes.io/managed-by",
@@ -17,7 +17,7 @@ const NOT_FIELDS: [&str; 11] = [
     "memory",
     "ssh-privatekey",
     "volume.beta.kubernetes.io/storage-class",
-    // The content of an annotation of nodes.
+    // The contents of a node annotation.
     "podController",
     "podSignature",
     "preferAvoidPods",
@@ -47,7 +47,7 @@ fn every_field_that_the_code_names_exists_in_the_api() {
     assert!(unknown.is_empty(), "no type of the API has these fields:\n{}", unknown.join("\n"));
 }
 
-/// The source files below a folder of the crate, tests aside.
+/// Returns the source files in a directory of the crate, without tests.
 fn sources(room: &str) -> Vec<PathBuf> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(room)];
     let mut files = Vec::new();

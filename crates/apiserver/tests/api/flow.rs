@@ -1,4 +1,4 @@
-//! Priority and fairness, as clients see it.
+//! Priority and fairness from a client's perspective.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::client::Api;
 const LEVELS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations";
 const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// A list that waits for three seconds for a version that does not come.
+/// A list that waits for three seconds for a version that is never reached.
 const SLOW: &str =
     "/api/v1/namespaces/default/configmaps?resourceVersion=999999&resourceVersionMatch=NotOlderThan";
 
@@ -21,7 +21,7 @@ async fn fair() -> Api {
     with(|config| Config { flow: Some(FlowSettings::default()), ..config.with_roles() }).await
 }
 
-/// A server with a user `dev` who may do everything without being a master.
+/// Starts a server with a user `dev` who may do everything without being in `system:masters`.
 async fn with(change: impl FnOnce(Config) -> Config) -> Api {
     let api = Api::start_changed(change).await;
     let binding = json!({
@@ -43,7 +43,7 @@ fn dev() -> User {
     User::authenticated("dev", "2", vec![])
 }
 
-/// A level for the user `dev` alone.
+/// Creates a priority level just for the user `dev`.
 async fn level_of_dev(api: &Api, limited: Value) -> (String, String) {
     let level = json!({"metadata": {"name": "own"}, "spec": {"type": "Limited", "limited": limited}});
     let level = create(api, LEVELS, level).await;
@@ -84,7 +84,7 @@ async fn text(response: Response<Body>) -> String {
     String::from_utf8_lossy(&response.into_body().collect().await).into_owned()
 }
 
-/// What the table of levels says of one: waiting, executing, dispatched, rejected, timed out, cancelled.
+/// Returns a row of the table of levels: waiting, executing, dispatched, rejected, timed out, cancelled.
 async fn counts(api: &Api, level: &str) -> Vec<u64> {
     let table =
         text(get(api, api.user.clone(), "/debug/api_priority_and_fairness/dump_priority_levels").await).await;
@@ -145,7 +145,7 @@ async fn a_full_queue_turns_requests_away_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_seat_goes_to_the_next_in_line() {
     let api = Arc::new(fair().await);
-    // 600 seats of 246 shares: one share is three seats.
+    // 600 seats for 246 shares: one share is three seats.
     level_of_dev(&api, queue(1, 5)).await;
     let began = api.clock.instant();
     let requests: Vec<_> = (0..5)
@@ -211,7 +211,7 @@ async fn the_schema_of_lowest_precedence_counts_from_the_next_request_on() {
     assert_eq!(get(&api, dev(), &format!("{MAPS}?timeout=1s")).await.status(), 429);
 }
 
-/// Runs what the server does on its own.
+/// Runs the server's background tasks.
 fn maintained(api: &Api) -> CancellationToken {
     let (server, stop) = (api.server.clone(), CancellationToken::new());
     let ending = stop.clone();
@@ -268,7 +268,7 @@ async fn mandatory_and_suggested_objects_are_kept() {
     {
         assert_eq!(api.ask(Method::DELETE, &path, &[], "").await.code, 200, "{path}");
     }
-    // In force although they are not there: nothing else is for a user without groups.
+    // The mandatory objects are in effect although they were deleted: no others apply to a user without groups.
     let nobody = User { name: "n".into(), ..User::default() };
     assert_eq!(get(&api, nobody, MAPS).await.status(), 403);
     let low = json!({"spec": {"limited": {"nominalConcurrencyShares": 7}}});

@@ -1,4 +1,4 @@
-//! The forms in which objects are read and written.
+//! The encodings of objects.
 
 use std::io::Read;
 
@@ -62,7 +62,7 @@ async fn what_is_no_object_has_no_table() {
     assert_eq!(asked.refusal().0, 406);
 }
 
-/// The body of an answer in protobuf.
+/// Returns a response body in protobuf.
 async fn protobuf(api: &Api, accept: &str, path: &str) -> Bytes {
     let response = api.send(Method::GET, path, &[("accept", accept)], "").await;
     assert_eq!(response.headers()["content-type"], PROTOBUF, "{path}");

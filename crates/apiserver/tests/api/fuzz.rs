@@ -1,9 +1,9 @@
-//! Garbage that looks nearly right: documents in every encoding, patches, selectors, managed fields, expressions,
-//! paths, queries, continue tokens, signed tokens and certificates, bent at random. The server answers every one
-//! with a word about it, goes on serving, and loses nothing.
+//! Almost valid input: documents in every encoding, patches, selectors, managed fields, expressions, paths, queries,
+//! continue tokens, signed tokens and certificates, mutated at random. The server responds to each with a Status or a
+//! success, continues serving, and loses nothing.
 //!
-//! Every run is the same for the same seed. `SETPOINT_FUZZ_RUNS` and `SETPOINT_FUZZ_SEED` make a long search
-//! of it (`make fuzz`).
+//! Every run is the same for the same seed. `SETPOINT_FUZZ_RUNS` and `SETPOINT_FUZZ_SEED` turn it into a long search
+//! (`make fuzz`).
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -18,7 +18,7 @@ use crate::client::{Answer, Api};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// What to bend, how it is sent, and where to.
+/// What to mutate, and how and where to send it.
 struct Target {
     name: &'static str,
     method: Method,
@@ -113,7 +113,7 @@ const RULES: &[&str] = &[
     "size(self.names.map(n, n + '!').filter(n, n.size() < 10u)) == 3 - -1",
 ];
 
-/// Words that mean something somewhere.
+/// Words that have a meaning somewhere.
 const WORDS: &[&str] = &[
     "null",
     "true",
@@ -169,7 +169,7 @@ const WORDS: &[&str] = &[
     "1e400",
 ];
 
-/// A seed with a few things wrong.
+/// Applies a few random mutations to a seed.
 fn bent(seeds: &[&str], rng: &Rng) -> Vec<u8> {
     let seeds: Vec<&[u8]> = seeds.iter().map(|seed| seed.as_bytes()).collect();
     bent_bytes(&seeds, rng)
@@ -207,7 +207,7 @@ fn rng() -> Rng {
     Rng::seeded(number("SETPOINT_FUZZ_SEED", 1))
 }
 
-/// A server with something on it to bend.
+/// Starts a server with some objects.
 async fn start() -> Api {
     let api = Api::start().await;
     api.default_service_account().await;
@@ -217,7 +217,7 @@ async fn start() -> Api {
     api
 }
 
-/// A success or a refusal, in the words of a Status: v1.34 has some for which it takes the blame itself (500).
+/// Checks for a success or a Status. v1.34 has some that blame the server (500).
 fn check(name: &str, input: &[u8], answer: &Answer) {
     let is_refusal = answer.code >= 400 && answer.body["kind"] == "Status";
     let input = String::from_utf8_lossy(input);
@@ -272,7 +272,7 @@ async fn bent_rules_are_answered() {
     }
 }
 
-/// The protobuf of what is there already.
+/// Returns an existing object in protobuf.
 async fn in_protobuf(api: &Api, path: &str) -> Vec<u8> {
     let accept = [("accept", PROTOBUF)];
     api.send(Method::GET, path, &accept, "").await.into_body().collect().await.to_vec()
@@ -336,7 +336,7 @@ const PATHS: &[&str] = &[
     "/livez/etcd",
 ];
 
-/// What an address may not hold is written as an escape.
+/// Builds a URI, escaping characters that are not allowed.
 fn address(path: &[u8], query: &[u8]) -> String {
     let escaped = |bytes: &[u8], kept: &[u8]| -> String {
         let letter = |byte: &u8| match byte.is_ascii_alphanumeric() || kept.contains(byte) {
@@ -377,7 +377,7 @@ async fn bent_signed_tokens_are_nobodys() {
     };
     assert!(review(token).await);
     for _ in 0..runs() / 4 {
-        // Either the text of the token is bent, or one of the parts inside of it.
+        // Mutate either the text of the token, or one of its decoded parts.
         let at = rng.below(4);
         let bent = match at {
             3 => String::from_utf8_lossy(&bent_bytes(&[token.as_bytes()], &rng)).into_owned(),
@@ -388,7 +388,7 @@ async fn bent_signed_tokens_are_nobodys() {
                 parts.iter().map(|part| URL_SAFE_NO_PAD.encode(part)).collect::<Vec<_>>().join(".")
             }
         };
-        // Two texts can stand for the same bytes; other bytes are never signed.
+        // Two texts can encode the same bytes. Other bytes are never validly signed.
         let is_known = review(&bent).await;
         assert!(at == 3 || bent == token || !is_known, "{bent}");
     }

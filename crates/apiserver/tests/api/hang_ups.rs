@@ -1,5 +1,5 @@
-//! Clients that hang up. A request is polled a number of times and dropped, once for every number of polls up
-//! to its answer; whatever the store then holds, the server has accounted for.
+//! Clients that disconnect. A request is polled a number of times and dropped, for every number of polls up to its
+//! response. Whatever the store then contains, the server's bookkeeping must match.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const FOOS: &str = "/apis/e.com/v1/namespaces/default/foos";
 /// More polls than any request here needs.
 const MOST_POLLS: usize = 500;
 
-/// Several polls for every call of the store: as many places to hang up at.
+/// Requires several polls for every store call, which gives as many points at which to disconnect.
 struct Polls;
 
 impl Pace for Polls {
@@ -32,7 +32,7 @@ impl Pace for Polls {
     }
 }
 
-/// A server on a slow store, with four node ports.
+/// Starts a server with a slow store and four node ports.
 async fn start() -> Api {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
     let store = Arc::new(MemoryStore::new(clock.clone()));
@@ -44,8 +44,8 @@ async fn start() -> Api {
     Api::start_configured(store, clock, slow).await
 }
 
-/// Polls a request and drops it, then lets the server finish whatever it still does. Says whether the request
-/// was answered before.
+/// Polls a request and drops it, then lets the server finish its work. Returns whether the request was answered before
+/// that.
 async fn hang_up_after(polls: usize, request: impl Future) -> bool {
     let mut answered = false;
     {
@@ -73,7 +73,7 @@ fn port_of(service: &Value) -> u16 {
     service["spec"]["ports"][0]["nodePort"].as_u64().unwrap() as u16
 }
 
-/// Another service gets each of these ports, or is refused it, as the services in the store say.
+/// Checks that another service gets each of these ports or is rejected, depending on the services in the store.
 async fn check_ports(api: &Api) {
     let list = api.get(&format!("{SERVICES}?labelSelector=app=a")).await.ok();
     let held: Vec<u16> = list["items"].as_array().unwrap().iter().map(port_of).collect();

@@ -1,4 +1,4 @@
-//! What means no good: bodies that blow up, patches that multiply, paths and words that make no sense.
+//! Malicious requests: bodies that blow up, patches that multiply, nonsensical paths and values.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -8,10 +8,10 @@ use crate::client::Api;
 use crate::custom::definition;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// What is checked like a pod, by itself.
+/// A PodTemplate is validated like a pod, without a controller around it.
 const TEMPLATES: &str = "/api/v1/namespaces/default/podtemplates?dryRun=All";
 
-/// Ten levels of ten aliases each: ten billion nodes, if somebody wrote them out.
+/// Ten levels of ten aliases each: ten billion nodes if they were expanded.
 fn alias_bomb() -> String {
     let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..10 {
@@ -58,7 +58,7 @@ async fn a_patch_does_not_multiply() {
     assert_eq!(api.get(&path).await.ok()["data"], json!({"k": "v"}));
 }
 
-/// What is of the cluster is in no namespace, whoever says so in a path.
+/// Cluster-scoped objects are in no namespace, whatever the path says.
 #[tokio::test(start_paused = true)]
 async fn nothing_of_the_cluster_is_reached_through_a_namespace() {
     let api = Api::start().await;
@@ -124,7 +124,7 @@ fn pod_with(spec: Value) -> Value {
     pod
 }
 
-/// Each error would show the whole list: a body of a megabyte would be answered with gigabytes.
+/// Each error would contain the whole list, so the response to a body of a megabyte would have gigabytes.
 #[tokio::test(start_paused = true)]
 async fn a_long_list_of_mistakes_is_answered_with_the_first_ones() {
     let api = Api::start().await;
@@ -165,7 +165,7 @@ async fn owners_are_deduplicated_however_many_there_are() {
     assert_eq!(made.created()["metadata"]["ownerReferences"].as_array().unwrap().len(), 20_000);
 }
 
-/// Files of one name are only warned of, once for every pair.
+/// Duplicate file names only cause warnings, one for each pair.
 #[tokio::test(start_paused = true)]
 async fn a_volume_of_many_files_is_not_warned_of_pair_by_pair() {
     let api = Api::start().await;
@@ -189,7 +189,7 @@ async fn a_body_does_not_swell_when_it_is_read() {
     assert!(refused.text.contains("more than 100000 objects"), "{}", refused.text);
 }
 
-/// What cannot be read back cannot be deleted either.
+/// An object that cannot be read back could not be deleted either.
 #[tokio::test(start_paused = true)]
 async fn an_object_is_never_stored_deeper_than_it_can_be_read() {
     let api = Api::start().await;
@@ -206,7 +206,8 @@ async fn an_object_is_never_stored_deeper_than_it_can_be_read() {
     api.delete(&format!("{revisions}/a")).await.ok();
 }
 
-/// Each operation puts something deep at the end of what the one before it put there. The stack ends before the depth.
+/// Each operation adds something deep to the end of the previous one. The stack would overflow before the depth limit
+/// applies.
 #[tokio::test(start_paused = true)]
 async fn a_patch_does_not_nest_without_end() {
     let api = Api::start().await;
@@ -220,7 +221,7 @@ async fn a_patch_does_not_nest_without_end() {
     }
 }
 
-/// Everything below a field has its name in its path.
+/// The path of everything inside a field contains the field's name.
 #[tokio::test(start_paused = true)]
 async fn a_long_name_is_not_repeated_for_all_that_is_below_it() {
     let api = Api::start().await;
@@ -245,7 +246,7 @@ async fn a_long_name_is_not_repeated_for_all_that_is_below_it() {
     }
 }
 
-/// Every definition of a port is said to clash with all those before it.
+/// Every port conflicts with all previous ones, which would cause a warning each.
 #[tokio::test(start_paused = true)]
 async fn a_pod_with_many_ports_does_not_take_all_memory_for_warnings() {
     let api = Api::start().await;

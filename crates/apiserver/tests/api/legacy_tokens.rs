@@ -1,4 +1,4 @@
-//! Tokens that are kept in secrets, and the record of their use.
+//! Legacy token Secrets, and the tracking of their use.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const RECORD: &str =
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
-/// A token of the default account, as a secret named `t` would keep it.
+/// Returns a token of the default account, as a Secret named `t` would contain it.
 pub(crate) async fn token(api: &Api, signer: &TokenSigner) -> String {
     let account = api.get(ACCOUNT).await.ok();
     let claims = json!({
@@ -31,7 +31,7 @@ pub(crate) async fn token(api: &Api, signer: &TokenSigner) -> String {
     signer.sign(&claims).unwrap()
 }
 
-/// Puts a token into a secret named `t`.
+/// Stores a token in a Secret named `t`.
 pub(crate) async fn keep(api: &Api, token: &str) {
     let data = base64::engine::general_purpose::STANDARD.encode(token);
     api.post(SECRETS, json!({"metadata": {"name": "t"}, "data": {"token": data}})).await.created();

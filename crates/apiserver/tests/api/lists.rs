@@ -1,4 +1,4 @@
-//! Lists: selections, pages, versions.
+//! Lists: selectors, pages, resource versions.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::client::{Api, names};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Five config maps, `a` to `e`.
+/// Creates five ConfigMaps, `a` to `e`.
 async fn five(api: &Api) {
     let labels = [
         ("a", json!({"x": "1", "y": "1"})),
@@ -204,7 +204,7 @@ async fn records_are_listed_as_the_store_has_them() {
     assert_eq!(facts.label("y"), Some("1"));
 }
 
-/// A token as a client could write it.
+/// A continue token as a client could forge it.
 fn token(revision: i64, start: &str, more: &str) -> String {
     let text = format!(r#"{{"v":"meta.k8s.io/v1","rv":{revision},"start":"{start}"{more}}}"#);
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text)
@@ -281,7 +281,7 @@ async fn a_name_in_a_selector_narrows_lists_and_watches() {
     assert_eq!((&third["type"], &third["object"]["data"]["k"]), (&json!("MODIFIED"), &json!("new")));
 }
 
-/// Config maps that are put into the store as if they had been written long ago.
+/// Puts ConfigMaps directly into the store, as if they had been written long ago.
 async fn fill(api: &Api, count: usize) {
     let maps = setpoint_store::Resource::new("configmaps");
     for index in 0..count {
@@ -304,7 +304,7 @@ async fn fill(api: &Api, count: usize) {
     }
 }
 
-/// How many turns another task gets while a request is answered and its body is read.
+/// Returns how often another task runs while a request is handled and its body is read.
 async fn turns_during(api: &Api, accept: &str, path: &str) -> (usize, bytes::Bytes) {
     let turns = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counter = turns.clone();
@@ -327,7 +327,7 @@ async fn long_lists_let_others_run() {
     let api = Api::start().await;
     fill(&api, COUNT).await;
     let plain = "application/json";
-    // No more than 1024 records are looked at, and no more than 64 are decoded, in one go.
+    // At most 1024 records are scanned, and at most 64 are decoded, without yielding.
     for (accept, path, least) in [
         (plain, format!("{MAPS}?labelSelector=odd%3D7"), COUNT / 1024),
         (plain, format!("{MAPS}?labelSelector=odd%3D1&limit=2000"), 4000 / 1024),

@@ -1,4 +1,4 @@
-//! The API as clients see it, on a server in the same process and a clock that stands still.
+//! The API from a client's perspective, with a server in the same process and a paused clock.
 
 mod access;
 mod admission;

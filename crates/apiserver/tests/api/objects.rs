@@ -1,4 +1,4 @@
-//! The life of plain objects.
+//! The lifecycle of plain objects.
 
 use serde_json::json;
 

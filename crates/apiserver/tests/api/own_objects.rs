@@ -1,4 +1,4 @@
-//! What the server has and keeps of its own, and what it asks of namespaces.
+//! The server's own objects, and its rules for namespaces.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A store whose calls take as long as a test says, and are refused as it says.
+//! A store with test-controlled delays and conflicts.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use setpoint_store::{Error, Key, ListOptions, Page, Range, Record, Revision, Store, Trigger, Watch, Write};
 
-/// What is asked of the store.
+/// A store call.
 #[derive(Clone, Copy)]
 pub(crate) enum Call<'a> {
     Get(&'a Key),
@@ -15,18 +15,18 @@ pub(crate) enum Call<'a> {
     Commit(&'a Key),
 }
 
-/// How a store behaves.
+/// Controls how a store behaves.
 pub(crate) trait Pace: Send + Sync + 'static {
     /// Runs before and after each call.
     fn step(&self, call: Call<'_>) -> BoxFuture<'_, ()>;
 
-    /// Whether a write is refused as if another one had come first.
+    /// Returns whether a write fails as if another one had been first.
     fn conflicts(&self, _: &Key) -> bool {
         false
     }
 }
 
-/// A store at a pace.
+/// A store with this behaviour.
 pub(crate) struct Paced<P>(pub(crate) Arc<dyn Store>, pub(crate) P);
 
 impl<P: Pace> Paced<P> {

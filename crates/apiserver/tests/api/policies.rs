@@ -1,4 +1,4 @@
-//! Admission policies: rules that users write for what may be written.
+//! Admission policies: users' rules for writes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::custom::{DEFINITIONS, definition};
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A server with a policy about config maps and a binding of it.
+/// Starts a server with a policy for ConfigMaps and a binding.
 async fn with_policy(policy: Value, binding: Value) -> Api {
     bind_policy(Api::start().await, policy, binding).await
 }
@@ -249,7 +249,7 @@ async fn a_policy_asks_about_what_the_request_is_about() {
     assert!(api.post(MAPS, map("bad")).await.refusal().2.contains("failed expression"));
 }
 
-/// What a binding does about what does not hold says nothing of parameters that are not there.
+/// The validation actions of a binding do not apply to missing params.
 #[tokio::test(start_paused = true)]
 async fn a_binding_without_its_parameters_refuses_even_if_it_only_warns() {
     let param_kind = json!({"apiVersion": "v1", "kind": "ConfigMap"});
@@ -294,7 +294,7 @@ async fn a_policy_waits_for_an_authorizer_that_does_not_answer_at_once() {
     let check =
         |resource: &str| format!("authorizer.group('').resource('{resource}').check('get').allowed()");
     let validations = json!([
-        // Taken for a refusal, a check without an answer would let these pass.
+        // If an unanswered check counted as a denial, these would pass.
         {"expression": format!("object.metadata.name != 'a' || !{}", check("pods"))},
         {"expression": format!("object.metadata.name != 'b' || (!{} && !{})", check("secrets"), check("nodes"))},
         {"expression": format!("object.metadata.name != 'c' || ({} && !{})", check("pods"), check("secrets"))},

@@ -1,4 +1,4 @@
-//! Quotas: what is created counts before it is stored.
+//! Quotas: creates are counted before they are stored.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn pod(name: &str, requests: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": {"containers": [container]}})
 }
 
-/// A server whose `default` namespace has this quota, all of it free.
+/// Starts a server whose `default` namespace has this quota, with nothing used.
 async fn with_quota(spec: Value) -> Api {
     let api = Api::start().await;
     api.default_service_account().await;

@@ -1,4 +1,4 @@
-//! Who somebody is, what they may do, and the tokens of service accounts.
+//! Reviews of users and permissions, and service account tokens.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ const AUTHORIZATION: &str = "/apis/authorization.k8s.io/v1";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const TOKENS: &str = "/api/v1/namespaces/default/serviceaccounts/default/token";
 
-/// A server with roles, and a key to sign tokens with.
+/// Starts a server with RBAC, and a key to sign tokens.
 pub(crate) async fn start() -> (Api, TokenSigner) {
     let signer = TokenSigner::from_pem(&TokenSigner::generate_key().unwrap()).unwrap();
     let api = Api::start_with_tokens(signer.clone()).await;
@@ -20,7 +20,7 @@ pub(crate) async fn start() -> (Api, TokenSigner) {
     (api, signer)
 }
 
-/// Whose token it is. Time passes first: what was known of the token is forgotten by then.
+/// Returns the user of a token. Lets time pass first, so that cached results expire.
 pub(crate) async fn whose(api: &Api, token: &str) -> Value {
     tokio::time::sleep(Duration::from_secs(10)).await;
     let review = json!({"spec": {"token": token}});

@@ -1,4 +1,4 @@
-//! Rights by roles: who may do what, who may grant what, and who may act as whom.
+//! RBAC: permissions, grants and impersonation.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn binding(name: &str, kind: &str, role: &str, user: &str) -> Value {
     })
 }
 
-/// A server with roles, and requests of several users to it.
+/// A server with RBAC, and requests from several users.
 struct World(Api);
 
 impl World {
@@ -144,7 +144,7 @@ async fn everybody_known_discovers_and_strangers_see_health() {
     }
 }
 
-/// Somebody who may write roles must not make themselves more than they are.
+/// Permission to write roles must not allow privilege escalation.
 #[tokio::test(start_paused = true)]
 async fn rights_one_does_not_hold_cannot_be_granted() {
     let world = World::start().await;
@@ -255,7 +255,7 @@ async fn the_roles_of_every_cluster_are_there_and_completed_at_the_next_start() 
     assert_eq!(api.restart_with_roles().await.server.revision(), revision, "a steady state writes nothing");
 }
 
-/// What the authorizer takes for the selected name or node has to be what selects.
+/// What the authorizer takes as the selected name or node must be what is actually selected.
 #[tokio::test(start_paused = true)]
 async fn an_escaped_selector_selects_no_more_than_the_rights_allow() {
     let world = World::start().await;
@@ -284,7 +284,7 @@ async fn an_escaped_selector_selects_no_more_than_the_rights_allow() {
     assert_eq!(deleted.code, 403, "a collection has no name");
 }
 
-/// Rights in a namespace are none to other namespaces, however they are asked for.
+/// Permissions in a namespace give no access to other namespaces, whatever the request looks like.
 #[tokio::test(start_paused = true)]
 async fn no_namespace_is_found_in_another() {
     let world = World::start().await;
@@ -306,7 +306,7 @@ async fn no_namespace_is_found_in_another() {
     );
 }
 
-/// A rule for one name is no rule for others, whatever a selector says.
+/// A rule for one name does not cover others, whatever a selector says.
 #[tokio::test(start_paused = true)]
 async fn a_right_to_one_object_is_not_stretched_by_a_selector() {
     let world = World::start().await;
@@ -334,7 +334,7 @@ async fn a_right_to_one_object_is_not_stretched_by_a_selector() {
     }
 }
 
-/// What is not held is a product, too: the refusal must not be larger than the request by orders of magnitude.
+/// The missing permissions are a product too. The error must not be larger than the request by orders of magnitude.
 #[tokio::test(start_paused = true)]
 async fn of_many_rights_that_are_not_held_some_are_named() {
     let world = World::start().await;
@@ -354,7 +354,7 @@ async fn of_many_rights_that_are_not_held_some_are_named() {
     assert!(message.len() < 200_000, "{} bytes", message.len());
 }
 
-/// A rule is a product: a body of a few kilobytes may stand for billions of rights.
+/// A rule is a product: a body of a few kilobytes may expand to billions of permissions.
 #[tokio::test(start_paused = true)]
 async fn a_role_too_broad_to_compare_is_refused() {
     let world = World::start().await;

@@ -1,4 +1,4 @@
-//! Which pods a namespace takes, what classes make of objects, and who gets which certificate.
+//! Pod security in namespaces, the effect of classes on objects, and restrictions on certificates.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ fn pod(name: &str, context: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": {"containers": [container]}})
 }
 
-/// A namespace with these labels, and the account that its pods run as.
+/// Creates a namespace with these labels, and the service account for its pods.
 async fn namespace(api: &Api, name: &str, labels: Value) -> String {
     let labels: serde_json::Map<String, Value> = labels
         .as_object()
@@ -152,7 +152,7 @@ async fn a_runtime_class_sets_overhead_and_place() {
     assert_eq!(api.post(pods, bare).await.code, 403, "overhead without a class");
 }
 
-/// A node may see its own pods and what they use, and no other node's.
+/// A node may see its own pods and what they use, but not those of other nodes.
 #[tokio::test(start_paused = true)]
 async fn a_node_reads_what_its_own_pods_refer_to() {
     let mut api = Api::start_with_roles().await;
@@ -176,7 +176,7 @@ async fn a_node_reads_what_its_own_pods_refer_to() {
         ("n1", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1".into(), 200),
         ("n1", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2".into(), 403),
         ("n1", "/api/v1/pods?fieldSelector=metadata.name%21%3Dx%5C,spec.nodeName%3Dn1".into(), 403),
-        // An escaped comma is part of a value: these select almost everything.
+        // An escaped comma is part of a value, so these select almost everything.
         ("n1", "/api/v1/pods?fieldSelector=spec.nodeName!%3Da\\,spec.nodeName%3Dn1".into(), 403),
         ("n1", format!("{secrets}?fieldSelector=type!%3Da\\,metadata.name%3Dmine"), 403),
         ("n1", format!("{secrets}?fieldSelector=metadata.name%3Dmine"), 200),
@@ -194,7 +194,7 @@ fn as_node(api: &mut Api, node: &str) {
     api.user = User::authenticated(format!("system:node:{node}"), "", vec!["system:nodes".into()]);
 }
 
-/// What a pod's claim is bound to, and what that is mounted with, is for the pod's node too.
+/// A node may also read what its pods' claims are bound to, and the secrets for mounting that.
 #[tokio::test(start_paused = true)]
 async fn a_node_reads_the_volumes_and_devices_of_its_pods() {
     let mut api = Api::start_with_roles().await;
@@ -313,7 +313,7 @@ async fn a_node_no_longer_reads_what_its_last_pod_referred_to() {
     }
 }
 
-/// A request for a certificate of this organization, in base64.
+/// A certificate request for this organization, in base64.
 fn request_for(organization: rcgen::DnValue) -> String {
     let mut params = rcgen::CertificateParams::default();
     params.distinguished_name.push(rcgen::DnType::CommonName, "jane");

@@ -1,4 +1,4 @@
-//! Addresses and ports of services.
+//! Addresses and ports of Services.
 
 use serde_json::{Value, json};
 
@@ -199,7 +199,7 @@ async fn a_start_sets_right_what_a_stop_left_half_done() {
     create(&api, "b", json!({"clusterIP": "10.0.77.61"})).await;
 }
 
-/// The families of a service, and those of its addresses.
+/// Returns the IP families of a Service, and those of its addresses.
 fn families(spec: &Value) -> (Vec<&str>, Vec<&str>) {
     let texts = |field: &str| -> Vec<&str> {
         spec[field].as_array().into_iter().flatten().filter_map(Value::as_str).collect()

@@ -1,4 +1,4 @@
-//! Parts of objects with endpoints of their own.
+//! Subresources.
 
 use http::Method;
 use serde_json::{Value, json};

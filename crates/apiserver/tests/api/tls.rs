@@ -1,4 +1,4 @@
-//! The way in over the network, spoken to byte by byte.
+//! Connections over the network, at the byte level.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl Serving {
         self.connect_believing(&self.authority, "kubernetes.default.svc", identity).await
     }
 
-    /// Connects as a client that believes this authority and asks for this name.
+    /// Connects as a client that trusts this CA and requests this server name.
     async fn connect_believing(
         &self,
         authority: &Authority,
@@ -91,13 +91,13 @@ impl Serving {
         TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
     }
 
-    /// Sends a request and returns everything that comes until the server closes the connection.
+    /// Sends a request and returns everything until the server closes the connection.
     async fn ask(&self, identity: Option<&Identity>, head: &str, body: &[u8]) -> String {
         let mut stream = self.connect(identity).await;
         let head =
             format!("{head}\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
         stream.write_all(head.as_bytes()).await.unwrap();
-        // The server may answer, and hang up, before it has read everything.
+        // The server may respond and close the connection before it has read everything.
         let _ = stream.write_all(body).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
@@ -136,7 +136,7 @@ async fn a_certificate_that_is_not_believed_needs_another_credential_beside_it()
     }
 }
 
-/// Sends a request on a connection that stays open, and returns the first line of the answer.
+/// Sends a request on a connection that stays open, and returns the first line of the response.
 async fn first_line(stream: &mut TlsStream<TcpStream>) -> String {
     stream.write_all(b"GET /api/v1/namespaces/default HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     let mut answer = vec![0; 1 << 16];
@@ -211,7 +211,7 @@ async fn a_body_that_is_too_long_is_refused() {
 
 type Socket = tokio_tungstenite::WebSocketStream<TlsStream<TcpStream>>;
 
-/// Asks for a WebSocket; the code of the answer if there is none.
+/// Opens a WebSocket. Returns the status code if that fails.
 async fn open(serving: &Serving, path: &str, headers: &[(&str, &str)]) -> Result<Socket, u16> {
     let mut request = format!("wss://kubernetes.default.svc{path}").into_client_request().unwrap();
     for (name, value) in headers {
@@ -231,7 +231,7 @@ async fn event(socket: &mut Socket) -> serde_json::Value {
 }
 
 const ORIGIN: (&str, &str) = ("origin", "http://localhost");
-/// `secret`, as browsers can send it.
+/// `secret`, in the form that browsers can send.
 const TOKEN: &str = "base64url.bearer.authorization.k8s.io.c2VjcmV0";
 
 #[tokio::test]
@@ -299,7 +299,7 @@ async fn stopping_ends_watches_and_drains() {
     assert!(TcpStream::connect(serving.address).await.is_err());
 }
 
-/// Keeps the text of events.
+/// Keeps the events.
 #[derive(Clone, Default)]
 struct Recorded(Arc<std::sync::Mutex<Vec<serde_json::Value>>>);
 
@@ -337,16 +337,16 @@ async fn every_response_names_its_request_and_a_bad_token_is_recorded() {
     assert_eq!(event["sourceIPs"], serde_json::json!(["127.0.0.1"]));
 }
 
-/// A list that waits three seconds for a version that does not come.
+/// A list that waits for three seconds for a version that is never reached.
 const SLOW: &str = "GET /api/v1/namespaces?resourceVersion=999999&resourceVersionMatch=NotOlderThan HTTP/1.1";
 
-/// Sends a request without waiting for its answer.
+/// Sends a request without waiting for the response.
 async fn send(stream: &mut TlsStream<TcpStream>, head: &str) {
     let head = format!("{head}\r\nhost: x\r\nauthorization: Bearer secret\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
 }
 
-/// What comes next; empty if the server has closed the connection.
+/// Returns the next data. Empty if the server has closed the connection.
 async fn receive(stream: &mut TlsStream<TcpStream>) -> String {
     let mut answer = vec![0; 64 << 10];
     let read = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut answer)).await.unwrap();
@@ -360,7 +360,7 @@ async fn a_silent_connection_holds_up_neither_others_nor_the_end() {
         ..config
     })
     .await;
-    // More than there is room for, none of which says anything.
+    // More connections than allowed, all of them silent.
     let mut silent = Vec::new();
     for _ in 0..10 {
         silent.push(TcpStream::connect(serving.address).await.unwrap());
@@ -399,7 +399,7 @@ async fn a_user_has_so_many_connections_and_leaves_room_for_others() {
         if receive(&mut fourth).await.starts_with("HTTP/1.1 200") {
             return;
         }
-        // The server has yet to notice that the other one is gone.
+        // The server has not noticed yet that the other one is gone.
         tokio::time::sleep(Duration::from_millis(50)).await;
         fourth = serving.connect(None).await;
     }

@@ -1,4 +1,4 @@
-//! Updates and patches: versions, conflicts, generations, retries.
+//! Updates and patches: resource versions, conflicts, generations, retries.
 
 use serde_json::{Value, json};
 

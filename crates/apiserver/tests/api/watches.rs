@@ -1,4 +1,4 @@
-//! Watches: events, selections, bookmarks, ends.
+//! Watches: events, selectors, bookmarks, ends.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Kinds that make pods, and those that look after them, as clients see them.
+//! Workload kinds and their policies from a client's perspective.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ async fn deleting_a_job_without_a_policy_warns_that_its_pods_stay() {
         api.post(JOBS, job()).await.created();
         let deleted = api.delete(&format!("{JOBS}/a{query}")).await;
         assert_eq!((deleted.code, deleted.warnings.len()), (200, warnings), "{query}");
-        // What orphans its pods waits for the collector.
+        // A Job that orphans its pods waits for the garbage collector.
         api.merge(&format!("{JOBS}/a"), json!({"metadata": {"finalizers": null}})).await;
     }
 }

@@ -1,4 +1,4 @@
-//! From one type to another.
+//! Type conversions.
 
 use jiff::Timestamp;
 
@@ -74,7 +74,7 @@ fn whole(number: f64) -> Option<i64> {
     (number > -9.3e18 && number < 9.223372036854775e18).then_some(number as i64)
 }
 
-/// A value as a text; `None` for what has none.
+/// Converts a value to a string. Returns `None` for types that have no string form.
 fn text(value: &Val) -> Option<Outcome> {
     Some(match value {
         Val::Bool(on) => Ok(Val::text(on.to_string())),

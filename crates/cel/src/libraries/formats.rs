@@ -1,4 +1,4 @@
-//! Named formats of texts.
+//! Named string formats.
 
 use super::Outcome;
 use crate::declarations::FORMATS;
@@ -21,7 +21,7 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     })
 }
 
-/// What is wrong with a text, if anything is.
+/// Validates a string. Returns the errors as an optional list.
 fn complaints(format: &str, text: &str) -> Val {
     let prefix = || text.strip_suffix('-').map_or_else(|| text.to_owned(), |text| format!("{text}a"));
     let found = match format {

@@ -65,7 +65,7 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     })
 }
 
-/// Puts the entries of a map, or a key and its value, into another map.
+/// Inserts the entries of a map, or a key and a value, into another map.
 pub(in super::super) fn insert(all: &mut BTreeMap<Key, Val>, more: &[Val]) -> Result<(), EvalError> {
     match more {
         [Val::Map(more)] => {
@@ -81,7 +81,7 @@ pub(in super::super) fn insert(all: &mut BTreeMap<Key, Val>, more: &[Val]) -> Re
     Ok(())
 }
 
-/// No list that an expression makes up is longer.
+/// The maximum length of a list that an expression generates.
 const MOST: i64 = 100_000;
 
 fn place(found: Option<usize>) -> Val {
@@ -130,7 +130,7 @@ fn flattened(items: &[Val], depth: i64) -> Vec<Val> {
     flat
 }
 
-/// Numbers come before values of other types, and what is no number after all that are.
+/// Orders numbers before other types, and NaN after all other numbers.
 fn rank(value: &Val) -> (&str, bool) {
     match value {
         Val::Int(_) | Val::Uint(_) => ("", false),
@@ -141,7 +141,7 @@ fn rank(value: &Val) -> (&str, bool) {
 
 fn sorted<'v>(pairs: impl Iterator<Item = (&'v Val, &'v Val)>) -> Val {
     let mut pairs: Vec<_> = pairs.collect();
-    // Values that have no order get one: a sort panics where there is none.
+    // Values without an order get one here, because an inconsistent order makes the sort panic.
     pairs.sort_by(|(a, _), (b, _)| compare(a, b).unwrap_or_else(|| rank(a).cmp(&rank(b))));
     Val::list(pairs.into_iter().map(|(_, item)| item.clone()).collect())
 }

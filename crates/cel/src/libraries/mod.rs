@@ -1,5 +1,5 @@
-//! What the functions do. Types are checked beforehand; values whose types are known only now may still not
-//! fit, and then there is no such function.
+//! The implementations of functions. Types are checked beforehand, but dynamic values may still not match. The error is
+//! then that there is no such overload.
 
 mod conversions;
 mod formats;
@@ -19,14 +19,14 @@ use super::value::Val;
 pub(super) use lists::insert;
 
 type Outcome = Result<Val, EvalError>;
-/// What some functions do; nothing for those that are another library's.
+/// A library. Returns `None` for functions of other libraries.
 type Library = fn(&str, &[Val]) -> Option<Outcome>;
 
 fn failed(why: impl Into<String>) -> EvalError {
     EvalError::Failed(why.into())
 }
 
-/// What a call comes to. The target of a method is the first argument.
+/// Calls a function. The target of a method is the first argument.
 pub(super) fn call(function: &str, is_method: bool, args: &[Val]) -> Outcome {
     if let (true, Some(Val::Foreign(foreign))) = (is_method, args.first()) {
         return foreign.call(function, &args[1..]).map_err(EvalError::Failed);

@@ -1,4 +1,4 @@
-//! Addresses and ranges of addresses.
+//! IP addresses and CIDRs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

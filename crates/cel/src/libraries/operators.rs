@@ -1,4 +1,4 @@
-//! Arithmetic, comparison, membership, indexes.
+//! Arithmetic, comparison, membership and indexing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ fn add(a: &Val, b: &Val) -> Outcome {
     }
 }
 
-/// Sets and maps take in what they do not have; maps take over what they have.
+/// Concatenates two lists. For sets and maps, adds only new items. For maps, replaces existing ones.
 fn concatenated(a: &List, b: &List) -> List {
     let mut items = a.items.clone();
     match &a.identity {
@@ -101,7 +101,7 @@ fn concatenated(a: &List, b: &List) -> List {
             items.extend(b.items.iter().filter(|item| members.add(item)).cloned());
         }
         Identity::Keys(keys) => {
-            // Keys of lists are scalars, which can be written down.
+            // The keys of list items are scalars, which have a canonical text form.
             let of = |item: &Val| -> Vec<Option<String>> {
                 keys.iter()
                     .map(|key| eval::get(item, key).ok().and_then(|key| value::written(&key)))

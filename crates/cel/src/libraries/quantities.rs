@@ -1,4 +1,4 @@
-//! Quantities of resources.
+//! Resource quantities.
 
 use setpoint_quantity::Quantity;
 
@@ -43,7 +43,7 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     })
 }
 
-/// A quantity that is a whole number.
+/// Converts a quantity to an integer, if it is one.
 fn whole(quantity: &Quantity) -> Option<i64> {
     let value = quantity.value();
     let exact = Quantity::parse(&value.to_string()).is_ok_and(|exact| exact == *quantity);

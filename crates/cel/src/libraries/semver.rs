@@ -40,7 +40,7 @@ fn made(text: &str, is_lenient: bool) -> Outcome {
     }
 }
 
-/// What is wrong with a text that is no version.
+/// Returns the error message for a string that is not a version.
 fn complaint(text: &str) -> String {
     let parts: Vec<&str> = text.splitn(3, '.').collect();
     let [major, minor, patch] = parts.as_slice() else {
@@ -63,7 +63,7 @@ fn complaint(text: &str) -> String {
 }
 
 impl Semver {
-    /// A lenient reader takes a leading `v`, leading zeros and missing parts.
+    /// Parses a version. With `is_lenient`, accepts a leading `v`, leading zeros and missing parts.
     pub(crate) fn parse(text: &str, is_lenient: bool) -> Option<Self> {
         let text = if is_lenient { text.trim().trim_start_matches('v') } else { text };
         let (text, build) = text.split_once('+').unwrap_or((text, ""));

@@ -1,4 +1,4 @@
-//! Texts.
+//! Strings.
 
 use std::sync::Arc;
 
@@ -75,8 +75,8 @@ fn find_all(text: &str, pattern: &str, most: i64) -> Outcome {
     Ok(Val::list(pattern.find_iter(text).take(most).map(|found| Val::text(found.as_str())).collect()))
 }
 
-/// The longest text that a replacement may make. What it costs is known only once it is made, and a text of a
-/// megabyte whose every letter is replaced by another would take all memory.
+/// The maximum length of a string that a replacement creates. Its cost is only known afterwards, and replacing every
+/// character of a megabyte with another string could use all memory.
 const LONGEST: usize = 16 << 20;
 
 fn replace(text: &str, old: &str, new: &str, most: usize) -> Outcome {
@@ -108,14 +108,14 @@ fn last_index_of(text: &str, part: &str, to: Option<i64>) -> Outcome {
         None => text.len(),
         Some(to) => byte_of(text, to).ok_or_else(|| failed(format!("index out of range: {to}")))?,
     };
-    // What begins at the end or before it may go on beyond.
+    // A match may start at the end index and extend beyond it.
     let end = (end + part.len()).min(text.len());
     let end = (0..=end).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let found = text[..end].rfind(part).map(|at| letters_before(text, at));
     Ok(Val::Int(found.unwrap_or(-1)))
 }
 
-/// Where the letter of an index begins; the end of the text is the index after the last.
+/// Returns the byte offset of a character index. The index after the last character is the end of the text.
 fn byte_of(text: &str, index: i64) -> Option<usize> {
     let ends = std::iter::once(text.len());
     text.char_indices().map(|(at, _)| at).chain(ends).nth(usize::try_from(index).ok()?)

@@ -1,4 +1,4 @@
-//! Parts of times and durations.
+//! Components of timestamps and durations.
 
 use jiff::tz::{Offset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
@@ -28,7 +28,7 @@ fn duration_part(function: &str, nanoseconds: i64) -> Option<i64> {
     })
 }
 
-/// `+01:00`, or the name of a zone.
+/// Parses a time zone: `+01:00`, or a name.
 fn zone(text: &str) -> Option<TimeZone> {
     let signed = text.starts_with(['+', '-']) || text.as_bytes().first().is_some_and(u8::is_ascii_digit);
     if !signed {

@@ -1,4 +1,4 @@
-//! Addresses of resources.
+//! URLs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::{Outcome, failed};
 use crate::percent;
 use crate::value::{Key, Val};
 
-/// The parts of an address.
+/// The components of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     scheme: String,
@@ -36,7 +36,7 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
 }
 
 impl Url {
-    /// An absolute address, or an absolute path.
+    /// Parses an absolute URL, or an absolute path.
     fn parse(text: &str) -> Option<Self> {
         let is_clean = !text.is_empty() && !text.chars().any(|letter| letter.is_control() || letter == ' ');
         let text = Some(text).filter(|_| is_clean)?;

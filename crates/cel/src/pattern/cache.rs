@@ -1,19 +1,19 @@
-//! Compiled patterns that are kept, the least recently used forgotten first.
+//! An LRU cache of compiled patterns.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regex::Regex;
 
-/// What all patterns together may take. The smallest programs are counted as 192 KiB each (four times 16 KiB
-/// and two automata of 64 KiB), so there is room for some 340 of them, or for 3 of the largest.
+/// The size limit of all cached patterns. The smallest programs count as 192 KiB (four times 16 KiB and two automata of
+/// 64 KiB), so there is room for some 340 of them, or 3 of the largest.
 const BYTES: usize = 64 << 20;
 
 pub(super) struct Cache {
     by_pattern: BTreeMap<Arc<str>, Entry>,
     by_age: BTreeMap<u64, Arc<str>>,
     bytes: usize,
-    /// Uses so far.
+    /// The number of uses so far.
     uses: u64,
 }
 
@@ -38,7 +38,7 @@ impl Cache {
         Some(entry.compiled.clone())
     }
 
-    /// Keeps a pattern whose program takes at most so many bytes.
+    /// Adds a pattern whose program takes at most `bytes`.
     pub(super) fn insert(&mut self, pattern: &str, compiled: Arc<Regex>, bytes: usize) {
         let bytes = bytes + pattern.len();
         self.remove(pattern);

@@ -1,20 +1,20 @@
-//! How often a pattern repeats its parts by count. Go refuses more than 1000, those within one another
-//! multiplied: a program has a copy of what is repeated for each time.
+//! Limits counted repetitions. Go rejects more than 1000, with nested counts multiplied, because a program contains a
+//! copy of the repeated part for each repetition.
 
-/// The most often that anything may be repeated by count.
+/// The maximum number of counted repetitions.
 const MOST: u32 = 1000;
 
-/// Follows a pattern from left to right.
+/// Tracks a pattern from left to right.
 #[derive(Default)]
 pub(super) struct Repeats {
-    /// How often the last item repeats something within it, and so the largest of each open group.
+    /// The repetitions within the last item, and likewise the maximum in each open group.
     last: u32,
     largest: u32,
     open: Vec<u32>,
 }
 
 impl Repeats {
-    /// Takes in a letter outside of classes that begins no count.
+    /// Processes a character outside of classes that does not start a count.
     pub(super) fn see(&mut self, letter: char) {
         match letter {
             '(' => {
@@ -30,7 +30,7 @@ impl Repeats {
         }
     }
 
-    /// Takes in a count such as `{2,5}` at the beginning of `text` and tells its length; `None` if it is none.
+    /// Processes a count such as `{2,5}` at the start of `text` and returns its length, or `None` if there is none.
     pub(super) fn count(&mut self, text: &str) -> Result<Option<usize>, String> {
         let Some(end) = text.find('}') else { return Ok(None) };
         let (least, most) = text[1..end].split_once(',').map_or((&text[1..end], None), |(a, b)| (a, Some(b)));
@@ -43,7 +43,7 @@ impl Repeats {
             Bound::At(most) => most,
             Bound::None => least,
         };
-        // Beyond the limit at each step, so that nothing overflows.
+        // Clamped just above the limit at each step, so that nothing overflows.
         let times = largest.max(least).clamp(1, MOST + 1) * self.last.max(1);
         if times > MOST {
             return Err(refused());
@@ -59,12 +59,12 @@ enum Bound {
     At(u32),
 }
 
-/// The upper bound after the comma.
+/// Parses the upper bound after the comma.
 fn bound(text: &str) -> Option<Bound> {
     if text.is_empty() { Some(Bound::None) } else { number(text).map(Bound::At) }
 }
 
-/// A number as Go reads it in a count: digits, without zeros in front. What is very large stays large.
+/// Parses a number as Go does in a count: digits without leading zeros. Very large numbers saturate.
 fn number(text: &str) -> Option<u32> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let has_zeros = text.len() > 1 && text.starts_with('0');

@@ -1,4 +1,4 @@
-//! Flags that choose which APIs are served and accepted.
+//! Flags for the served APIs.
 
 use clap::{ArgAction, Args};
 use setpoint_apiserver::Config;

@@ -1,7 +1,7 @@
-//! The audit flags: what is recorded, where it goes and what happens when it does not get there.
+//! Audit flags: what is recorded, where it goes, and what happens if delivery fails.
 //!
-//! Names, defaults and checks are v1.34's. As there, the flags of a backend that is not in use are not checked,
-//! and without a policy nothing is recorded.
+//! Names, defaults and checks are v1.34's. As there, the flags of an unused backend are not checked, and without a
+//! policy nothing is recorded.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -136,7 +136,7 @@ struct WebhookFlags {
     audit_webhook_truncate_max_event_size: i64,
 }
 
-/// The flags that both backends have.
+/// The flags common to both backends.
 struct Delivery<'a> {
     /// `log` or `webhook`.
     plugin: &'static str,
@@ -153,7 +153,7 @@ struct Delivery<'a> {
 }
 
 impl AuditFlags {
-    /// What is recorded and where it goes; nothing without a policy or without a backend.
+    /// Builds the audit configuration. `None` without a policy or without a backend.
     pub(crate) fn config(&self, outbound: &Outbound) -> anyhow::Result<Option<AuditConfig>> {
         let log = self.log.audit_log_path.as_deref().map(|path| (path, self.log.delivery()));
         let webhook = self.webhook.audit_webhook_config_file.as_deref();
@@ -286,7 +286,7 @@ impl WebhookFlags {
 }
 
 impl Delivery<'_> {
-    /// What is wrong with the flags, in v1.34's words.
+    /// Returns the errors in the flags, with v1.34's messages.
     fn problems(&self) -> Vec<String> {
         let mut problems: Vec<String> = self.batch_problem().into_iter().collect();
         let Self { plugin, max_event_bytes, max_batch_bytes, .. } = self;
@@ -327,7 +327,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// The mode, of flags that are in order.
+    /// Returns the mode. The flags must be valid.
     fn mode(&self) -> Mode {
         match self.mode {
             "blocking" => Mode::Blocking,

@@ -1,4 +1,4 @@
-//! Flags of authentication.
+//! Authentication flags.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -136,7 +136,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 impl AuthenticationFlags {
-    /// The authenticator that the flags ask for. Where everything is allowed, no one is anonymous.
+    /// Builds the authenticator. Disables anonymous access if everything is allowed.
     pub(crate) fn authenticator(
         &self,
         accounts: &ServiceAccounts,
@@ -201,12 +201,12 @@ impl AuthenticationFlags {
             .with_context(named)
     }
 
-    /// How tokens of service accounts are issued and verified.
+    /// Builds the settings for issuing and verifying service account tokens.
     pub(crate) fn service_accounts(&self) -> anyhow::Result<ServiceAccounts> {
         self.service_accounts.build(&self.api_audiences)
     }
 
-    /// The key that signs tokens of service accounts, if the flags name one.
+    /// Loads the key that signs service account tokens, if the flags name one.
     pub(crate) fn token_signer(&self) -> anyhow::Result<Option<TokenSigner>> {
         let Some(path) = &self.service_accounts.service_account_signing_key_file else { return Ok(None) };
         let flag = "service-account-signing-key-file";
@@ -214,7 +214,7 @@ impl AuthenticationFlags {
         signer.map(Some).with_context(|| format!("--{flag} {}", path.display()))
     }
 
-    /// The authorities of front proxies, as PEM.
+    /// Loads the CAs of front proxies, as PEM.
     pub(crate) fn front_proxy_authorities(&self) -> anyhow::Result<Option<String>> {
         let path = self.front_proxy.requestheader_client_ca_file.as_ref();
         path.map(|path| read("requestheader-client-ca-file", path)).transpose()
@@ -284,7 +284,7 @@ impl Oidc {
     }
 }
 
-/// Tokens last at least an hour, and at most 2^32 seconds.
+/// The allowed maximum lifetimes of tokens: one hour to 2^32 seconds.
 const LONGEST_EXPIRATION: std::ops::RangeInclusive<u64> = 3600..=1 << 32;
 
 impl ServiceAccountFlags {

@@ -40,7 +40,7 @@ const AUTHORIZED_TTL: Duration = Duration::from_secs(5 * 60);
 const UNAUTHORIZED_TTL: Duration = Duration::from_secs(30);
 
 impl AuthorizationFlags {
-    /// The authorizers that the flags ask for.
+    /// Builds the authorizers.
     pub(crate) fn authorizers(
         &self,
         store: Arc<dyn Store>,
@@ -64,7 +64,7 @@ impl AuthorizationFlags {
         Ok(Authorizers::new(store, &config, outbound).with_context(named)?.following(file, &text))
     }
 
-    /// Whether every request is allowed, so that no anonymous one may be.
+    /// Returns whether every request is allowed, in which case anonymous access must be disabled.
     pub(crate) fn allows_everything(&self) -> bool {
         self.authorization_mode.iter().any(|mode| mode == "AlwaysAllow")
     }

@@ -23,7 +23,7 @@ pub(crate) struct EncryptionFlags {
 }
 
 impl EncryptionFlags {
-    /// The configuration that the flags name, loaded; `None` without one.
+    /// Loads the configuration. `None` if the flags name none.
     pub(crate) async fn load(&self, runtime: &Runtime) -> anyhow::Result<Option<Arc<Encryption>>> {
         let reload = self.encryption_provider_config_automatic_reload;
         let Some(file) = &self.encryption_provider_config else {
@@ -36,7 +36,7 @@ impl EncryptionFlags {
         let options = Options {
             file: file.clone(),
             reload,
-            // There is one server per store, so its name says enough.
+            // There is one server per store, so a fixed name is sufficient.
             server: "setpoint".to_owned(),
             clock: runtime.clock.clone(),
             rng: runtime.rng.fork(),
@@ -47,7 +47,7 @@ impl EncryptionFlags {
     }
 }
 
-/// What the health endpoints check of the KMS plugins.
+/// Returns the health checks of the KMS plugins.
 pub(crate) fn health_checks(encryption: Option<&Arc<Encryption>>) -> Vec<HealthCheck> {
     let checked = encryption.filter(|encryption| encryption.has_health_check()).cloned();
     let check = |encryption: Arc<Encryption>| HealthCheck {

@@ -7,7 +7,7 @@ use clap::{ArgAction, Args};
 use setpoint_apiserver::{Config, FlowSettings, ServeSettings, WatchLimits};
 use setpoint_controllers::flags::duration;
 
-/// The largest fraction of requests that may be answered with GOAWAY.
+/// The maximum fraction of requests answered with GOAWAY.
 const MAX_GOAWAY_CHANCE: f64 = 0.02;
 
 #[derive(Debug, Args)]
@@ -64,7 +64,7 @@ pub(crate) struct LimitFlags {
 }
 
 impl LimitFlags {
-    /// Sets these limits.
+    /// Applies these limits.
     pub(crate) fn apply(&self, config: Config) -> anyhow::Result<Config> {
         self.check()?;
         let flow = FlowSettings {
@@ -95,7 +95,7 @@ impl LimitFlags {
         })
     }
 
-    /// How long requests are still served after the signal to stop.
+    /// Returns how long requests are still served after the stop signal.
     pub(crate) fn shutdown_delay(&self) -> Duration {
         self.shutdown_delay_duration
     }

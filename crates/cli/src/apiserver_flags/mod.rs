@@ -1,4 +1,4 @@
-//! The flags of the API server, under kube-apiserver's names: a file for each part of it.
+//! The flags of the API server, with kube-apiserver's names, one file per topic.
 
 pub(crate) mod apis;
 pub(crate) mod audit;
@@ -14,7 +14,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
-/// The text of a file that a flag names.
+/// Reads a file that a flag names.
 fn read(flag: &str, path: &Path) -> anyhow::Result<String> {
     fs::read_to_string(path).with_context(|| format!("--{flag} {}: cannot read the file", path.display()))
 }

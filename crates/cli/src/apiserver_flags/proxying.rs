@@ -1,8 +1,7 @@
-//! Flags of the connections that the API server makes for its clients: to kubelets, to aggregated API servers and to
-//! its peers.
+//! Flags for connections the API server makes on behalf of clients: to kubelets, aggregated API servers and peers.
 //!
-//! Files are loaded and values are checked at the start, as in v1.34. Requests are not proxied yet: flags that would
-//! change how are accepted with one warning that names them.
+//! As in v1.34, files are loaded and values are checked at startup. Requests are not proxied yet: flags that would
+//! affect that are accepted with a single warning that names them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +14,7 @@ use setpoint_controllers::flags::duration;
 
 use super::read;
 
-/// The feature that lets API servers of several versions forward requests to each other.
+/// The feature gate that lets API servers of different versions forward requests to each other.
 const PEERS: &str = "UnknownVersionInteroperabilityProxy";
 
 const ADDRESS_TYPES: [&str; 5] = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
@@ -82,7 +81,7 @@ struct PeerFlags {
 }
 
 impl ProxyingFlags {
-    /// Checks the flags and what their files hold, and warns of those that have no effect.
+    /// Checks the flags and their files, and warns about those without effect.
     pub(crate) fn check(&self, gates: &FeatureGates) -> anyhow::Result<()> {
         if self.egress_selector_config_file.is_some() {
             bail!(
@@ -103,7 +102,7 @@ impl ProxyingFlags {
         Ok(())
     }
 
-    /// Names the flags that were set although they have no effect.
+    /// Returns a warning that names the flags that were set but have no effect.
     fn warning(&self) -> Option<String> {
         let flags = [
             ("proxy-client-cert-file", self.proxy_client_cert_file.is_some()),
@@ -138,7 +137,7 @@ impl PeerFlags {
     }
 }
 
-/// A certificate and its key, which must be given together and match.
+/// Checks that a certificate and its key are given together and match.
 fn check_pair(
     certificate_flag: &str,
     key_flag: &str,

@@ -38,7 +38,7 @@ pub(crate) struct ServingFlags {
 }
 
 impl ServingFlags {
-    /// Whether clients are shown a certificate that is not of the cluster's own authority.
+    /// Returns whether the server presents a certificate that the cluster CA did not sign.
     pub(crate) fn shows_other_certificate(&self) -> bool {
         self.tls_cert_file.is_some()
     }
@@ -50,7 +50,7 @@ impl ServingFlags {
         }
     }
 
-    /// Where what is served comes from.
+    /// Returns the files that the TLS configuration is loaded from.
     pub(crate) fn files(
         &self,
         pki: &Directory,
@@ -83,7 +83,7 @@ impl ServingFlags {
     }
 }
 
-/// CERT,KEY or CERT,KEY:NAME,NAME.
+/// Parses CERT,KEY or CERT,KEY:NAME,NAME.
 pub(crate) fn named_files(text: &str) -> Result<NamedFiles, String> {
     let (files, names) = match text.split_once(':') {
         Some((_, names)) if names.trim().is_empty() => return Err("empty names list is not allowed".into()),

@@ -1,4 +1,4 @@
-//! The certificate that the secure port shows if it is given none.
+//! The default certificate of the secure port: self-signed.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -10,10 +10,10 @@ use setpoint_apiserver::tls::Authority;
 use super::signing::read;
 use crate::pki::write_private;
 
-/// What files of a certificate that nobody else signs are called, as kube-controller-manager calls them.
+/// The file name of the self-signed certificate, as in kube-controller-manager.
 const PAIR: &str = "kube-controller-manager";
 
-/// A certificate that nobody else signs, and its key: those of the directory, or new ones, which are kept there.
+/// Returns the self-signed certificate and key from the directory, or generates and stores new ones.
 pub(super) fn own(
     directory: Option<&Path>,
     address: IpAddr,
@@ -28,7 +28,7 @@ pub(super) fn own(
     if let (Some(directory), Some((certificate, key))) = (directory, files) {
         let failed = || format!("--cert-dir: cannot write to {}", directory.display());
         std::fs::create_dir_all(directory).with_context(failed)?;
-        // The key is for its owner alone, the certificate for everyone.
+        // The key is private to its owner. The certificate is public.
         write_private(&key, &made.key).context("--cert-dir")?;
         std::fs::write(certificate, &made.certificate).with_context(failed)?;
     }

@@ -1,4 +1,4 @@
-//! How the API server is reached.
+//! The connection to the API server.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ fn content_type(text: &str) -> Result<String, String> {
 }
 
 impl Connection {
-    /// The configuration of a client.
+    /// Returns the client configuration.
     pub(crate) async fn config(&self) -> anyhow::Result<kube::Config> {
         let mut config = match &self.kubeconfig {
             Some(path) => from_file(path, self.context.clone()).await?,
@@ -55,7 +55,7 @@ impl Connection {
     }
 }
 
-/// What a kubeconfig says.
+/// Loads a kubeconfig.
 pub(crate) async fn from_file(path: &PathBuf, context: Option<String>) -> anyhow::Result<kube::Config> {
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
     let read = Kubeconfig::read_from(path);

@@ -1,10 +1,10 @@
-//! TLS connections to the secure port: how many there are, how long they may do nothing, and how they end.
+//! TLS connections to the secure port: their number, their timeouts, and how they end.
 //!
-//! - A new connection is never kept waiting: when all places are taken, an idle connection of the peer that has
-//!   the most gives way; if none is idle, the new one is closed.
-//! - A connection without a request is closed after a while, whatever it is waiting for: a handshake, the rest
-//!   of a header or a client that does not read.
-//! - Stopping closes idle connections at once and waits for requests under way no longer than the limit says.
+//! - A new connection is never kept waiting. At the limit, an idle connection of the peer with the most connections is
+//!   closed. If none is idle, the new one is closed.
+//! - A connection without a request is closed after a timeout, whatever it is waiting for: a handshake, the rest of a
+//!   header, or a client that does not read.
+//! - A shutdown closes idle connections immediately, and waits for requests in flight only up to the limit.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -26,24 +26,24 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-/// How connections are spoken to.
+/// The HTTP settings of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Protocol {
     pub(crate) http2: bool,
-    /// The most requests at once on one connection, where that is limited.
+    /// The maximum number of concurrent requests per connection, if limited.
     pub(crate) most_streams: Option<u32>,
 }
 
-/// What connections may take.
+/// Limits on connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Connections at once: scrapers and probes are few. At some 60 KB of buffers each that is 6 MB.
+    /// The maximum number of connections: scrapers and probes are few. At some 60 KB of buffers each, that is 6 MB.
     pub(crate) connections: usize,
-    /// From the connection to the first whole header, the handshake included; as in kube-controller-manager.
+    /// From the connection to the first complete header, including the handshake, as in kube-controller-manager.
     pub(crate) first_request: Duration,
     /// Between two requests, as in kube-controller-manager.
     pub(crate) idle: Duration,
-    /// For requests under way when the port closes.
+    /// For requests in flight when the port closes.
     pub(crate) drain: Duration,
 }
 
@@ -64,7 +64,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) type Certificates = Arc<[CertificateDer<'static>]>;
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// Serves until `stop`.
+/// Serves until `stop` is cancelled.
 pub(crate) async fn serve<A, F>(listener: TcpListener, port: Port<A>, stop: CancellationToken)
 where
     A: Fn(Request<Incoming>, Certificates) -> F + Send + Sync + 'static,
@@ -96,7 +96,7 @@ where
     }
 }
 
-/// What is served, and how.
+/// The request handler and the settings of the port.
 pub(crate) struct Port<A> {
     pub(crate) acceptor: TlsAcceptor,
     pub(crate) protocol: Protocol,
@@ -164,7 +164,7 @@ fn builder(protocol: Protocol) -> auto::Builder<TokioExecutor> {
     if protocol.http2 { builder } else { builder.http1_only() }
 }
 
-/// A request under way. Counts until it is dropped.
+/// A request in flight. Counted until it is dropped.
 struct UnderWay(watch::Sender<usize>);
 
 impl UnderWay {
@@ -180,7 +180,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// The connections that there are, in the order they came.
+/// The open connections, in the order they were accepted.
 #[derive(Default)]
 struct Places(Mutex<Taken>);
 
@@ -190,14 +190,14 @@ struct Taken {
     places: BTreeMap<u64, Seen>,
 }
 
-/// What others see of a connection.
+/// The shared state of a connection.
 struct Seen {
     peer: IpAddr,
     requests: watch::Sender<usize>,
     evicted: CancellationToken,
 }
 
-/// A connection's place, free again when this is dropped.
+/// A connection's slot, freed on drop.
 struct Place {
     all: Arc<Places>,
     number: u64,
@@ -206,7 +206,7 @@ struct Place {
 }
 
 impl Places {
-    /// A place for a new connection; `None` if all are taken by busy ones.
+    /// Takes a slot for a new connection. Returns `None` if all connections are busy.
     fn take(all: &Arc<Self>, peer: IpAddr, most: usize) -> Option<Place> {
         let mut taken = all.0.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.places.len() >= most {
@@ -222,11 +222,11 @@ impl Places {
 }
 
 impl Taken {
-    /// The oldest idle connection of the peer that has the most connections.
+    /// Returns the oldest idle connection of the peer with the most connections.
     fn least_needed(&self) -> Option<u64> {
         let of = |peer: IpAddr| self.places.values().filter(|seen| seen.peer == peer).count();
         let idle = self.places.iter().filter(|(_, seen)| *seen.requests.borrow() == 0);
-        // Of equals the last one is taken.
+        // For equal keys, `max_by_key` returns the last one, which is the oldest here.
         idle.rev().max_by_key(|(_, seen)| of(seen.peer)).map(|(number, _)| *number)
     }
 }
@@ -255,7 +255,7 @@ mod tests {
         connector: TlsConnector,
         stop: CancellationToken,
         task: tokio::task::JoinHandle<()>,
-        /// A request to `/wait` is under way.
+        /// A request to `/wait` is in flight.
         waiting: CancellationToken,
         /// Requests to `/wait` are answered when this is cancelled.
         go_on: CancellationToken,
@@ -265,7 +265,7 @@ mod tests {
         CertificateDer::pem_slice_iter(pem.as_bytes()).map(Result::unwrap).collect()
     }
 
-    /// A port that answers `ok`.
+    /// Starts a port that answers `ok`.
     async fn run(limits: Limits) -> Running {
         let now = setpoint::Clock::system().now();
         let authority = Authority::generate(now).unwrap();
@@ -326,7 +326,7 @@ mod tests {
         for _ in 0..10 {
             idle.push(port.connect().await);
         }
-        // Some do not even begin a handshake.
+        // Some clients never start a handshake.
         let _silent = futures::future::join_all((0..10).map(|_| TcpStream::connect(port.address))).await;
         assert!(is_answered(&mut port.get("/").await).await);
     }
@@ -353,7 +353,7 @@ mod tests {
         assert!(is_answered(&mut used).await);
         for stream in [&mut dribbling, &mut used] {
             let mut rest = Vec::new();
-            // However it ends: what counts is that it does.
+            // How it ends does not matter, only that it does.
             let _ = stream.read_to_end(&mut rest).await;
         }
     }

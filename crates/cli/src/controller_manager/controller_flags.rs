@@ -1,4 +1,4 @@
-//! The controllers' flags, generated from what each controller declares.
+//! The controllers' flags, generated from each controller's declarations.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use setpoint_controllers::flags::{BadFlag, Flag, all};
@@ -66,7 +66,7 @@ impl clap::FromArgMatches for ControllerFlags {
     }
 }
 
-/// The controllers that a list selects. Prints why a controller named in it cannot run.
+/// Returns the selected controllers. Prints why a controller that is named explicitly cannot run.
 pub(crate) fn selection(arguments: &Controllers) -> anyhow::Result<Vec<&'static Entry>> {
     use anyhow::Context;
     let (list, gates) = (&arguments.selection, &arguments.feature_gates);

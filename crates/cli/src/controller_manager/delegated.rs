@@ -1,4 +1,4 @@
-//! Who asks, and whether they may: the API server's word counts.
+//! Delegated authentication and authorization: the API server decides.
 
 use http::{HeaderMap, Method, header::AUTHORIZATION};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
@@ -11,22 +11,23 @@ use rustls::pki_types::CertificateDer;
 
 use super::trust::Trust;
 
-/// Decides about requests to the secure port.
+/// Authenticates and authorizes requests to the secure port.
 pub(crate) struct Delegated {
-    /// Who is asked about tokens and about rights; nobody is known, and nobody may anything, without one.
+    /// The clients for TokenReviews and SubjectAccessReviews. Without them, no token is accepted and nothing is
+    /// allowed.
     pub(crate) authentication: Option<kube::Client>,
     pub(crate) authorization: Option<kube::Client>,
-    /// Paths that are for everybody; a `*` at the end stands for anything.
+    /// Paths that need no authorization. A trailing `*` matches anything.
     pub(crate) always_allow: Vec<String>,
     pub(crate) trust: Trust,
 }
 
-/// Why a request is not answered.
+/// Why a request is denied.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Denial {
     Unauthenticated,
     Forbidden(String),
-    /// The API server could not be asked.
+    /// The API server could not be reached.
     Unknown(String),
 }
 
@@ -43,14 +44,14 @@ impl Delegated {
         }
         let user = match self.trust.user(certificates, headers) {
             Ok(Some(user)) => user,
-            // A token may still count; without one a certificate that is not believed is not anonymous.
+            // A token may still be valid. Without a token, an untrusted certificate does not count as anonymous.
             Err(_) if bearer_token(headers).is_none() => return Err(Denial::Unauthenticated),
             Ok(None) | Err(_) => self.user_of_token(headers).await?,
         };
         self.authorize(&user, method, path).await
     }
 
-    /// Whose token the request carries; without one it is anonymous.
+    /// Returns the user of the request's token. A request without one is anonymous.
     async fn user_of_token(&self, headers: &HeaderMap) -> Result<UserInfo, Denial> {
         let Some(token) = bearer_token(headers) else { return Ok(anonymous()) };
         let token = std::str::from_utf8(token).map_err(|_| Denial::Unauthenticated)?;
@@ -93,8 +94,8 @@ impl Delegated {
     }
 }
 
-/// The bearer token of a request. A header of another scheme is as good as none, and so is one whose token does
-/// not follow the scheme after one space.
+/// Returns the bearer token of a request. A header with another scheme is ignored, and so is one whose token does not
+/// follow the scheme after a single space.
 fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let mut words = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii().splitn(3, |byte| *byte == b' ');
     let (scheme, token) = (words.next()?, words.next()?);

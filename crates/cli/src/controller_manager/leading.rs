@@ -1,4 +1,4 @@
-//! Who leads, where several managers run for one cluster.
+//! Leader election flags.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub(crate) struct Leading {
 }
 
 impl Leading {
-    /// What to compete for, if there is an election.
+    /// Returns the leader election settings, if it is enabled.
     pub(crate) fn election(&self, rng: &Rng) -> Option<ElectionConfig> {
         let identity = ElectionConfig::own_identity(rng);
         let (namespace, name) = (&self.leader_elect_resource_namespace, &self.leader_elect_resource_name);

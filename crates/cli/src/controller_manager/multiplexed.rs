@@ -1,9 +1,8 @@
 //! A client whose requests share a connection.
 //!
-//! Requests of controllers are many, small and at the same time: over HTTP/2 they need one connection instead of
-//! one each, and what is sent at the same time is sent at once. Watches never end, and an API server lets about a
-//! hundred streams share a connection, so they are not sent this way: too many of them would leave no room for
-//! requests.
+//! Controllers make many small requests concurrently. With HTTP/2, they share one connection, and concurrent requests
+//! are sent together. Watches do not use this client: they never end, and an API server allows about a hundred streams
+//! per connection, so too many of them would leave no room for requests.
 
 use std::time::Duration;
 
@@ -16,13 +15,13 @@ use kube::client::{Body, ClientBuilder, ConfigExt};
 use tower::util::MapRequestLayer;
 use tower::{BoxError, ServiceBuilder};
 
-/// A server that has been silent for so long is asked whether it is there, and has so long to answer before the
-/// connection is given up: all requests depend on it. As client-go has it.
+/// If the server has been silent for this long, it is pinged, and the connection is given up if there is no response in
+/// time, because all requests depend on it. The values are client-go's.
 const SILENCE: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(15);
 
-/// A client for the API server that `config` names, whose requests pass through `prepare` first. It does not
-/// repeat what fails: whoever asked decides that.
+/// Creates a client for the API server in `config`. Its requests pass through `prepare` first. It does not retry failed
+/// requests: that is up to the caller.
 pub(crate) fn client(
     config: &kube::Config,
     prepare: impl Fn(Request<Body>) -> Request<Body> + Clone + Send + 'static,

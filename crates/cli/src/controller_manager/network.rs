@@ -32,7 +32,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Where nodes get their ranges from, if they do; what services have is given to no node.
+    /// Returns the CIDR ranges for nodes, if allocation is enabled. Service CIDRs are excluded.
     pub(crate) fn node_ranges(&self, services: &str) -> anyhow::Result<Option<NodeRanges>> {
         if !self.allocate_node_cidrs {
             return Ok(None);

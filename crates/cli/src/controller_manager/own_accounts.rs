@@ -1,7 +1,7 @@
-//! Controllers that act in the name of their own service accounts.
+//! Controllers that use their own service accounts.
 //!
-//! Each has a token of its account in `kube-system`, asked for at the start and renewed when four fifths of its
-//! life are over, as kube-controller-manager does it with `--use-service-account-credentials`.
+//! Each one has a token for its account in `kube-system`. It is requested at startup and renewed after four fifths of
+//! its lifetime, as kube-controller-manager does with `--use-service-account-credentials`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use tokio_util::sync::CancellationToken;
 use super::multiplexed;
 
 const NAMESPACE: &str = "kube-system";
-/// How long a token is asked to be good for.
+/// The requested lifetime of a token.
 const LIFETIME: Duration = Duration::from_secs(3600);
-/// How long a token that could not be renewed waits for the next try.
+/// The delay before a failed renewal is retried.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// The tokens of all accounts: one entry per account.
@@ -33,14 +33,14 @@ pub(crate) struct OwnAccounts {
 }
 
 impl OwnAccounts {
-    /// `root` may ask for tokens of every account; `config` is where clients connect to.
+    /// `root` may request tokens for every account. `config` is where clients connect to.
     pub(crate) fn new(root: kube::Client, config: &kube::Config) -> Self {
         let mut config = config.clone();
         config.auth_info = kube::config::AuthInfo::default();
         Self { accounts: Api::namespaced(root, NAMESPACE), config, tokens: BTreeMap::new() }
     }
 
-    /// A client in the name of an account.
+    /// Creates a client that uses an account.
     pub(crate) async fn client(&mut self, account: &'static str) -> anyhow::Result<kube::Client> {
         let token = match self.tokens.get(account) {
             Some(token) => token.clone(),
@@ -57,7 +57,7 @@ impl OwnAccounts {
         })?)
     }
 
-    /// Renews all tokens until `stop`.
+    /// Renews all tokens until `stop` is cancelled.
     pub(crate) async fn keep(self, stop: CancellationToken) {
         let mut wait = LIFETIME * 4 / 5;
         loop {
@@ -86,7 +86,7 @@ impl OwnAccounts {
         }
     }
 
-    /// A new token of an account, which is made if it is not there, and how long it is good for.
+    /// Requests a token for an account, creating the account if necessary. Also returns the token's lifetime.
     async fn ask(&self, account: &str) -> anyhow::Result<(HeaderValue, Duration)> {
         let spec =
             TokenRequestSpec { expiration_seconds: Some(LIFETIME.as_secs() as i64), ..Default::default() };
@@ -111,7 +111,8 @@ impl OwnAccounts {
             .with_context(|| format!("no token for service account {account} in the response"))?;
         let mut header = HeaderValue::try_from(format!("Bearer {}", status.token))?;
         header.set_sensitive(true);
-        // The server may have shortened its life; by its own clock, so a rough share of what was asked is kept.
+        // The server may have shortened the lifetime, but it states the expiry by its own clock. So this is the
+        // requested lifetime, of which only a share is used.
         Ok((header, LIFETIME))
     }
 }

@@ -1,8 +1,8 @@
 //! The secure port: health, metrics, profiles and configuration, over TLS.
 //!
-//! Clients authenticate by certificate or by token, which the API server reviews; the API server also decides
-//! what they may see. Health is for everybody, as in kube-controller-manager. Without a certificate the port
-//! makes a self-signed one.
+//! Clients authenticate with a certificate, or with a token that the API server reviews. The API server also authorizes
+//! them. As in kube-controller-manager, health checks need no authorization. If no certificate is configured, a
+//! self-signed one is generated.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::process;
 /// What is served.
 pub(crate) struct Served {
     pub(crate) operations: Operations,
-    /// Whether profiles may be asked for.
+    /// Whether profiles are served.
     pub(crate) profiling: bool,
     pub(crate) metrics: Metrics,
     /// Metrics that are not served.
@@ -33,7 +33,7 @@ pub(crate) struct Served {
     pub(crate) delegated: Delegated,
 }
 
-/// Serves until `stop`.
+/// Serves until `stop` is cancelled.
 pub(crate) async fn serve(
     listener: TcpListener,
     acceptor: TlsAcceptor,
@@ -82,7 +82,7 @@ impl Served {
     }
 }
 
-/// The text of metrics without some of them: their samples, and what is said about them.
+/// Removes some metrics from the text: their samples and their metadata.
 fn without(metrics: String, disabled: &[String]) -> String {
     if disabled.is_empty() {
         return metrics;

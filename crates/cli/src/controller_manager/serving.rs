@@ -22,7 +22,7 @@ use super::trust::Trust;
 use crate::apiserver_flags::serving::named_files;
 use crate::pki::NamedFiles;
 
-/// Connections that wait to be accepted.
+/// The maximum number of connections waiting to be accepted.
 const BACKLOG: u32 = 128;
 
 #[derive(Debug, Args)]
@@ -103,7 +103,7 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Where to listen; `None` if there is no secure port.
+    /// Binds the secure port. Returns `None` if it is disabled.
     pub(crate) async fn listen(&self) -> anyhow::Result<Option<TcpListener>> {
         if self.secure_port == 0 {
             return Ok(None);
@@ -123,7 +123,7 @@ impl Serving {
         socket.listen(BACKLOG)
     }
 
-    /// How connections are spoken to.
+    /// Returns the HTTP settings of connections.
     pub(crate) fn protocol(&self) -> Protocol {
         let most = self.http2_max_streams_per_connection;
         Protocol { http2: !self.disable_http2_serving, most_streams: (most > 0).then_some(most) }
@@ -163,7 +163,7 @@ impl Serving {
             .context("--client-ca-file and --requestheader-client-ca-file")
     }
 
-    /// What speaks TLS for the secure port.
+    /// Builds the TLS acceptor of the secure port.
     pub(crate) fn acceptor(&self, clock: &Clock) -> anyhow::Result<TlsAcceptor> {
         let (certificate, key) = match (&self.tls_cert_file, &self.tls_private_key_file) {
             (Some(certificate), Some(key)) => {
@@ -198,9 +198,9 @@ impl Serving {
     }
 }
 
-/// The configuration of a pod, for a flag that names no kubeconfig; `None` outside of one.
+/// Returns a pod's configuration, for a flag that names no kubeconfig. `None` outside of a pod.
 fn in_cluster(flag: &str) -> Option<kube::Config> {
-    // The variable that client-go looks at, too.
+    // client-go checks this variable too.
     std::env::var_os("KUBERNETES_SERVICE_HOST")?;
     kube::Config::incluster()
         .inspect_err(|error| tracing::warn!(%error, "cannot read the in-cluster configuration for --{flag}"))

@@ -54,7 +54,7 @@ pub(crate) struct Keys {
     cluster_signing_duration: Duration,
 }
 
-/// The certificate and the key of a signer, and the flag that names the first.
+/// The certificate and key files of a signer, and the flag for the former.
 type Files<'a> = (&'a Option<PathBuf>, &'a Option<PathBuf>, &'a str);
 
 impl Keys {
@@ -128,12 +128,12 @@ fn authority((certificate, key, flag): Files<'_>) -> anyhow::Result<Option<Certi
     authority.map(Some).with_context(|| format!("--{flag}-cert-file and --{flag}-key-file"))
 }
 
-/// A file that a flag names.
+/// Reads a file that a flag names.
 pub(crate) fn read(flag: &str, path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("--{flag}: cannot read {}", path.display()))
 }
 
-/// Certificates as files carry them.
+/// Encodes certificates as PEM.
 fn pem(certificates: &[Vec<u8>]) -> String {
     let block = |der: &Vec<u8>| {
         let text = STANDARD.encode(der);

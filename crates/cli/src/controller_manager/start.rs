@@ -1,4 +1,4 @@
-//! Controllers that start one after the other, where somebody wants that.
+//! Starts controllers one after the other, if configured.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use setpoint::health::Check;
 use setpoint::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
-/// The same parts, each of which waits for the interval longer than the one before it.
+/// Delays each runnable by one interval more than the previous one.
 pub(super) fn one_after_the_other(
     parts: Vec<Box<dyn Runnable>>,
     interval: Duration,

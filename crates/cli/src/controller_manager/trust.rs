@@ -1,5 +1,5 @@
-//! Whose client certificates are believed at the secure port: those of users, and those of proxies that name users in
-//! headers. They are judged as the API server judges them, with each request.
+//! Client certificates at the secure port: those of users, and those of front proxies, which pass the user in headers.
+//! They are verified for each request, in the same way as by the API server.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) struct Trust {
 }
 
 impl Trust {
-    /// The authorities of users and of proxies, as PEM.
+    /// Creates the trust settings from the CAs of users and of front proxies, as PEM.
     pub(crate) fn new(
         users: Option<&str>,
         proxies: Option<&str>,
@@ -35,13 +35,13 @@ impl Trust {
         Ok(Self { clients, front_proxy: proxies.map(|_| front_proxy), is_empty, clock })
     }
 
-    /// What asks clients for certificates in the handshake; nothing if none would be believed.
+    /// Returns the verifier that requests client certificates in the handshake. `None` if no CA is configured.
     pub(crate) fn verifier(&self, provider: &Arc<CryptoProvider>) -> Option<Arc<dyn ClientCertVerifier>> {
         let verifier = || AnyClient::hinting(provider.clone(), &self.clients);
         (!self.is_empty).then(|| Arc::new(verifier()) as Arc<dyn ClientCertVerifier>)
     }
 
-    /// Who a request is from, by its certificate; a proxy says so in headers.
+    /// Returns the user of a request according to its certificate or, for a front proxy, the request headers.
     pub(crate) fn user(
         &self,
         certificates: &[CertificateDer<'static>],

@@ -1,7 +1,7 @@
-//! A certificate and its key in two files, which belong together.
+//! A certificate and its key, in two files.
 //!
-//! Two files cannot be replaced at once. The new certificate is put beside the old one first, then the key is
-//! replaced, then the certificate: whoever finds a key without its certificate finds that beside it.
+//! Two files cannot be replaced atomically. So the new certificate is first written next to the old one, then the key
+//! is replaced, then the certificate. A reader that finds a key without its certificate finds the certificate there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ impl Pair {
         self.certificate.with_extension("crt-new")
     }
 
-    /// What the files hold; nothing if one is missing. A replacement that was interrupted is completed.
+    /// Reads both files. Returns `None` if one is missing. Completes an interrupted replacement.
     pub(crate) fn read(&self) -> anyhow::Result<Option<Identity>> {
         let (Some(certificate), Some(key)) = (read_if_there(&self.certificate)?, read_if_there(&self.key)?)
         else {
@@ -45,7 +45,7 @@ impl Pair {
         Ok(Some(Identity { certificate, key }))
     }
 
-    /// The same if it is a certificate with its key that will do.
+    /// Reads both files, if the certificate matches its key and `will_do` accepts it.
     pub(crate) fn read_usable(
         &self,
         will_do: impl Fn(&Inspected) -> bool,
@@ -66,7 +66,7 @@ impl Pair {
         write_private(&self.next(), &identity.certificate)?;
         write_private(&self.key, &identity.key)?;
         match self.put_certificate() {
-            // A server that follows these files has completed it already.
+            // A server that watches these files has already completed the replacement.
             Err(_) if read_if_there(&self.certificate)?.as_ref() == Some(&identity.certificate) => Ok(()),
             put => put,
         }

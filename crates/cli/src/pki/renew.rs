@@ -1,4 +1,4 @@
-//! Makes certificates and keys anew, keeping what the old ones are still needed for.
+//! Renews certificates and keys, and keeps the old ones as long as they are needed.
 
 use anyhow::Context;
 use jiff::Timestamp;
@@ -7,17 +7,17 @@ use setpoint_controllers::TokenSigner;
 
 use super::{Directory, Retired, new_server_certificate, read_if_there, write_private};
 
-/// What is made anew.
+/// What to renew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Renewal {
-    /// The authority, and with it what it signs.
+    /// The CA, and everything it signs.
     pub(crate) authority: bool,
     pub(crate) admin: bool,
     pub(crate) server: bool,
     pub(crate) service_account_key: bool,
 }
 
-/// Renews in a directory that has been used; says what was done, a line each.
+/// Renews files in an existing directory. Returns a line for each.
 pub(crate) fn renew(directory: &Directory, what: Renewal, now: Timestamp) -> anyhow::Result<Vec<String>> {
     let path = directory.0.as_deref().context("there is no data directory")?;
     let kept = directory.authority()?;
@@ -48,15 +48,15 @@ fn renew_authority(directory: &Directory, old: &Authority, now: Timestamp) -> an
     let (new, cross_signed) = old.renewed(now)?;
     let cross = path.join("ca-cross.crt");
     let before = read_if_there(&cross)?.unwrap_or_default();
-    // What leads from the new authority back to the old ones, the newest first. If this is interrupted the old
-    // authority is still there, and believed once more than needed.
+    // The chain from the new CA back to the old ones, newest first. If this is interrupted, the old CA is still active,
+    // and is also listed as retired.
     Retired::keep(path, "ca", "crt", &old.identity().certificate, now)?;
     write_private(&cross, &(cross_signed + &before))?;
     directory.pair("ca").context("there is no data directory")?.write(new.identity())?;
     Ok(new)
 }
 
-/// For the addresses that the old certificate has.
+/// Renews the serving certificate for the same addresses.
 fn renew_server(directory: &Directory, authority: &Authority, now: Timestamp) -> anyhow::Result<()> {
     let pair = directory.pair("apiserver").context("there is no data directory")?;
     let old = pair.read()?.and_then(|old| Inspected::of_pem(&old.certificate).ok());

@@ -1,4 +1,4 @@
-//! Authorities and keys that were replaced and still count for a while: until the date in the name of their file.
+//! Replaced CAs and keys that stay valid for a while: until the date in their file name.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use jiff::{Timestamp, ToSpan};
 
 use super::{read_if_there, write_private};
 
-/// What an authority signed lives a year at most, and so do the tokens that programs are given.
+/// Certificates and tokens are valid for at most a year, so a replaced CA or key is needed that long.
 const YEARS: i32 = 1;
 
-/// Replacements on one day that can be told apart.
+/// The maximum number of replacements on one day.
 const A_DAY: usize = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) struct Retired {
 }
 
 impl Retired {
-    /// All of the directory whose names begin with `prefix` (`ca`, `sa`), by date.
+    /// Lists the files whose names begin with `prefix` (`ca`, `sa`), by date.
     pub(super) fn all(directory: &Path, prefix: &str) -> anyhow::Result<Vec<Self>> {
         let failed = || format!("cannot read {}", directory.display());
         let entries = match std::fs::read_dir(directory) {
@@ -39,7 +39,7 @@ impl Retired {
                 all.push(Self { path, until, content });
             }
         }
-        // Without the extension, which sorts after the number of a second one on the same day.
+        // Compare without the extension, which sorts after the number of a second file on the same day.
         all.sort_by(|one, other| {
             (one.until, one.path.file_stem()).cmp(&(other.until, other.path.file_stem()))
         });
@@ -50,7 +50,7 @@ impl Retired {
         now.to_zoned(TimeZone::UTC).date() <= self.until
     }
 
-    /// Keeps something that is about to be replaced.
+    /// Keeps a file that is about to be replaced.
     pub(super) fn keep(
         directory: &Path,
         prefix: &str,
@@ -74,7 +74,7 @@ impl Retired {
     }
 }
 
-/// The date in `ca-old-until-20270102-2.crt`.
+/// Parses the date in `ca-old-until-20270102-2.crt`.
 fn date_in(name: &str, prefix: &str) -> Option<Date> {
     let rest = name.strip_prefix(prefix)?.strip_prefix("-old-until-")?;
     let (stem, extension) = rest.split_once('.')?;

@@ -1,8 +1,8 @@
-//! What the server shows and whom it believes, as files say, followed while it runs.
+//! The server's certificates and trusted CAs, loaded from files and reloaded when these change.
 //!
-//! The files are read every few seconds: there are a handful of a few kilobytes, so that costs some ten microseconds.
-//! What has changed is used from then on; what cannot be used is reported once and changes nothing. A certificate of
-//! the cluster's own authority is made anew before it expires.
+//! The files are read every few seconds. There are only a few, of some kilobytes each, so that takes some ten
+//! microseconds. Changes take effect immediately. Invalid files are reported once and change nothing. Certificates
+//! signed by the cluster CA are renewed before they expire.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -20,65 +20,65 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Directory, Pair, read_if_there, server_certificate};
 
-/// How often the files are read: v1.34 is told of changes at once, and looks once a minute.
+/// How often the files are read. v1.34 is notified of changes, and also checks once a minute.
 const EVERY: Duration = Duration::from_secs(2);
-/// How often everything is looked at although no file has changed: certificates come to their end by themselves.
+/// How often everything is checked even if no file has changed, because certificates expire.
 const IN_ANY_CASE: SignedDuration = SignedDuration::from_hours(1);
 
-/// A certificate for some names: `--tls-sni-cert-key`.
+/// A certificate for some server names: `--tls-sni-cert-key`.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedFiles {
     pub(crate) pair: Pair,
     pub(crate) names: Vec<String>,
 }
 
-/// Where what is served comes from.
+/// The files that the TLS configuration is loaded from.
 #[derive(Clone, Debug)]
 pub(crate) struct ServedFiles {
-    /// The certificate that clients are shown by default; one of the cluster's own authority without it.
+    /// The default serving certificate. `None`: one signed by the cluster CA.
     pub(crate) certificate: Option<Pair>,
     pub(crate) named: Vec<NamedFiles>,
-    /// Authorities that are believed besides the cluster's own.
+    /// Trusted client CAs in addition to the cluster CA.
     pub(crate) client_authorities: Option<PathBuf>,
-    /// Where the authority is kept, and where a certificate of it is.
+    /// The directories of the CA and of a certificate signed by it.
     pub(crate) pki: Directory,
     pub(crate) own_certificates: Directory,
-    /// The addresses that a certificate of the cluster's own authority is for.
+    /// The addresses for a certificate signed by the cluster CA.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Whether certificates may name the uids of users.
+    /// Whether client certificates may contain user UIDs.
     pub(crate) reads_uid: bool,
-    /// The authorities of front proxies, as PEM.
+    /// The CAs of front proxies, as PEM.
     pub(crate) front_proxies: Option<String>,
 }
 
-/// What was read.
+/// The contents of the files.
 #[derive(Clone, PartialEq, Eq)]
 struct Content {
     certificate: Identity,
     named: Vec<Identity>,
-    /// A certificate of the cluster's own authority, where another is shown by default.
+    /// A certificate signed by the cluster CA, if another one is the default.
     own: Option<Identity>,
     authorities: Vec<String>,
 }
 
-/// What is served now, and what it was made of.
+/// The current TLS configuration, and what it was built from.
 pub(crate) struct Served {
     files: ServedFiles,
     clock: Clock,
-    /// Those of now: what signs where nothing is kept.
+    /// The current CA, which signs if none is stored.
     authority: Authority,
     own: Option<Identity>,
     content: Content,
     tls: ServerTls,
-    /// The files as they were last looked at, and when that was.
+    /// The files as last read, and when.
     seen: (Files, Timestamp),
 }
 
-/// Files byte by byte; those that cannot be read are not there.
+/// The contents of files. `None` if a file cannot be read.
 type Files = Vec<(PathBuf, Option<Vec<u8>>)>;
 
 impl Served {
-    /// What the files say now, all of which have to be usable.
+    /// Loads the files, all of which must be valid.
     pub(crate) fn start(
         files: ServedFiles,
         protocol: Protocol,
@@ -96,7 +96,7 @@ impl Served {
         &self.tls
     }
 
-    /// Follows the files until `stop`.
+    /// Reloads the files until `stop` is cancelled.
     pub(crate) async fn follow(mut self, stop: CancellationToken) {
         let mut reported = String::new();
         while stop.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_some() {
@@ -117,7 +117,7 @@ impl Served {
         }
     }
 
-    /// Uses what has changed since the last time; whether there was anything to look at.
+    /// Applies changes since the last call. Returns whether there was anything to check.
     fn look(&mut self) -> anyhow::Result<bool> {
         let (bytes, now) = (self.files.bytes(), self.clock.now());
         if bytes == self.seen.0 && now.duration_since(self.seen.1) < IN_ANY_CASE {
@@ -159,7 +159,7 @@ impl ServedFiles {
             .collect()
     }
 
-    /// `own` is the certificate of the cluster's own authority where nothing is kept.
+    /// `own` caches the certificate signed by the cluster CA if none is stored.
     fn read(
         &self,
         authority: &Authority,

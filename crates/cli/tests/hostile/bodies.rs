@@ -1,4 +1,4 @@
-//! Bodies that are too large, too deep, or grow when they are read.
+//! Bodies that are too large, too deep, or expand when decoded.
 
 use bytes::Bytes;
 use http::Method;
@@ -21,7 +21,7 @@ fn alias_bomb() -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: bomb}}\n{text}")
 }
 
-/// The envelope that marks protobuf, around bytes that promise more than they hold.
+/// A protobuf envelope around bytes that declare more data than they contain.
 fn protobuf(inside: &[u8]) -> Vec<u8> {
     [b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12".as_slice(), inside].concat()
 }
@@ -54,13 +54,13 @@ fn bodies() -> Vec<(&'static str, Bytes)> {
     ]
 }
 
-/// Each of its objects takes a hundred times as much in memory: 70 MB.
+/// A list whose objects take a hundred times as much memory when decoded: 70 MB.
 fn many_objects() -> Bytes {
     let objects = vec![r#"{"":0}"#; 100_000].join(",");
     format!("{{\"metadata\":{{\"name\":\"a\"}},\"data\":[{objects}]}}").into()
 }
 
-/// All at once: 1.7 GB, if they were decoded side by side.
+/// Sends them all at once: 1.7 GB if they were decoded concurrently.
 async fn many_at_once(server: &'static Server) {
     let body = many_objects();
     let sending = (0..24).map(|_| async {
@@ -77,7 +77,7 @@ pub(crate) async fn blow_up(server: &'static Server) {
         for method in [Method::POST, Method::PUT] {
             let path = if method == Method::PUT { format!("{MAPS}/a") } else { MAPS.to_owned() };
             let mut session = server.session().await;
-            // A body that is too large may be hung up on while it is sent.
+            // The server may close the connection while a body that is too large is still being sent.
             let answer = session.send_as(method, &path, POLITE, media_type, body.clone()).await;
             if let Some((code, text)) = answer {
                 assert!((400..500).contains(&code), "{media_type}: {code}: {:.200}", text);

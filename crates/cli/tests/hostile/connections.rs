@@ -1,4 +1,4 @@
-//! Connections that say little, nothing, or nonsense.
+//! Connections that send little, nothing, or nonsense.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use tokio::net::TcpStream;
 
 use crate::server::{MALLORY, POLITE, Server, Tls};
 
-/// Handshakes under way at once: an attacker is not given more of this machine than the server.
+/// Concurrent handshakes, limited so that the attacker does not get more of this machine than the server.
 const AT_ONCE: usize = 16;
 
-/// This many connections, of those that the server accepts.
+/// Opens this many connections, or as many as the server accepts.
 async fn open(server: &'static Server, count: usize) -> Vec<Tls> {
     let opening = stream::iter(0..count).map(|_| server.connect()).buffer_unordered(AT_ONCE);
     opening.filter_map(|opened| async { opened.ok() }).collect().await
 }
 
-/// Says one byte after the other, and how many connections the server has closed at the end.
+/// Sends one byte at a time. Returns how many connections the server has closed at the end.
 async fn trickle(connections: Vec<Tls>, text: &'static [u8], seconds: usize) -> usize {
     let trickling = connections.into_iter().map(|mut connection| async move {
         for at in 0..seconds {
@@ -36,7 +36,7 @@ async fn trickle(connections: Vec<Tls>, text: &'static [u8], seconds: usize) -> 
     futures::future::join_all(trickling).await.into_iter().filter(|closed| *closed).count()
 }
 
-/// Side by side, for slow ones take their time.
+/// Runs the attacks concurrently, because slow ones take a while.
 pub(crate) async fn all_at_once(server: &'static Server) {
     let others = async {
         random_bytes(server).await;
@@ -63,7 +63,8 @@ fn create(token: &str, query: &str) -> String {
     )
 }
 
-/// Of a client without rights, a body is not even read; of one with rights, it is read until the deadline.
+/// A body from a client without permission is not even read. From a client with permission, it is read until the
+/// deadline.
 async fn slow_bodies(server: &'static Server) {
     let mut connections = open(server, 300).await;
     let heads = [create(MALLORY, ""), create(POLITE, "?timeout=5s")];
@@ -77,12 +78,12 @@ async fn slow_bodies(server: &'static Server) {
 
 async fn idle(server: &'static Server) {
     let connections = open(server, 5000).await;
-    // New clients are served while they are open, too: the well-behaved one connects again and again.
+    // New clients are served in the meantime: the well-behaved client reconnects regularly.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(connections.len() >= 4000, "only {} connections were accepted", connections.len());
 }
 
-/// Bytes that look random, from a number.
+/// Generates pseudo-random bytes from a seed.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

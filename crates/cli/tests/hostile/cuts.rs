@@ -1,4 +1,4 @@
-//! A create that ends after every one of its bytes.
+//! A create that is cut off after each of its bytes.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn request(name: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Sends the first bytes of a create and hangs up: without a goodbye every other time.
+/// Sends the first bytes of a create and closes the connection, every other time without a TLS shutdown.
 async fn cut(server: &'static Server, at: usize) {
     let mut connection = server.connect().await.expect("a connection");
     let whole = request(&format!("cut-{at:04}"));

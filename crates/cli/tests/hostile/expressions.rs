@@ -1,4 +1,4 @@
-//! Patterns and expressions that would take for ever.
+//! Patterns and expressions that would take forever.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn definition(name: &str, field: &Value) -> Value {
     })
 }
 
-/// What a schema must not be made of.
+/// Malicious schemas.
 fn fields() -> Vec<(&'static str, Value)> {
     let rule = |rule: &str| {
         json!({"type": "array", "items": {"type": "string"},
@@ -62,7 +62,7 @@ pub(crate) async fn explode(server: &'static Server) {
     run_policy(&mut session).await;
 }
 
-/// A pattern that comes with the object passes the schema; matching it is bounded.
+/// A pattern inside the object passes the schema. Matching it is bounded.
 async fn run_dynamic_pattern(session: &mut Session) {
     let text = json!({"type": "string", "maxLength": 1000});
     let field = json!({"type": "object", "properties": {"a": text, "b": text},
@@ -78,7 +78,7 @@ async fn run_dynamic_pattern(session: &mut Session) {
     }
 }
 
-/// A policy that costs too much is refused when it is written, or denies when it runs out of budget.
+/// A policy that is too expensive is rejected when it is written, or denies the request when it exceeds its budget.
 async fn run_policy(session: &mut Session) {
     let loops =
         "object.data.all(a, object.data.all(b, object.data.all(c, object.data.all(d, a + b + c + d != ''))))";

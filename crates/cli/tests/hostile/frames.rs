@@ -1,4 +1,4 @@
-//! HTTP/2 as no client speaks it: floods and frames that break the protocol.
+//! Abuse of HTTP/2: floods, and frames that violate the protocol.
 
 use std::time::Duration;
 
@@ -23,14 +23,14 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// What to say after the preface, each on a connection of its own.
+/// What to send after the preface, each on a separate connection.
 fn floods() -> Vec<(&'static str, Vec<u8>)> {
     let many = |count: u32, make: &dyn Fn(u32) -> Vec<u8>| (0..count).flat_map(make).collect::<Vec<u8>>();
     let reset =
         |at: u32| [frame(OPEN, 5, 2 * at + 1, HEADERS), frame(RESET, 0, 2 * at + 1, &[0, 0, 0, 8])].concat();
     let endless =
         [frame(OPEN, 1, 1, HEADERS), many(1000, &|_| frame(CONTINUATION, 0, 1, &[b'x'; 16000]))].concat();
-    // One entry of the table, then a reference to it again and again.
+    // One entry in the table, then repeated references to it.
     let entry =
         [b"\x82\x87\x84\x41\x01x\x40\x01a\x7f\xa1\x1e".as_slice(), &[b'b'; 4000], &[0xbe; 12000]].concat();
     vec![
@@ -61,7 +61,7 @@ async fn say(server: &'static Server, what: &'static str, frames: &[u8]) {
         };
         futures::join!(write, read);
     };
-    // A well-formed connection may stay open; a flood has to be answered or cut off by then.
+    // A well-formed connection may stay open. A flood must be answered or cut off by then.
     if tokio::time::timeout(Duration::from_secs(5), saying).await.is_err() {
         println!("after {what} the connection is still open");
     }

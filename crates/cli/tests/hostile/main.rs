@@ -1,5 +1,5 @@
-//! Clients that mean harm, against the real binary over TLS. Throughout, a well-behaved client is served, memory
-//! stays bounded, nothing panics, and no request gains access it should not have.
+//! Malicious clients against the real binary, over TLS. In the meantime, a well-behaved client is served, memory stays
+//! bounded, nothing panics, and no request gains access it should not have.
 
 mod bodies;
 mod connections;
@@ -17,14 +17,14 @@ use std::time::Duration;
 use self::polite::Polite;
 use self::server::Server;
 
-/// Latencies below this are noise on a busy machine: an idle p99 counts as at least this.
+/// Latencies below this are noise on a busy machine, so an idle p99 is rounded up to this.
 const SHORTEST: Duration = Duration::from_millis(15);
-/// By how much the p99 of a well-behaved client may grow under attack.
+/// The factor by which the p99 of a well-behaved client may grow under attack.
 const SLOWER: u32 = 20;
-/// By how much the server's memory may grow under attack.
+/// How much the server's memory may grow under attack.
 const GROWTH_MIB: u64 = 300;
 
-/// Runs an attack beside a well-behaved client, and checks what the server is like during and after it.
+/// Runs an attack next to a well-behaved client, and checks the server during and after it.
 fn withstand<A>(attack: impl FnOnce(&'static Server) -> A)
 where
     A: Future<Output = ()>,
@@ -33,7 +33,7 @@ where
     let _turn = ONE_AT_A_TIME.lock();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        // Leaked, so that tasks of an attack can borrow it; stopped below.
+        // Leaked, so that tasks of an attack can borrow it. It is stopped below.
         let server: &'static Server = Box::leak(Box::new(Server::start().await));
         let polite = Polite::start(server);
         let idle = polite.observe(Duration::from_secs(2)).await.max(SHORTEST);

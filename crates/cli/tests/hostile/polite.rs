@@ -1,5 +1,4 @@
-//! A well-behaved client: reads and writes at a steady pace on a thread of its own, and notes how long each
-//! request takes.
+//! A well-behaved client: reads and writes at a steady pace on its own thread, and records the latency of each request.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +10,7 @@ use crate::server::{POLITE, Server};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PACE: Duration = Duration::from_millis(5);
-/// No request of it ever takes longer.
+/// The maximum latency of any of its requests.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Polite {
@@ -31,12 +30,12 @@ impl Polite {
         Self { latencies, stop, thread: Some(thread) }
     }
 
-    /// How many requests it has made so far.
+    /// Returns the number of requests so far.
     pub(crate) fn mark(&self) -> usize {
         self.latencies.lock().expect("no one panicked").len()
     }
 
-    /// The p99 of the requests after a mark.
+    /// Returns the p99 of the requests since a mark.
     pub(crate) fn since(&self, mark: usize) -> Duration {
         let mut seen = self.latencies.lock().expect("no one panicked")[mark..].to_vec();
         seen.sort();
@@ -50,7 +49,7 @@ impl Polite {
         self.since(mark)
     }
 
-    /// Stops it. It panics if a request was not answered as it should be.
+    /// Stops the client. Panics if a request got a wrong response.
     pub(crate) fn stop(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.take().expect("it runs").join();
@@ -58,7 +57,7 @@ impl Polite {
     }
 }
 
-/// Connects anew for every hundredth request: new clients are served, too.
+/// Reconnects every hundred requests, to check that new clients are served too.
 #[allow(clippy::disallowed_methods, reason = "measures real time")]
 async fn work(server: &'static Server, latencies: &Mutex<Vec<Duration>>, stop: &AtomicBool) {
     let mut session = server.session().await;

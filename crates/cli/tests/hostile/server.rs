@@ -22,11 +22,12 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// May do anything, by its group.
+/// The token of a user who may do anything, through its group.
 pub(crate) const ADMIN: &str = "admin-token";
-/// May do anything, by a role: no exempt group, so it queues like everyone.
+/// The token of a user who may do anything, through a role. It is in no exempt group, so its requests are queued like
+/// others.
 pub(crate) const POLITE: &str = "polite-token";
-/// Is known, and may do nothing.
+/// The token of an authenticated user without any permission.
 pub(crate) const MALLORY: &str = "mallory-token";
 
 const TOKENS: &str =
@@ -93,12 +94,12 @@ impl Server {
         self.address
     }
 
-    /// A connection for HTTP/1.1.
+    /// Opens a connection for HTTP/1.1.
     pub(crate) async fn connect(&self) -> std::io::Result<Tls> {
         self.connect_by(&self.http1).await
     }
 
-    /// A connection for HTTP/2.
+    /// Opens a connection for HTTP/2.
     pub(crate) async fn connect_http2(&self) -> std::io::Result<Tls> {
         self.connect_by(&self.http2).await
     }
@@ -109,7 +110,7 @@ impl Server {
         tokio::time::timeout(Duration::from_secs(30), connecting).await?
     }
 
-    /// A connection for whole requests.
+    /// Opens a connection for complete requests.
     pub(crate) async fn session(&self) -> Session {
         let stream = self.connect().await.expect("the server accepts connections");
         let (sender, connection) = handshake(TokioIo::new(stream)).await.expect("HTTP/1.1");
@@ -123,7 +124,7 @@ impl Server {
         line.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number") / 1024
     }
 
-    /// It runs, nothing panicked, and strangers still see nothing.
+    /// Checks that the server runs, nothing panicked, and anonymous clients still see nothing.
     pub(crate) async fn check_health(&self) {
         let mut session = self.session().await;
         let (code, metrics) = session.get("/metrics", ADMIN).await;
@@ -143,7 +144,7 @@ impl Server {
     }
 }
 
-/// One connection that sends whole requests, one after the other.
+/// A connection that sends complete requests, one after the other.
 pub(crate) struct Session(SendRequest<Full<Bytes>>);
 
 impl Session {
@@ -161,7 +162,7 @@ impl Session {
         self.send_as(method, path, token, "application/json", body).await.expect("the server answers")
     }
 
-    /// The answer, or nothing if the server hangs up.
+    /// Returns the response, or `None` if the server closes the connection.
     pub(crate) async fn send_as(
         &mut self,
         method: Method,
@@ -186,14 +187,14 @@ impl Session {
     }
 }
 
-/// An attack may hold five thousand connections, each with a file here and one in the server.
+/// An attack may hold five thousand connections, each with a file descriptor here and one in the server.
 fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).expect("the limit of open files is raised");
 }
 
-/// Where the server is and which authority signs its certificate, once it has said so.
+/// Waits for the kubeconfig and returns the server's address and CA.
 async fn access(kubeconfig: &std::path::Path) -> (SocketAddr, Vec<u8>) {
     for _ in 0..600 {
         if let Ok(config) = kube::config::Kubeconfig::read_from(kubeconfig) {

@@ -1,4 +1,4 @@
-//! Ten thousand bearer tokens that prove nothing.
+//! Ten thousand invalid bearer tokens.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,7 +13,7 @@ fn encoded(text: &str) -> String {
     URL_SAFE_NO_PAD.encode(text)
 }
 
-/// A real token of a service account.
+/// Returns a valid service account token.
 async fn real_token(session: &mut Session) -> String {
     let account = r#"{"metadata": {"name": "default"}}"#;
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
@@ -26,7 +26,7 @@ async fn real_token(session: &mut Session) -> String {
     answer["status"]["token"].as_str().expect("a token").to_owned()
 }
 
-/// A token of each kind, different for every number.
+/// Returns an invalid token of each kind, different for every number.
 fn crafted_from(real: &str, at: usize) -> Vec<String> {
     let parts: Vec<&str> = real.split('.').collect();
     let [header, claims, signature] = parts[..] else { panic!("a token has three parts") };
@@ -45,7 +45,7 @@ fn crafted_from(real: &str, at: usize) -> Vec<String> {
         format!("{}.{admin}.", encoded(r#"{"alg":"none"}"#)),
         format!("{header}.{admin}.{signature}"),
         format!("{header}.{claims}.{}", &signature[..at % signature.len()]),
-        // The last character of a signature may carry bits that do not count: flip another.
+        // The last character of a signature may contain unused bits, so flip another one.
         format!("{header}.{}.{signature}", flipped(claims)),
         format!("{}.{claims}.{signature}", encoded(&format!(r#"{{"alg":"HS256","kid":"../{at}"}}"#))),
         format!("{header}.{claims}.{signature}.{at}"),
@@ -59,7 +59,7 @@ fn crafted_from(real: &str, at: usize) -> Vec<String> {
 pub(crate) async fn crafted(server: &'static Server) {
     let mut session = server.session().await;
     let real = real_token(&mut session).await;
-    // What it proves is not enough for secrets.
+    // The valid token authenticates, but does not grant access to secrets.
     assert_eq!(session.get(SECRETS, &real).await.0, 403);
     for at in 0..EACH {
         for token in crafted_from(&real, at) {

@@ -1,4 +1,4 @@
-//! Watches that never read: on HTTP/1.1 and on HTTP/2 with all the room that a client can offer.
+//! Watches that never read: on HTTP/1.1, and on HTTP/2 with the largest possible windows.
 
 use futures::{StreamExt, stream};
 use http::Method;
@@ -10,7 +10,7 @@ use crate::server::{POLITE, Server, Tls};
 const WATCHES: usize = 2000;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Every other one on HTTP/2.
+/// Opens a watch, every other one on HTTP/2.
 async fn watch(server: &'static Server, at: usize) -> Option<Tls> {
     let (mut connection, head) = match at % 2 {
         0 => (server.connect().await.ok()?, http1_request()),
@@ -24,7 +24,7 @@ fn http1_request() -> Vec<u8> {
     format!("GET {MAPS}?watch=1 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {POLITE}\r\n\r\n").into()
 }
 
-/// With windows of 2 GiB for the stream and the connection: only the socket holds the server back.
+/// A request with windows of 2 GiB for the stream and the connection: only the socket holds the server back.
 fn http2_request() -> Vec<u8> {
     const INITIAL_WINDOW: [u8; 6] = [0, 4, 0x7f, 0xff, 0xff, 0xff];
     let (path, token) = (format!("{MAPS}?watch=1"), format!("Bearer {POLITE}"));
@@ -43,7 +43,7 @@ fn http2_request() -> Vec<u8> {
     .concat()
 }
 
-/// Four megabytes of events for each, short and long ones: eight gigabytes, if they were kept.
+/// Four megabytes of events for each watch, short and long ones: eight gigabytes if they were buffered.
 pub(crate) async fn never_read(server: &'static Server) {
     let opening = stream::iter(0..WATCHES).map(|at| watch(server, at)).buffer_unordered(16);
     let open: Vec<Tls> = opening.filter_map(|opened| async { opened }).collect().await;

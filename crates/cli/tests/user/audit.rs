@@ -1,4 +1,4 @@
-//! The audit log of the real binary: what survives a kill, and what a stop delivers.
+//! The audit log of the real binary: what survives a kill, and what is delivered on shutdown.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ impl Files {
     }
 }
 
-/// The names of the ConfigMaps whose creation is complete in a log. Its last line may be cut off.
+/// Returns the names of the ConfigMaps whose creation is complete in the log. The last line may be cut off.
 fn created(log: &Path) -> BTreeSet<String> {
     let text = std::fs::read_to_string(log).expect("there is a log");
     let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -55,7 +55,7 @@ fn created(log: &Path) -> BTreeSet<String> {
     names.flatten().collect()
 }
 
-/// Creates ConfigMaps until the server is gone, and notes those that were acknowledged.
+/// Creates ConfigMaps until the server is gone, and records which were acknowledged.
 async fn write(maps: Api<ConfigMap>, writer: usize, acknowledged: Arc<Mutex<BTreeSet<String>>>) {
     for number in 0.. {
         let name = format!("w{writer}-{number}");
@@ -84,7 +84,7 @@ async fn every_write_acknowledged_before_a_kill_is_in_the_audit_log() {
         }
         up.kill();
         for writer in writers {
-            // A client may try again for a while that finds nobody there.
+            // The client may keep retrying for a while after the server is gone.
             let _ = tokio::time::timeout(Duration::from_secs(10), writer).await;
         }
         let acknowledged = acknowledged.lock().expect("no writer panics");

@@ -1,4 +1,4 @@
-//! The real binary, and a real kubectl pointed at it.
+//! The real binary, and a real kubectl that uses it.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -18,34 +18,34 @@ pub(crate) struct Up {
 /// A running `setpoint controller-manager`.
 pub(crate) struct ControllerManager(Child);
 
-/// What a command printed, and whether it succeeded.
+/// The output of a command, and whether it succeeded.
 pub(crate) struct Answer {
     pub(crate) ok: bool,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-/// How often, and how many times, to look whether something has come true: a minute in all.
+/// How often, and how many times, to poll for a condition: a minute in total.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOKS: usize = 600;
 
 impl Up {
-    /// Starts on a free port, in memory, and waits until it serves.
+    /// Starts on a free port, in memory, and waits until it is ready.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::start_with(&[&["--in-memory"], arguments].concat())
     }
 
-    /// Starts with just these arguments.
+    /// Starts with exactly these arguments.
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
         Self::start_command(|kubeconfig| setpoint_up(kubeconfig, arguments))
     }
 
-    /// Starts with just these arguments, and waits until it is alive although it may not be ready.
+    /// Starts with exactly these arguments, and waits until it is live, even if it is not ready.
     pub(crate) fn start_unready(arguments: &[&str]) -> Self {
         Self::start_until("/livez", |kubeconfig| setpoint_up(kubeconfig, arguments))
     }
 
-    /// Starts with a command that writes the kubeconfig to the path it is given.
+    /// Starts a command that writes the kubeconfig to the given path.
     pub(crate) fn start_command(command: impl FnOnce(&Path) -> Command) -> Self {
         Self::start_until("/readyz", command)
     }
@@ -59,32 +59,32 @@ impl Up {
         up
     }
 
-    /// `setpoint controller-manager` against it, killed when dropped.
+    /// Starts `setpoint controller-manager` against it, killed when dropped.
     pub(crate) fn controller_manager(&self) -> ControllerManager {
         let mut command = Command::new(env!("CARGO_BIN_EXE_setpoint"));
         command.arg("controller-manager").arg("--kubeconfig").arg(&self.kubeconfig);
         ControllerManager(command.stderr(Stdio::null()).spawn().expect("the binary starts"))
     }
 
-    /// Runs kubectl and expects it to succeed; returns what it printed.
+    /// Runs kubectl and expects it to succeed. Returns its output.
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
         self.kubectl_with(arguments, "")
     }
 
-    /// The same with a manifest on its standard input.
+    /// Like [`kubectl`](Self::kubectl), with a manifest on standard input.
     pub(crate) fn kubectl_with(&self, arguments: &[&str], input: &str) -> String {
         let answer = self.try_kubectl(arguments, input);
         assert!(answer.ok, "kubectl {arguments:?} failed:\n{}{}", answer.out, answer.err);
         answer.out
     }
 
-    /// Runs kubectl, whatever comes of it.
+    /// Runs kubectl, whether or not it succeeds.
     pub(crate) fn try_kubectl(&self, arguments: &[&str], input: &str) -> Answer {
         let mut command = Command::new(kubectl());
         command.arg("--kubeconfig").arg(&self.kubeconfig).args(arguments).env("HOME", self._directory.path());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("kubectl starts");
-        // kubectl may end without reading its input.
+        // kubectl may exit without reading its input.
         _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
         child.wait_with_output().expect("kubectl ends").into()
     }
@@ -93,12 +93,12 @@ impl Up {
         self.process.id()
     }
 
-    /// Where clients find it.
+    /// Returns the path of the kubeconfig.
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Runs a program that finds this cluster as any client would; what it printed, if it succeeded.
+    /// Runs a program that uses this cluster like any client, and expects it to succeed. Returns its output.
     pub(crate) fn run(&self, program: impl AsRef<OsStr>, arguments: &[&str]) -> String {
         let program = program.as_ref();
         let mut command = Command::new(program);
@@ -108,13 +108,13 @@ impl Up {
         answer.out
     }
 
-    /// Kills it at once, in the middle of whatever it does.
+    /// Kills it immediately.
     pub(crate) fn kill(&mut self) {
         self.process.kill().expect("it runs");
         self.process.wait().expect("it ends");
     }
 
-    /// Asks it to stop, as an init system would, and waits; true if it ended well.
+    /// Sends SIGTERM, as an init system would, and waits. Returns true if it exited successfully.
     pub(crate) fn stop(mut self) -> bool {
         let pid = self.process.id().to_string();
         Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs");
@@ -150,7 +150,7 @@ pub(crate) fn setpoint_up(kubeconfig: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Waits until `holds`, and fails with `claim` if it never does.
+/// Waits until `holds`. Fails with `claim` if that does not happen.
 pub(crate) fn eventually(claim: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..LOOKS {
         if holds() {
@@ -161,7 +161,7 @@ pub(crate) fn eventually(claim: &str, mut holds: impl FnMut() -> bool) {
     panic!("it never came true that {claim}");
 }
 
-/// A real kubectl 1.34: named by `KUBECTL`, or fetched once.
+/// Returns a real kubectl 1.34: from `KUBECTL`, or downloaded once.
 pub(crate) fn kubectl() -> &'static Path {
     static KUBECTL: OnceLock<PathBuf> = OnceLock::new();
     KUBECTL.get_or_init(|| match std::env::var_os("KUBECTL") {
@@ -170,7 +170,7 @@ pub(crate) fn kubectl() -> &'static Path {
     })
 }
 
-/// What a set-up script of this project says it has installed, one script at a time.
+/// Runs a setup script of this project and returns the path it installed to. One script runs at a time.
 pub(crate) fn installed(script: &str, arguments: &[&str]) -> PathBuf {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock();

@@ -1,5 +1,5 @@
-//! The clients that people use, each doing what its users do: create, read, watch, patch, apply, delete, and
-//! a custom resource. Their programs and the chart are under `programs/`.
+//! Popular clients, each used as by its users: create, read, watch, patch, apply, delete, and a custom resource. Their
+//! programs and the chart are in `programs/`.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ fn program(name: &str) -> String {
     programs.join(name).to_str().expect("a readable path").to_owned()
 }
 
-/// A cluster that knows Widgets.
+/// Starts a cluster with the Widget CRD.
 fn with_widgets(arguments: &[&str]) -> Up {
     let up = Up::start(arguments);
     up.kubectl(&["apply", "-f", &program("chart/crds/widgets.yaml")]);

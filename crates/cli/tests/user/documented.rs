@@ -1,5 +1,4 @@
-//! The commands that the documentation shows: the ones in console blocks are run as they are written, the ones in
-//! running text have to parse.
+//! The commands in the documentation: those in console blocks are run as written, those in running text have to parse.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::binary::{Answer, Up, eventually, kubectl};
 use crate::operators::operate;
 
-/// Commands that are not run as they are, and what runs them instead.
+/// Commands that are not run as written, and what runs them instead.
 const NOT_RUN: &[(&str, &str)] = &[
     ("setpoint up ", "this test runs its own server, and checks the flags"),
     ("KUBECONFIG=kubeconfig cargo run ", "this test runs the controller in its own process"),
@@ -27,7 +26,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
 }
 
-/// The pages that show commands.
+/// Returns the pages that contain commands.
 fn pages() -> Vec<PathBuf> {
     let mut pages: Vec<PathBuf> = ["README.md", "README.zh-CN.md"].map(|page| root().join(page)).into();
     for directory in ["docs/guide", "docs/reference"] {
@@ -39,13 +38,13 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// A command with the output that is shown for it.
+/// A command and its documented output.
 struct Shown {
     command: String,
     output: String,
 }
 
-/// What the console blocks of a page show.
+/// Parses the console blocks of a page.
 fn shown(page: &str) -> Vec<Shown> {
     let blocks = page.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next());
     let mut found: Vec<Shown> = Vec::new();
@@ -121,7 +120,7 @@ async fn every_documented_command_works() {
     stop.cancel();
 }
 
-/// Whether the output is the one that is shown. A table may differ in its cells, but not in its header.
+/// Returns whether the output matches the documented one. Tables may differ in their cells, but not in their header.
 fn is_like(shown: &str, output: &str) -> bool {
     let header = |text: &str| -> Vec<String> {
         text.lines().next().unwrap_or_default().split_whitespace().map(str::to_owned).collect()
@@ -129,7 +128,7 @@ fn is_like(shown: &str, output: &str) -> bool {
     shown.is_empty() || header(shown) == header(output)
 }
 
-/// Commands of this binary in backquotes and console blocks, with values for their placeholders.
+/// Returns the commands of this binary in backquotes and console blocks, with values for their placeholders.
 fn mentioned(page: &str) -> Vec<Vec<String>> {
     let quoted = page.split('`').skip(1).step_by(2).map(str::to_owned);
     let blocks = shown(page).into_iter().map(|shown| shown.command.trim_end_matches(" &").to_owned());
@@ -161,7 +160,7 @@ fn every_mentioned_command_exists() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// Whether the binary takes these arguments: it parses them before it prints its help.
+/// Returns whether the binary accepts these arguments. It parses them before it prints its help.
 fn parses(arguments: &[String]) -> bool {
     let mut command = Command::new(env!("CARGO_BIN_EXE_setpoint"));
     command.args(arguments).arg("--help").output().is_ok_and(|output| output.status.success())

@@ -1,4 +1,4 @@
-//! Encryption at rest and a full disk, with the real binary on a real data directory.
+//! Encryption at rest and a full disk, with the real binary and a real data directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ impl World {
         self.directory.path().join("data").to_str().expect("a readable path").to_owned()
     }
 
-    /// Starts with the keys of these names for secrets; the first one writes.
+    /// Starts with these keys for Secrets. The first one writes.
     fn start(&self, keys: &[char]) -> Up {
         let key = |name: &char| {
             let secret = [
@@ -39,7 +39,7 @@ impl World {
         Up::start_with(&self.arguments().each_ref().map(String::as_str))
     }
 
-    /// Secrets are encrypted by this provider.
+    /// Configures this provider for Secrets.
     fn configure(&self, provider: &str) {
         let text = format!(
             "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  \
@@ -59,7 +59,7 @@ impl World {
         ["--data-dir", &data, "--nodes", "0", flag, &file, reload].map(str::to_owned)
     }
 
-    /// Whether a file of the data directory holds the password, plain or in base64.
+    /// Returns whether a file in the data directory contains the password, as plain text or base64.
     fn is_password_on_disk(&self) -> bool {
         let files =
             fs::read_dir(self.data()).expect("it is there").map(|entry| entry.expect("readable").path());
@@ -84,7 +84,7 @@ fn version(up: &Up) -> String {
     up.kubectl(&["get", "secret", "s", "-o", "jsonpath={.metadata.resourceVersion}"])
 }
 
-/// Replaces the secret with itself; the version it has then.
+/// Replaces the Secret with itself. Returns its new resource version.
 fn replace(up: &Up) -> String {
     let secret = up.kubectl(&["get", "secret", "s", "-o", "json"]);
     up.kubectl_with(&["replace", "-f", "-"], &secret);
@@ -109,7 +109,7 @@ fn secrets_are_encrypted_keys_rotate_and_a_missing_key_loses_nothing() {
     assert!(metrics.contains("apiserver_encryption_config_controller_last_config_info{"));
     assert!(up.stop());
 
-    // A new key writes. An update that changes nothing rewrites what the old one wrote, once.
+    // A new key writes. An update without changes rewrites once what the old key wrote.
     let up = world.start(&['b', 'a']);
     assert_eq!(version(&up), before);
     let rewritten = replace(&up);
@@ -117,7 +117,7 @@ fn secrets_are_encrypted_keys_rotate_and_a_missing_key_loses_nothing() {
     assert_eq!(replace(&up), rewritten);
     assert!(up.stop());
 
-    // The key that wrote it is missing: everything else is served.
+    // The key that wrote the Secret is missing. Everything else is served.
     let up = world.start(&['a']);
     let answer = up.try_kubectl(&["get", "secret", "s"], "");
     let why = "no matching key was found for the provided AES transformer";
@@ -140,7 +140,7 @@ fn secrets_are_encrypted_keys_rotate_and_a_missing_key_loses_nothing() {
     assert!(up.stop());
 }
 
-/// Reads the secret's password.
+/// Reads the Secret's password.
 fn password(up: &Up) -> String {
     up.kubectl(&["get", "secret", "s", "-o", "jsonpath={.data.password}"])
 }
@@ -170,7 +170,7 @@ fn a_kms_plugin_keeps_the_keys_of_secrets() {
     assert_eq!(replace(&up), before, "an update that changes nothing is not a write");
     assert!(up.stop());
 
-    // The plugin has another key: what is rewritten uses it, even if the object does not change.
+    // The plugin has another key. Rewriting uses it, even if the object does not change.
     let up = Up::start_with(&arguments);
     assert_eq!(password(&up), PASSWORD_BASE64);
     assert!(up.stop());
@@ -183,7 +183,7 @@ fn a_kms_plugin_keeps_the_keys_of_secrets() {
     assert!(world.is_on_disk("key-two"));
     assert!(up.stop());
 
-    // The plugin is gone: everything else is served, and what cannot be read is named.
+    // The plugin is gone. Everything else is served, and errors name what cannot be read.
     let seen = plugin.seen.clone();
     drop(plugin);
     let up = Up::start_unready(&arguments);
@@ -196,7 +196,7 @@ fn a_kms_plugin_keeps_the_keys_of_secrets() {
     assert!(!up.try_kubectl(&secret, "").ok, "what cannot be encrypted is not stored");
     assert!(!world.is_password_on_disk());
 
-    // It comes back, and nothing was lost.
+    // The plugin comes back, and nothing was lost.
     let _plugin = KmsPlugin::start_with(&socket, seen);
     eventually("the server finds the plugin again", || {
         up.try_kubectl(&["get", "--raw", "/readyz"], "").ok && up.try_kubectl(&["get", "secret", "s"], "").ok
@@ -229,7 +229,7 @@ fn a_configuration_that_cannot_be_used_is_said_so() {
     );
 }
 
-/// The limit on the size of files stands for the disk: beyond it writes fail, and raising it frees space.
+/// The file size limit simulates a full disk: writes beyond it fail, and raising it frees space.
 #[test]
 fn a_full_disk_refuses_writes_with_a_reason_and_recovers_without_a_restart() {
     const ROOM: u64 = 1 << 20;
@@ -240,7 +240,7 @@ fn a_full_disk_refuses_writes_with_a_reason_and_recovers_without_a_restart() {
             kubeconfig,
             &["--data-dir", &data, "--nodes", "0", "--controllers=-*", "--no-scheduler"],
         );
-        // A process that writes beyond the limit gets a signal, which is ignored here and thereby there.
+        // A process that writes beyond the limit gets a signal. The child inherits that it is ignored.
         let mut command = Command::new("sh");
         command
             .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])

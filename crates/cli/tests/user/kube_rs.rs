@@ -1,4 +1,4 @@
-//! kube-rs: what a Rust program does with a cluster.
+//! kube-rs: typical use from a Rust program.
 
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;

@@ -1,8 +1,8 @@
-//! A real kubectl against the real binary: what a user types, and what a real cluster answers.
+//! A real kubectl against the real binary: typical commands, with the output of a real cluster.
 
 use crate::binary::{Up, eventually};
 
-/// A Deployment of `replicas` pods with this image.
+/// A Deployment with this many replicas and this image.
 fn deployment(name: &str, replicas: usize, image: &str) -> String {
     format!(
         r#"{{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {{"name": "{name}"}},
@@ -20,7 +20,7 @@ fn applied(name: &str, replicas: usize) -> Up {
     up
 }
 
-/// The values of a JSONPath over a list, one a word.
+/// Returns the values of a JSONPath over a list, split into words.
 fn words(up: &Up, resource: &str, path: &str) -> Vec<String> {
     let out =
         up.kubectl(&["get", resource, "-o", &format!("jsonpath={{range .items[*]}}{{{path}}} {{end}}")]);
@@ -94,7 +94,7 @@ fn a_controller_manager_of_its_own_does_the_work_of_one_inside() {
     assert_eq!(count(&up, "pods"), 2);
 }
 
-/// What kubectl builds itself it sends as protobuf.
+/// kubectl sends objects that it builds itself as protobuf.
 #[test]
 fn what_create_makes_is_there() {
     let up = Up::start(&["--nodes", "0"]);

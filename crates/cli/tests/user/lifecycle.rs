@@ -1,4 +1,4 @@
-//! The binary's own life: start, stop, restart, and starts that cannot succeed.
+//! The lifecycle of the binary: start, stop, restart, and failing starts.
 
 use std::net::TcpListener;
 use std::process::Command;

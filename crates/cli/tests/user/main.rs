@@ -1,4 +1,4 @@
-//! The real binary, as a user meets it. Real time, real TLS, a real kubectl.
+//! Tests of the real binary from a user's perspective: real time, real TLS, a real kubectl.
 
 mod audit;
 mod binary;

@@ -1,4 +1,4 @@
-//! The example operators against the real binary, over TLS: what is tested on a virtual clock works here too.
+//! The example operators against the real binary, over TLS: they work as in the simulation.
 
 use setpoint::{Clock, Context, ControllerConfig, Manager, Rng, Runnable, Runtime};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ metadata: {name: hello}
 spec: {text: good morning}
 "#;
 
-/// Runs an operator as its `main` does, until it is told to stop.
+/// Runs an operator as its `main` does, until it is stopped.
 pub(crate) async fn operate(
     up: &Up,
     name: &'static str,
@@ -42,7 +42,7 @@ fn install(up: &Up, definition: &impl serde::Serialize, name: &str) {
     up.kubectl(&["wait", "--for=condition=Established", &format!("crd/{name}"), "--timeout=30s"]);
 }
 
-/// What kubectl shows of an object at this path.
+/// Returns whether kubectl shows the expected value at this path of an object.
 fn shows(up: &Up, what: &str, path: &str, expected: &str) -> bool {
     let path = format!("jsonpath={{{path}}}");
     let answer = up.try_kubectl(&["get", what, "-o", &path], "");

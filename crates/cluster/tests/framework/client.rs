@@ -1,4 +1,4 @@
-//! What a client asks and what the API server makes of it.
+//! Tests requests of the client against the API server.
 
 use serde_json::{Value, json};
 use setpoint::client::{Delete, Part, Patch};

@@ -1,5 +1,5 @@
-//! The framework against the API server itself, in one process and in virtual time: what its client
-//! writes, and an operator built with all of it.
+//! Tests the framework against the real API server, in one process and in virtual time: what its client writes, and a
+//! complete operator.
 
 mod client;
 mod operator;

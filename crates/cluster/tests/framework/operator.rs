@@ -1,5 +1,5 @@
-//! An operator as its author would write it: for every ConfigMap labelled `greet` it keeps a greeting
-//! beside it, tells of it in an event, and leaves word when the ConfigMap goes.
+//! An operator as its author would write it. For every ConfigMap labelled `greet`, it maintains a greeting next to it,
+//! records an event about it, and leaves a note when the ConfigMap is deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +92,7 @@ fn manager(cluster: &Cluster) -> Manager {
     manager
 }
 
-/// Everything in the namespace that is the greeter's business, as `name: text`.
+/// Returns the ConfigMaps in the namespace that the greeter handles, as `name: text`.
 async fn maps(client: &Client) -> Vec<String> {
     let selection = Selection { namespace: Some("default".into()), ..Selection::default() };
     let listed = client.list(&config_maps(), &selection).await.expect("listed");

@@ -1,7 +1,7 @@
-//! Every part of a control plane stays within the rights of its own identity.
+//! Every part of a control plane stays within the permissions of its own identity.
 //!
-//! On an API server with the roles of every cluster, the Node authorizer and NodeRestriction, with something to do for
-//! every controller, the scheduler and the nodes, no part may be refused anything.
+//! The API server has the roles of every cluster, the Node authorizer and NodeRestriction. There is work for every
+//! controller, the scheduler and the nodes, and no part may be denied anything.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use setpoint_controllers::{
 use setpoint_store::MemoryStore;
 use tokio_util::sync::CancellationToken;
 
-/// Every feature on that some controller needs.
+/// Enables every feature that some controller needs.
 fn gates() -> FeatureGates {
     let needed = REGISTRY.iter().flat_map(|entry| entry.gates);
     needed.fold(FeatureGates::default(), |gates, name| gates.with(name, true).expect("a feature"))
 }
 
-/// An authority made for this test.
+/// Options with a CA generated for this test.
 fn options(clock: &Clock) -> Options {
     let authority = setpoint_apiserver::tls::Authority::generate(clock.now()).expect("an authority");
     let identity = authority.identity();
@@ -59,7 +59,7 @@ impl Town {
         created.unwrap_or_else(|error| panic!("cannot create {body}: {error}"));
     }
 
-    /// Something for every controller to do.
+    /// Creates work for every controller.
     async fn fill(&self) {
         let named = |name: &str, spec: Value| json!({"metadata": {"name": name}, "spec": spec});
         let labels = json!({"app": "a"});
@@ -119,7 +119,7 @@ impl Town {
         let volume = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
             "hostPath": {"path": "/x"}, "persistentVolumeReclaimPolicy": "Retain"});
         self.create("v1", "PersistentVolume", "persistentvolumes", named("pv", volume)).await;
-        // One that nobody plays: it falls silent.
+        // A node that is not simulated, so it never reports.
         self.create("v1", "Node", "nodes", json!({"metadata": {"name": "silent"}})).await;
     }
 
@@ -146,7 +146,7 @@ impl Town {
     }
 }
 
-/// A cluster with roles, and the runtime of its parts.
+/// Creates a cluster with roles.
 async fn cluster() -> Cluster {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
     let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(1) };
@@ -160,7 +160,7 @@ async fn cluster() -> Cluster {
     Cluster::with_config(config, runtime).await.expect("a cluster")
 }
 
-/// Everything there is, with all options.
+/// All parts, with all options.
 fn everything(cluster: &Cluster) -> Parts {
     Parts {
         controllers: REGISTRY.iter().collect(),
@@ -173,14 +173,14 @@ fn everything(cluster: &Cluster) -> Parts {
     }
 }
 
-/// Gives every part something to do, and time to do it.
+/// Creates work for every part, and waits for it to be done.
 async fn live(town: &Town) {
     tokio::time::sleep(Duration::from_secs(5)).await;
     town.fill().await;
     tokio::time::sleep(Duration::from_secs(300)).await;
 }
 
-/// Runs a script in the cluster of a manager of these parts.
+/// Runs a script in a cluster with a manager of these parts.
 async fn run(cluster: &Cluster, parts: &Parts, script: impl Future<Output = ()>) {
     let stop = CancellationToken::new();
     let script = async {
@@ -203,7 +203,7 @@ async fn no_part_is_refused_what_it_asks_for() {
     cluster.denials().assert_none();
 }
 
-/// The managers of the fields of all objects of a resource, with the subresource they wrote.
+/// Returns the field managers of all objects of a resource, with the subresource they wrote.
 async fn managers(client: &Client, path: &[&str]) -> BTreeSet<String> {
     let list = client.get_path(path, &[]).await.unwrap_or_else(|error| panic!("{path:?}: {error}"));
     let list: Value = serde_json::from_slice(&list).expect("JSON");
@@ -303,7 +303,7 @@ async fn a_part_that_lacks_a_right_is_noticed() {
     }
 }
 
-/// Whether a user may do something to a resource, anywhere or where and to what their role says.
+/// Returns whether a user may do something to a resource, cluster-wide or in the scope of its role.
 async fn may(client: &Client, user: &User, verb: &str, group: &str, resource: &str) -> bool {
     let reviews =
         Kind::new("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", false);

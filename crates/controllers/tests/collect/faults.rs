@@ -1,4 +1,4 @@
-//! Whatever goes wrong, the same objects stay and go.
+//! Whatever goes wrong, the same objects are kept and deleted.
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
@@ -9,7 +9,7 @@ use setpoint_sim::{Scenario, World, check_all};
 
 use super::land::{Land, kind, owner};
 
-/// Every write with a crash before and after it, every event hidden or late, then combinations of these.
+/// Crashes before and after every write, hides or delays every event, then tries combinations.
 #[track_caller]
 fn check(name: &'static str, script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>) {
     let parts = Parts {
@@ -21,7 +21,7 @@ fn check(name: &'static str, script: for<'a> fn(&'a World) -> LocalBoxFuture<'a,
     assert!(report.writes > 0 && report.events > 0 && report.plans > 60, "{report:?}");
 }
 
-/// `a` owns `b`, which owns `c`; `d` is owned by `a` and by `e`. Then `a` is deleted.
+/// `a` owns `b`, which owns `c`. `d` is owned by `a` and `e`. Then `a` is deleted.
 async fn delete_owner(world: &World, propagation: Propagation) {
     let land = Land { world };
     land.pass(1).await;

@@ -1,4 +1,4 @@
-//! Dependents go with their owners.
+//! Garbage collection: dependents are deleted with their owners.
 
 use serde_json::json;
 use setpoint::client::Part;
@@ -96,7 +96,7 @@ fn an_owner_in_another_namespace_is_reported_and_does_not_count() {
     });
 }
 
-/// Whoever knows a uid can write it down; it must not cost its bearer anything.
+/// Anyone who knows a UID can reference it. That must not affect the object with that UID.
 #[test]
 fn a_reference_to_somebody_elses_uid_deletes_nothing_of_theirs() {
     land(CONTROLLERS, async |land| {
@@ -154,7 +154,7 @@ fn an_owner_that_is_gone_before_anybody_saw_it_takes_its_dependent_along() {
     land(CONTROLLERS, async |land| {
         let a = land.config_map("a", &[]).await;
         land.config_map("b", &[owner("a", &a, false)]).await;
-        // No monitor has had the time to tell.
+        // No monitor has seen the owner yet.
         land.delete("ConfigMap", "a", Background).await;
         land.pass(1).await;
         assert_eq!(left(land, &["a", "b"]).await, "");

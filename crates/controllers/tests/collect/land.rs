@@ -1,4 +1,4 @@
-//! A world of config maps, namespaces, pods and nodes that a test makes itself.
+//! A cluster of ConfigMaps, namespaces, pods and nodes that a test creates itself.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use setpoint_cluster::Parts;
 use setpoint_controllers::Options;
 use setpoint_sim::World;
 
-/// Runs `inside` beside these controllers.
+/// Runs `inside` with these controllers.
 pub(crate) fn land<T>(controllers: &[&str], inside: impl AsyncFnOnce(&Land<'_>) -> T) -> T {
     land_with(controllers, Options::default(), inside)
 }
@@ -48,7 +48,7 @@ pub(crate) fn kind(name: &str) -> Kind {
     Kind::new(group, "v1", name, plural, namespaced)
 }
 
-/// `default/name`, or `namespace/name` if it says so.
+/// `default/name`, or `namespace/name` if the name contains a namespace.
 fn key(kind: &Kind, name: &str) -> Key {
     match (kind.namespaced(), name.split_once('/')) {
         (false, _) => Key::cluster(name),
@@ -62,7 +62,7 @@ impl Land<'_> {
         self.world.pass(Duration::from_secs(seconds)).await;
     }
 
-    /// Creates an object and says its uid.
+    /// Creates an object and returns its UID.
     pub(crate) async fn create(&self, kind_name: &str, name: &str, mut body: Value) -> String {
         let kind = kind(kind_name);
         let key = key(&kind, name);
@@ -97,7 +97,7 @@ impl Land<'_> {
         deleted.optional().unwrap_or_else(|error| panic!("cannot delete {kind_name} {name}: {error}"));
     }
 
-    /// The messages of all events of a reason.
+    /// Returns the messages of all events with this reason.
     pub(crate) async fn events(&self, reason: &str) -> Vec<String> {
         self.pass(2).await;
         let listed = self.world.client().list(&kind("Event"), &Selection::default()).await.expect("a list");
@@ -107,7 +107,7 @@ impl Land<'_> {
     }
 }
 
-/// A reference to a config map.
+/// An owner reference to a ConfigMap.
 pub(crate) fn owner(name: &str, uid: &str, block: bool) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "blockOwnerDeletion": block})
 }

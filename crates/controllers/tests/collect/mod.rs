@@ -1,4 +1,4 @@
-//! What collects and what furnishes, in a whole control plane on a virtual clock.
+//! Controllers that clean up, and controllers that set up namespaces, in a whole control plane on a virtual clock.
 
 mod faults;
 mod garbage;

@@ -1,4 +1,4 @@
-//! A deleted namespace goes with all that is in it.
+//! A deleted namespace is removed with everything in it.
 
 use serde_json::{Value, json};
 use setpoint::client::Part;
@@ -6,7 +6,7 @@ use setpoint::client::Propagation::Background;
 
 use super::land::{Land, land, owner};
 
-/// Pods are created in the name of service accounts.
+/// Pods need service accounts.
 const CONTROLLERS: &[&str] = &["namespace", "garbagecollector", "serviceaccount"];
 
 fn pod() -> Value {
@@ -65,7 +65,7 @@ fn what_is_held_is_reported_and_waited_for() {
             "False ContentDeleted: All content successfully deleted, may be waiting on finalization"
         );
         land.patch("ConfigMap", "old/a", Part::Main, json!({"metadata": {"finalizers": null}})).await;
-        // It is looked at again within half of the 15 seconds that finalizers are given, and one.
+        // It is checked again within half of the 15 seconds estimated for finalizers, plus one.
         land.pass(9).await;
         assert!(!land.has("Namespace", "old").await);
     });

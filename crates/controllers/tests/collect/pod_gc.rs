@@ -1,4 +1,4 @@
-//! Pods that nobody else removes.
+//! Pods that nothing else removes.
 
 use serde_json::{Value, json};
 use setpoint::client::Part;
@@ -7,7 +7,7 @@ use setpoint_controllers::Options;
 
 use super::land::{land, land_with};
 
-/// Pods are created in the name of service accounts.
+/// Pods need service accounts.
 const CONTROLLERS: &[&str] = &["podgc", "serviceaccount"];
 
 fn pod(node: &str, finalizers: &[&str]) -> Value {

@@ -1,4 +1,4 @@
-//! What every namespace is furnished with.
+//! Objects that every namespace gets.
 
 use serde_json::{Value, json};
 use setpoint::client::Part;

@@ -1,4 +1,4 @@
-//! What a Deployment does in a whole control plane.
+//! Deployments in a whole control plane.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn image(image: &str) -> Value {
     json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}})
 }
 
-/// The sets as `image × size`, by revision.
+/// Returns the ReplicaSets as `image × size`, by revision.
 async fn sets(town: &Town<'_>) -> Vec<String> {
     let mut sets = town.all("ReplicaSet").await;
     let revision = |set: &Value| text(&set["metadata"]["annotations"]["deployment.kubernetes.io/revision"]);
@@ -38,7 +38,7 @@ async fn sets(town: &Town<'_>) -> Vec<String> {
     sets.iter().map(describe).collect()
 }
 
-/// Makes pods ready, step by step, until the rollout has nothing more to do.
+/// Makes pods ready, step by step, until the rollout is complete.
 async fn roll_out(town: &Town<'_>) {
     for _ in 0..30 {
         let before = town.world.revision();
@@ -139,7 +139,7 @@ fn a_recreate_has_no_two_templates_at_once() {
         recreate["spec"]["strategy"] = json!({"type": "Recreate"});
         town.create("Deployment", recreate).await;
         roll_out(town).await;
-        // A pod on a node takes its time to end.
+        // A pod on a node takes a while to terminate.
         let pod = town.names("Pod").await.remove(0);
         town.patch("Pod", &pod, json!({"metadata": {"finalizers": ["test/hold"]}})).await;
         town.patch("Deployment", "web", image("i:2")).await;

@@ -1,4 +1,4 @@
-//! What a ReplicaSet does in a whole control plane.
+//! ReplicaSets in a whole control plane.
 
 use std::time::Duration;
 
@@ -161,7 +161,7 @@ fn a_pod_is_available_after_min_ready_seconds_and_not_before() {
 
 #[test]
 fn a_refused_pod_is_told_tried_again_and_forgotten() {
-    // The first write is the set's first pod.
+    // The first write creates the set's first pod.
     let quota = vec![Fault::Call { nth: 0, what: OnCall::Refuse(403) }];
     town_with(&["replicaset"], quota, async |town| {
         town.create("ReplicaSet", set("web", 3)).await;
@@ -191,7 +191,7 @@ fn a_delete_whose_answer_is_lost_deletes_one_pod() {
         town.world.pass(Duration::from_secs(60)).await;
         town.world.faults().seen().0
     };
-    // The next write after those of a settled set is the deletion.
+    // The next write after a settled set is the deletion.
     let nth = town(&["replicaset"], settled);
     town_with(&["replicaset"], vec![Fault::Call { nth, what: OnCall::DropAfter }], async |town| {
         settled(town).await;

@@ -1,4 +1,4 @@
-//! A world without nodes, in which a test says itself what becomes of pods.
+//! A cluster without nodes, in which the test itself sets the status of pods.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use setpoint_sim::{Fault, World};
 
 pub(crate) const NAMESPACE: &str = "default";
 
-/// Runs `inside` beside these controllers, with nothing going wrong.
+/// Runs `inside` with these controllers and without faults.
 pub(crate) fn town<T>(controllers: &[&str], inside: impl AsyncFnOnce(&Town<'_>) -> T) -> T {
     town_with(controllers, Vec::new(), inside)
 }
@@ -27,7 +27,7 @@ pub(crate) fn town_with<T>(
     };
     World::simulate(1, parts, faults, async |world| {
         let town = Town { world };
-        // Pods are created in the name of a service account.
+        // Pods need a service account.
         town.create("ServiceAccount", json!({"metadata": {"name": "default"}})).await;
         inside(&town).await
     })
@@ -53,7 +53,7 @@ fn key(name: &str) -> Key {
 }
 
 impl Town<'_> {
-    /// Lets everything that is going to happen at once happen.
+    /// Waits until everything that happens immediately has happened.
     pub(crate) async fn settle(&self) {
         self.world.pass(Duration::from_secs(2)).await;
     }
@@ -85,7 +85,7 @@ impl Town<'_> {
         self.settle().await;
     }
 
-    /// All objects of a kind, in the order of their names.
+    /// Lists all objects of a kind, sorted by name.
     pub(crate) async fn all(&self, kind_name: &str) -> Vec<Value> {
         let selection = Selection { namespace: Some(NAMESPACE.into()), ..Selection::default() };
         let listed = self.world.client().list(&kind(kind_name), &selection).await.expect("a list");
@@ -96,7 +96,7 @@ impl Town<'_> {
         self.all(kind_name).await.iter().map(|object| text(&object["metadata"]["name"])).collect()
     }
 
-    /// The pods of an owner that nobody has told to end.
+    /// Lists the pods of an owner that are not being deleted.
     pub(crate) async fn pods_of(&self, owner: &str) -> Vec<Value> {
         let mut pods = self.all("Pod").await;
         pods.retain(|pod| pod["metadata"]["ownerReferences"][0]["name"] == owner);
@@ -104,16 +104,16 @@ impl Town<'_> {
         pods
     }
 
-    /// The messages of the events of a reason, in the order of their objects' names.
+    /// Returns the messages of the events with this reason, sorted by the names of their objects.
     pub(crate) async fn events(&self, reason: &str) -> Vec<String> {
-        // Events are written a moment later.
+        // Events are written with a short delay.
         self.settle().await;
         let mut events = self.all("Event").await;
         events.retain(|event| event["reason"] == reason);
         events.iter().map(|event| text(&event["message"])).collect()
     }
 
-    /// Makes all pods run that do not.
+    /// Makes all pods run and become ready.
     pub(crate) async fn make_all_ready(&self) {
         for pod in self.all("Pod").await {
             if pod["status"]["phase"] == "Pending" {
@@ -136,7 +136,7 @@ pub(crate) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// A condition of an object's status, as `status reason`.
+/// Returns a condition of an object's status, as `status reason`.
 pub(crate) fn condition(object: &Value, r#type: &str) -> Option<String> {
     let conditions = object["status"]["conditions"].as_array()?;
     let found = conditions.iter().find(|condition| condition["type"] == r#type)?;

@@ -1,4 +1,4 @@
-//! Reads a configuration from YAML or JSON, strictly: unknown fields are errors that name them.
+//! Decodes a configuration from YAML or JSON. Strict: unknown fields are errors that name them.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3);
 const DEFAULT_CACHE_SIZE: i32 = 1000;
 const DEFAULT_KMS_VERSION: &str = "v1";
 
-/// The configuration in a file, with defaults set, not validated.
+/// Parses a configuration file and sets defaults. Does not validate it.
 pub fn parse(text: &str) -> Result<EncryptionConfiguration, String> {
     if text.len() > MAX_FILE {
         return Err(format!("the file has {} bytes, expected at most {MAX_FILE}", text.len()));
@@ -30,7 +30,7 @@ pub fn parse(text: &str) -> Result<EncryptionConfiguration, String> {
     }
 }
 
-/// The first line of a parser's message: those after it show the file, and with it keys.
+/// Returns the first line of a parser's message. The following lines quote the file, and could leak keys.
 fn without_content(message: &str) -> String {
     message.lines().next().unwrap_or("the file is not YAML").to_owned()
 }
@@ -130,7 +130,7 @@ impl Decoder {
     }
 }
 
-/// A field that is there and not null.
+/// Returns a field if it is present and not null.
 fn given<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     fields.get(name).filter(|value| !value.is_null())
 }

@@ -1,6 +1,6 @@
 //! The EncryptionConfiguration of `apiserver.config.k8s.io/v1`.
 //!
-//! Secrets of keys are redacted wherever a configuration is shown.
+//! Key secrets are redacted wherever a configuration is printed.
 
 mod decode;
 mod validate;
@@ -16,7 +16,7 @@ pub use self::validate::validate;
 pub(crate) const API_VERSION: &str = "apiserver.config.k8s.io/v1";
 pub(crate) const KIND: &str = "EncryptionConfiguration";
 
-/// A configuration is a few lines per key and resource; a file of 1 MiB is not one.
+/// The maximum file size. A configuration is only a few lines per key and resource.
 pub(crate) const MAX_FILE: usize = 1 << 20;
 
 /// Which resources are encrypted with which providers.
@@ -29,11 +29,11 @@ pub struct EncryptionConfiguration {
 pub struct ResourceConfiguration {
     /// `resource`, `resource.group`, `*.`, `*.group` or `*.*`.
     pub resources: Vec<String>,
-    /// The first one writes, all of them read.
+    /// The first provider writes, and all of them read.
     pub providers: Vec<ProviderConfiguration>,
 }
 
-/// A valid one has exactly one provider.
+/// A valid entry has exactly one provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProviderConfiguration {
     pub aesgcm: Option<Vec<Key>>,
@@ -46,7 +46,7 @@ pub struct ProviderConfiguration {
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Key {
     pub name: String,
-    /// In base64.
+    /// The secret, in base64.
     pub secret: Zeroizing<String>,
 }
 
@@ -62,15 +62,15 @@ pub struct KmsConfiguration {
     pub name: String,
     pub cache_size: Option<i32>,
     pub endpoint: String,
-    /// Negative ones are invalid; they are kept as they were written, for the message.
+    /// Negative values are invalid. They are kept as written, for the error message.
     pub timeout: Timeout,
 }
 
-/// A duration as a configuration has it.
+/// A duration in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeout {
     pub(crate) text: String,
-    /// `None`: zero or negative.
+    /// `None` if zero or negative.
     pub(crate) duration: Option<Duration>,
 }
 

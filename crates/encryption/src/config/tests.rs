@@ -5,7 +5,7 @@ use super::*;
 const KEY_16: &str = "c2VjcmV0IGlzIHNlY3VyZQ==";
 const KEY_32: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 
-/// A configuration with these entries of `resources`.
+/// Builds a configuration with these entries of `resources`.
 fn configuration(resources: &str) -> String {
     format!("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n{resources}")
 }
@@ -14,13 +14,13 @@ fn errors_of(resources: &str, reload: bool) -> Vec<String> {
     validate(&parse(&configuration(resources)).unwrap(), reload)
 }
 
-/// The errors of one entry with this provider.
+/// Checks the errors for an entry with this provider.
 fn check_provider(provider: &str, expected: &[&str]) {
     let errors = errors_of(&format!("- resources: [secrets]\n  providers:\n  - {provider}\n"), false);
     assert_eq!(errors, expected, "{provider}");
 }
 
-/// The errors of one entry for these resources.
+/// Checks the errors for an entry with these resources.
 fn check_resources(resources: &str, expected: &[&str]) {
     let errors = errors_of(&format!("- resources: {resources}\n  providers:\n  - identity: {{}}\n"), false);
     assert_eq!(errors, expected, "{resources}");

@@ -1,4 +1,4 @@
-//! What v1.34 says is wrong with a configuration, in its order and words.
+//! Validation, with v1.34's errors in the same order and wording.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ const SECRETBOX_KEY_SIZES: &[usize] = &[32];
 /// Resources that are stored but have no API.
 const WITHOUT_API: &[&str] = &["apiserveripinfo", "serviceipallocations", "servicenodeportallocations"];
 
-/// Everything that is wrong with a configuration; nothing if it is valid. With `reload` the rules are those of
+/// Validates a configuration and returns all errors. With `reload`, the rules are those for
 /// `--encryption-provider-config-automatic-reload`.
 pub fn validate(configuration: &EncryptionConfiguration, reload: bool) -> Vec<String> {
     let mut errors = Errors(Vec::new());
@@ -146,7 +146,7 @@ impl ProviderConfiguration {
         given.into_iter().chain([self.kms.is_some()]).filter(|is_given| *is_given).count()
     }
 
-    /// As a message shows it: v1.34's layout, without the secrets that it would show.
+    /// Formats the value for a message, with v1.34's layout but without the secrets.
     fn shown(&self) -> Value {
         let keys = |keys: &Option<Vec<Key>>| {
             let shown = |key: &Key| json!({"Name": key.name, "Secret": "REDACTED"});
@@ -201,7 +201,7 @@ fn validate_key(key: &Key, path: &str, sizes: &[usize], errors: &mut Errors) {
 }
 
 impl Key {
-    /// The key itself; `None` if it is not base64. As in Go, line breaks do not count.
+    /// Decodes the key. Returns `None` if it is not base64. Ignores line breaks, as Go does.
     pub(crate) fn bytes(&self) -> Option<Zeroizing<Vec<u8>>> {
         let text: Zeroizing<String> =
             Zeroizing::new(self.secret.chars().filter(|letter| !matches!(letter, '\n' | '\r')).collect());
@@ -264,7 +264,7 @@ fn problem_of_endpoint(endpoint: &str) -> Option<String> {
     }
 }
 
-/// The scheme of a URL, as Go finds it; empty if there is none.
+/// Returns the scheme of a URL, as Go parses it. Empty if there is none.
 fn scheme(url: &str) -> Result<&str, &'static str> {
     if url.chars().any(|letter| letter.is_ascii_control()) {
         return Err("net/url: invalid control character in URL");

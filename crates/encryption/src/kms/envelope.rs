@@ -1,4 +1,4 @@
-//! Reads and writes values with keys that a plugin keeps.
+//! Envelope encryption: values are encrypted with data keys that a KMS plugin protects.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::extended_nonce::Seed;
 use crate::metrics::{Direction, Metrics};
 use crate::{Context, KeyTag, Opened, Purpose, TransformError, Transformer};
 
-/// How many decrypted sources are kept. There is one per key and per start of the server since the last time all
-/// values were rewritten, so thousands are plenty; an entry takes some 100 bytes, or 1 KiB as an AES key.
+/// The number of cached DEK sources. There is one per key and per server start since all values were last rewritten, so
+/// thousands are plenty. An entry takes some 100 bytes, or 1 KiB as an AES key.
 const CACHED: usize = 4096;
 
-/// A decrypted source.
+/// A decrypted DEK source.
 type Dek = Arc<dyn Cipher>;
 
-/// Decrypted sources by [`EncryptedObject::cache_key`]. The oldest makes room for a new one.
+/// Decrypted DEK sources by [`EncryptedObject::cache_key`]. The oldest is evicted first.
 #[derive(Default)]
 struct Cache {
     deks: BTreeMap<[u8; 32], Dek>,
@@ -57,7 +57,7 @@ pub(crate) struct EnvelopeTransformer {
 }
 
 impl EnvelopeTransformer {
-    /// `prefix` is what the values start with.
+    /// `prefix` is the prefix of the stored values.
     pub(crate) fn new(
         plugin: Arc<Plugin>,
         probe: Arc<Probe>,
@@ -81,7 +81,7 @@ impl EnvelopeTransformer {
         let object = EncryptedObject::decode(data).map_err(|error| TransformError::new(error.to_string()))?;
         object.validate()?;
         let source_type = object.source_type()?;
-        // A plugin that never was healthy is not asked: its timeout would be waited for with every value.
+        // Do not call a plugin that was never healthy: every value would wait for its timeout.
         let state = self.probe.state()?;
         let dek = self.dek(&object, source_type, context).await?;
         self.note_key(Direction::FromStorage, &object.key_id);
@@ -92,7 +92,7 @@ impl EnvelopeTransformer {
         Ok(Opened { data, stale: !is_current, key })
     }
 
-    /// The decrypted source, from the cache or from the plugin.
+    /// Returns the decrypted DEK source, from the cache or from the plugin.
     async fn dek(
         &self,
         object: &EncryptedObject,
@@ -147,7 +147,7 @@ impl EnvelopeTransformer {
         context: &Context<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), TransformError> {
-        // What is written can be read without asking the plugin.
+        // Make sure that what is written can be read without calling the plugin.
         let is_cached = self.cache.lock().deks.contains_key(&state.cache_key);
         if !is_cached {
             self.remember(state.cache_key, &(state.seed.clone() as Dek));
@@ -191,7 +191,7 @@ impl Transformer for EnvelopeTransformer {
     }
 
     fn is_stale(&self, key: Option<&KeyTag>) -> bool {
-        // As long as the plugin's key is not known, nothing can be said against another one.
+        // Until the plugin's key is known, no other key is considered stale.
         let Ok(state) = self.probe.state() else { return false };
         key != Some(&self.tag(DekSourceType::HkdfSha256XnonceAesGcmSeed, &state.key_id))
     }

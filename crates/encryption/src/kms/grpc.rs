@@ -1,7 +1,7 @@
-//! Unary gRPC calls over a unix socket: HTTP/2, one length-prefixed message each way, the outcome in the trailers.
+//! Unary gRPC calls over a unix socket: HTTP/2, one length-prefixed message each way, the status in the trailers.
 //!
-//! A call ends within the plugin's timeout, connecting included. A plugin that is not there yet is dialled again until
-//! then.
+//! A call ends within the plugin's timeout, including the time to connect. If the plugin does not accept connections
+//! yet, dialing is retried until then.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use tokio::sync::Mutex;
 use crate::TransformError;
 use crate::metrics::Metrics;
 
-/// How much of an answer is read: what gRPC clients accept by default. Valid answers are below 35 KiB.
+/// The maximum response size: the default limit of gRPC clients. Valid responses are below 35 KiB.
 const MAX_MESSAGE: usize = 4 << 20;
-/// How long to wait before a plugin that did not accept a connection is dialled again.
+/// The delay before dialing again.
 const DIAL_AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// The flag and the length before a message.
+/// The length of the message header: a flag and the message length.
 const MESSAGE_HEADER: usize = 5;
 
-/// The outcome of a call.
+/// A gRPC status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(u8);
 
-/// By number, as gRPC defines them.
+/// The names by number, as defined by gRPC.
 const CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -66,7 +66,7 @@ impl Code {
     }
 }
 
-/// Why a call failed.
+/// An error from a call.
 #[derive(Debug, thiserror::Error)]
 #[error("rpc error: code = {} desc = {message}", code.name())]
 pub(crate) struct CallError {
@@ -79,7 +79,7 @@ impl CallError {
         Self { code, message: message.into() }
     }
 
-    /// The same for those who transform values.
+    /// Converts the error for callers that transform values.
     pub(crate) fn during(self, attempt: &str) -> TransformError {
         TransformError { message: format!("{attempt}, error: {self}"), code: Some(self.code) }
     }
@@ -87,19 +87,19 @@ impl CallError {
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// A plugin.
+/// A KMS plugin.
 pub(crate) struct Plugin {
     name: String,
     socket: PathBuf,
     timeout: Duration,
     clock: Clock,
     metrics: Arc<Metrics>,
-    /// The connection that calls share. Locked while one is made.
+    /// The shared connection. Locked while connecting.
     connection: Mutex<Option<Sender>>,
 }
 
 impl Plugin {
-    /// The plugin at a valid endpoint, such as `unix:///run/kms.sock`. Nothing is sent yet.
+    /// Creates a plugin for a valid endpoint, such as `unix:///run/kms.sock`. Does not connect yet.
     pub(crate) fn new(
         name: &str,
         endpoint: &str,
@@ -150,7 +150,7 @@ impl Plugin {
         method: &str,
         request: &impl Message,
     ) -> Result<T, CallError> {
-        // A connection may break unnoticed; no call does harm twice.
+        // A connection may have broken without notice. All calls are safe to repeat.
         let first = self.sender().await?.send_request(http_request(method, self.timeout, request)?).await;
         let response = match first {
             Ok(response) => response,
@@ -164,7 +164,7 @@ impl Plugin {
         answer(response).await
     }
 
-    /// The connection, made anew if there is none. Waits until the plugin accepts one.
+    /// Returns the connection, reconnecting if necessary. Waits until the plugin accepts it.
     async fn sender(&self) -> Result<Sender, CallError> {
         let mut connection = self.connection.lock().await;
         if let Some(sender) = connection.as_ref().filter(|sender| !sender.is_closed()) {
@@ -174,7 +174,7 @@ impl Plugin {
         let (sender, driver) = handshake(TokioExecutor::new(), TokioIo::new(stream))
             .await
             .map_err(|error| CallError::new(Code::UNAVAILABLE, error.to_string()))?;
-        // Ends when the last sender is gone or the plugin hangs up.
+        // Ends when the last sender is dropped or the plugin closes the connection.
         tokio::spawn(async move {
             if let Err(error) = driver.await {
                 tracing::debug!(%error, "the connection to a KMS plugin ended");
@@ -200,11 +200,11 @@ impl Plugin {
     }
 }
 
-/// `unix:///path`, or `unix:///@name` for Linux's abstract namespace.
+/// Parses `unix:///path`, or `unix:///@name` for Linux's abstract namespace.
 fn socket_path(endpoint: &str) -> PathBuf {
     let rest = endpoint.strip_prefix("unix:").unwrap_or(endpoint);
     let path = match rest.strip_prefix("//") {
-        // What is before the path would be a host, which sockets have none of.
+        // The part before the path would be a host, which unix sockets do not have.
         Some(authority) => &authority[authority.find('/').unwrap_or(authority.len())..],
         None => rest,
     };
@@ -242,7 +242,7 @@ async fn answer<T: Message + Default>(response: Response<Incoming>) -> Result<T,
         let message = format!("unexpected HTTP status code received from server: {}", head.status);
         return Err(CallError::new(Code::UNAVAILABLE, message));
     }
-    // An outcome without a message comes in the headers.
+    // A status without a message is sent in the headers.
     check_status(&head.headers, true)?;
     let collected = Limited::new(body, MAX_MESSAGE).collect().await;
     let collected = collected.map_err(|error| CallError::new(Code::UNAVAILABLE, error.to_string()))?;

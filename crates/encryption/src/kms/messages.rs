@@ -1,4 +1,4 @@
-//! The messages of the KMS v2 API, and of what is stored with it.
+//! The messages of the KMS v2 API and of the stored values.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ pub(crate) struct EncryptResponse {
     pub(crate) annotations: BTreeMap<String, Vec<u8>>,
 }
 
-/// A stored value: the encrypted data, and what the plugin needs to decrypt the source of its key.
+/// A stored value: the encrypted data, and what the plugin needs to decrypt its DEK source.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct EncryptedObject {
     #[prost(bytes = "vec", tag = "1")]
@@ -68,12 +68,12 @@ pub(crate) struct EncryptedObject {
     pub(crate) encrypted_dek_source_type: i32,
 }
 
-/// What the plain text of the source is.
+/// The type of the decrypted DEK source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum DekSourceType {
     /// The AES-GCM key itself.
     AesGcmKey = 0,
-    /// A seed for HKDF with SHA-256; the first 32 bytes of the data are the info.
+    /// A seed for HKDF with SHA-256. The first 32 bytes of the data are the info.
     HkdfSha256XnonceAesGcmSeed = 1,
 }

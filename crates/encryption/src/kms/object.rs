@@ -1,4 +1,4 @@
-//! What is stored: limits that plugins have to keep, and the name a data key is cached under.
+//! The stored format: limits that plugins must obey, and the cache key of a data key.
 
 use sha2::{Digest, Sha256};
 
@@ -9,7 +9,7 @@ const MAX_ANNOTATIONS: usize = 32 << 10;
 const MAX_KEY_ID: usize = 1 << 10;
 const MAX_DEK_SOURCE: usize = 1 << 10;
 
-/// What is wrong with a key id, and its name in metrics.
+/// Validates a key ID. An error has its name in metrics and its message.
 pub(crate) fn validate_key_id(id: &str) -> Result<(), (&'static str, String)> {
     match id.len() {
         0 => Err(("empty", "keyID is empty".into())),
@@ -29,7 +29,7 @@ impl EncryptedObject {
         self.validate_source()
     }
 
-    /// All but the data.
+    /// Validates everything but the data.
     pub(crate) fn validate_source(&self) -> Result<(), TransformError> {
         self.source_type()?;
         let source = match self.encrypted_dek_source.len() {
@@ -67,8 +67,8 @@ impl EncryptedObject {
         }
     }
 
-    /// The name that the plain text of the source is cached under: a hash of all that decides it, each part with its
-    /// length.
+    /// Returns the key under which the decrypted DEK source is cached: a hash of everything that determines it, each
+    /// part with its length.
     pub(crate) fn cache_key(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         let mut add = |part: &[u8]| {
@@ -86,7 +86,7 @@ impl EncryptedObject {
     }
 }
 
-/// Keys of annotations are domain names of at least two labels.
+/// Validates an annotation key, which must be a domain name with at least two labels.
 fn problem_of_domain(name: &str) -> Option<String> {
     let invalid = |value: &str, why: &str| Some(format!("annotations: Invalid value: {value:?}: {why}"));
     if name.is_empty() {

@@ -1,7 +1,7 @@
-//! Keeps the seed that writes use in step with the plugin's key, and knows whether the plugin is healthy.
+//! Keeps the seed for writes in sync with the plugin's key, and tracks the plugin's health.
 //!
-//! Reads may use the last seed for ever. Writes may too while the plugin answers; once it does not, for
-//! [`WRITE_TTL`] more. So after a key was rotated, and a little later, every write uses the new key or fails.
+//! Reads may use the last seed forever. Writes may use it while the plugin is healthy, and for [`WRITE_TTL`] after
+//! that. So shortly after a key rotation, every write uses the new key or fails.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,23 +23,23 @@ use crate::extended_nonce::{SEED, Seed};
 use crate::metrics::Metrics;
 use crate::{TransformError, random};
 
-/// How often a healthy plugin is asked, and one that is not.
+/// How often the plugin is polled, while healthy and while unhealthy.
 const HEALTHY_INTERVAL: Duration = Duration::from_secs(60);
 const UNHEALTHY_INTERVAL: Duration = Duration::from_secs(10);
-/// How long writes go on after the plugin was last healthy.
+/// How long writes continue after the plugin was last healthy.
 const WRITE_TTL: Duration = Duration::from_secs(3 * 60);
-/// How long an answer to a health check stands for the next ones.
+/// How long the result of a health check is reused.
 const HEALTHY_TTL: Duration = Duration::from_secs(20);
 const UNHEALTHY_TTL: Duration = Duration::from_secs(3);
 
-/// The seed that writes use, and what is stored along with the values.
+/// The seed for writes, and what is stored with the values.
 pub(crate) struct State {
     pub(crate) seed: Arc<Seed>,
     pub(crate) key_id: String,
     pub(crate) encrypted_source: Vec<u8>,
     pub(crate) annotations: BTreeMap<String, Vec<u8>>,
     pub(crate) cache_key: [u8; 32],
-    /// No writes after this.
+    /// The time after which writes fail.
     pub(crate) expires: Timestamp,
 }
 
@@ -61,7 +61,7 @@ fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// What a health check found, and when.
+/// The result and time of a health check.
 struct Found {
     at: Instant,
     result: Result<(), String>,
@@ -71,7 +71,7 @@ pub(crate) struct Probe {
     plugin: Arc<Plugin>,
     state: RwLock<Option<Arc<State>>>,
     last: Mutex<Option<Found>>,
-    /// The version of the first answer; it must not change.
+    /// The API version of the first response. It must not change.
     version: RwLock<Option<String>>,
     clock: Clock,
     rng: Rng,
@@ -91,12 +91,12 @@ impl Probe {
         }
     }
 
-    /// The last good state.
+    /// Returns the last good state.
     pub(crate) fn state(&self) -> Result<Arc<State>, TransformError> {
         self.state.read().clone().ok_or_else(|| TransformError::new("got unexpected nil transformer"))
     }
 
-    /// Whether the plugin is healthy. Asks it, unless it was asked a moment ago.
+    /// Checks whether the plugin is healthy. Reuses a recent result.
     pub(crate) async fn check(&self) -> Result<(), String> {
         let mut last = self.last.lock().await;
         if let Some(found) = &*last {
@@ -110,7 +110,7 @@ impl Probe {
         result
     }
 
-    /// Asks the plugin now and then until stopped.
+    /// Polls the plugin until stopped.
     pub(crate) async fn run(&self, stop: CancellationToken, mut is_healthy: bool) {
         loop {
             let interval = if is_healthy { HEALTHY_INTERVAL } else { UNHEALTHY_INTERVAL };
@@ -139,7 +139,7 @@ impl Probe {
         }
     }
 
-    /// What is wrong with a status. The seed is renewed if the key is another one.
+    /// Returns the problems with a status response. Renews the seed if the key has changed.
     async fn consider(&self, status: &StatusResponse) -> Vec<String> {
         let mut problems = Vec::new();
         if status.healthz != "ok" {
@@ -176,9 +176,9 @@ impl Probe {
         })
     }
 
-    /// Uses the plugin's key from now on: the state that is there already, or one with a new seed.
+    /// Switches to the plugin's key: extends the current state if it has that key, otherwise generates a new seed.
     async fn follow_key(&self, key_id: &str) -> Result<(), String> {
-        // The time starts before the call, so that it is an upper bound.
+        // Computed before the call, so that it is an upper bound.
         let expires = self.clock.now().saturating_add(WRITE_TTL).unwrap_or(Timestamp::MAX);
         let current = self.state().ok();
         if let Some(state) = current.as_ref().filter(|state| state.key_id == key_id) {
@@ -217,7 +217,7 @@ impl Probe {
         *self.state.write() = Some(Arc::new(state));
     }
 
-    /// A new seed, encrypted by the plugin.
+    /// Generates a new seed and has the plugin encrypt it.
     async fn generate(&self, uid: &str, expires: Timestamp) -> Result<State, TransformError> {
         let start = self.clock.instant();
         let mut seed = vec![0; SEED];

@@ -1,4 +1,4 @@
-//! Values encrypted with the help of a KMS plugin. Real time: sockets do not wait for a paused clock.
+//! Tests encryption with a KMS plugin. Uses real time, because sockets do not wait for a paused clock.
 
 use jiff::SignedDuration;
 use tempfile::TempDir;
@@ -79,7 +79,7 @@ async fn a_new_key_id_makes_what_was_written_stale() {
     let encryption = world.load(&clock()).await;
     let stored = secret_a().seal(&encryption, "x").unwrap();
     world.plugin().behave(|plugin| plugin.key_id = "2".into());
-    // A new configuration asks at once; a running one within a minute.
+    // A new configuration probes immediately, a running one within a minute.
     let encryption = world.load(&clock()).await;
     let opened = secret_a().open(&encryption, &stored).await.unwrap();
     assert_eq!((&*opened.data, opened.stale), (&b"x"[..], true));
@@ -97,7 +97,7 @@ async fn writes_end_some_minutes_after_the_plugin_was_last_healthy_and_reads_do_
     assert!(error.starts_with("encryptedDEKSource with keyID hash \"sha256:"), "{error}");
     assert!(error.contains("expired at 2025-01-01T00:03:00Z"), "{error}");
     assert_eq!(secret_a().open(&encryption, &stored).await.unwrap().data, b"x");
-    // A copy of what is stored already is still made.
+    // Copying a stored value still works.
     let mut out = Vec::new();
     let place = secret_a();
     place.transformer(&encryption).encrypt(b"x", &place.context(), Purpose::Copy, &mut out).unwrap();
@@ -110,7 +110,7 @@ async fn a_plugin_that_comes_late_is_waited_for_and_one_that_never_was_there_is_
     let stored = secret_a().seal(&world.load(&clock()).await, "x").unwrap();
     let seen = world.stop();
     let socket = world.directory.path().join("kms.sock");
-    // It comes while it is dialled.
+    // The plugin starts while it is being dialed.
     let late = async {
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         KmsPlugin::start_with(&socket, seen.clone())

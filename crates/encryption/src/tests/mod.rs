@@ -1,4 +1,4 @@
-//! Providers against known bytes, and whole configurations, KMS plugins included.
+//! Tests providers against known bytes, and whole configurations, including KMS plugins.
 
 mod kms;
 mod providers;
@@ -14,12 +14,12 @@ use crate::{
     Transformers,
 };
 
-/// The text of a configuration with these entries of `resources`.
+/// Builds a configuration with these entries of `resources`.
 fn configuration(resources: &str) -> String {
     format!("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n{resources}")
 }
 
-/// 32 bytes, named by their first.
+/// Returns a 32-byte secret, identified by its first byte.
 fn secret(name: char) -> String {
     use base64::Engine;
     base64::prelude::BASE64_STANDARD.encode(name.to_string().repeat(32))
@@ -34,7 +34,7 @@ fn clock() -> Clock {
     Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap())
 }
 
-/// Loads a configuration from a file that is gone afterwards.
+/// Loads a configuration from a temporary file.
 async fn load(text: &str) -> Result<Encryption, LoadError> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config.yaml");
@@ -42,7 +42,7 @@ async fn load(text: &str) -> Result<Encryption, LoadError> {
     Encryption::load(options(&file)).await
 }
 
-/// Secrets with these providers, one a line.
+/// Builds a configuration for Secrets with these providers.
 fn secrets_with(providers: &[&str]) -> String {
     let providers: String = providers.iter().map(|provider| format!("  - {provider}\n")).collect();
     configuration(&format!("- resources: [secrets]\n  providers:\n{providers}"))
@@ -54,7 +54,7 @@ fn keys(provider: &str, names: &[char]) -> String {
     format!("{provider}: {{keys: [{}]}}", keys.join(", "))
 }
 
-/// A place that values are stored at.
+/// A location at which values are stored.
 struct Place {
     resource: GroupResource,
     path: String,
@@ -88,7 +88,7 @@ impl Place {
         Ok(opened)
     }
 
-    /// Writes a value, and expects to read the same again.
+    /// Encrypts a value, and expects to decrypt the same value.
     async fn round_trip(&self, encryption: &Encryption, data: &str) -> Vec<u8> {
         let stored = self.seal(encryption, data).unwrap();
         let opened = self.open(encryption, &stored).await.unwrap();

@@ -1,4 +1,4 @@
-//! Every provider, and which of them a resource gets.
+//! Tests every provider, and which one a resource gets.
 
 use proptest::prelude::*;
 
@@ -110,7 +110,7 @@ async fn the_first_key_writes_and_all_keys_read() {
     assert_eq!((&*opened.data, opened.stale), (&b"{}"[..], true));
     let stored = secret_a().round_trip(&both, "x").await;
     assert!(starts_with(&stored, "k8s:enc:aescbc:v1:b:"));
-    // On the way out of encryption the identity comes first.
+    // When migrating away from encryption, identity comes first.
     let leaving = load(&secrets_with(&["identity: {}", &keys("aescbc", &['b'])])).await.unwrap();
     let opened = secret_a().open(&leaving, &stored).await.unwrap();
     assert_eq!((&*opened.data, opened.stale), (&b"x"[..], true));
@@ -171,7 +171,7 @@ async fn wildcards_give_way_to_what_is_more_specific() {
         let error = load(&configuration(&rules)).await.err().unwrap();
         assert_eq!(error.to_string(), format!("error while building transformers: {expected}"));
     }
-    // The same resource twice adds providers.
+    // Repeating a resource adds providers.
     let twice = [rule("secrets", 'b'), rule("secrets", 'a')].concat();
     let encryption = load(&configuration(&twice)).await.unwrap();
     let old = load(&configuration(&rule("secrets", 'a'))).await.unwrap();
@@ -211,7 +211,7 @@ fn identity_is_told_from_ciphertext() {
 }
 
 proptest! {
-    /// Whatever is stored, reading it ends with a value or an error.
+    /// Decrypting any bytes ends with a value or an error.
     #[test]
     fn no_bytes_make_a_provider_panic(
         at in 0usize..4,

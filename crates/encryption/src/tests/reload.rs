@@ -1,4 +1,4 @@
-//! A configuration file that changes.
+//! Tests a configuration file that changes.
 
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
-//! What a level holds, for those who look into it.
+//! Snapshots of a level's queues and requests, for debugging endpoints.
 
 use setpoint_clock::Instant;
 
 use super::{QueueSet, Request, RequestId};
 use crate::work::Work;
 
-/// A queue, as it is now.
+/// A snapshot of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueDump {
     pub waiting: usize,
@@ -17,13 +17,13 @@ pub struct QueueDump {
     pub work: String,
 }
 
-/// A request that waits or runs.
+/// A waiting or executing request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestDump<T> {
     pub label: T,
     /// Its queue, if it came through one.
     pub queue: Option<usize>,
-    /// Its place in the queue, if it waits.
+    /// Its position in the queue, if it waits.
     pub place: Option<usize>,
     pub arrived: Instant,
     pub started: Option<Instant>,
@@ -44,7 +44,7 @@ impl<T: Clone> QueueSet<T> {
         self.queues.iter().map(dump).collect()
     }
 
-    /// By queue: those that wait in order, then those that run; at last those without a queue.
+    /// Lists the requests by queue: waiting ones in order, then executing ones. Requests without a queue come last.
     pub fn dump_requests(&self) -> Vec<RequestDump<T>> {
         let mut dumps = Vec::new();
         for (at, queue) in self.queues.iter().enumerate() {

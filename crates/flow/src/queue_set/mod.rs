@@ -1,13 +1,13 @@
 //! Fair queuing for server requests: the requests of one level, in shuffle-sharded queues.
 //!
-//! All queues with requests progress at the same rate in virtual time, which is measured in seat-seconds per
-//! queue (R). A queue's next request starts in virtual time when the estimated work of those before it is done,
-//! and the one that would finish first is dispatched first. When a request finishes, the estimate of its work is
-//! replaced by what it took.
+//! All queues with requests progress at the same rate in virtual time, which is measured in seat-seconds per queue (R).
+//! A queue's next request starts in virtual time when the estimated work of the previous ones is done, and the request
+//! that would finish first is dispatched first. When a request finishes, its estimated work is replaced by the actual
+//! work.
 //!
-//! Pure: time is an argument, and what may run now is reported by [`QueueSet::take_dispatched`]. Seats that
-//! linger after their request ([`Work::additional_latency`]) are released at the first call after their time, as
-//! of their time; [`QueueSet::next_release`] says when a call is due if requests wait for them.
+//! The code is pure: time is an argument, and [`QueueSet::take_dispatched`] returns the requests that may run now.
+//! Seats that linger after their request ([`Work::additional_latency`]) are released at the first call after their
+//! deadline, as of that deadline. If requests wait for them, [`QueueSet::next_release`] says when to call.
 
 mod dump;
 mod queue;
@@ -29,12 +29,12 @@ use crate::seat_seconds::SeatSeconds;
 use crate::stats::{FlowStats, LevelGauges};
 use crate::work::Work;
 
-/// How long a request is estimated to run, until it is known.
+/// The estimated duration of a request.
 const ESTIMATED_SERVICE: Duration = Duration::from_millis(3);
 /// R is set back by this much before it overflows: after centuries, at any plausible rate.
 const EPOCH: SeatSeconds = SeatSeconds::MAX.divided_by(2);
 
-/// What becomes of requests beyond the limit.
+/// What happens to requests beyond the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queuing {
     /// There is no limit.
@@ -45,7 +45,7 @@ pub enum Queuing {
     Queue { queues: usize, hand_size: usize, length_limit: usize },
 }
 
-/// Identifies a request for as long as it waits or runs. Later requests have higher ones.
+/// The ID of a request while it waits or runs. Later requests have higher IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(u64);
 
@@ -56,7 +56,7 @@ pub enum Reason {
     QueueFull,
     /// There is no seat, and the level has no queues.
     ConcurrencyLimit,
-    /// It waited as long as it may, or its client is gone.
+    /// It waited too long, or its client disconnected.
     TimeOut,
 }
 
@@ -72,7 +72,7 @@ impl Reason {
     }
 }
 
-/// What becomes of a request that has just arrived.
+/// The result for a request that has just arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     Executing(RequestId),
@@ -80,7 +80,7 @@ pub enum Start {
     Rejected(Reason),
 }
 
-/// Sums over the requests of a level.
+/// Totals over the requests of a level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub waiting: u64,
@@ -98,41 +98,41 @@ pub struct Dispatch {
     pub r: SeatSeconds,
     /// When the dispatched request starts.
     pub latest_s: SeatSeconds,
-    /// The extremes over queues with requests of when their next one starts.
+    /// The minimum and maximum start time of the next request, over all queues with requests.
     pub s_bounds: (SeatSeconds, SeatSeconds),
-    /// The same less the estimated work in progress.
+    /// The same, minus the estimated work in progress.
     pub discounted_bounds: (SeatSeconds, SeatSeconds),
 }
 
-/// A request that waits or runs.
+/// A waiting or executing request.
 struct Request<T> {
     label: T,
     flow: Arc<FlowStats>,
     work: Work,
     total_work: SeatSeconds,
     final_work: SeatSeconds,
-    /// Its queue, by place; `None` if it came without one.
+    /// The index of its queue. `None` if it did not come through one.
     queue: Option<usize>,
     arrived: Instant,
     arrival_r: SeatSeconds,
     started: Option<Instant>,
 }
 
-/// Seats that are in use after their request.
+/// Seats that stay in use after their request.
 struct Lingering {
     seats: u64,
     queue: Option<usize>,
     flow: Arc<FlowStats>,
 }
 
-/// The requests of one level. `T` is what their owner wants to know of them.
+/// The requests of one level. `T` is a label for the caller's use.
 pub struct QueueSet<T> {
     queuing: Queuing,
     dealer: Option<Dealer>,
     limit: u64,
-    /// More than configured as long as requests are left in those that are too many.
+    /// May be more than configured, as long as the surplus queues have requests.
     queues: Vec<Queue>,
-    /// All that wait or run.
+    /// All waiting and executing requests.
     requests: BTreeMap<RequestId, Request<T>>,
     lingering: BTreeMap<(Instant, RequestId), Lingering>,
     next_id: u64,
@@ -141,9 +141,9 @@ pub struct QueueSet<T> {
     /// The queue that was dispatched from last.
     robin: usize,
     enqueued: usize,
-    /// Queues that have requests, waiting or running.
+    /// The number of queues with waiting or executing requests.
     active_queues: u64,
-    /// Seats that requests in queues use or wait for.
+    /// The seats that requests in queues use or wait for.
     queue_seats: u64,
     totals: Totals,
     dispatched: Vec<RequestId>,
@@ -182,8 +182,8 @@ impl<T> QueueSet<T> {
         Ok(set)
     }
 
-    /// Changes what the level allows. Requests that wait stay where they are; `denominator` is what metrics
-    /// compare with.
+    /// Changes the level's limits. Waiting requests keep their place. `denominator` is the reference for ratios in
+    /// metrics.
     pub fn configure(
         &mut self,
         now: Instant,
@@ -222,7 +222,7 @@ impl<T> QueueSet<T> {
         }
         let id = self.enqueue(at, work, flow, label);
         flow.queue_length.observe(self.queues[at].waiting() as u64);
-        // The one that waits alone is the one to look at.
+        // If only one request is waiting, its queue is the only candidate.
         self.dispatch((self.totals.waiting == 1).then_some(at));
         match self.dispatched.iter().position(|dispatched| *dispatched == id) {
             Some(place) => {
@@ -233,7 +233,7 @@ impl<T> QueueSet<T> {
         }
     }
 
-    /// A request is done: its seats are free, at once or after its additional latency.
+    /// Finishes a request. Its seats become free immediately, or after its additional latency.
     pub fn finish(&mut self, now: Instant, id: RequestId) {
         self.advance(now);
         let Some(request) = self.requests.remove(&id) else { return };
@@ -252,7 +252,7 @@ impl<T> QueueSet<T> {
         self.dispatch(None);
     }
 
-    /// Takes a request out of its queue. One that runs already is finished.
+    /// Removes a waiting request from its queue. Finishes a request that is already executing.
     pub fn cancel(&mut self, now: Instant, id: RequestId) {
         if self.requests.get(&id).is_some_and(|request| request.started.is_some()) {
             return self.finish(now, id);
@@ -264,11 +264,11 @@ impl<T> QueueSet<T> {
         self.totals.cancelled += 1;
         request.flow.reject(Reason::TimeOut);
         self.note_demand();
-        // A wide request at the head may have kept narrower ones waiting.
+        // A wide request at the head may have blocked narrower ones.
         self.dispatch(None);
     }
 
-    /// Brings the set up to this time.
+    /// Advances the set to this time.
     pub fn advance(&mut self, now: Instant) {
         while let Some(entry) = self.lingering.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((due, _), lingering) = entry.remove_entry();
@@ -279,17 +279,17 @@ impl<T> QueueSet<T> {
         self.pass_time(now);
     }
 
-    /// The requests that were dispatched since the last call.
+    /// Takes the requests dispatched since the last call.
     pub fn take_dispatched(&mut self) -> Vec<RequestId> {
         std::mem::take(&mut self.dispatched)
     }
 
-    /// When lingering seats are free next.
+    /// Returns when the next lingering seats become free.
     pub fn next_release(&self) -> Option<Instant> {
         self.lingering.keys().next().map(|(due, _)| *due)
     }
 
-    /// Nothing waits or runs.
+    /// Returns whether nothing waits or executes.
     pub fn is_idle(&self) -> bool {
         self.totals.waiting == 0 && self.totals.executing == 0
     }
@@ -298,7 +298,7 @@ impl<T> QueueSet<T> {
         self.totals
     }
 
-    /// How busy the level has been.
+    /// Returns the utilization of the level over time.
     pub fn gauges(&self) -> LevelGauges {
         self.gauges.clone()
     }
@@ -311,7 +311,7 @@ impl<T> QueueSet<T> {
         self.limit
     }
 
-    /// The progress meter.
+    /// Returns the progress meter R.
     pub fn r(&self) -> SeatSeconds {
         self.r
     }
@@ -320,7 +320,7 @@ impl<T> QueueSet<T> {
         self.last_dispatch
     }
 
-    /// How often the progress meter was set back.
+    /// Returns how often the progress meter was set back.
     pub fn epochs(&self) -> u64 {
         self.epochs
     }
@@ -340,8 +340,8 @@ impl<T> QueueSet<T> {
         Start::Rejected(reason)
     }
 
-    /// The queue with the least work among the hand of a flow. Looking starts at another card each time, so that
-    /// flows whose hands overlap do not all prefer the same one.
+    /// Returns the queue with the least work in the hand of a flow. The search starts at a different card each time, so
+    /// that flows with overlapping hands do not all prefer the same queue.
     fn shard(&mut self, hash: u64) -> usize {
         let mut hand = std::mem::take(&mut self.hand);
         if let Some(dealer) = &self.dealer {
@@ -394,7 +394,7 @@ impl<T> QueueSet<T> {
         id
     }
 
-    /// Takes a waiting request out of its queue.
+    /// Removes a waiting request from its queue.
     fn leave_queue(&mut self, id: RequestId, request: &Request<T>) {
         let Some(at) = request.queue else { return };
         let seats = request.work.max_seats();
@@ -413,7 +413,7 @@ impl<T> QueueSet<T> {
         }
     }
 
-    /// A request runs from now on.
+    /// Starts executing a request.
     fn begin(&mut self, id: RequestId) {
         let now = self.now;
         let Some(request) = self.requests.get_mut(&id) else { return };
@@ -429,7 +429,7 @@ impl<T> QueueSet<T> {
         self.note_demand();
     }
 
-    /// Dispatches what may run now. `only` is the one queue with a waiting request, if that is known.
+    /// Dispatches the requests that may run now. `only` is the one queue with a waiting request, if known.
     fn dispatch(&mut self, only: Option<usize>) {
         while self.totals.waiting > 0 && self.totals.seats_in_use < self.limit && self.dispatch_one(only) {}
     }
@@ -471,7 +471,7 @@ impl<T> QueueSet<T> {
         self.bound(at);
     }
 
-    /// More final seats than there are become fewer for longer.
+    /// If the final seats exceed the limit, uses fewer seats for longer.
     fn narrow(&self, request: &mut Request<T>) {
         if request.work.final_seats > self.limit && self.limit > 0 {
             request.work.final_seats = self.limit;
@@ -479,7 +479,7 @@ impl<T> QueueSet<T> {
         }
     }
 
-    /// The queue whose next request would finish first in virtual time, looked for in turn.
+    /// Returns the queue whose next request would finish first in virtual time, searched round-robin.
     fn next_queue(&mut self) -> Option<(usize, Dispatch)> {
         let count = self.queues.len();
         let mut best: Option<(SeatSeconds, usize)> = None;
@@ -518,7 +518,7 @@ impl<T> QueueSet<T> {
         }
     }
 
-    /// Replaces the estimated work of a finished request by what it took.
+    /// Replaces the estimated work of a finished request with the actual work.
     fn account(&mut self, at: usize, request: &Request<T>) {
         let took =
             request.started.map_or(Duration::ZERO, |started| self.now.saturating_duration_since(started));
@@ -548,15 +548,15 @@ impl<T> QueueSet<T> {
         }
     }
 
-    /// A queue does not gather credit for a time when it had nothing to run: its next request starts, in virtual
-    /// time, no earlier than it arrived.
+    /// A queue does not accumulate credit while it is empty: its next request starts, in virtual time, no earlier than
+    /// it arrived.
     fn bound(&mut self, at: usize) {
         let Some(first) = self.queues[at].first() else { return };
         let Some(request) = self.requests.get(&first) else { return };
         self.queues[at].next_r = self.queues[at].next_r.max(request.arrival_r);
     }
 
-    /// Removes a queue that is empty and one too many.
+    /// Removes an idle queue if there are too many.
     fn drop_surplus_queue(&mut self, at: usize) {
         let desired = match self.queuing {
             Queuing::Queue { queues, .. } => queues,
@@ -593,7 +593,7 @@ impl<T> QueueSet<T> {
         }
     }
 
-    /// Takes an epoch off all readings of R.
+    /// Subtracts an epoch from all readings of R.
     fn set_back(&mut self) {
         self.epochs += 1;
         self.r = self.r.minus(EPOCH);

@@ -1,14 +1,14 @@
-//! One queue of a level.
+//! A queue of a level.
 
 use std::collections::BTreeSet;
 
 use super::RequestId;
 use crate::seat_seconds::SeatSeconds;
 
-/// Requests that wait, first come first served, and what runs of those that came before.
+/// Waiting requests, first come first served, and the totals of executing ones.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Identifiers ascend, so this is the order of arrival.
+    /// IDs are ascending, so this is the order of arrival.
     waiting: BTreeSet<RequestId>,
     pub(super) initial_seats: u64,
     pub(super) max_seats: u64,
@@ -16,7 +16,7 @@ pub(super) struct Queue {
     /// When its next request starts in virtual time.
     pub(super) next_r: SeatSeconds,
     pub(super) executing: u64,
-    /// Those that linger included.
+    /// Including lingering seats.
     pub(super) seats_in_use: u64,
 }
 
@@ -37,7 +37,7 @@ impl Queue {
         self.waiting.first().copied()
     }
 
-    /// Nothing waits or runs.
+    /// Returns whether nothing waits or executes.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.executing == 0
     }

@@ -1,4 +1,4 @@
-//! Models of load: many clients of several flows, in virtual time.
+//! Load models: many clients of several flows, in virtual time.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use setpoint_clock::Clock;
 
 use super::*;
 
-/// Clients of one flow, each of which sends its next request when the last is answered.
+/// The clients of one flow. Each sends its next request when the previous one is answered.
 #[derive(Clone, Copy)]
 struct Clients {
     count: usize,
@@ -28,7 +28,7 @@ struct World {
     hashes: Vec<u64>,
     now: Instant,
     ends: BTreeSet<(Instant, RequestId)>,
-    /// Seat-time that each flow got.
+    /// The seat-time each flow got.
     served: Vec<Duration>,
     longest_wait: Vec<Duration>,
     rejected: Vec<u64>,
@@ -108,7 +108,7 @@ impl World {
         self.send(flow);
     }
 
-    /// Sums are those of the parts.
+    /// Checks that the totals match the parts.
     fn check(&self) {
         check(&self.set);
     }
@@ -145,8 +145,8 @@ fn share(world: &World, flow: usize) -> f64 {
 async fn a_flow_with_few_clients_gets_its_share_beside_one_with_many() {
     let mut world = World::new(QUEUES, 4, &[Clients::new(100, 10), Clients::new(4, 10)]);
     world.run_for(Duration::from_secs(20));
-    // The small flow asks for four seats and shares some queues with the other: without fairness it would get
-    // 4 of 104.
+    // The small flow requests four seats and shares some queues with the other one. Without fairness, it would get 4 of
+    // 104.
     assert!(share(&world, 1) > 0.3, "{}", share(&world, 1));
     assert!(world.longest_wait[1] < Duration::from_millis(100), "{:?}", world.longest_wait);
 }
@@ -189,7 +189,7 @@ async fn lingering_seats_are_part_of_the_limit() {
     let work = Work { initial_seats: 1, final_seats: 2, additional_latency: Duration::from_millis(30) };
     let mut world = World::new(QUEUES, 4, &[Clients { work, ..Clients::new(10, 10) }]);
     world.run_for(Duration::from_secs(4));
-    // Two at a time, each for 40 ms with its lingering: 50 a second.
+    // Two at a time, each for 40 ms including lingering: 50 per second.
     let requests = world.served[0].as_millis() / 10;
     assert!((195..=205).contains(&requests), "{requests}");
 }
@@ -219,7 +219,7 @@ async fn a_level_that_loses_its_queues_drains_them() {
     world.set.configure(world.now, Queuing::Reject, 2, 2).unwrap();
     world.run_for(Duration::from_secs(1));
     assert_eq!(world.set.totals.waiting, 0);
-    // Idle queues of before go with nothing to hold them.
+    // Surplus queues disappear once they are idle.
     assert!(world.set.queues.iter().all(Queue::is_idle));
 }
 

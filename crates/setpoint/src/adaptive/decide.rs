@@ -1,77 +1,77 @@
-//! How many requests and workers there should be, given how things go. Pure.
+//! Decides on the number of workers and the request rate, based on recent calls. Pure functions.
 //!
 //! ```text
-//!  answers get slower        ─► fewer requests a second      (0.7 times, at once)
-//!  calls fail                ─► fewer requests, longer waits before retries
-//!  keys pile up, all is well ─► more workers                 (half as many again)
-//!  all is well               ─► requests, waits and idle workers go back where they were, step by step
+//!  responses get slower      ─► lower the request rate       (to 0.7, immediately)
+//!  calls fail                ─► lower the request rate, lengthen retry delays
+//!  backlog, server is well   ─► more workers                 (half as many again)
+//!  server is well            ─► rate, delays and idle workers return to normal, step by step
 //! ```
 //!
-//! Down fast and up slowly, so that many processes which overload an API server together find its measure
-//! together. An overloaded API server is never answered with more workers, however much waits.
+//! Rates drop fast and recover slowly, so that many processes that overload an API server together also converge
+//! together. An overloaded API server never gets more workers, however long the backlog.
 
-/// Answers this many times slower than usual mean that the API server is busy.
+/// Responses this many times slower than usual mean that the API server is busy.
 const SLOW: f64 = 2.0;
-/// Below this nothing is slow: 50 ms is what one busy moment of either side makes of a millisecond.
+/// Nothing below this counts as slow. 50 ms is what a millisecond becomes in a busy moment on either side.
 const NEVER_SLOW: f64 = 0.05;
-/// This share of calls failing means that something is wrong.
+/// This share of failing calls means that something is wrong.
 const FAILING: f64 = 0.1;
-/// The factor by which requests go down, and the share of the configured rate by which they come back.
+/// The factor by which the rate drops, and the share of the configured rate by which it recovers.
 const DOWN: f64 = 0.7;
 const UP: f64 = 0.1;
-/// However bad things are, this share of the configured rate is left: somebody has to notice that they got better.
+/// The minimum share of the configured rate, so that a recovery can be noticed.
 const LEAST_RATE: f64 = 0.1;
-/// The most that waits before retries are stretched.
+/// The maximum factor for retry delays.
 const MOST_STRETCH: f64 = 8.0;
 
-/// How calls went since the last decision.
+/// The calls since the last decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Calls {
-    /// How many were answered or given up.
+    /// The number of calls that were answered or given up.
     pub made: u64,
-    /// How many of them failed for want of an answer or because the API server could not cope.
+    /// The number of calls that got no response, or failed because the API server was overloaded.
     pub failed: u64,
-    /// How long an answer took on average, in seconds.
+    /// The average response time in seconds.
     pub seconds: f64,
-    /// How long it usually takes.
+    /// The usual response time in seconds.
     pub usual_seconds: f64,
 }
 
-/// What a controller has to do.
+/// The backlog of a controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// Keys that wait for a worker.
+    /// The number of keys waiting for a worker.
     pub waiting: usize,
-    /// Workers it may have now.
+    /// The current number of workers.
     pub workers: usize,
-    /// Workers it was configured with, and the most it may get.
+    /// The configured number of workers.
     pub configured: usize,
-    /// The most workers it may get.
+    /// The maximum number of workers.
     pub most: usize,
 }
 
-/// How requests are slowed down and retries put off.
+/// The current request rate and retry delay factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// Requests a second.
+    /// Requests per second.
     pub rate: f64,
-    /// By how much waits before retries are stretched.
+    /// The factor for retry delays.
     pub stretch: f64,
 }
 
-/// How the API server fares.
+/// The condition of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Condition {
-    /// It answers as usual.
+    /// Response times are as usual.
     Well,
-    /// It answers slowly.
+    /// Responses are slow.
     Slow,
-    /// It does not cope.
+    /// Calls fail.
     Failing,
 }
 
 impl Condition {
-    /// What calls say of it.
+    /// Derives the condition from recent calls.
     pub fn of(calls: &Calls) -> Self {
         let slow_from = (calls.usual_seconds * SLOW).max(NEVER_SLOW);
         if calls.made == 0 {
@@ -85,7 +85,7 @@ impl Condition {
         }
     }
 
-    /// A word for metrics.
+    /// Returns the name used in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Well => "well",
@@ -95,7 +95,7 @@ impl Condition {
     }
 }
 
-/// The pace from now on; `configured` is the rate without any trouble.
+/// Returns the new pace. `configured` is the rate under normal conditions.
 pub fn pace(condition: Condition, now: Pace, configured: f64) -> Pace {
     let rate = match condition {
         Condition::Well => now.rate + configured * UP,
@@ -109,15 +109,15 @@ pub fn pace(condition: Condition, now: Pace, configured: f64) -> Pace {
     Pace { rate: rate.clamp(configured * LEAST_RATE, configured), stretch: stretch.clamp(1.0, MOST_STRETCH) }
 }
 
-/// How many workers a controller should have from now on.
+/// Returns the new number of workers.
 pub fn workers(condition: Condition, backlog: &Backlog) -> usize {
     let Backlog { waiting, workers, configured, most } = *backlog;
     let wanted = match condition {
         Condition::Failing => workers / 2,
         Condition::Slow => workers,
-        // More than two keys wait for each worker: half as many again.
+        // More than two waiting keys per worker: add half as many workers again.
         Condition::Well if waiting > workers * 2 => workers + workers.div_ceil(2),
-        // Nothing waits: back to what was configured, a quarter of the way.
+        // No backlog: go a quarter of the way back to the configured number.
         Condition::Well if waiting == 0 && workers > configured => {
             workers - (workers - configured).div_ceil(4)
         }

@@ -1,4 +1,4 @@
-//! Waits before retries that grow when the API server does not cope.
+//! Retry delays that grow when the API server is overloaded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::Adaptive;
 use crate::queue::RateLimiter;
 use crate::reconcile::WorkKey;
 
-/// Another limiter's waits, stretched as decided.
+/// A limiter that multiplies the delays of another one by the current factor.
 pub(crate) struct Stretched<K> {
     pub(crate) inner: Arc<dyn RateLimiter<K>>,
     pub(crate) adaptive: Adaptive,

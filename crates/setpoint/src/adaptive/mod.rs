@@ -1,11 +1,10 @@
-//! Concurrency that follows the load, and backpressure: see [`decide`] for the rules.
+//! Concurrency that adapts to the load, and backpressure. See [`decide`] for the rules.
 //!
-//! Every few seconds the calls since the last time and the keys that wait are looked at, and requests a second,
-//! workers and waits before retries are set anew. Each decision shows in metrics:
-//! `setpoint_adaptive_condition`, `_client_qps`, `_retry_stretch`, `_workers{controller}` and
-//! `_decisions_total{what,direction}`.
+//! Every few seconds, the request rate, the number of workers and the retry delays are adjusted, based on the calls
+//! since the last decision and on the queue lengths. Metrics show each decision: `setpoint_adaptive_condition`,
+//! `_client_qps`, `_retry_stretch`, `_workers{controller}` and `_decisions_total{what,direction}`.
 //!
-//! What always holds: without load and without trouble everything is as configured.
+//! Invariant: without load and with a healthy API server, everything is as configured.
 
 pub mod decide;
 mod limiter;
@@ -32,10 +31,10 @@ pub(crate) use limiter::Stretched;
 pub(crate) use shift::Shift;
 pub(crate) use traffic::Traffic;
 
-/// How often it is decided anew: long enough for a decision to show in what is measured next.
+/// The interval between decisions: long enough for the effect of one to show in the next measurement.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// What is adapted, shared by the client, the queues and the controllers of a manager. Cheap to clone.
+/// The adaptive state, shared by the client, the queues and the controllers of a manager. Cheap to clone.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -60,7 +59,7 @@ struct Shared {
     controllers: Mutex<Vec<Adapted>>,
 }
 
-/// A controller whose workers follow its backlog.
+/// A controller whose number of workers follows its backlog.
 struct Adapted {
     name: &'static str,
     configured: usize,
@@ -70,7 +69,7 @@ struct Adapted {
 }
 
 impl Adaptive {
-    /// As configured: so many requests a second, after so many at once.
+    /// Creates the state with the configured rate and burst.
     pub fn new(clock: &Clock, rate: f64, burst: u32) -> Self {
         let shared = Shared {
             clock: clock.clone(),
@@ -83,7 +82,7 @@ impl Adaptive {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The present pace.
+    /// Returns the current pace.
     pub fn pace(&self) -> Pace {
         *self.shared.pace.lock()
     }
@@ -96,7 +95,7 @@ impl Adaptive {
         self.shared.traffic.clone()
     }
 
-    /// Lets the workers of a controller follow how many keys wait for it.
+    /// Makes the number of workers of a controller follow its backlog.
     pub(crate) fn adapt(
         &self,
         name: &'static str,
@@ -110,7 +109,7 @@ impl Adaptive {
         receiver
     }
 
-    /// Decides and applies, once.
+    /// Makes and applies one decision.
     fn decide(&self, metrics: &Metrics) {
         let condition = Condition::of(&self.shared.traffic.take());
         self.set_pace(condition, metrics);
@@ -165,7 +164,7 @@ fn count(metrics: &Metrics, what: &str, before: f64, after: f64) {
     metrics.count("setpoint_adaptive_decisions", help, &[("what", what), ("direction", direction)], 1);
 }
 
-/// Decides every few seconds.
+/// A runnable that makes a decision every few seconds.
 pub(crate) struct Deciding {
     pub(crate) adaptive: Adaptive,
     pub(crate) metrics: Metrics,

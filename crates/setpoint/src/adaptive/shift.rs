@@ -1,22 +1,22 @@
-//! Which workers work: those whose number is below a limit that can change.
+//! Activates workers whose number is below a limit that can change.
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// One worker's place.
+/// The state of one worker.
 pub(crate) struct Shift {
-    /// Its number, from 0.
+    /// Its number, starting at 0.
     pub(crate) number: usize,
-    /// How many work; without one, all do.
+    /// The number of active workers. `None`: all are active.
     pub(crate) limit: Option<watch::Receiver<usize>>,
-    /// From here on all hands are needed.
+    /// Once cancelled, all workers are active.
     pub(crate) stop: CancellationToken,
 }
 
 impl Shift {
-    /// Carries on with `waiting` while this worker is needed; `None` if it no longer is, to be asked again.
+    /// Polls `waiting` while this worker is active. Returns `None` if it no longer is, and can be called again.
     ///
-    /// `waiting` is dropped when the limit falls below this worker, so it must lose nothing by that.
+    /// `waiting` is dropped when the limit falls below this worker's number, so it must be cancel safe.
     pub(crate) async fn wait<T>(&mut self, waiting: impl Future<Output = T>) -> Option<T> {
         self.on_duty().await;
         let Some(limit) = &mut self.limit else { return Some(waiting.await) };

@@ -1,4 +1,4 @@
-//! How calls to the API server go, between two looks.
+//! Statistics of calls to the API server between two decisions.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::decide::Calls;
 
-/// Counts calls until somebody takes the count.
+/// Call statistics since they were last taken.
 #[derive(Default)]
 pub(crate) struct Traffic(Mutex<Tally>);
 
@@ -15,16 +15,17 @@ struct Tally {
     made: u64,
     failed: u64,
     seconds: f64,
-    /// The quickest average of any look, drifting up slowly: what an answer takes when nothing is wrong.
+    /// The fastest average of any interval, slowly drifting up: the response time when nothing is wrong.
     usual: Option<f64>,
 }
 
-/// By how much the usual time drifts up each look: it doubles within about six minutes, so what was quick once
-/// is not held against an API server for ever.
+/// By how much the usual time drifts up per interval. It doubles within about six minutes, so that one fast interval
+/// does not define the norm forever.
 const DRIFT: f64 = 1.01;
 
 impl Traffic {
-    /// `code` is `None` if there was no answer. Only what the API server is to blame for counts as failed.
+    /// Records a call. `code` is `None` if there was no response. Only failures caused by the API server count as
+    /// failed.
     pub(crate) fn note(&self, code: Option<u16>, took: Duration) {
         let mut tally = self.0.lock();
         tally.made += 1;
@@ -34,7 +35,7 @@ impl Traffic {
         }
     }
 
-    /// The calls since the last time.
+    /// Takes the calls since the last time.
     pub(crate) fn take(&self) -> Calls {
         let mut tally = self.0.lock();
         let (made, failed) = (tally.made, tally.failed);

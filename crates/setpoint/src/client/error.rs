@@ -1,4 +1,4 @@
-//! Why a call failed, read from the API server's Status.
+//! Client errors, decoded from the API server's Status.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::ReconcileError;
 
-/// Why a call failed.
+/// An error from the client.
 ///
 /// ```
 /// use setpoint::ClientError;
@@ -18,32 +18,32 @@ use crate::ReconcileError;
 /// ```
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The API server answered with a Status.
+    /// The API server responded with a Status.
     #[error("{message}")]
     Api {
         /// The HTTP status code.
         code: u16,
-        /// A word for programs.
+        /// The machine-readable reason.
         reason: String,
-        /// A sentence for people.
+        /// The human-readable message.
         message: String,
-        /// What is wrong with which field, if that was said.
+        /// The causes, usually one per invalid field.
         causes: Vec<Cause>,
-        /// How long the API server asks to be left alone.
+        /// How long the API server asks to wait before a retry.
         retry_after_seconds: Option<u32>,
     },
-    /// No answer: the call may or may not have been carried out.
+    /// No response: the request may or may not have been executed.
     #[error("no answer from the API server")]
     Transport(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The answer could not be understood.
+    /// The response could not be decoded.
     #[error("cannot understand the API server's answer")]
     Answer(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A write that was not sent, because somebody else may be writing by now.
+    /// The write was not sent, because another process may be writing by now.
     #[error("not sent: this process does not hold the lease that its writes need")]
     Fenced,
 }
 
-/// One of the reasons in a Status.
+/// A cause in a Status.
 ///
 /// ```
 /// use setpoint::client::Cause;
@@ -53,15 +53,15 @@ pub enum ClientError {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Cause {
-    /// A word for programs.
+    /// The machine-readable reason.
     pub reason: String,
-    /// A sentence for people.
+    /// The human-readable message.
     pub message: String,
-    /// The field that the cause is about, if it is about one.
+    /// The field, if the cause is about one.
     pub field: String,
 }
 
-/// The parts of a `meta/v1` Status that matter here.
+/// The fields of a `meta/v1` Status that are used here.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Status {
@@ -79,10 +79,10 @@ struct Details {
     retry_after_seconds: u32,
 }
 
-/// How much of an answer that is no Status goes into the message.
+/// How much of a response that is not a Status is included in the message.
 const EXCERPT: usize = 1024;
 
-/// Takes "there is no such object" for an answer: `client.get(..).await.optional()?`.
+/// Turns "not found" into `None`: `client.get(..).await.optional()?`.
 ///
 /// ```
 /// use setpoint::client::{ClientError, Optional};
@@ -90,7 +90,7 @@ const EXCERPT: usize = 1024;
 /// assert_eq!(Err::<(), _>(missing).optional().unwrap(), None);
 /// ```
 pub trait Optional<T> {
-    /// `None` if there is no such object.
+    /// Returns `None` if the object does not exist.
     fn optional(self) -> Result<Option<T>, ClientError>;
 }
 
@@ -104,7 +104,7 @@ impl<T> Optional<T> for Result<T, ClientError> {
 }
 
 impl ClientError {
-    /// The error that an unsuccessful reply stands for.
+    /// Decodes the error from an unsuccessful response.
     pub fn from_reply(code: u16, headers: &HeaderMap, body: &[u8]) -> Self {
         let header = retry_after(headers);
         match serde_json::from_slice::<Status>(body) {
@@ -113,7 +113,7 @@ impl ClientError {
         }
     }
 
-    /// The error that an `ERROR` event of a watch carries, or any other encoded Status.
+    /// Decodes the error from an `ERROR` event of a watch, or any other encoded Status.
     pub fn from_encoded_status(body: &Bytes) -> Self {
         let code = serde_json::from_slice::<Status>(body).map_or(500, |status| status.code);
         Self::from_reply(code, &HeaderMap::new(), body)
@@ -130,7 +130,7 @@ impl ClientError {
         }
     }
 
-    /// A proxy or a crashed handler answers in prose.
+    /// Builds an error from plain text, as a proxy or a crashed handler sends it.
     fn from_text(code: u16, retry_after_seconds: Option<u32>, body: &[u8]) -> Self {
         let text = String::from_utf8_lossy(&body[..body.len().min(EXCERPT)]);
         let text = text.trim();
@@ -143,7 +143,7 @@ impl ClientError {
         Self::Api { code, reason: reason_of(code).into(), message, causes: Vec::new(), retry_after_seconds }
     }
 
-    /// The HTTP status code, if there was an answer.
+    /// Returns the HTTP status code, if there was a response.
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Api { code, .. } => Some(*code),
@@ -151,7 +151,7 @@ impl ClientError {
         }
     }
 
-    /// The word for programs, if there was an answer.
+    /// Returns the machine-readable reason, if there was a response.
     pub fn reason(&self) -> &str {
         match self {
             Self::Api { reason, .. } => reason,
@@ -159,7 +159,7 @@ impl ClientError {
         }
     }
 
-    /// The causes in the answer's details.
+    /// Returns the causes in the response's details.
     pub fn causes(&self) -> &[Cause] {
         match self {
             Self::Api { causes, .. } => causes,
@@ -167,12 +167,12 @@ impl ClientError {
         }
     }
 
-    /// Whether one of the causes has this reason (`NamespaceTerminating`).
+    /// Returns whether one of the causes has this reason (for example `NamespaceTerminating`).
     pub fn has_cause(&self, reason: &str) -> bool {
         self.causes().iter().any(|cause| cause.reason == reason)
     }
 
-    /// How long the API server asks to be left alone.
+    /// Returns how long the API server asks to wait before a retry.
     pub fn retry_after(&self) -> Option<std::time::Duration> {
         match self {
             Self::Api { retry_after_seconds, .. } => {
@@ -182,42 +182,42 @@ impl ClientError {
         }
     }
 
-    /// There is no such object.
+    /// Returns whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.reason() == "NotFound"
     }
 
-    /// There is an object of that name.
+    /// Returns whether an object with this name already exists.
     pub fn is_already_exists(&self) -> bool {
         self.reason() == "AlreadyExists"
     }
 
-    /// A precondition did not hold: somebody else wrote first.
+    /// Returns whether a precondition failed because of a concurrent write.
     pub fn is_conflict(&self) -> bool {
         self.reason() == "Conflict"
     }
 
-    /// Not allowed: by permissions, a quota or a policy.
+    /// Returns whether permissions, a quota or a policy forbid the request.
     pub fn is_forbidden(&self) -> bool {
         self.reason() == "Forbidden"
     }
 
-    /// The object is not valid.
+    /// Returns whether the object is invalid.
     pub fn is_invalid(&self) -> bool {
         self.reason() == "Invalid"
     }
 
-    /// Too many requests, or an eviction that a disruption budget does not allow now.
+    /// Returns whether there were too many requests, or a disruption budget currently rejects an eviction.
     pub fn is_too_many_requests(&self) -> bool {
         self.code() == Some(429)
     }
 
-    /// The version asked for is gone: list again.
+    /// Returns whether the requested resource version has expired, so that a new list is needed.
     pub fn is_expired(&self) -> bool {
         self.code() == Some(410)
     }
 
-    /// What kind of failure it is, in a word, for metrics.
+    /// Returns the error category as one word, for metrics.
     pub fn category(&self) -> &'static str {
         match self {
             Self::Transport(_) => "network",
@@ -235,7 +235,7 @@ impl ClientError {
         }
     }
 
-    /// The class of this error for a reconciler that was attempting `attempted`.
+    /// Converts this into a reconcile error of the matching class. `attempted` says what was attempted.
     pub fn into_reconcile_error(self, attempted: String) -> ReconcileError {
         let conflict = self.is_conflict();
         let terminal = matches!(self.code(), Some(400 | 401 | 403 | 404 | 405 | 413 | 415 | 422));
@@ -252,7 +252,7 @@ fn retry_after(headers: &HeaderMap) -> Option<u32> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()
 }
 
-/// The reason that goes with a status code when the answer names none.
+/// Returns the reason for a status code, for responses that do not include one.
 fn reason_of(code: u16) -> &'static str {
     match code {
         400 => "BadRequest",

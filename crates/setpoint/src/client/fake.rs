@@ -1,4 +1,4 @@
-//! An API server of one function, for tests.
+//! A fake API server made of one function, for tests.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::Client;
 
-/// A request as it arrived.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
     pub(crate) method: String,
@@ -31,10 +31,10 @@ impl Received {
     }
 }
 
-/// What the function answers: a status code and a body, or no answer at all.
+/// The function's response: a status code and a body, or no response at all.
 pub(crate) type Answer = Option<(u16, Value)>;
 
-/// Everything that was asked so far.
+/// All requests so far.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<Received>>>);
 
@@ -43,13 +43,13 @@ impl Log {
         self.0.lock().clone()
     }
 
-    /// Method and target of everything that was asked.
+    /// Returns the method and target of all requests.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.0.lock().iter().map(|received| format!("{} {}", received.method, received.target)).collect()
     }
 }
 
-/// A client whose calls are answered by `answer`.
+/// Creates a client whose requests are handled by `answer`.
 pub(crate) fn client(answer: impl Fn(&Received) -> Answer + Send + Sync + 'static) -> (Client, Log) {
     let (log, answer) = (Log::default(), Arc::new(answer));
     let service = tower::service_fn({
@@ -80,7 +80,7 @@ async fn respond(
     Ok::<_, Infallible>(response.expect("a valid response")).map_err(Into::into)
 }
 
-/// Answers every write with what was written, under the name it asks for.
+/// Responds to every write with the object that was written, under the requested name.
 pub(crate) fn echo(received: &Received) -> Answer {
     Some((200, serde_json::from_slice(&received.body).unwrap_or_default()))
 }

@@ -1,4 +1,4 @@
-//! Lists, page by page.
+//! Paged lists.
 
 use bytes::Bytes;
 use http::Method;
@@ -11,15 +11,15 @@ use crate::object::DecodeError;
 use crate::source::{Listed, Parts, Selection};
 use crate::{Kind, Object};
 
-/// How many objects a page has. As client-go's pager: a large list is read in bounded steps.
+/// The page size. Like client-go's pager, it reads a large list in bounded steps.
 const PAGE: &str = "500";
 
-/// A page as it arrives; its items stay encoded.
+/// A received page. Its items stay encoded.
 #[derive(Deserialize)]
 struct Reply<'a> {
     #[serde(default)]
     metadata: ListMeta,
-    // `null` is how Go writes an empty list.
+    // Go writes an empty list as `null`.
     #[serde(borrow, default)]
     items: Option<Vec<&'a RawValue>>,
 }
@@ -32,7 +32,7 @@ struct ListMeta {
     next: String,
 }
 
-/// Where a page starts and how long it is.
+/// The start and size of a page.
 enum Page {
     First,
     After(String),
@@ -41,13 +41,12 @@ enum Page {
 }
 
 impl Client {
-    /// Lists objects from the API server, not from a cache; the list is consistent.
+    /// Lists objects from the API server, not from a cache. The list is consistent.
     pub async fn list(&self, kind: &Kind, selection: &Selection) -> Result<Listed, ClientError> {
         self.list_as(kind, selection, None, Object::from_json).await
     }
 
-    /// The same, handed over page by page, with what makes an object of an item; an item is a part of the
-    /// page that holds it.
+    /// Lists objects and passes each page on. `make` creates an object from an item, which is a slice of its page.
     pub(crate) async fn list_as(
         &self,
         kind: &Kind,
@@ -68,7 +67,7 @@ impl Client {
                     drop(reply);
                     listed.hand_over(parts).await;
                 }
-                // The version that the pages show is gone; the next try must not be outlived again.
+                // The version of the pages has expired. Request everything at once, so that this cannot happen again.
                 Err(error) if error.is_expired() && matches!(page, Page::After(_)) => {
                     (listed, page) = (Listed::default(), Page::Whole);
                     if let Some(parts) = parts {
@@ -101,7 +100,7 @@ impl Client {
     }
 }
 
-/// Adds the items of a page and says where the next one starts, if there is one.
+/// Adds the items of a page. Returns the continue token of the next page, if there is one.
 fn add_page(
     listed: &mut Listed,
     page: &Bytes,

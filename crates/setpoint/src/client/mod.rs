@@ -1,12 +1,11 @@
-//! What controllers write with: any `kube::Client`, spoken to in encoded bytes.
+//! The client: any `kube::Client`, used with encoded bytes.
 //!
-//! A reply is kept encoded: a controller that only needs to know that a create succeeded never pays
-//! for decoding it. Every update and delete carries a precondition.
+//! Responses stay encoded: a controller that only needs to know that a create succeeded does not pay for decoding it.
+//! Every update and delete carries a precondition.
 //!
-//! What always holds:
-//! - a call is sent once: whoever called it knows best whether to send it again (a reconciler is
-//!   queued again by its worker);
-//! - a call without an answer is a [`ClientError::Transport`]: it may have been carried out.
+//! Invariants:
+//! - A request is sent once. The caller knows best whether to retry it; a worker requeues failed reconciles.
+//! - A request without a response is a [`ClientError::Transport`]: it may have been executed.
 
 mod error;
 #[cfg(test)]
@@ -55,7 +54,7 @@ pub struct Client {
     transport: Transport,
 }
 
-/// Which part of an object a call addresses.
+/// The object itself, or one of its subresources.
 ///
 /// ```
 /// # async fn example(client: setpoint::Client, pods: setpoint::Kind, pod: setpoint::Object) -> Result<(), setpoint::ClientError> {
@@ -68,23 +67,23 @@ pub struct Client {
 pub enum Part {
     /// The object itself.
     Main,
-    /// Its status.
+    /// The `status` subresource.
     Status,
-    /// How many replicas it wants and has.
+    /// The `scale` subresource.
     Scale,
-    /// A pod's node.
+    /// The `binding` subresource of a pod, which assigns it to a node.
     Binding,
-    /// A pod's polite deletion.
+    /// The `eviction` subresource of a pod.
     Eviction,
-    /// A namespace's finalizers.
+    /// The `finalize` subresource of a namespace.
     Finalize,
-    /// The approval of a certificate signing request.
+    /// The `approval` subresource of a certificate signing request.
     Approval,
-    /// A token of a service account.
+    /// The `token` subresource of a service account.
     Token,
 }
 
-/// A change of some fields, already encoded.
+/// An encoded patch.
 ///
 /// ```
 /// use setpoint::client::Patch;
@@ -93,24 +92,24 @@ pub enum Part {
 /// ```
 #[derive(Clone, Debug)]
 pub enum Patch {
-    /// A list of operations (RFC 6902).
+    /// A JSON patch (RFC 6902).
     Json(Bytes),
-    /// A merge patch (RFC 7386).
+    /// A JSON merge patch (RFC 7386).
     Merge(Bytes),
-    /// A merge patch that merges lists by their keys.
+    /// A strategic merge patch, which merges lists by their keys.
     Strategic(Bytes),
-    /// Server-side apply in the name of a field manager.
+    /// A server-side apply.
     Apply {
-        /// What the manager wants to be said of the object.
+        /// The fields to apply.
         body: Bytes,
-        /// Who says it.
+        /// The field manager.
         manager: String,
-        /// Whether fields that others manage are taken from them.
+        /// Whether to take over fields that other managers own.
         force: bool,
     },
 }
 
-/// How an object is to be deleted, and what it must still be.
+/// The options and preconditions of a delete.
 ///
 /// ```
 /// use setpoint::client::{Delete, Propagation};
@@ -119,17 +118,17 @@ pub enum Patch {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Delete {
-    /// Only if it is still this very object.
+    /// Precondition: the object has this uid.
     pub uid: Option<String>,
-    /// Only if it has not changed since.
+    /// Precondition: the object has this resource version.
     pub resource_version: Option<String>,
-    /// How long it may take to go; 0: at once.
+    /// The grace period. 0 deletes immediately.
     pub grace_period_seconds: Option<i64>,
-    /// What becomes of its dependents.
+    /// What happens to the dependents.
     pub propagation: Option<Propagation>,
 }
 
-/// What becomes of the dependents of a deleted object.
+/// What happens to the dependents of a deleted object.
 ///
 /// ```
 /// use setpoint::client::Propagation;
@@ -137,71 +136,70 @@ pub struct Delete {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Propagation {
-    /// They go after it.
+    /// They are deleted after it.
     Background,
-    /// They go before it.
+    /// They are deleted before it.
     Foreground,
-    /// They stay.
+    /// They are kept.
     Orphan,
 }
 
 impl Client {
-    /// A client on any `kube::Client`.
+    /// Wraps a `kube::Client`.
     pub fn new(kube: kube::Client) -> Self {
         Self { transport: Transport::new(kube) }
     }
 
-    /// Names itself so to the API server, which takes what stands before the first `/` for the
-    /// manager of the fields that this client writes.
+    /// Sets the user agent. The API server uses the part before the first `/` as the manager of the fields that this
+    /// client writes.
     pub fn with_user_agent(mut self, user_agent: &str) -> Self {
         self.transport.set_user_agent(user_agent);
         self
     }
 
-    /// Adds what this client is for to its name, after a `/`, so that it stays the same manager of fields.
+    /// Appends a purpose to the user agent, after a `/`, so that the field manager stays the same.
     pub fn add_user_agent(mut self, purpose: &str) -> Self {
         self.transport.add_user_agent(purpose);
         self
     }
 
-    /// Sends no more than `per_second` calls a second, after `burst` at once. Clones share the limit.
+    /// Limits requests to `per_second`, with bursts of `burst`. Clones share the limit.
     pub fn with_rate_limit(mut self, clock: &Clock, per_second: f64, burst: u32) -> Self {
         self.transport.set_rate_limit(clock, per_second, burst);
         self
     }
 
-    /// Sends as many calls a second as is decided from how they go.
+    /// Limits requests to a rate that adapts to their latency and failures.
     pub fn with_adaptive(mut self, clock: &Clock, adaptive: &Adaptive) -> Self {
         self.transport.set_adaptive(clock, adaptive);
         self
     }
 
-    /// Has no more than this many calls under way at the same time, open watches left out. Clones share the limit.
+    /// Limits the number of concurrent requests, not counting open watches. Clones share the limit.
     pub fn with_connections(mut self, most: usize) -> Self {
         self.transport.set_connections(most);
         self
     }
 
-    /// A call that is not answered within this time counts as not answered (default: no limit; whoever
-    /// made the `kube::Client` may have set one).
+    /// Sets the timeout for a response (default: none, unless the `kube::Client` has one).
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.transport.set_timeout(timeout);
         self
     }
 
-    /// Sends writes only while this fence holds; others fail with [`ClientError::Fenced`].
+    /// Sends writes only while this fence allows them. Other writes fail with [`ClientError::Fenced`].
     pub fn with_fence(mut self, fence: &Fence) -> Self {
         self.transport.set_fence(fence);
         self
     }
 
-    /// Counts and times its calls as `rest_client_*`; `host` is their label.
+    /// Counts and times requests as `rest_client_*`, with `host` as a label.
     pub fn with_metrics(mut self, clock: &Clock, metrics: &Metrics, host: &str) -> Self {
         self.transport.set_metrics(clock, metrics.requests(host));
         self
     }
 
-    /// The typed client of the ecosystem, for whatever this one does not offer.
+    /// Returns the underlying `kube::Client`, for everything this one does not offer.
     pub fn kube(&self) -> &kube::Client {
         self.transport.kube()
     }
@@ -211,14 +209,14 @@ impl Client {
         self.object(Call::new(Method::GET, path::object(kind, key, Part::Main))).await
     }
 
-    /// Reads a part of an object, such as its scale.
+    /// Reads a subresource, such as the scale.
     pub async fn get_part(&self, kind: &Kind, key: &Key, part: Part) -> Result<Object, ClientError> {
         self.object(Call::new(Method::GET, path::object(kind, key, part))).await
     }
 
-    /// Creates an object. `namespace` is that of the object, `None` for a cluster-scoped one.
+    /// Creates an object. `namespace` is `None` for a cluster-scoped object.
     ///
-    /// With `metadata.generateName` instead of a name the API server makes the name up; it is in the reply.
+    /// With `metadata.generateName` instead of a name, the API server generates the name. The response contains it.
     pub async fn create(
         &self,
         kind: &Kind,
@@ -239,7 +237,7 @@ impl Client {
         self.written(kind, call).await
     }
 
-    /// Creates an object whose state nobody needs to know: the reply is not read.
+    /// Creates an object without reading the response.
     pub async fn create_and_forget(
         &self,
         kind: &Kind,
@@ -250,7 +248,7 @@ impl Client {
         self.forgotten(kind, call).await
     }
 
-    /// Replaces an object or a part of it; the body carries the resource version it was made from.
+    /// Replaces an object or a subresource. The body must contain the resource version it was read at.
     pub async fn update(
         &self,
         kind: &Kind,
@@ -261,7 +259,7 @@ impl Client {
         self.update_encoded(kind, key, part, encode(body)?).await
     }
 
-    /// Replaces an object or a part of it by what is already encoded.
+    /// Replaces an object or a subresource with an encoded body.
     pub async fn update_encoded(
         &self,
         kind: &Kind,
@@ -272,7 +270,7 @@ impl Client {
         self.written(kind, Call::new(Method::PUT, path::object(kind, key, part)).json(body)).await
     }
 
-    /// Changes some fields of an object or a part of it.
+    /// Patches an object or a subresource.
     pub async fn patch(
         &self,
         kind: &Kind,
@@ -283,7 +281,7 @@ impl Client {
         self.written(kind, patching(kind, key, part, patch)).await
     }
 
-    /// Changes some fields of an object whose new state nobody needs to know: the reply is not read.
+    /// Patches an object without reading the response.
     pub async fn patch_and_forget(
         &self,
         kind: &Kind,
@@ -294,10 +292,10 @@ impl Client {
         self.forgotten(kind, patching(kind, key, part, patch)).await
     }
 
-    /// Server-side apply: makes the object have these fields, in the name of `manager`, and creates it if it
-    /// is not there. Of other managers' fields those are taken over that `fields` names; fields that were
-    /// applied before and are left out now are removed, unless somebody else wants them too. What is so
-    /// already is not written by the API server, so a settled world stays as it is.
+    /// Applies fields with server-side apply, as the field manager `manager`. Creates the object if it does not exist.
+    /// Takes over the given fields from other managers. Removes fields that were applied before and are now missing,
+    /// unless another manager owns them too. The API server writes nothing if nothing changes, so a steady state makes
+    /// no writes.
     ///
     /// ```no_run
     /// # async fn example(client: setpoint::Client) -> Result<(), setpoint::ClientError> {
@@ -331,7 +329,7 @@ impl Client {
         self.transport.send(call).await.map(drop)
     }
 
-    /// Deletes an object, or asks for its deletion if it has finalizers or a grace period.
+    /// Deletes an object, or requests its deletion if it has finalizers or a grace period.
     pub async fn delete(&self, kind: &Kind, key: &Key, delete: &Delete) -> Result<(), ClientError> {
         let call =
             Call::new(Method::DELETE, path::object(kind, key, Part::Main)).json(encode(&delete.options())?);
@@ -340,7 +338,7 @@ impl Client {
         Ok(())
     }
 
-    /// Deletes all objects of a kind, or those of a namespace, each as [`delete`](Self::delete) would.
+    /// Deletes all objects of a kind, or those in a namespace, each as [`delete`](Self::delete) would.
     pub async fn delete_collection(
         &self,
         kind: &Kind,
@@ -352,8 +350,7 @@ impl Client {
         self.transport.send(call).await.map(drop)
     }
 
-    /// Reads what is at a path that is no object's, such as a metric's; pairs of the query without a value
-    /// are left out.
+    /// Reads a path that is not an object, such as a metric. Query pairs without a value are left out.
     pub async fn get_path(
         &self,
         segments: &[&str],
@@ -363,19 +360,19 @@ impl Client {
         self.transport.send(Call::new(Method::GET, path)).await
     }
 
-    /// Reads what is at a path that is no object's.
+    /// Reads a path that is not an object.
     pub(crate) async fn read(&self, path: &str, accept: &'static str) -> Result<Bytes, ClientError> {
         self.transport.send(Call::new(Method::GET, path.to_owned()).accepting(accept)).await
     }
 
-    /// A write, noted for a reconcile that reads its own writes.
+    /// Sends a write, and records it for a reconcile that reads its own writes.
     async fn written(&self, kind: &Kind, call: Call) -> Result<Object, ClientError> {
         let object = self.object(call).await?;
         journal::wrote(kind, &object);
         Ok(object)
     }
 
-    /// A write whose reply nobody reads but a reconcile that reads its own writes.
+    /// Sends a write. Reads the response only for a reconcile that reads its own writes.
     async fn forgotten(&self, kind: &Kind, call: Call) -> Result<(), ClientError> {
         match journal::is_kept() {
             true => self.written(kind, call).await.map(drop),
@@ -390,17 +387,17 @@ impl Client {
 }
 
 impl Patch {
-    /// A merge patch of what `body` encodes to.
+    /// Creates a merge patch from `body`.
     pub fn merge(body: &serde_json::Value) -> Self {
         Self::Merge(body.to_string().into())
     }
 
-    /// A strategic merge patch of what `body` encodes to.
+    /// Creates a strategic merge patch from `body`.
     pub fn strategic(body: &serde_json::Value) -> Self {
         Self::Strategic(body.to_string().into())
     }
 
-    /// Server-side apply of fields that are to be had at any rate; `fields` need not say of which object.
+    /// Creates a forced server-side apply. The object's kind, name and namespace are added to `fields`.
     pub fn apply(kind: &Kind, key: &Key, manager: &str, fields: serde_json::Value) -> Self {
         let mut object = members(fields);
         let mut metadata = members(object.remove("metadata").unwrap_or_default());
@@ -413,14 +410,14 @@ impl Patch {
         Self::Apply { body, manager: manager.into(), force: true }
     }
 
-    /// A list of operations.
+    /// Creates a JSON patch.
     pub fn json(operations: &serde_json::Value) -> Self {
         Self::Json(operations.to_string().into())
     }
 }
 
 impl Delete {
-    /// Deletes this very object, not another one of its name.
+    /// Deletes only the object with this uid, not another one of the same name.
     pub fn of_uid(uid: impl Into<String>) -> Self {
         Self { uid: Some(uid.into()), ..Self::default() }
     }
@@ -475,7 +472,7 @@ fn patching(kind: &Kind, key: &Key, part: Part, patch: Patch) -> Call {
     Call::new(Method::PATCH, path).body(content_type, body)
 }
 
-/// The members of an object; what is none has none.
+/// Returns the members of a JSON object. Any other value has none.
 fn members(value: serde_json::Value) -> serde_json::Map<String, serde_json::Value> {
     match value {
         serde_json::Value::Object(members) => members,
@@ -483,7 +480,7 @@ fn members(value: serde_json::Value) -> serde_json::Map<String, serde_json::Valu
     }
 }
 
-/// What cannot be encoded was never sent.
+/// A body that cannot be encoded was never sent.
 fn encode(body: &impl Serialize) -> Result<Bytes, ClientError> {
     let encoded = serde_json::to_vec(body).map_err(|error| ClientError::Api {
         code: 400,

@@ -1,4 +1,4 @@
-//! The addresses of objects, escaped: a name may hold anything.
+//! The URL paths of objects, escaped, because a name may contain anything.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use super::Part;
 use crate::{Key, Kind};
 
-/// What may not stand in a path segment as it is. `:` may: names like `system:node` are common.
+/// Characters that must be escaped in a path segment. `:` need not be, and names like `system:node` are common.
 const SEGMENT: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -27,7 +27,7 @@ const SEGMENT: &AsciiSet = &CONTROLS
     .add(b'}');
 
 impl Part {
-    /// The last segment of the address, if the part is not the object itself.
+    /// Returns the last path segment of a subresource.
     fn segment(self) -> Option<&'static str> {
         match self {
             Self::Main => None,
@@ -44,7 +44,7 @@ impl Part {
 
 /// `/api/v1/namespaces/{ns}/pods`
 pub(super) fn collection(kind: &Kind, namespace: Option<&str>) -> String {
-    // A cluster-scoped kind has no namespaces; asking for one would address something else.
+    // A cluster-scoped kind has no namespaces. Including one would address something else.
     let namespace = namespace.filter(|_| kind.namespaced());
     let mut path = String::with_capacity(128);
     path.push_str(if kind.group().is_empty() { "/api" } else { "/apis" });
@@ -76,7 +76,7 @@ pub(super) fn of(segments: &[&str]) -> String {
     path
 }
 
-/// Appends a query; pairs without a value are left out.
+/// Appends a query. Pairs without a value are left out.
 pub(super) fn with_query(mut path: String, pairs: &[(&str, Option<&str>)]) -> String {
     let given = || pairs.iter().filter_map(|(name, value)| value.map(|value| (name, value)));
     if given().next().is_some() {
@@ -89,7 +89,7 @@ pub(super) fn with_query(mut path: String, pairs: &[(&str, Option<&str>)]) -> St
 }
 
 fn push(path: &mut String, segment: &str) {
-    // "." and ".." would be resolved away by whoever normalises the path.
+    // Proxies that normalize paths would resolve "." and "..".
     match segment {
         "." => path.push_str("/%2E"),
         ".." => path.push_str("/%2E%2E"),

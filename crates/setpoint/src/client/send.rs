@@ -1,4 +1,4 @@
-//! One call: limited, timed, counted, sent once.
+//! Sends one request: rate limited, timed, counted, and never repeated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::backoff::TokenBucket;
 use crate::leader::Fence;
 use crate::metrics::Requests;
 
-/// The largest reply that is read. An object is at most 3 MiB (the API server's limit on a request);
-/// a page of a list is up to 500 of them, of which real ones reach a few tens of MiB.
+/// The largest response that is read. An object is at most 3 MiB, the API server's limit on a request. A page of a list
+/// has up to 500 of them; real ones reach a few tens of MiB.
 const LARGEST_REPLY: usize = 512 << 20;
 
 const DEFAULT_USER_AGENT: &str = concat!("setpoint/", env!("CARGO_PKG_VERSION"));
 
-/// A `kube::Client` and what surrounds a call. Cheap to clone.
+/// A `kube::Client` with limits and metrics. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Transport {
     kube: kube::Client,
@@ -33,7 +33,7 @@ pub(super) struct Transport {
     metrics: Option<(Clock, Arc<Requests>)>,
     timeout: Option<Duration>,
     fence: Option<Fence>,
-    /// Calls under way at the same time; watches are not counted once they are open.
+    /// Limits concurrent requests. Watches do not count once they are open.
     connections: Option<Arc<Semaphore>>,
     traffic: Option<(Clock, Arc<Traffic>)>,
 }
@@ -43,7 +43,7 @@ struct Limit {
     bucket: Arc<Mutex<TokenBucket>>,
 }
 
-/// A request before it has the headers that all of them have.
+/// A request without the common headers.
 pub(super) struct Call {
     method: Method,
     path: String,
@@ -101,7 +101,7 @@ impl Transport {
         &self.kube
     }
 
-    /// A user agent that no header can hold is left as it was.
+    /// Sets the user agent. Ignores a value that is not valid in a header.
     pub(super) fn set_user_agent(&mut self, user_agent: &str) {
         if let Ok(value) = HeaderValue::from_str(user_agent) {
             self.user_agent = value;
@@ -139,14 +139,14 @@ impl Transport {
         self.metrics = Some((clock.clone(), requests));
     }
 
-    /// Sends the call and collects a successful reply.
+    /// Sends the request and reads a successful response.
     pub(super) async fn send(&self, call: Call) -> Result<Bytes, ClientError> {
         let _connection = self.connection().await;
         let reply = self.answer(call).await?;
         self.in_time(read(reply)).await?
     }
 
-    /// Sends the call and hands on the body of a successful reply as it arrives.
+    /// Sends the request and returns the body of a successful response as a stream.
     pub(super) async fn open(&self, call: Call) -> Result<Body, ClientError> {
         let reply = self.answer(call).await?;
         if reply.status().is_success() {
@@ -155,7 +155,7 @@ impl Transport {
         self.in_time(read(reply)).await?.map(|_| Body::empty())
     }
 
-    /// The head of the reply to a call, counted and timed.
+    /// Sends the request and returns the response head. Counts and times it.
     async fn answer(&self, call: Call) -> Result<Response<Body>, ClientError> {
         let method = call.method.clone();
         self.wait_for_turn(&method).await;
@@ -179,13 +179,13 @@ impl Transport {
         reply
     }
 
-    /// Waits until fewer calls are under way than there may be.
+    /// Waits until there are fewer concurrent requests than the limit.
     async fn connection(&self) -> Option<SemaphorePermit<'_>> {
-        // The semaphore is never closed, so there is always a permit to wait for.
+        // The semaphore is never closed, so acquiring always succeeds.
         self.connections.as_ref()?.acquire().await.ok()
     }
 
-    /// Asked last, when nothing keeps the call from being sent any longer.
+    /// Checks the fence. Called last, when nothing else delays the request.
     fn may_send(&self, method: &Method) -> Result<(), ClientError> {
         match &self.fence {
             Some(fence) if method != Method::GET && !fence.holds() => Err(ClientError::Fenced),
@@ -216,7 +216,7 @@ impl Transport {
 
 async fn read(response: Response<Body>) -> Result<Bytes, ClientError> {
     let (head, body) = response.into_parts();
-    // Cut off in mid-reply: what was asked may well have been done.
+    // The response was cut off, so the request may well have been executed.
     let body = Limited::new(body, LARGEST_REPLY).collect().await.map_err(ClientError::Transport)?.to_bytes();
     if head.status.is_success() {
         Ok(body)

@@ -1,4 +1,4 @@
-//! Opening a watch.
+//! Opens watches.
 
 use http::Method;
 use kube::client::Body;
@@ -9,7 +9,7 @@ use crate::Kind;
 use crate::source::Selection;
 
 impl Client {
-    /// Opens a watch whose events arrive as lines of the body. `query` says where it starts.
+    /// Opens a watch whose events are lines of the body. `query` says where it starts.
     pub(crate) async fn open_watch(
         &self,
         kind: &Kind,

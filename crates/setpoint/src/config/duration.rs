@@ -1,4 +1,4 @@
-//! Durations as people write them: `500ms`, `1.5s`, `1h30m`.
+//! Durations in text form: `500ms`, `1.5s`, `1h30m`.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 const UNITS: [(&str, f64); 6] =
     [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
 
-/// Reads a duration; `None` if it is none, or less than nothing.
+/// Parses a duration. Returns `None` if it is invalid or negative.
 #[cfg(feature = "config")]
 pub(super) fn parse(text: &str) -> Option<Duration> {
     if text == "0" {
@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str) -> Option<Duration> {
     Some(seconds).filter(|_| !text.is_empty()).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
 }
 
-/// Writes a duration so that `parse` reads it again.
+/// Formats a duration so that `parse` accepts it.
 pub(super) fn show(duration: Duration) -> String {
     match (duration.as_secs(), duration.subsec_nanos()) {
         (0, 0) => "0s".into(),

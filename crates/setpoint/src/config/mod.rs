@@ -1,4 +1,4 @@
-//! How a manager is set up: from a file, the environment and flags, each over the one before.
+//! Manager configuration: from a file, then the environment, then flags. Later sources override earlier ones.
 //!
 //! ```yaml
 //! controller:
@@ -10,8 +10,8 @@
 //!   retryBackoff: "1s-5m"
 //! ```
 //!
-//! What always holds: every setting is in one table, so a key of the file has a flag and a line of help; what
-//! is wrong is refused with the key, what was expected and what was given.
+//! Invariants: every setting is in one table, so every key in the file has a flag and a help text. An invalid value is
+//! rejected with its key, what was expected and what was given.
 
 mod duration;
 #[cfg(feature = "config")]
@@ -33,7 +33,7 @@ use crate::leader::{ElectionConfig, InvalidElection};
 #[cfg(feature = "config")]
 use settings::{SETTINGS, Setting};
 
-/// How a manager and its controllers are set up.
+/// The configuration of a manager and its controllers.
 ///
 /// ```
 /// use std::time::Duration;
@@ -51,136 +51,137 @@ use settings::{SETTINGS, Setting};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct ControllerConfig {
-    /// Keys that each controller works on at once.
+    /// The number of keys that each controller reconciles concurrently.
     pub workers: usize,
-    /// Keys that wait in a queue before its informers read no further.
+    /// The queue length at which the informers that feed the queue stop reading.
     pub queue_size: Option<usize>,
-    /// Requests a second to the API server.
+    /// The sustained request rate to the API server, per second.
     pub client_qps: f64,
-    /// Requests at once before the rate applies.
+    /// The number of requests that may exceed the rate in a burst.
     pub client_burst: u32,
-    /// Requests under way at the same time.
+    /// The maximum number of concurrent requests.
     pub client_connections: Option<usize>,
-    /// What becomes of keys that fail.
+    /// The retry settings for failed keys.
     pub queue_config: QueueConfig,
-    /// What bounds a reconcile.
+    /// The reconcile settings.
     pub reconcile_config: ReconcileConfig,
-    /// What bounds the caches.
+    /// The informer settings.
     pub informer_config: InformerConfig,
-    /// Whether workers and requests follow the load.
+    /// Whether the number of workers and the request rate adapt to the load.
     pub adaptive: bool,
-    /// Of many replicas one works.
+    /// The leader election settings. With leader election, one of several replicas is active.
     pub leader_election: LeaderElectionConfig,
-    /// Of many replicas each works on a part.
+    /// The sharding settings. With sharding, each of several replicas handles some of the keys.
     pub sharding: ShardingConfig,
-    /// How long everything may take to finish once it is stopped.
+    /// The time limit for a graceful shutdown.
     pub shutdown_timeout: Duration,
-    /// Where health, metrics and profiles are served.
+    /// The address for health checks, metrics and profiles.
     pub bind_address: Option<SocketAddr>,
-    /// Where traces are sent.
+    /// The trace export settings.
     pub tracing: TracingConfig,
 }
 
-/// What becomes of keys that fail.
+/// Retry settings for failed keys.
 ///
 /// ```
 /// assert_eq!(setpoint::config::QueueConfig::default().max_delay.as_secs(), 300);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueConfig {
-    /// Failures in a row before a key waits for a change.
+    /// After this many failures in a row, a key is not retried until it changes.
     pub max_retries: Option<u32>,
-    /// The wait after the second failure (the first is followed by none); it doubles from there.
+    /// The delay after the second failure. The first is retried immediately. The delay doubles with each further
+    /// failure.
     pub base_delay: Duration,
-    /// The longest wait.
+    /// The longest delay.
     pub max_delay: Duration,
-    /// Retries a second over all keys of a queue.
+    /// The maximum number of retries per second, over all keys of a queue.
     pub rate_limiter_qps: Option<f64>,
 }
 
-/// What bounds a reconcile.
+/// Reconcile settings.
 ///
 /// ```
 /// assert_eq!(setpoint::config::ReconcileConfig::default().timeout, None);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReconcileConfig {
-    /// A reconcile that takes longer is dropped and tried again.
+    /// A reconcile that takes longer is dropped and retried.
     pub timeout: Option<Duration>,
-    /// How often every object is looked at again although nothing changed.
+    /// How often every object is reconciled even if nothing changed.
     pub resync_period: Option<Duration>,
-    /// The most workers that a backlog may raise a controller to.
+    /// The number of workers that a backlog may scale a controller up to.
     pub max_concurrent: usize,
 }
 
-/// What bounds the caches.
+/// Informer settings.
 ///
 /// ```
 /// assert!(setpoint::config::InformerConfig::default().incremental_sync);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InformerConfig {
-    /// Objects that a cache is expected to hold; one that holds more is reported.
+    /// The expected number of objects in a cache. A cache with more is reported.
     pub cache_size: Option<usize>,
-    /// How long the API server may take to answer a list.
+    /// The timeout for a list.
     pub list_timeout: Duration,
-    /// Whether the first list is streamed where the API server can do that.
+    /// Whether to use streaming lists if the API server supports them.
     pub incremental_sync: bool,
-    /// How often each cache is compared with the API server; `None`: never.
+    /// How often each cache is compared with the API server. `None` disables it.
     pub consistency_check_period: Option<Duration>,
 }
 
-/// Where traces are sent.
+/// Trace export settings.
 ///
 /// ```
 /// assert_eq!(setpoint::config::TracingConfig::default().endpoint, None);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TracingConfig {
-    /// The OTLP/HTTP address of an OpenTelemetry collector; `None`: nowhere.
+    /// The OTLP/HTTP address of an OpenTelemetry collector. `None` disables trace export.
     pub endpoint: Option<String>,
 }
 
 /// How often caches are compared with the API server in debug builds.
 const CONSISTENCY_CHECK_PERIOD: Duration = Duration::from_secs(600);
 
-/// Of many replicas one works.
+/// Leader election settings. With leader election, one of several replicas is active.
 ///
 /// ```
 /// assert!(!setpoint::config::LeaderElectionConfig::default().leader_elect);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderElectionConfig {
-    /// Whether to work only while holding a lease.
+    /// Enables leader election.
     pub leader_elect: bool,
-    /// How long others wait for a leader that is not heard of.
+    /// How long standbys wait before they take over a lease that is not renewed.
     pub lease_duration: Duration,
-    /// How long a leader goes on without having renewed.
+    /// How long a leader keeps working after its last successful renewal.
     pub renew_deadline: Duration,
-    /// The wait between two tries.
+    /// The delay between two attempts.
     pub retry_period: Duration,
-    /// The name of the Lease; by default the manager's.
+    /// The name of the Lease. Defaults to the manager's name.
     pub resource_name: Option<String>,
     /// The namespace of the Lease.
     pub resource_namespace: String,
-    /// Whether the lease is given up on exit.
+    /// Whether to release the lease on exit.
     pub release_on_exit: bool,
 }
 
-/// Of many replicas each works on a part.
+/// Sharding settings. With sharding, each of several replicas handles some of the keys.
 ///
 /// ```
 /// assert_eq!(setpoint::config::ShardingConfig::default().shards, None);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardingConfig {
-    /// Into how many parts the keys are split; `None`: not at all.
+    /// The number of shards. `None` disables sharding.
     pub shards: Option<u32>,
-    /// What a key's part follows from.
+    /// How keys are assigned to shards.
     pub by: ShardBy,
 }
 
-/// What the part that a key belongs to follows from.
+/// How keys are assigned to shards.
 ///
 /// ```
 /// use setpoint::config::ShardBy;
@@ -188,13 +189,13 @@ pub struct ShardingConfig {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShardBy {
-    /// Its namespace: all objects of a namespace are worked on by one replica.
+    /// By namespace: one replica handles all objects of a namespace.
     Namespace,
-    /// The whole key: the objects of a namespace are spread too.
+    /// By the whole key: the objects of a namespace are spread over replicas too.
     Hash,
 }
 
-/// Why a configuration is refused.
+/// A configuration error.
 ///
 /// ```
 /// use setpoint::config::ControllerConfig;
@@ -203,43 +204,43 @@ pub enum ShardBy {
 /// ```
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A value is not what its key expects.
+    /// A value is invalid.
     #[error("{key}: expected {expected}, not {given:?}")]
     Invalid {
-        /// The key, flag or variable at fault.
+        /// The key, flag or environment variable.
         key: String,
-        /// What was expected of it.
+        /// The expected value.
         expected: String,
-        /// What was given.
+        /// The given value.
         given: String,
     },
-    /// A key that no setting has.
+    /// There is no such setting.
     #[error("{key}: there is no such key{}", suggestion.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default())]
     Unknown {
         /// The key or flag.
         key: String,
-        /// The setting whose name is closest.
+        /// The setting with the most similar name.
         suggestion: Option<String>,
     },
-    /// The file is no YAML.
+    /// The file is not valid YAML.
     #[error("the configuration is no YAML: {0}")]
     Syntax(String),
     /// The file cannot be read.
     #[error("cannot read the configuration {path}")]
     File {
-        /// Which file.
+        /// The path.
         path: String,
-        /// Why not.
+        /// The underlying I/O error.
         #[source]
         source: std::io::Error,
     },
-    /// The leader election could not work.
+    /// The leader election settings are invalid.
     #[error("controller.{0}")]
     Election(#[from] InvalidElection),
 }
 
 impl Default for ControllerConfig {
-    /// What suits an operator of middling size.
+    /// Returns defaults for a medium-sized operator.
     fn default() -> Self {
         Self {
             workers: 5,
@@ -279,14 +280,14 @@ impl Default for InformerConfig {
             cache_size: None,
             list_timeout: Duration::from_secs(60),
             incremental_sync: true,
-            // A list of everything now and then is nothing to a test, and much to a cluster.
+            // An occasional full list costs a test nothing, but a cluster a lot.
             consistency_check_period: cfg!(debug_assertions).then_some(CONSISTENCY_CHECK_PERIOD),
         }
     }
 }
 
 impl Default for LeaderElectionConfig {
-    /// Off, with the durations of Kubernetes' own components.
+    /// Disabled, with the durations of Kubernetes' own components.
     fn default() -> Self {
         Self {
             leader_elect: false,
@@ -308,7 +309,7 @@ impl Default for ShardingConfig {
 
 #[cfg(feature = "config")]
 impl ControllerConfig {
-    /// The defaults with what a file says, checked.
+    /// Parses a YAML file, on top of the defaults, and validates the result.
     pub fn from_yaml(text: &str) -> Result<Self, ConfigError> {
         let mut config = Self::default();
         config.set_yaml(text)?;
@@ -316,8 +317,8 @@ impl ControllerConfig {
         Ok(config)
     }
 
-    /// This, then the file named by `--config`, the environment, and the other flags, checked.
-    /// Arguments that are no settings are returned as they came.
+    /// Applies the file given by `--config`, the environment and the other flags on top of this configuration, and
+    /// validates the result. Also returns the arguments that are not settings, unchanged.
     ///
     /// ```
     /// use setpoint::config::ControllerConfig;
@@ -351,7 +352,7 @@ impl ControllerConfig {
 }
 
 impl ControllerConfig {
-    /// Refuses values that contradict each other.
+    /// Rejects contradictory values.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let QueueConfig { base_delay, max_delay, .. } = self.queue_config;
         if base_delay > max_delay {
@@ -370,7 +371,7 @@ impl ControllerConfig {
         Ok(self.election("manager", "identity").validate()?)
     }
 
-    /// The leader election of a manager of this name, as `identity`.
+    /// Returns the leader election settings for a manager of this name, with this identity.
     pub fn election(&self, manager: &str, identity: &str) -> ElectionConfig {
         let of = &self.leader_election;
         ElectionConfig {
@@ -389,7 +390,7 @@ impl ControllerConfig {
 
 #[cfg(feature = "config")]
 impl ControllerConfig {
-    /// Every flag with its help and its default.
+    /// Returns a help text with every flag and its default.
     ///
     /// ```
     /// assert!(setpoint::config::ControllerConfig::help().contains("--client-qps"));
@@ -410,7 +411,7 @@ impl ControllerConfig {
         text
     }
 
-    /// The configuration as a file that would give it.
+    /// Formats the configuration as a YAML file.
     ///
     /// ```
     /// use setpoint::config::ControllerConfig;
@@ -437,7 +438,7 @@ impl ControllerConfig {
     fn set_yaml(&mut self, text: &str) -> Result<(), ConfigError> {
         let document: Value =
             serde_saphyr::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))?;
-        // A file may hold the settings under `controller:`, beside other things of the operator's own.
+        // The file may hold the settings under `controller:`, next to the operator's own.
         let settings = document.get("controller").unwrap_or(&document);
         self.set_level("", settings)
     }
@@ -468,7 +469,7 @@ impl ControllerConfig {
     }
 }
 
-/// Arguments, told apart.
+/// Parsed arguments.
 #[cfg(feature = "config")]
 struct Flags {
     file: Option<String>,
@@ -520,17 +521,17 @@ fn invalid(key: &str, expected: String, given: String) -> ConfigError {
     ConfigError::Invalid { key: key.into(), expected, given }
 }
 
-/// Names the setting that was probably meant: the one most letters of whose name are the same.
+/// Builds the error for an unknown key, with the most similar setting as a suggestion.
 #[cfg(feature = "config")]
 fn unknown(key: String, wanted: &str, name: impl Fn(&Setting) -> String) -> ConfigError {
     let names = SETTINGS.iter().map(name);
     let closest = names.map(|name| (distance(wanted, &name), name)).min();
-    // Further apart than a third of its letters, nothing was meant by it.
+    // If more than a third of the letters differ, the name is too different to suggest.
     let near = closest.filter(|(apart, name)| *apart <= name.len() / 3);
     ConfigError::Unknown { key, suggestion: near.map(|(_, name)| name) }
 }
 
-/// How many letters have to be changed, added or left out to make one word of the other.
+/// Returns the edit distance of two names, ignoring case.
 #[cfg(feature = "config")]
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();

@@ -1,4 +1,4 @@
-//! Every setting there is: one table drives the file, the flags, the environment and the help.
+//! The table of all settings. It drives the file, the flags, the environment and the help.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use super::{ControllerConfig, ShardBy, duration};
 
-/// One setting: what it is called, what is expected of it, and where its value goes.
+/// A setting: its name, its expected value, and where the value is stored.
 pub(super) struct Setting {
-    /// Its key in a file, with dots between levels.
+    /// The key in the file, with dots between levels.
     pub(super) key: &'static str,
-    /// The variable of the environment that sets it too, if there is one.
+    /// The environment variable, if there is one.
     pub(super) env: Option<&'static str>,
     pub(super) help: &'static str,
     pub(super) expected: &'static str,
-    /// Sets it from text; `None` if the text is not what is expected.
+    /// Sets the value from text. Returns `None` if the text is invalid.
     pub(super) set: fn(&mut ControllerConfig, &str) -> Option<()>,
     pub(super) show: fn(&ControllerConfig) -> String,
 }
 
 impl Setting {
-    /// Its name as a flag: `queueConfig.maxRetries` is `--queue-config-max-retries`.
+    /// Returns the flag: `queueConfig.maxRetries` becomes `--queue-config-max-retries`.
     pub(super) fn flag(&self) -> String {
         let mut flag = String::from("--");
         for (at, letter) in self.key.char_indices() {
@@ -60,7 +60,7 @@ fn some_time(text: &str) -> Option<Duration> {
     duration::parse(text).filter(|duration| !duration.is_zero())
 }
 
-/// `0` and `none` say that there is no limit.
+/// Treats `0` and `none` as no limit.
 fn limit<T>(value: T, none: bool) -> Option<T> {
     Some(value).filter(|_| !none)
 }
@@ -78,7 +78,7 @@ fn url(value: &str) -> Option<String> {
     Some(value.to_owned()).filter(|_| !host.is_empty())
 }
 
-/// A row of the table: key, variable, help, what is expected, how it is set and shown.
+/// A row of the table: key, environment variable, help, expected value, setter and formatter.
 macro_rules! setting {
     ($key:literal, $env:expr, $help:literal, $expected:expr, |$config:ident, $text:ident| $set:expr, $show:expr) => {
         Setting {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The configuration that a file gives, or why it is refused.
+/// Parses a file, or returns the error message.
 fn read(yaml: &str) -> Result<ControllerConfig, String> {
     ControllerConfig::from_yaml(yaml).map_err(|error| error.to_string())
 }

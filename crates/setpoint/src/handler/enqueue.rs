@@ -1,5 +1,5 @@
-//! From events to keys. An update is work for what the object was and for what it is: a pod that
-//! changes owners concerns both.
+//! Handlers that map events to keys. An update enqueues keys for both the old and the new state: a pod that changes
+//! owners concerns both.
 
 use futures::future::BoxFuture;
 
@@ -8,7 +8,7 @@ use crate::queue::{Cause, Priority, Trigger};
 use crate::reconcile::WorkKey;
 use crate::{Key, Kind, Object, Queue};
 
-/// Enqueues the key of the object itself.
+/// Enqueues the object's own key.
 ///
 /// ```no_run
 /// # fn example(informers: setpoint::Informers, queue: setpoint::Queue<setpoint::Key>) {
@@ -21,7 +21,7 @@ pub fn enqueue_self(queue: &Queue<Key>) -> impl Handler + use<> {
     Enqueue { queue: queue.clone(), kind: None, map }
 }
 
-/// Enqueues the key of the object's managing controller, if that is of this kind, in any version.
+/// Enqueues the key of the object's managing controller, if it is of this kind, in any version.
 ///
 /// ```no_run
 /// # fn example(informers: setpoint::Informers, queue: setpoint::Queue<setpoint::Key>) {
@@ -35,12 +35,12 @@ pub fn enqueue_controller(queue: &Queue<Key>, kind: &Kind) -> impl Handler + use
     enqueue_mapped(queue, move |object| controller_of_kind(object, &kind))
 }
 
-/// Enqueues the keys that `map` gives for the object.
+/// Enqueues the keys that `map` returns for the object.
 ///
 /// ```no_run
 /// # fn example(informers: setpoint::Informers, queue: setpoint::Queue<setpoint::Key>) {
 /// use k8s_openapi::api::core::v1::Secret;
-/// // Every Secret named tls is work for the Ingress of the same name.
+/// // Reconcile the Ingress with the same name as every Secret named tls.
 /// let by_name = |secret: &setpoint::Object| (secret.key().name() == "tls").then(|| secret.key().clone());
 /// informers.of::<Secret>().add_handler(setpoint::handler::enqueue_mapped(&queue, by_name));
 /// # }
@@ -55,8 +55,8 @@ where
     Enqueue { queue: queue.clone(), kind: None, map }
 }
 
-/// Adds the keys that `map` finds in an event. What was there at the start and what is only looked at
-/// again can wait for what has changed.
+/// A handler that adds the keys `map` returns for an event. Objects from the initial list and resyncs get a low
+/// priority, so that they wait for changes.
 struct Enqueue<K: WorkKey, F> {
     queue: Queue<K>,
     kind: Option<Kind>,

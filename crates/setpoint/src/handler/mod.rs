@@ -1,8 +1,8 @@
-//! Stage 6: what happened to an object, and which keys that is work for.
+//! Stage 6: handlers, which map events to keys.
 //!
-//! A handler is usually one of [`enqueue_self`], [`enqueue_controller`] and [`enqueue_mapped`], told
-//! [`when`](Handler::when) a [`predicate`] admits the event. None of them says to a reconciler what
-//! happened: it gets a key and looks for itself.
+//! A handler is usually [`enqueue_self`], [`enqueue_controller`] or [`enqueue_mapped`], restricted with
+//! [`when`](Handler::when) and a [`predicate`]. None of them tells a reconciler what happened: it gets a key and reads
+//! the current state itself.
 
 mod enqueue;
 pub mod predicate;
@@ -14,7 +14,7 @@ use crate::{Kind, Object};
 pub use self::enqueue::{enqueue_controller, enqueue_mapped, enqueue_self};
 pub use self::predicate::Predicate;
 
-/// What an informer tells its handlers.
+/// An informer event.
 ///
 /// ```
 /// use setpoint::{Event, Object};
@@ -30,27 +30,27 @@ pub enum Event {
     Added {
         /// The object.
         object: Object,
-        /// Whether it was there when the cache was first filled.
+        /// Whether it is from the initial list.
         initial: bool,
     },
-    /// The object changed, or, when both are the same version, a resync is due.
+    /// The object changed. If both are the same version, this is a resync.
     Updated {
-        /// As it was.
+        /// The previous state.
         old: Object,
-        /// As it is.
+        /// The new state.
         new: Object,
     },
-    /// The object is gone. If its removal was missed, the state may be older than the object's last one.
+    /// The object was deleted. If the delete event was missed, the state may be older than the object's last one.
     Deleted {
-        /// Its last known state.
+        /// The last known state.
         last: Object,
-        /// Whether the removal itself was not seen.
+        /// Whether the delete event was missed.
         missed: bool,
     },
 }
 
 impl Event {
-    /// The newest known state.
+    /// Returns the newest known state.
     pub fn object(&self) -> &Object {
         match self {
             Self::Added { object, .. } => object,
@@ -59,7 +59,7 @@ impl Event {
         }
     }
 
-    /// The state before, if the object was updated.
+    /// Returns the previous state, if the object was updated.
     pub fn old(&self) -> Option<&Object> {
         match self {
             Self::Updated { old, .. } => Some(old),
@@ -67,14 +67,14 @@ impl Event {
         }
     }
 
-    /// The states that the event is about: the old one, if there is one, and the newest.
+    /// Returns the states in the event: the old one, if there is one, then the newest.
     pub fn states(&self) -> impl Iterator<Item = &Object> {
         self.old().into_iter().chain([self.object()])
     }
 }
 
-/// Receives the events of an informer, in the order of each object's changes, on the informer's own
-/// task: a handler never blocks, it turns an event into keys of a work queue. Any `Fn(&Event)` is one.
+/// Receives the events of an informer, in order for each object. Handlers run on the informer's task and must not
+/// block: they only add keys to a work queue. Any `Fn(&Event)` is a handler.
 ///
 /// ```
 /// use setpoint::Event;
@@ -83,21 +83,21 @@ impl Event {
 ///     .when(predicate::generation_changed());
 /// ```
 pub trait Handler: Send + Sync + 'static {
-    /// Takes note of an event.
+    /// Handles an event.
     fn handle(&self, event: &Event);
 
-    /// Is told which kind the events are about, once, before the first of them.
+    /// Receives the kind of the informer, once, before the first event.
     fn informs_of(&mut self, kind: &Kind) {
         let _ = kind;
     }
 
-    /// Waits until it can take more, if it has a bound at all. Until then the informer reads no further,
-    /// unless somebody waits for what its cache will show.
+    /// Waits until the handler can take more events, if it is bounded. Until then, the informer stops reading, unless a
+    /// caller waits for its cache to catch up.
     fn room(&self) -> Option<BoxFuture<'_, ()>> {
         None
     }
 
-    /// The same handler, told only of events that `predicate` admits.
+    /// Restricts the handler to events that `predicate` admits.
     fn when<P: Predicate>(self, predicate: P) -> When<Self, P>
     where
         Self: Sized,
@@ -112,7 +112,7 @@ impl<F: Fn(&Event) + Send + Sync + 'static> Handler for F {
     }
 }
 
-/// A handler behind a predicate: see [`Handler::when`].
+/// A handler with a predicate. See [`Handler::when`].
 ///
 /// ```
 /// use setpoint::Event;

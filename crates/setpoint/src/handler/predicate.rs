@@ -1,12 +1,12 @@
-//! Which events are worth waking up for.
+//! Predicates: filters for events.
 //!
-//! A predicate is a saving, never a safeguard: a reconciler must do the right thing however often it
-//! is called.
+//! A predicate saves work. It must never be needed for correctness: a reconciler has to do the right thing however
+//! often it is called.
 
 use super::Event;
 use crate::Object;
 
-/// Admits some events. Any `Fn(&Event) -> bool` is one.
+/// Filters events. Any `Fn(&Event) -> bool` is a predicate.
 ///
 /// ```
 /// use setpoint::Event;
@@ -16,10 +16,10 @@ use crate::Object;
 /// # let _: &dyn Fn(&Event) -> bool = &|event| worth_it.admits(event);
 /// ```
 pub trait Predicate: Send + Sync + 'static {
-    /// Whether the event is worth handling.
+    /// Returns whether the event should be handled.
     fn admits(&self, event: &Event) -> bool;
 
-    /// Admits what both admit.
+    /// Admits events that both predicates admit.
     fn and<P: Predicate>(self, other: P) -> And<Self, P>
     where
         Self: Sized,
@@ -27,7 +27,7 @@ pub trait Predicate: Send + Sync + 'static {
         And(self, other)
     }
 
-    /// Admits what either admits.
+    /// Admits events that either predicate admits.
     fn or<P: Predicate>(self, other: P) -> Or<Self, P>
     where
         Self: Sized,
@@ -35,7 +35,7 @@ pub trait Predicate: Send + Sync + 'static {
         Or(self, other)
     }
 
-    /// Admits what this does not.
+    /// Admits events that this predicate rejects.
     fn not(self) -> Not<Self>
     where
         Self: Sized,
@@ -77,7 +77,7 @@ impl<A: Predicate> Predicate for Not<A> {
     }
 }
 
-/// Every addition and removal, and the updates that `differs` admits, given the old and the new state.
+/// Admits every add and delete, and the updates for which `differs` returns true, given the old and the new state.
 pub fn updates(differs: impl Fn(&Object, &Object) -> bool + Send + Sync + 'static) -> impl Predicate {
     move |event: &Event| match event {
         Event::Updated { old, new } => differs(old, new),
@@ -85,17 +85,17 @@ pub fn updates(differs: impl Fn(&Object, &Object) -> bool + Send + Sync + 'stati
     }
 }
 
-/// No updates but those that change the generation: a new spec, not a new status.
+/// Admits updates only if they change the generation: the spec, not the status.
 pub fn generation_changed() -> impl Predicate {
     updates(|old, new| old.meta().generation != new.meta().generation)
 }
 
-/// No updates but those that change the labels.
+/// Admits updates only if they change the labels.
 pub fn labels_changed() -> impl Predicate {
     updates(|old, new| old.meta().labels != new.meta().labels)
 }
 
-/// No updates but those that change anything: resyncs are left out.
+/// Admits updates only if they change anything, which excludes resyncs.
 pub fn version_changed() -> impl Predicate {
     updates(|old, new| old.meta().resource_version != new.meta().resource_version)
 }

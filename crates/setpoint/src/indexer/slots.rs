@@ -1,8 +1,7 @@
-//! Objects in slots, found by their keys' hashes.
+//! Objects in slots, found by the hash of their key.
 //!
-//! An object keeps its slot for as long as there is one of its key, so that whatever is ordered or indexed
-//! refers to slots and is not touched by a change that leaves the order alone: one look into the table. In
-//! nothing that anybody sees does the order of the table show.
+//! An object keeps its slot as long as its key exists, so the order and the indexes refer to slots. A change that
+//! leaves the order alone needs only one lookup in the table. The order of the table is never visible.
 
 use std::hash::BuildHasher;
 
@@ -10,7 +9,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::{Key, Object};
 
-/// Where an object is. Four billion objects are more than a process can hold.
+/// The position of an object. Four billion objects are more than a process can hold.
 pub(super) type Slot = u32;
 
 #[derive(Default)]
@@ -27,7 +26,7 @@ impl Slots {
         self.table.len()
     }
 
-    /// The object in a slot that is not free.
+    /// Returns the object in an occupied slot.
     pub(super) fn at(&self, slot: Slot) -> &Object {
         self.objects[slot as usize].as_ref().expect("whatever refers to a slot goes with its object")
     }
@@ -40,7 +39,7 @@ impl Slots {
         self.table.find(self.hasher.hash_one(key), |slot| self.at(*slot).key() == key).copied()
     }
 
-    /// Puts an object in the slot of its key; that slot, and the object that it replaces.
+    /// Puts an object in the slot of its key. Returns the slot and the object it replaces.
     pub(super) fn put(&mut self, object: Object) -> (Slot, Option<Object>) {
         if let Some(slot) = self.find(object.key()) {
             return (slot, self.objects[slot as usize].replace(object));
@@ -58,7 +57,7 @@ impl Slots {
         (slot, None)
     }
 
-    /// Takes out the object of a key.
+    /// Removes the object with this key.
     pub(super) fn remove(&mut self, key: &Key) -> Option<Object> {
         let slot = self.find(key)?;
         if let Ok(entry) = self.table.find_entry(self.hasher.hash_one(key), |other| *other == slot) {

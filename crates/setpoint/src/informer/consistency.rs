@@ -1,8 +1,8 @@
-//! Whether a cache shows what the API server has.
+//! Checks that a cache matches the API server.
 //!
-//! A list and a cache are comparable at the same version only. So a list is fetched aside, kept until the
-//! cache has come to its version, and compared at that moment; a cache that has moved past it without
-//! stopping there says nothing, and the next list tries again.
+//! A list and a cache can only be compared at the same resource version. So a list is fetched separately, kept until
+//! the cache reaches its version, and compared at that moment. If the cache moves past that version without stopping
+//! there, the result is inconclusive, and the next list tries again.
 
 use std::fmt;
 use std::pin::Pin;
@@ -16,13 +16,13 @@ use crate::source::listing::{Heard, Listing};
 use crate::source::{Selection, Source};
 use crate::{Key, Kind, Object};
 
-/// Looks now and then whether a cache is right.
+/// Periodically checks a cache against a list.
 pub(super) struct Check {
     source: Arc<dyn Source>,
     what: (Kind, Selection),
     known: Arc<Indexer>,
     every: Option<Duration>,
-    /// A list that takes longer has failed.
+    /// The timeout of a list.
     within: Duration,
     state: State,
 }
@@ -34,14 +34,14 @@ enum State {
         listing: Listing,
         versions: Vec<Version>,
     },
-    /// Until the cache is at this version.
+    /// Waits until the cache is at this version.
     Listed {
         versions: Vec<Version>,
         at: u64,
     },
 }
 
-/// Which version of an object there is: all of a list that is kept for the comparison.
+/// The version of an object. This is all that is kept of a list for the comparison.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Version {
     key: Key,
@@ -63,7 +63,7 @@ impl fmt::Display for Version {
 }
 
 pub(super) enum Verdict {
-    /// As far as can be told.
+    /// Or inconclusive.
     Consistent,
     Inconsistent(String),
 }
@@ -79,8 +79,8 @@ impl Check {
         Self { source, what, known, every, within, state: State::Idle }
     }
 
-    /// Waits for a list to compare with; for ever if none is wanted, or the last one still waits. May be
-    /// dropped at any time.
+    /// Waits for a list to compare with. Waits forever if checks are disabled or the last list is still pending. Cancel
+    /// safe.
     pub(super) async fn listed(&mut self) {
         loop {
             match (&mut self.state, self.every) {
@@ -113,7 +113,7 @@ impl Check {
         self.state = State::Listing { listing, versions: Vec::new() };
     }
 
-    /// What can be said about a cache at this version.
+    /// Returns the verdict on a cache at this version.
     pub(super) fn verdict(&mut self, revision: u64) -> Verdict {
         let State::Listed { versions, at } = &mut self.state else { return Verdict::Consistent };
         if revision < *at {
@@ -131,7 +131,7 @@ impl Check {
     }
 }
 
-/// The first difference between two sets of objects in key order.
+/// Returns the first difference between two sets of objects in key order.
 fn difference(listed: &[Version], cached: &[Version]) -> Option<String> {
     let mut cached = cached.iter().peekable();
     for object in listed {

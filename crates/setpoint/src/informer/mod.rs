@@ -1,12 +1,12 @@
-//! Stage 5: one pipeline per kind and selection, shared by every controller.
+//! Stage 5: informers, one per kind and selection, shared by all controllers.
 //!
-//! What always holds:
-//! - one task fills the cache and notifies the handlers, in the order of each object's changes; when a
-//!   handler is notified of a state, the cache shows that state or a newer one;
-//! - a handler added at any time gets everything in the cache first, and misses nothing after;
-//! - an update never changes an object's uid: one that was replaced under its name is deleted, then
-//!   added;
-//! - all tasks belong to the future of [`Informers::run`] and end when it is dropped.
+//! Invariants:
+//! - One task fills the cache and notifies the handlers, in order for each object. When a handler is notified of a
+//!   state, the cache shows that state or a newer one.
+//! - A handler added at any time first gets everything in the cache, and misses nothing after that.
+//! - An update never changes an object's uid. An object that was replaced by another of the same name is reported as
+//!   deleted, then added.
+//! - All tasks belong to the future of [`Informers::run`] and end when it is dropped.
 
 mod consistency;
 mod pipeline;
@@ -34,10 +34,11 @@ use crate::{Kind, Object, Runtime, View};
 
 pub use self::registration::Registration;
 
-/// Changes an object before it is cached, to leave out what nobody reads. Key, uid and version stay.
+/// A function that changes an object before it is cached, to drop fields that are not needed. Must not change key, uid
+/// or resource version.
 pub type Transform = Arc<dyn Fn(Object) -> Object + Send + Sync>;
 
-/// All informers of a process: one per kind and selection, made on first request. Cheap to clone.
+/// All informers of a process: one per kind and selection, created on first use. Cheap to clone.
 ///
 /// ```no_run
 /// # async fn example(source: std::sync::Arc<dyn setpoint::source::Source>, runtime: setpoint::Runtime) {
@@ -57,8 +58,8 @@ pub struct Informers {
     requested: Option<Requested>,
 }
 
-/// The kinds and selections that were requested through some handle of [`Informers`]: what a part of the process
-/// reads. Cheap to clone.
+/// The kinds and selections requested through a handle of [`Informers`], which show what a component reads. Cheap to
+/// clone.
 ///
 /// ```
 /// # fn example(informers: &setpoint::Informers) {
@@ -72,7 +73,7 @@ pub struct Informers {
 pub struct Requested(Arc<Mutex<BTreeSet<(Kind, Selection)>>>);
 
 impl Requested {
-    /// What was requested so far.
+    /// Returns the requests so far.
     pub fn all(&self) -> Vec<(Kind, Selection)> {
         self.0.lock().iter().cloned().collect()
     }
@@ -102,11 +103,11 @@ struct Factory {
     runtime: Runtime,
     informers: Mutex<BTreeMap<(Kind, Selection), Informer>>,
     settings: Mutex<Settings>,
-    /// Informers have been made or removed since [`Informers::run`] last looked.
+    /// Informers have been created or removed since [`Informers::run`] last checked.
     changed: Notify,
 }
 
-/// What informers made from now on are made with.
+/// The settings of informers created from now on.
 struct Settings {
     resync: Option<Duration>,
     checked_every: Option<Duration>,
@@ -114,7 +115,7 @@ struct Settings {
     transforms: BTreeMap<Kind, Transform>,
 }
 
-/// A list of a hundred thousand objects takes seconds; one that hangs on a dead connection takes for ever.
+/// A list of a hundred thousand objects takes seconds. A list that hangs on a dead connection takes forever.
 const LIST_WITHIN: Duration = Duration::from_secs(300);
 
 impl Default for Settings {
@@ -124,7 +125,7 @@ impl Default for Settings {
     }
 }
 
-/// What the handles of an informer share with its task.
+/// State shared by an informer's handles and its task.
 struct Shared {
     kind: Kind,
     selection: Selection,
@@ -136,14 +137,14 @@ struct Shared {
     checked_every: Option<Duration>,
     list_within: Duration,
     transform: Option<Transform>,
-    /// A task has this informer in hand.
+    /// A task runs this informer.
     running: AtomicBool,
-    /// How many wait for what the cache will show, and word that there is one more.
+    /// The number of callers that wait for the cache to catch up, and a notification when one is added.
     awaited: AtomicUsize,
     awaits: Notify,
 }
 
-/// What an informer counts.
+/// The counters of an informer.
 struct Stats {
     queued: usize,
     seconds: Histogram,
@@ -157,18 +158,18 @@ impl Stats {
     }
 }
 
-/// How far an informer is.
+/// The progress of an informer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
-    /// The first list is in the cache, and handlers have been notified of it.
+    /// The initial list is in the cache, and handlers have been notified of it.
     listed: bool,
-    /// Handlers that have not got the content of the cache yet.
+    /// Handlers that have not received the contents of the cache yet.
     pending: usize,
     /// The newest version in the cache that handlers have been notified of.
     revision: u64,
 }
 
-/// What the cache of an informer holds.
+/// The size of an informer's cache.
 ///
 /// ```
 /// # fn example(informers: &setpoint::Informers) {
@@ -177,64 +178,64 @@ struct Progress {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheSize {
-    /// Of which kind.
+    /// The kind.
     pub kind: Kind,
-    /// How many objects.
+    /// The number of objects.
     pub objects: usize,
-    /// How large they are, encoded.
+    /// The size of the encoded objects, in bytes.
     pub bytes: usize,
 }
 
 impl Informers {
-    /// Informers that read from `source`.
+    /// Creates informers that read from `source`.
     pub fn new(source: Arc<dyn Source>, runtime: Runtime) -> Self {
         let (informers, settings, changed) = Default::default();
         let shared = Arc::new(Factory { source, runtime, informers, settings, changed });
         Self { shared, requested: None }
     }
 
-    /// The same informers; what is requested through this handle is noted.
+    /// Returns a handle to the same informers that records requests in `requested`.
     pub fn noting(&self, requested: &Requested) -> Self {
         Self { shared: self.shared.clone(), requested: Some(requested.clone()) }
     }
 
-    /// Informers made from now on notify their handlers of every object again, as an update to the same
-    /// version, each `period`, stretched at random up to twice so that informers do not do it together.
+    /// Makes informers created from now on notify their handlers of every object each `period`, as an update to the
+    /// same version. The period is randomly extended, up to double, so that informers do not resync at the same time.
     pub fn resync_every(&self, period: Duration) {
         self.shared.settings.lock().resync = Some(period);
     }
 
-    /// Informers made from now on take a list that is not complete within this time for failed and ask for
-    /// another (default 5 minutes).
+    /// Sets the timeout for lists of informers created from now on (default 5 minutes). A list that times out is
+    /// retried.
     pub fn list_within(&self, limit: Duration) {
         self.shared.settings.lock().list_within = limit;
     }
 
-    /// Informers made from now on compare their cache with a list each `period`, and where they differ say so
-    /// in the log, count it as `informer_inconsistencies_total`, and list again.
+    /// Makes informers created from now on compare their cache with a list each `period`. If they differ, the informer
+    /// logs it, counts it in `informer_inconsistencies_total`, and lists again.
     ///
-    /// It costs the server a list a period and should never find anything: for tests and debug builds.
+    /// This costs the server a list per period and should never find anything. It is meant for tests and debug builds.
     pub fn check_consistency_every(&self, period: Duration) {
         self.shared.settings.lock().checked_every = Some(period);
     }
 
-    /// Informers of a kind that are made from now on change each object so before they cache it.
+    /// Sets the transform for informers of this kind created from now on.
     pub fn transform(&self, kind: &Kind, transform: Transform) {
         self.shared.settings.lock().transforms.insert(kind.clone(), transform);
     }
 
-    /// Shows what its informers count in `metrics`.
+    /// Exposes the informers' counters in `metrics`.
     pub fn observe(&self, metrics: &Metrics) {
         let stats: Weak<Factory> = Arc::downgrade(&self.shared);
         metrics.add_informers(stats);
     }
 
-    /// The informer of all objects of a view's kind.
+    /// Returns the informer for all objects of a view's kind.
     pub fn of<V: View>(&self) -> Informer {
         self.select(&Kind::of::<V>(), Selection::default())
     }
 
-    /// The informer of a selection of a kind's objects.
+    /// Returns the informer for a selection of a kind's objects.
     pub fn select(&self, kind: &Kind, selection: Selection) -> Informer {
         if let Some(Requested(requested)) = &self.requested {
             requested.lock().insert((kind.clone(), selection.clone()));
@@ -247,11 +248,10 @@ impl Informers {
         informer.clone()
     }
 
-    /// The informer of all objects of a kind for somebody who reads no more than their metadata: the full
-    /// one where it costs nothing, because there is one already or because the source's objects are held
-    /// by others anyway; else one of metadata alone.
+    /// Returns an informer for callers that only read metadata. Returns the full informer if that costs nothing extra:
+    /// it exists already, or the source shares its objects. Otherwise returns an informer that caches only metadata.
     ///
-    /// Ask late, when everybody else has asked: who asks for the full objects afterwards gets a second
+    /// Call this after all full informers have been requested. A later request for the full objects creates a second
     /// informer.
     pub fn metadata_of(&self, kind: &Kind) -> Informer {
         let known = self.shared.informers.lock().contains_key(&(kind.clone(), Selection::default()));
@@ -259,7 +259,7 @@ impl Informers {
         self.select(kind, Selection { metadata_only, ..Selection::default() })
     }
 
-    /// What the caches hold, by kind.
+    /// Returns the sizes of the caches.
     pub fn sizes(&self) -> Vec<CacheSize> {
         let informers: Vec<Informer> = self.shared.informers.lock().values().cloned().collect();
         let size = |informer: &Informer| {
@@ -270,15 +270,15 @@ impl Informers {
         informers.iter().map(size).collect()
     }
 
-    /// Stops an informer that no handler listens to, and forgets it.
+    /// Stops and forgets an informer if it has no handlers.
     pub fn remove_unheard(&self, informer: &Informer) {
         if informer.shared.registrations.is_empty() {
             self.remove(informer);
         }
     }
 
-    /// Stops an informer and forgets it: its listers show what it last knew, and the next request for
-    /// the same kind and selection makes a new one.
+    /// Stops and forgets an informer. Its listers keep their last state, and the next request for the same kind and
+    /// selection creates a new one.
     pub fn remove(&self, informer: &Informer) {
         let of = (informer.shared.kind.clone(), informer.shared.selection.clone());
         let mut informers = self.shared.informers.lock();
@@ -288,7 +288,7 @@ impl Informers {
         }
     }
 
-    /// Runs the informers there are and those made later, until `stop`. Dropping the future ends them too.
+    /// Runs all informers, including those created later, until `stop` is cancelled. Dropping the future ends them too.
     pub async fn run(&self, stop: CancellationToken) {
         let mut tasks = JoinSet::new();
         let mut running: Vec<(Informer, AbortHandle)> = Vec::new();
@@ -355,37 +355,37 @@ impl Informers {
 }
 
 impl Informer {
-    /// The kind it informs of.
+    /// Returns the kind.
     pub fn kind(&self) -> &Kind {
         &self.shared.kind
     }
 
-    /// Which objects of the kind it informs of.
+    /// Returns the selection.
     pub fn selection(&self) -> &Selection {
         &self.shared.selection
     }
 
-    /// Adds a handler, before or after the start: it gets everything in the cache first.
+    /// Adds a handler, before or after the start. It first gets everything in the cache.
     pub fn add_handler(&self, handler: impl Handler) -> Registration {
         Registration::new(&self.shared, handler)
     }
 
-    /// Adds an index under a name; the same name twice is the same index.
+    /// Adds an index. Does nothing if there is an index with this name.
     pub fn add_index(&self, name: &'static str, index: IndexFn) {
         self.shared.indexer.add_index(name, index);
     }
 
-    /// Reads the cache through a view.
+    /// Returns a lister that reads the cache through a view.
     pub fn lister<V: View>(&self) -> Lister<V> {
         Lister::new(self.shared.indexer.clone())
     }
 
-    /// Reads the cache without a view: metadata and bytes.
+    /// Returns the underlying indexer: metadata and bytes, without a view.
     pub fn objects(&self) -> &Arc<Indexer> {
         &self.shared.indexer
     }
 
-    /// Whether the first list is in the cache and every handler has been notified of it.
+    /// Returns whether the initial list is in the cache and every handler has been notified of it.
     pub fn has_synced(&self) -> bool {
         self.shared.progress.borrow().synced()
     }
@@ -395,21 +395,22 @@ impl Informer {
         self.reaches(Progress::synced).await;
     }
 
-    /// The newest version that the cache shows and handlers have been notified of; 0 before the first list.
+    /// Returns the newest version that the cache shows and handlers have been notified of, or 0 before the initial
+    /// list.
     pub fn revision(&self) -> u64 {
         self.shared.progress.borrow().revision
     }
 
-    /// Waits until the cache shows what a write made: `version` is the resource version in the reply.
+    /// Waits until the cache shows a write. `version` is the resource version in the response to it.
     ///
-    /// A write to an object outside the informer's selection is seen with the next bookmark, which may
-    /// take a minute: wait with a timeout. A version that is no number is not waited for.
+    /// A write to an object outside the informer's selection becomes visible only with the next bookmark, which may
+    /// take a minute: use a timeout. Returns immediately if the version is not a number.
     pub async fn seen(&self, version: &str) {
         let revision = version.parse().unwrap_or(0);
         self.reaches(|progress| progress.revision >= revision).await;
     }
 
-    /// Waits until the cache shows what `shown` looks for, and handlers have been notified of it.
+    /// Waits until `shown` returns true for the cache, and handlers have been notified.
     pub(crate) async fn shows(&self, shown: impl Fn(&Self) -> bool) {
         let _awaited = Awaited::announce(&self.shared);
         let mut progress = self.shared.progress.subscribe();
@@ -459,7 +460,7 @@ impl Progress {
     }
 }
 
-/// Somebody waits for what the cache will show: the informer goes on even if a handler has no room.
+/// A marker that a caller waits for the cache to catch up. The informer then continues even if a handler has no room.
 struct Awaited<'a>(&'a Shared);
 
 impl<'a> Awaited<'a> {
@@ -477,7 +478,7 @@ impl Drop for Awaited<'_> {
 }
 
 impl Shared {
-    /// Waits until every handler has room, or somebody waits for this informer.
+    /// Waits until every handler has room, or a caller waits for this informer.
     async fn room(&self) {
         for handler in &*self.registrations.active() {
             let Some(room) = handler.room() else { continue };
@@ -496,7 +497,7 @@ impl Shared {
     }
 }
 
-/// The right to run an informer, given back when dropped.
+/// The right to run an informer, released on drop.
 struct Claim(Arc<Shared>);
 
 impl Claim {

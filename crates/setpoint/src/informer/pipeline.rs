@@ -1,4 +1,4 @@
-//! The one task of an informer: source → reflector → deltas → indexer → handlers.
+//! An informer's task: source → reflector → deltas → indexer → handlers.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::reflector::{Reflector, Step};
 use crate::source::Source;
 use crate::{Event, Key, Object, Runtime};
 
-/// Readers wait while a round of changes is written. With an index that decodes each object, at about
-/// 10 µs, and another time what it was before, 64 changes take 1.3 ms at most.
+/// Readers wait while a round of changes is written. With an index that decodes each object in about 10 µs, and its
+/// previous state too, 64 changes take at most 1.3 ms.
 const ROUND: usize = 64;
 
 pub(super) struct Pipeline {
@@ -122,8 +122,8 @@ impl Pipeline {
         }
     }
 
-    /// Makes the cache show a part of a list, in place: each object goes as its successor comes, so that
-    /// even of a world in which everything has changed there are never two copies.
+    /// Applies a part of a list to the cache in place. Each object is dropped as its successor arrives, so even if
+    /// everything has changed, there are never two copies of everything.
     fn take_in(&mut self, mut listed: Vec<Object>) {
         listed.sort_by(|a, b| a.key().cmp(b.key()));
         let initial = !self.shared.progress.borrow().listed;
@@ -139,7 +139,7 @@ impl Pipeline {
         }
     }
 
-    /// The whole list has been taken in: what it did not show is gone.
+    /// Removes the objects that were not in the complete list.
     fn drop_unseen(&mut self, mut seen: Vec<Key>) {
         seen.sort();
         seen.dedup();
@@ -161,8 +161,8 @@ impl Pipeline {
         events.drain(..).for_each(|event| Registrations::notify(&handlers, &event));
     }
 
-    /// Replays everything in the cache to handlers that were added since. No change comes between, because
-    /// changes are made by this task.
+    /// Replays the cache to the handlers that were added since. No change can come in between, because this task makes
+    /// the changes.
     fn replay_to_pending(&self) {
         for handler in self.shared.registrations.pending() {
             for object in self.shared.indexer.list(None) {
@@ -217,7 +217,7 @@ impl Shared {
 fn delete(change: &mut Change<'_>, last: Object, events: &mut Vec<Event>) {
     let Some(known) = change.remove(last.key()) else { return };
     let missed = known.meta().uid != last.meta().uid;
-    // The end of an object that was never seen: what is known under its name ended before.
+    // A delete of an object that was never seen: the known object of this name was deleted before it.
     let last = if missed { known } else { last };
     events.push(Event::Deleted { last, missed });
 }
@@ -229,7 +229,7 @@ async fn due(timer: &mut Option<Pin<Box<Sleep>>>) {
     }
 }
 
-/// Lets other tasks of this thread run: at once when there was much to do, else now and then.
+/// Yields to other tasks of this thread: immediately after a lot of work, otherwise occasionally.
 async fn give_way(busy: bool) {
     if busy {
         tokio::task::yield_now().await;

@@ -9,22 +9,22 @@ use super::Shared;
 use crate::Event;
 use crate::handler::Handler;
 
-/// The handlers that get every change, and those that first have to get what is in the cache.
+/// Handlers that get every change, and handlers that first have to get the contents of the cache.
 #[derive(Default)]
 pub(super) struct Registrations {
     handlers: Mutex<Handlers>,
-    /// A handler waits for what is in the cache.
+    /// A handler waits for the contents of the cache.
     added: Notify,
 }
 
 #[derive(Default)]
 struct Handlers {
-    /// Replaced as a whole, so that notifying them holds no lock.
+    /// Replaced as a whole, so that notifying handlers holds no lock.
     active: Arc<[Arc<dyn Handler>]>,
     pending: Vec<Arc<dyn Handler>>,
 }
 
-/// A handler's place with an informer. The handler stays when this is dropped.
+/// A handler's registration with an informer. Dropping it does not remove the handler.
 ///
 /// ```no_run
 /// # fn example(pods: setpoint::Informer) {
@@ -38,12 +38,12 @@ pub struct Registration {
 }
 
 impl Registrations {
-    /// The handlers that get every change.
+    /// Returns the handlers that get every change.
     pub(super) fn active(&self) -> Arc<[Arc<dyn Handler>]> {
         self.handlers.lock().active.clone()
     }
 
-    /// The handlers that wait for what is in the cache.
+    /// Returns the handlers that wait for the contents of the cache.
     pub(super) fn pending(&self) -> Vec<Arc<dyn Handler>> {
         self.handlers.lock().pending.clone()
     }
@@ -53,19 +53,19 @@ impl Registrations {
         handlers.active.is_empty() && handlers.pending.is_empty()
     }
 
-    /// Waits until there may be one of those.
+    /// Waits until there may be a pending handler.
     pub(super) async fn added(&self) {
         self.added.notified().await;
     }
 
-    /// Hands an event to handlers that have not been removed in the meantime.
+    /// Passes an event to all handlers that have not been removed in the meantime.
     pub(super) fn notify(handlers: &[Arc<dyn Handler>], event: &Event) {
         handlers.iter().for_each(|handler| handler.handle(event));
     }
 }
 
 impl Shared {
-    /// `handler` has got what is in the cache: from now on it gets every change.
+    /// Marks that `handler` has received the contents of the cache. From now on it gets every change.
     pub(super) fn activate(&self, handler: &Arc<dyn Handler>) {
         self.change_handlers(|handlers| {
             let Some(at) = handlers.pending.iter().position(|pending| Arc::ptr_eq(pending, handler)) else {
@@ -94,7 +94,7 @@ impl Registration {
         Self { informer: Arc::downgrade(informer), handler }
     }
 
-    /// Removes the handler. A round of events that is under way may still reach it.
+    /// Removes the handler. A round of events in progress may still reach it.
     pub fn remove(self) {
         let Some(informer) = self.informer.upgrade() else { return };
         let others = |handler: &Arc<dyn Handler>| !Arc::ptr_eq(handler, &self.handler);

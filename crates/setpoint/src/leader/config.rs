@@ -1,13 +1,13 @@
-//! Which lease a process competes for, and how patiently.
+//! Leader election settings.
 
 use std::time::Duration;
 
 use setpoint_clock::Rng;
 
-/// Waits between tries are up to this much longer than the retry period, as in client-go.
+/// Waits between attempts are extended by up to this multiple of the retry period, as in client-go.
 const JITTER: f64 = 1.2;
 
-/// Which lease to compete for, as whom, and how patiently.
+/// The lease to compete for, this process's identity, and the timing.
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,19 +24,19 @@ pub struct ElectionConfig {
     pub namespace: String,
     /// The name of the Lease.
     pub name: String,
-    /// Who this process is: different for every replica.
+    /// The identity of this process. Must differ between replicas.
     pub identity: String,
-    /// How long others wait for a leader that is not heard of (default 15 s).
+    /// How long standbys wait before they take over a lease that is not renewed (default 15 s).
     pub lease_duration: Duration,
-    /// How long a leader goes on without having renewed (default 10 s).
+    /// How long a leader keeps working after its last successful renewal (default 10 s).
     pub renew_deadline: Duration,
-    /// How long to wait between two tries (default 2 s).
+    /// The delay between two attempts (default 2 s).
     pub retry_period: Duration,
-    /// Whether to give the lease up on exit instead of letting it expire (default true).
+    /// Whether to release the lease on exit instead of letting it expire (default true).
     pub release_on_exit: bool,
 }
 
-/// An election that could not work.
+/// Invalid leader election settings.
 ///
 /// ```
 /// let error = setpoint::leader::ElectionConfig::new("kube-system", "x", "").validate().unwrap_err();
@@ -45,14 +45,14 @@ pub struct ElectionConfig {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("leaderElection.{key}: {expected}")]
 pub struct InvalidElection {
-    /// The key at fault.
+    /// The invalid key.
     pub key: &'static str,
-    /// What was expected of it.
+    /// The expected value.
     pub expected: String,
 }
 
 impl ElectionConfig {
-    /// The durations of Kubernetes' own components: 15 s, 10 s, 2 s.
+    /// Creates settings with the durations of Kubernetes' own components: 15 s, 10 s, 2 s.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -65,7 +65,7 @@ impl ElectionConfig {
         }
     }
 
-    /// An identity for this process: the name of its host and something that no other process has.
+    /// Generates an identity for this process: its hostname and a random suffix.
     ///
     /// ```
     /// let identity = setpoint::leader::ElectionConfig::own_identity(&setpoint::Rng::seeded(1));
@@ -77,7 +77,7 @@ impl ElectionConfig {
         format!("{}_{}", host.as_deref().map_or("localhost", str::trim), rng.uid())
     }
 
-    /// Refuses what could leave two leaders, or none.
+    /// Rejects settings that could lead to two leaders, or none.
     pub fn validate(&self) -> Result<(), InvalidElection> {
         let wrong = |key, expected: String| Err(InvalidElection { key, expected });
         for (key, value) in [
@@ -109,17 +109,18 @@ impl ElectionConfig {
         Ok(())
     }
 
-    /// The lease duration as a record has it.
+    /// Returns the lease duration as it is stored in the Lease.
     pub(crate) fn lease_seconds(&self) -> u32 {
         u32::try_from(self.lease_duration.as_secs()).unwrap_or(u32::MAX)
     }
 
-    /// How long one call may take: a leader gets at least two before its deadline.
+    /// Returns the timeout for one request. A leader gets at least two attempts before its deadline.
     pub(crate) fn call_timeout(&self) -> Duration {
         (self.renew_deadline / 2).max(Duration::from_secs(1))
     }
 
-    /// A wait between two tries of a standby: between one and 2.2 retry periods, so that many do not come at once.
+    /// Returns the wait between two attempts of a standby: 1 to 2.2 retry periods, so that many standbys do not retry
+    /// together.
     pub(crate) fn jittered(&self, rng: &Rng) -> Duration {
         self.retry_period.mul_f64(1.0 + JITTER * rng.fraction())
     }

@@ -1,34 +1,34 @@
-//! Whether to take, keep or leave a lease: client-go's rule, as a pure function.
+//! Decides whether to take, keep or leave a lease: client-go's rule, as a pure function.
 
 use setpoint_clock::Instant;
 
 use super::Record;
 
-/// A record, and when this process saw it become what it is.
+/// A lease record, and when this process first saw it in its current state.
 ///
-/// The times in a record are other clocks' and only for people to read: what counts is for how long it has
-/// not changed on this process's own clock.
+/// The times in a record come from other clocks and are only informational. What matters is how long the record has not
+/// changed according to this process's own clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Observed {
     pub(crate) record: Record,
     pub(crate) at: Instant,
 }
 
-/// What to do about a lease.
+/// What to do with a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// There is none: create it.
+    /// It does not exist: create it.
     Create,
-    /// It is this process's own already: renew it.
+    /// This process holds it: renew it.
     Keep,
-    /// It was released, or its holder has not renewed it for too long: take it.
+    /// It was released, or its holder has not renewed it in time: take it.
     Take,
-    /// Somebody holds it.
+    /// Another process holds it.
     Leave,
 }
 
 impl Observed {
-    /// What is known once `record` was read: a record that has not changed keeps the time it was first seen at.
+    /// Updates the observation with a record just read. An unchanged record keeps the time it was first seen.
     pub(crate) fn seen(before: Option<Self>, record: Record, now: Instant) -> Self {
         match before {
             Some(before) if before.record == record => before,
@@ -36,13 +36,13 @@ impl Observed {
         }
     }
 
-    /// Whether its holder may still rely on it.
+    /// Returns whether the holder may still rely on it.
     pub(crate) fn is_valid(&self, now: Instant) -> bool {
         !self.record.holder_identity.is_empty() && now < self.at + self.record.lease_duration()
     }
 }
 
-/// What `identity` does about the lease it has observed.
+/// Decides what `identity` does with an observed lease.
 pub(crate) fn step(identity: &str, observed: Option<&Observed>, now: Instant) -> Step {
     match observed {
         None => Step::Create,

@@ -1,10 +1,10 @@
-//! Until when this process may write.
+//! Limits how long this process may write.
 //!
-//! Whoever lost its lease must not write: somebody else does by then. A lease is lost by the clock, not by a
-//! message, so the right to write ends by the clock too: at the renew deadline after the last renewal that
-//! succeeded, measured from when it was *sent*. Others take over no sooner than the lease duration after they
-//! saw it, and the duration is the longer of the two; the difference is what a write already on its way has to
-//! arrive.
+//! A process that has lost its lease must not write, because another one may be writing by then. A lease is lost by the
+//! passage of time, not by a message, so the permission to write expires by time too: at the renew deadline after the
+//! last successful renewal, measured from when that renewal was *sent*. Others take over no sooner than the lease
+//! duration after they saw it. The lease duration is the longer of the two, and the difference is the time a write in
+//! flight has to arrive.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use std::task::Poll;
 use setpoint_clock::{Clock, Instant};
 use tokio::sync::watch;
 
-/// The right to write, shared by those who write and those who keep it up. Cheap to clone.
+/// The permission to write, shared by writers and the code that renews it. Cheap to clone.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -34,7 +34,7 @@ use tokio::sync::watch;
 pub struct Fence {
     clock: Clock,
     right: watch::Sender<Right>,
-    /// How often the right was lost and gained again: what began before that must not go on after it.
+    /// How often the permission was lost and regained. Work that started before a loss must not continue after it.
     gained: Arc<AtomicU64>,
 }
 
@@ -46,17 +46,17 @@ enum Right {
 }
 
 impl Fence {
-    /// Nobody else writes: always allowed.
+    /// Creates a fence that always allows writes, for a single replica.
     pub fn open(clock: &Clock) -> Self {
         Self { clock: clock.clone(), right: watch::Sender::new(Right::Always), gained: Arc::default() }
     }
 
-    /// Not allowed until somebody [holds](Self::hold_until) it open.
+    /// Creates a fence that allows no writes until [`hold_until`](Self::hold_until) is called.
     pub fn closed(clock: &Clock) -> Self {
         Self { clock: clock.clone(), right: watch::Sender::new(Right::None), gained: Arc::default() }
     }
 
-    /// Whether this process may write now.
+    /// Returns whether this process may write now.
     pub fn holds(&self) -> bool {
         match *self.right.borrow() {
             Right::None => false,
@@ -73,7 +73,7 @@ impl Fence {
         self.right.send_replace(Right::Until(deadline));
     }
 
-    /// Allows no more writes.
+    /// Stops allowing writes.
     pub fn close(&self) {
         self.right.send_replace(Right::None);
     }
@@ -100,10 +100,10 @@ impl Fence {
         }
     }
 
-    /// Carries `work` on as long as writes are allowed, and drops it when they no longer are: `None`.
+    /// Polls `work` as long as writes are allowed. When they no longer are, drops it and returns `None`.
     ///
-    /// The clock is read before every step and not only by a timer, so that work in a process that stood
-    /// still takes no step when the process moves again.
+    /// The clock is read before every poll, not only by a timer. So if the permission expired while the process was
+    /// paused, `work` makes no progress after it resumes.
     pub async fn guard<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let (mut work, mut lost) = (pin!(work), pin!(self.lost()));
         let gained = self.gained.load(Ordering::Acquire);

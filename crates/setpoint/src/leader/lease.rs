@@ -1,4 +1,4 @@
-//! A Lease as a record of who holds something, read and written with its version as precondition.
+//! A Lease, read and written with its resource version as precondition.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::client::{ClientError, Optional, Part};
 use crate::recorder::Reference;
 use crate::{Client, Key, Kind, Object};
 
-/// Who holds a lease, since when and until when: the `spec` of a Lease, as client-go writes it.
+/// The holder of a lease, and its times: the `spec` of a Lease, as client-go writes it.
 ///
 /// ```
 /// use setpoint::leader::Record;
@@ -20,21 +20,21 @@ use crate::{Client, Key, Kind, Object};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Record {
-    /// Who holds it; empty if it was released.
+    /// The holder's identity. Empty if the lease was released.
     pub holder_identity: String,
-    /// How long others leave it to its holder after they saw it renewed.
+    /// How long others wait after they saw a renewal before they take over.
     pub lease_duration_seconds: u32,
-    /// Since when the holder holds it.
+    /// When the holder acquired it.
     #[serde(serialize_with = "microseconds")]
     pub acquire_time: Option<Timestamp>,
-    /// When the holder last said that it still does.
+    /// When the holder last renewed it.
     #[serde(serialize_with = "microseconds")]
     pub renew_time: Option<Timestamp>,
-    /// How often it has gone to another holder.
+    /// How often the holder has changed.
     pub lease_transitions: u32,
 }
 
-/// Times of a Lease have six decimals, always.
+/// Formats times with six decimals, as a Lease requires.
 fn microseconds<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
     match time {
         Some(time) => serializer.collect_str(&format_args!("{time:.6}")),
@@ -43,13 +43,13 @@ fn microseconds<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Resul
 }
 
 impl Record {
-    /// How long it is valid after it was seen to change.
+    /// Returns how long the lease is valid after a change was seen.
     pub fn lease_duration(&self) -> Duration {
         Duration::from_secs(self.lease_duration_seconds.into())
     }
 }
 
-/// One Lease, and its version as last seen.
+/// A Lease, and its version as last seen.
 pub(crate) struct Lease {
     client: Client,
     kind: Kind,
@@ -66,7 +66,7 @@ impl Lease {
         &self.key
     }
 
-    /// Reads it; `None` if there is no such Lease.
+    /// Reads the Lease. Returns `None` if it does not exist.
     pub(crate) async fn get(&mut self) -> Result<Option<Record>, ClientError> {
         let found = self.client.get(&self.kind, &self.key).await.optional()?;
         let record = found.as_ref().map(record_of).transpose()?;
@@ -74,7 +74,7 @@ impl Lease {
         Ok(record)
     }
 
-    /// Creates it with this record.
+    /// Creates the Lease with this record.
     pub(crate) async fn create(&mut self, record: &Record, labels: &Value) -> Result<(), ClientError> {
         let body = json!({
             "apiVersion": "coordination.k8s.io/v1",
@@ -86,7 +86,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Replaces the record, if nobody has changed the Lease since it was last seen.
+    /// Replaces the record, if the Lease has not changed since it was last seen.
     pub(crate) async fn update(&mut self, record: &Record) -> Result<(), ClientError> {
         let seen = self.seen.as_ref().ok_or_else(|| unseen(&self.key))?;
         let mut lease: Value = seen.decode().map_err(|error| ClientError::Answer(Box::new(error)))?;
@@ -95,7 +95,7 @@ impl Lease {
         Ok(())
     }
 
-    /// What events about it refer to.
+    /// Returns the reference for events about the Lease.
     pub(crate) fn reference(&self) -> Option<Reference> {
         self.seen.as_ref().map(|lease| Reference::to(&self.kind, lease))
     }
@@ -105,7 +105,7 @@ pub(crate) fn kind() -> Kind {
     Kind::new("coordination.k8s.io", "v1", "Lease", "leases", true)
 }
 
-/// The record in a Lease.
+/// Extracts the record from a Lease.
 pub(crate) fn record_of(lease: &Object) -> Result<Record, ClientError> {
     #[derive(Deserialize)]
     struct Spec {

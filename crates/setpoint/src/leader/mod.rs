@@ -1,4 +1,4 @@
-//! Leader election on Leases: of many replicas one works at a time.
+//! Leader election with Leases: one of several replicas is active at a time.
 //!
 //! ```text
 //!  Standby ──(no lease, released, or not renewed for its duration)──► Leading ──(stop)──► Released
@@ -6,17 +6,16 @@
 //!     └── tries again every retry period, jittered                       └─(renew deadline)─► Lost
 //! ```
 //!
-//! The algorithm and the record are client-go's, so replicas of both can compete for one lease. Two things are
-//! stricter: the renew deadline counts from the last renewal that succeeded, and from there on the [`Fence`]
-//! refuses new writes. The fence cannot recall a write that is already under way, nor does it know of time that
-//! the process's monotonic clock does not count: on Linux that clock stands still while a machine is suspended,
-//! so after a resume an old leader may write for the rest of its term. Writes carry preconditions, which catch
-//! what the fence does not.
+//! The algorithm and the record are client-go's, so replicas of both can compete for the same lease. Two things are
+//! stricter: the renew deadline counts from the last successful renewal, and after it the [`Fence`] rejects new writes.
+//! The fence cannot recall a write in flight. It also cannot see time that the process's monotonic clock does not
+//! count: on Linux, that clock stops while a machine is suspended, so after a resume an old leader may write for the
+//! rest of its term. Writes carry preconditions, which catch what the fence does not.
 //!
-//! What always holds, while the monotonic clocks of all replicas run at about the same rate:
-//! - between the renewals of one holder and the takeover by another lies the lease duration, which is longer
-//!   than the renew deadline after which the old one begins no more writes;
-//! - a lease is released only after everything that it guards has ended.
+//! Invariants, as long as the monotonic clocks of all replicas run at about the same rate:
+//! - Between the last renewal of one holder and the takeover by another lies the lease duration. It is longer than the
+//!   renew deadline, after which the old holder starts no more writes.
+//! - A lease is released only after everything it guards has ended.
 
 mod config;
 mod decide;
@@ -47,7 +46,7 @@ use crate::health::Check;
 use crate::metrics::Metrics;
 use crate::{Client, EventType, Recorder, Runtime};
 
-/// How much longer than its lease a leader may fail to renew before it counts as stuck, as in client-go.
+/// How much longer than its lease a leader may fail to renew before it is considered stuck, as in client-go.
 const TOLERATED: Duration = Duration::from_secs(20);
 
 /// A candidate for leadership.
@@ -61,7 +60,7 @@ const TOLERATED: Duration = Duration::from_secs(20);
 /// let fence = election.fence().clone();
 /// let ended = election.run(stop, async |stop| {
 ///     let client = client.with_fence(&fence); // refuses writes once the lease is lost
-///     // ... work until `stop`, then finish what is under way
+///     // ... work until `stop` is cancelled, then finish work in progress
 /// #   drop(client); stop.cancelled().await;
 /// }).await;
 /// if ended == Ended::Lost {
@@ -80,7 +79,7 @@ pub struct LeaderElection {
     recorder: Option<Recorder>,
 }
 
-/// Who leads, as last seen.
+/// The current leader, as last seen.
 ///
 /// ```
 /// let nobody = setpoint::leader::Leadership::default();
@@ -88,9 +87,9 @@ pub struct LeaderElection {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leadership {
-    /// The identity of the leader; empty if none is known.
+    /// The identity of the leader. Empty if it is unknown.
     pub holder: String,
-    /// Whether it is this process.
+    /// Whether this process is the leader.
     pub is_ours: bool,
     /// When the lease was last seen renewed, by this process's clock.
     renewed: Option<Instant>,
@@ -104,13 +103,13 @@ pub struct Leadership {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was stopped, or its work came to an end; the lease is released if it was held.
+    /// It was stopped, or its work ended. The lease is released if it was held.
     Stopped,
-    /// The lease could not be renewed in time: its work was dropped where it was.
+    /// The lease could not be renewed in time, and the work was dropped.
     Lost,
 }
 
-/// The end of a try to get or keep the lease.
+/// The result of an attempt to get or keep the lease.
 enum Tried {
     Held,
     Elsewhere,
@@ -118,7 +117,7 @@ enum Tried {
 }
 
 impl LeaderElection {
-    /// A candidate; refuses durations that could leave two leaders.
+    /// Creates a candidate. Rejects durations that could lead to two leaders.
     pub fn new(client: &Client, runtime: &Runtime, config: ElectionConfig) -> Result<Self, InvalidElection> {
         config.validate()?;
         let client = client.clone().add_user_agent("leader-election").with_timeout(config.call_timeout());
@@ -134,36 +133,38 @@ impl LeaderElection {
         })
     }
 
-    /// Shows who leads as `leader_election_master_status`.
+    /// Exposes the metric `leader_election_master_status`.
     pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = Some(metrics.clone());
         self.show(false);
         self
     }
 
-    /// Records an event when this process becomes leader and when it stops being it.
+    /// Records an event when this process becomes the leader, and when it stops leading.
     pub fn with_recorder(mut self, recorder: Recorder) -> Self {
         self.recorder = Some(recorder);
         self
     }
 
-    /// Holds the lease's right to write behind a fence that writers already know.
+    /// Uses an existing fence, which writers already have.
     pub fn with_fence(self, fence: &Fence) -> Self {
         fence.close();
         Self { fence: fence.clone(), ..self }
     }
 
-    /// Closed unless this process leads; give it to every client whose writes the lease guards.
+    /// Returns the fence, which is closed unless this process leads. Give it to every client whose writes the lease
+    /// guards.
     pub fn fence(&self) -> &Fence {
         &self.fence
     }
 
-    /// Follows who leads.
+    /// Subscribes to changes of leadership.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leader.subscribe()
     }
 
-    /// Fails if this process holds the lease and has long failed to renew it without ending.
+    /// Returns a health check that fails if this process holds the lease and has long failed to renew it without
+    /// ending.
     pub fn check(&self) -> Check {
         let (leader, clock) = (self.leader.subscribe(), self.runtime.clock.clone());
         let (name, patience) = (self.config.name.clone(), self.config.lease_duration + TOLERATED);
@@ -177,10 +178,10 @@ impl LeaderElection {
         })
     }
 
-    /// Waits for the lease, then runs `lead` as long as it is kept.
+    /// Waits for the lease, then runs `lead` as long as the lease is kept.
     ///
-    /// On `stop` the token that `lead` was given is cancelled; when it has ended, the lease is released. If
-    /// the lease is lost, the fence closes and `lead` is dropped where it is.
+    /// On `stop`, the token passed to `lead` is cancelled, and once `lead` has ended, the lease is released. If the
+    /// lease is lost, the fence closes and `lead` is dropped.
     pub async fn run<F: Future<Output = ()>>(
         mut self,
         stop: CancellationToken,
@@ -206,7 +207,7 @@ impl LeaderElection {
         if kept { Ended::Stopped } else { Ended::Lost }
     }
 
-    /// Tries until the lease is held; `false` if it was stopped before.
+    /// Retries until the lease is held. Returns `false` if stopped first.
     async fn acquire(&mut self, stop: &CancellationToken) -> bool {
         tracing::info!(lease = %self.lease.key(), "attempting to acquire leader lease");
         loop {
@@ -229,7 +230,7 @@ impl LeaderElection {
         }
     }
 
-    /// Renews until that fails for the renew deadline or somebody else holds the lease.
+    /// Renews until that fails for the renew deadline, or another process holds the lease.
     async fn renew(&mut self) {
         loop {
             self.runtime.clock.sleep(self.config.retry_period).await;
@@ -243,7 +244,7 @@ impl LeaderElection {
         self.fence.close();
     }
 
-    /// One try to get or keep the lease. A leader first writes on what it saw last, without reading again.
+    /// Attempts once to get or keep the lease. A leader first writes based on what it saw last, without reading again.
     async fn try_hold(&mut self) -> Tried {
         let now = self.runtime.clock.instant();
         let mine = step(&self.config.identity, self.observed.as_ref(), now) == Step::Keep;
@@ -276,7 +277,7 @@ impl LeaderElection {
         Ok(Tried::Held)
     }
 
-    /// Writes the record of this process as holder; it holds from when the write was sent.
+    /// Writes the record with this process as holder. The lease is held from when the write was sent.
     async fn write(&mut self, step: &Step) -> Result<(), ClientError> {
         let sent = self.runtime.clock.instant();
         let record = self.own_record(step);
@@ -304,7 +305,7 @@ impl LeaderElection {
         }
     }
 
-    /// Gives the lease up, so that others need not wait for it to expire.
+    /// Releases the lease, so that others need not wait for it to expire.
     async fn release(&mut self) {
         let now = Some(self.runtime.clock.now());
         let transitions = self.observed.as_ref().map_or(0, |observed| observed.record.lease_transitions);
@@ -320,7 +321,7 @@ impl LeaderElection {
         }
     }
 
-    /// Tells followers who leads.
+    /// Notifies subscribers of the current leader.
     fn report(&self) {
         let observed = self.observed.as_ref();
         let holder = observed.map(|observed| observed.record.holder_identity.clone()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the caches hold: looked at now and then, and reported where it is more than was expected.
+//! Cache size metrics, and warnings about caches that are larger than expected.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::metrics::Metrics;
 use crate::serve::Profile;
 use crate::{Kind, Runnable};
 
-/// How often caches are counted.
+/// How often cache sizes are checked.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// Reports caches that hold more objects than was expected (`informerConfig.cacheSize`).
+/// A runnable that reports caches with more objects than expected (`informerConfig.cacheSize`).
 pub(super) struct CacheSizes {
     pub(super) expected: usize,
     pub(super) informers: Informers,
@@ -25,7 +25,7 @@ pub(super) struct CacheSizes {
 }
 
 impl CacheSizes {
-    /// Shows every size, and says of those that have become too large that they have.
+    /// Updates the metrics and warns once about each cache that has become too large.
     fn look(&self, reported: &mut BTreeSet<Kind>) {
         for size in self.informers.sizes() {
             let labels = [("group", size.kind.group()), ("resource", size.kind.plural())];
@@ -65,7 +65,7 @@ impl Runnable for CacheSizes {
     }
 }
 
-/// The memory of the caches by kind: the encoded objects, which are nearly all of it.
+/// Returns the memory used by the caches, by kind. It counts the encoded objects, which are nearly all of it.
 #[cfg(feature = "serve")]
 pub(crate) fn heap(informers: &Informers) -> Profile {
     let mut profile = Profile::new("inuse_space", "bytes");

@@ -1,4 +1,4 @@
-//! A manager as its configuration says: client with its limits, source, election, and what it serves.
+//! Builds a manager from a configuration: client limits, source, leader election and the HTTP endpoints.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::shard::ShardingOptions;
 use crate::source::KubeSource;
 use crate::{Client, Runtime};
 
-/// Why a manager could not be made.
+/// An error from [`Manager::connect`] or [`Manager::configured`].
 ///
 /// ```
 /// fn explain(error: &setpoint::manager::ConnectError) -> String {
@@ -32,32 +32,32 @@ use crate::{Client, Runtime};
 /// ```
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// There is no client for that cluster.
+    /// The client could not be created.
     #[error("cannot make a client for the cluster")]
     Client(#[source] Box<kube::Error>),
-    /// The election could not work.
+    /// The leader election settings are invalid.
     #[error(transparent)]
     Election(#[from] InvalidElection),
-    /// The address cannot be listened on.
+    /// Listening on the address failed.
     #[error("cannot listen on {address} for health, metrics and profiles (bindAddress)")]
     Listen {
-        /// Which address.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The underlying I/O error.
         #[source]
         source: std::io::Error,
     },
-    /// An address to listen on, in a program that cannot.
+    /// A bind address is configured, but the program is built without the HTTP server.
     #[error("bindAddress is {address}, but this program is built without the feature serve")]
     CannotServe {
-        /// Which address.
+        /// The address.
         address: SocketAddr,
     },
 }
 
 impl Manager {
-    /// A manager called `name` against a cluster, set up as configured: limits of the client, caches, leader
-    /// election, and what is served at the bind address.
+    /// Creates a manager called `name` for a cluster, set up according to `config`: client rate limits, caches, leader
+    /// election, and the HTTP endpoints at the bind address.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -80,7 +80,7 @@ impl Manager {
         Self::configured(name, kube, &host, runtime, config).await
     }
 
-    /// The same on a client that there is already; `host` is what its requests are counted under.
+    /// Like [`connect`](Self::connect), but with an existing client. `host` is the `host` label of its request metrics.
     pub async fn configured(
         name: &'static str,
         kube: kube::Client,
@@ -90,7 +90,7 @@ impl Manager {
     ) -> Result<Self, ConnectError> {
         let (clock, metrics) = (&runtime.clock, Metrics::new());
         let base = Client::new(kube).with_user_agent(name).with_metrics(clock, &metrics, host);
-        // Lists and watches wait for no turn: they are few, and everything else waits for them.
+        // Lists and watches bypass the rate limiter: they are few, and everything else waits for them.
         let source =
             KubeSource::new(base.clone().with_timeout(config.informer_config.list_timeout), runtime.clone());
         let source = if config.informer_config.incremental_sync { source } else { source.paged() };
@@ -139,7 +139,7 @@ impl Manager {
     }
 }
 
-/// Serves health, metrics and profiles in every replica.
+/// A runnable that serves health checks, metrics and profiles, in every replica.
 #[cfg(feature = "serve")]
 struct Serving {
     operations: Operations,

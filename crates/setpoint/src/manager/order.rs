@@ -1,4 +1,4 @@
-//! What starts after what: a runnable waits until those it needs are ready.
+//! Start order: a runnable waits until everything it depends on is ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use setpoint_clock::Clock;
 
 use crate::health::Health;
 
-/// How often somebody who waits for others looks whether they are ready.
+/// How often a waiting runnable polls its dependencies.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// An order that cannot be followed.
+/// An invalid start order.
 ///
 /// ```
 /// use setpoint::manager::OrderError;
@@ -21,23 +21,23 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
-    /// Nothing of that name was added, neither to run nor as a check of readiness.
+    /// No runnable or readiness check has this name.
     #[error("there is nothing called {0:?} to wait for or to start")]
     Unknown(String),
-    /// Each would wait for the other.
+    /// The dependencies form a cycle.
     #[error("they would wait for each other: {0}")]
     Circle(String),
 }
 
-/// Who waits for whom.
+/// The dependencies between runnables.
 #[derive(Default)]
 pub(super) struct Order {
-    /// By who waits: those that it waits for.
+    /// From each runnable to the ones it waits for.
     needs: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Order {
-    /// Lets `later` wait for `earlier`, unless that would close a circle.
+    /// Makes `later` wait for `earlier`, unless that would create a cycle.
     pub(super) fn add(&mut self, later: &str, earlier: &str) -> Result<(), OrderError> {
         if let Some(path) = self.path(earlier, later) {
             return Err(OrderError::Circle(format!("{later} after {}", path.join(" after "))));
@@ -46,7 +46,7 @@ impl Order {
         Ok(())
     }
 
-    /// How `from` comes to wait for `to`, if it does.
+    /// Returns the chain of dependencies from `from` to `to`, if there is one.
     fn path(&self, from: &str, to: &str) -> Option<Vec<String>> {
         if from == to {
             return Some(vec![from.into()]);
@@ -56,13 +56,13 @@ impl Order {
     }
 }
 
-/// The order while it is followed. Cheap to clone.
+/// The state during startup. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Starting {
     order: Arc<Order>,
     health: Health,
     clock: Clock,
-    /// Those that have been started; of the others, readiness says nothing.
+    /// The runnables that have been started. A readiness check says nothing before its runnable has started.
     started: Arc<Mutex<BTreeSet<String>>>,
     names: Arc<BTreeSet<String>>,
 }
@@ -78,7 +78,7 @@ impl Starting {
         }
     }
 
-    /// Waits until everything that `name` needs is ready, then counts it as started.
+    /// Waits until everything that `name` depends on is ready, then marks `name` as started.
     pub(super) async fn turn_of(&self, name: &str) {
         if let Some(needs) = self.order.needs.get(name) {
             while let Some(missing) = needs.iter().find(|needed| !self.is_ready(needed)) {

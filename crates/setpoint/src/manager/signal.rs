@@ -1,9 +1,9 @@
-//! The signals that stop a process.
+//! Shutdown signals.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Cancelled by SIGTERM or SIGINT; a second signal ends the process at once.
+/// Returns a token that SIGTERM or SIGINT cancels. A second signal exits the process immediately.
 ///
 /// ```no_run
 /// # async fn example(manager: setpoint::Manager) -> std::io::Result<()> {

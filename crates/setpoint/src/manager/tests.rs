@@ -14,7 +14,7 @@ use crate::{
     Rng,
 };
 
-/// One ConfigMap, listed after a while; nothing ever changes.
+/// Lists one ConfigMap after a delay, then never changes.
 struct Still {
     clock: Clock,
     lists_after: Duration,
@@ -45,7 +45,7 @@ fn config() -> Object {
     Object::from_json(raw.to_string().into()).expect("an object")
 }
 
-/// Records an event about every ConfigMap and looks again every minute.
+/// Records an event about every ConfigMap, and requeues every minute.
 struct Teller {
     clock: Clock,
     recorder: Recorder,
@@ -138,7 +138,7 @@ async fn a_stop_before_the_caches_have_synced_ends_at_once() {
     assert_eq!((clock.now().to_string().as_str(), calls.lock().len()), ("2025-01-01T00:00:01Z", 0));
 }
 
-/// Counts the seconds, in a task of its own, as long as it lives.
+/// Counts seconds in a spawned task, for as long as it lives.
 struct Ticker(Clock, Arc<AtomicU64>);
 
 impl Runnable for Ticker {
@@ -175,7 +175,7 @@ async fn dropping_a_running_manager_ends_everything() {
     assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0, "no task survives");
 }
 
-/// Ends as told without being asked to.
+/// Ends without being stopped, in the given way.
 struct Quitter(fn());
 
 impl Runnable for Quitter {
@@ -227,7 +227,7 @@ async fn what_does_not_stop_is_stopped() {
     assert_eq!(clock.now().to_string(), "2025-01-01T00:00:45Z");
 }
 
-/// Is ready after a while.
+/// Becomes ready after a delay.
 struct Slow {
     name: &'static str,
     clock: Clock,

@@ -1,11 +1,11 @@
-//! The framework's own families, by the names that dashboards know.
+//! The framework's own metric families, under the names that existing dashboards use.
 
 use prometheus_client::registry::Registry;
 
 use super::text::{self, Families};
 use super::{Family, Labels, QueueMetrics, Sources, reconciles, requests};
 
-/// Everything: the framework's own families, then what was registered besides.
+/// Encodes the framework's own families, then those registered by the user.
 pub(super) fn everything(sources: &Sources, registry: &Registry) -> String {
     let mut families = Families::default();
     sources.encode_queues(&mut families);
@@ -37,7 +37,7 @@ impl Family {
     }
 }
 
-/// A value that a queue or a controller shows: name, help, type, and where it comes from.
+/// A value exposed by a queue or a controller: name, help, type and getter.
 type Shown<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
 
 const QUEUE: &[Shown<QueueMetrics>] = &[
@@ -202,7 +202,7 @@ impl Sources {
     }
 }
 
-/// A second name under which dashboards of hand-written controllers look for a value.
+/// Returns an alias that dashboards of hand-written controllers use.
 fn alias(name: &str) -> Option<&'static str> {
     match name {
         "workqueue_depth" => Some("controller_workqueue_depth"),

@@ -1,27 +1,27 @@
-//! A histogram without a lock: its owner has one.
+//! A histogram without a lock. Its owner has one.
 
 use std::time::Duration;
 
-/// Counts observations by upper bound. Bounds ascend.
+/// A histogram: counts of observations by upper bound, in ascending order.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
     bounds: &'static [f64],
-    /// One per bound, and one for what is above them all.
+    /// One per bound, and one for values above all bounds.
     counts: Box<[u64]>,
     sum: f64,
 }
 
-/// What a work queue's durations are counted by: 10 ns, then ten times as much, nine times.
+/// The buckets for durations of work queues: 10 ns to 10 s, in powers of ten.
 pub(crate) const QUEUE_SECONDS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0];
 
-/// What a reconcile's duration is counted by.
+/// The buckets for durations of reconciles.
 pub(crate) const RECONCILE_SECONDS: &[f64] = &[
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25,
     1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0,
     50.0, 60.0,
 ];
 
-/// What a request's duration is counted by.
+/// The buckets for durations of requests.
 pub(crate) const REQUEST_SECONDS: &[f64] =
     &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 
@@ -34,7 +34,7 @@ impl Histogram {
         self.observe_times(duration, 1);
     }
 
-    /// The same as observing the same duration so many times.
+    /// Records the same duration several times.
     pub(crate) fn observe_times(&mut self, duration: Duration, times: u64) {
         self.observe_value(duration.as_secs_f64(), times);
     }
@@ -53,7 +53,7 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
-    /// Upper bounds, the last one infinite, and how many observations were no larger.
+    /// Returns the upper bounds, the last one infinite, with cumulative counts.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
         bounds.zip(&self.counts).scan(0, |under, (bound, count)| {

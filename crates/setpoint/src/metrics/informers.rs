@@ -1,28 +1,28 @@
-//! What informers count, by the names of Kubernetes 1.36.
+//! Informer metrics, under the names of Kubernetes 1.36.
 
 use super::histogram::Histogram;
 use super::text::Families;
 use super::{Labels, Sources};
 
-/// A set of informers that can be asked for its metrics.
+/// A set of informers with metrics.
 pub(crate) trait InformerStats: Send + Sync {
     fn metrics(&self) -> Vec<InformerMetrics>;
 }
 
-/// What an informer has counted up to now.
+/// A snapshot of an informer's metrics.
 pub(crate) struct InformerMetrics {
-    /// What it selects of its kind.
+    /// The informer's selection.
     pub(crate) name: String,
     pub(crate) group: String,
     pub(crate) version: String,
     pub(crate) resource: String,
-    /// Changes that have arrived and of which handlers have not been told.
+    /// Changes received and not yet passed to handlers.
     pub(crate) queued: usize,
-    /// From the arrival of a change until every handler has been told.
+    /// The time from receiving a change until every handler has been notified.
     pub(crate) seconds: Histogram,
     /// The newest version in the cache.
     pub(crate) revision: u64,
-    /// Objects and changes that could not be read and were left out.
+    /// Objects and changes that could not be decoded and were skipped.
     pub(crate) undecodable: u64,
     /// How often the cache was found to differ from a list.
     pub(crate) inconsistencies: u64,

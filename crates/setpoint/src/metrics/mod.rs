@@ -1,8 +1,7 @@
-//! What Prometheus sees: the names, labels and buckets that dashboards of Kubernetes controllers expect.
+//! Prometheus metrics, with the names, labels and buckets that dashboards for Kubernetes controllers expect.
 //!
-//! Counting happens where the work happens, under locks that are held there anyway; this module reads
-//! the counts when somebody asks. What is encoded is in the order of names and labels, so two runs of
-//! one simulation encode the same text.
+//! Values are counted where the work happens, under locks that are held there anyway, and read when the metrics are
+//! encoded. The output is sorted by names and labels, so that two runs of the same simulation produce the same text.
 
 mod encode;
 pub(crate) mod histogram;
@@ -29,7 +28,7 @@ use histogram::Histogram;
 /// The content type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The metrics of a process. Cheap to clone; clones show the same.
+/// The metrics of a process. Cheap to clone; clones share the same metrics.
 ///
 /// ```
 /// use setpoint::metrics::Metrics;
@@ -48,7 +47,7 @@ struct Shared {
     sources: Sources,
 }
 
-/// Who counts what. One entry per queue, controller, host and gauge: all fixed when a process starts.
+/// The sources of metrics. One entry per queue, controller, host and gauge, all fixed when a process starts.
 #[derive(Default)]
 struct Sources {
     queues: Mutex<BTreeMap<&'static str, Weak<dyn QueueStats>>>,
@@ -57,19 +56,19 @@ struct Sources {
     informers: Mutex<Vec<Weak<dyn InformerStats>>>,
     gauges: Mutex<BTreeMap<&'static str, Family>>,
     counters: Mutex<BTreeMap<&'static str, Family>>,
-    /// Counts whose names do not say that they are some.
+    /// Counters without the suffix `_total`.
     plain_counters: Mutex<BTreeMap<&'static str, Family>>,
     histograms: Mutex<BTreeMap<&'static str, Distribution>>,
     bare_counters: Mutex<BTreeMap<&'static str, Family>>,
 }
 
-/// The values of one name by their labels.
+/// The values of a metric, by labels.
 struct Family {
     help: &'static str,
     values: BTreeMap<Labels, f64>,
 }
 
-/// The histograms of one name by their labels.
+/// The histograms of a metric, by labels.
 struct Distribution {
     help: &'static str,
     values: BTreeMap<Labels, Histogram>,
@@ -77,31 +76,31 @@ struct Distribution {
 
 type Labels = Vec<(&'static str, String)>;
 
-/// A queue that can be asked for its metrics.
+/// A queue with metrics.
 pub(crate) trait QueueStats: Send + Sync {
     fn metrics(&self) -> QueueMetrics;
 }
 
-/// What a queue has counted up to now.
+/// A snapshot of a queue's metrics.
 pub(crate) struct QueueMetrics {
     pub(crate) depth: usize,
     pub(crate) adds: u64,
     pub(crate) retries: u64,
     pub(crate) waited: Histogram,
     pub(crate) worked: Histogram,
-    /// Seconds that the present work has taken, of all workers together.
+    /// The total seconds that reconciles in progress have taken so far.
     pub(crate) unfinished: f64,
-    /// Seconds that the oldest present work has taken.
+    /// The seconds that the longest-running reconcile has taken so far.
     pub(crate) longest: f64,
 }
 
 impl Metrics {
-    /// No metrics yet.
+    /// Creates an empty set of metrics.
     pub fn new() -> Self {
         Self { shared: Arc::default() }
     }
 
-    /// Registers metrics of one's own.
+    /// Registers custom metrics.
     ///
     /// ```
     /// use prometheus_client::metrics::counter::Counter;
@@ -115,7 +114,7 @@ impl Metrics {
         register(&mut self.shared.registry.lock());
     }
 
-    /// Sets a value that can go up and down.
+    /// Sets a gauge.
     pub fn set_gauge(
         &self,
         name: &'static str,
@@ -126,12 +125,12 @@ impl Metrics {
         *entry(&mut self.shared.sources.gauges.lock(), name, help, labels) = value;
     }
 
-    /// Adds to a count; `name` is without its `_total`.
+    /// Increments a counter. `name` does not include the suffix `_total`.
     pub fn count(&self, name: &'static str, help: &'static str, labels: &[(&'static str, &str)], more: u64) {
         *entry(&mut self.shared.sources.counters.lock(), name, help, labels) += more as f64;
     }
 
-    /// The same for a name that has no `_total`, as some of Kubernetes' have none.
+    /// Increments a counter whose name has no `_total` suffix, like some of Kubernetes' own.
     pub fn count_as(
         &self,
         name: &'static str,
@@ -142,7 +141,7 @@ impl Metrics {
         *entry(&mut self.shared.sources.plain_counters.lock(), name, help, labels) += more as f64;
     }
 
-    /// Counts a value of a histogram, whose upper bounds ascend and are the same for all of one name.
+    /// Records a value in a histogram. `bounds` must be in ascending order, and the same for every use of a name.
     ///
     /// ```
     /// let metrics = setpoint::metrics::Metrics::new();
@@ -163,7 +162,7 @@ impl Metrics {
         histogram.observe_value(value, 1);
     }
 
-    /// Adds to a count whose name is not to end with `_total`: some of Kubernetes' own do not.
+    /// Increments a counter whose name does not end with `_total`, like some of Kubernetes' own.
     pub fn count_bare(
         &self,
         name: &'static str,
@@ -174,7 +173,7 @@ impl Metrics {
         *entry(&mut self.shared.sources.bare_counters.lock(), name, help, labels) += more as f64;
     }
 
-    /// Everything, in Prometheus' text format ([`CONTENT_TYPE`]).
+    /// Encodes all metrics in the Prometheus text format ([`CONTENT_TYPE`]).
     pub fn encode(&self) -> String {
         encode::everything(&self.shared.sources, &self.shared.registry.lock())
     }
@@ -191,7 +190,7 @@ impl Metrics {
         self.shared.sources.informers.lock().push(informers);
     }
 
-    /// The metrics of the requests to a host, shared by all who ask for them.
+    /// Returns the request metrics of a host, shared by all clients of that host.
     pub(crate) fn requests(&self, host: &str) -> Arc<Requests> {
         self.shared.sources.requests.lock().entry(host.into()).or_default().clone()
     }

@@ -1,4 +1,4 @@
-//! How the reconciles of a controller end.
+//! Metrics of reconciles.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,16 +24,16 @@ pub(super) struct Tally {
     pub(super) active: usize,
     pub(super) workers: usize,
     pub(super) seconds: Histogram,
-    /// Failures by what kind they were: a dozen words.
+    /// Failures by category: a dozen values.
     pub(super) failures: BTreeMap<&'static str, u64>,
     pub(super) given_up: u64,
-    /// From the first failure of a key to its next success.
+    /// The time from a key's first failure to its next success.
     pub(super) recoveries: Histogram,
-    /// Keys put off because a cache did not show their last writes.
+    /// Keys delayed because a cache did not show their last writes.
     pub(super) held_back: u64,
 }
 
-/// How a reconcile ended, for counting.
+/// The outcome of a reconcile, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Settled,
@@ -77,14 +77,14 @@ impl Reconciles {
         tally.count(ended);
     }
 
-    /// A try failed; `given_up`: there will be no further one before something changes.
+    /// Counts a failure. `given_up` means that it is not retried before something changes.
     pub(crate) fn failed(&self, category: &'static str, given_up: bool) {
         let mut tally = self.tally.lock();
         *tally.failures.entry(category).or_default() += 1;
         tally.given_up += u64::from(given_up);
     }
 
-    /// A key that had been failing for this long succeeded.
+    /// Records how long a key had been failing when it succeeded.
     pub(crate) fn recovered(&self, failing: Duration) {
         self.tally.lock().recoveries.observe(failing);
     }

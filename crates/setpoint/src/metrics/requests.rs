@@ -1,4 +1,4 @@
-//! How the requests to an API server are answered.
+//! Metrics of requests to API servers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,13 +17,13 @@ pub(crate) struct Requests {
 /// By status code and method: a dozen codes, five methods.
 #[derive(Clone, Default)]
 pub(super) struct Tally {
-    /// A code of 0 stands for no answer.
+    /// A code of 0 means no response.
     pub(super) answers: BTreeMap<(u16, Verb), u64>,
     pub(super) seconds: BTreeMap<Verb, Histogram>,
     pub(super) limited: BTreeMap<Verb, Histogram>,
 }
 
-/// A method that a client uses.
+/// An HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verb {
     Delete,
@@ -34,7 +34,7 @@ pub(super) enum Verb {
 }
 
 impl Requests {
-    /// `code` is `None` if there was no answer.
+    /// Records a request. `code` is `None` if there was no response.
     pub(crate) fn answered(&self, method: &Method, code: Option<u16>, took: Duration) {
         let verb = Verb::of(method);
         let mut tally = self.tally.lock();

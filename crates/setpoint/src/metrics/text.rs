@@ -1,4 +1,4 @@
-//! Prometheus' text format 0.0.4.
+//! The Prometheus text format 0.0.4.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,12 +8,12 @@ use prometheus_client::registry::Registry;
 use super::Labels;
 use super::histogram::Histogram;
 
-/// Families of samples by name, each already text.
+/// Encoded metric families, by name.
 #[derive(Default)]
 pub(super) struct Families(BTreeMap<String, String>);
 
 impl Families {
-    /// A family of counters or gauges.
+    /// Adds a family of counters or gauges.
     pub(super) fn add(
         &mut self,
         name: &str,
@@ -51,11 +51,11 @@ impl Families {
     }
 }
 
-/// What is in the registry, which encodes OpenMetrics: there a counter's family is named without
-/// `_total`, and the text ends with `# EOF`.
+/// Encodes the registry. It produces OpenMetrics, where the family of a counter is named without `_total` and the text
+/// ends with `# EOF`.
 pub(super) fn of_registry(registry: &Registry) -> String {
     let mut open_metrics = String::new();
-    // It fails only if a writer does, and a String does not, or a metric of a user's own.
+    // Fails only if the writer fails, which a String does not, or one of the user's metrics does.
     if prometheus_client::encoding::text::encode(&mut open_metrics, registry).is_err() {
         tracing::warn!("a registered metric could not be encoded: what comes after it is missing");
     }
@@ -77,7 +77,7 @@ fn classic(open_metrics: &str) -> String {
     text
 }
 
-/// The name and help of a counter whose family begins with these two lines.
+/// Returns the name and help of a counter whose family begins with these two lines.
 fn counter_of<'a>(line: &'a str, next: Option<&str>) -> Option<(&'a str, &'a str)> {
     let (name, help) = line.strip_prefix("# HELP ")?.split_once(' ')?;
     (next?.strip_prefix("# TYPE ")?.strip_prefix(name)? == " counter").then_some((name, help))
@@ -100,7 +100,7 @@ fn sample(text: &mut String, name: &str, labels: &Labels, bound: Option<f64>, va
     text.extend([&number(value), "\n"]);
 }
 
-/// A number as Go writes it: `1`, `0.005`, `1e-08`, `+Inf`.
+/// Formats a number as Go does: `1`, `0.005`, `1e-08`, `+Inf`.
 fn number(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "+Inf".into() } else { "-Inf".into() };

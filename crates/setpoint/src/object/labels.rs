@@ -1,12 +1,12 @@
-//! The labels of an object, as compact as a cache of a hundred thousand objects needs them.
+//! Object labels, compact enough for a cache of a hundred thousand objects.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// Labels: a sorted slice, since an object has a handful and a tree node would take more memory than
-/// all of them. Cheap to clone.
+/// Labels, as a sorted slice: an object has only a few, and a tree node would take more memory than all of them. Cheap
+/// to clone.
 ///
 /// ```
 /// let labels: setpoint::Labels = [("tier", "web"), ("app", "shop")].into_iter().collect();
@@ -17,33 +17,33 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 pub struct Labels(Arc<[(Box<str>, Box<str>)]>);
 
 impl Labels {
-    /// The value of a label.
+    /// Returns the value of a label.
     pub fn get(&self, key: &str) -> Option<&str> {
         let at = self.0.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
         Some(&self.0[at].1)
     }
 
-    /// Whether there is a label of this key.
+    /// Returns whether there is a label with this key.
     pub fn contains_key(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
 
-    /// All labels, in the order of their keys.
+    /// Returns all labels, sorted by key.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> + Clone {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }
 
-    /// How many labels there are.
+    /// Returns the number of labels.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no labels.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Sorts by key; of several values for a key the last one counts, as in JSON.
+    /// Sorts by key. If a key has several values, the last one wins, as in JSON.
     fn from_pairs(mut pairs: Vec<(Box<str>, Box<str>)>) -> Self {
         pairs.sort_by(|a, b| a.0.cmp(&b.0));
         pairs.dedup_by(|later, earlier| {

@@ -1,4 +1,4 @@
-//! The facts of an object that every stage may need without decoding it.
+//! Object metadata that every stage may need without decoding the object.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use serde::{Deserialize, Deserializer};
 
 use super::Labels;
 
-/// What the metadata of an object says about its identity, its version, its owners and its end.
+/// The metadata of an object: identity, version, labels, owners and deletion state.
 ///
-/// Annotations are not among it: they can be large, and whoever needs them reads them through a view.
+/// Annotations are not included, because they can be large. Read them through a view.
 ///
 /// ```
 /// let raw = br#"{"metadata": {"name": "web-1", "namespace": "shop", "labels": {"app": "web"}}}"#;
@@ -20,29 +20,29 @@ use super::Labels;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
-    /// What it is called in its namespace.
+    /// The name.
     pub name: Arc<str>,
-    /// Where it lives; `None` for a cluster-scoped object.
+    /// The namespace, or `None` for a cluster-scoped object.
     pub namespace: Option<Arc<str>>,
-    /// Tells it from others of its name, before and after it.
+    /// The unique ID, which distinguishes it from earlier and later objects of the same name.
     pub uid: Box<str>,
-    /// Changes with every write; what updates carry as their precondition.
+    /// Changes with every write. Updates carry it as their precondition.
     pub resource_version: Box<str>,
-    /// Changes with every write to its spec.
+    /// Changes with every write to the spec.
     pub generation: i64,
-    /// When it was created.
+    /// The creation time.
     pub creation_timestamp: Option<Timestamp>,
-    /// From when on it is to be gone; set as soon as its deletion is asked for.
+    /// When the object is due to be removed. Set as soon as its deletion is requested.
     pub deletion_timestamp: Option<Timestamp>,
-    /// How long it may take to go.
+    /// The grace period of a deletion.
     pub deletion_grace_period_seconds: Option<i64>,
-    /// What selectors look at.
+    /// The labels.
     #[serde(deserialize_with = "null_is_empty")]
     pub labels: Labels,
-    /// Whose it is: without any of them it is collected.
+    /// The owners. The garbage collector deletes the object once none of them exists.
     #[serde(deserialize_with = "null_is_empty")]
     pub owner_references: Arc<[OwnerRef]>,
-    /// Who has to clean up before it goes.
+    /// The finalizers that have to be removed before the object is.
     #[serde(deserialize_with = "null_is_empty")]
     pub finalizers: Box<[Box<str>]>,
 }
@@ -57,64 +57,64 @@ pub struct Metadata {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnerRef {
-    /// The owner's group and version.
+    /// The owner's `apiVersion`.
     pub api_version: Box<str>,
     /// The owner's kind.
     pub kind: Box<str>,
     /// The owner's name.
     pub name: Box<str>,
-    /// The owner itself, not another one of its name.
+    /// The owner's uid.
     pub uid: Box<str>,
-    /// Whether it is the one that manages the dependent.
+    /// Whether the owner is the managing controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<bool>,
-    /// Whether the owner stays until the dependent is gone, when it is deleted in the foreground.
+    /// Whether a foreground deletion of the owner waits until the dependent is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_owner_deletion: Option<bool>,
 }
 
 impl Metadata {
-    /// The value of a label.
+    /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.get(key)
     }
 
-    /// The reference to the managing controller, if any.
+    /// Returns the reference to the managing controller, if there is one.
     pub fn controller(&self) -> Option<&OwnerRef> {
         self.owner_references.iter().find(|owner| owner.controller == Some(true))
     }
 
-    /// Whether the managing controller is the object of this uid.
+    /// Returns whether the object with this uid is the managing controller.
     pub fn is_controlled_by(&self, uid: &str) -> bool {
         self.controller().is_some_and(|owner| &*owner.uid == uid)
     }
 
-    /// Has what reads the same in another object's metadata in common with it, so that there is one copy. The
-    /// pods of a set have their labels and owners in common, some 300 bytes of each.
+    /// Shares equal values with another object's metadata, so that there is one copy. The pods of a set have the same
+    /// labels and owners, some 300 bytes each.
     pub(super) fn share(&mut self, other: &Self) {
         share(&mut self.namespace, &other.namespace);
         share(&mut self.labels, &other.labels);
         share(&mut self.owner_references, &other.owner_references);
     }
 
-    /// Whether a deletion has been asked for and waits for finalizers or a grace period.
+    /// Returns whether a deletion has been requested and waits for finalizers or a grace period.
     pub fn is_being_deleted(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
 
-    /// Whether the object waits for this finalizer before it may go.
+    /// Returns whether the object has this finalizer.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|present| &**present == finalizer)
     }
 
-    /// The version as a number, for telling which of two versions of one resource is newer.
+    /// Returns the resource version as a number, to compare versions of the same resource.
     pub fn revision(&self) -> u64 {
         self.resource_version.parse().unwrap_or(0)
     }
 }
 
 impl OwnerRef {
-    /// The API group of the owner's kind; empty for the core group.
+    /// Returns the owner's API group. Empty for the core group.
     pub fn group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
@@ -126,7 +126,8 @@ fn share<T: Clone + PartialEq>(mine: &mut T, theirs: &T) {
     }
 }
 
-/// Reads `null`, which some encoders write for what is empty, as the default: for fields of a [`View`](crate::View).
+/// Deserializes `null`, which some encoders write for empty values, as the default. For fields of a
+/// [`View`](crate::View).
 ///
 /// ```
 /// #[derive(serde::Deserialize)]

@@ -1,9 +1,7 @@
-//! An object as the caches hold it: its encoded bytes and the few facts that indexes, selectors and
-//! handlers need.
+//! Objects as the caches hold them: the encoded bytes, and the metadata that indexes, selectors and handlers need.
 //!
-//! A decoded `Pod` takes eight times the memory of its JSON, so nothing is decoded until somebody
-//! asks, and then only the view that was asked for, once per change of the object. In one process
-//! with the API server the bytes are the API server's own.
+//! A decoded `Pod` takes eight times the memory of its JSON. So only requested views are decoded, once per version of
+//! the object. In the same process as the API server, the bytes are shared with it.
 
 mod labels;
 mod metadata;
@@ -43,7 +41,7 @@ struct Inner {
     views: Views,
 }
 
-/// The bytes could not be read as what they were taken for.
+/// An error while decoding an object.
 ///
 /// ```
 /// let error = setpoint::Object::from_json(bytes::Bytes::from_static(b"[]")).unwrap_err();
@@ -58,7 +56,7 @@ pub struct DecodeError {
 }
 
 impl Object {
-    /// Reads the metadata of an encoded object; the rest is skipped over and stays encoded.
+    /// Decodes the metadata of an encoded object. The rest stays encoded.
     pub fn from_json(raw: Bytes) -> Result<Self, DecodeError> {
         #[derive(Deserialize)]
         struct Envelope {
@@ -69,8 +67,8 @@ impl Object {
         Ok(Self::with_metadata(metadata, raw))
     }
 
-    /// Reads an encoded object that is a part of a larger buffer and keeps a copy of it without
-    /// `metadata.managedFields`, which often make up half of it.
+    /// Decodes an object that is part of a larger buffer, and keeps a copy without `metadata.managedFields`, which are
+    /// often half of it.
     ///
     /// ```
     /// let raw = br#"{"metadata":{"name":"a","managedFields":[{"manager":"kubectl"}],"uid":"u"},"spec":{}}"#;
@@ -83,7 +81,7 @@ impl Object {
         Ok(Self::with_metadata(metadata, kept))
     }
 
-    /// An object whose metadata is already known.
+    /// Creates an object whose metadata is already known.
     pub fn with_metadata(meta: Metadata, raw: Bytes) -> Self {
         let key = match &meta.namespace {
             Some(namespace) => Key::namespaced(namespace, &meta.name),
@@ -92,7 +90,7 @@ impl Object {
         Self(Arc::new(Inner { key, meta, raw, views: Views::default() }))
     }
 
-    /// The object as something that can be kept beside its bytes by whoever has those, for others to find.
+    /// Converts the object into an opaque value that can be stored next to its bytes and shared.
     ///
     /// ```
     /// let raw = br#"{"metadata": {"name": "node-1"}}"#;
@@ -104,18 +102,18 @@ impl Object {
         self.0.clone()
     }
 
-    /// The same object; `None` if that is something else.
+    /// Recovers an object from [`to_shared`](Self::to_shared). Returns `None` if the value is something else.
     pub fn from_shared(shared: Arc<dyn Any + Send + Sync>) -> Option<Self> {
         shared.downcast().ok().map(Self)
     }
 
-    /// The object's name within its kind.
+    /// Returns the object's key.
     pub fn key(&self) -> &Key {
         &self.0.key
     }
 
-    /// Has what reads the same in common with another object, so that there is one copy of it; unless somebody
-    /// else has this one already.
+    /// Shares equal metadata with another object, so that there is one copy. Does nothing if this object has been
+    /// cloned.
     pub(crate) fn share(&mut self, other: &Self) {
         let Some(inner) = Arc::get_mut(&mut self.0) else { return };
         if inner.key == *other.key() {
@@ -124,18 +122,18 @@ impl Object {
         inner.meta.share(other.meta());
     }
 
-    /// What the object's metadata says.
+    /// Returns the object's metadata.
     pub fn meta(&self) -> &Metadata {
         &self.0.meta
     }
 
-    /// The encoded object.
+    /// Returns the encoded object.
     pub fn raw(&self) -> &Bytes {
         &self.0.raw
     }
 
-    /// Whether the encoded object contains `text` anywhere. A field that is not mentioned is not there, which
-    /// costs a fraction of what decoding a view would; one that is mentioned may be.
+    /// Returns whether the encoded object contains `text` anywhere. If a field's name is not mentioned, the field is
+    /// absent; finding that out costs a fraction of decoding a view. If it is mentioned, the field may be present.
     ///
     /// ```
     /// let raw = br#"{"metadata": {"name": "web"}, "spec": {"nodeName": "a"}}"#;
@@ -146,19 +144,19 @@ impl Object {
         memchr::memmem::find(&self.0.raw, text.as_bytes()).is_some()
     }
 
-    /// The object through a view, decoded on first use and kept with the object from then on.
+    /// Returns a view of the object. It is decoded on first use and then kept with the object.
     pub fn view<V: View>(&self) -> Result<&V, DecodeError> {
         self.0.views.get_or_decode(|| self.decode())
     }
 
-    /// The object as any type, decoded anew.
+    /// Decodes the object as any type. The result is not cached.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
         serde_json::from_slice(&self.0.raw).map_err(|source| {
             DecodeError::new(format!("{} as {}", self.0.key, std::any::type_name::<T>()), source)
         })
     }
 
-    /// Whether both are the same version of the same object.
+    /// Returns whether both are the same version of the same object.
     pub fn same_version(&self, other: &Self) -> bool {
         self.meta().uid == other.meta().uid && self.meta().resource_version == other.meta().resource_version
     }

@@ -1,4 +1,4 @@
-//! Leaving out what no controller reads, while the metadata is read.
+//! Drops managed fields while decoding the metadata.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,8 +13,8 @@ use super::Metadata;
 
 const KEY: &str = "managedFields";
 
-/// The metadata of an encoded object, and a copy of the object without `metadata.managedFields`, which
-/// often make up half of it.
+/// Decodes the metadata of an encoded object, and copies the object without `metadata.managedFields`, which are often
+/// half of it.
 pub(super) fn read_and_strip(raw: &[u8]) -> serde_json::Result<(Metadata, Bytes)> {
     #[derive(Deserialize)]
     struct Envelope<'a> {
@@ -33,7 +33,7 @@ fn cut(raw: &[u8], start: usize, end: usize) -> Bytes {
     kept.freeze()
 }
 
-/// Where the member of this value starts and ends, with one of the commas around it.
+/// Returns the byte range of the member with this value, including one of the commas around it.
 fn member(raw: &[u8], value: &str) -> Option<(usize, usize)> {
     let value_start = value.as_ptr().addr() - raw.as_ptr().addr();
     let value_end = value_start + value.len();
@@ -49,7 +49,7 @@ fn member(raw: &[u8], value: &str) -> Option<(usize, usize)> {
     }
 }
 
-/// Metadata, and the managed fields as they are encoded.
+/// The metadata, and the encoded managed fields.
 struct Apart<'a> {
     metadata: Metadata,
     managed: Option<&'a RawValue>,
@@ -78,7 +78,7 @@ impl<'de> Visitor<'de> for ApartVisitor {
     }
 }
 
-/// All members of the metadata but the managed fields, which are put aside.
+/// The members of the metadata except for the managed fields, which are stored separately.
 struct Others<'a, 'de, M> {
     map: M,
     managed: &'a mut Option<&'de RawValue>,
@@ -102,7 +102,7 @@ impl<'de, M: MapAccess<'de>> MapAccess<'de> for Others<'_, 'de, M> {
     }
 }
 
-/// The name of a member, borrowed unless it is written with escapes.
+/// The name of a member, borrowed unless it contains escapes.
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 

@@ -1,4 +1,4 @@
-//! The views of one object that have been decoded so far.
+//! The decoded views of an object.
 
 use std::any::Any;
 use std::sync::OnceLock;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use super::DecodeError;
 use crate::View;
 
-/// An append-only list, since an object rarely has more than two or three: readers never lock.
+/// An append-only list, because an object rarely has more than two or three views. Readers never lock.
 #[derive(Default)]
 pub(super) struct Views {
     first: OnceLock<Box<Node>>,
@@ -18,8 +18,8 @@ struct Node {
 }
 
 impl Views {
-    /// The view of type `V`, decoded if it is not there yet. Readers that ask for it at the same time
-    /// may each decode it; all of them get the one that was kept first.
+    /// Returns the view of type `V`, decoding it if necessary. Concurrent readers may each decode it, but all of them
+    /// get the one that was stored first.
     pub(super) fn get_or_decode<V: View>(
         &self,
         decode: impl FnOnce() -> Result<V, DecodeError>,
@@ -36,7 +36,7 @@ impl Views {
     }
 }
 
-/// Appends a node whose view is a `V` at or after `end`, unless another reader has appended one since.
+/// Appends a node with a view of type `V` at or after `end`, unless another reader has done so in the meantime.
 fn append<V: View>(mut end: &OnceLock<Box<Node>>, node: Box<Node>) -> &V {
     let mut node = Some(node);
     loop {

@@ -1,13 +1,13 @@
-//! The state behind its lock, and who is woken when it changes.
+//! The queue's state behind its lock, and the waiters to wake when it changes.
 //!
-//! What always holds: a key that is ready finds a waiting taker, if there is one. It rests on these rules:
-//! - a taker looks for a key and becomes a waiter under one lock: no key comes in between;
-//! - whatever makes a key ready wakes one waiter, under the same lock;
-//! - a waiter that is dropped while there are keys wakes the next one, for it may have been the one woken;
-//! - the timekeeper leaves its post to another waiter, whether it got a key or was dropped.
+//! Invariant: a ready key reaches a waiting taker, if there is one. This follows from these rules:
+//! - A taker looks for a key and becomes a waiter under one lock, so no key can arrive in between.
+//! - Whatever makes a key ready wakes one waiter, under the same lock.
+//! - A waiter that is dropped while there are keys wakes the next one, because it may have been the one that was woken.
+//! - The timekeeper hands its role to another waiter, whether it got a key or was dropped.
 //!
-//! Nobody is woken while the lock is held. There is no clock and no runtime here: a model checker runs
-//! this very file through every order of steps (`tests/queue_loom`).
+//! Wakers are called after the lock is released. There is no clock and no runtime here: a model checker runs this file
+//! through every interleaving (`tests/queue_loom`).
 
 use std::task::{Poll, Waker};
 
@@ -25,12 +25,12 @@ pub(super) struct Core<K> {
     state: Mutex<State<K>>,
 }
 
-/// What a taker gets.
+/// The answer to a taker.
 pub(super) enum Offer<K> {
     Key(K),
     /// The queue has ended.
     End,
-    /// Nothing yet. The timekeeper is told when to look again.
+    /// Nothing yet. The timekeeper also gets the time to check again.
     Wait(Option<Instant>),
 }
 
@@ -39,13 +39,13 @@ impl<K: WorkKey> Core<K> {
         Self { state: Mutex::new(State::new()) }
     }
 
-    /// The state as it is, to look at.
+    /// Locks the state for reading.
     pub(super) fn look(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock()
     }
 
-    /// The state to change, with every key added whose time has come. `now` is only asked while something
-    /// is delayed or observed. Whoever is to be woken is, once the lock is released.
+    /// Locks the state for a change, after adding all keys that are due. Calls `now` only if there are delayed keys or
+    /// metrics. `wakes` collects the waiters to wake once the lock is released.
     #[inline]
     fn caught_up(&self, now: impl Fn() -> Instant, wakes: &mut Wakes) -> MutexGuard<'_, State<K>> {
         let mut state = self.state.lock();
@@ -55,7 +55,7 @@ impl<K: WorkKey> Core<K> {
         state
     }
 
-    /// Adds every key whose time has come, then shows the state.
+    /// Adds all keys that are due, then calls `look` with the state.
     pub(super) fn with<T>(&self, now: impl Fn() -> Instant, look: impl FnOnce(&mut State<K>) -> T) -> T {
         let mut wakes = Wakes::default();
         let mut state = self.caught_up(now, &mut wakes);
@@ -87,7 +87,7 @@ impl<K: WorkKey> Core<K> {
         wakes.wake();
     }
 
-    /// Adds a key now, whether or not keys that are added wait for others.
+    /// Adds a key now, even if the queue batches added keys.
     pub(super) fn add_at_once(&self, key: K, add: Add, now: impl Fn() -> Instant) {
         let mut wakes = Wakes::default();
         let mut state = self.caught_up(&now, &mut wakes);
@@ -99,7 +99,7 @@ impl<K: WorkKey> Core<K> {
         wakes.wake();
     }
 
-    /// Changes a delay; `change` says whether the earliest of all came forward.
+    /// Changes a delay. `change` returns whether the earliest deadline moved forward.
     pub(super) fn delay(&self, change: impl FnOnce(&mut State<K>) -> bool) {
         let mut wakes = Wakes::default();
         let mut state = self.state.lock();
@@ -111,8 +111,8 @@ impl<K: WorkKey> Core<K> {
         wakes.wake();
     }
 
-    /// Takes back what was added for a key; whether there was anything, and whether the queue has ended and this was
-    /// the last.
+    /// Removes a queued or delayed key. Returns whether there was one, and whether the queue has ended and this was the
+    /// last key.
     pub(super) fn cancel(&self, key: &K, now: impl Fn() -> Instant) -> (bool, bool) {
         let mut wakes = Wakes::default();
         let mut state = self.caught_up(now, &mut wakes);
@@ -126,8 +126,7 @@ impl<K: WorkKey> Core<K> {
         (cancelled, drained)
     }
 
-    /// Looks for a key, and says in `trigger` what set it off, if that is wanted; if there is no key the
-    /// taker becomes a waiter.
+    /// Takes a key and stores its cause in `trigger`, if given. If there is no key, the taker becomes a waiter.
     #[inline]
     pub(super) fn take(
         &self,
@@ -148,7 +147,7 @@ impl<K: WorkKey> Core<K> {
             }
         };
         let vacant = state.waiters.leave(place) && state.delayed() > 0;
-        // One of those whose time has come is in this taker's hands.
+        // This taker already has one of the promoted keys.
         for _ in 0..promoted.saturating_sub(1) + usize::from(vacant) {
             wakes.push(state.waiters.next());
         }
@@ -160,7 +159,7 @@ impl<K: WorkKey> Core<K> {
         offer
     }
 
-    /// A taker gives up: somebody else gets the key it may have been woken for, and the post it may have had.
+    /// Removes a taker that gives up. Another waiter gets the key it may have been woken for, and its timekeeper role.
     pub(super) fn give_up(&self, place: &mut Place) {
         if !place.is_taken() {
             return;
@@ -175,7 +174,7 @@ impl<K: WorkKey> Core<K> {
         wakes.wake();
     }
 
-    /// The work on a taken key has ended; whether the queue has ended and this was the last.
+    /// Marks a taken key as done. Returns whether the queue has ended and this was the last key.
     #[inline]
     pub(super) fn done(&self, key: &K, now: impl Fn() -> Instant) -> bool {
         let mut wakes = Wakes::default();
@@ -189,7 +188,7 @@ impl<K: WorkKey> Core<K> {
         drained
     }
 
-    /// Whether there is room; if not, `waker` is woken when there may be.
+    /// Checks whether there is room. If not, `waker` is woken when there may be.
     pub(super) fn poll_room(&self, waker: &Waker) -> Poll<()> {
         let mut state = self.state.lock();
         if state.has_room() {
@@ -199,7 +198,7 @@ impl<K: WorkKey> Core<K> {
         Poll::Pending
     }
 
-    /// Ends the queue; `drop_ready`: what waits is dropped too. Whether nothing is left.
+    /// Ends the queue, and with `drop_ready` drops the waiting keys too. Returns whether the queue is drained.
     pub(super) fn end(&self, drop_ready: bool) -> bool {
         let mut wakes = Wakes::default();
         let mut state = self.state.lock();

@@ -1,4 +1,4 @@
-//! What is kept of a key while it waits, is worked on or is delayed.
+//! The state of a key while it is queued, processed or delayed.
 
 use setpoint_clock::Instant;
 
@@ -6,21 +6,21 @@ use super::ready::Priority;
 use super::trigger::Trigger;
 
 pub(super) struct Entry<K> {
-    /// `None`: the slot is free, and nothing below is true.
+    /// `None` if the slot is free, in which case nothing below applies.
     pub(super) key: Option<K>,
     pub(super) hash: u64,
-    /// Wants to be worked on: in `ready`, or, while `processing`, once that is done.
+    /// Needs work: the key is in `ready`, or will be once its current processing is done.
     pub(super) dirty: bool,
     pub(super) processing: bool,
     pub(super) priority: Priority,
     /// The priority it was taken with, while `processing`.
     pub(super) taken_with: Priority,
-    /// Its place in `ready`.
+    /// Its position in `ready`.
     pub(super) ticket: u64,
     pub(super) trigger: Trigger,
-    /// Boxed: few keys have one, and every turn moves through entries.
+    /// Boxed, because few keys have one and every operation touches entries.
     pub(super) due: Option<Box<Due>>,
-    /// For the metrics, and only while somebody observes them.
+    /// For the metrics. Set only if they are enabled.
     pub(super) added_at: Option<Instant>,
     pub(super) started_at: Option<Instant>,
 }
@@ -28,9 +28,9 @@ pub(super) struct Entry<K> {
 /// When a delayed key is added.
 pub(super) struct Due {
     pub(super) at: Instant,
-    /// Numbers the delays, so that those of one instant end in the order they were asked for.
+    /// A sequence number: delays that end at the same instant end in the order they were requested.
     pub(super) order: u64,
-    /// When the first of the adds was asked for that this delay puts off.
+    /// When the first add that this delay postpones was requested.
     pub(super) since: Instant,
     pub(super) priority: Priority,
     pub(super) trigger: Trigger,
@@ -38,12 +38,12 @@ pub(super) struct Due {
 
 /// How a key is added once its delay is over.
 pub(super) struct Add {
-    /// `None`: that of the work on the key, if it is worked on.
+    /// `None` keeps the priority of the current processing, if there is one.
     pub(super) priority: Option<Priority>,
     pub(super) trigger: Trigger,
 }
 
-/// What a queue knows about a key at one moment.
+/// A snapshot of a key's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     pub(super) queued: bool,

@@ -1,4 +1,4 @@
-//! What a queue shows of itself: the state of its keys, and its metrics.
+//! Inspection: the state of each key, and the queue's metrics.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::{Priority, Queue, Shared};
 use crate::metrics::{QueueMetrics, QueueStats};
 use crate::reconcile::WorkKey;
 
-/// What a queue knows about a key.
+/// The state of a key in a queue.
 ///
 /// ```
 /// use setpoint::queue::KeyState;
@@ -20,24 +20,25 @@ use crate::reconcile::WorkKey;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyState {
-    /// Waits for a worker, or, while `processing`, for the present work to end.
+    /// Waits for a worker or, while `processing`, for the current reconcile to end.
     pub queued: bool,
-    /// How many keys leave before this one, if nothing more urgent comes; `None` if it does not wait.
+    /// How many keys are ahead of this one, or `None` if it is not waiting. Keys with a higher priority may still
+    /// overtake it.
     pub position: Option<usize>,
-    /// How urgent it is, while it is queued.
+    /// The priority, while queued.
     pub priority: Priority,
-    /// A worker is on it.
+    /// A worker is processing it.
     pub processing: bool,
-    /// Will be added then.
+    /// When a delayed key will be added.
     pub delayed_until: Option<Instant>,
-    /// How often it has failed since it last succeeded.
+    /// The number of failures since the last success.
     pub retries: u32,
-    /// Why the last try failed, if it did.
+    /// The error of the last attempt, if it failed.
     pub last_error: Option<Arc<str>>,
 }
 
 impl<K: WorkKey> Queue<K> {
-    /// What the queue knows about a key.
+    /// Returns the state of a key.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -60,7 +61,7 @@ impl<K: WorkKey> Queue<K> {
         KeyState { position, ..self.describe(key, standing) }
     }
 
-    /// Every key that waits, is worked on, is delayed or has failed, in key order.
+    /// Returns the state of every key that is queued, processed, delayed or failing, in key order.
     pub fn states(&self) -> BTreeMap<K, KeyState> {
         let state = self.shared.core.look();
         let mut standings: BTreeMap<K, Standing> = state.standings().into_iter().collect();

@@ -1,4 +1,4 @@
-//! How long a failed key waits before its next try.
+//! Rate limiters: how long a failed key waits before it is retried.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use setpoint_clock::Clock;
 use crate::backoff::{Backoff, TokenBucket};
 use crate::reconcile::WorkKey;
 
-/// How long a failed key waits before its next try.
+/// Decides how long a failed key waits before it is retried.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,21 +26,21 @@ use crate::reconcile::WorkKey;
 /// assert_eq!(limiter.when(&key), Duration::ZERO);
 /// ```
 pub trait RateLimiter<K>: Send + Sync + 'static {
-    /// Counts a failure and says how long to wait.
+    /// Counts a failure and returns how long to wait.
     fn when(&self, key: &K) -> Duration;
-    /// Forgets the failures of a key.
+    /// Resets the failures of a key.
     fn forget(&self, key: &K);
-    /// How many failures of the key have been counted since it was last forgotten.
+    /// Returns the number of failures since the key was last forgotten.
     fn retries(&self, key: &K) -> u32;
 }
 
-/// The default: at once, then after 1 s, 2 s, 4 s, …, never more than 5 minutes.
+/// Returns the default limiter: immediately, then after 1 s, 2 s, 4 s and so on, up to 5 minutes.
 pub fn patient<K: WorkKey>() -> Arc<dyn RateLimiter<K>> {
     Arc::new(PerKey::new(Backoff::doubling(Duration::from_secs(1), Duration::from_secs(300)).after(1)))
 }
 
-/// What Kubernetes' own controllers use: 5 ms, 10 ms, 20 ms, …, never more than 1,000 s, and no more
-/// than 10 retries a second over all keys after the first 100.
+/// Returns the limiter that Kubernetes' own controllers use: 5 ms, 10 ms, 20 ms and so on, up to 1,000 s. Over all
+/// keys, it allows a burst of 100 retries, then 10 per second.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -55,7 +55,7 @@ pub fn eager<K: WorkKey>(clock: &Clock) -> Arc<dyn RateLimiter<K>> {
     Arc::new(MaxOf::new(vec![Arc::new(per_key), Arc::new(Overall::new(clock.clone(), 10.0, 100))]))
 }
 
-/// A delay that grows with the failures of each key.
+/// Exponential backoff per key.
 ///
 /// ```
 /// use std::time::Duration;
@@ -66,12 +66,12 @@ pub fn eager<K: WorkKey>(clock: &Clock) -> Arc<dyn RateLimiter<K>> {
 /// ```
 pub struct PerKey<K> {
     backoff: Backoff,
-    /// One entry per key that has failed and not yet succeeded: at most one per object.
+    /// One entry per key that has failed and not succeeded since: at most one per object.
     failures: Mutex<IndexMap<K, u32, DefaultHashBuilder>>,
 }
 
 impl<K: WorkKey> PerKey<K> {
-    /// Delays by this back-off.
+    /// Creates a limiter that applies `backoff` to each key.
     pub fn new(backoff: Backoff) -> Self {
         Self { backoff, failures: Mutex::new(IndexMap::default()) }
     }
@@ -80,7 +80,7 @@ impl<K: WorkKey> PerKey<K> {
 impl<K: WorkKey> RateLimiter<K> for PerKey<K> {
     fn when(&self, key: &K) -> Duration {
         let mut failures = self.failures.lock();
-        // Looked up before it is inserted: a key is cloned on its first failure only.
+        // Look the key up before inserting it, so that it is cloned only on its first failure.
         let count = match failures.get_mut(key) {
             Some(count) => count,
             None => failures.entry(key.clone()).or_default(),
@@ -103,7 +103,7 @@ impl<K: WorkKey> RateLimiter<K> for PerKey<K> {
     }
 }
 
-/// A token bucket over all keys.
+/// A token bucket shared by all keys.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -119,7 +119,7 @@ pub struct Overall {
 }
 
 impl Overall {
-    /// `per_second` retries a second, after `burst` at once.
+    /// Allows `per_second` retries per second, with bursts of `burst`.
     pub fn new(clock: Clock, per_second: f64, burst: u32) -> Self {
         Self { clock, bucket: Mutex::new(TokenBucket::new(per_second, burst)) }
     }
@@ -137,7 +137,7 @@ impl<K: WorkKey> RateLimiter<K> for Overall {
     }
 }
 
-/// The longest delay of several limiters.
+/// A limiter that returns the longest delay of several others.
 ///
 /// ```
 /// use setpoint::{Key, queue::{RateLimiter, limiter::{MaxOf, patient}}};
@@ -149,7 +149,7 @@ pub struct MaxOf<K> {
 }
 
 impl<K: WorkKey> MaxOf<K> {
-    /// Asks all of these.
+    /// Creates a limiter that queries all of `limiters`.
     pub fn new(limiters: Vec<Arc<dyn RateLimiter<K>>>) -> Self {
         Self { limiters }
     }

@@ -1,3 +1,3 @@
-//! The lock around a queue's state. The model checker of `tests/queue_loom` puts its own in this place.
+//! The lock around a queue's state. The model checker in `tests/queue_loom` substitutes its own.
 
 pub(super) use parking_lot::{Mutex, MutexGuard};

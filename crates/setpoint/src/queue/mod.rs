@@ -1,19 +1,19 @@
 //! Stage 7: the work queue.
 //!
-//! What always holds:
-//! - a key is in the queue at most once, and worked on by at most one worker at a time;
-//! - a key added while it is worked on is worked on again afterwards: nothing is lost;
-//! - keys of one [`Priority`] are handed out in the order they were added, and higher priorities first;
-//! - no key waits for ever, unless the queue was asked to be [strict](Queue::strict): `ready.rs` says why;
-//! - a delayed key is added when its time comes;
-//! - after a shutdown nothing is added; what is being worked on can finish;
-//! - a key that is ready finds a waiting worker, if there is one (`core.rs` says why).
+//! Invariants:
+//! - A key is in the queue at most once, and processed by at most one worker at a time.
+//! - A key added while it is being processed is processed again afterwards: nothing is lost.
+//! - Keys of the same [`Priority`] leave in the order they were added, and higher priorities leave first.
+//! - No key waits forever, unless the queue is [strict](Queue::strict). `ready.rs` explains why.
+//! - A delayed key is added when its delay is over.
+//! - After a shutdown, nothing is added. Keys being processed can finish.
+//! - A ready key reaches a waiting worker, if there is one. `core.rs` explains why.
 //!
 //! ```text
-//!  queue      what people call: delays, retries, errors        mod.rs
-//!  core       the lock, and who is woken                       core.rs, waiters.rs
-//!  state      which keys wait, are worked on, are delayed      state.rs, entry.rs, ready.rs
-//!  inspection what is known about a key, and the metrics       inspect.rs, timing.rs
+//!  queue      the public API: delays, retries, errors           mod.rs
+//!  core       the lock and the wake-ups                         core.rs, waiters.rs
+//!  state      keys that wait, are processed or are delayed      state.rs, entry.rs, ready.rs
+//!  inspection the state of a key, and the metrics               inspect.rs, timing.rs
 //! ```
 
 mod core;
@@ -57,7 +57,7 @@ use limiter::PerKey;
 
 pub(crate) use self::take::Taken;
 
-/// A queue of keys: plain, delaying and rate-limiting in one. Cheap to clone.
+/// A work queue of keys, with delays, priorities and rate limits. Cheap to clone.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -92,17 +92,17 @@ struct Shared<K> {
     /// At most one short text per key that has not succeeded since.
     failures: Mutex<BTreeMap<K, Failure>>,
     core: Core<K>,
-    /// Whoever drains the queue waits here.
+    /// Notified when the queue is drained.
     drained: Notify,
 }
 
-/// Since when a key has been failing, and why it did last.
+/// Since when a key has been failing, and its last error.
 struct Failure {
     since: Instant,
     error: Arc<str>,
 }
 
-/// A conflict means that the cache is a moment behind: ten milliseconds usually suffice.
+/// A conflict means that the cache is slightly behind. Ten milliseconds are usually enough.
 const CONFLICT: Backoff = Backoff::doubling(Duration::from_millis(10), Duration::from_secs(1));
 
 impl<K> Clone for Queue<K> {
@@ -112,12 +112,12 @@ impl<K> Clone for Queue<K> {
 }
 
 impl<K: WorkKey> Queue<K> {
-    /// A queue with the default rate limiter, [`limiter::patient`]. `name` is its label in metrics.
+    /// Creates a queue with the default rate limiter, [`limiter::patient`]. `name` is its label in metrics.
     pub fn new(name: &'static str, runtime: &Runtime) -> Self {
         Self::with_rate_limiter(name, runtime, limiter::patient())
     }
 
-    /// A queue with another rate limiter.
+    /// Creates a queue with a custom rate limiter.
     pub fn with_rate_limiter(
         name: &'static str,
         runtime: &Runtime,
@@ -135,8 +135,8 @@ impl<K: WorkKey> Queue<K> {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Keys that are [added](Self::add) wait this long for others to come together with them: what changes
-    /// often within the window is worked on once. Retries and delays are as asked for.
+    /// Delays [added](Self::add) keys by `window`, so that several changes within the window are processed once.
+    /// Retries and explicit delays are not affected.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -156,10 +156,11 @@ impl<K: WorkKey> Queue<K> {
         self
     }
 
-    /// Always hands out the highest priority first, even if lower ones starve. By default one turn in eleven goes to
-    /// the key that has waited longest.
+    /// Always hands out the highest priority first, even if lower priorities starve. By default, one turn in eleven
+    /// goes to the key that has waited longest.
     ///
-    /// A key that its own work adds again keeps its priority: failures and delays do not change the order.
+    /// A key that is added again while it is processed keeps its priority, so failures and delays do not change the
+    /// order.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -180,15 +181,15 @@ impl<K: WorkKey> Queue<K> {
         self
     }
 
-    /// With `keys` waiting the queue is full: informers whose handlers feed it read no further until there
-    /// is [room](Self::room), and so the watch is held back instead of memory filling up. Whoever adds a key
-    /// all the same is not refused: a key that is lost is worse than one too many.
+    /// Limits the queue to `keys` waiting keys. When the limit is reached, informers whose handlers feed the queue stop
+    /// reading until there is [room](Self::room), which holds back the watch instead of filling memory. Adding a key
+    /// never fails: losing a key is worse than having one too many.
     pub fn bounded(self, keys: usize) -> Self {
         self.shared.core.look().bound = Some(keys.max(1));
         self
     }
 
-    /// The label of this queue in metrics.
+    /// Returns the queue's label in metrics.
     pub fn name(&self) -> &'static str {
         self.shared.name
     }
@@ -202,7 +203,8 @@ impl<K: WorkKey> Queue<K> {
         self.add_because(key, Priority::Normal, Trigger::default);
     }
 
-    /// Adds the key now, as urgent as this. A key that waits already is raised, never lowered.
+    /// Adds the key now with the given priority. The priority of a waiting key is raised if necessary, but never
+    /// lowered.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -219,42 +221,42 @@ impl<K: WorkKey> Queue<K> {
         self.add_because(key, priority, Trigger::default);
     }
 
-    /// Adds the key now, and says what set it off: for logs and traces.
+    /// Adds the key now and records the trigger, for logs and traces.
     pub fn add_for(&self, key: K, priority: Priority, trigger: Trigger) {
         self.add_because(key, priority, || trigger);
     }
 
-    /// The same; a key that waits already is not told what else set it off.
+    /// Like [`add_for`](Self::add_for), but builds the trigger only if the key is not waiting already.
     #[inline]
     pub(crate) fn add_because(&self, key: K, priority: Priority, trigger: impl FnOnce() -> Trigger) {
         self.shared.core.add(key, priority, trigger, || self.shared.clock.instant());
     }
 
-    /// Adds the key once `delay` has passed; of several delays for a key the earliest counts. While the key is worked
-    /// on it keeps its priority, if that is above normal or the queue is [strict](Self::strict).
+    /// Adds the key after `delay`. If the key is already delayed, the earlier time wins. A key that is being processed
+    /// keeps its priority if that is above normal or the queue is [strict](Self::strict).
     pub fn add_after(&self, key: K, delay: Duration) {
         self.delay(key, delay, None, Cause::Delay);
     }
 
-    /// The same, with this priority.
+    /// Like [`add_after`](Self::add_after), with an explicit priority.
     pub fn add_after_with_priority(&self, key: K, delay: Duration, priority: Priority) {
         self.delay(key, delay, Some(priority), Cause::Delay);
     }
 
-    /// Adds the key after the delay of its rate limiter.
+    /// Adds the key after the delay of the rate limiter.
     pub fn add_rate_limited(&self, key: K) {
         let delay = self.shared.limiter.when(&key);
         self.delay(key, delay, None, Cause::Retry);
     }
 
-    /// Adds the key after a short delay that grows slowly: its work met a newer state than it had seen.
+    /// Adds the key after a short, slowly growing delay, because its reconcile acted on stale state.
     pub fn add_after_conflict(&self, key: K) {
         let delay = self.shared.conflicts.when(&key);
         self.delay(key, delay, None, Cause::Retry);
     }
 
-    /// Adds the key once `quiet` has passed without this being asked again, but no later than `at_most`
-    /// after it was first asked: what never keeps quiet has its turn too.
+    /// Adds the key once `quiet` has passed without another call for it, but no later than `at_most` after the first
+    /// call, so that a key that is never quiet still gets its turn.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -276,8 +278,8 @@ impl<K: WorkKey> Queue<K> {
         self.shared.core.delay(|state| state.debounce(key, now, (quiet, at_most), add));
     }
 
-    /// Takes back what was added for a key and is not being worked on yet: its object is gone, say. Whether there was
-    /// anything to take back.
+    /// Removes a key that is queued or delayed, for example because its object is gone. Does not affect a reconcile in
+    /// progress. Returns whether there was anything to remove.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -296,23 +298,23 @@ impl<K: WorkKey> Queue<K> {
         cancelled
     }
 
-    /// Takes back the delayed add of a key, if there is one. What is already queued stays.
+    /// Cancels the delayed add of a key, if there is one. A queued key stays.
     pub fn cancel_delay(&self, key: &K) -> bool {
         self.shared.core.look().cancel_delay(key)
     }
 
-    /// Puts the delayed add of a key off (or forward) to `delay` from now, whatever it was before.
+    /// Moves the delayed add of a key to `delay` from now, whether that is earlier or later than before.
     pub fn postpone(&self, key: K, delay: Duration) {
         self.cancel_delay(&key);
         self.add_after(key, delay);
     }
 
-    /// The key's work succeeded: its next failure is its first.
+    /// Resets the key's failures after a success.
     pub fn forget(&self, key: &K) {
         self.recovered(key);
     }
 
-    /// The same; how long the key had been failing, if it had.
+    /// Like [`forget`](Self::forget), and returns how long the key had been failing, if it had.
     pub(crate) fn recovered(&self, key: &K) -> Option<Duration> {
         self.forget_retries(key);
         let mut failures = self.shared.failures.lock();
@@ -320,18 +322,18 @@ impl<K: WorkKey> Queue<K> {
         failure.map(|failure| self.shared.clock.instant().saturating_duration_since(failure.since))
     }
 
-    /// The key's next failure is its first, but why it failed last stays visible.
+    /// Resets the key's retries but keeps its last error visible.
     pub fn forget_retries(&self, key: &K) {
         self.shared.limiter.forget(key);
         self.shared.conflicts.forget(key);
     }
 
-    /// How often the key has failed since it last succeeded.
+    /// Returns the number of failures since the last success.
     pub fn retries(&self, key: &K) -> u32 {
         self.shared.limiter.retries(key).saturating_add(self.shared.conflicts.retries(key))
     }
 
-    /// Notes why the work on a key failed, for whoever looks at its [state](Self::state).
+    /// Records why a reconcile failed, so that [`state`](Self::state) shows it.
     pub fn record_error(&self, key: &K, error: impl Into<Arc<str>>) {
         let (error, now) = (error.into(), self.shared.clock.instant());
         let mut failures = self.shared.failures.lock();
@@ -341,62 +343,62 @@ impl<K: WorkKey> Queue<K> {
         }
     }
 
-    /// Waits for a key to work on; `None` once the queue is shut down and empty.
+    /// Waits for a key. Returns `None` once the queue is shut down and empty.
     ///
-    /// Dropping the future loses nothing: no key has been taken before it is ready.
+    /// Cancel safe: if the future is dropped before it completes, no key has been taken.
     pub fn take(&self) -> impl Future<Output = Option<K>> + Send + '_ {
         Take::new(&self.shared)
     }
 
-    /// The same, with what set the work off.
+    /// Like [`take`](Self::take), and also returns the trigger.
     pub(crate) fn take_work(&self) -> impl Future<Output = Option<Taken<K>>> + '_ {
         Take::new(&self.shared).work()
     }
 
-    /// The work on a taken key has ended.
+    /// Marks a taken key as done.
     pub fn done(&self, key: &K) {
         if self.shared.core.done(key, || self.shared.clock.instant()) {
             self.shared.drained.notify_waiters();
         }
     }
 
-    /// Waits until fewer keys wait than the queue is [bounded](Self::bounded) to, or it has ended.
+    /// Waits until the queue is below its [bound](Self::bounded), or has ended.
     pub async fn room(&self) {
         std::future::poll_fn(|context| self.shared.core.poll_room(context.waker())).await;
     }
 
-    /// Whether the queue is [bounded](Self::bounded).
+    /// Returns whether the queue is [bounded](Self::bounded).
     pub fn is_bounded(&self) -> bool {
         self.shared.core.look().bound.is_some()
     }
 
-    /// How many keys wait for a worker.
+    /// Returns the number of keys waiting for a worker.
     pub fn len(&self) -> usize {
         self.shared.core.with(|| self.shared.clock.instant(), |state| state.len())
     }
 
-    /// Whether no key waits for a worker.
+    /// Returns whether no key is waiting for a worker.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many keys are worked on.
+    /// Returns the number of keys being processed.
     pub fn processing(&self) -> usize {
         self.shared.core.look().processing()
     }
 
-    /// How many keys wait for their time.
+    /// Returns the number of delayed keys.
     pub fn delayed(&self) -> usize {
         self.shared.core.look().delayed()
     }
 
-    /// Ends the queue: from here on nothing is added and delayed keys are dropped; what waits is
-    /// still handed out, then [`take`](Self::take) says `None`.
+    /// Shuts the queue down: nothing more is added, and delayed keys are dropped. Waiting keys are still handed out,
+    /// then [`take`](Self::take) returns `None`.
     pub fn shut_down(&self) {
         self.end(false);
     }
 
-    /// Ends the queue and waits until everything that was in it has been worked on.
+    /// Shuts the queue down and waits until all queued keys have been processed.
     pub async fn shut_down_with_drain(&self) {
         self.shut_down();
         loop {
@@ -409,17 +411,17 @@ impl<K: WorkKey> Queue<K> {
         }
     }
 
-    /// Ends the queue and drops what waits; what is worked on can finish.
+    /// Shuts the queue down and drops waiting keys. Keys being processed can finish.
     pub fn shut_down_now(&self) {
         self.end(true);
     }
 
-    /// Whether the queue has been ended.
+    /// Returns whether the queue has been shut down.
     pub fn is_shut_down(&self) -> bool {
         self.shared.core.look().stopping()
     }
 
-    /// Shows its metrics as `workqueue_*` from here on.
+    /// Exposes the queue's metrics as `workqueue_*`.
     pub fn observe(&self, metrics: &Metrics) {
         self.shared.core.look().timing.observed = true;
         let shared: Arc<dyn QueueStats> = self.shared.clone();
@@ -438,7 +440,7 @@ impl<K: WorkKey> Queue<K> {
             return self.shared.core.add_at_once(key, add, || self.shared.clock.instant());
         }
         let now = self.shared.clock.instant();
-        // What is later than time can tell is never.
+        // A time too far in the future to represent means never.
         self.shared.core.delay(|state| state.delay(key, now, delay, add));
     }
 }

@@ -1,5 +1,5 @@
-//! The queue against a model too simple to be wrong: a set of keys that want work, a set of keys that
-//! are worked on, and a list of delays.
+//! Tests the queue against a model too simple to be wrong: a list of ready keys, a set of keys being processed and a
+//! list of delays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -53,7 +53,7 @@ fn priority() -> impl Strategy<Value = Priority> {
 #[derive(Default)]
 struct Model {
     strict: bool,
-    /// In the order in which they were added.
+    /// In the order they were added.
     ready: Vec<(u8, Priority)>,
     passed: u32,
     again: BTreeMap<u8, Priority>,
@@ -84,7 +84,7 @@ impl Model {
         }
     }
 
-    /// The priority of a key that is added without one.
+    /// Returns the priority of a key that is added without one.
     fn kept(&self, key: u8) -> Priority {
         let kept = self.working.get(&key).copied().unwrap_or_default();
         if self.strict { kept } else { kept.max(Priority::Normal) }
@@ -156,7 +156,7 @@ impl Model {
         self.again.remove(&key).is_some() || delay || cancelled
     }
 
-    /// A queue in which nothing waits passes over nobody.
+    /// An empty queue has passed over no key.
     fn rest(&mut self) {
         if self.ready.is_empty() {
             self.passed = 0;
@@ -189,7 +189,7 @@ impl Model {
     }
 }
 
-/// What a taker gets now: a key, the end, or nothing yet.
+/// Returns what a taker gets now: a key, the end, or nothing yet.
 fn take_now(queue: &Queue<u8>) -> Option<Option<u8>> {
     use futures::FutureExt;
     queue.take().now_or_never()
@@ -275,7 +275,7 @@ proptest! {
         runtime.expect("a runtime").block_on(run(steps, strict));
     }
 
-    /// Workers that come, go and fail at random: everything that was added is worked on afterwards.
+    /// Workers come, go and fail at random. Everything that was added is processed afterwards.
     #[test]
     fn no_key_is_lost_among_workers(
         adds in prop::collection::vec((0..5u8, 0..40u64, 0..20u64), 1..60),
@@ -296,7 +296,7 @@ async fn work_through(adds: Vec<(u8, u64, u64)>, workers: usize) {
         let (queue, worked, busy, clock) = (queue.clone(), worked.clone(), busy.clone(), clock.clone());
         tasks.spawn(async move {
             loop {
-                // A taker that gives up after a while must leave no gap behind.
+                // A taker that gives up must not lose a wake-up.
                 let Ok(taken) = tokio::time::timeout(Duration::from_millis(7), queue.take()).await else {
                     continue;
                 };
@@ -324,8 +324,8 @@ async fn work_through(adds: Vec<(u8, u64, u64)>, workers: usize) {
         result.expect("no panic");
     }
     for (key, added) in &wanted {
-        // Of several delays the earliest counts, so the last add may have been met by an earlier one
-        // that was still to come; whatever was added is met after it was asked for.
+        // The earliest of several delays wins, so an earlier pending delay may have served the last add. Either way,
+        // the key is processed after it was added.
         let worked = worked.lock().get(key).copied();
         assert!(worked.is_some_and(|at| at + Duration::from_millis(40) >= *added), "{key} was lost");
     }

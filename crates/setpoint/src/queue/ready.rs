@@ -1,20 +1,20 @@
-//! The keys that wait for a worker, the highest priority first.
+//! The keys that wait for a worker, highest priority first.
 //!
-//! What always holds:
-//! - keys of one priority leave in the order they were added;
-//! - in a strict queue a higher priority always leaves first, and lower ones may starve;
-//! - in a fair queue, the default, every turn that follows [`PATIENCE`] turns in which lower priorities were
-//!   passed over goes to the key that has waited longest. A key with n older ones before it leaves within
-//!   (n + 1) × (`PATIENCE` + 1) turns, however many more urgent keys keep coming.
+//! Invariants:
+//! - Keys of the same priority leave in the order they were added.
+//! - In a strict queue, a higher priority always leaves first, and lower ones may starve.
+//! - In a fair queue, the default, after [`PATIENCE`] turns that passed over lower priorities, the next turn goes to
+//!   the key that has waited longest. A key with n older ones ahead of it leaves within (n + 1) × (`PATIENCE` + 1)
+//!   turns, however many higher-priority keys keep arriving.
 //!
-//! A wait is counted in turns, not in time: no clock is read, and an idle queue ages nothing.
+//! Waiting is measured in turns, not in time: no clock is read, and keys in an idle queue do not age.
 //!
-//! Most queues hold keys of one priority most of the time, so the highest level is kept apart from the others: as
-//! long as it is the only one, no map is touched.
+//! Most queues hold keys of one priority most of the time, so the highest level is stored separately. As long as it is
+//! the only one, the map is not touched.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// How urgent a key is: the higher the number, the sooner it is handed out.
+/// The priority of a key. Keys with higher numbers are handed out first.
 ///
 /// ```
 /// use setpoint::queue::Priority;
@@ -27,21 +27,21 @@ pub struct Priority(i32);
 
 #[expect(non_upper_case_globals, reason = "named values of a priority read like the variants of an enum")]
 impl Priority {
-    /// -100, for what can wait: an object that was there at the start, a resync.
+    /// -100, for work that can wait: objects from the initial list, and resyncs.
     pub const Low: Self = Self(-100);
-    /// 0, for a change.
+    /// 0, for changes.
     pub const Normal: Self = Self(0);
-    /// 100, for what a user waits for.
+    /// 100, for work that a user is waiting for.
     pub const High: Self = Self(100);
 }
 
 impl Priority {
-    /// Any other priority.
+    /// Creates a priority from a number.
     pub const fn new(value: i32) -> Self {
         Self(value)
     }
 
-    /// The priority as a number.
+    /// Returns the priority as a number.
     pub const fn value(self) -> i32 {
         self.0
     }
@@ -50,16 +50,16 @@ impl Priority {
 /// How many turns in a row may pass over lower priorities in a fair queue.
 pub(super) const PATIENCE: u32 = 10;
 
-/// The slots of the waiting keys by priority. A key that is raised or taken back leaves its old place behind as a
-/// gap, known by a ticket that is no longer the key's.
+/// The slots of the waiting keys, by priority. A key that is raised or removed leaves a gap at its old position. A gap
+/// is recognized by its ticket, which is no longer the key's.
 #[derive(Default)]
 pub(super) struct Ready {
-    /// If nothing waits here, nothing waits at all.
+    /// If this level is empty, nothing is waiting at all.
     highest: Level,
-    /// The other priorities at which something waits, all below the highest.
+    /// The other priorities with waiting keys, all below the highest.
     lower: BTreeMap<Priority, Level>,
     pub(super) strict: bool,
-    /// How many turns have passed over lower priorities since the longest wait was last looked for.
+    /// How many turns have passed over lower priorities since the oldest key last got its turn.
     passed: u32,
     tickets: u64,
     len: usize,
@@ -69,7 +69,7 @@ pub(super) struct Ready {
 struct Level {
     priority: Priority,
     places: VecDeque<(u64, usize)>,
-    /// How many places are no gaps.
+    /// The number of positions that are not gaps.
     waiting: usize,
 }
 
@@ -79,7 +79,7 @@ impl Ready {
         self.len
     }
 
-    /// Gives a slot the last place of a priority; the ticket says that the place is its own.
+    /// Appends a slot to the level of a priority. Returns the ticket that identifies the position.
     #[inline]
     pub(super) fn push(&mut self, slot: usize, priority: Priority) -> u64 {
         self.tickets += 1;
@@ -92,7 +92,7 @@ impl Ready {
         ticket
     }
 
-    /// The level of a priority that is not the highest, which it may become.
+    /// Returns the level of a priority other than the highest. It may become the highest.
     fn other_level(&mut self, priority: Priority) -> &mut Level {
         if self.highest.waiting == 0 {
             self.highest.priority = priority;
@@ -106,7 +106,7 @@ impl Ready {
         &mut self.highest
     }
 
-    /// A slot has left its place at this priority out of turn; `own` says whose place a ticket is.
+    /// Removes a slot from this priority out of turn. `own` checks whether a ticket is still valid for a slot.
     pub(super) fn leave(&mut self, priority: Priority, own: impl Fn(usize, u64) -> bool) {
         let level = if self.highest.priority == priority {
             &mut self.highest
@@ -120,12 +120,13 @@ impl Ready {
         if level.waiting == 0 {
             self.close(priority);
         } else if level.places.len() > 2 * level.waiting + 64 {
-            // Gaps never outnumber the waiting by much, so that closing them is paid for by making them.
+            // Gaps never outnumber the waiting keys by much, so the cost of closing them is amortized over creating
+            // them.
             level.places.retain(|(ticket, slot)| own(*slot, *ticket));
         }
     }
 
-    /// The slot whose turn it is.
+    /// Removes and returns the next slot.
     #[inline]
     pub(super) fn pop(&mut self, own: impl Fn(usize, u64) -> bool) -> Option<usize> {
         let level = if self.lower.is_empty() { &mut self.highest } else { self.next_level(&own) };
@@ -144,14 +145,14 @@ impl Ready {
         Some(slot)
     }
 
-    /// The level whose turn it is, when there are several.
+    /// Chooses the next level when there are several.
     fn next_level(&mut self, own: &impl Fn(usize, u64) -> bool) -> &mut Level {
         self.passed += u32::from(!self.strict);
         if self.passed <= PATIENCE {
             return &mut self.highest;
         }
         self.passed = 0;
-        // One step for every priority in use, in one turn of eleven.
+        // One step per priority in use, in one turn out of eleven.
         let Self { highest, lower, .. } = self;
         lower.values_mut().fold(
             highest,
@@ -161,7 +162,7 @@ impl Ready {
         )
     }
 
-    /// Nothing waits at this priority any more.
+    /// Removes an empty level.
     #[inline]
     fn close(&mut self, priority: Priority) {
         if self.highest.priority != priority {
@@ -174,7 +175,7 @@ impl Ready {
         }
     }
 
-    /// Everything that waits, with gaps, in the order in which it leaves if nothing else comes and no wait is too long.
+    /// Returns all positions, including gaps, in the order they leave if nothing else is added and nothing gets old.
     pub(super) fn in_order(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         let levels = std::iter::once(&self.highest).chain(self.lower.values().rev());
         levels.flat_map(|level| level.places.iter().map(|(ticket, slot)| (*slot, *ticket)))
@@ -188,7 +189,7 @@ impl Ready {
 }
 
 impl Level {
-    /// The ticket of the key that has waited longest. Gaps before it are closed.
+    /// Returns the ticket of the key that has waited longest, and removes the gaps before it.
     fn oldest(&mut self, own: &impl Fn(usize, u64) -> bool) -> u64 {
         while let Some((ticket, slot)) = self.places.front().copied() {
             if own(slot, ticket) {

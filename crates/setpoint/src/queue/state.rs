@@ -1,6 +1,6 @@
-//! Which keys wait, which are worked on, which are delayed: the queue without its lock and wake-ups.
+//! The keys that wait, are processed or are delayed: the queue without its lock and wake-ups.
 //!
-//! A key has an entry as long as one of these is true of it:
+//! A key has an entry while at least one of these states applies:
 //!
 //! ```text
 //!             add                    take                     done
@@ -8,15 +8,15 @@
 //!                                              │ add          ▲
 //!                                              ▼              │ done: back to `ready`
 //!                                       processing, dirty ────┘
-//!   due: in `delayed` until its time comes, whatever else is true; then it is added
+//!   due: in `delayed` until its deadline, in addition to the states above; then it is added
 //! ```
 //!
-//! Priority and trigger are those of the add that made the key dirty; a more urgent add raises the
-//! priority and moves the key. A key that its own work adds again keeps the priority it was taken with.
+//! The priority and trigger come from the add that made the key dirty. An add with a higher priority raises it and
+//! moves the key. A key that is added again by its own reconcile keeps the priority it was taken with.
 //!
-//! Entries are found through a table of their slots, so that adding and finishing a key hash it once
-//! each and taking it does not hash it at all. Nothing iterates the table, so its order is nobody's
-//! business. A slot is made free and used again in place: moving an entry costs more than all the rest.
+//! Entries are found through a hash table of slots: adding and finishing a key hash it once each, taking it does not
+//! hash it at all. Nothing iterates the table, so its order does not matter. Slots are freed and reused in place,
+//! because moving an entry would cost more than everything else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
@@ -33,25 +33,25 @@ use super::trigger::Trigger;
 use super::waiters::Waiters;
 use crate::reconcile::WorkKey;
 
-/// How many entries are as many as the keys that wait, are worked on or are delayed: at most one per
-/// object that a controller watches, which its caches hold anyway.
+/// The number of entries is the number of keys that wait, are processed or are delayed: at most one per object that a
+/// controller watches, and its caches hold those anyway.
 pub(super) struct State<K> {
     entries: Vec<Entry<K>>,
     free: Vec<usize>,
     table: HashTable<usize>,
     hasher: DefaultHashBuilder,
     pub(super) ready: Ready,
-    /// By time, then by the order in which the delays were asked for.
+    /// Ordered by time, then by the order in which the delays were requested.
     delayed: BTreeSet<(Instant, u64, usize)>,
     delays: u64,
     processing: usize,
-    /// The slot that was taken last: mostly it is the next to be done, and need not be looked for.
+    /// The slot that was taken last. It is usually the next to be done, which saves a lookup.
     latest: usize,
     stopping: bool,
     pub(super) waiters: Waiters,
-    /// A key that is added waits this long for others of its kind to come together with it.
+    /// How long an added key is delayed so that further adds are merged with it.
     pub(super) window: Option<Duration>,
-    /// With this many keys waiting there is no room for more, for those who ask.
+    /// The number of waiting keys at which the queue reports that it is full.
     pub(super) bound: Option<usize>,
     pub(super) timing: Timing,
 }
@@ -76,8 +76,8 @@ impl<K: WorkKey> State<K> {
         }
     }
 
-    /// Whether the key became ready, so that somebody should be woken. `trigger` is only asked for if the
-    /// key did not wait already, and `now` only while somebody observes the metrics.
+    /// Adds a key. Returns whether it became ready, so that a waiter should be woken. Calls `trigger` only if the key
+    /// was not waiting already, and `now` only if metrics are enabled.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -93,7 +93,7 @@ impl<K: WorkKey> State<K> {
         self.mark_dirty(slot, priority, trigger, now)
     }
 
-    /// Adds a key that its own work wants to see again at once; whether it became ready.
+    /// Adds a key that its own reconcile requeues immediately. Returns whether it became ready.
     pub(super) fn add_again(&mut self, key: K, add: Add, now: impl FnOnce() -> Instant) -> bool {
         if self.stopping {
             return false;
@@ -103,15 +103,16 @@ impl<K: WorkKey> State<K> {
         self.mark_dirty(slot, priority, || add.trigger, now)
     }
 
-    /// The priority of a key that is added without one. In a fair queue a low one means only that nothing had
-    /// happened to the key, which is over once its work asks for more.
+    /// Returns the priority of a key that is added without one. In a fair queue, a low priority only means that the key
+    /// had not changed, which no longer holds once its reconcile asks for more.
     fn kept_priority(&self, slot: usize) -> Priority {
         let entry = &self.entries[slot];
         let kept = if entry.processing { entry.taken_with } else { Priority::Normal };
         if self.ready.strict { kept } else { kept.max(Priority::Normal) }
     }
 
-    /// Adds the key after `delay`; an earlier delay stays. Whether this is now the earliest delay of all.
+    /// Adds the key after `delay`, unless it has an earlier delay. Returns whether this is now the earliest of all
+    /// delays.
     pub(super) fn delay(&mut self, key: K, now: Instant, delay: Duration, add: Add) -> bool {
         self.put_off(key, now, add, |known| {
             let due = now.checked_add(delay)?;
@@ -119,8 +120,8 @@ impl<K: WorkKey> State<K> {
         })
     }
 
-    /// Adds the key once `quiet` has passed without this being called again, or `at_most` since it was
-    /// first called. Whether this is now the earliest delay of all.
+    /// Adds the key once `quiet` has passed without another call, or `at_most` since the first call. Returns whether
+    /// this is now the earliest of all delays.
     pub(super) fn debounce(
         &mut self,
         key: K,
@@ -135,7 +136,7 @@ impl<K: WorkKey> State<K> {
         })
     }
 
-    /// Gives the key the delay that `choose` makes of the one it has; `None` leaves it as it is.
+    /// Sets the key's delay to what `choose` returns for its current one. `None` leaves it unchanged.
     fn put_off(
         &mut self,
         key: K,
@@ -171,7 +172,7 @@ impl<K: WorkKey> State<K> {
         self.earliest() == Some(at)
     }
 
-    /// Takes back the delay of a key; whether it had one.
+    /// Cancels the delay of a key. Returns whether it had one.
     pub(super) fn cancel_delay(&mut self, key: &K) -> bool {
         let Some(slot) = self.find(key) else { return false };
         let Some(due) = self.entries[slot].due.take() else { return false };
@@ -180,7 +181,8 @@ impl<K: WorkKey> State<K> {
         true
     }
 
-    /// Takes back what was added for a key, now or later; whether there was anything. Work under way goes on.
+    /// Removes a queued or delayed key. Returns whether there was anything to remove. A reconcile in progress
+    /// continues.
     pub(super) fn cancel(&mut self, key: &K) -> bool {
         let delayed = self.cancel_delay(key);
         let Some(slot) = self.find(key) else { return delayed };
@@ -196,12 +198,12 @@ impl<K: WorkKey> State<K> {
         delayed || queued
     }
 
-    /// Adds the keys whose time has come; how many became ready. The clock is read only if some are delayed.
+    /// Adds the keys that are due. Returns how many became ready. Reads the clock only if keys are delayed.
     pub(super) fn catch_up(&mut self, now: impl Fn() -> Instant) -> usize {
         if self.delayed.is_empty() { 0 } else { self.promote(now()) }
     }
 
-    /// Adds the keys whose time has come, in the order of their times; how many became ready.
+    /// Adds the keys that are due, in the order of their deadlines. Returns how many became ready.
     fn promote(&mut self, now: Instant) -> usize {
         let mut promoted = 0;
         while let Some(&(at, order, slot)) = self.delayed.first().filter(|(at, ..)| *at <= now) {
@@ -213,8 +215,8 @@ impl<K: WorkKey> State<K> {
         promoted
     }
 
-    /// The key whose turn it is; `trigger` becomes what set it off, if that is wanted. It is no part of what
-    /// is returned, so that a key travels to its taker in registers.
+    /// Takes the next key. Stores its cause in `trigger`, if given. The trigger is not part of the return value, so
+    /// that a key is returned in registers.
     #[inline]
     pub(super) fn take(&mut self, trigger: Option<&mut Trigger>, now: impl FnOnce() -> Instant) -> Option<K> {
         let Self { ready, entries, .. } = self;
@@ -237,7 +239,7 @@ impl<K: WorkKey> State<K> {
         entry.key.clone()
     }
 
-    /// Whether the key became ready again.
+    /// Marks a key as done. Returns whether it became ready again.
     #[inline]
     pub(super) fn done(&mut self, key: &K, now: impl FnOnce() -> Instant) -> bool {
         let latest = self.entries.get(self.latest).is_some_and(|entry| entry.holds(key));
@@ -262,7 +264,7 @@ impl<K: WorkKey> State<K> {
         self.timing.retries += u64::from(!self.stopping);
     }
 
-    /// Nothing is added from here on; what is delayed is dropped, what is ready is still handed out.
+    /// Rejects further adds. Drops delayed keys; ready keys are still handed out.
     pub(super) fn stop(&mut self) {
         self.stopping = true;
         for (_, _, slot) in std::mem::take(&mut self.delayed) {
@@ -271,7 +273,7 @@ impl<K: WorkKey> State<K> {
         }
     }
 
-    /// Drops what is ready; a key added while it is worked on is not worked on again.
+    /// Drops ready keys. A key added while it is being processed is not processed again.
     pub(super) fn drop_ready(&mut self) {
         self.ready.clear();
         for slot in 0..self.entries.len() {
@@ -284,7 +286,7 @@ impl<K: WorkKey> State<K> {
         self.stopping
     }
 
-    /// Nothing is ready and nothing is worked on.
+    /// Returns whether no key is ready or being processed.
     pub(super) fn is_drained(&self) -> bool {
         self.ready.len() == 0 && self.processing == 0
     }
@@ -293,7 +295,7 @@ impl<K: WorkKey> State<K> {
         self.ready.len()
     }
 
-    /// Whether the keys that wait are fewer than the bound.
+    /// Returns whether the number of waiting keys is below the bound.
     pub(super) fn has_room(&self) -> bool {
         self.stopping || self.bound.is_none_or(|bound| self.len() < bound)
     }
@@ -306,12 +308,12 @@ impl<K: WorkKey> State<K> {
         self.processing
     }
 
-    /// The time of the earliest delay.
+    /// Returns the earliest deadline of the delayed keys.
     pub(super) fn earliest(&self) -> Option<Instant> {
         self.delayed.first().map(|(due, ..)| *due)
     }
 
-    /// When the work under way began, in no order.
+    /// Returns when each reconcile in progress started, in no particular order.
     pub(super) fn started(&self) -> impl Iterator<Item = Instant> {
         self.entries.iter().filter_map(|entry| entry.started_at)
     }
@@ -320,20 +322,20 @@ impl<K: WorkKey> State<K> {
         self.find(key).map_or_else(Standing::default, |slot| self.entries[slot].standing())
     }
 
-    /// How many keys leave before this one if nothing else comes; `None` if it does not wait.
+    /// Returns the number of keys ahead of this one, or `None` if it is not waiting.
     pub(super) fn position(&self, key: &K) -> Option<usize> {
         let ticket = self.find(key).map(|slot| self.entries[slot].ticket).filter(|ticket| *ticket != 0)?;
         let mut own = self.ready.in_order().filter(|(slot, found)| self.entries[*slot].ticket == *found);
         own.position(|(_, found)| found == ticket)
     }
 
-    /// How many places there are for keys that wait, with the gaps between them.
+    /// Returns the number of positions, including gaps.
     #[cfg(test)]
     pub(super) fn places(&self) -> usize {
         self.ready.in_order().count()
     }
 
-    /// The same for all that wait.
+    /// Returns the position of every waiting key.
     pub(super) fn positions(&self) -> BTreeMap<K, usize> {
         let own = self.ready.in_order().filter(|(slot, ticket)| self.entries[*slot].ticket == *ticket);
         let keys = own.filter_map(|(slot, _)| self.entries[slot].key.clone());
@@ -349,7 +351,7 @@ impl<K: WorkKey> State<K> {
         self.table.find(hash, |slot| self.entries[*slot].holds(key)).copied()
     }
 
-    /// The slot of the key, made if there is none.
+    /// Returns the key's slot, creating it if necessary.
     #[inline]
     fn slot_of(&mut self, key: K) -> usize {
         let hash = self.hasher.hash_one(&key);
@@ -393,7 +395,7 @@ impl<K: WorkKey> State<K> {
         true
     }
 
-    /// Makes a dirty key at least this urgent.
+    /// Raises the priority of a dirty key to at least this one.
     fn raise(&mut self, slot: usize, priority: Priority) {
         let Self { entries, ready, .. } = self;
         let before = entries[slot].priority;

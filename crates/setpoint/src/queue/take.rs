@@ -1,4 +1,4 @@
-//! Waiting for a key, and for the time of the earliest delay if nobody else watches the clock.
+//! Futures that wait for a key. One of them also watches the clock for the earliest delay.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,14 +12,14 @@ use super::trigger::Trigger;
 use super::waiters::Place;
 use crate::reconcile::WorkKey;
 
-/// A key that a worker has, and what set it off.
+/// A key taken by a worker, and its trigger.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Taken<K> {
     pub(crate) key: K,
     pub(crate) trigger: Trigger,
 }
 
-/// A taker: waits for a key. Two words, because mostly there is one and nothing is waited for.
+/// A taker. It is two words, because usually a key is available and nothing has to wait.
 pub(super) struct Take<'a, K: WorkKey> {
     shared: &'a Shared<K>,
     waiting: Option<Box<Waiting>>,
@@ -37,7 +37,7 @@ impl<'a, K: WorkKey> Take<'a, K> {
         Self { shared, waiting: None }
     }
 
-    /// Waits for a key, with what set it off.
+    /// Waits for a key and its trigger.
     pub(super) async fn work(mut self) -> Option<Taken<K>> {
         let mut trigger = Trigger::default();
         let key = std::future::poll_fn(|context| self.poll_key(Some(&mut trigger), context)).await?;
@@ -66,7 +66,7 @@ impl<'a, K: WorkKey> Take<'a, K> {
 }
 
 impl Waiting {
-    /// Whether it is `due`; if not, this taker is polled again when it is.
+    /// Returns whether `due` has passed. If not, this taker is polled again when it has.
     fn poll_time(&mut self, due: Instant, context: &mut Context<'_>) -> bool {
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
         if timer.deadline() != due {

@@ -19,7 +19,7 @@ async fn take(queue: &Queue<Key>) -> String {
     queue.take().await.expect("the queue has not ended").name().to_owned()
 }
 
-/// Whether nothing comes within a second.
+/// Returns whether no key arrives within a second.
 async fn idle(queue: &Queue<Key>) -> bool {
     tokio::time::timeout(Duration::from_secs(1), queue.take()).await.is_err()
 }
@@ -278,8 +278,8 @@ async fn the_state_of_every_key_can_be_seen() {
     assert_eq!(queue.state(&key("broken")), KeyState::default());
 }
 
-/// Eight workers on four threads, with keys that are added while they are worked on and takers that
-/// give up in mid-wait: every key is worked on after it was last added, and never by two at once.
+/// Runs eight workers on four threads. Keys are added while they are processed, and takers give up while waiting. Every
+/// key is processed after it was last added, and never by two workers at once.
 #[test]
 fn no_key_is_lost_or_worked_on_twice_at_once_on_several_threads() {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -320,7 +320,7 @@ fn no_key_is_lost_or_worked_on_twice_at_once_on_several_threads() {
             }
             tokio::task::yield_now().await;
         }
-        // The last delays fall due after the last round; a shutdown would drop them.
+        // The last delays end after the last round. A shutdown would drop them.
         let deadline = queue.clock().instant() + Duration::from_secs(20);
         while !(queue.is_empty() && queue.delayed() == 0 && queue.processing() == 0) {
             assert!(queue.clock().instant() < deadline, "stuck: {queue:?}");
@@ -354,7 +354,7 @@ async fn a_less_urgent_key_is_never_starved() {
     for name in ["low-1", "low-2"] {
         queue.add_with_priority(key(name), Priority::Low);
     }
-    // More urgent keys come without end.
+    // Keep adding keys with a higher priority.
     let mut taken = Vec::new();
     for number in 0..30 {
         queue.add_with_priority(key(&format!("high-{number}")), Priority::High);
@@ -391,7 +391,7 @@ async fn a_strict_queue_hands_out_the_highest_priority_first_and_equals_in_order
     queue.add_with_priority(key("low"), Priority::new(-7));
     queue.add_with_priority(key("medium-1"), Priority::new(5));
     queue.add_with_priority(key("medium-2"), Priority::new(5));
-    // More than one turn in eleven: nothing ages.
+    // More turns than a fair queue's patience: in a strict queue, nothing ages.
     for number in 0..30 {
         queue.add_with_priority(key(&format!("high-{number}")), Priority::new(1_000_000));
     }
@@ -470,7 +470,7 @@ async fn a_drain_does_not_wait_for_a_cancelled_key() {
     draining.await.expect("nothing is left");
 }
 
-/// A key that is raised again and again leaves no more behind than there are keys.
+/// A key that is raised again and again leaves no more gaps behind than there are keys.
 #[tokio::test(start_paused = true)]
 async fn the_gaps_of_raised_keys_are_closed() {
     let queue = queue();

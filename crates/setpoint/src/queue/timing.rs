@@ -1,10 +1,11 @@
-//! What a queue counts and times for the metrics.
+//! Counters and timings for the metrics.
 
 use setpoint_clock::Instant;
 
 use crate::metrics::histogram::{Histogram, QUEUE_SECONDS};
 
-/// Counted always; timed only while observed, because reading the clock costs more than queueing.
+/// Counters are always kept. Timings are kept only if metrics are enabled, because reading the clock costs more than
+/// queueing.
 pub(super) struct Timing {
     pub(super) observed: bool,
     pub(super) adds: u64,

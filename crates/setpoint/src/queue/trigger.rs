@@ -1,13 +1,13 @@
-//! What set off a reconcile: for logs and traces, and for nothing else.
+//! The trigger of a reconcile, only for logs and traces.
 //!
-//! A trigger is no part of a key. It does not tell two keys apart, a reconciler never sees it, and of
-//! several that come together the first is kept.
+//! A trigger is not part of a key: it does not distinguish keys, and a reconciler never sees it. If several arrive for
+//! a waiting key, the first is kept.
 
 use std::fmt;
 
 use crate::{Key, Kind};
 
-/// What set off a reconcile.
+/// What caused a reconcile.
 ///
 /// ```
 /// use setpoint::{Key, Kind};
@@ -19,39 +19,39 @@ use crate::{Key, Kind};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trigger {
-    /// What happened.
+    /// The cause.
     pub cause: Cause,
-    /// To an object of this kind.
+    /// The kind of the object that caused it.
     pub kind: Option<Kind>,
-    /// To this object.
+    /// The object that caused it.
     pub object: Option<Key>,
 }
 
-/// What happened.
+/// The cause of a reconcile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cause {
-    /// Somebody added the key.
+    /// The key was added explicitly.
     #[default]
     Asked,
-    /// An object was there when the cache was first filled.
+    /// An object was in the initial list.
     Listed,
     /// An object was created.
     Created,
     /// An object changed.
     Updated,
-    /// An object is gone.
+    /// An object was deleted.
     Deleted,
-    /// Nothing: it is time to look at everything again.
+    /// A periodic resync: nothing changed.
     Resync,
-    /// The last try failed.
+    /// The last attempt failed.
     Retry,
-    /// A delay is over.
+    /// A delay ended.
     Delay,
 }
 
 impl Trigger {
-    /// Leaves nothing behind. Part by part: a processor stalls when it reads in one piece what it has just
-    /// written in several.
+    /// Moves the trigger into `other`, field by field. Reading in one piece what was just written in several stalls the
+    /// processor.
     #[inline]
     pub(super) fn move_to(&mut self, other: &mut Self) {
         other.cause = std::mem::take(&mut self.cause);
@@ -61,7 +61,7 @@ impl Trigger {
 }
 
 impl Cause {
-    /// The cause in a word.
+    /// Returns the cause as one word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Asked => "asked",

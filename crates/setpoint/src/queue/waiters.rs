@@ -1,26 +1,26 @@
-//! Who waits for a key.
+//! Takers waiting for a key.
 //!
-//! A waiter that is woken leaves the list: it looks for a key and, if another was faster, comes back as
-//! the last. Of those who wait one is the timekeeper, who alone watches the clock for the earliest delay.
+//! A woken waiter leaves the list. It looks for a key and, if another taker was faster, rejoins at the end. One of the
+//! waiters is the timekeeper: it alone watches the clock for the earliest delay.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
-/// A taker's place among the waiters; `None` before it has waited.
+/// A taker's position among the waiters. `None` before it has waited.
 #[derive(Debug, Default)]
 pub(super) struct Place(Option<u64>);
 
-/// Takers that found nothing, the one that has waited longest first: at most as many as there are workers.
+/// Takers that found no key, longest waiting first. At most as many as there are workers.
 #[derive(Default)]
 pub(super) struct Waiters {
     waiting: VecDeque<(u64, Waker)>,
     places: u64,
     timekeeper: Option<u64>,
-    /// Whoever waits until the queue is below its bound.
+    /// The wakers of callers that wait until the queue is below its bound.
     for_room: Vec<Waker>,
 }
 
-/// Who is to be woken once the lock is released. One is the common case and takes no allocation.
+/// The wakers to call once the lock is released. A single one, the common case, needs no allocation.
 #[derive(Default)]
 pub(super) struct Wakes {
     first: Option<Waker>,
@@ -37,7 +37,7 @@ impl Wakes {
         }
     }
 
-    /// Nobody is the most common case, then one: they cost a comparison each.
+    /// No waker is the most common case, then one. Each costs one comparison.
     #[inline]
     pub(super) fn wake(&mut self) {
         if let Some(first) = self.first.take() {
@@ -48,20 +48,20 @@ impl Wakes {
 }
 
 impl Waiters {
-    /// The one to be told of a key that became ready.
+    /// Removes the waiter to wake for a key that became ready.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Waker> {
         self.waiting.pop_front().map(|(_, waker)| waker)
     }
 
-    /// Everybody, because the queue has ended.
+    /// Removes all waiters, because the queue has ended.
     pub(super) fn everybody(&mut self, wakes: &mut Wakes) {
         self.waiting.drain(..).for_each(|(_, waker)| wakes.push(Some(waker)));
         self.for_room.drain(..).for_each(|waker| wakes.push(Some(waker)));
     }
 
-    /// The one to be told of an earlier delay: the timekeeper, or somebody who will take the post. A
-    /// timekeeper that is not in the list has been woken and will look anyway.
+    /// Returns the waiter to wake for an earlier delay: the timekeeper, or a waiter that will become it. A timekeeper
+    /// that is not in the list has been woken and will check anyway.
     pub(super) fn rearm(&mut self) -> Option<Waker> {
         match self.timekeeper {
             None => self.next(),
@@ -71,13 +71,13 @@ impl Waiters {
         }
     }
 
-    /// Waits, at the end of the list unless the place is still held.
+    /// Adds the waiter to the end of the list, unless it is already in it.
     pub(super) fn wait(&mut self, place: &mut Place, waker: &Waker) {
         if let Some(held) = self.held(place) {
             self.waiting[held].1.clone_from(waker);
             return;
         }
-        // Whoever keeps the time keeps it under its old number.
+        // A timekeeper keeps its number.
         let number = place.0.unwrap_or_else(|| {
             self.places += 1;
             self.places
@@ -86,13 +86,13 @@ impl Waiters {
         self.waiting.push_back((number, waker.clone()));
     }
 
-    /// Makes the waiter the timekeeper, unless another one is; whether it is.
+    /// Makes the waiter the timekeeper if there is none. Returns whether it is.
     pub(super) fn keep_time(&mut self, place: &Place) -> bool {
         self.timekeeper = self.timekeeper.or(place.0);
         self.timekeeper == place.0
     }
 
-    /// Waits no more. Whether the timekeeper's post is vacant now.
+    /// Removes the waiter. Returns whether there is no timekeeper now.
     #[inline]
     pub(super) fn leave(&mut self, place: &mut Place) -> bool {
         if place.is_taken() {
@@ -131,7 +131,7 @@ impl Waiters {
 }
 
 impl Place {
-    /// Whether its holder may be in the list.
+    /// Returns whether the taker may be in the list.
     #[inline]
     pub(super) fn is_taken(&self) -> bool {
         self.0.is_some()

@@ -1,11 +1,11 @@
-//! Which events are worth writing: similar ones are combined, equal ones counted, too many cut short.
+//! Event correlation: similar events are combined, equal events are counted, and excess events are dropped.
 //!
-//! - More than nine events about an object that differ only by their message, with no more than ten
-//!   minutes between them, are combined into one.
-//! - An event that is equal to an earlier one raises its count.
-//! - A source may have 25 events of a type about an object, and one more every five minutes.
+//! - More than nine events about an object that differ only in their message, with at most ten minutes between them,
+//!   are combined into one.
+//! - An event equal to an earlier one increments its count.
+//! - A source may record 25 events of a type about an object, plus one every five minutes.
 //!
-//! Each of the three remembers the 4,096 objects (or messages) it has seen last: about 1 MiB.
+//! Each of the three remembers the last 4,096 objects (or messages): about 1 MiB.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -29,13 +29,13 @@ pub(super) struct Correlator {
     budgets: Lru<TokenBucket>,
 }
 
-/// Events that differ only by their message.
+/// Events that differ only in their message.
 struct Similar {
     messages: BTreeSet<String>,
     last: Instant,
 }
 
-/// An event that may come again.
+/// An event that may repeat.
 #[derive(Clone, Default)]
 struct Seen {
     count: u32,
@@ -43,7 +43,7 @@ struct Seen {
     name: String,
 }
 
-/// The moment at which an event is looked at.
+/// The time of an event.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     pub(super) time: Timestamp,
@@ -55,10 +55,10 @@ impl Correlator {
         Self { similar: Lru::new(REMEMBERED), seen: Lru::new(REMEMBERED), budgets: Lru::new(REMEMBERED) }
     }
 
-    /// The event to write, `None` if there have been too many. A count above one means that an event
-    /// of its name has been written before.
+    /// Returns the event to write, or `None` if there have been too many. A count above one means that an event with
+    /// this name has been written before.
     ///
-    /// `name` makes the name of a combined event.
+    /// `name` generates the name of a combined event.
     pub(super) fn correlate(
         &mut self,
         event: EventObject,
@@ -72,7 +72,7 @@ impl Correlator {
         budget.try_take(now.instant).then_some(event)
     }
 
-    /// The event, or one that stands for all similar ones, and what it is counted by.
+    /// Returns the event, or a combined event for all similar ones, and the key to count it by.
     fn combine(
         &mut self,
         event: EventObject,
@@ -107,7 +107,7 @@ impl Correlator {
     }
 }
 
-/// The event that stands for all that are similar to this one.
+/// Builds the combined event for all events similar to this one.
 fn combined(event: EventObject, now: Timestamp, name: String) -> EventObject {
     EventObject {
         metadata: EventMeta { name, namespace: event.metadata.namespace, ..EventMeta::default() },
@@ -115,14 +115,14 @@ fn combined(event: EventObject, now: Timestamp, name: String) -> EventObject {
         first_timestamp: now,
         last_timestamp: now,
         count: 1,
-        // It is reported by nobody in particular, only its source is kept.
+        // A combined event has no reporting controller, only a source.
         reporting_component: "",
         reporting_instance: "".into(),
         ..event
     }
 }
 
-/// Who reports about what.
+/// The source and the object.
 fn budget_key(event: &EventObject) -> String {
     let EventObject { source, involved_object: object, event_type, .. } = event;
     [
@@ -138,12 +138,12 @@ fn budget_key(event: &EventObject) -> String {
         + event_type.as_str()
 }
 
-/// All but the message.
+/// Everything but the message.
 fn similar_key(event: &EventObject) -> String {
     budget_key(event) + &event.reason + event.reporting_component + &event.reporting_instance
 }
 
-/// All that makes two events the same.
+/// Everything that makes two events equal.
 fn full_key(event: &EventObject) -> String {
     budget_key(event) + &event.involved_object.field_path + &event.reason + &event.message
 }

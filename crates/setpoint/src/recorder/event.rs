@@ -1,4 +1,4 @@
-//! An event before and after it is encoded.
+//! Events, before and after encoding.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use serde::{Serialize, Serializer};
 
 use crate::{Kind, Object};
 
-/// Whether something is as it should be.
+/// The type of an event.
 ///
 /// ```
 /// assert_eq!(setpoint::EventType::Warning.as_str(), "Warning");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum EventType {
-    /// It is.
+    /// Informational.
     Normal,
-    /// It is not.
+    /// Something is wrong.
     Warning,
 }
 
 impl EventType {
-    /// As it stands in the event.
+    /// Returns the `type` value of the event.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
@@ -31,7 +31,7 @@ impl EventType {
     }
 }
 
-/// What an event is about.
+/// A reference to the object that an event is about.
 ///
 /// ```
 /// use setpoint::{Kind, Object, recorder::Reference};
@@ -45,17 +45,17 @@ impl EventType {
 pub struct Reference {
     /// The object's kind.
     pub kind: String,
-    /// Empty for a cluster-scoped object.
+    /// The object's namespace. Empty for a cluster-scoped object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// The object's name.
     pub name: String,
-    /// The object's uid, if it is known.
+    /// The object's uid, if known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// The object's group and version.
+    /// The object's `apiVersion`.
     pub api_version: String,
-    /// The version of the object that gave rise to the event.
+    /// The resource version of the object that caused the event.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
     /// The part of the object that the event is about.
@@ -64,7 +64,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// An object as a whole.
+    /// Creates a reference to a whole object.
     pub fn to(kind: &Kind, object: &Object) -> Self {
         let meta = object.meta();
         Self {
@@ -78,13 +78,13 @@ impl Reference {
         }
     }
 
-    /// A part of the object.
+    /// Restricts the reference to a part of the object.
     pub fn field_path(self, path: impl Into<String>) -> Self {
         Self { field_path: path.into(), ..self }
     }
 }
 
-/// Who an event comes from.
+/// The source of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct EventSource {
     pub(super) component: &'static str,
@@ -122,7 +122,7 @@ pub(super) struct EventMeta {
     pub(super) annotations: BTreeMap<String, String>,
 }
 
-/// What is changed when an event happens again.
+/// The patch for an event that happens again.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Again<'a> {
@@ -133,7 +133,7 @@ pub(super) struct Again<'a> {
     pub(super) message: &'a str,
 }
 
-/// Times of events are whole seconds.
+/// Formats times as whole seconds.
 fn seconds<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&time.strftime("%Y-%m-%dT%H:%M:%SZ"))
 }

@@ -1,8 +1,8 @@
-//! Events that wait to be written, in a line for each component.
+//! Queues of events to be written, one per component.
 //!
-//! What always holds:
-//! - a component that reports too much loses its own events, never those of another;
-//! - of each line one event at a time is taken, so events of a component are written in their order.
+//! Invariants:
+//! - A component that records too much loses its own events, never those of another.
+//! - One event at a time is taken from each queue, so the events of a component are written in order.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::Recorded;
 
-/// How many events of a component wait, as in client-go: 1,000 of about 1 KiB each.
+/// The capacity per component, as in client-go: 1,000 events of about 1 KiB each.
 pub(super) const WAITING: usize = 1000;
 
 #[derive(Default)]
@@ -23,12 +23,12 @@ pub(super) struct Lines {
 #[derive(Default)]
 struct Line {
     waiting: VecDeque<Recorded>,
-    /// The one that was taken last is not done yet.
+    /// The last event taken is still being written.
     busy: bool,
 }
 
 impl Lines {
-    /// Puts an event at the end of its component's line; gives it back if there is no room.
+    /// Appends an event to its component's queue. Returns the event if the queue is full.
     pub(super) fn join(&self, recorded: Recorded) -> Result<(), Recorded> {
         let mut lines = self.by_component.lock();
         let line = lines.entry(recorded.event.source.component).or_default();
@@ -41,7 +41,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The first event of a line of which none is under way.
+    /// Takes the next event from a queue that has none in progress.
     pub(super) fn take(&self) -> Option<Recorded> {
         let mut lines = self.by_component.lock();
         let line = lines.values_mut().find(|line| !line.busy && !line.waiting.is_empty())?;
@@ -49,14 +49,14 @@ impl Lines {
         line.waiting.pop_front()
     }
 
-    /// The event that was taken from this component's line is done with: the next one may go.
+    /// Marks the event taken from this component's queue as done, so that the next one can be taken.
     pub(super) fn done(&self, component: &str) {
         if let Some(line) = self.by_component.lock().get_mut(component) {
             line.busy = false;
         }
     }
 
-    /// Waits until an event has joined since the last time.
+    /// Waits until an event has been added since the last call.
     pub(super) async fn joined(&self) {
         self.joined.notified().await;
     }

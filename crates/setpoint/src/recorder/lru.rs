@@ -1,4 +1,4 @@
-//! A map that forgets what has not been used for longest.
+//! A map that evicts the least recently used entry.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ impl<V> Lru<V> {
         Self { capacity, uses: 0, values: IndexMap::default(), order: BTreeMap::new() }
     }
 
-    /// The value of a key, made if there is none, and used just now.
+    /// Returns the value of a key, inserting it if necessary, and marks it as used.
     pub(super) fn get_or_insert(&mut self, key: &str, make: impl FnOnce() -> V) -> &mut V {
         self.uses += 1;
         let uses = self.uses;

@@ -1,16 +1,16 @@
-//! Events about objects: what `kubectl describe` shows at its end.
+//! Event recording: the events that `kubectl describe` shows.
 //!
-//! Similar events are aggregated and a chatty source is cut short, as client-go does it, so that a
-//! hot loop cannot flood the API server.
+//! As in client-go, similar events are aggregated and each source is rate limited, so that a hot loop cannot flood the
+//! API server.
 //!
 //! ```text
-//!  recorders ──► a bounded line for each component ──► one task: correlate ─► create, or patch the count
+//!  recorders ──► a bounded queue per component ──► one task: correlate ─► create, or patch the count
 //! ```
 //!
-//! What always holds:
-//! - recording never fails and never waits: what does not fit is dropped and counted;
-//! - the events of a component are written in the order they were recorded, each by a name of its own; a
-//!   component that reports much does not hold up others.
+//! Invariants:
+//! - Recording never fails and never waits. Events that do not fit are dropped and counted.
+//! - A component's events are written in the order they were recorded, each with a unique name. A chatty component does
+//!   not hold up others.
 
 mod correlator;
 mod event;
@@ -40,12 +40,12 @@ use correlator::{Correlator, Moment};
 use event::{Again, EventMeta, EventObject, EventSource};
 use lines::Lines;
 
-/// How often an event is tried while the API server does not answer.
+/// How often writing an event is attempted while the API server does not respond.
 const TRIES: u32 = 12;
-/// How long to wait between two tries.
+/// The delay between two attempts.
 const BETWEEN_TRIES: Duration = Duration::from_secs(10);
 
-/// Records events in the background; never fails and never blocks its caller. Cheap to clone.
+/// An event recorder that writes in the background. Never fails and never blocks the caller. Cheap to clone.
 ///
 /// ```
 /// # fn example(context: &setpoint::Context, replica_sets: &setpoint::Kind, set: &setpoint::Object) {
@@ -60,25 +60,25 @@ pub struct Recorder {
     source: EventSource,
 }
 
-/// Where recorders put their events. Cheap to clone.
+/// The sending half, used by recorders. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Events {
     lines: Arc<Lines>,
     names: Arc<Names>,
     metrics: Metrics,
-    /// How many found no room so far.
+    /// The number of dropped events.
     dropped: Arc<AtomicU64>,
-    /// Whose client writes them.
+    /// The client that writes the events.
     client: Arc<Client>,
 }
 
-/// An event, and the client that is to write it.
+/// An event, and the client that writes it.
 struct Recorded {
     event: EventObject,
     client: Arc<Client>,
 }
 
-/// The task that writes what was recorded.
+/// The task that writes the recorded events.
 pub(crate) struct Recording {
     lines: Arc<Lines>,
     correlator: Correlator,
@@ -86,13 +86,13 @@ pub(crate) struct Recording {
     writer: Arc<Writer>,
 }
 
-/// Writes one event at a time, and tries again while the API server does not answer.
+/// Writes one event at a time, and retries while the API server does not respond.
 struct Writer {
     runtime: Runtime,
     events: Kind,
 }
 
-/// The two ends of the lines between recorders and the task that writes.
+/// Creates the two halves: for recorders, and for the task that writes.
 pub(crate) fn channel(client: Client, runtime: Runtime, metrics: Metrics) -> (Events, Recording) {
     let lines = Arc::<Lines>::default();
     let names = Arc::new(Names { runtime: runtime.clone(), last: Mutex::new(i128::MIN) });
@@ -111,7 +111,7 @@ impl Events {
         Recorder { events: self.clone(), source: EventSource { component, host: "".into() } }
     }
 
-    /// The same lines, for events that another client writes.
+    /// Returns a handle to the same queues for events that another client writes.
     pub(crate) fn written_by(&self, client: Client) -> Self {
         Self { client: Arc::new(client), ..self.clone() }
     }
@@ -122,8 +122,8 @@ impl Events {
         }
     }
 
-    /// Counts every one, and says so of the first, the second, the fourth: a flood of events is not to
-    /// become a flood of lines.
+    /// Counts every dropped event, but logs only the first, second, fourth and so on: a flood of events must not become
+    /// a flood of log lines.
     fn drop_event(&self, event: &EventObject) {
         self.metrics.count("setpoint_events_dropped", "Events that were not recorded", &[], 1);
         let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
@@ -135,7 +135,7 @@ impl Events {
 }
 
 impl Recorder {
-    /// The same component on a host of its own, such as a node's agent.
+    /// Sets the host, for components with one per host, such as a node agent.
     pub fn on_host(self, host: impl Into<Arc<str>>) -> Self {
         Self { source: EventSource { host: host.into(), ..self.source }, ..self }
     }
@@ -152,7 +152,7 @@ impl Recorder {
         self.event_about(Reference::to(kind, object), event_type, reason, message, BTreeMap::new());
     }
 
-    /// Records an event about anything that can be referred to, with annotations.
+    /// Records an event about any reference, with annotations.
     pub fn event_about(
         &self,
         about: Reference,
@@ -162,7 +162,7 @@ impl Recorder {
         annotations: BTreeMap<String, String>,
     ) {
         let now = self.events.names.runtime.clock.now();
-        // What lives in no namespace is told about in `default`.
+        // Events about cluster-scoped objects are written to `default`.
         let namespace = if about.namespace.is_empty() { "default".into() } else { about.namespace.clone() };
         self.events.send(EventObject {
             api_version: "v1",
@@ -183,7 +183,7 @@ impl Recorder {
 }
 
 impl Recording {
-    /// Writes events until `stop`, then what is left, each tried once.
+    /// Writes events until `stop` is cancelled, then attempts each remaining one once.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut under_way = FuturesUnordered::new();
         loop {
@@ -207,7 +207,7 @@ impl Recording {
         }
     }
 
-    /// The event to write, if there have not been too many.
+    /// Returns the event to write, unless there have been too many.
     fn correlate(&mut self, event: EventObject) -> Option<EventObject> {
         let clock = &self.writer.runtime.clock;
         let now = Moment { time: clock.now(), instant: clock.instant() };
@@ -234,7 +234,7 @@ impl Writer {
     async fn write(&self, client: &Client, event: &EventObject) -> Result<(), ClientError> {
         if event.count > 1 {
             match self.raise_count(client, event).await {
-                // It has expired since: write it anew.
+                // The event has expired in the meantime: create it again.
                 Err(error) if error.code() == Some(404) => {}
                 result => return result,
             }
@@ -251,8 +251,8 @@ impl Writer {
         client.patch_and_forget(&self.events, &key, Part::Main, patch).await
     }
 
-    /// Waits before the next try, the first time for a random while so that many clients do not come
-    /// back at once. `false`: stopped, so there is no next try.
+    /// Waits before the next attempt. The first wait is random, so that many clients do not retry at the same time.
+    /// Returns `false` if stopped, in which case there is no next attempt.
     async fn pause(&self, tried: u32, stop: &CancellationToken) -> bool {
         let pause =
             if tried == 1 { BETWEEN_TRIES.mul_f64(self.runtime.rng.fraction()) } else { BETWEEN_TRIES };
@@ -273,10 +273,10 @@ fn rejected(event: &EventObject, error: &ClientError) {
     }
 }
 
-/// Makes names of events: the object's name and a time in hexadecimal that is never the same twice.
+/// A generator of event names: the object's name and a unique timestamp in hexadecimal.
 struct Names {
     runtime: Runtime,
-    /// The last time given out, in nanoseconds. Virtual time stands still, real time may be set back.
+    /// The last timestamp used, in nanoseconds. Virtual time may stand still, and real time may be set back.
     last: Mutex<i128>,
 }
 
@@ -285,7 +285,7 @@ impl Names {
         let mut last = self.last.lock();
         *last = now.as_nanosecond().max(*last + 1);
         let name = format!("{about}.{:x}", *last);
-        // What is no valid name for an object of this kind (`system:node.17a…`) gets one without meaning.
+        // If the result is not a valid object name (`system:node.17a…`), use a random one.
         if is_dns_subdomain(&name) { name } else { self.runtime.rng.uid().to_string() }
     }
 }

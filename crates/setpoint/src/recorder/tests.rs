@@ -166,7 +166,7 @@ async fn a_chatty_source_is_cut_short_after_25_and_gets_one_more_every_five_minu
     }
     world.runtime.clock.sleep(Duration::from_secs(1)).await;
     assert_eq!(world.log.all().len(), 25);
-    // Another type and another object have a budget of their own.
+    // Other types and other objects have their own budget.
     world.recorder.event(&sets(), &web(), EventType::Normal, "FailedCreate", "quota");
     let other = object(json!({"name": "other", "namespace": "shop", "uid": "u3"}));
     world.recorder.event(&sets(), &other, EventType::Warning, "FailedCreate", "quota");
@@ -218,7 +218,7 @@ async fn what_does_not_fit_is_dropped_and_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_component_that_reports_too_much_costs_others_nothing() {
-    // Nobody answers about the chatty one.
+    // Writes for the chatty component get no response.
     let world = world(|received| {
         received.json()["source"]["component"].ne("replicaset-controller").then(|| echo(received))?
     });

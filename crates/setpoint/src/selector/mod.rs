@@ -1,4 +1,4 @@
-//! Which objects a controller means, by their labels.
+//! Label selectors.
 
 mod text;
 
@@ -8,7 +8,7 @@ pub use text::SelectorError;
 
 use crate::Labels;
 
-/// A label selector as objects carry it (`spec.selector`): all of its requirements must hold.
+/// A label selector, as in `spec.selector`. An object matches if it meets all requirements.
 ///
 /// ```
 /// let selector: setpoint::LabelSelector = serde_json::from_str(
@@ -21,7 +21,7 @@ use crate::Labels;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
-    /// Labels and the values they must have.
+    /// Labels and their required values.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub match_labels: Labels,
     /// Further requirements.
@@ -29,39 +29,39 @@ pub struct LabelSelector {
     pub match_expressions: Box<[Requirement]>,
 }
 
-/// What must hold of one label.
+/// A requirement on one label.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 pub struct Requirement {
     /// The label's key.
     pub key: Box<str>,
     /// How the label is compared with the values.
     pub operator: Operator,
-    /// What it is compared with; empty for `Exists` and `DoesNotExist`.
+    /// The values. Empty for `Exists` and `DoesNotExist`.
     #[serde(default, skip_serializing_if = "<[Box<str>]>::is_empty")]
     pub values: Box<[Box<str>]>,
 }
 
-/// How a label is compared.
+/// A label selector operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 pub enum Operator {
-    /// The label is there and has one of the values.
+    /// The label exists and has one of the values.
     In,
-    /// The label is missing or has none of the values.
+    /// The label is missing, or has none of the values.
     NotIn,
-    /// The label is there.
+    /// The label exists.
     Exists,
     /// The label is missing.
     DoesNotExist,
 }
 
 impl LabelSelector {
-    /// Whether all requirements hold. An empty selector matches everything.
+    /// Returns whether all requirements are met. An empty selector matches everything.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|requirement| requirement.holds(labels))
     }
 
-    /// Whether it has no requirements at all.
+    /// Returns whether there are no requirements.
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
     }

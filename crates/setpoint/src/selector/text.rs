@@ -1,4 +1,4 @@
-//! Selectors as text: `app=shop,tier in (api, web),!canary`, as `kubectl -l` takes them.
+//! Label selectors in text form, as for `kubectl -l`: `app=shop,tier in (api, web),!canary`.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use super::{LabelSelector, Operator, Requirement};
 
-/// A text that is no selector: which part of it, and what was expected there.
+/// An invalid label selector: the part that is wrong, and what was expected there.
 ///
 /// ```
 /// let error = "app=shop,tier in web".parse::<setpoint::LabelSelector>().unwrap_err();
@@ -23,7 +23,7 @@ pub struct SelectorError {
 impl FromStr for LabelSelector {
     type Err = SelectorError;
 
-    /// Reads requirements separated by commas. An empty text selects everything.
+    /// Parses requirements separated by commas. An empty text selects everything.
     ///
     /// ```
     /// let selector: setpoint::LabelSelector = "app=shop,tier notin (batch),!canary".parse()?;
@@ -40,7 +40,7 @@ impl FromStr for LabelSelector {
             let (sign, requirement) =
                 requirement(part).map_err(|expected| SelectorError { part: part.into(), expected })?;
             match labels.entry(requirement.key.clone()) {
-                // A second value for a label must hold besides the first, so it cannot take its place.
+                // A second value for a label is an additional requirement, so it must not replace the first.
                 Entry::Vacant(label) if sign == Sign::Equal => {
                     label.insert(requirement.values[0].clone());
                 }
@@ -52,7 +52,7 @@ impl FromStr for LabelSelector {
     }
 }
 
-/// How a requirement is written.
+/// The syntax of a requirement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sign {
     Equal,
@@ -74,7 +74,7 @@ impl Sign {
     }
 }
 
-/// Splits at the commas that are not between parentheses.
+/// Splits at commas outside of parentheses.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut inside = false;
     let outer = move |character| {
@@ -100,7 +100,7 @@ fn requirement(part: &str) -> Result<(Sign, Requirement), &'static str> {
     Ok((sign, Requirement { key, operator: sign.operator(), values }))
 }
 
-/// Key, sign and what follows it.
+/// Splits a requirement into key, operator and the rest.
 fn split(part: &str) -> (&str, Sign, &str) {
     if let Some(key) = part.strip_prefix('!') {
         return (key, Sign::Absent, "");
@@ -148,7 +148,7 @@ fn is_dns_label(text: &str) -> bool {
 }
 
 impl fmt::Display for LabelSelector {
-    /// The text that selects the same, for a list or a watch.
+    /// Formats the selector for a list or a watch.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         for (key, value) in self.match_labels.iter() {

@@ -1,4 +1,4 @@
-//! Where the processor's time goes: stacks sampled while the process works.
+//! CPU profiles: stacks sampled while the process runs.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use setpoint_clock::Clock;
 
 use super::Profile;
 
-/// Samples a second: not a divisor of common periods, so that periodic work is not always or never hit.
+/// Samples per second. Not a divisor of common periods, so that periodic work is not always or never hit.
 const FREQUENCY: i32 = 99;
 
-/// The sampler is the process's own: there is one signal, so one profile at a time.
+/// The sampler uses a process-wide signal, so there is one profile at a time.
 static SAMPLING: Mutex<()> = Mutex::new(());
 
-/// Samples for as long as this, in real time.
+/// Samples for this long, in real time.
 pub(super) async fn profile(clock: &Clock, seconds: Duration) -> Result<Profile, String> {
     let failed = |error: pprof::Error| format!("Could not enable CPU profiling: {error}");
     let guard = {
         let _one =
             SAMPLING.try_lock().ok_or("Could not enable CPU profiling: cpu profiling already in use")?;
-        // Unwinding inside these can wait for a lock that the interrupted code holds.
+        // Unwinding inside these libraries can wait for a lock that the interrupted code holds.
         let blocklist = ["libc", "libgcc", "pthread", "vdso"];
         pprof::ProfilerGuardBuilder::default()
             .frequency(FREQUENCY)

@@ -1,14 +1,14 @@
-//! What an operator of this process can ask it over HTTP: is it well, what has it counted, where does its time go.
+//! HTTP endpoints for health checks, metrics and profiles.
 //!
 //! ```text
-//!  /healthz, /livez, /readyz   named checks; ?verbose lists them, ?exclude=NAME leaves one out, /NAME asks for one
-//!  /metrics                    Prometheus' text format
+//!  /healthz, /livez, /readyz   named checks; ?verbose lists them, ?exclude=NAME skips one, /NAME runs one
+//!  /metrics                    the Prometheus text format
 //!  /debug/pprof/profile        CPU, sampled for ?seconds=N (30); with the feature `pprof`
-//!  /debug/pprof/heap           memory, by what holds it: caches by kind, unless the binary knows better
+//!  /debug/pprof/heap           heap memory: caches by kind, unless the binary provides more
 //! ```
 //!
-//! [`Operations`] knows the answers and needs no socket; [`Operations::serve`] is a listener for those that
-//! have none of their own.
+//! [`Operations`] computes the responses and needs no socket. [`Operations::serve`] is a listener for programs without
+//! one.
 
 #[cfg(feature = "pprof")]
 mod cpu;
@@ -37,7 +37,7 @@ use crate::Context;
 use crate::health::{Health, Report};
 use crate::metrics::{self, Metrics};
 
-/// Where memory is, as whoever owns the allocator sees it.
+/// A function that produces a heap profile.
 ///
 /// ```
 /// use setpoint::serve::{Heap, Profile};
@@ -45,7 +45,7 @@ use crate::metrics::{self, Metrics};
 /// ```
 pub type Heap = Arc<dyn Fn() -> Profile + Send + Sync>;
 
-/// Answers what operators ask. Cheap to clone.
+/// The handler of requests for health checks, metrics and profiles. Cheap to clone.
 ///
 /// ```
 /// # fn example(manager: setpoint::Manager) {
@@ -64,7 +64,7 @@ pub struct Operations {
     heap: Heap,
 }
 
-/// The longest CPU profile: a request that takes longer is cut by what stands between.
+/// The longest CPU profile in seconds. Proxies cut off requests that take longer.
 const LONGEST_PROFILE: u64 = 300;
 const USUAL_PROFILE: u64 = 30;
 
@@ -74,7 +74,7 @@ const BINARY: &str = "application/octet-stream";
 type Answer = Response<Full<Bytes>>;
 
 impl Operations {
-    /// What a manager's context knows.
+    /// Serves the health checks, metrics and caches of a manager's context.
     pub fn of(context: &Context) -> Self {
         let Context { health, metrics, runtime, informers, .. } = context;
         let informers = informers.clone();
@@ -82,17 +82,18 @@ impl Operations {
         Self { health: health.clone(), metrics: metrics.clone(), clock: runtime.clock.clone(), heap }
     }
 
-    /// Where memory is, as far as is known.
+    /// Returns the heap profile.
     pub fn heap(&self) -> Profile {
         (self.heap)()
     }
 
-    /// Serves heap profiles that know more than what the caches hold, such as what the allocator has given out.
+    /// Replaces the heap profile, which by default covers only the caches. For example, an allocator can provide a
+    /// complete one.
     pub fn with_heap(self, heap: Heap) -> Self {
         Self { heap, ..self }
     }
 
-    /// The answer to a request; its body is of no interest.
+    /// Handles a request. Its body is ignored.
     pub async fn answer<B>(&self, request: &Request<B>) -> Answer {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n");
@@ -155,7 +156,7 @@ impl Operations {
         text(StatusCode::NOT_IMPLEMENTED, why)
     }
 
-    /// Answers on a listener until `stop`; answers under way are finished.
+    /// Serves requests on a listener until `stop` is cancelled, then finishes those in progress.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let graceful = GracefulShutdown::new();
         loop {

@@ -1,12 +1,12 @@
-//! Profiles in the format that `go tool pprof` and its many relatives read.
+//! Profiles in the format of `go tool pprof` and related tools.
 //!
-//! The format is a handful of protobuf messages (`perftools.profiles.Profile`); what is written here is all of
-//! it that stacks with values need.
+//! The format is a handful of protobuf messages (`perftools.profiles.Profile`). This implements the subset needed for
+//! stacks with values.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Samples of one kind: stacks, each with how much was found there.
+/// A profile: stacks with a value each.
 ///
 /// ```
 /// use setpoint::serve::Profile;
@@ -21,29 +21,29 @@ pub struct Profile {
     period: i64,
     time_nanos: i64,
     duration: Duration,
-    /// By stack, the innermost frame first.
+    /// Values by stack, innermost frame first.
     samples: BTreeMap<Vec<String>, i64>,
 }
 
 impl Profile {
-    /// No samples of `what`, measured in `unit`.
+    /// Creates an empty profile of `what`, measured in `unit`.
     pub fn new(what: &'static str, unit: &'static str) -> Self {
         let samples = BTreeMap::new();
         Self { what, unit, period: 1, time_nanos: 0, duration: Duration::ZERO, samples }
     }
 
-    /// Says when the samples were taken, over which time, and how much one stands for.
+    /// Sets when the samples were taken, over which duration, and the value of one sample.
     pub fn taken(self, at: jiff::Timestamp, over: Duration, period: i64) -> Self {
         let time_nanos = i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX);
         Self { time_nanos, duration: over, period, ..self }
     }
 
-    /// Adds to a stack, the innermost frame first.
+    /// Adds a value to a stack, innermost frame first.
     pub fn add<S: Into<String>>(&mut self, stack: impl IntoIterator<Item = S>, value: i64) {
         *self.samples.entry(stack.into_iter().map(Into::into).collect()).or_default() += value;
     }
 
-    /// The profile as bytes of protobuf.
+    /// Encodes the profile as protobuf.
     pub fn encode(&self) -> Vec<u8> {
         let mut names = Names::default();
         let mut out = Message::default();
@@ -72,17 +72,17 @@ impl Profile {
     }
 }
 
-/// The tables that a profile refers to.
+/// The string and function tables of a profile.
 struct Names {
     texts: Vec<String>,
     by_text: BTreeMap<String, u64>,
-    /// The texts that name functions; a function's id is its place, from 1.
+    /// The string index of each function's name. A function's ID is its position, starting at 1.
     functions: Vec<u64>,
     by_function: BTreeMap<u64, u64>,
 }
 
 impl Default for Names {
-    /// The first text is the empty one: the format wants it so.
+    /// The format requires that the first string is empty.
     fn default() -> Self {
         let texts = vec![String::new()];
         Self { texts, by_text: BTreeMap::new(), functions: Vec::new(), by_function: BTreeMap::new() }

@@ -48,7 +48,7 @@ async fn checks_are_answered_in_the_form_that_probes_know() {
     check("/debug/pprof/profile?seconds=0", 400, "seconds: expected a whole number from 1 to 300\n").await;
 }
 
-/// The fields of a message: number, and a number or bytes.
+/// Decodes the fields of a message: field number, and a number or bytes.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
     let varint = |bytes: &mut &[u8]| {
         let (mut number, mut shift) = (0, 0);
@@ -90,13 +90,13 @@ async fn a_heap_profile_is_one_that_pprof_reads() {
         .filter(|(field, ..)| *field == 2)
         .map(|(.., sample)| fields(sample).iter().map(|(.., packed)| packed.to_vec()).collect())
         .collect();
-    // Stacks by the ids of their locations, and 2 and 300 bytes.
+    // Stacks by location ID, with values of 2 and 300 bytes.
     assert_eq!(samples, [[vec![1, 2], vec![2]], [vec![3, 2], vec![0xac, 0x02]]]);
     assert_eq!(all.iter().filter(|(field, ..)| *field == 4).count(), 3, "a location for every frame");
     assert_eq!(all.iter().filter(|(field, ..)| *field == 5).count(), 3, "a function for every location");
 }
 
-/// Real time: what is sampled is the processor's time, which does not pass while time is paused.
+/// Uses real time: CPU time does not advance while the clock is paused.
 #[cfg(feature = "pprof")]
 #[tokio::test]
 async fn a_cpu_profile_shows_what_the_process_did() {

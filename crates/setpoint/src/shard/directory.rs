@@ -1,4 +1,4 @@
-//! The Leases of a sharded controller: memberships and the map, read together and written one by one.
+//! The Leases of a sharded controller: the memberships and the map. They are listed together and written one by one.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::leader::{Record, lease_kind, record_of};
 use crate::source::Selection;
 use crate::{Client, Key, Kind, Object};
 
-/// The label by which the Leases of one controller are found; its value is the controller's name.
+/// The label that marks the Leases of a controller. Its value is the controller's name.
 const LABEL: &str = "setpoint.dev/sharded";
-/// The annotation of the map: a JSON list of the owners of parts 0, 1, 2, …; empty: nobody's.
+/// The annotation with the map: a JSON list of the owners of shards 0, 1, 2 and so on. Empty strings mean no owner.
 const OWNERS: &str = "setpoint.dev/owners";
 
-/// Where the Leases are.
+/// The location of the Leases.
 pub(super) struct Directory {
     client: Client,
     kind: Kind,
@@ -22,10 +22,10 @@ pub(super) struct Directory {
     name: String,
 }
 
-/// What there was at one moment.
+/// A consistent snapshot of all Leases.
 #[derive(Default)]
 pub(super) struct Listing {
-    /// By member.
+    /// By member name.
     pub(super) members: BTreeMap<String, (Object, Record)>,
     map: Option<Object>,
     pub(super) owners: Vec<String>,
@@ -36,7 +36,8 @@ impl Directory {
         Self { client, kind: lease_kind(), namespace: namespace.into(), name: name.into() }
     }
 
-    /// Everything, as of one moment. The map of a controller that had none, or had fewer parts, is filled up.
+    /// Lists all Leases at once. A missing map, or one with too few shards, is filled up with shards that have no
+    /// owner.
     pub(super) async fn list(&self, shards: u32) -> Result<Listing, ClientError> {
         let selection = Selection {
             namespace: Some(self.namespace.clone()),
@@ -57,7 +58,7 @@ impl Directory {
         Ok(listing)
     }
 
-    /// Writes a membership, if it is still as it was seen; creates it if there was none.
+    /// Writes a membership, if it has not changed since it was seen. Creates it if there was none.
     pub(super) async fn write_member(
         &self,
         member: &str,
@@ -67,14 +68,14 @@ impl Directory {
         self.write(&format!("{}{member}", self.member_prefix()), seen, &json!(record), Value::Null).await
     }
 
-    /// Removes a membership, if it is still as it was seen.
+    /// Removes a membership, if it has not changed since it was seen.
     pub(super) async fn remove_member(&self, seen: &Object) -> Result<(), ClientError> {
         let resource_version = Some(seen.meta().resource_version.to_string());
         let delete = Delete { resource_version, ..Delete::of_uid(&*seen.meta().uid) };
         self.client.delete(&self.kind, seen.key(), &delete).await
     }
 
-    /// Writes the map, if it is still as it was listed.
+    /// Writes the map, if it has not changed since it was listed.
     pub(super) async fn write_map(&self, listing: &Listing, owners: &[String]) -> Result<(), ClientError> {
         let owners = json!({OWNERS: json!(owners).to_string()});
         self.write(&self.map_name(), listing.map.as_ref(), &json!({}), owners).await.map(drop)

@@ -1,4 +1,4 @@
-//! One replica's part in the agreement: it joins, renews, takes, hands on, and leaves.
+//! One replica's membership: it joins, renews, takes shards, hands them over, and leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use crate::{Client, Object, Runtime};
 /// ```
 #[derive(Clone, Debug)]
 pub struct ShardingOptions {
-    /// The controller's name, this replica's identity, and the durations of its membership.
+    /// The controller's name, this replica's identity, and the timing of its membership.
     pub election: ElectionConfig,
-    /// Into how many parts: several for each replica, so that they can be spread evenly.
+    /// The number of shards. Use several per replica, so that they can be spread evenly.
     pub shards: u32,
-    /// What a key's part follows from.
+    /// How keys are assigned to shards.
     pub by: ShardBy,
 }
 
@@ -51,31 +51,31 @@ pub struct ShardingOptions {
 /// ```
 pub struct Sharding {
     options: ShardingOptions,
-    /// The replica's name: that of its Lease.
+    /// The replica's name, from its Lease.
     member: String,
     directory: Directory,
     runtime: Runtime,
     shards: Shards,
     membership: Option<Membership>,
     observed: BTreeMap<String, Observed>,
-    /// Since when owners in the map have been without any membership.
+    /// Since when owners in the map have had no membership.
     missing: BTreeMap<String, Instant>,
     ready: Vec<Check>,
     metrics: Option<Metrics>,
-    /// The membership was not renewed in time since parts were last looked at.
+    /// The membership lapsed since ownership was last updated.
     lapsed: bool,
 }
 
-/// A membership that was written.
+/// A membership that has been written.
 struct Membership {
-    /// Who this replica is in the map, until it has to join anew.
+    /// This replica's name in the map, until it has to rejoin.
     incarnation: String,
     lease: Object,
     record: Record,
 }
 
 impl Sharding {
-    /// A replica that is no member yet; `fence` guards everything that its membership allows.
+    /// Creates a replica that has not joined yet. `fence` guards everything that its membership allows.
     pub fn new(
         client: &Client,
         runtime: &Runtime,
@@ -101,26 +101,26 @@ impl Sharding {
         })
     }
 
-    /// Shows how many parts and members there are.
+    /// Exposes the number of owned shards and of members as metrics.
     pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = Some(metrics.clone());
         self
     }
 
-    /// Joins only when this holds, such as that caches have synced: a part is not handed to a replica that
-    /// cannot work on it.
+    /// Joins only once this check passes, for example once caches have synced, so that no shard is assigned to a
+    /// replica that cannot process it.
     pub fn join_when(&mut self, ready: Check) {
         self.ready.push(ready);
     }
 
-    /// The parts of this replica, as they come and go.
+    /// Returns the shards of this replica. The set changes over time.
     pub fn shards(&self) -> &Shards {
         &self.shards
     }
 
-    /// Joins, and runs `work` until `stop`; then hands everything on and leaves.
+    /// Joins and runs `work` until `stop` is cancelled, then hands over all shards and leaves.
     ///
-    /// A replica that loses its membership goes on and joins anew: its work on the parts it had is dropped.
+    /// A replica that loses its membership continues and rejoins. Its work on the shards it had is dropped.
     pub async fn run<F: Future<Output = ()>>(
         mut self,
         stop: CancellationToken,
@@ -161,8 +161,8 @@ impl Sharding {
         }
     }
 
-    /// Renews, looks, and acts; `true` if something was done that makes another look worthwhile at once.
-    /// A replica that is leaving only renews: it finishes what it has and takes nothing on.
+    /// Renews the membership, lists the Leases and acts on them. Returns `true` if another round makes sense
+    /// immediately. A replica that is leaving only renews: it finishes its work and takes no new shards.
     async fn round(&mut self, leaving: bool) -> Result<bool, ClientError> {
         self.lapsed |= !self.shards.fence().holds();
         self.renew().await?;
@@ -183,7 +183,7 @@ impl Sharding {
         let handed_on = owners.iter().zip(&listing.owners).any(|(next, now)| *now == me && next != now);
         if owners != listing.owners {
             if handed_on {
-                // Let go of first, and only then given away.
+                // Give up ownership before writing the new owner.
                 self.own(&me, &owners, &listing.owners, false);
             }
             self.directory.write_map(&listing, &owners).await?;
@@ -195,7 +195,7 @@ impl Sharding {
         Ok(!drain.is_empty() && drain.iter().any(|shard| self.shards.is_drained(*shard)))
     }
 
-    /// Owns the parts that are this replica's by both of these maps.
+    /// Owns the shards that both maps assign to this replica.
     fn own(&self, me: &str, one: &[String], other: &[String], anew: bool) {
         let both = one.iter().zip(other).enumerate();
         let owned: BTreeSet<u32> = both
@@ -205,7 +205,7 @@ impl Sharding {
         self.shards.own(owned, anew);
     }
 
-    /// Renews the membership, or joins under a new name if it was taken away.
+    /// Renews the membership, or rejoins under a new name if it was taken away.
     async fn renew(&mut self) -> Result<(), ClientError> {
         let sent = self.runtime.clock.instant();
         let Some(membership) = &mut self.membership else { return self.join(sent).await };
@@ -217,13 +217,13 @@ impl Sharding {
                 self.shards.fence().hold_until(sent + self.options.election.renew_deadline);
                 Ok(())
             }
-            // Changed or removed by somebody else, or by a renewal of its own whose answer was lost.
+            // Changed or removed by another replica, or by an own renewal whose response was lost.
             Err(error) if error.is_conflict() || error.is_not_found() => self.reconsider(sent).await,
             Err(error) => Err(error),
         }
     }
 
-    /// Looks whether the membership is still this replica's; if it is not, joins anew.
+    /// Checks whether the membership is still this replica's. If not, rejoins.
     async fn reconsider(&mut self, sent: Instant) -> Result<(), ClientError> {
         let listing = self.directory.list(self.options.shards.max(1)).await?;
         let found = listing.members.get(&self.member);
@@ -260,7 +260,7 @@ impl Sharding {
         Ok(())
     }
 
-    /// Notes when memberships were seen to change, and since when owners have none.
+    /// Records when memberships changed, and since when owners have had none.
     fn observe(&mut self, listing: &Listing) {
         let now = self.runtime.clock.instant();
         self.observed.retain(|member, _| listing.members.contains_key(member));
@@ -276,8 +276,8 @@ impl Sharding {
         }
     }
 
-    /// Releases the memberships of those that have not renewed for their lease, and removes those that were
-    /// released and own nothing. `true` if there were any to release.
+    /// Releases memberships that were not renewed within their lease, and removes released ones that own nothing.
+    /// Returns `true` if there were any to release.
     async fn dismiss_the_silent(&self, listing: &Listing) -> Result<bool, ClientError> {
         let now = self.runtime.clock.instant();
         let mut dismissed = false;
@@ -311,7 +311,7 @@ impl Sharding {
         }
         let patience = self.options.election.lease_duration;
         let gone = |owner: &str| match listing.members.get(member_of(owner)) {
-            // Released, or there again under another name: what it was before has no say any more.
+            // Released, or rejoined under another name: the old incarnation has no say any more.
             Some((_, record)) => record.holder_identity != owner,
             None => self.missing.get(owner).is_some_and(|since| now >= *since + patience),
         };
@@ -319,7 +319,8 @@ impl Sharding {
         plan(&View { me, live: &live, owners: &listing.owners, gone: &gone, drained: &drained })
     }
 
-    /// Hands on what it owns and gives up its membership. Best effort: what is not handed on is taken later.
+    /// Hands over the owned shards and gives up the membership. Best effort: shards that are not handed over are taken
+    /// later.
     async fn leave(&mut self) {
         let Some(membership) = self.membership.take() else { return };
         self.shards.own(BTreeSet::new(), false);
@@ -373,13 +374,13 @@ impl Sharding {
     }
 }
 
-/// An identity as a part of a Lease's name: lower-case letters, digits and hyphens.
+/// Converts an identity to part of a Lease name: lowercase letters, digits and hyphens.
 fn lease_name(identity: &str) -> String {
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
     identity.chars().map(plain).collect::<String>().trim_matches('-').to_owned()
 }
 
-/// Checks that caches have synced, in the form that a replica waits for.
+/// Returns a check that the readiness check `name` passes, which a replica can wait for before it joins.
 pub(crate) fn when_ready(health: &crate::health::Health, name: String) -> Check {
     let health = health.clone();
     Arc::new(move || match health.readyz().only(&name) {

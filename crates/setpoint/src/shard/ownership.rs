@@ -1,4 +1,4 @@
-//! Which parts this replica works on, and what it is working on right now.
+//! The shards of this replica, and the keys it is working on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::Key;
 use crate::config::ShardBy;
 use crate::leader::Fence;
 
-/// The parts of a replica. Cheap to clone.
+/// The shards of a replica. Cheap to clone.
 ///
 /// ```
 /// use setpoint::{Clock, Key, shard::Shards};
@@ -24,36 +24,36 @@ pub struct Shards {
 }
 
 struct Shared {
-    /// How keys are split; without it this replica works on all of them.
+    /// How keys are split. `None`: this replica handles all of them.
     split: Option<(u32, ShardBy)>,
     fence: Fence,
     state: Mutex<State>,
-    /// Told when the work on a part that is to be handed on has ended.
+    /// Notified when the work on a shard that is being handed over has ended.
     drained: Notify,
 }
 
-/// Is called with what tells whether a key is in a part that has just begun.
+/// Called with a function that returns whether a key is in a newly owned shard.
 type Begin = Arc<dyn Fn(&dyn Fn(&Key) -> bool) + Send + Sync>;
 
 #[derive(Default)]
 struct State {
     owned: BTreeSet<u32>,
-    /// Those of the owned ones on which no more work is begun.
+    /// The owned shards on which no new work is started.
     draining: BTreeSet<u32>,
-    /// How many keys of a part are worked on: as many entries as workers at most.
+    /// The number of keys in progress per shard. At most as many entries as there are workers.
     working: BTreeMap<u32, usize>,
-    /// What is told of parts that this replica begins to own: one entry per controller.
+    /// Callbacks for newly owned shards: one per controller.
     begins: Vec<Begin>,
 }
 
-/// Work on a key of an owned part; the part is not handed on before this is dropped.
+/// Work on a key of an owned shard. The shard is not handed over before this is dropped.
 pub(super) struct Working {
     shards: Shards,
     shard: u32,
 }
 
 impl Shards {
-    /// No parts: this replica works on everything.
+    /// Creates an unsharded set: this replica handles everything.
     pub fn whole(clock: &crate::Clock) -> Self {
         Self::new(None, Fence::open(clock))
     }
@@ -63,19 +63,19 @@ impl Shards {
         Self { shared: Arc::new(Shared { split, fence, state, drained }) }
     }
 
-    /// The part that a key belongs to.
+    /// Returns the shard of a key.
     pub fn shard_of(&self, key: &Key) -> u32 {
         self.shared.split.map_or(0, |(shards, by)| shard_of(key, by, shards))
     }
 
-    /// Whether this replica, and no other, may work on a key now.
+    /// Returns whether this replica, and no other, may work on a key now.
     pub fn owns(&self, key: &Key) -> bool {
         let shard = self.shard_of(key);
         self.shared.split.is_none()
             || (self.shared.fence.holds() && self.shared.state.lock().owned.contains(&shard))
     }
 
-    /// The parts that this replica owns, if its membership holds.
+    /// Returns the shards that this replica owns, if its membership is valid.
     pub fn owned(&self) -> Vec<u32> {
         match self.shared.fence.holds() {
             true => self.shared.state.lock().owned.iter().copied().collect(),
@@ -87,7 +87,7 @@ impl Shards {
         &self.shared.fence
     }
 
-    /// Begins work on a key, if its part is this replica's to work on.
+    /// Starts work on a key, if this replica may work on its shard.
     pub(super) fn begin(&self, key: &Key) -> Option<Working> {
         let shard = self.shard_of(key);
         let mut state = self.shared.state.lock();
@@ -99,29 +99,29 @@ impl Shards {
         Some(Working { shards: self.clone(), shard })
     }
 
-    /// Calls `told` whenever this replica begins to own parts, with what tells whose keys are in them.
+    /// Calls `told` whenever this replica gains shards, with a function that returns whether a key is in them.
     pub(super) fn on_begin(&self, told: impl Fn(&dyn Fn(&Key) -> bool) + Send + Sync + 'static) {
         self.shared.state.lock().begins.push(Arc::new(told));
     }
 
-    /// Begins no more work on these parts.
+    /// Starts no more work on these shards.
     pub(super) fn drain(&self, shards: &[u32]) {
         self.shared.state.lock().draining.extend(shards);
     }
 
-    /// Whether a part is drained: no work on it, and none will begin.
+    /// Returns whether a shard is drained: no work is in progress, and none will start.
     pub(super) fn is_drained(&self, shard: u32) -> bool {
         let state = self.shared.state.lock();
         state.draining.contains(&shard) && !state.working.contains_key(&shard)
     }
 
-    /// Waits until the work on a part that is to be handed on has ended.
+    /// Waits until the work on a shard that is being handed over has ended.
     pub(super) async fn drained(&self) {
         self.shared.drained.notified().await;
     }
 
-    /// Owns exactly these parts from now on. Those that are new, or all of them `anew` after a lapse, have
-    /// their keys looked at: what happened while nobody here looked is not known.
+    /// Owns exactly these shards from now on. The keys of new shards are enqueued, because changes may have been
+    /// missed; with `anew`, after a lapse, those of all shards are.
     pub(super) fn own(&self, shards: BTreeSet<u32>, anew: bool) {
         let mut state = self.shared.state.lock();
         let begun: BTreeSet<u32> = match anew {

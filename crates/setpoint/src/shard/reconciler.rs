@@ -1,10 +1,10 @@
-//! A reconciler that works on this replica's keys only.
+//! A reconciler that handles only this replica's keys.
 
 use super::Shards;
 use crate::informer::Informer;
 use crate::{Key, Outcome, Queue, ReconcileError, Reconciler};
 
-/// Reconciles the keys of this replica's parts and leaves the others to theirs.
+/// A reconciler that handles the keys of this replica's shards and ignores all others.
 ///
 /// ```
 /// # fn example<R: setpoint::Reconciler<Key = setpoint::Key>>(context: &setpoint::Context, pods: &setpoint::Informer, reconciler: R) {
@@ -20,8 +20,8 @@ pub struct Sharded<R> {
 }
 
 impl<R: Reconciler<Key = Key>> Sharded<R> {
-    /// Wraps a reconciler. `primary` informs of the objects that its keys name: they are queued when this
-    /// replica begins to own their part.
+    /// Wraps a reconciler. `primary` is the informer for the objects that the keys name. They are enqueued when this
+    /// replica gains their shard.
     pub fn new(shards: &Shards, queue: &Queue<Key>, primary: &Informer, inner: R) -> Self {
         let (queue, objects) = (queue.clone(), primary.objects().clone());
         shards.on_begin(move |is_begun| {

@@ -1,11 +1,11 @@
-//! Which part a key belongs to, and who should own which part. Pure.
+//! Assigns keys to shards, and shards to members. Pure functions.
 
 use std::collections::BTreeMap;
 
 use crate::Key;
 use crate::config::ShardBy;
 
-/// The part that a key belongs to.
+/// Returns the shard of a key.
 pub(crate) fn shard_of(key: &Key, by: ShardBy, shards: u32) -> u32 {
     let hash = match (by, key.namespace()) {
         (ShardBy::Namespace, Some(namespace)) => hash(&[namespace]),
@@ -14,9 +14,9 @@ pub(crate) fn shard_of(key: &Key, by: ShardBy, shards: u32) -> u32 {
     (hash % u64::from(shards.max(1))) as u32
 }
 
-/// Who should own each part: every member about as many, and few change hands when members come and go.
+/// Assigns shards to members evenly, so that few shards move when members join or leave.
 ///
-/// Each part goes to the member that ranks highest for it (rendezvous hashing) and is not full yet.
+/// Each shard goes to the member that ranks highest for it (rendezvous hashing) and is not full yet.
 pub(crate) fn assign<'a>(members: &[&'a str], shards: u32) -> Vec<Option<&'a str>> {
     let room = (shards as usize).div_ceil(members.len().max(1));
     let mut load: BTreeMap<&str, usize> = BTreeMap::new();
@@ -33,28 +33,28 @@ pub(crate) fn assign<'a>(members: &[&'a str], shards: u32) -> Vec<Option<&'a str
     (0..shards).map(owner).collect()
 }
 
-/// What one member sees.
+/// The view of one member.
 pub(crate) struct View<'a> {
-    /// This member, as it is called in the map.
+    /// This member's name in the map.
     pub(crate) me: &'a str,
-    /// Everybody who holds a membership, this member included.
+    /// All incarnations with a membership, including this member.
     pub(crate) live: &'a [String],
-    /// Who owns each part by the map; empty: nobody.
+    /// The owner of each shard according to the map. Empty: no owner.
     pub(crate) owners: &'a [String],
-    /// Whether an owner has no membership any longer and can have none again.
+    /// Returns whether an owner has lost its membership for good.
     pub(crate) gone: &'a dyn Fn(&str) -> bool,
-    /// Whether this member works on nothing of a part, and will not begin to.
+    /// Returns whether this member does no work on a shard, and will not start any.
     pub(crate) drained: &'a dyn Fn(u32) -> bool,
 }
 
-/// What one member does: writes this map, and lets go of these parts first.
+/// What one member does: writes this map, and drains these shards.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) owners: Vec<String>,
     pub(crate) drain: Vec<u32>,
 }
 
-/// Takes what is nobody's and should be this member's; hands on what should be another's, once it is drained.
+/// Takes shards without an owner that this member should own. Hands over shards that another should own, once drained.
 pub(crate) fn plan(view: &View<'_>) -> Plan {
     let by_name: BTreeMap<&str, &str> = view.live.iter().map(|one| (member_of(one), one.as_str())).collect();
     let names: Vec<&str> = by_name.keys().copied().collect();
@@ -79,12 +79,12 @@ pub(crate) fn plan(view: &View<'_>) -> Plan {
     plan
 }
 
-/// The member of an incarnation: `pod-a/x7k2m` is one of `pod-a`.
+/// Returns the member of an incarnation: `pod-a/x7k2m` belongs to `pod-a`.
 pub(crate) fn member_of(incarnation: &str) -> &str {
     incarnation.rsplit_once('/').map_or(incarnation, |(member, _)| member)
 }
 
-/// FNV-1a and a final mix: the same in every process and every version.
+/// FNV-1a with a final mix: the same in every process and every version.
 fn hash(parts: &[&str]) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for part in parts {

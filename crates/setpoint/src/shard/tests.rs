@@ -17,7 +17,7 @@ fn a_key_belongs_to_one_part_by_its_namespace_or_by_all_of_it() {
     assert!(names.len() > 40, "a hundred names are spread over {} parts", names.len());
     let cluster = |by| shard_of(&Key::cluster("node-1"), by, SHARDS);
     assert_eq!(cluster(ShardBy::Namespace), cluster(ShardBy::Hash), "without a namespace the name decides");
-    // Replicas of different versions have to agree: these never change.
+    // Replicas of different versions have to agree, so these values never change.
     assert_eq!([part("shop", "a", ShardBy::Hash), part("shop", "a", ShardBy::Namespace)], [1, 7]);
 }
 
@@ -58,7 +58,7 @@ fn parts_are_taken_from_nobody_and_handed_on_only_when_drained() {
     check(&["a/1"], &["", "", ""], &[], &[], (&["a/1", "a/1", "a/1"], &[]));
     check(&["a/1"], &["b/1", "a/1", "b/1"], &[], &[], (&["b/1", "a/1", "b/1"], &[]));
     check(&["a/1"], &["b/1", "a/1", "b/1"], &["b/1"], &[], (&["a/1", "a/1", "a/1"], &[]));
-    // What an earlier incarnation of this member owned is nobody's.
+    // Shards of an earlier incarnation of this member have no owner.
     check(&["a/1"], &["a/0", "a/0", "a/1"], &["a/0"], &[], (&["a/1", "a/1", "a/1"], &[]));
     let desired = assign(&["a", "b"], 4);
     let of_b: Vec<u32> = (0..4).filter(|shard| desired[*shard as usize] == Some("b")).collect();
@@ -70,8 +70,8 @@ fn parts_are_taken_from_nobody_and_handed_on_only_when_drained() {
 }
 
 proptest! {
-    /// Members that plan one after the other, each on the map as it is, come to rest with every part owned by
-    /// whom it should be, whoever owned what before.
+    /// Members that plan one after the other, each on the current map, converge: every shard ends up with its intended
+    /// owner, whoever owned it before.
     #[test]
     fn members_agree_after_two_rounds_each(
         count in 1usize..6,

@@ -1,7 +1,7 @@
-//! The lines of a watch: one encoded event each.
+//! The lines of a watch, with one encoded event each.
 //!
-//! An object is copied out of the line that carried it, once, without its managed fields unless they
-//! are wanted; it is never decoded here beyond its metadata.
+//! An object is copied out of its line once, without its managed fields unless they are wanted. Only its metadata is
+//! decoded here.
 
 use bytes::{Buf, Bytes, BytesMut};
 use serde::Deserialize;
@@ -11,27 +11,27 @@ use super::WatchItem;
 use crate::object::DecodeError;
 use crate::{ClientError, Object};
 
-/// An object takes at most 3 MiB (the API server's limit on a request); what the server stores in a
-/// denser format than JSON may come out several times as long.
+/// An object takes at most 3 MiB, the API server's limit on a request. Objects that the server stores in a denser
+/// format than JSON may come out several times as long.
 const LONGEST_LINE: usize = 32 << 20;
 
-/// Cuts what arrives into lines. A line within a chunk is a part of it; only one that is spread over several
-/// is put together. Holds at most one incomplete line and the chunk at hand.
+/// A line splitter. A line within one chunk is a slice of it. Only a line that spans several chunks is copied. Holds at
+/// most one incomplete line and the current chunk.
 #[derive(Default)]
 pub(super) struct Lines {
     chunk: Bytes,
-    /// The beginning of a line that ends in a chunk to come.
+    /// The start of a line that ends in a later chunk.
     begun: BytesMut,
 }
 
 impl Lines {
-    /// Goes on with this chunk; those before have been read to their ends.
+    /// Continues with this chunk. The previous chunks must have been read to the end.
     pub(super) fn push(&mut self, chunk: Bytes) {
         debug_assert!(self.chunk.is_empty(), "`next` says `None` at the end of a chunk");
         self.chunk = chunk;
     }
 
-    /// The next complete line that is not blank.
+    /// Returns the next complete, non-empty line.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         while let Some(end) = memchr::memchr(b'\n', &self.chunk) {
             let mut line = self.chunk.split_to(end);
@@ -54,18 +54,18 @@ impl Lines {
     }
 }
 
-/// What a line says.
+/// A decoded line.
 #[derive(Debug)]
 pub(super) enum Frame {
     Item(WatchItem),
-    /// All that there was has been sent, up to this version.
+    /// The end of the initial events, at this version.
     InitialEventsEnd {
         resource_version: String,
     },
 }
 
 impl Frame {
-    /// The item; the end of the initial events is a bookmark like any other to whoever did not ask for it.
+    /// Converts to a watch item. For a plain watch, the end of the initial events is just a bookmark.
     pub(super) fn into_item(self) -> WatchItem {
         match self {
             Self::Item(item) => item,
@@ -74,14 +74,14 @@ impl Frame {
     }
 }
 
-/// What becomes of the bytes of an object.
+/// What to keep of an object's bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Keep {
     pub(super) managed_fields: bool,
 }
 
 impl Keep {
-    /// Makes an object of a part of a larger buffer, which is not kept.
+    /// Decodes an object from a part of a larger buffer, without keeping the buffer.
     pub(super) fn object(self, raw: &[u8]) -> Result<Object, DecodeError> {
         match self.managed_fields {
             true => Object::from_json(Bytes::copy_from_slice(raw)),
@@ -90,7 +90,7 @@ impl Keep {
     }
 }
 
-/// Reads a line. `Err` is what the server reports as an error: the watch is over.
+/// Decodes a line. Returns `Err` if the server reports an error, which ends the watch.
 pub(super) fn read(line: &Bytes, keep: Keep) -> Result<Frame, ClientError> {
     if let Some((kind, raw)) = split(line)
         && let Some(frame) = read_plainly(kind, raw, keep)
@@ -116,7 +116,7 @@ pub(super) fn read(line: &Bytes, keep: Keep) -> Result<Frame, ClientError> {
     }))
 }
 
-/// The parts of an event as every known server writes it, found without looking through the object.
+/// Splits an event as every known server writes it, without scanning the object.
 fn split(line: &[u8]) -> Option<(&'static str, &[u8])> {
     let line = line.strip_prefix(br#"{"type":""#)?;
     let kind = ["ADDED", "MODIFIED", "DELETED"].into_iter().find(|kind| line.starts_with(kind.as_bytes()))?;
@@ -124,7 +124,7 @@ fn split(line: &[u8]) -> Option<(&'static str, &[u8])> {
     Some((kind, raw.trim_ascii_end().strip_suffix(b"}")?))
 }
 
-/// Reading the object proves that the event was split in the right places.
+/// Decoding the object proves that the event was split correctly.
 fn read_plainly(kind: &'static str, raw: &[u8], keep: Keep) -> Option<WatchItem> {
     keep.object(raw).ok().map(|object| of_type(kind, object))
 }

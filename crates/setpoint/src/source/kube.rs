@@ -1,4 +1,4 @@
-//! Objects from an API server, through any `kube::Client`.
+//! Reads objects from an API server through any `kube::Client`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,22 +14,21 @@ use super::listing::PART;
 use super::{Listed, Parts, Selection, Source, WatchItem};
 use crate::{Client, ClientError, Kind, Rng, Runtime};
 
-/// The server closes a watch after 290 s at the latest: before proxies and clients that give an idle
-/// connection five minutes do. Up to half a minute sooner, so that watches do not all end together.
+/// The server closes a watch after at most 290 s, which is before proxies and clients time out an idle connection after
+/// five minutes. Up to half a minute is subtracted, so that watches do not all end together.
 const LONGEST_WATCH_SECONDS: u64 = 290;
 const WATCH_JITTER_SECONDS: u64 = 30;
 
-/// A watch that the server has not closed by then hangs on a connection that is gone.
+/// A watch that the server has not closed this long after its timeout hangs on a dead connection.
 const WATCH_GRACE: Duration = Duration::from_secs(15);
 
-/// A server that knows streaming lists sends something at least this often until the list is complete.
+/// A server that supports streaming lists sends something at least this often until the list is complete.
 const LONGEST_SILENCE_IN_LIST: Duration = Duration::from_secs(5);
 
-/// A source over any `kube::Client`.
+/// A source that reads through any `kube::Client`.
 ///
-/// A list is streamed where the server can do that, which costs it least, and read in pages
-/// otherwise. Managed fields are left out of what it yields: they often make up half of an object and
-/// no controller reads them.
+/// It uses streaming lists if the server supports them, because they cost the server least, and paged lists otherwise.
+/// Managed fields are dropped: they are often half of an object, and controllers do not read them.
 ///
 /// ```no_run
 /// # async fn example(runtime: setpoint::Runtime) -> Result<(), kube::Error> {
@@ -43,39 +42,39 @@ pub struct KubeSource {
     client: Client,
     rng: Rng,
     keep: Keep,
-    /// The server cannot stream a list, or shall not.
+    /// The server does not support streaming lists, or they are disabled.
     paged: AtomicBool,
 }
 
-/// How a streamed list ended.
+/// The result of a streaming list.
 enum Streamed {
     Complete(Listed),
-    /// The server does not do this: ask for pages, now and from now on.
+    /// The server does not support it: use pages from now on.
     Unknown,
-    /// It did not work out: ask for pages.
+    /// It failed: use pages this time.
     Failed,
 }
 
 type Frames = BoxStream<'static, Result<Frame, ClientError>>;
 
 impl KubeSource {
-    /// A source that reads through `client`.
+    /// Creates a source that reads through `client`.
     pub fn new(client: impl Into<Client>, runtime: Runtime) -> Self {
         let keep = Keep { managed_fields: false };
         Self { client: client.into(), rng: runtime.rng, keep, paged: AtomicBool::new(false) }
     }
 
-    /// Lists in pages even where the server can stream.
+    /// Uses paged lists even if the server supports streaming.
     pub fn paged(self) -> Self {
         Self { paged: AtomicBool::new(true), ..self }
     }
 
-    /// Leaves managed fields where they are.
+    /// Keeps managed fields.
     pub fn with_managed_fields(self) -> Self {
         Self { keep: Keep { managed_fields: true }, ..self }
     }
 
-    /// Streams a list where the server can, else reads it in pages.
+    /// Streams a list if the server supports it, otherwise reads it in pages.
     async fn read_list(
         &self,
         kind: &Kind,
@@ -160,7 +159,8 @@ impl Source for KubeSource {
     }
 }
 
-/// Whether pages may still do: not if the server is away, busy, or lets nobody in.
+/// Decides whether to try pages after a failed stream. Returns the error if pages would fail too: the server is down,
+/// busy or denies access.
 fn unable_to_stream(error: ClientError) -> Result<Streamed, ClientError> {
     match error.code() {
         Some(400 | 405 | 406 | 422) => Ok(Streamed::Unknown),
@@ -185,7 +185,7 @@ async fn collect(mut frames: Frames, parts: Option<&Parts>) -> Result<Streamed, 
             Some(Frame::InitialEventsEnd { resource_version }) => {
                 return Ok(Streamed::Complete(Listed { resource_version, ..listed }));
             }
-            // A change before the end: this server watches, it does not list.
+            // A change before the end of the initial events: this server watches instead of listing.
             Some(Frame::Item(WatchItem::Modified(_) | WatchItem::Deleted(_))) => {
                 return Ok(Streamed::Unknown);
             }
@@ -194,7 +194,7 @@ async fn collect(mut frames: Frames, parts: Option<&Parts>) -> Result<Streamed, 
     }
 }
 
-/// The events of a body, up to the first error. A line that is cut off by the end is left out: the
+/// Reads the events of a body, up to the first error. A line cut off by the end of the body is dropped, because the
 /// watch resumes before it.
 fn read_lines(body: Body, keep: Keep) -> impl Stream<Item = Result<Frame, ClientError>> + Send {
     let reading = Some((body.into_data_stream(), Lines::default()));

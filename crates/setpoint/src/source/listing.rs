@@ -1,7 +1,7 @@
-//! A list on its way: handed over part by part while it is read.
+//! A list that is passed on in parts while it is read.
 //!
-//! Whoever takes the parts one by one and keeps only what is new to it never holds two copies of the world,
-//! however much of it has changed.
+//! A consumer that takes one part at a time and keeps only what is new never holds two copies of everything, however
+//! much has changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use tokio::sync::mpsc;
 use super::{Listed, Selection, Source};
 use crate::{ClientError, Kind, Object};
 
-/// How many objects a part has, about: a page of a list. At 2 KB, a typical pod, that is 1 MB.
+/// The approximate number of objects in a part: a page of a list. With typical pods of 2 KB, that is 1 MB.
 pub(crate) const PART: usize = 500;
 
-/// Where a source puts a list while it reads it.
+/// The receiver of a list that a source reads in parts.
 ///
 /// ```no_run
 /// # async fn example(parts: setpoint::source::Parts, pages: Vec<Vec<setpoint::Object>>) {
@@ -35,37 +35,37 @@ enum Part {
 }
 
 impl Parts {
-    /// Hands objects over; waits until those before have been taken.
+    /// Passes objects on. Waits until the previous part has been taken.
     pub async fn hand_over(&self, objects: Vec<Object>) {
-        // Nobody takes them any more: then nobody waits for the list either, and it is dropped.
+        // If the receiver is gone, the list is not needed any more and can be dropped.
         let _ = self.0.send(Part::Objects(objects)).await;
     }
 
-    /// The list begins anew: what has been handed over says nothing about what there is.
+    /// Starts the list over: discards everything passed on so far.
     pub async fn again(&self) {
         let _ = self.0.send(Part::Again).await;
     }
 }
 
-/// A list that is being read. Two parts are there at a time at most: one that waits and one that is made.
+/// A list in progress. Holds at most two parts: one waiting and one being read.
 pub(crate) struct Listing {
     list: BoxFuture<'static, Result<Listed, ClientError>>,
     parts: mpsc::Receiver<Part>,
     ended: Option<Result<Listed, ClientError>>,
 }
 
-/// What a list has to say.
+/// An item from a list in progress.
 pub(crate) enum Heard {
-    /// Some of what there is.
+    /// Some of the objects.
     Objects(Vec<Object>),
-    /// What was heard so far does not count.
+    /// Discard everything received so far.
     Again,
     /// The last objects, and the version of the list.
     End(Result<Listed, ClientError>),
 }
 
 impl Listing {
-    /// Starts a list; one that is not complete within this time has failed.
+    /// Starts a list that times out after `within`.
     pub(crate) fn start(source: Arc<dyn Source>, kind: Kind, selection: Selection, within: Duration) -> Self {
         let (sender, parts) = mpsc::channel(1);
         let list = async move {
@@ -78,7 +78,7 @@ impl Listing {
         Self { list: list.boxed(), parts, ended: None }
     }
 
-    /// Waits for the next part. May be dropped at any time: nothing is lost.
+    /// Waits for the next part. Cancel safe.
     pub(crate) async fn next(&mut self) -> Heard {
         loop {
             let part = match self.ended {

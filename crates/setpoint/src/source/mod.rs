@@ -1,7 +1,7 @@
-//! Stage 1: where objects come from.
+//! Stage 1: sources of objects.
 //!
-//! A source makes no decisions: it lists when asked to and watches from the version it is told, and
-//! whatever goes wrong is the reflector's to handle.
+//! A source makes no decisions. It lists on request and watches from the given version. The reflector handles all
+//! errors.
 
 mod frame;
 mod kube;
@@ -20,7 +20,7 @@ use crate::{ClientError, Kind, Object};
 pub use self::kube::KubeSource;
 pub use self::listing::Parts;
 
-/// Which objects of a kind are wanted.
+/// A selection of objects of a kind.
 ///
 /// ```
 /// use setpoint::source::Selection;
@@ -30,18 +30,18 @@ pub use self::listing::Parts;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Selection {
-    /// Only this namespace.
+    /// Only objects in this namespace.
     pub namespace: Option<String>,
-    /// A label selector, as the API takes it.
+    /// A label selector, in API syntax.
     pub labels: Option<String>,
-    /// A field selector, as the API takes it.
+    /// A field selector, in API syntax.
     pub fields: Option<String>,
-    /// Only metadata: labels, owners, finalizers, without spec and status.
+    /// Only metadata, such as labels, owners and finalizers, without spec and status.
     pub metadata_only: bool,
 }
 
 impl fmt::Display for Selection {
-    /// Names what is selected: `namespace=shop,labels=app=web,metadata`; `all` if everything is.
+    /// Formats the selection: `namespace=shop,labels=app=web,metadata`, or `all`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [("namespace", &self.namespace), ("labels", &self.labels), ("fields", &self.fields)];
         let parts = parts.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value.as_ref()?)));
@@ -61,14 +61,14 @@ impl fmt::Display for Selection {
 pub struct Listed {
     /// The objects, in any order.
     pub objects: Vec<Object>,
-    /// The version that a watch goes on from.
+    /// The version to start a watch from.
     pub resource_version: String,
-    /// Objects whose metadata could not be read: reported, left out.
+    /// The number of objects whose metadata could not be decoded. They are logged and left out.
     pub undecodable: usize,
 }
 
 impl Listed {
-    /// Hands over the objects read so far, if they go anywhere.
+    /// Passes on the objects read so far, if there is a receiver.
     pub(crate) async fn hand_over(&mut self, parts: Option<&Parts>) {
         if let Some(parts) = parts {
             parts.hand_over(std::mem::take(&mut self.objects)).await;
@@ -76,7 +76,7 @@ impl Listed {
     }
 }
 
-/// One item of a watch.
+/// An item of a watch.
 ///
 /// ```
 /// use setpoint::source::WatchItem;
@@ -85,28 +85,28 @@ impl Listed {
 /// ```
 #[derive(Debug)]
 pub enum WatchItem {
-    /// The object was created, or now belongs to the selection.
+    /// The object was created, or now matches the selection.
     Added(Object),
     /// The object changed.
     Modified(Object),
-    /// The object was removed, or no longer belongs to the selection; this is its last state, at the
-    /// version of its removal.
+    /// The object was deleted, or no longer matches the selection. This is its last state, at the version of the
+    /// deletion.
     Deleted(Object),
-    /// Nothing changed up to this version.
+    /// Nothing else changed up to this version.
     Bookmark {
         /// The version.
         resource_version: String,
     },
-    /// An object that could not be read; the watch goes on.
+    /// An object that could not be decoded. The watch continues.
     Undecodable {
-        /// Why.
+        /// The reason.
         error: String,
-        /// What was received.
+        /// The bytes received.
         raw: Bytes,
     },
 }
 
-/// Lists and watches objects of any kind: over HTTP, or in the API server's own process.
+/// Lists and watches objects of any kind, over HTTP or in the API server's own process.
 ///
 /// ```no_run
 /// # async fn example(source: impl setpoint::source::Source) -> Result<(), setpoint::ClientError> {
@@ -121,15 +121,15 @@ pub enum WatchItem {
 /// # Ok(()) }
 /// ```
 pub trait Source: Send + Sync + 'static {
-    /// Everything selected, at one version that is no older than the call.
+    /// Lists everything selected, at one version that is at least as new as the call.
     fn list<'a>(
         &'a self,
         kind: &'a Kind,
         selection: &'a Selection,
     ) -> BoxFuture<'a, Result<Listed, ClientError>>;
 
-    /// The same, handed over part by part while it is read, so that nobody has to hold all of it. What is
-    /// returned are the last objects: those that have not been handed over.
+    /// Like [`list`](Self::list), but passes objects on in parts while reading, so that nothing has to hold all of
+    /// them. Returns the objects that have not been passed on.
     fn list_in_parts<'a>(
         &'a self,
         kind: &'a Kind,
@@ -140,8 +140,8 @@ pub trait Source: Send + Sync + 'static {
         self.list(kind, selection)
     }
 
-    /// Changes after `resource_version`. The stream ends when the server closes it; an `Err` item is
-    /// the last one ([`ClientError::is_expired`]: list again).
+    /// Watches for changes after `resource_version`. The stream ends when the server closes it. An `Err` item is the
+    /// last one; if it is [`ClientError::is_expired`], list again.
     fn watch<'a>(
         &'a self,
         kind: &'a Kind,
@@ -149,7 +149,7 @@ pub trait Source: Send + Sync + 'static {
         resource_version: &'a str,
     ) -> BoxFuture<'a, Result<BoxStream<'static, Result<WatchItem, ClientError>>, ClientError>>;
 
-    /// Whether its objects are held in this process anyway, so that whole ones cost no more than their
+    /// Returns whether the process holds the source's objects anyway, so that full objects cost no more than their
     /// metadata.
     fn shares_objects(&self) -> bool {
         false

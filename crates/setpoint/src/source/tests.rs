@@ -1,4 +1,4 @@
-//! The source over a client whose server is a script.
+//! Tests the source with a client whose server is scripted.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ use crate::{Clock, Rng, Runtime};
 
 type Scripted = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Answers in order, and remembers what was asked.
+/// Replies in order, and records the requests.
 #[derive(Clone, Default)]
 struct Script {
     replies: Arc<Mutex<VecDeque<Reply>>>,
@@ -28,9 +28,9 @@ struct Script {
 
 enum Reply {
     Json(u16, String),
-    /// Lines, then the end.
+    /// Lines, then the end of the body.
     Lines(Vec<String>),
-    /// Lines, then nothing for ever.
+    /// Lines, then nothing forever.
     Silence(Vec<String>),
 }
 
@@ -62,7 +62,7 @@ impl Script {
         Response::builder().status(code).body(body).unwrap()
     }
 
-    /// What was asked, without what differs from run to run.
+    /// Returns the requests, without the parts that differ from run to run.
     fn asked(&self) -> Vec<String> {
         let without_timeout = |uri: String| {
             let (head, tail) = uri.split_once("&timeoutSeconds=").unwrap_or((&uri, ""));

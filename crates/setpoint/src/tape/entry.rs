@@ -1,4 +1,4 @@
-//! What is on a tape.
+//! The entries of a tape.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use crate::{ClientError, Kind, Object};
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Entry {
-    /// Since the start of the tape.
+    /// The time since the start of the tape.
     pub(super) at: Duration,
     pub(super) what: What,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum What {
-    /// A list was answered.
+    /// A list returned.
     Listed { of: String, answer: Result<List, Failure> },
-    /// A watch was opened, or could not be.
+    /// A watch was opened, or failed to open.
     Watched { of: String, watch: u64, refusal: Option<Failure> },
-    /// A watch brought something.
+    /// A watch received an item.
     Came { watch: u64, item: Item },
     /// A watch ended.
     Ended { watch: u64, failure: Option<Failure> },
-    /// A call was answered, or was not.
+    /// A request got a response, or failed.
     Called { call: Call, answer: Result<Answer, String> },
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Answer {
     pub(super) body: String,
 }
 
-/// An error that can be written down.
+/// An error that can be serialized.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Failure {
     Api {
@@ -74,7 +74,7 @@ pub(super) enum Failure {
     NoAnswer(String),
 }
 
-/// What a list or a watch is about.
+/// Returns the text that identifies a list or a watch.
 pub(super) fn about(kind: &Kind, selection: &Selection) -> String {
     format!("{kind} {selection}")
 }
@@ -94,7 +94,7 @@ impl List {
 }
 
 impl Item {
-    /// `None`: an object whose bytes are no JSON, as a transform may make one.
+    /// Returns `None` for an object whose bytes are not JSON, which a transform may produce.
     pub(super) fn of(item: &WatchItem) -> Option<Self> {
         Some(match item {
             WatchItem::Added(object) => Self::Added(encoded(object)?),

@@ -1,15 +1,14 @@
-//! Record and replay: what a controller saw and was answered, kept on a tape, and played to it again.
+//! Record and replay: records everything a controller receives on a tape, and replays it.
 //!
 //! ```text
 //!  recording:   source ─► tape ─► informers        client ─► tape ─► API server
 //!  replaying:   tape ─► informers                  client ─► tape
 //! ```
 //!
-//! A controller is a function of what its watches show, of what its calls are answered, of time and of
-//! chance. The first two are on the tape, each with its moment; a replay on a paused clock, with an
-//! [`Rng`](crate::Rng) of the same seed, takes it through the same reconciles in the same order, in a test,
-//! without a cluster. A controller that has been changed since may ask for something else: the replay says
-//! what.
+//! A controller's behaviour depends on its watches, on the responses to its requests, on time and on randomness. The
+//! first two are on the tape, each with its time. A replay on a paused clock, with an [`Rng`](crate::Rng) of the same
+//! seed, takes the controller through the same reconciles in the same order, in a test and without a cluster. A
+//! controller that has been changed since may make other requests. The replay reports those.
 
 mod entry;
 mod record;
@@ -28,10 +27,10 @@ use crate::{Clock, Instant};
 
 pub use self::replay::Replay;
 
-/// Entries that a tape holds unless told otherwise. At 2 KB each, a typical object, they take 200 MB.
+/// The default capacity in entries. With typical objects of 2 KB, a full tape takes 200 MB.
 const ENTRIES: usize = 100_000;
 
-/// What a controller sees and is answered, from now on. Cheap to clone; clones are the same tape.
+/// A recording of everything a controller receives. Cheap to clone; clones share the tape.
 ///
 /// ```no_run
 /// # async fn example(source: std::sync::Arc<dyn setpoint::source::Source>, client: kube::Client,
@@ -56,7 +55,7 @@ struct Shared {
     watches: u64,
 }
 
-/// A text that is no tape.
+/// An error while parsing a tape.
 ///
 /// ```
 /// let error = setpoint::tape::Replay::of("{}", setpoint::Clock::system()).err().unwrap();
@@ -71,48 +70,47 @@ pub struct TapeError {
 }
 
 impl Tape {
-    /// An empty tape. Call inside a runtime: the tape starts now.
+    /// Creates an empty tape that starts now. Call this inside a Tokio runtime.
     pub fn new(clock: Clock) -> Self {
         let started = clock.instant();
         let shared = Shared { entries: Vec::new(), most: ENTRIES, watches: 0 };
         Self { clock, started, shared: Arc::new(Mutex::new(shared)) }
     }
 
-    /// Holds no more than this many entries; what comes after is not recorded (default 100,000).
+    /// Sets the capacity in entries (default 100,000). Nothing is recorded once it is reached.
     pub fn with_room_for(self, entries: usize) -> Self {
         self.shared.lock().most = entries;
         self
     }
 
-    /// The same source, recorded.
+    /// Wraps a source so that it is recorded.
     pub fn source(&self, source: Arc<dyn Source>) -> Arc<dyn Source> {
         record::source(self, source)
     }
 
-    /// The same client, recorded: for the calls of reconcilers. Replies are read as a whole, so a watch
-    /// through it would never be answered; a [`KubeSource`](crate::source::KubeSource) gets the client as it
-    /// was.
+    /// Wraps a client so that it is recorded, for the requests of reconcilers. Responses are read completely, so a
+    /// watch through it would never return. Give a [`KubeSource`](crate::source::KubeSource) the original client.
     pub fn client(&self, client: kube::Client) -> kube::Client {
         record::client(self, client)
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.shared.lock().entries.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the tape ran out before the recording ended.
+    /// Returns whether the tape was too short for the recording.
     pub fn is_full(&self) -> bool {
         let shared = self.shared.lock();
         shared.entries.len() >= shared.most
     }
 
-    /// The tape as text, one line an entry.
+    /// Formats the tape as text, one line per entry.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         for entry in &self.shared.lock().entries {

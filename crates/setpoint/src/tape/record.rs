@@ -1,4 +1,4 @@
-//! Writing down what passes by, unchanged.
+//! Records what passes through, unchanged.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Playing a tape: everything comes when it came, as it came.
+//! Replays a tape: everything arrives at the recorded time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -18,7 +18,7 @@ use super::entry::{Answer, Call, Entry, Failure, Item, List, What, about};
 use crate::source::{Listed, Selection, Source, WatchItem};
 use crate::{ClientError, Clock, Instant, Kind};
 
-/// A tape that is being played. Cheap to clone; clones play the same tape.
+/// A tape being replayed. Cheap to clone; clones share the replay.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -39,10 +39,10 @@ pub struct Replay {
     rest: Arc<Mutex<Rest>>,
 }
 
-/// In the order in which it came, with the time since the start.
+/// In order of arrival, with the time since the start.
 type Timed<T> = VecDeque<(Duration, T)>;
 
-/// What has not been played yet.
+/// What has not been replayed yet.
 #[derive(Default)]
 struct Rest {
     lists: BTreeMap<String, Timed<Result<List, Failure>>>,
@@ -54,11 +54,11 @@ struct Rest {
 struct Watch {
     opened: Duration,
     refusal: Option<Failure>,
-    /// `Err` ends the watch: with a failure, or without a word.
+    /// `Err` ends the watch, with or without a failure.
     items: Timed<Result<Item, Option<Failure>>>,
 }
 
-/// The replayed controller asked for what the recorded one did not.
+/// The replayed controller made a request that the recorded one did not.
 #[derive(Debug)]
 struct NotOnTheTape;
 
@@ -71,7 +71,7 @@ impl fmt::Display for NotOnTheTape {
 impl std::error::Error for NotOnTheTape {}
 
 impl Replay {
-    /// Plays the text of a [`Tape`](super::Tape). Call inside a runtime: it starts now.
+    /// Replays the text of a [`Tape`](super::Tape), starting now. Call this inside a Tokio runtime.
     pub fn of(tape: &str, clock: Clock) -> Result<Self, TapeError> {
         let mut rest = Rest::default();
         let mut watches = BTreeMap::new();
@@ -87,13 +87,13 @@ impl Replay {
         Ok(Self { clock, started, rest: Arc::new(Mutex::new(rest)) })
     }
 
-    /// What the recorded informers read from.
+    /// Returns the source for the informers.
     pub fn source(&self) -> Arc<dyn Source> {
         Arc::new(self.clone())
     }
 
-    /// What the recorded reconcilers called. A call that is not on the tape is not answered, and is one of
-    /// the [divergences](Self::divergences).
+    /// Returns the client for the reconcilers. A request that is not on the tape gets no response, and is reported in
+    /// [`divergences`](Self::divergences).
     pub fn client(&self) -> kube::Client {
         let replay = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -103,12 +103,12 @@ impl Replay {
         kube::Client::new(service, "default")
     }
 
-    /// What was asked for and is not on the tape, in the order it was asked for.
+    /// Returns the requests that are not on the tape, in order.
     pub fn divergences(&self) -> Vec<String> {
         self.rest.lock().divergences.clone()
     }
 
-    /// The recorded calls that have not been made again, in the order of their paths.
+    /// Returns the recorded requests that were not made again, in order of their paths.
     pub fn missing(&self) -> Vec<String> {
         let rest = self.rest.lock();
         let left = rest.calls.iter().filter(|(_, answers)| !answers.is_empty());
@@ -134,7 +134,7 @@ impl Replay {
     fn play(self, watch: Watch) -> BoxStream<'static, Result<WatchItem, ClientError>> {
         let rest = (self, watch.items);
         let items = stream::unfold(rest, |(replay, mut items)| async move {
-            // A tape that ends in the middle of a watch leaves it open.
+            // A tape that ends during a watch leaves it open.
             let Some((at, item)) = items.pop_front() else { return std::future::pending().await };
             replay.until(at).await;
             let item = match item {

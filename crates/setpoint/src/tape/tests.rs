@@ -22,7 +22,7 @@ fn object(name: &str, version: u64) -> Object {
     Object::from_json(raw.to_string().into()).expect("an object")
 }
 
-/// Two objects; a change every minute; a watch that expires after three; then a list that failed once.
+/// Two objects, a change every minute, a watch that expires after three, then a list that fails once.
 struct Lively {
     clock: Clock,
     lists: Mutex<u64>,
@@ -68,7 +68,7 @@ impl Source for Lively {
     }
 }
 
-/// Writes to what it is told of, fails now and then by chance, and notes everything.
+/// Writes to the objects it is called with, fails at random, and records everything.
 struct Writer {
     client: Client,
     runtime: Runtime,
@@ -91,7 +91,7 @@ impl Reconciler for Writer {
     }
 }
 
-/// Runs the controller for ten minutes and says what it did.
+/// Runs the controller for ten minutes and returns what it did.
 async fn run(
     client: kube::Client,
     source: Arc<dyn Source>,
@@ -117,7 +117,7 @@ fn clock() -> Clock {
     Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"))
 }
 
-/// What the controller did, and the tape of it.
+/// Returns what the controller did, and the tape.
 async fn recorded() -> (Vec<String>, String) {
     let clock = clock();
     let tape = Tape::new(clock.clone());

@@ -9,7 +9,7 @@ use crate::{Controller, Key, Rng, Runnable, Runtime};
 
 type Behaviour = Box<dyn Fn(u32) -> Result<Outcome, ReconcileError> + Send + Sync>;
 
-/// Does for each key what its behaviour says of the n-th time it is asked, and notes when.
+/// Runs a scripted behaviour for the n-th reconcile of each key, and records when it ran.
 struct Scripted {
     clock: Clock,
     behaviours: BTreeMap<&'static str, Behaviour>,
@@ -61,7 +61,7 @@ fn world(
 }
 
 impl World {
-    /// When each call came, in milliseconds, after some time.
+    /// Returns when each call was made, in milliseconds, after waiting for `time`.
     async fn after(&self, time: Duration) -> Vec<u64> {
         self.clock.sleep(time).await;
         self.calls.lock().iter().map(|(_, millis)| *millis).collect()
@@ -253,7 +253,7 @@ async fn failures_are_counted_by_kind_and_so_are_recoveries_and_what_was_given_u
     world.shows(r#"controller_reconcile_given_up_total{controller="test"} 1"#);
 }
 
-/// Notes the fields of every span of reconciles.
+/// Collects the fields of every reconcile span.
 #[derive(Clone, Default)]
 struct Spans(Arc<Mutex<Vec<String>>>);
 

@@ -1,4 +1,4 @@
-//! A queue that is full holds back the watch that feeds it, and nobody who waits for the cache.
+//! A full queue holds back the watch that feeds it, unless a caller waits for the cache.
 
 use setpoint::handler::enqueue_self;
 use setpoint::{Clock, Key, Queue, Rng, Runtime};

@@ -1,4 +1,4 @@
-//! An informer against a server in memory that misbehaves as told, in virtual time.
+//! Tests an informer against an in-memory server with injected faults, in virtual time.
 
 mod backpressure;
 mod own_writes;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use server::{Fault, Server, describe};
 
-/// A running informer, and what a handler has been told.
+/// A running informer, and the events of a handler.
 struct World {
     server: Server,
     informers: Informers,
@@ -28,8 +28,7 @@ struct World {
     tasks: tokio::task::JoinSet<()>,
 }
 
-/// Writes down events: `+` added, `i` initially there, `~` updated, `=` resync, `-` deleted, `?` deleted
-/// without being seen to.
+/// Records events: `+` added, `i` initial, `~` updated, `=` resync, `-` deleted, `?` deleted but the event was missed.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<String>>>);
 
@@ -52,14 +51,14 @@ impl Told {
         }
     }
 
-    /// What has been told since the last call.
+    /// Takes the events since the last call.
     fn take(&self) -> String {
         std::mem::take(&mut *self.0.lock()).join(" ")
     }
 }
 
 impl World {
-    /// An informer of `server`, not yet synced.
+    /// Starts an informer for `server`, without waiting for it to sync.
     fn start(server: Server) -> Self {
         Self::start_with(server, |_| {})
     }
@@ -87,7 +86,7 @@ impl World {
         self.informer.objects().list(None).iter().map(describe).collect()
     }
 
-    /// Waits until the cache is at the server's version, and checks that it shows the same.
+    /// Waits until the cache is at the server's version, and checks that both match.
     async fn caught_up(&self) {
         self.informer.seen(&self.server.revision().to_string()).await;
         assert_eq!(self.cache(), self.server.world());
@@ -468,8 +467,8 @@ async fn a_write_is_waited_for() {
     assert!(world.informer.objects().get(written.key()).unwrap().same_version(&written));
 }
 
-/// Whatever happens to the watches, the cache ends up as the server is, and a handler that only
-/// believes what it is told ends up with the same.
+/// Whatever happens to the watches, the cache ends up matching the server, and so does the state of a handler that only
+/// applies the events it gets.
 #[tokio::test(start_paused = true)]
 async fn any_mix_of_faults_ends_in_the_servers_world() {
     for seed in 0..200 {
@@ -503,7 +502,7 @@ async fn any_mix_of_faults_ends_in_the_servers_world() {
     }
 }
 
-/// Holds what it was told to be there, and objects to what contradicts it.
+/// Applies the events it gets, and panics on contradictions.
 #[derive(Clone, Default)]
 struct Believer(Arc<Mutex<BTreeMap<Key, Object>>>);
 

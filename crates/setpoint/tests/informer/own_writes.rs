@@ -1,4 +1,4 @@
-//! A reconciler that reads its own writes, on a cache that is minutes behind.
+//! Tests a reconciler that reads its own writes, with a cache that is minutes behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::{World, seconds};
 /// How far the cache is behind.
 const BEHIND: Duration = Duration::from_secs(600);
 
-/// Wants one child, or none, and counts what it does about it.
+/// Wants one child, or none, and counts its own writes.
 struct Parent {
     client: Client,
     children: Informer,
@@ -54,7 +54,7 @@ impl Reconciler for Parent {
     }
 }
 
-/// A client whose creates and deletes change the server's world.
+/// Creates a client whose creates and deletes change the server's state.
 fn client(server: &Server) -> Client {
     let server = server.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -100,7 +100,7 @@ async fn family(configure: impl FnOnce(Controller) -> Controller) -> Family {
 }
 
 impl Family {
-    /// Wakes the controller every few seconds for so long.
+    /// Wakes the controller every few seconds for this long.
     async fn go_on(&self, time: Duration) {
         for _ in 0..time.as_secs() / 5 {
             self.queue.add(Key::namespaced("default", "parent"));

@@ -1,4 +1,4 @@
-//! A server of one kind in memory, whose watches misbehave as told.
+//! An in-memory server for one kind, with injected faults in its watches.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use tokio::sync::watch;
 
 type Items = BoxStream<'static, Result<WatchItem, ClientError>>;
 
-/// What goes wrong with a watch. Watches take them from a queue as they are opened, one each.
+/// A fault in a watch. Each watch takes one from a queue when it is opened.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
-    /// The watch is not opened.
+    /// Opening the watch fails.
     Refused(u16),
     /// The watch ends after this time.
     CloseAfter(Duration),
     /// The watch ends after this many items.
     CloseAfterItems(usize),
-    /// The watch says 410 after this many items.
+    /// The watch returns 410 after this many items.
     ExpireAfterItems(usize),
-    /// Every item comes twice.
+    /// Every item is sent twice.
     Twice,
-    /// Changes of this object do not come.
+    /// Changes of this object are not sent.
     Hide(&'static str),
-    /// An item that cannot be read comes first.
+    /// An undecodable item is sent first.
     Undecodable,
-    /// Every item comes this much later.
+    /// Every item is delayed by this much.
     Late(Duration),
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum Fault {
 pub(crate) struct Server {
     state: Arc<Mutex<State>>,
     revision: watch::Sender<u64>,
-    /// Counts the times that all watches were cut.
+    /// Counts how often all watches were cut.
     cuts: watch::Sender<u64>,
 }
 
@@ -50,13 +50,13 @@ struct State {
     revision: u64,
     objects: BTreeMap<Key, Object>,
     log: Vec<(u64, Change)>,
-    /// Versions up to this one are compacted away.
+    /// Versions up to this one are compacted.
     compacted: u64,
     faults: VecDeque<Fault>,
     list_errors: VecDeque<u16>,
-    /// How many lists are never answered.
+    /// How many lists hang.
     hanging_lists: usize,
-    /// What was asked: `list`, `watch 5`.
+    /// The requests: `list`, `watch 5`.
     asked: Vec<String>,
 }
 
@@ -105,12 +105,12 @@ impl Server {
         self.state.lock().objects.contains_key(&Key::namespaced("default", name))
     }
 
-    /// Something of another kind changed: the version moves on.
+    /// Advances the version, as if an object of another kind had changed.
     pub(crate) fn bookmark(&self) {
         self.commit(|_, _| (Change::Bookmark, ()));
     }
 
-    /// Forgets the history: watches from older versions get a 410.
+    /// Compacts the history: watches from older versions get a 410.
     pub(crate) fn compact(&self) {
         let mut state = self.state.lock();
         state.compacted = state.revision;
@@ -129,7 +129,7 @@ impl Server {
         self.state.lock().list_errors.extend(codes);
     }
 
-    /// The next lists are never answered.
+    /// Makes the next lists hang.
     pub(crate) fn hang_lists(&self, count: usize) {
         self.state.lock().hanging_lists = count;
     }
@@ -138,12 +138,12 @@ impl Server {
         self.state.lock().revision
     }
 
-    /// `name@version` of everything there is.
+    /// Returns `name@version` of all objects.
     pub(crate) fn world(&self) -> BTreeSet<String> {
         self.state.lock().objects.values().map(describe).collect()
     }
 
-    /// What was asked since the last call.
+    /// Takes the requests since the last call.
     pub(crate) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().asked)
     }
@@ -158,7 +158,7 @@ impl Server {
         result
     }
 
-    /// Whether this list is never answered.
+    /// Returns whether this list hangs.
     fn hangs(&self) -> bool {
         let mut state = self.state.lock();
         let hangs = state.hanging_lists > 0;

@@ -1,4 +1,4 @@
-//! Traces as a collector gets them, over a socket.
+//! Traces as a collector receives them, over a socket.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::layer::SubscriberExt;
 
-/// What a collector has been sent.
+/// The requests a collector has received.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<(String, ExportTraceServiceRequest)>>>);
 
 impl Collector {
-    /// Listens, and says where.
+    /// Starts listening and returns the address.
     async fn start(&self) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("it is bound");
@@ -50,7 +50,7 @@ impl Collector {
         Ok(Response::new(Full::default()))
     }
 
-    /// In the order in which they began.
+    /// Returns the spans in the order they started.
     fn spans(&self) -> Vec<Span> {
         let requests = self.0.lock();
         let of_resources = requests.iter().flat_map(|(_, request)| &request.resource_spans);
@@ -96,7 +96,7 @@ impl Reconciler for Hesitant {
     }
 }
 
-/// Greets under a subscriber that exports there.
+/// Reconciles a greeting with traces exported to this endpoint.
 async fn greet(endpoint: &str) {
     let telemetry = Telemetry::export(endpoint, "greeter").expect("an exporter");
     let _subscribed =
@@ -135,7 +135,7 @@ async fn every_reconcile_reaches_a_collector_as_a_span() {
     assert_eq!(collector.service().as_deref(), Some("greeter"));
 }
 
-/// Traces are never worth a stop.
+/// Traces must never hold up the process.
 #[tokio::test]
 async fn a_collector_that_is_not_there_holds_nothing_up() {
     let free = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("it was bound");

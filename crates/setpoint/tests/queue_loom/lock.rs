@@ -1,4 +1,4 @@
-//! The model checker's lock, in the shape of the real one.
+//! The model checker's lock, with the interface of the real one.
 
 pub(super) use loom::sync::MutexGuard;
 

@@ -1,7 +1,7 @@
-//! The core of the work queue in every order of steps that its threads can take.
+//! Runs the core of the work queue through every interleaving of its threads.
 //!
-//! These are the queue's own source files, with the model checker's lock in place of the real one. By
-//! default every order with up to three preemptions is tried; `make loom` tries more.
+//! These are the queue's own source files, with the model checker's lock instead of the real one. By default, every
+//! interleaving with up to three preemptions is tried; `make loom` tries more.
 
 #![allow(dead_code, unreachable_pub, reason = "the queue's files are used in part")]
 
@@ -35,7 +35,7 @@ use self::ready::Priority;
 use self::trigger::Trigger;
 use self::waiters::Place;
 
-/// Preemptions in one run, unless the environment asks for more.
+/// Preemptions per run, unless the environment sets more.
 const PREEMPTIONS: usize = 3;
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
@@ -52,7 +52,7 @@ fn add(core: &Core<u8>, key: u8) {
     core.add(key, Priority::Normal, Trigger::default, now);
 }
 
-/// Waits for a key; `None` once the queue has ended.
+/// Waits for a key. Returns `None` once the queue has ended.
 async fn take(core: &Core<u8>) -> Option<u8> {
     let mut place = Place::default();
     poll_fn(|context| match core.take(&mut place, context.waker(), None, now) {

@@ -1,4 +1,4 @@
-//! What the queue's files need of the metrics.
+//! The part of the metrics that the queue's files need.
 
 #[path = "../../src/metrics/histogram.rs"]
 pub(crate) mod histogram;

@@ -1,4 +1,4 @@
-//! Addresses that nodes, services and ingresses are given.
+//! Address allocation for nodes, services and ingresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use setpoint_store::EventKind;
 
 use super::land::{create, delete, kind, parts, survives_with, survives_within, until};
 
-/// Nodes come and go; each has a range that no other has.
+/// Nodes come and go. Each has a unique CIDR.
 fn nodes(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let has_range = |node: &Value| node["spec"]["podCIDRs"].as_array().is_some_and(|all| all.len() == 1);
@@ -30,7 +30,7 @@ fn nodes(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// Two nodes that are there at the same time never share a range.
+/// Two nodes that exist at the same time never share a CIDR.
 fn no_range_is_shared(history: &History) -> Result<(), String> {
     let mut ranges: BTreeMap<String, String> = BTreeMap::new();
     for (change, node) in history.changes().filter(|(_, object)| object["kind"] == "Node") {
@@ -61,7 +61,7 @@ fn pooled(controllers: &[&str]) -> Parts {
     Parts { controller_options, ..parts(controllers) }
 }
 
-/// A service gets an address and gives it back; another one gets its own.
+/// A service gets an address and returns it. Another one gets a different one.
 fn balanced(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let spec = json!({"spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
@@ -82,7 +82,7 @@ fn load_balancers_survive_them() {
     survives_with("load balancers", pooled(&["service-lb-controller"]), balanced);
 }
 
-/// An ingress says its address once its class is this controller's.
+/// An ingress reports its address once its class belongs to this controller.
 fn pointed(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let backend = json!({"service": {"name": "s", "port": {"number": 80}}});

@@ -13,7 +13,7 @@ fn told(hpa: &Value, condition: &str, reason: &str) -> bool {
     conditions.is_some_and(|all| all.iter().any(|one| one["type"] == condition && one["reason"] == reason))
 }
 
-/// A target below the minimum is raised to it; then the bounds change.
+/// A target below the minimum is raised to it. Then the bounds change.
 fn bounds(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let labels = json!({"app": "w"});
@@ -33,7 +33,8 @@ fn bounds(world: &World) -> LocalBoxFuture<'_, ()> {
         patch(world, "HorizontalPodAutoscaler", "h", Part::Main, fewer).await;
         until(world, "ReplicaSet", "r", |set| set["spec"]["replicas"] == 2).await;
         until(world, "HorizontalPodAutoscaler", "h", |hpa| hpa["status"]["currentReplicas"] == 2).await;
-        // Without metrics it says what it last wanted, if that was told before a crash: it goes, the target stays.
+        // Without metrics, the status shows the last desired scale, if it was written before a crash. Delete the
+        // autoscaler, and keep the target.
         delete(world, "HorizontalPodAutoscaler", "h").await;
     }
     .boxed_local()

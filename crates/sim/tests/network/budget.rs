@@ -18,7 +18,7 @@ fn allows(budget: &Value, count: i32) -> bool {
         && budget["status"]["observedGeneration"] == budget["metadata"]["generation"]
 }
 
-/// Two pods of which one must stay; then there is only one.
+/// Two pods, of which one must stay. Then there is only one.
 fn budget(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         found(world).await;
@@ -40,7 +40,7 @@ fn a_budget_survives_every_crash_and_every_stale_or_hidden_event() {
     survives("budget", &["disruption"], budget);
 }
 
-/// Asks for the eviction of a pod; says whether it was granted.
+/// Requests the eviction of a pod. Returns whether it was granted.
 async fn evict(world: &World, name: &str) -> bool {
     let key = Key::namespaced("default", name);
     let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
@@ -57,7 +57,7 @@ async fn evict_in_time(world: &World, name: &str) {
     }
 }
 
-/// Three pods of which two must stay: each eviction has to wait until the pod before it is replaced.
+/// Three pods, of which two must stay: each eviction has to wait until the previous pod is replaced.
 fn evictions(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         found(world).await;
@@ -77,7 +77,7 @@ fn evictions(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// Once three were ready, never fewer than two are.
+/// Once three pods were ready, there are never fewer than two.
 fn two_stay(history: &History) -> Result<(), String> {
     let mut ready = BTreeSet::new();
     let mut complete = false;

@@ -1,4 +1,4 @@
-//! Certificates: approved, signed, and cleaned up.
+//! Certificate signing requests: approval, signing and cleanup.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use setpoint_sim::World;
 
 use super::land::{create, kind, parts, patch, survives_with, until};
 
-/// Made for these tests and used nowhere else; Ed25519, so that the same text has the same signature.
+/// Generated for these tests and used nowhere else. Ed25519, so that the same text has the same signature.
 const CA_KEY: &str = "-----BEGIN PRIVATE KEY-----
 MC4CAQAwBQYDK2VwBCIEIDPUPliRcNdIq7Y5rOHImbqL3UnpZpxpOwmm9kLzIA9K
 -----END PRIVATE KEY-----\n";
@@ -26,9 +26,9 @@ gvMwHwYDVR0jBBgwFoAUUTlvFby4rHHsM6RzeSEDHluTgvMwDwYDVR0TAQH/BAUw
 AwEB/zAFBgMrZXADQQAS4KaOSW49FSy8UbnslRauUIwiQL1sXni8dNkqRpxT0cSk
 wgKpXQNi26cJrwWCjd9/aucSG7Cn+OzS0PbrXksE
 -----END CERTIFICATE-----\n";
-/// Of system:node:n, in base64.
+/// For system:node:n, in base64.
 const OF_A_NODE: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlHdU1HSUNBUUF3THpFVk1CTUdBMVVFQ2d3TWMzbHpkR1Z0T201dlpHVnpNUll3RkFZRFZRUUREQTF6ZVhOMApaVzA2Ym05a1pUcHVNQ293QlFZREsyVndBeUVBUGVmRVhQOWdZR0ZMU0diZjIrUm1VcDR1NXRXbHBuVUE1alJ0ClYvdFNMRTZnQURBRkJnTXJaWEFEUVFCU2kxaVdZQkphaXYxN3luNnViRzQ5Y0NCb1QwTkNhQkdTTGxxNTd0SmUKc2dGbWcvdVRZUllncDlRWWtXRVF5cWE4djlKenVjNWRxVmF2SklJWGQzY0YKLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg==";
-/// Of user1, in base64.
+/// For user1, in base64.
 const OF_A_USER: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIWk1JR01BZ0VBTUN3eEREQUtCZ05WQkFvTUEyUmxkakVNTUFvR0ExVUVDZ3dEYjNCek1RNHdEQVlEVlFRRApEQVYxYzJWeU1UQXFNQVVHQXl0bGNBTWhBT2lDeGVNOEF3dVowZ1pFUGxBSzk3ekF5cFJOc3JMejZUSDNzYnZVCnpXNXlvQzB3S3dZSktvWklodmNOQVFrT01SNHdIREFhQmdOVkhSRUVFekFSZ2dsaExtVjRZVzF3YkdXSEJBb0EKQUFjd0JRWURLMlZ3QTBFQS8yQnhjZlVNWkduZ3JoajZ5K3NGWWFpbERRSlFXa3ZoRnMzT1pjeW51a2dLUXk3KwpVWE4zQlkxY2NpQlh1SmdVTWhkbWhBT0V4dTBQeW9PNk4rbHVDdz09Ci0tLS0tRU5EIENFUlRJRklDQVRFIFJFUVVFU1QtLS0tLQo=";
 
 fn signing(controllers: &[&str]) -> Parts {
@@ -48,7 +48,7 @@ async fn approve(world: &World, name: &str) {
     patch(world, "CertificateSigningRequest", name, Part::Approval, body).await;
 }
 
-/// A kubelet gets its certificate by itself, a user with somebody's word, and a wrong request none.
+/// A kubelet gets its certificate automatically, a user after an approval, and an invalid request gets none.
 fn certificates(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let client = json!(["digital signature", "client auth"]);
@@ -81,7 +81,7 @@ fn a_request_that_has_been_answered_goes_after_an_hour() {
         let (request, key) = (kind("CertificateSigningRequest"), Key::cluster("kubelet"));
         world.pass(Duration::from_secs(3000)).await;
         assert!(world.get(&request, &key).await.is_some());
-        // Its hour is over just after the cleaner has looked.
+        // Its hour ends just after the cleaner has run.
         world.pass(Duration::from_secs(3000)).await;
         world.until(&request, &key, |request| request.is_none()).await;
     });

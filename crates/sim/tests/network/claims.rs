@@ -1,4 +1,4 @@
-//! Claims of devices that pods ask for by template.
+//! Resource claims created from templates for pods.
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
@@ -8,7 +8,7 @@ use setpoint_sim::World;
 
 use super::land::{create, found, patch, survives, until, until_all};
 
-/// A pod gets a claim of its own, which goes when the pod has ended.
+/// A pod gets its own claim, which is deleted when the pod has finished.
 fn claims(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         found(world).await;

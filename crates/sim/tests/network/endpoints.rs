@@ -1,4 +1,4 @@
-//! Endpoints and slices.
+//! Endpoints and EndpointSlices.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ fn service(selector: Value) -> Value {
     json!({"spec": {"selector": selector, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}})
 }
 
-/// Whether a slice is of the service that these scenarios are about, and not one of the server's own.
+/// Returns whether a slice belongs to the service of these scenarios, and not to the API server's own.
 fn is_ours(slice: &Value) -> bool {
     slice["metadata"]["labels"]["kubernetes.io/service-name"] == "s"
 }
 
-/// Whether there is one slice, with so many endpoints of which so many are ready.
+/// Returns whether there is one slice, with the expected number of endpoints and of ready ones.
 fn listed(slices: &[Value], expected: (usize, usize)) -> bool {
     let ours = || slices.iter().filter(|slice| is_ours(slice));
     let all = || ours().filter_map(|slice| slice["endpoints"].as_array()).flatten();
@@ -29,7 +29,7 @@ fn listed(slices: &[Value], expected: (usize, usize)) -> bool {
     ours().count() == 1 && (all().count(), ready) == expected
 }
 
-/// A service gets a pod, which becomes ready and goes.
+/// A service gets a pod, which becomes ready and is deleted.
 fn slices(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         found(world).await;
@@ -50,7 +50,7 @@ fn addresses(endpoints: &Value) -> usize {
     })
 }
 
-/// The same in Endpoints, and the service goes.
+/// The same with Endpoints, and the service is deleted.
 fn objects(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         found(world).await;
@@ -70,7 +70,7 @@ fn are(slices: &[Value], count: usize) -> bool {
     slices.iter().filter(|slice| is_ours(slice)).count() == count
 }
 
-/// Somebody writes Endpoints by hand, and removes them.
+/// A user creates Endpoints, and deletes them.
 fn mirror(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create(world, "Service", "s", service(Value::Null)).await;
@@ -98,8 +98,7 @@ fn mirrored_slices_survive_them() {
     survives("mirrored slices", &["endpointslicemirroring"], mirror);
 }
 
-/// The controller creates a slice, its cache does not show it, and the service changes: it must not create
-/// another one.
+/// The controller creates a slice, its cache does not show it, and the service changes. It must not create another one.
 #[test]
 fn a_slice_that_was_created_and_not_yet_seen_is_not_created_again() {
     let stale: Vec<Fault> =
@@ -137,7 +136,7 @@ fn endpoints_that_somebody_keeps_without_a_service_stay() {
     });
 }
 
-/// All is said: whoever starts now has nothing to write.
+/// In a steady state, a new manager has nothing to write.
 #[test]
 fn a_restart_in_a_steady_state_writes_nothing() {
     let controllers = ["endpointslice", "endpoint", "endpointslicemirroring"];

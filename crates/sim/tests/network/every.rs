@@ -1,4 +1,4 @@
-//! No controller is forgotten: every one of the registry that writes is disturbed in some plan.
+//! No controller is forgotten: every controller in the registry that writes is tested with faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use setpoint_controllers::{Entry, REGISTRY};
 
-/// Where plans are, as seen from this crate.
+/// Where the plans are, relative to this crate.
 const ROOMS: [&str; 2] = ["tests", "../controllers/tests"];
 
-/// What runs every plan there is for a script.
+/// The functions that run every plan for a script.
 const DISTURBS: [&str; 4] = ["survives(", "survives_with(", "survives_within(", "check_all("];
 
 #[test]
@@ -56,7 +56,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     paths.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
 }
 
-/// All that is quoted in the items of a file that disturb something, and in the items of it that those name.
+/// Returns everything quoted in the items of a file that run plans, and in the items they refer to.
 fn named_in_plans(text: &str) -> BTreeSet<String> {
     let items = items(text);
     let mut left: Vec<&str> = disturbing(&items);
@@ -69,7 +69,7 @@ fn named_in_plans(text: &str) -> BTreeSet<String> {
     quoted
 }
 
-/// The items that disturb something, themselves or through others.
+/// Returns the items that run plans, directly or through others.
 fn disturbing(items: &BTreeMap<String, String>) -> Vec<&str> {
     let calls = |item: &String| DISTURBS.iter().any(|call| item.contains(call));
     let mut found: BTreeSet<&str> =
@@ -89,7 +89,7 @@ fn words(item: &str) -> impl Iterator<Item = &str> {
     item.split(|c: char| !c.is_alphanumeric() && c != '_')
 }
 
-/// The functions and constants of a formatted file, by name.
+/// Returns the functions and constants of a formatted file, by name.
 fn items(text: &str) -> BTreeMap<String, String> {
     let mut items = BTreeMap::<String, String>::new();
     let mut current = String::new();

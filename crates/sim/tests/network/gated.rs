@@ -1,4 +1,4 @@
-//! Controllers behind feature gates: what they are about is served only where the feature is on.
+//! Controllers behind feature gates: their kinds are only served if the feature is enabled.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::certificates::CA;
 use super::land::{create, delete, kind, list, parts, patch, survives_with, until};
 use super::tokens::create_in;
 
-/// These controllers with these features on.
+/// These controllers, with these features enabled.
 fn with(features: &[&str], controllers: &[&str]) -> Parts {
     let on = |gates: FeatureGates, name: &&str| gates.with(name, true).expect("a feature");
     let gates = features.iter().fold(FeatureGates::default(), on);
@@ -35,7 +35,7 @@ async fn bundles(world: &World) -> Vec<Value> {
     bundles.into_iter().filter(|bundle| bundle["spec"]["signerName"] == SIGNER).collect()
 }
 
-/// A bundle of the signer that somebody else made goes, and the right one comes back when it is deleted.
+/// A bundle that a user created for the signer is deleted, and the right one is created.
 fn trust(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let spec = json!({"signerName": SIGNER, "trustBundle": CA});
@@ -99,7 +99,7 @@ async fn request(world: &World, name: &str) {
     create(world, "PodCertificateRequest", name, json!({"spec": spec})).await;
 }
 
-/// Requests that nobody answers go.
+/// Requests that no signer answers are deleted.
 fn unanswered(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         for name in ["one", "other"] {
@@ -150,7 +150,7 @@ async fn record(world: &World, name: &str, servers: &[(&str, &str)]) {
     patch(world, "StorageVersion", name, Part::Status, json!({"status": status})).await;
 }
 
-/// Servers that are gone are forgotten, at once or when their lease goes; a record that no server is left of goes.
+/// Servers that are gone are removed, immediately or when their lease is. A record without any server is deleted.
 fn storage_versions(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         lease(world, "old").await;
@@ -184,7 +184,7 @@ fn has(migration: &Value, r#type: &str) -> bool {
     conditions.into_iter().any(|one| one["type"] == r#type && one["status"] == "True")
 }
 
-/// What is served is migrated; what is not, fails, and says why.
+/// Served resources are migrated. Others fail with a reason.
 fn migrations(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         for name in ["a", "b", "c"] {
@@ -228,7 +228,7 @@ async fn with_device(world: &World, name: &str, device: &str, tolerations: Value
     patch(world, "ResourceClaim", name, Part::Status, json!({"status": status})).await;
 }
 
-/// A rule taints a device, and a driver another one: whoever does not tolerate that goes.
+/// A rule taints a device, and a driver taints another one. Pods that do not tolerate it are evicted.
 fn device_taints(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create(world, "ServiceAccount", "default", json!({})).await;

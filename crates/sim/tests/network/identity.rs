@@ -1,4 +1,4 @@
-//! What every namespace has: an account, the certificate of the API server; and the tokens of accounts.
+//! Objects in every namespace: the service account and the API server's certificate. Also service account tokens.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use setpoint_sim::World;
 
 use super::land::{create, delete, kind, parts, survives, survives_with, until};
 
-/// Made for these tests and used nowhere else.
+/// Generated for these tests and used nowhere else.
 const KEY: &str = "-----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgYv+TGSc+hZx+HXL4
 u6wvx4HPTvU6+xQF9H2fv6nEcYehRANCAARg9h3X5EX6bnkDgkmr/wnYxHHeg9Jg
 ERBA0x2Ijvd5k8+KeDp/prlYWB9fHW/tr8baRyPe66Nnb9kq5a/9CObt
 -----END PRIVATE KEY-----\n";
 
-/// Deletes what every namespace has, and waits until it is there again.
+/// Deletes an object that every namespace has, and waits until it is restored.
 async fn comes_back(world: &World, kind_name: &str, name: &str) {
     let (kind, key) = (kind(kind_name), Key::namespaced("team", name));
     world.until(&kind, &key, |object| object.is_some()).await;
@@ -44,7 +44,7 @@ fn accounts_of_namespaces_survive_every_crash_and_every_stale_or_hidden_event() 
     survives("accounts", &["serviceaccount"], accounts);
 }
 
-/// The certificate is in every namespace, comes back where it is removed, and is mended where it is changed.
+/// The certificate is in every namespace. It is restored if deleted, and corrected if changed.
 fn certificate(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create(world, "Namespace", "team", json!({})).await;
@@ -69,7 +69,8 @@ fn token_of(account: &str) -> Value {
         "metadata": {"annotations": {"kubernetes.io/service-account.name": account}}})
 }
 
-/// A secret gets its token, and goes with its account; one of an account that never was goes at once.
+/// A Secret gets its token, and is deleted with its account. A Secret of an account that never existed is deleted
+/// immediately.
 fn tokens(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create(world, "ServiceAccount", "robot", json!({})).await;
@@ -98,7 +99,8 @@ fn tokens_of_accounts_survive_them() {
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Of two tokens that nobody has used for long one is mounted: it stays, the other is put out of use and goes.
+/// Two tokens have been unused for long, and one of them is mounted: it stays. The other one is invalidated and
+/// deleted.
 fn unused(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let tracking = "kube-apiserver-legacy-service-account-token-tracking";

@@ -1,6 +1,6 @@
-//! Pods that want a volume labelled differently are told, whatever happens.
+//! Conflicting SELinux labels on a volume are reported, whatever happens.
 //!
-//! Nothing but events comes of it, which the graph leaves out: that they come is what the script waits for.
+//! The only result is events, which the graph leaves out, so the script waits for them.
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
@@ -25,7 +25,7 @@ fn is_told(events: &[Value], pod: &str) -> bool {
     events.iter().filter(of_pod).any(|event| event["reason"] == "SELinuxLabelConflict")
 }
 
-/// The volume comes after one of its pods, and the driver that can label it after both.
+/// The volume is created after one of its pods, and the driver that can label it after both.
 fn conflict(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         found(world).await;
@@ -49,7 +49,7 @@ fn conflicts_of_labels_are_told_whatever_is_seen_late_or_not_at_all() {
     survives("labels", &CONTROLLERS, conflict);
 }
 
-/// It makes no writes that a crash could come before or after, so it dies wherever it waits.
+/// The controller makes no writes around which it could crash, so it crashes wherever it waits.
 #[test]
 fn conflicts_of_labels_are_told_wherever_the_manager_dies() {
     let script = conflict;

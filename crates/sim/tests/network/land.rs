@@ -1,4 +1,4 @@
-//! A world whose nodes and pods a test plays itself.
+//! A cluster whose nodes and pods are simulated by the test itself.
 
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use setpoint::{Key, Kind};
 use setpoint_cluster::Parts;
 use setpoint_sim::{History, Scenario, World, check_all};
 
-/// Seeded combinations of faults beyond the exhaustive single ones; a long search raises it.
+/// The number of seeded fault combinations in addition to all single faults. A long search raises it.
 fn combinations() -> usize {
     let raised = std::env::var("SETPOINT_SIM_COMBINATIONS").ok();
     raised.and_then(|text| text.parse().ok()).unwrap_or(10)
@@ -19,8 +19,8 @@ pub(crate) fn parts(controllers: &[&str]) -> Parts {
     Parts { controllers, ..Parts::default() }
 }
 
-/// Every write crashed before and after, every event hidden or stale, then combinations: the same graph
-/// with the same counts.
+/// Crashes before and after every write, hides or delays every event, then tries combinations. The graph and the counts
+/// must be the same.
 #[track_caller]
 pub(crate) fn survives(
     name: &'static str,
@@ -39,7 +39,7 @@ pub(crate) fn survives_with(
     survives_within(name, parts, script, |_| Ok(()));
 }
 
-/// The same, and something holds after every single change.
+/// The same, with an invariant that is checked after every single change.
 #[track_caller]
 pub(crate) fn survives_within(
     name: &'static str,
@@ -132,7 +132,7 @@ pub(crate) async fn until(world: &World, kind_name: &str, name: &str, settled: i
     world.until(&kind, &key(&kind, name), |object| object.is_some_and(&settled)).await;
 }
 
-/// All objects of a kind.
+/// Lists all objects of a kind.
 pub(crate) async fn list(world: &World, kind_name: &str) -> Vec<Value> {
     let listed = world.client().list(&kind(kind_name), &Selection::default()).await.expect("a list");
     listed.objects.iter().map(|object| object.decode().expect("JSON")).collect()
@@ -149,13 +149,13 @@ pub(crate) async fn until_all(world: &World, kind_name: &str, settled: impl Fn(&
     panic!("{kind_name} never got there: {:?}\n{}", list(world, kind_name).await, world.trace().text());
 }
 
-/// A pod on a node, in the name of an account that is there.
+/// Creates a pod on a node, with an existing service account.
 pub(crate) async fn pod(world: &World, name: &str, app: &str) {
     let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}]});
     create(world, "Pod", name, json!({"metadata": {"labels": {"app": app}}, "spec": spec})).await;
 }
 
-/// What the pod's node says of it.
+/// Writes a pod's status, as its node would.
 pub(crate) async fn running(world: &World, name: &str, ip: &str, ready: bool) {
     let ready = if ready { "True" } else { "False" };
     let conditions =
@@ -164,7 +164,7 @@ pub(crate) async fn running(world: &World, name: &str, ip: &str, ready: bool) {
     patch(world, "Pod", name, Part::Status, json!({"status": status})).await;
 }
 
-/// A node, and an account for pods.
+/// Creates a node, and a service account for pods.
 pub(crate) async fn found(world: &World) {
     create(world, "ServiceAccount", "default", json!({})).await;
     create(world, "Node", "n", json!({"metadata": {"labels": {"topology.kubernetes.io/zone": "z"}}})).await;

@@ -1,4 +1,4 @@
-//! What is left behind: pods of nodes that are gone, namespaces on their way out, parts of the API that are dead.
+//! Leftovers: pods of deleted nodes, terminating namespaces, dead parts of the API.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ async fn gone(world: &World, kind_name: &str, key: Key) {
     world.until(&kind(kind_name), &key, |object| object.is_none()).await;
 }
 
-/// Of three ended pods one may stay; a pod of a node that never was goes; one on a node that is there stays.
+/// Of three finished pods, one may stay. A pod on a node that never existed is deleted. A pod on an existing node
+/// stays.
 fn swept(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         found(world).await;
@@ -28,7 +29,7 @@ fn swept(world: &World) -> LocalBoxFuture<'_, ()> {
         for name in ["first", "second", "third"] {
             pod(world, name, "work").await;
             patch(world, "Pod", name, Part::Status, json!({"status": {"phase": "Succeeded"}})).await;
-            // The oldest go first.
+            // The oldest are deleted first.
             world.pass(Duration::from_secs(2)).await;
         }
         for name in ["lost", "first", "second"] {
@@ -45,7 +46,7 @@ fn pods_that_nobody_else_removes_go_once_whatever_happens() {
     survives_with("pods that are left", Parts { controller_options, ..parts(&["podgc"]) }, swept);
 }
 
-/// A namespace goes when the last that is held in it is released.
+/// A namespace is removed when the last object with a finalizer in it is released.
 fn emptied(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create(world, "Namespace", "team", json!({})).await;
@@ -78,8 +79,8 @@ fn a_namespace_on_its_way_out_survives_every_crash_and_every_stale_or_hidden_eve
     survives("namespace", &["namespace"], emptied);
 }
 
-/// A server behind the API is down: nobody knows what a namespace holds of it, so the namespace waits, saying why,
-/// until that part of the API is removed.
+/// The server behind part of the API is down, so it is unknown what a namespace contains of it. The namespace waits and
+/// says why, until that part of the API is removed.
 #[test]
 fn a_namespace_waits_for_a_dead_part_of_the_api_and_goes_when_it_is_removed() {
     let faults = vec![Fault::Dead { group: "dead.example.com" }];
@@ -91,7 +92,7 @@ fn a_namespace_waits_for_a_dead_part_of_the_api_and_goes_when_it_is_removed() {
         until(world, "Namespace", "team", |team| holds(team, failure)).await;
         let told = world.get(&kind("Namespace"), &Key::cluster("team")).await.expect("it waits");
         assert!(told.to_string().contains("dead.example.com/v1"), "{told}");
-        // What can be removed is.
+        // Everything that can be deleted is.
         gone(world, "ConfigMap", Key::namespaced("team", "a")).await;
         let calls = world.trace().text().lines().count();
         world.pass(Duration::from_secs(600)).await;
@@ -119,7 +120,7 @@ fn owned_by(owner: &Value) -> Value {
     json!([reference])
 }
 
-/// Where a part of the API cannot be discovered, an owner of that part may be there although nobody can see it.
+/// If a part of the API cannot be discovered, an owner in that part may exist although it is not visible.
 #[test]
 fn where_discovery_fails_in_part_the_garbage_collector_deletes_nothing_live() {
     World::simulate(1, parts(&["garbagecollector"]), Vec::new(), async |world| {
@@ -143,7 +144,7 @@ fn where_discovery_fails_in_part_the_garbage_collector_deletes_nothing_live() {
 
         world.faults().add(Fault::Dead { group: "parts.example.com" });
         world.restart().await;
-        // Something else goes meanwhile: the collector is not at a standstill.
+        // Something else is deleted in the meantime: the garbage collector is not stuck.
         create(world, "ConfigMap", "other", json!({})).await;
         let other = world.get(&kind("ConfigMap"), &Key::namespaced("default", "other")).await;
         let mut reference = owned_by(&other.expect("it is there"));
@@ -164,7 +165,7 @@ fn where_discovery_fails_in_part_the_garbage_collector_deletes_nothing_live() {
     });
 }
 
-/// All orders of so many things.
+/// Returns all permutations of `count` items.
 fn orders(count: usize) -> Vec<Vec<usize>> {
     if count == 0 {
         return vec![Vec::new()];
@@ -179,8 +180,8 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
     orders(count - 1).into_iter().flat_map(with_last).collect()
 }
 
-/// References that lead nowhere: to another namespace, by a wrong kind, from outside of namespaces to the inside.
-/// In whatever order the collector learns of the four objects, it ends the same.
+/// Invalid references: to another namespace, with a wrong kind, from a cluster-scoped object to a namespaced one. In
+/// whatever order the garbage collector learns of the four objects, the result is the same.
 #[test]
 fn references_that_lead_nowhere_end_the_same_in_every_order_of_events() {
     for order in orders(4) {
@@ -194,13 +195,13 @@ fn references_that_lead_nowhere_end_the_same_in_every_order_of_events() {
             to_owner[0]["kind"] = json!("ConfigMap");
             let mut by_wrong_kind = to_owner.clone();
             by_wrong_kind[0]["kind"] = json!("Secret");
-            // The manager learns of nothing of this before it is let go, kind by kind, in this order.
+            // The manager learns of none of this before it is released, kind by kind, in this order.
             world.pass(Duration::from_secs(5)).await;
             let kinds = ["ServiceAccount", "Secret", "ClusterRole", "ConfigMap"];
             for nth in order {
                 let references = if nth == 1 { &by_wrong_kind } else { &to_owner };
                 let body = json!({"metadata": {"name": "dependent", "ownerReferences": references}});
-                // The fourth is where the owner is, and stays.
+                // The fourth is in the owner's namespace, and stays.
                 let namespace = match nth {
                     2 => None,
                     3 => Some("team"),

@@ -1,4 +1,4 @@
-//! Services, nodes, quotas, budgets, volumes and identities, disturbed in every way there is: the world ends the same.
+//! Services, nodes, quotas, budgets, volumes and identities with every possible fault: the result is always the same.
 
 mod addresses;
 mod autoscaler;

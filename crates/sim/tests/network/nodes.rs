@@ -1,4 +1,4 @@
-//! Nodes that fall silent, and taints that make pods go.
+//! Nodes that stop reporting, and taints that evict pods.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use setpoint_sim::World;
 
 use super::land::{create, found, parts, patch, survives, survives_with, until};
 
-/// A pod that stays on a tainted node for a few seconds.
+/// A pod that tolerates a taint for a few seconds.
 async fn patient_pod(world: &World) {
     let tolerate =
         |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
@@ -21,7 +21,7 @@ async fn patient_pod(world: &World) {
         "containers": [{"name": "c", "image": "i"}],
         "tolerations": keys.map(tolerate),
     });
-    // Nobody plays its node: without this it would be gone at once when it is deleted.
+    // Its node is not simulated: without the finalizer, the pod would be removed immediately when it is deleted.
     create(world, "Pod", "p", json!({"metadata": {"finalizers": ["example.com/hold"]}, "spec": spec})).await;
 }
 
@@ -39,7 +39,7 @@ fn has_taint(node: &Value, key: &str, effect: &str) -> bool {
     taints.is_some_and(|all| all.iter().any(|taint| taint["key"] == key && taint["effect"] == effect))
 }
 
-/// A node says that it is ready, and never says anything again.
+/// A node reports that it is ready, and never reports again.
 fn silence(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         found(world).await;
@@ -60,12 +60,12 @@ fn silence(world: &World) -> LocalBoxFuture<'_, ()> {
 
 #[test]
 fn a_silent_node_survives_every_crash_and_every_stale_or_hidden_event() {
-    // Beside it stands one that is heard: where nobody is, nobody is believed to be down.
+    // Another node keeps reporting: if no node does, none is considered down.
     let parts = Parts { nodes: 1, ..parts(&["nodelifecycle", "taint-eviction-controller"]) };
     survives_with("a silent node", parts, silence);
 }
 
-/// Somebody taints a node.
+/// A user taints a node.
 fn taint(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         found(world).await;
@@ -82,7 +82,7 @@ fn eviction_by_taint_survives_them() {
     survives("eviction by taint", &["taint-eviction-controller"], taint);
 }
 
-/// A node that says itself that it is not ready can speak for its pods too.
+/// A node that reports itself as not ready can also report on its pods.
 #[test]
 fn the_pods_of_a_node_that_speaks_are_left_to_it() {
     World::simulate(1, parts(&["nodelifecycle"]), Vec::new(), async |world| {
@@ -98,7 +98,7 @@ fn the_pods_of_a_node_that_speaks_are_left_to_it() {
     });
 }
 
-/// Where no node at all is ready it is the controller that cannot see: nobody is made to leave.
+/// If no node at all is ready, the controller may be disconnected, so no pod is evicted.
 #[test]
 fn nobody_is_made_to_leave_where_nobody_is_ready() {
     World::simulate(1, parts(&["nodelifecycle"]), Vec::new(), async |world| {

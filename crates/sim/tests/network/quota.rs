@@ -11,7 +11,7 @@ fn used(quota: &Value) -> &Value {
     &quota["status"]["used"]["count/secrets"]
 }
 
-/// A secret from before the quota is counted, and given back when it goes.
+/// A Secret that is older than the quota is counted, and released when it is deleted.
 fn counted(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create(world, "Secret", "a", json!({})).await;

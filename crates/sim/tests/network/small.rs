@@ -1,4 +1,4 @@
-//! Controllers that do one small thing each.
+//! Controllers that each do one small thing.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use setpoint_sim::World;
 
 use super::land::{create, delete, found, kind, parts, patch, survives, until};
 
-/// A role gathers the rules of another one, which changes.
+/// A role aggregates the rules of another one, which changes.
 fn roles(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let rule =
@@ -35,7 +35,7 @@ fn aggregated_roles_survive_every_crash_and_every_stale_or_hidden_event() {
     survives("aggregated roles", &["clusterrole-aggregation"], roles);
 }
 
-/// A range of addresses comes and goes.
+/// An address range is created and deleted.
 fn range(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create(world, "ServiceCIDR", "more", json!({"spec": {"cidrs": ["10.77.0.0/24"]}})).await;
@@ -97,7 +97,7 @@ fn the_checks_of_policies_survive_them() {
     survives("policies", &["validatingadmissionpolicy-status-controller"], policy);
 }
 
-/// All is said: whoever starts now has nothing to write.
+/// In a steady state, a new manager has nothing to write.
 #[test]
 fn a_restart_in_a_steady_state_writes_nothing() {
     let controllers = [
@@ -116,7 +116,7 @@ fn a_restart_in_a_steady_state_writes_nothing() {
         create(world, "ResourceQuota", "q", json!({"spec": {"hard": {"count/secrets": "5"}}})).await;
         create(world, "PodDisruptionBudget", "b", json!({"spec": {"minAvailable": 1, "selector": {}}})).await;
         world.pass(Duration::from_secs(300)).await;
-        // What happened is told again by whoever looks for the first time; nothing else is written.
+        // A new manager repeats events about what happened before. Nothing else is written.
         let before = world.graph().await;
         let (writes, _) = world.faults().seen();
         world.restart().await;

@@ -1,4 +1,4 @@
-//! Tokens by which machines join, and tokens that nobody uses any more.
+//! Bootstrap tokens, and unused service account tokens.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) async fn create_in(
     world.create(kind, Some(namespace), body).await;
 }
 
-/// A token signs the config map until it expires.
+/// A token signs the ConfigMap until it expires.
 fn token(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let info = json!({"data": {"kubeconfig": "hello"}});
@@ -54,7 +54,7 @@ fn bootstrap_tokens_survive_every_crash_and_every_stale_or_hidden_event() {
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
-/// A secret that keeps a token of the account.
+/// Creates a Secret with a token of the account.
 async fn kept(world: &World, account: &Value, name: &str, labels: Value) {
     let annotations = json!({
         "kubernetes.io/service-account.name": account["metadata"]["name"],
@@ -65,7 +65,7 @@ async fn kept(world: &World, account: &Value, name: &str, labels: Value) {
     create(world, "Secret", name, body).await;
 }
 
-/// Of the tokens that were made for an account, the one nobody uses is put out of use and then goes.
+/// Of the tokens created for an account, the unused one is invalidated and then deleted.
 fn retired(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -83,7 +83,7 @@ fn retired(world: &World) -> LocalBoxFuture<'_, ()> {
             let secret = world.get(&kind("Secret"), &Key::namespaced("default", name)).await;
             secret.map(|secret| secret["metadata"]["labels"].clone())
         };
-        // There is a round each day. One that comes to nothing, in a storm, is made up for by the next.
+        // The controller runs once a day. If it fails in a storm, the next run makes up for it.
         const ROUNDS: usize = 14;
         world.pass(DAY + DAY / 2).await;
         let mut invalid = labels("unused").await.expect("a token is invalid before it goes");

@@ -1,4 +1,4 @@
-//! Claims, volumes and what protects them.
+//! Claims, volumes and their protection.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn gone(world: &World, kind_name: &str, name: &str) {
     world.until(&kind, &key, |object| object.is_none()).await;
 }
 
-/// Two claims get a volume each; one of them goes, and its volume is kept; the other's is deleted with it.
+/// Two claims get a volume each. One is deleted, and its volume is kept. The other one's volume is deleted with it.
 fn bound_and_released(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         volume(world, "kept", "1Gi", "Retain").await;
@@ -65,7 +65,7 @@ fn bound_and_released(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// No claim is ever given up: none of them has lost its volume.
+/// No claim ever loses its volume.
 fn no_claim_is_lost(history: &History) -> Result<(), String> {
     let mut changes = history.changes();
     let lost = changes.find(|(_, object)| object["status"]["phase"] == "Lost");
@@ -107,7 +107,7 @@ fn a_claim_in_use_is_kept_whatever_goes_wrong() {
     survives("a protected claim", &with_protection(&[BINDER]), protected);
 }
 
-/// A pod gets a claim of its own, and an attribute class goes with its last user.
+/// A pod gets its own claim, and an attribute class is removed after its last user.
 fn ephemeral(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         found(world).await;
@@ -166,7 +166,7 @@ async fn protected_and_settled(world: &World) {
     world.pass(Duration::from_secs(60)).await;
 }
 
-/// A hundred claims that all want the smallest volume cost four writes each, and their volumes one more.
+/// A hundred claims that all want the smallest volume need four writes each, and their volumes one more.
 #[test]
 fn many_claims_at_once_do_not_get_into_each_others_way() {
     World::simulate(1, parts(&[BINDER]), Vec::new(), async |world| {
@@ -213,7 +213,7 @@ fn attached(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// A volume of a driver, and the claim that it is for.
+/// A volume of a driver, and its claim.
 async fn drivers_volume(world: &World) {
     let reference = json!({"namespace": "default", "name": "c"});
     let spec = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": "s",
@@ -223,14 +223,14 @@ async fn drivers_volume(world: &World) {
     phase(world, "PersistentVolumeClaim", "c", "Bound").await;
 }
 
-/// A pod on a node, of the same name, that uses the claim.
+/// A pod on a node, named after the node, that uses the claim.
 async fn user_of_claim(world: &World, node: &str) {
     let volumes = json!([{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}]);
     let spec = json!({"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": volumes});
     create(world, "Pod", node, json!({"spec": spec})).await;
 }
 
-/// At no time is the volume attached to two nodes.
+/// The volume is never attached to two nodes at once.
 fn one_node_at_a_time(history: &History) -> Result<(), String> {
     let mut there = std::collections::BTreeSet::new();
     for (change, object) in history.changes() {
@@ -255,7 +255,7 @@ fn attached_volumes_survive_them_and_are_never_on_two_nodes() {
     survives_within("attached volumes", parts, attached, one_node_at_a_time);
 }
 
-/// A disk that pods name themselves follows them, as its driver knows it.
+/// An inline disk follows its pods, under its driver's name.
 fn attached_inline(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create(world, "ServiceAccount", "default", json!({})).await;
@@ -289,7 +289,8 @@ fn disks_that_pods_name_themselves_are_attached_and_never_to_two_nodes() {
     survives_within("attached disks", parts(&["attachdetach"]), attached_inline, one_node_at_a_time);
 }
 
-/// A disk on the network is nobody's to attach: its node is told that it may have it, and another one only after it.
+/// A network disk cannot be attached. Its node is notified that it may use it, and another node only after that one is
+/// done.
 fn found_on_network(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create(world, "ServiceAccount", "default", json!({})).await;
@@ -319,7 +320,7 @@ fn found_on_network(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// At no time have two nodes been told that they may have the disk.
+/// Two nodes are never notified at the same time that they may use the disk.
 fn told_to_one_node(history: &History) -> Result<(), String> {
     let mut told = std::collections::BTreeSet::new();
     for (_, node) in history.changes().filter(|(_, object)| object["kind"] == "Node") {
@@ -341,7 +342,7 @@ fn disks_on_the_network_are_told_to_one_node_after_the_other_whatever_goes_wrong
     survives_within("disks on the network", parts, found_on_network, told_to_one_node);
 }
 
-/// A node that does not answer keeps its volume for six minutes, one that is out of service not at all.
+/// A node that does not respond keeps its volume for six minutes. A node that is out of service loses it immediately.
 #[test]
 fn a_volume_is_taken_from_a_node_that_is_gone_for_good() {
     World::simulate(1, parts(&[BINDER, "attachdetach"]), Vec::new(), async |world| {
@@ -375,8 +376,8 @@ async fn attach_in_use(world: &World) {
     patch(world, "Node", "n", Part::Status, json!({"status": status})).await;
 }
 
-/// Pods wait for their volumes and volumes for their pods: one is there already, one is made by a driver, which
-/// is the script's part.
+/// Pods wait for their volumes, and volumes for their pods. One volume exists already, and the script creates the other
+/// one in the role of a driver.
 fn scheduled(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create(world, "ServiceAccount", "default", json!({})).await;
@@ -427,7 +428,7 @@ fn pods_and_their_volumes_find_each_other_whatever_goes_wrong() {
     survives_within("scheduled volumes", parts, scheduled, volumes_first);
 }
 
-/// A claim asks for more, of a disk whose driver has taken over from a plugin of old.
+/// A claim requests more space on a disk whose in-tree plugin has been migrated to a CSI driver.
 fn expanded(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let class = json!({"provisioner": "kubernetes.io/gce-pd", "allowVolumeExpansion": true});
@@ -436,7 +437,7 @@ fn expanded(world: &World) -> LocalBoxFuture<'_, ()> {
         let spec = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": "s",
             "gcePersistentDisk": {"pdName": "d"}, "claimRef": reference});
         create(world, "PersistentVolume", "v", json!({"spec": spec})).await;
-        // A binder that has not seen the volume asks for another one to be made, and rightly so.
+        // A binder that has not seen the volume correctly requests another one.
         phase(world, "PersistentVolume", "v", "Available").await;
         claim(world, "c").await;
         phase(world, "PersistentVolumeClaim", "c", "Bound").await;

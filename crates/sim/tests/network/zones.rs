@@ -1,4 +1,4 @@
-//! Zones of which a part is down, or all: the worse it is, the fewer pods are made to leave.
+//! Zones that are partly or completely down: the worse it is, the fewer pods are evicted.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use setpoint_sim::World;
 
 use super::land::{create, list, parts, patch};
 
-/// How often a node is heard that is well: more often than the 50 s that it may be silent.
+/// How often a healthy node reports: more often than the 50 s that it may be silent.
 const HEARTBEAT: Duration = Duration::from_secs(40);
 
 async fn heard(world: &World, name: &str) {
@@ -24,7 +24,7 @@ fn is_expelling(node: &Value) -> bool {
     })
 }
 
-/// Nodes of one zone, of which the last `silent` fall silent, watched for a while: how many expel their pods after
+/// Simulates nodes in zones, of which the last `silent` stop reporting. Returns how many nodes evict their pods after
 /// each heartbeat.
 fn expelling(zones: &[(&str, usize, usize)], watched: Duration) -> Vec<usize> {
     World::simulate(1, parts(&["nodelifecycle"]), Vec::new(), async |world| {
@@ -54,7 +54,7 @@ fn expelling(zones: &[(&str, usize, usize)], watched: Duration) -> Vec<usize> {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// One in a hundred seconds, and the first without waiting.
+/// One per hundred seconds, and the first one immediately.
 #[test]
 fn in_a_large_zone_that_is_mostly_down_one_node_in_a_hundred_seconds_is_given_up() {
     let counts = expelling(&[("a", 60, 36)], HOUR / 2);
@@ -76,7 +76,7 @@ fn where_all_zones_are_down_no_node_is_given_up() {
     assert_eq!(counts.last(), Some(&0), "{counts:?}");
 }
 
-/// One zone that is wholly down beside one that is well: its nodes go at the usual pace, one in ten seconds.
+/// One zone is completely down next to a healthy one. Its nodes are evicted at the usual rate of one per ten seconds.
 #[test]
 fn a_zone_that_is_down_beside_one_that_is_well_is_given_up_at_the_usual_pace() {
     let counts = expelling(&[("a", 20, 20), ("b", 4, 0)], HOUR / 6);

@@ -1,5 +1,5 @@
-//! Every controller there is at once: a restart at rest writes nothing, and a leader that stood still writes nothing
-//! after another has taken over.
+//! All controllers at once: a restart in a steady state writes nothing, and a leader that was paused writes nothing
+//! after another one has taken over.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 
-/// All controllers, also those that are off by default, with all that they can be given.
+/// All controllers, including those that are off by default, with all options.
 fn everything() -> Parts {
     let selection = ["*", "bootstrapsigner", "tokencleaner"];
     let controller_options = Options {
@@ -47,7 +47,7 @@ fn template(app: &str, annotations: Value, more: Value) -> Value {
     template
 }
 
-/// Something for every one of them to look after.
+/// Creates work for every controller.
 async fn inhabit(world: &World) {
     let selector = |app: &str| json!({"matchLabels": {"app": app}});
     let plain = |app: &str| template(app, json!({}), json!({}));
@@ -70,7 +70,7 @@ async fn inhabit(world: &World) {
     let done =
         template("work", json!({"node.setpoint.dev/exit-code": "0"}), json!({"restartPolicy": "Never"}));
     create::<Job>(world, "work", json!({"spec": {"completions": 2, "template": done}})).await;
-    // At a time that does not come.
+    // At a time that is never reached.
     let yearly = json!({"schedule": "0 0 29 2 *", "jobTemplate": {"spec": {"template": done}}});
     create::<CronJob>(world, "yearly", json!({"spec": yearly})).await;
     let ports = json!([{"port": 80}]);
@@ -86,7 +86,7 @@ async fn inhabit(world: &World) {
     let hard = json!({"hard": {"pods": "50", "count/secrets": "50"}});
     create::<ResourceQuota>(world, "team", json!({"spec": hard})).await;
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
-    // Just what idle pods use: where there is nothing to stabilize, nobody begins anew to.
+    // Exactly the usage of idle pods, so that there is nothing to stabilize after a restart.
     let usage = json!({"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 10}});
     let scaler = json!({"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 2,
         "metrics": [{"type": "Resource", "resource": usage}]});
@@ -102,7 +102,7 @@ async fn is_inhabited(world: &World) {
     world.until(&sets, &key, |db| db.is_some_and(|db| db["status"]["readyReplicas"] == 2)).await;
 }
 
-/// What simulated nodes say of themselves when they come back does not count.
+/// Ignores what simulated nodes write about themselves when they restart.
 fn is_a_nodes(write: &str) -> bool {
     write.contains(" /api/v1/nodes")
 }
@@ -132,7 +132,7 @@ struct Replica {
 
 fn start(world: &World, name: &'static str) -> Replica {
     let link = Link::new(world.clock());
-    // Nodes and the scheduler are none of a controller manager's: they run beside.
+    // Nodes and the scheduler are not part of a controller manager. They run separately.
     let parts = Parts { scheduler: false, nodes: 0, ..everything() };
     let mut manager = world.replica(&link, &parts);
     let election = ElectionConfig::new("kube-system", "kube-controller-manager", name);
@@ -142,7 +142,7 @@ fn start(world: &World, name: &'static str) -> Replica {
     Replica { link, stop, running }
 }
 
-/// A leader stands still in the middle of a rollout of everything, longer than its lease, and moves again.
+/// A leader is paused in the middle of a rollout of everything, for longer than its lease, and resumes.
 #[test]
 fn with_every_controller_on_a_leader_that_stood_still_writes_nothing_after_the_takeover() {
     let beside = Parts { scheduler: true, nodes: 2, ..Parts::default() };

@@ -1,4 +1,4 @@
-//! Leader election: one replica works, the others stand by with their caches filled.
+//! Leader election: one replica works, and the others stand by with their caches filled.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Event;
@@ -54,7 +54,7 @@ fn simulate(inside: impl AsyncFnOnce(&World)) {
     World::simulate(1, Parts::default(), Vec::new(), inside);
 }
 
-/// What `who` did lies before what `next` did, and no longer apart than `gap`.
+/// Checks that the work of `who` ends before that of `next` starts, with at most `gap` in between.
 #[track_caller]
 fn handed_over(marks: &Marks, who: &str, next: &str, gap: Duration) {
     let (Some((_, last)), Some((first, _))) = (marks.span(who), marks.span(next)) else {

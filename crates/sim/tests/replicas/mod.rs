@@ -1,5 +1,5 @@
-//! Several replicas of one controller, on lines that are cut and with processes that stand still: one of them
-//! works, and none works after another has taken over.
+//! Several replicas of one controller, with cut links and paused processes: one of them works, and none works after
+//! another has taken over.
 
 mod everything;
 mod leader;
@@ -32,7 +32,7 @@ struct Marker {
     marks: Marks,
 }
 
-/// Who worked on what, and when: shared by all replicas of a test.
+/// Who worked on what, and when. Shared by all replicas of a test.
 #[derive(Clone, Default)]
 struct Marks(Arc<Mutex<Vec<Mark>>>);
 
@@ -55,14 +55,14 @@ impl Reconciler for Marker {
             .patch(&Kind::of::<ConfigMap>(), key, Part::Main, patch)
             .await
             .attempting(format!("mark {key}"))?;
-        // Long enough for a hand-over to find work under way.
+        // Long enough for a handover to find work in progress.
         self.clock.sleep(SECOND / 2).await;
         self.marks.0.lock().push(Mark { at: self.clock.instant(), who: self.name, key: key.clone() });
         Ok(Outcome::CheckAfter(SECOND))
     }
 }
 
-/// What a replica of that name runs.
+/// Returns the parts of a replica with this name.
 fn marker(name: &'static str, marks: &Marks) -> Parts {
     let marks = marks.clone();
     let build = move |context: &setpoint::Context| {
@@ -91,7 +91,7 @@ async fn create_maps(world: &World, count: usize) {
 }
 
 impl Marks {
-    /// The last moment that `who` worked at and the first, if it did.
+    /// Returns the first and last time that `who` worked, if it did.
     fn span(&self, who: &str) -> Option<(Instant, Instant)> {
         let marks = self.0.lock();
         let mut own = marks.iter().filter(|mark| mark.who == who).map(|mark| mark.at);

@@ -34,7 +34,7 @@ fn start(world: &World, name: &'static str, marks: &Marks) -> Replica {
     Replica { link, shards: context.shards, stop, running }
 }
 
-/// Looks at all replicas five times a second: how long each key has been without an owner.
+/// Checks all replicas five times a second, and records how long each key has been without an owner.
 struct Watcher {
     clock: Clock,
     unowned_since: Vec<Option<Instant>>,
@@ -50,7 +50,7 @@ impl Watcher {
         Self { clock: world.clock().clone(), unowned_since: vec![None; KEYS], longest: Duration::ZERO }
     }
 
-    /// Lets time pass and looks on.
+    /// Lets time pass while checking.
     async fn watch(&mut self, replicas: &[&Replica], duration: Duration) {
         let until = self.clock.instant() + duration;
         while self.clock.instant() < until {
@@ -82,7 +82,7 @@ impl Watcher {
     }
 }
 
-/// No two replicas worked on one key at the same time: work takes half a second and ends with a mark.
+/// Checks that no two replicas worked on one key at the same time: work takes half a second and ends with a mark.
 #[track_caller]
 fn never_two_at_once(marks: &Marks) {
     let marks = marks.0.lock();
@@ -94,7 +94,7 @@ fn never_two_at_once(marks: &Marks) {
     }
 }
 
-/// Who was last seen to work on each key.
+/// Returns who last worked on each key.
 fn workers(marks: &Marks) -> Vec<&'static str> {
     let marks = marks.0.lock();
     (0..KEYS)
@@ -136,7 +136,7 @@ fn replicas_share_the_keys_and_hand_them_on_as_they_come_and_go() {
     });
 }
 
-/// Disturbs one of two replicas for a while and looks on until it is over.
+/// Disrupts one of two replicas for a while, and keeps checking until it is over.
 fn disturbed(pause: u64, disturb: fn(&Link)) {
     simulate(async |world, marks| {
         let mut watcher = Watcher::new(world);

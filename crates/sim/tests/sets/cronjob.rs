@@ -74,18 +74,18 @@ fn a_zone_in_which_clocks_go_forward_has_no_job_in_the_hour_that_is_left_out() {
         let zone = json!({"timeZone": "America/New_York", "successfulJobsHistoryLimit": 10});
         create::<CronJob>(world, "tick", cron_job("30 2 8-10 3 *", zone)).await;
         world.pass(Duration::from_secs(4 * 24 * 3600)).await;
-        // The 8th and the 10th of March 2025, half past two, in minutes; on the 9th there was no such time.
+        // March 8 and 10, 2025, 2:30, in minutes. On March 9, that time did not exist.
         assert_eq!(jobs(world).await, ["tick-29023650", "tick-29026470"]);
     });
 }
 
-/// Sets the world's clocks to a time.
+/// Sets the cluster's clocks to a time.
 fn set_clocks(world: &World, to: &str) {
     let to: Timestamp = to.parse().expect("a constant time");
     world.clock().set_by(to.duration_since(world.clock().now()));
 }
 
-/// Without nodes, whose heartbeat would take most of the time.
+/// Without nodes, whose heartbeats would take most of the time.
 fn cron_alone() -> Parts {
     Parts { scheduler: false, nodes: 0, ..parts(&["cronjob"]) }
 }
@@ -100,14 +100,14 @@ fn where_clocks_go_back_every_time_has_one_job() {
         world.pass(Duration::from_secs(3 * 24 * 3600)).await;
         let all = jobs(world).await;
         let (daily, hourly): (Vec<_>, Vec<_>) = all.iter().partition(|name| name.starts_with("daily"));
-        // On the 2nd of November 2025 half past three comes an hour later than on the day before.
+        // On November 2, 2025, half past three is an hour later than on the day before.
         assert_eq!(daily, ["daily-29366370", "daily-29367870", "daily-29369310"]);
-        // That day has 25 hours, and 25 half hours: none twice, none left out.
+        // That day has 25 hours, and 25 half hours: none is repeated or skipped.
         assert_eq!(hourly.len(), 25, "{hourly:?}");
     });
 }
 
-/// An hour is left out, or comes twice, because somebody sets the clock.
+/// An hour is skipped or repeated, because the clock is set.
 #[test]
 fn a_clock_that_is_set_by_an_hour_leads_to_no_second_job_and_makes_up_for_none() {
     let started = |forward: i64| {
@@ -122,7 +122,7 @@ fn a_clock_that_is_set_by_an_hour_leads_to_no_second_job_and_makes_up_for_none()
             (before, jobs(world).await, made)
         })
     };
-    // Nothing ends without nodes, so all jobs there have been are still there.
+    // Nothing finishes without nodes, so all jobs are still there.
     let names = |minutes: std::ops::RangeInclusive<i64>| -> Vec<String> {
         minutes.filter(|minute| minute % 10 == 0).map(|minute| format!("tick-{}", EPOCH + minute)).collect()
     };
@@ -132,9 +132,9 @@ fn a_clock_that_is_set_by_an_hour_leads_to_no_second_job_and_makes_up_for_none()
         assert_eq!(after, expected, "set by {forward} h");
         assert_eq!(made, after.len());
     };
-    // From five past three to five past four: what lies between is left out.
+    // From 3:05 to 4:05: the jobs in between are skipped.
     check(1, [names(10..=180), names(250..=360)].concat());
-    // From five past three to five past two: the hour comes again, and its jobs do not.
+    // From 3:05 to 2:05: the hour is repeated, but its jobs are not.
     check(-1, names(10..=240));
 }
 

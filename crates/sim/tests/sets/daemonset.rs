@@ -25,7 +25,7 @@ fn set(max_surge: i32) -> Value {
     }})
 }
 
-/// The node has a pod that is ready and of the newest template.
+/// Returns whether the node has a ready pod of the newest template.
 fn settled(set: &Value) -> bool {
     let numbers =
         ["desiredNumberScheduled", "currentNumberScheduled", "numberReady", "updatedNumberScheduled"];
@@ -50,13 +50,13 @@ fn surged(world: &World) -> LocalBoxFuture<'_, ()> {
     update(world, 1).boxed_local()
 }
 
-/// The node that a pod is meant for.
+/// Returns the node that a pod is meant for.
 fn node(pod: &Value) -> String {
     let terms = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
     terms["nodeSelectorTerms"][0]["matchFields"][0]["values"][0].to_string()
 }
 
-/// Never more pods on a node, or meant for it, than this; those that are told to go are not counted.
+/// Never more pods on a node, or meant for it, than this, not counting terminating ones.
 fn at_most(most: usize, history: &History) -> Result<(), String> {
     let mut pods = BTreeMap::new();
     for (change, object) in history.changes().filter(|(_, object)| object["kind"] == "Pod") {
@@ -85,7 +85,7 @@ fn a_stale_daemon_set_that_surges_has_at_most_two_pods_on_a_node() {
     bears_staleness(CONTROLLERS, surged, |history| at_most(2, history));
 }
 
-/// Whoever makes a revision by hand finds it there until something else happens to the set.
+/// A manually created revision stays until something else happens to the set.
 #[test]
 fn a_revision_that_somebody_makes_stays_until_there_is_something_to_do() {
     World::simulate(1, parts(CONTROLLERS), Vec::new(), async |world| {

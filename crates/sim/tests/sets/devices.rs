@@ -1,4 +1,4 @@
-//! Devices that pods claim: who gets which, and who has to wait.
+//! Device claims of pods: allocation and waiting.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::scheduling::{account, pod, runs};
 
 const CONTROLLERS: &[&str] = &["resourceclaim-controller", "garbage-collector-controller"];
 
-/// One device on the one node, and two pods that want one each: the second runs when the first has gone.
+/// One device on the only node, and two pods that each need one: the second runs when the first is gone.
 fn one_after_the_other(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         account(world).await;

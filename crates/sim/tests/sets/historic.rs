@@ -1,7 +1,7 @@
-//! Bugs that controllers of Kubernetes once had, put back on purpose: the simulation notices every one.
+//! Bugs that Kubernetes controllers once had, reintroduced on purpose: the simulation detects every one.
 //!
-//! A scenario is run once as it should be. With the bug in place, and nothing or one thing going wrong, it must
-//! then fail: another graph, other counts, a broken invariant, or a world that never gets there.
+//! A scenario is run once without the bug. With the bug, and with no fault or a single one, it must then fail: with
+//! another graph, other counts, a violated invariant, or a cluster that never settles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,7 +27,7 @@ use super::metrics::{deployment, use_cpu};
 use super::place::{Always, Script, anything, count, create, holds, key, parts, patch, until};
 use super::scheduling::{account, pod, runs};
 
-/// With the bug, the simulation of a scenario fails; without it, it does not.
+/// Checks that the simulation of a scenario fails with the bug, and passes without it.
 #[track_caller]
 fn is_caught(bug: Bug, parts: Parts, script: Script, always: Always) {
     let scenario = Scenario { name: "historic", parts, script, always };
@@ -67,7 +67,7 @@ fn is_ready(pod: &Value) -> bool {
     holds(pod, "Ready")
 }
 
-/// The pods of a history, one after the other, with what is true of each before it changes.
+/// Iterates over the pods of a history, with the state before each change.
 fn each_pod(
     history: &History,
     mut check: impl FnMut(EventKind, &Value) -> Result<(), String>,
@@ -94,7 +94,7 @@ async fn allow_pods(world: &World, most: u32) {
     super::place::patch::<ResourceQuota>(world, "few", patch).await;
 }
 
-/// A quota that denies a pod is raised: the pod is there soon after.
+/// A quota that denies a pod is raised. The pod is created soon after.
 fn allowed_later(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<ResourceQuota>(world, "few", json!({"spec": {"hard": {"pods": "1"}}})).await;
@@ -121,7 +121,7 @@ fn expectations_that_are_kept_after_a_failure() {
     );
 }
 
-/// A quota that denies every pod meets few creates.
+/// A quota that denies every pod gets few create attempts.
 pub(crate) fn denied(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<ResourceQuota>(world, "few", json!({"spec": {"hard": {"pods": "0"}}})).await;
@@ -151,7 +151,7 @@ pub(crate) fn orphaned(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// A set is gone, and its pod is released.
+/// A set is deleted, and its pod is released.
 fn released(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<ReplicaSet>(world, "web", replicas(1, small())).await;
@@ -175,7 +175,7 @@ fn orphans_that_are_forgotten() {
     is_caught(Bug::OrphansForgotten, parts(&["replicaset", "garbagecollector"]), orphaned, anything);
 }
 
-/// A pod that has ended is replaced.
+/// A finished pod is replaced.
 fn replaced(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<ReplicaSet>(world, "web", replicas(1, small())).await;
@@ -200,7 +200,7 @@ fn ended_pods_that_count() {
     is_caught(Bug::EndedPodsCounted, parts(&["replicaset"]), replaced, anything);
 }
 
-/// One of two pods fits the node; the other one is given up.
+/// One of two pods fits on the node. The other one is deleted.
 fn shrunk(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<ReplicaSet>(world, "web", replicas(2, pod(20, json!({})))).await;
@@ -265,7 +265,7 @@ fn a_rollout_that_trusts_sizes() {
     is_caught(Bug::RolloutTrustsSizes, parts(&["deployment", "replicaset"]), rolled, two_stay_ready);
 }
 
-/// Somebody else has a set of the name that the Deployment is going to give.
+/// A set with the name that the Deployment is going to use already exists.
 fn collided(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<Deployment>(world, "web", replicas(0, small())).await;
@@ -294,7 +294,7 @@ fn pods_of_a_job_that_are_counted_twice() {
     is_caught(Bug::JobPodsCountedTwice, parts(&["job"]), plain, counted_once);
 }
 
-/// A Job that runs is deleted: its pods are let go.
+/// A running Job is deleted, and its pods are released.
 pub(crate) fn let_go(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let mut forever = job(json!({}), "0");
@@ -417,7 +417,7 @@ fn daemon(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// Those that are leaving are there until they have ended.
+/// Terminating pods count until they have ended.
 fn one_at_a_time(history: &History) -> Result<(), String> {
     let mut there = BTreeSet::new();
     each_pod(history, |change, pod| {
@@ -490,7 +490,7 @@ fn slices_that_are_made_again() {
     is_caught(Bug::SlicesCreatedTwice, parts(&["replicaset", "endpointslice"]), sliced, anything);
 }
 
-/// Something is left in a namespace that is being deleted: it waits.
+/// A namespace that is being deleted still contains something, so it waits.
 fn emptied(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let (namespaces, maps) = (Kind::of::<Namespace>(), Kind::of::<ConfigMap>());
@@ -519,7 +519,7 @@ async fn evict(world: &World, name: &str) -> bool {
     world.client().post(&Kind::of::<Pod>(), &key(name), Part::Eviction, &body).await.is_ok()
 }
 
-/// Of three pods one may go. Whoever asks for more within the next minute is refused.
+/// Of three pods, one may be evicted. Further requests within the next minute are rejected.
 fn evicted(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         account(world).await;
@@ -547,7 +547,7 @@ fn granted_evictions_that_are_forgotten() {
     is_caught(Bug::GrantedEvictionsForgotten, parts(&["disruption"]), evicted, anything);
 }
 
-/// The time of a Job that has ended is prolonged just before it is up.
+/// The TTL of a finished Job is extended just before it expires.
 fn prolonged(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<Job>(world, "work", job(json!({"ttlSecondsAfterFinished": 20}), "0")).await;
@@ -563,7 +563,7 @@ fn a_job_that_goes_because_the_cache_is_old() {
     is_caught(Bug::ExpiryFromCache, parts(&["job", "ttl-after-finished"]), prolonged, anything);
 }
 
-/// Pods that have less to do stay for five minutes.
+/// Pods with less load stay for five minutes.
 fn less_to_do(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<Deployment>(world, "web", deployment(2)).await;

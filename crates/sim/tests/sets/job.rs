@@ -1,4 +1,4 @@
-//! Jobs, and their end.
+//! Jobs and their cleanup.
 
 use std::collections::BTreeSet;
 
@@ -54,13 +54,13 @@ fn expired(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<Job>(world, "work", job(json!({"ttlSecondsAfterFinished": 20}), "0")).await;
         until::<Job>(world, "work", |job| holds(job, "Complete")).await;
-        // Without a garbage collector it stays, told to go.
+        // Without a garbage collector, it stays with a deletion timestamp.
         until::<Job>(world, "work", |job| job["metadata"]["deletionTimestamp"].is_string()).await;
     }
     .boxed_local()
 }
 
-/// What a Job has counted never exceeds the pods there were, and is all of them once it is over.
+/// A Job never counts more pods than there were, and has counted all of them once it is finished.
 pub(crate) fn counted_once(history: &History) -> Result<(), String> {
     let mut pods = BTreeSet::new();
     for (_, object) in history.changes() {
@@ -138,7 +138,7 @@ fn a_manager_that_comes_back_to_finished_and_running_jobs_writes_nothing() {
     });
 }
 
-/// How often Jobs and pods have been written.
+/// Returns how often Jobs and pods have been written.
 fn writes(world: &World) -> usize {
     let kinds = ["Job", "Pod"];
     world

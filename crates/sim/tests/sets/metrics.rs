@@ -1,4 +1,4 @@
-//! What simulated nodes measure, and autoscalers that follow it.
+//! Metrics of simulated nodes, and autoscalers that use them.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -25,7 +25,7 @@ pub(crate) fn deployment(replicas: u32) -> Value {
         "template": {"metadata": {"labels": &labels}, "spec": {"containers": [container]}}}})
 }
 
-/// Makes every pod use this much cpu.
+/// Makes every pod use this much CPU.
 pub(crate) async fn use_cpu(world: &World, amount: &str) {
     let kind = Kind::of::<Pod>();
     for pod in world.list(&kind, Some("default")).await {

@@ -1,4 +1,4 @@
-//! Workloads beyond ReplicaSets and Deployments, disturbed in every way there is: the world ends the same.
+//! Workloads other than ReplicaSets and Deployments with every possible fault: the result is always the same.
 
 mod cronjob;
 mod daemonset;

@@ -1,4 +1,4 @@
-//! A whole cluster with one node, and what a user does in it.
+//! A whole cluster with one node, and helpers for a user's actions.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ pub(crate) type Script = for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>;
 /// What must hold after every single change.
 pub(crate) type Always = fn(&History) -> Result<(), String>;
 
-/// Seeded combinations of faults beyond the exhaustive single ones; a long search raises it.
+/// The number of seeded fault combinations in addition to all single faults. A long search raises it.
 fn combinations() -> usize {
     let raised = std::env::var("SETPOINT_SIM_COMBINATIONS").ok();
     raised.and_then(|text| text.parse().ok()).unwrap_or(5)
 }
 
-/// What every cluster needs so that pods run: accounts for them, and nodes that are told to be ready.
+/// Controllers that every cluster needs to run pods: for service accounts and node conditions.
 const UPKEEP: &[&str] = &["nodelifecycle", "serviceaccount"];
 
 pub(crate) fn parts(controllers: &[&str]) -> Parts {
@@ -37,8 +37,8 @@ pub(crate) fn scenario(name: &'static str, controllers: &[&str], script: Script,
     Scenario { name, parts: parts(controllers), script, always }
 }
 
-/// Every write crashed before and after, every event hidden or stale, then combinations: the same graph
-/// with the same counts.
+/// Crashes before and after every write, hides or delays every event, then tries combinations. The graph and the counts
+/// must be the same.
 #[track_caller]
 pub(crate) fn survives(name: &'static str, controllers: &[&str], script: Script, always: Always) {
     let scenario = scenario(name, controllers, script, always);
@@ -46,7 +46,7 @@ pub(crate) fn survives(name: &'static str, controllers: &[&str], script: Script,
     println!("{name}: {} plans over {} writes and {} events", report.plans, report.writes, report.events);
 }
 
-/// Every event late, with all that follow it in its watch: what must hold holds.
+/// Delays every event, and all that follow it in its watch. The invariant must hold.
 pub(crate) fn bears_staleness(controllers: &[&str], script: Script, always: Always) {
     let run = |faults: Vec<Fault>| {
         World::simulate(1, parts(controllers), faults.clone(), async |world| {
@@ -91,7 +91,7 @@ pub(crate) fn holds(object: &Value, condition: &str) -> bool {
     conditions.is_some_and(|all| all.iter().any(|one| one["type"] == condition && one["status"] == "True"))
 }
 
-/// A number of the status; 0 where it says nothing.
+/// Returns a number in the status, or 0 if it is missing.
 pub(crate) fn count(object: &Value, field: &str) -> u64 {
     object["status"][field].as_u64().unwrap_or(0)
 }

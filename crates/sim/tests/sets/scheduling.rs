@@ -1,4 +1,4 @@
-//! Who gets which node, in what order, and who has to go.
+//! Scheduling: which pod gets which node, in what order, and which pods are preempted.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use setpoint_store::EventKind;
 
 use super::place::{anything, create, key, parts, patch, survives, until};
 
-/// A pod that wants so many of the one node's 32 cpus.
+/// A pod that requests this many of the node's 32 CPUs.
 pub(crate) fn pod(cpus: u32, fields: Value) -> Value {
     let mut spec = json!({"terminationGracePeriodSeconds": 0,
         "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpus.to_string()}}}]});
@@ -23,7 +23,7 @@ pub(crate) fn pod(cpus: u32, fields: Value) -> Value {
     json!({"spec": spec})
 }
 
-/// Waits until pods can be made: they need an account.
+/// Waits until pods can be created: they need a service account.
 pub(crate) async fn account(world: &World) {
     until::<ServiceAccount>(world, "default", |_| true).await;
 }
@@ -37,7 +37,7 @@ pub(crate) fn runs(pod: &Value) -> bool {
     pod["status"]["phase"] == "Running"
 }
 
-/// What the pod's condition says about its not being scheduled.
+/// Returns why the pod is not scheduled, according to its condition.
 fn condition(pod: &Value) -> (&str, &str) {
     let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let scheduled = conditions.iter().find(|condition| condition["type"] == "PodScheduled");
@@ -59,7 +59,7 @@ fn preempted(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// Who could stay stays.
+/// No pod is preempted unnecessarily.
 fn only_one_goes(history: &History) -> Result<(), String> {
     let gone = history.changes().filter(|(change, object)| {
         *change == EventKind::Deleted && object["kind"] == "Pod" && object["metadata"]["name"] != "low"
@@ -134,7 +134,7 @@ fn a_gated_pod_waits_until_its_last_gate_opens() {
     });
 }
 
-/// The node holds one of them at a time; when it comes free, the more important one is next.
+/// The node has room for one pod at a time. When it is free, the pod with the higher priority is next.
 #[test]
 fn the_more_important_of_two_waiting_pods_goes_first() {
     World::simulate(1, parts(&[]), Vec::new(), async |world| {
@@ -155,7 +155,7 @@ fn the_more_important_of_two_waiting_pods_goes_first() {
     });
 }
 
-/// Who is driven from the room that was being made for it has room made elsewhere.
+/// A pod that loses the room that was being made for it gets room elsewhere.
 #[test]
 fn a_pod_that_loses_its_promised_node_looks_for_another_at_once() {
     World::simulate(1, parts(&[]), Vec::new(), async |world| {

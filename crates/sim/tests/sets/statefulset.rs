@@ -66,7 +66,7 @@ fn updated(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// One pod of each name at a time, the second only beside a first that has been ready; and claims stay.
+/// One pod per name at a time, the second only next to a first that has been ready. Claims stay.
 fn one_of_each(history: &History) -> Result<(), String> {
     let mut pods: BTreeMap<String, String> = BTreeMap::new();
     for (change, object) in history.changes() {

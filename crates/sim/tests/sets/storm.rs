@@ -1,4 +1,4 @@
-//! API servers that refuse, lose answers or are behind, and managers that die anywhere.
+//! API servers that reject requests, lose responses or are behind, and managers that crash anywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use super::historic::{
 use super::job::job;
 use super::place::{Always, Script, anything, create, holds, key, parts, patch, scenario, survives, until};
 
-/// Each of these plans ends as the undisturbed run does.
+/// Checks that each of these plans ends like the run without faults.
 #[track_caller]
 fn ends_the_same(
     controllers: &[&str],
@@ -37,7 +37,7 @@ fn ends_the_same(
     check_faults(&scenario, 1, plans).unwrap_or_else(|failure| panic!("{failure:?}"));
 }
 
-/// How many writes and steps a script takes when nothing goes wrong.
+/// Returns the number of writes and steps of a script without faults.
 fn measure(controllers: &[&str], script: Script) -> (usize, usize) {
     World::simulate(1, parts(controllers), Vec::new(), async |world| {
         script(world).await;
@@ -47,7 +47,7 @@ fn measure(controllers: &[&str], script: Script) -> (usize, usize) {
 
 const ROLLOUT: &[&str] = &["deployment", "replicaset"];
 
-/// At most so many places are tried, evenly spread; a long search raises it.
+/// Returns evenly spaced steps to try, up to a maximum. A long search raises it.
 fn places(steps: usize) -> impl Iterator<Item = usize> {
     let most = std::env::var("SETPOINT_SIM_PLACES").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
     (0..steps).step_by((steps / most).max(1))
@@ -74,7 +74,7 @@ fn a_write_that_was_committed_and_not_answered_makes_no_duplicate() {
     ends_the_same(&["replicaset"], scaled, anything, plans);
 }
 
-/// A storm blows over.
+/// A storm ends.
 fn rolled_and_calm(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         rolled(world).await;
@@ -84,7 +84,7 @@ fn rolled_and_calm(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// Heartbeats fail too: a node may be thought lost for a while, and its pods not ready.
+/// Heartbeats fail too, so a node may be considered lost for a while, and its pods not ready.
 #[test]
 fn a_rollout_during_which_a_third_of_all_calls_fail_ends_the_same() {
     let plans = (1..=5).map(|seed| vec![Fault::Storm { percent: 30, seed }]);
@@ -101,7 +101,7 @@ fn dependents_that_are_left_behind_survive_every_crash() {
     survives("orphans", &["replicaset", "garbagecollector"], orphaned, anything);
 }
 
-/// Never more pods than wanted.
+/// Never more pods than desired.
 fn two_at_most(history: &History) -> Result<(), String> {
     let mut there = BTreeSet::new();
     for (change, pod) in history.changes().filter(|(_, object)| object["kind"] == "Pod") {
@@ -118,7 +118,7 @@ fn two_at_most(history: &History) -> Result<(), String> {
     Ok(())
 }
 
-/// Expectations end after five minutes; what they were about need not be seen by then.
+/// Expectations time out after five minutes, possibly before the events they wait for.
 #[test]
 fn a_cache_that_is_frozen_for_ten_minutes_makes_no_extra_pods() {
     let frozen = Duration::from_secs(600);
@@ -148,7 +148,7 @@ fn a_set_that_is_made_again_has_its_pods_at_once() {
     });
 }
 
-/// A manager that starts on what an API server showed before a pod went and came back.
+/// A manager starts with a view of the API server from before a pod was deleted and recreated.
 #[test]
 fn what_was_made_again_is_not_deleted_from_an_older_view() {
     World::simulate(1, parts(&["statefulset"]), Vec::new(), async |world| {
@@ -198,7 +198,7 @@ fn a_resource_that_is_forbidden_degrades_one_controller_only() {
     });
 }
 
-/// Who refuses might be a webhook that is not there.
+/// The rejections could come from a webhook that is down.
 #[test]
 fn pods_that_are_refused_are_not_tried_all_the_time() {
     let faults = vec![Fault::Deny { path: "/namespaces/default/pods", code: 500 }];
@@ -212,7 +212,7 @@ fn pods_that_are_refused_are_not_tried_all_the_time() {
     });
 }
 
-/// A policy refuses every pod: little is asked for, and once it is lifted all pods come.
+/// A policy rejects every pod. There are few attempts, and once it is lifted, all pods are created.
 #[test]
 fn pods_that_a_policy_refuses_are_asked_for_seldom_and_come_when_it_is_lifted() {
     let controllers = &["replicaset", "statefulset", "daemonset", "job"];
@@ -255,7 +255,7 @@ fn pods_that_a_policy_refuses_are_asked_for_seldom_and_come_when_it_is_lifted() 
     });
 }
 
-/// A node that takes no pod: whatever it is given ends at once.
+/// A node rejects every pod, so each one fails immediately.
 #[test]
 fn pods_that_their_node_rejects_are_made_ever_more_seldom() {
     let parts = Parts { nodes: 0, ..parts(&["daemonset", "job"]) };
@@ -275,7 +275,7 @@ fn pods_that_their_node_rejects_are_made_ever_more_seldom() {
             world.pass(Duration::from_secs(1)).await;
             made.push(world.counts().0.get("pods").copied().unwrap_or_default().0);
         }
-        // The waits of a daemon double from a second: eleven pods in half an hour. A Job gives up after seven.
+        // The delays of a daemon pod double from one second: eleven pods in half an hour. A Job gives up after seven.
         let last = *made.last().expect("it was watched");
         assert!((8..=24).contains(&last), "{last} pods in half an hour");
         assert!(
@@ -287,14 +287,14 @@ fn pods_that_their_node_rejects_are_made_ever_more_seldom() {
     });
 }
 
-/// As a kubelet does it that has no room.
+/// Rejects pods like a kubelet without room.
 async fn reject_all(world: &World) {
     for pod in pods(world).await {
         if pod["status"]["phase"] != "Failed" && pod["metadata"]["deletionTimestamp"].is_null() {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
             let status = json!({"status": {"phase": "Failed", "reason": "OutOfpods", "message": "no room"}});
             let patch = Patch::merge(&status);
-            // Whoever made it may have removed it meanwhile.
+            // The controller may have deleted the pod in the meantime.
             let _ = world.client().patch(&Kind::of::<Pod>(), &key(name), Part::Status, patch).await;
         }
     }
@@ -316,7 +316,7 @@ fn a_namespace_whose_content_cannot_be_removed_says_so_and_goes_when_it_can() {
     });
 }
 
-/// Two sets that select the same pods: each pod has one controller, and they do not fight.
+/// Two sets select the same pods. Each pod has one controller, and the sets do not fight.
 #[test]
 fn sets_with_one_selector_share_no_pod() {
     World::simulate(1, parts(&["replicaset"]), Vec::new(), async |world| {

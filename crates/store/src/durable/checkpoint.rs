@@ -1,9 +1,9 @@
-//! A checkpoint: the whole live state as of one revision, in a file of its own.
+//! Checkpoints: the complete live state at one revision, in a separate file.
 //!
-//! It is written from a snapshot in slices, each made durable by itself, so that between two slices the
-//! writer can serve commits: a checkpoint of any size holds them up by one slice at a time. Under its final
-//! name it is always complete. Values are encrypted with the key of now, whichever they were written with; those that
-//! could not be decrypted are copied as they are.
+//! A checkpoint is written from a snapshot in slices, and each slice is synced. The writer can serve commits in
+//! between, so a checkpoint of any size delays them by one slice at a time. Under its final name, it is always
+//! complete. Values are encrypted with the current key, whichever key they were written with. Values that could not be
+//! decrypted are copied unchanged.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::Revision;
 use crate::index::Index;
 use crate::sealing::Sealing;
 
-/// How the name of an unfinished file ends.
+/// The suffix of an unfinished file.
 pub(crate) const UNFINISHED: &str = ".unfinished";
 
 pub(crate) struct Checkpoint {
@@ -26,12 +26,12 @@ pub(crate) struct Checkpoint {
     pub(crate) generation: u64,
     pub(crate) revision: Revision,
     file: Box<dyn DiskFile>,
-    /// What is still to be written, last resource first.
+    /// The remaining resources, in reverse order.
     rest: Vec<Index>,
-    /// How far the last of `rest` has been written.
+    /// The last path written from the last of `rest`.
     after: Option<Arc<str>>,
     pub(crate) length: u64,
-    /// About how much is written at a time.
+    /// The approximate number of bytes written at a time.
     slice: usize,
     sealing: Sealing,
     buffer: Vec<u8>,
@@ -67,7 +67,7 @@ impl Checkpoint {
         })
     }
 
-    /// Writes the next slice; true once the checkpoint is complete, durable and in its place.
+    /// Writes the next slice. Returns true once the checkpoint is complete, durable and renamed.
     pub(crate) fn step(&mut self) -> io::Result<bool> {
         begin_frame(&mut self.buffer);
         self.fill_slice()?;
@@ -85,7 +85,7 @@ impl Checkpoint {
         Ok(true)
     }
 
-    /// Gives up, and gives the room back as far as the disk lets it.
+    /// Gives up, and frees the disk space if possible.
     pub(crate) fn abandon(self) {
         let _ = self.disk.remove(&format!("{}{UNFINISHED}", self.name));
     }

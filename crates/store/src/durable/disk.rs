@@ -1,4 +1,4 @@
-//! What the durable engine asks of a disk. Faults are injected by implementing it.
+//! The disk interface of the durable engine. Tests implement it to inject faults.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 use super::files::is_store_file;
 use crate::private;
 
-/// A flat directory of files that only grow, until they are cut or removed.
+/// A flat directory of append-only files, which can be truncated or removed.
 pub trait Disk: Send + Sync + 'static {
-    /// The names of all files, in any order.
+    /// Returns the names of all files, in any order.
     fn names(&self) -> io::Result<Vec<String>>;
 
-    /// A new, empty file in place of any file of that name. Its name is durable after
+    /// Creates an empty file, replacing any file of that name. The name is durable after
     /// [`sync_names`](Self::sync_names).
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
-    /// An existing file, to append to.
+    /// Opens an existing file for appending.
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
-    /// The content of a file, from its beginning.
+    /// Opens a file for reading from the start.
     fn read(&self, name: &str) -> io::Result<Box<dyn Read + Send>>;
 
     /// Renames a file, replacing the one at `to` if there is one.
@@ -33,14 +33,14 @@ pub trait Disk: Send + Sync + 'static {
 
 /// An open file.
 pub trait DiskFile: Send {
-    /// Writes at the end. After an error any part of `bytes` may have been written.
+    /// Appends to the file. After an error, any part of `bytes` may have been written.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes what was written durable. After an error nothing is known about what was written since the
-    /// last success, and calling it again does not help: the system may have dropped it.
+    /// Makes written data durable. After an error, the state of everything written since the last success is unknown,
+    /// and calling this again does not help: the system may have dropped the data.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Cuts the file to `length`.
+    /// Truncates the file to `length`.
     fn truncate(&mut self, length: u64) -> io::Result<()>;
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// The directory at `path`, created if it is not there. Only its owner can read it and the store's files.
+    /// Opens the directory at `path`, creating it if necessary. Only its owner can read it and the store's files.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         private::create_directory(path)?;
         private::tighten(path, is_store_file)?;

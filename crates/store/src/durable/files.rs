@@ -1,8 +1,8 @@
-//! Which files there are.
+//! The files of a store.
 //!
-//! Generation `n` is a checkpoint and the log of the changes after it; generation 1 has no checkpoint. The
-//! log of a generation is there, durably, before its checkpoint is; until the checkpoint is complete the
-//! generation before goes on with two logs.
+//! Generation `n` is a checkpoint and the log of the changes after it. Generation 1 has no checkpoint. The log of a
+//! generation is durable before its checkpoint is. Until the checkpoint is complete, the previous generation continues
+//! with two logs.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -35,7 +35,7 @@ impl Files {
         Ok(files)
     }
 
-    /// Removes what is no longer needed once the checkpoint of `generation` is in its place.
+    /// Removes files that are obsolete once the checkpoint of `generation` is complete.
     pub(crate) fn remove_before(disk: &Arc<dyn Disk>, generation: u64) -> io::Result<()> {
         let files = Self::on(disk)?;
         let logs = files.logs.range(..generation).map(|old| file_name(FileKind::Log, *old));
@@ -49,7 +49,7 @@ impl Files {
     }
 }
 
-/// Whether a file of this name is one that the store creates.
+/// Returns whether the store creates files with this name.
 pub(crate) fn is_store_file(name: &str) -> bool {
     let name = name.strip_suffix(UNFINISHED).unwrap_or(name);
     name == LOCK || ["log-", "checkpoint-"].iter().any(|prefix| generation_of(name, prefix).is_some())

@@ -1,4 +1,4 @@
-//! How changes look on disk. All numbers are little-endian.
+//! The format on disk. All numbers are little-endian.
 //!
 //! ```text
 //! file    = header frame*
@@ -12,17 +12,17 @@
 //! resource, path, payload, text, own = length:u32 bytes
 //! ```
 //!
-//! A payload is what [`Sealing`] makes of a value: the value itself, or encrypted. The stamp's place is one in the
-//! value. Version 1 knew no encryption; all else is the same.
+//! A payload is a value as transformed by [`Sealing`]: the value itself, or encrypted. The stamp position refers to the
+//! plain value. Version 1 had no encryption; otherwise it is the same.
 //!
-//! A frame is what one sync made durable: nothing of it was acknowledged before all of it was on disk, and
-//! the next one was not begun before. So a frame is valid as a whole or not at all; a broken one at the end
-//! is a write that was cut short, and a broken one before a valid one is damage.
+//! A frame is what one sync made durable. Nothing in it was acknowledged before all of it was on disk, and the next
+//! frame was not started before. So a frame is valid as a whole or not at all. A broken frame at the end is an
+//! interrupted write, and a broken frame before a valid one is corruption.
 //!
-//! The texts of insets are numbered by their first occurrence in a frame, and written out only there: a frame that
-//! holds a hundred pods of one template says once who manages their fields, and no frame depends on another.
+//! The texts of insets are numbered by their first occurrence in a frame, and written only there. A frame with a
+//! hundred pods of one template contains their managed fields once, and no frame depends on another.
 //!
-//! Version 2 added insets. The version is the second field for ever; what follows may change with it.
+//! Version 2 added insets. The version always is the second field; what follows may change with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::record::{Head, Unstamped};
 use crate::sealing::Sealing;
 use crate::{Event, EventKind, Inset, Key, Own, Part, Record, Resource, Revision, Text};
 
-/// The version this code writes, and the newest it reads.
+/// The version that this code writes, and the newest it reads.
 pub(crate) const VERSION: u32 = 2;
 
 const FILE_MAGIC: &[u8; 8] = b"setpoint";
@@ -52,16 +52,16 @@ pub(crate) enum FileKind {
     Checkpoint = 2,
 }
 
-/// What a file says about itself.
+/// A file header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileHeader {
-    /// The version that it is written in.
+    /// The format version of the file.
     pub(crate) version: u32,
     pub(crate) kind: FileKind,
     pub(crate) generation: u64,
-    /// Of a log: it holds the changes after this revision. Of a checkpoint: the state it shows.
+    /// A log contains the changes after this revision. A checkpoint contains the state at it.
     pub(crate) revision: Revision,
-    /// How many records a checkpoint holds; 0 of a log.
+    /// The number of records in a checkpoint. 0 for a log.
     pub(crate) records: u64,
 }
 
@@ -71,20 +71,20 @@ pub(crate) enum HeaderError {
     Damaged(&'static str),
 }
 
-/// A frame's header.
+/// A frame header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameHeader {
     pub(crate) length: usize,
     crc: u32,
 }
 
-/// One change as it is read back.
+/// A decoded change.
 pub(crate) enum Entry {
     Put(Record),
     Removal(Key, Revision),
 }
 
-/// A broken record inside a frame whose checksum is right.
+/// A broken record inside a frame with a valid checksum.
 #[derive(Debug)]
 pub(crate) struct Malformed;
 
@@ -146,7 +146,7 @@ impl FrameHeader {
     }
 }
 
-/// Starts a frame in `out`; [`finish_frame`] completes it.
+/// Starts a frame in `out`. [`finish_frame`] completes it.
 pub(crate) fn begin_frame(out: &mut Vec<u8>) {
     out.clear();
     out.resize(FRAME_HEADER, 0);
@@ -154,7 +154,7 @@ pub(crate) fn begin_frame(out: &mut Vec<u8>) {
 
 pub(crate) fn finish_frame(out: &mut [u8]) {
     let (header, body) = out.split_at_mut(FRAME_HEADER);
-    // A frame is bounded far below 4 GiB: it holds at most one record beyond its bound.
+    // A frame is far smaller than 4 GiB: it exceeds its limit by at most one record.
     let length = u32::try_from(body.len()).expect("a frame is bounded");
     header[..4].copy_from_slice(&FRAME_MAGIC);
     header[4..8].copy_from_slice(&length.to_le_bytes());
@@ -163,7 +163,7 @@ pub(crate) fn finish_frame(out: &mut [u8]) {
     header[12..].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Whether a whole, valid frame begins anywhere in `bytes`.
+/// Returns whether a complete, valid frame starts anywhere in `bytes`.
 pub(crate) fn contains_frame(bytes: &[u8]) -> bool {
     let magics = bytes.windows(FRAME_MAGIC.len()).enumerate().filter(|(_, window)| **window == FRAME_MAGIC);
     magics.map(|(at, _)| &bytes[at..]).any(|frame| {
@@ -172,11 +172,11 @@ pub(crate) fn contains_frame(bytes: &[u8]) -> bool {
     })
 }
 
-/// The texts of a frame that is being written, with their numbers.
+/// The numbers of the texts in the frame being written.
 #[derive(Default)]
 pub(crate) struct FrameTexts(BTreeMap<*const Text, u32>);
 
-/// Appends a change; `stored` is the stored form of its value if that is not the value itself.
+/// Appends a change. `stored` is the stored form of its value, if it differs from the value.
 pub(crate) fn encode_event(event: &Event, stored: Option<&[u8]>, texts: &mut FrameTexts, out: &mut Vec<u8>) {
     match event.kind {
         EventKind::Created | EventKind::Updated => encode_record(&event.record, stored, texts, out),
@@ -184,8 +184,8 @@ pub(crate) fn encode_event(event: &Event, stored: Option<&[u8]>, texts: &mut Fra
     }
 }
 
-/// Appends a record; `stored` is the stored form of its value if that is not the value itself. What is encrypted here
-/// has its inset inside ([`pack`]); what could not be decrypted is written as it was found.
+/// Appends a record. `stored` is the stored form of its value, if it differs from the value. An encrypted value
+/// contains its inset ([`pack`]). A value that could not be decrypted is written as it was read.
 pub(crate) fn encode_record(
     record: &Record,
     stored: Option<&[u8]>,
@@ -215,7 +215,7 @@ pub(crate) fn encode_record(
     }
 }
 
-/// A value and its inset in one piece, as they are encrypted: the inset names the fields of the value.
+/// Combines a value and its inset for encryption: the inset names the fields of the value.
 pub(crate) fn pack(value: &[u8], inset: &Inset) -> Vec<u8> {
     let mut packed = Vec::with_capacity(8 + value.len() + inset.length());
     encode_bytes(value, &mut packed);
@@ -223,7 +223,7 @@ pub(crate) fn pack(value: &[u8], inset: &Inset) -> Vec<u8> {
     packed
 }
 
-/// What [`pack`] put together; `None` if it did not.
+/// Splits what [`pack`] combined. Returns `None` if it is malformed.
 pub(crate) fn unpack(packed: &[u8]) -> Option<(&[u8], Inset)> {
     let mut fields = Fields(packed);
     let value = fields.text_bytes().ok()?;
@@ -258,17 +258,17 @@ fn encode_head(flags: u8, record: &Record, out: &mut Vec<u8>) {
     }
 }
 
-/// Takes a frame's body apart. Keys of one resource share its name.
+/// The records of a frame's body. Keys of the same resource share its name.
 pub(crate) struct Entries<'a> {
     fields: Fields<'a>,
     resource: &'a mut Option<Resource>,
-    /// The texts of this frame, by their numbers.
+    /// The texts of this frame, by number.
     texts: Vec<Arc<Text>>,
     sealing: &'a Sealing,
 }
 
 impl<'a> Entries<'a> {
-    /// `resource` remembers the last resource seen, from frame to frame.
+    /// `resource` caches the last resource seen, across frames.
     pub(crate) fn of(body: &'a [u8], resource: &'a mut Option<Resource>, sealing: &'a Sealing) -> Self {
         Self { fields: Fields(body), resource, texts: Vec::new(), sealing }
     }
@@ -307,7 +307,7 @@ impl Iterator for Entries<'_> {
     }
 }
 
-/// Reads fields off the front of a slice.
+/// The remaining fields of a slice.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -335,7 +335,7 @@ impl<'a> Fields<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// An inset, whose texts have numbers among `texts`.
+    /// Reads an inset. Its texts are numbered among `texts`.
     fn inset(&mut self, texts: &mut Vec<Arc<Text>>) -> Result<Inset, Malformed> {
         let count = self.u32()?;
         (0..count).map(|_| self.part(texts)).collect::<Result<Vec<_>, _>>().map(Inset::new)
@@ -368,7 +368,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The name of a file of a generation. Names sort by generation.
+/// Returns the file name for a generation. Names sort by generation.
 pub(crate) fn file_name(kind: FileKind, generation: u64) -> Arc<str> {
     let prefix = match kind {
         FileKind::Log => "log",

@@ -1,4 +1,4 @@
-//! One process per data directory.
+//! Makes sure that only one process uses a data directory.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use crate::private;
 /// The name of the lock file.
 pub(crate) const LOCK: &str = "LOCK";
 
-/// Held as long as the store is open. The system releases it when the process ends, however it ends.
+/// Held while the store is open. The system releases it when the process ends, however it ends.
 pub(crate) struct DirectoryLock {
     _file: File,
 }

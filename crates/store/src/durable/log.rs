@@ -1,4 +1,4 @@
-//! The log: a file of frames, each made durable before the next is begun.
+//! The log: a file of frames, each made durable before the next one starts.
 
 use std::io;
 use std::sync::Arc;
@@ -10,28 +10,28 @@ use super::format::{
 };
 use crate::{Event, Revision};
 
-/// The buffer that frames are built in is given back beyond this size: a frame is at most
-/// [`MAX_BATCH`](super::queue::MAX_BATCH) and one record.
+/// The frame buffer is shrunk beyond this size. A frame is at most [`MAX_BATCH`](super::queue::MAX_BATCH) plus one
+/// record.
 const KEPT_BUFFER: usize = 1 << 20;
 
 /// The newest log, open for appending.
 pub(crate) struct Log {
     pub(crate) generation: u64,
     file: Box<dyn DiskFile>,
-    /// How much of the file is durable: header and whole frames.
+    /// The durable length of the file: the header and whole frames.
     length: u64,
     buffer: Vec<u8>,
 }
 
-/// Why an append failed.
+/// An append error.
 pub(crate) struct AppendError {
     pub(crate) source: io::Error,
-    /// The file ends where it ended before. If not, nothing may be appended to it any more.
+    /// The file was truncated to its previous length. If not, nothing may be appended to it any more.
     pub(crate) is_cut_back: bool,
 }
 
 impl Log {
-    /// A new log of the changes after `revision`. It is durable, name and all, when this returns.
+    /// Creates a log for the changes after `revision`. It is durable, including its name, when this returns.
     pub(crate) fn create(disk: &Arc<dyn Disk>, generation: u64, revision: Revision) -> io::Result<Self> {
         let header = FileHeader { version: VERSION, kind: FileKind::Log, generation, revision, records: 0 };
         let mut file = disk.create(&file_name(FileKind::Log, generation))?;
@@ -41,11 +41,11 @@ impl Log {
         Ok(Self { generation, file, length: FILE_HEADER as u64, buffer: Vec::new() })
     }
 
-    /// Goes on with the log of `generation`, whose first `length` bytes are good.
+    /// Continues the log of `generation`, whose first `length` bytes are valid.
     pub(crate) fn reopen(disk: &Arc<dyn Disk>, generation: u64, length: u64) -> io::Result<Self> {
         let mut file = disk.open(&file_name(FileKind::Log, generation))?;
         file.truncate(length)?;
-        // A process that was killed leaves frames that it had not synced yet; they are about to be shown.
+        // A killed process leaves frames that it had not synced yet. They are about to become visible.
         file.sync()?;
         disk.sync_names()?;
         Ok(Self { generation, file, length, buffer: Vec::new() })
@@ -55,8 +55,8 @@ impl Log {
         self.length
     }
 
-    /// Makes `events`, one or more in the order of their revisions, durable as one frame: all or none. Each comes with
-    /// the stored form of its value if that is not the value itself.
+    /// Makes one or more events, in revision order, durable as one frame: all or none. Each comes with the stored form
+    /// of its value, if that differs from the value.
     pub(crate) fn append<'a>(
         &mut self,
         events: impl Iterator<Item = (&'a Event, Option<&'a [u8]>)>,
@@ -73,13 +73,13 @@ impl Log {
 
     fn write_buffer(&mut self) -> Result<(), AppendError> {
         if let Err(source) = self.file.append(&self.buffer) {
-            // At most a part of a frame was written, and that does not count even if the cut should not last.
+            // At most a partial frame was written, which is ignored even if the truncation should not be durable.
             let cut_back = self.file.truncate(self.length);
             return Err(AppendError { source, is_cut_back: cut_back.is_ok() });
         }
         if let Err(source) = self.file.sync() {
-            // Not to be trusted again; but should the process end before there is a new file, the next one
-            // shall not read what was refused.
+            // Do not trust this file again. Still truncate it: if the process ends before there is a new file, recovery
+            // must not read the failed writes.
             let _ = self.file.truncate(self.length);
             return Err(AppendError { source, is_cut_back: false });
         }

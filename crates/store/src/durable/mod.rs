@@ -1,30 +1,30 @@
-//! The durable engine: everything in memory, every change in a log, checkpoints now and then.
+//! The durable engine: everything in memory, every change in a log, and occasional checkpoints.
 //!
 //! ```text
 //!  commit ─► queue: check against the head, take a revision ─► writer thread: one frame, one sync
 //!                                                                 │
-//!  reader, watcher ◄── core: index, history, watchers ◄── publish ┘─► answer
+//!  reader, watcher ◄── core: index, history, watchers ◄── publish ┘─► reply
 //! ```
 //!
-//! What always holds:
-//! - a change is published and acknowledged after the sync of its frame succeeded, in the order of
-//!   revisions; all that is queued while a sync runs shares the next one (group commit);
-//! - the newest checkpoint and the logs from its generation on hold exactly what was published, and at most
-//!   one more frame, that of writes whose outcome nobody was told;
-//! - nothing is ever appended behind bytes that are not known to be durable.
+//! Invariants:
+//! - A change is published and acknowledged after its frame was synced, in revision order. All writes queued during a
+//!   sync share the next one (group commit).
+//! - The newest checkpoint, plus the logs from its generation on, contain exactly what was published, and at most one
+//!   more frame of writes whose outcome was never reported.
+//! - Nothing is ever appended after bytes that are not known to be durable.
 //!
 //! When the disk fails:
-//! - An append fails (disk full): the log is cut back to its last durable length. The writes of the batch
-//!   and those queued behind it fail, nothing of them is visible; the next batch tries again.
-//! - A sync fails: the system may have dropped what it could not write, and would say success next time. So
-//!   the log is not used any more (nor after an append that could not be cut back). The batch and those
-//!   behind it fail. The next batch first starts a new generation: a new log, and a complete checkpoint of
-//!   what is published, from memory; only when both are durable does the log go on, and the old files go.
-//! - A checkpoint fails: the log goes on, and a checkpoint is tried again when it has grown further.
+//! - If an append fails (disk full), the log is truncated to its last durable length. The writes of the batch and those
+//!   queued behind it fail, and nothing of them is visible. The next batch tries again.
+//! - If a sync fails, the system may have dropped what it could not write, and would report success next time. So the
+//!   log is not used any more, as after an append that could not be truncated. The batch and those behind it fail. The
+//!   next batch first starts a new generation: a new log, and a complete checkpoint of the published state, from
+//!   memory. Only when both are durable does writing continue, and the old files are removed.
+//! - If a checkpoint fails, the log continues, and the checkpoint is retried when the log has grown further.
 //! - Reads are served from memory throughout.
 //!
-//! The order of locks: the queue's, then the state's ([`Core`]). Only [`Queue::submit`] holds both; the writer takes
-//! them one after the other, and never holds either while it waits for the disk.
+//! Lock order: the queue's lock, then the state's ([`Core`]). Only [`Queue::submit`] holds both. The writer takes them
+//! one after the other, and never holds either while it waits for the disk.
 
 mod checkpoint;
 mod disk;
@@ -62,16 +62,16 @@ use crate::engine::Engine;
 use crate::sealing::Sealing;
 use crate::{Change, Error, Key, Limits, ListOptions, Page, Range, Record, Revision, Write};
 
-/// How many expired records are removed before their removals are waited for.
+/// How many expired records are removed concurrently.
 const EXPIRE_AT_ONCE: usize = 1024;
 
-/// How a durable store is kept.
+/// The settings of a durable store.
 #[derive(Clone, Copy, Debug)]
 pub struct DurableOptions {
     pub limits: Limits,
-    /// The logs are replaced by a checkpoint when they are larger than this and than the last checkpoint.
+    /// The log size after which a checkpoint replaces the logs, if they are also larger than the last checkpoint.
     pub checkpoint_after: u64,
-    /// About how many bytes of a checkpoint are written between two batches of commits.
+    /// The approximate number of checkpoint bytes written between two batches of commits.
     pub checkpoint_slice: usize,
 }
 
@@ -79,15 +79,15 @@ impl Default for DurableOptions {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
-            // Read in a tenth of a second; some 15,000 changes of pods.
+            // Takes a tenth of a second to read. Some 15,000 changes of pods.
             checkpoint_after: 32 << 20,
-            // Some milliseconds of disk time, about what a sync takes anyway.
+            // A few milliseconds of disk time, about as long as a sync.
             checkpoint_slice: 2 << 20,
         }
     }
 }
 
-/// Why a store could not be opened.
+/// An error while opening a store.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("the data directory {} is in use by {holder}", directory.display())]
@@ -113,7 +113,7 @@ pub struct DurableStore {
 }
 
 impl DurableStore {
-    /// Opens the store in a data directory, which is made if it is not there.
+    /// Opens the store in a data directory, creating it if necessary.
     pub fn open(directory: impl AsRef<Path>, clock: Clock) -> Result<Self, OpenError> {
         Self::open_with(directory, clock, DurableOptions::default())
     }
@@ -128,8 +128,8 @@ impl DurableStore {
         Ok(store)
     }
 
-    /// Opens a store whose values are encrypted where the configuration says so. Values that cannot be decrypted are
-    /// left as they are and logged; reading them is an error until it works.
+    /// Opens a store that encrypts values according to the configuration. Values that cannot be decrypted are kept and
+    /// logged. Reading them is an error until decryption succeeds.
     pub async fn open_encrypted(
         directory: impl AsRef<Path>,
         clock: Clock,
@@ -155,12 +155,12 @@ impl DurableStore {
         Self::start(Arc::new(disk), clock, options, sealing, Some(lock))
     }
 
-    /// Opens the store on a disk that nobody else uses.
+    /// Opens the store on a disk that nothing else uses.
     pub fn open_on(disk: Arc<dyn Disk>, clock: Clock, options: DurableOptions) -> Result<Self, OpenError> {
         Self::start(disk, clock, options, Sealing::default(), None)
     }
 
-    /// [`open_encrypted`](Self::open_encrypted) on a disk that nobody else uses.
+    /// Like [`open_encrypted`](Self::open_encrypted), on a disk that nothing else uses.
     pub async fn open_encrypted_on(
         disk: Arc<dyn Disk>,
         clock: Clock,
@@ -209,7 +209,7 @@ impl DurableStore {
         Ok(Self { core, queue, clock, sealing, writer: Mutex::new(Some(writer)), finished })
     }
 
-    /// Encrypting happens here, in the task of the one who asks, so that the writer thread has only to write.
+    /// Encrypts in the caller's task, so that the writer thread only has to write.
     async fn commit_durably(&self, write: Write) -> Reply {
         let payload = match &write.change {
             Change::Put { payload, .. } => Some(payload),
@@ -230,7 +230,7 @@ impl DurableStore {
         answer(self.queue.submit(&self.core, &key, room, stored, decide)?).await
     }
 
-    /// Removes a record if it is still due when its turn comes.
+    /// Removes a record if it is still expired when its turn comes.
     async fn expire_one(&self, key: &Key, now: Timestamp) -> Reply {
         let room = self.queue.room_for(0).await?;
         let decide = |current: Option<&Arc<Record>>, revision| match current {
@@ -259,9 +259,9 @@ impl DurableStore {
     }
 }
 
-/// Waits for the writer's answer.
+/// Waits for the writer's reply.
 async fn answer(reply: oneshot::Receiver<Reply>) -> Reply {
-    // The writer answers everything it takes; if it is gone, it broke down.
+    // The writer replies to everything it takes. If it is gone, it crashed.
     reply.await.unwrap_or_else(|_| Err(Error::Io(Arc::new(io::Error::other("the store's writer stopped")))))
 }
 
@@ -292,13 +292,13 @@ impl Engine for DurableStore {
 
     async fn shut_down(&self) {
         self.queue.close();
-        // The sender is dropped, and the directory free, when the writer has served the queue.
+        // The writer drops the sender, and releases the directory, once it has drained the queue.
         while self.finished.clone().changed().await.is_ok() {}
     }
 }
 
 impl Drop for DurableStore {
-    /// Waits for the writes under way, so that the directory is free afterwards.
+    /// Waits for writes in progress, so that the directory is released afterwards.
     fn drop(&mut self) {
         self.queue.close();
         if let Some(writer) = self.writer.lock().take() {

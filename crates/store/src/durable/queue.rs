@@ -1,9 +1,8 @@
-//! Writes on their way to the log.
+//! The queue of writes to the log.
 //!
-//! A write is checked against the head: the published state, overlaid with the writes that are queued or
-//! being made durable. If it is accepted it gets the next revision at once. If it is refused because of a
-//! write that is not durable yet, the refusal waits in the queue behind that write: nobody hears of a record
-//! before it is durable.
+//! A write is checked against the head: the published state, overlaid with the writes that are queued or being synced.
+//! An accepted write gets the next revision immediately. If a write is rejected because of a write that is not durable
+//! yet, the rejection waits in the queue behind it: no record is revealed before it is durable.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,12 +14,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::core::Core;
 use crate::{Error, Event, EventKind, Key, Record, Revision};
 
-/// How many bytes may wait, in units of 1 KiB: 32 MiB, a few hundred milliseconds of disk time, or 32,768
-/// small writes. Later ones wait for room. An encrypted value waits in both forms, so it is twice that at most.
+/// The capacity in KiB: 32 MiB, a few hundred milliseconds of disk time, or 32,768 small writes. Later writes wait for
+/// room. An encrypted value is queued in both forms, so memory use is at most twice that.
 const ROOM: usize = 32 << 10;
 
-/// About how many bytes are made durable by one sync: beyond this the sync is no longer what it costs, and
-/// the first in the batch should not wait longer for the last.
+/// The approximate number of bytes per sync. Beyond this, the sync is no longer the dominant cost, and the first write
+/// of the batch should not wait longer for the last.
 pub(crate) const MAX_BATCH: usize = 4 << 20;
 
 pub(crate) struct Queue {
@@ -30,19 +29,19 @@ pub(crate) struct Queue {
 }
 
 struct Inner {
-    /// The newest revision that has been given out.
+    /// The newest revision that has been assigned.
     head: Revision,
-    /// What the keys with unpublished writes hold at the head.
+    /// The records at the head of keys with unpublished writes.
     overlay: BTreeMap<Key, Overlaid>,
     items: VecDeque<Item>,
-    /// How many items the writer waits for, if it waits.
+    /// The number of items that a waiting writer waits for.
     wake_writer_at: usize,
     is_closing: bool,
 }
 
-/// For how many items, and how long, the writer waits once there is one.
+/// How many items the writer waits for, and how long, once there is one.
 ///
-/// Those who were answered together come back together, but not all at once: a writer that took the first
+/// Clients that got their replies together come back together, but not all at once. A writer that took the first one
 /// would sync for it alone while the others wait, and every other sync would be wasted.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Patience {
@@ -57,16 +56,16 @@ struct Overlaid {
 
 pub(crate) type Reply = Result<Arc<Record>, Error>;
 
-/// One write in the queue.
+/// A write in the queue.
 pub(crate) struct Item {
     pub(crate) outcome: Result<Event, Error>,
-    /// The stored form of the value if that is not the value itself.
+    /// The stored form of the value, if it differs from the value.
     pub(crate) stored: Option<Vec<u8>>,
     reply: oneshot::Sender<Reply>,
     _room: Room,
 }
 
-/// A place in the queue.
+/// A share of the queue's capacity.
 pub(crate) struct Room {
     _permit: OwnedSemaphorePermit,
 }
@@ -83,16 +82,16 @@ impl Queue {
         Self { inner: Mutex::new(inner), work: Condvar::new(), room: Arc::new(Semaphore::new(ROOM)) }
     }
 
-    /// Waits for room for so many bytes.
+    /// Waits for room for this many bytes.
     pub(crate) async fn room_for(&self, bytes: usize) -> Result<Room, Error> {
         let units = (1 + bytes / 1024).min(ROOM) as u32;
         let permit = self.room.clone().acquire_many_owned(units).await.map_err(|_| Error::Closed)?;
         Ok(Room { _permit: permit })
     }
 
-    /// Decides on a write of `key` given what the head holds, and queues it. Holds the queue's lock while it takes
-    /// the state's: the one place that holds both. An error is the answer to it;
-    /// otherwise the answer comes through the receiver.
+    /// Decides on a write of `key`, given its record at the head, and queues it. Takes the state's lock while holding
+    /// the queue's: this is the only place that holds both. An error is the final reply. Otherwise the reply comes
+    /// through the receiver.
     pub(crate) fn submit(
         &self,
         core: &Core,
@@ -123,8 +122,8 @@ impl Queue {
         Ok(answer)
     }
 
-    /// Everything queued, up to about [`MAX_BATCH`]. If nothing is, waits until something is if `wait` says so,
-    /// otherwise only as long as patience lasts. `None`: the queue is closed and empty.
+    /// Takes everything queued, up to about [`MAX_BATCH`]. If the queue is empty, waits for an item: indefinitely if
+    /// `wait` is set, otherwise only as long as `patience` allows. Returns `None` if the queue is closed and empty.
     pub(crate) fn take(&self, wait: bool, patience: Patience) -> Option<Vec<Item>> {
         let mut inner = self.inner.lock();
         inner.wake_writer_at = 1;
@@ -142,7 +141,7 @@ impl Queue {
         (!is_over).then(|| inner.take_batch())
     }
 
-    /// The batch has been published: the head no longer needs its overlay. Returns how many items wait.
+    /// Removes a published batch from the overlay. Returns the number of waiting items.
     pub(crate) fn published(&self, revisions: impl Iterator<Item = (Key, Revision)>) -> usize {
         let mut inner = self.inner.lock();
         for (key, revision) in revisions {
@@ -153,8 +152,8 @@ impl Queue {
         inner.items.len()
     }
 
-    /// A batch could not be made durable: what is queued behind it was decided on the strength of it, so it
-    /// fails too. The head is what is published, again.
+    /// Handles a batch that could not be made durable. Everything queued behind it was decided based on it, so it fails
+    /// too. The head returns to the published state.
     pub(crate) fn give_up(&self, published: Revision) -> Vec<Item> {
         let mut inner = self.inner.lock();
         inner.head = published;
@@ -162,7 +161,7 @@ impl Queue {
         inner.items.drain(..).collect()
     }
 
-    /// Takes no more writes; those that are queued are still served.
+    /// Accepts no more writes. Queued ones are still processed.
     pub(crate) fn close(&self) {
         self.inner.lock().is_closing = true;
         self.room.close();
@@ -171,7 +170,7 @@ impl Queue {
 }
 
 impl Inner {
-    /// Fewer than `items` are there, and more may come.
+    /// Returns whether there are fewer than `items`, and more may come.
     fn is_short_of(&self, items: usize) -> bool {
         self.items.len() < items && !self.is_closing
     }
@@ -197,12 +196,12 @@ impl Inner {
 }
 
 impl Item {
-    /// The change to make durable, if the write was accepted, with its [`stored`](Self::stored) value.
+    /// Returns the change to make durable, if the write was accepted, with its [`stored`](Self::stored) value.
     pub(crate) fn event(&self) -> Option<(&Event, Option<&[u8]>)> {
         Some((self.outcome.as_ref().ok()?, self.stored.as_deref()))
     }
 
-    /// Answers; the one who asked may have gone.
+    /// Sends the reply. The caller may be gone.
     pub(crate) fn answer(self, reply: Reply) {
         let _ = self.reply.send(reply);
     }

@@ -1,8 +1,8 @@
-//! Finding everything again: the newest checkpoint, then the logs from its generation on.
+//! Recovery: loads the newest checkpoint, then replays the logs from its generation on.
 //!
-//! What ends in the middle of a frame was being written when the process or the machine stopped; nothing of
-//! that frame was acknowledged, so it is cut off. A broken frame that is followed by a whole one, a gap
-//! between revisions, or a broken checkpoint is damage, and the store does not open: it says where.
+//! A file that ends in the middle of a frame was being written when the process or the machine stopped. Nothing in that
+//! frame was acknowledged, so it is truncated. A broken frame followed by a valid one, a gap between revisions, or a
+//! broken checkpoint is corruption: opening the store fails, and the error says where.
 
 use std::io::{self, BufReader, Read};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    /// Loads the newest checkpoint and returns its generation; 1 if there is none.
+    /// Loads the newest checkpoint and returns its generation, or 1 if there is none.
     fn load_newest_checkpoint(&mut self, files: &Files) -> Result<u64, OpenError> {
         let Some(generation) = files.checkpoints.last().copied() else { return Ok(1) };
         let name = file_name(FileKind::Checkpoint, generation);
@@ -114,7 +114,8 @@ impl Recovery<'_> {
             }
         }
         let log = match open {
-            // A log goes on only in the format it says it has: an older version would misread what follows.
+            // A log is only continued in its own format version: an older version of this program would misread newer
+            // records.
             Some((last, Replayed { length, version })) if version < VERSION => {
                 self.growth.older_logs += length;
                 Log::reopen(self.disk, last, length)
@@ -130,7 +131,7 @@ impl Recovery<'_> {
         log.map_err(|source| OpenError::io("open the log", source))
     }
 
-    /// Replays one log; `None` if its creation was cut short.
+    /// Replays one log. Returns `None` if its creation was interrupted.
     fn replay(&mut self, generation: u64, is_last: bool) -> Result<Option<Replayed>, OpenError> {
         let mut reader = FrameReader::open(self.disk, &file_name(FileKind::Log, generation))?;
         let header = reader.header;
@@ -184,21 +185,21 @@ impl Recovery<'_> {
 
 const MALFORMED: &str = "a record does not make sense";
 
-/// A log that has been replayed.
+/// A replayed log.
 #[derive(Clone, Copy)]
 struct Replayed {
-    /// How many bytes of it are good.
+    /// The number of valid bytes.
     length: u64,
     version: u32,
 }
 
-/// A frame's body and where the frame began.
+/// A frame's body, and where the frame starts.
 struct Frame {
     bytes: Vec<u8>,
     offset: u64,
 }
 
-/// Reads a file frame by frame. `offset` stays at the first frame that was not good.
+/// A reader of a file, frame by frame. `offset` stays at the first invalid frame.
 struct FrameReader<'a> {
     disk: &'a Arc<dyn Disk>,
     name: Arc<str>,
@@ -216,7 +217,7 @@ impl<'a> FrameReader<'a> {
         Ok(Self { disk, name: name.clone(), input, header, offset: FILE_HEADER as u64 })
     }
 
-    /// The next frame, or what is wrong with it; `None` at the end.
+    /// Returns the next frame, or what is wrong with it. `None` at the end.
     fn next_frame(&mut self) -> Result<Option<Result<Frame, &'static str>>, OpenError> {
         let header = self.read(FRAME_HEADER)?;
         if header.is_empty() {
@@ -247,7 +248,7 @@ impl<'a> FrameReader<'a> {
         Ok(self.read(1)?.is_empty())
     }
 
-    /// After a broken frame: whether a whole one begins anywhere behind its first byte.
+    /// Returns whether a valid frame starts anywhere after the first byte of a broken one.
     fn is_followed_by_a_frame(&self) -> Result<bool, OpenError> {
         let failed = |source| OpenError::io(format!("read {}", self.name), source);
         let mut input = self.disk.read(&self.name).map_err(failed)?;
@@ -271,9 +272,9 @@ impl<'a> FrameReader<'a> {
     }
 }
 
-/// Reads `length` bytes, or fewer if the input ends before.
+/// Reads `length` bytes, or fewer if the input ends first.
 fn read_up_to(input: &mut impl Read, length: usize) -> io::Result<Vec<u8>> {
-    // Not reserved beyond what is there: a broken length must not ask for gigabytes.
+    // Do not reserve more than there is: a corrupt length must not allocate gigabytes.
     let mut bytes = Vec::with_capacity(length.min(READ_BUFFER));
     input.take(length as u64).read_to_end(&mut bytes)?;
     Ok(bytes)

@@ -1,6 +1,6 @@
-//! Reading records that are sealed: see [`sealing`](crate::sealing).
+//! Decrypts sealed records: see [`sealing`](crate::sealing).
 //!
-//! Opening the store tries all of them once; those that stay sealed are tried again whenever they are read.
+//! Opening the store tries all of them once. Those that stay sealed are retried whenever they are read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use super::DurableStore;
 use crate::sealing::path_of;
 use crate::{Error, ListOptions, Page, Range, Record};
 
-/// Opening decrypts for so long at most: a KMS plugin that stops answering costs its timeout with every key.
+/// The time limit for decryption while opening. A KMS plugin that stops responding costs its timeout for every key.
 const UNSEAL_WITHIN: Duration = Duration::from_secs(30);
-/// After so many records, some milliseconds of work, other tasks have their turn.
+/// The number of records, some milliseconds of work, after which the task yields.
 const UNSEAL_AT_ONCE: usize = 256;
-/// How many objects are named in the log when opening.
+/// The maximum number of objects logged while opening.
 const UNSEAL_LOGGED: usize = 20;
 
 impl DurableStore {
-    /// Decrypts what can be decrypted, and logs what cannot.
+    /// Decrypts all records if possible, and logs those that failed.
     pub(super) async fn unseal_all(&self) {
         let deadline = self.clock.instant() + UNSEAL_WITHIN;
         let mut failed = Vec::new();
@@ -36,21 +36,21 @@ impl DurableStore {
         report(&failed);
     }
 
-    /// Logs what is encrypted although there is no configuration.
+    /// Logs encrypted records if there is no configuration.
     pub(super) fn report_sealed(&self) {
         let reason = |record: &Record| record.unreadable().unwrap_or_default().to_owned();
         let sealed = self.core.sealed().into_iter().map(|record| (record.clone(), reason(&record)));
         report(&sealed.collect::<Vec<_>>());
     }
 
-    /// A sealed record, decrypted; from now on it is read as such.
+    /// Decrypts a sealed record, and replaces it.
     async fn unseal(&self, sealed: &Arc<Record>) -> Result<Arc<Record>, String> {
         let opened = Arc::new(self.sealing.open(sealed).await?);
         self.core.unseal(sealed, &opened);
         Ok(opened)
     }
 
-    /// A record that was found, decrypted if it was not yet.
+    /// Returns a record, decrypting it if necessary.
     pub(super) async fn readable(&self, found: Option<Arc<Record>>) -> Result<Option<Arc<Record>>, Error> {
         match found {
             Some(record) if record.unreadable().is_some() => match self.unseal(&record).await {
@@ -66,7 +66,7 @@ impl DurableStore {
 
     pub(super) async fn list_readable(&self, range: &Range, options: &ListOptions) -> Result<Page, Error> {
         let mut page = self.core.list(range, options).await?;
-        // Of the past there may be records that are sealed no more, or gone.
+        // A past revision may contain sealed records that have since been decrypted or removed.
         if options.at.is_some() || self.core.has_sealed(&range.resource) {
             for record in page.records.iter_mut().filter(|record| record.unreadable().is_some()) {
                 let opened = self.unseal(record).await.map_err(|reason| {

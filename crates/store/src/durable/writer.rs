@@ -1,7 +1,7 @@
-//! The writer: the one thread that touches the disk.
+//! The writer: the only thread that accesses the disk.
 //!
-//! It takes what is queued, appends it to the log as one frame, syncs, publishes, answers. Between two
-//! batches it writes a slice of a checkpoint if one is due.
+//! It takes the queued writes, appends them to the log as one frame, syncs, publishes and replies. Between two batches
+//! it writes a slice of a checkpoint if one is due.
 
 use std::io;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::core::Core;
 use crate::sealing::Sealing;
 use crate::{Error, Event, Key, Revision};
 
-/// How many events are published under one lock: readers wait for a fraction of a millisecond at most.
+/// How many events are published under one lock. Readers wait for a fraction of a millisecond at most.
 const PUBLISH_AT_ONCE: usize = 256;
 
-/// Waiting for company may take this part of the time that a sync takes: it costs the first one little, and
-/// the others a whole sync if they miss it.
+/// Waiting for more writes may take this fraction of a sync. It costs the first write little, and missing the batch
+/// would cost the others a whole sync.
 const PATIENCE_PER_SYNC: u32 = 8;
-/// Where syncs are quick they still cost CPU time, as much as making a write or two (60 to 120 us, measured
-/// on a virtual disk). So for each one who is expected the writer waits as long as a write takes to make.
+/// Even fast syncs cost CPU time, as much as a write or two (60 to 120 us, measured on a virtual disk). So for each
+/// expected write, the writer waits as long as a write takes.
 const PATIENCE_PER_ITEM: Duration = Duration::from_micros(60);
 const MOST_PATIENCE: Duration = Duration::from_millis(2);
 
@@ -35,32 +35,32 @@ pub(crate) struct Writer {
     pub(crate) core: Arc<Core>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) log: Log,
-    /// The log holds exactly what was published and may be appended to.
+    /// The log contains exactly what was published, and may be appended to.
     pub(crate) is_log_sound: bool,
-    /// The log that takes over once an unsound one has been replaced.
+    /// The log that replaces an unsound one once its checkpoint is complete.
     pub(crate) spare: Option<Log>,
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) checkpoint_slice: usize,
     pub(crate) sealing: Sealing,
-    /// How long the log was when the last slice was written.
+    /// The log's length when the last slice was written.
     pub(crate) log_at_slice: u64,
     pub(crate) growth: Growth,
     pub(crate) patience: Patience,
-    /// How long the last append took, most of it the sync.
+    /// The duration of the last append, which is mostly the sync.
     pub(crate) last_sync: Duration,
 }
 
-/// When the next checkpoint is due: when the logs since the last one are larger than it is, but not before
-/// they have a certain size. So the disk writes everything about twice, and opening reads at most two
-/// checkpoints' worth, or one and `at_least`.
+/// The sizes that decide when the next checkpoint is due: when the logs since the last one are larger than it, but not
+/// before they have a minimum size. So everything is written about twice, and opening reads at most twice the
+/// checkpoint's size, or the checkpoint plus `at_least`.
 pub(crate) struct Growth {
     pub(crate) at_least: u64,
     pub(crate) checkpoint: u64,
-    /// The logs since the checkpoint, without the newest.
+    /// The size of the logs since the checkpoint, without the newest.
     pub(crate) older_logs: u64,
-    /// A checkpoint failed: none is tried before the logs have reached this size.
+    /// After a failed checkpoint, none is attempted before the logs have reached this size.
     pub(crate) not_before: u64,
-    /// The files hold plain text that would be encrypted now: a checkpoint is due whatever their size.
+    /// The files contain plain text that would be encrypted now, so a checkpoint is due whatever their size.
     pub(crate) is_plain: bool,
 }
 
@@ -72,7 +72,7 @@ impl Growth {
 }
 
 impl Writer {
-    /// Serves the queue until it is closed and empty.
+    /// Processes the queue until it is closed and empty.
     pub(crate) fn run(mut self) {
         while let Some(batch) = self.queue.take(self.checkpoint.is_none(), self.patience) {
             let is_idle = batch.is_empty();
@@ -125,7 +125,7 @@ impl Writer {
         let revisions: Vec<(Key, Revision)> = events.iter().map(key_and_revision).collect();
         self.publish_events(events);
         let waiting = self.queue.published(revisions.into_iter());
-        // All those who are about now: the ones who will be answered in a moment, and the ones who came since.
+        // All active clients: those about to get a reply, and those that have queued writes since.
         self.patience = patience(answers.len() + waiting, self.last_sync);
         answers.into_iter().for_each(|(item, reply)| item.answer(reply));
     }
@@ -146,8 +146,8 @@ impl Writer {
         batch.into_iter().chain(behind).for_each(|item| item.answer(Err(as_store_error(&error))));
     }
 
-    /// Starts the next generation with a checkpoint of what is published, because the log cannot be trusted.
-    /// Nothing is published meanwhile, so the log of a failed attempt serves the next one.
+    /// Starts the next generation with a checkpoint of the published state, because the log cannot be trusted. Nothing
+    /// is published in the meantime, so a retry can reuse the log of a failed attempt.
     fn start_over(&mut self) -> io::Result<()> {
         self.abandon_checkpoint();
         let published = self.core.revision();
@@ -165,8 +165,8 @@ impl Writer {
         Ok(())
     }
 
-    /// While commits wait, a checkpoint may write as much as they do: so it costs them half of the disk at
-    /// most, and the log does not grow by more than the checkpoint's size meanwhile.
+    /// While commits wait, a checkpoint may write as much as they do. So it takes at most half of the disk bandwidth,
+    /// and the log grows by no more than the checkpoint's size in the meantime.
     fn is_slice_due(&self) -> bool {
         self.checkpoint.is_none() || self.log.length() - self.log_at_slice >= self.checkpoint_slice as u64
     }
@@ -190,7 +190,7 @@ impl Writer {
         }
     }
 
-    /// From here on changes go to a new log, and a checkpoint of the state before them is begun.
+    /// Switches to a new log, and starts a checkpoint of the state before it.
     fn begin_generation(&mut self) -> io::Result<Checkpoint> {
         let generation = self.log.generation + 1;
         let checkpoint = self.begin_checkpoint(generation)?;
@@ -213,7 +213,7 @@ impl Writer {
         Checkpoint::begin(&self.disk, generation, revision, indexes, self.checkpoint_slice, &self.sealing)
     }
 
-    /// Goes on with a checkpoint; `None` when it is complete.
+    /// Continues a checkpoint. Returns `None` when it is complete.
     fn step(&mut self, mut checkpoint: Checkpoint) -> io::Result<Option<Checkpoint>> {
         match checkpoint.step() {
             Ok(false) => Ok(Some(checkpoint)),
@@ -245,7 +245,7 @@ impl Writer {
     }
 }
 
-/// However the writer ends, nobody waits for it any more.
+/// However the writer ends, nothing waits for it any more.
 impl Drop for Writer {
     fn drop(&mut self) {
         self.queue.close();
@@ -255,7 +255,7 @@ impl Drop for Writer {
     }
 }
 
-/// How long it pays to wait for `items` writers who are about.
+/// Returns how long it pays to wait for `items` active clients.
 fn patience(items: usize, last_sync: Duration) -> Patience {
     let for_items = PATIENCE_PER_ITEM.saturating_mul(items as u32);
     let at_most = (last_sync / PATIENCE_PER_SYNC).max(for_items).min(MOST_PATIENCE);
@@ -309,7 +309,8 @@ mod tests {
         }
     }
 
-    /// Whether the state can be changed while a commit has the queue and the writer does something that takes both.
+    /// Returns whether the state can be changed while a commit holds the queue and the writer does something that takes
+    /// both.
     fn changes_beside(act: impl FnOnce(&mut Writer) + Send + 'static, patience: Duration) -> bool {
         let directory = tempfile::tempdir().unwrap();
         let mut writer = writer(directory.path());
@@ -328,7 +329,7 @@ mod tests {
         is_deciding.recv().expect("the commit has the queue");
         let core = writer.core.clone();
         let acting = thread::spawn(move || act(&mut writer));
-        // Time to get as far as the queue's lock; a test that is quicker notices less.
+        // Time to reach the queue's lock. With less, the test would detect less.
         thread::sleep(Duration::from_millis(100));
         let (changed, is_changed) = sync_channel(1);
         let change = thread::spawn(move || {
@@ -343,12 +344,13 @@ mod tests {
         is_changed
     }
 
-    /// The order of locks is the queue's, then the state's. A writer that waited for the queue with the state locked
-    /// would wait for a commit that has the queue, which waits for a change of the state, which waits for the writer.
+    /// The lock order is the queue's lock, then the state's. If the writer waited for the queue with the state locked,
+    /// it would wait for a commit that holds the queue, which waits for a change of the state, which waits for the
+    /// writer.
     #[test]
     fn giving_up_does_not_lock_the_state_while_it_waits_for_the_queue() {
         let fail = |writer: &mut Writer| writer.fail(Vec::new(), io::Error::other("the disk is gone"));
-        // What is not done by then hangs.
+        // If it is not done by then, it hangs.
         assert!(changes_beside(fail, Duration::from_secs(20)));
     }
 }

@@ -1,4 +1,4 @@
-//! Encryption at rest: what is in the files, and what happens when a key is missing.
+//! Tests encryption at rest: what the files contain, and what happens when a key is missing.
 
 use std::fs;
 use std::path::Path;
@@ -12,21 +12,21 @@ use setpoint_store::*;
 
 use crate::engines::{self, clock};
 
-/// What is looked for, as Secrets hold it.
+/// The plain text to search for, as in a Secret.
 const PASSWORD: &str = "correct horse battery staple";
 const PASSWORD_BASE64: &str = "Y29ycmVjdCBob3JzZSBiYXR0ZXJ5IHN0YXBsZQ==";
-/// The beginning of it in base64, whatever is before it: shifted by none, one and two bytes.
+/// Its beginning, also in base64 with each of the three possible alignments.
 const TRACES: [&str; 4] =
     [PASSWORD, "Y29ycmVjdCBob3JzZSBiYXR0", "NvcnJlY3QgaG9yc2UgYmF0dGVy", "jb3JyZWN0IGhvcnNlIGJhdHRl"];
 
-/// Small enough for checkpoints to happen all the time.
+/// Small enough for frequent checkpoints.
 const OPTIONS: DurableOptions = DurableOptions {
     limits: Limits { events: 1_000, bytes: 1 << 20, total_bytes: 1 << 20, age: Duration::from_secs(300) },
     checkpoint_after: 4_000,
     checkpoint_slice: 500,
 };
 
-/// Transformers that can be exchanged, as a reload does.
+/// Transformers that can be replaced, as a reload does.
 struct Exchangeable(Mutex<Arc<dyn Transformers>>);
 
 impl Transformers for Exchangeable {
@@ -36,7 +36,7 @@ impl Transformers for Exchangeable {
     }
 }
 
-/// The providers of secrets; of other resources there are none.
+/// Configures these providers for Secrets, and none for other resources.
 async fn encryption(providers: &[&str]) -> Arc<dyn Transformers> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config.yaml");
@@ -47,7 +47,7 @@ async fn encryption(providers: &[&str]) -> Arc<dyn Transformers> {
     Arc::new(Encryption::load(Options { file, reload: false, server, clock, rng }).await.unwrap())
 }
 
-/// A provider with a key of its own.
+/// A provider with this key.
 fn provider(kind: &str, key: char) -> String {
     let secret = match key {
         'a' => "YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=",
@@ -72,7 +72,7 @@ async fn put(store: &DurableStore, key: Key, expect: Expect, version: usize) -> 
     store.commit(Write { key, expect, change: Change::Put { payload, ttl: None } }).await.unwrap()
 }
 
-/// Writes, updates and removes so much that there are checkpoints.
+/// Writes, updates and removes enough to cause checkpoints.
 async fn work(store: &DurableStore) {
     for number in 0..30 {
         let key = secrets().key(format!("default/{number}"));
@@ -85,11 +85,11 @@ async fn work(store: &DurableStore) {
     }
 }
 
-/// The files that hold one of the traces of the password.
+/// Returns the files that contain a trace of the password.
 fn files_with_traces(directory: &Path) -> Vec<String> {
     let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let holds = |path: &Path| {
-        // A checkpoint may replace a log meanwhile.
+        // A checkpoint may replace a log in the meantime.
         let content = fs::read(path).unwrap_or_default();
         TRACES.iter().any(|trace| content.windows(trace.len()).any(|window| window == trace.as_bytes()))
     };
@@ -165,7 +165,7 @@ async fn what_cannot_be_decrypted_is_an_error_and_is_kept() {
     let written = put(&store, first.clone(), Expect::Absent, 1).await;
     drop(store);
 
-    // The key is gone; another one is there.
+    // The key has been replaced by another one.
     let new = encryption(&[&provider("aesgcm", 'b')]).await;
     for _ in 0..3 {
         let store = open(directory.path(), &new).await;
@@ -173,7 +173,7 @@ async fn what_cannot_be_decrypted_is_an_error_and_is_kept() {
         assert_eq!(store.get(&first, None).await.unwrap_err().to_string(), why);
         let error = store.list(&secrets().all(), ListOptions::default()).await.unwrap_err().to_string();
         assert_eq!(error, format!("unable to transform key \"/registry/secrets/default/first\": {why}"));
-        // It is there, and is neither created again nor changed nor removed.
+        // The record exists, and cannot be created again, changed or removed.
         let payload = || Payload::plain("x");
         let put_over = |expect| Write {
             key: first.clone(),
@@ -185,7 +185,7 @@ async fn what_cannot_be_decrypted_is_an_error_and_is_kept() {
         assert!(matches!(store.commit(put_over(expect)).await, Err(Error::Transform(_))));
         let removal = Write { key: first.clone(), expect, change: Change::Delete };
         assert!(matches!(store.commit(removal).await, Err(Error::Transform(_))));
-        // Everything else is served, and checkpoints are made.
+        // Everything else is served, and checkpoints are written.
         let mut current = store.get(&second, None).await.unwrap();
         for version in 0..30 {
             let expect = current.map_or(Expect::Absent, |record| Expect::Revision(record.modified));
@@ -257,7 +257,7 @@ async fn values_from_before_encryption_are_read_and_stale() {
     let found = store.get(&key, None).await.unwrap().unwrap();
     assert_eq!(found.value, plain.value);
     assert!(store.is_stale(&found));
-    // Without the identity, plain text is not accepted.
+    // Without the identity provider, plain text is rejected.
     drop(store);
     let strict = encryption(&[&provider("aescbc", 'a')]).await;
     let store = open(directory.path(), &strict).await;
@@ -272,7 +272,7 @@ async fn plain_text_from_before_leaves_the_disk_with_the_first_write() {
     drop(store);
     assert!(!files_with_traces(directory.path()).is_empty());
     let transformers = encryption(&[&provider("aescbc", 'a'), "identity: {}"]).await;
-    // The logs are far from the size at which a checkpoint is due.
+    // The logs are far below the size at which a checkpoint is due.
     let options = DurableOptions { checkpoint_slice: 500, ..DurableOptions::default() };
     let store = DurableStore::open_encrypted(directory.path(), clock(), options, transformers.clone()).await;
     let store = store.unwrap();
@@ -326,7 +326,8 @@ async fn a_log_of_the_format_before_encryption_is_read_and_another_one_begun() {
     }
 }
 
-/// Encryption is taken away as it is rotated: the identity comes first, and the keys behind it still read.
+/// Encryption is removed in the same way as keys are rotated: identity comes first, and the keys after it can still
+/// read.
 #[tokio::test]
 async fn encryption_can_be_taken_away() {
     let directory = tempfile::tempdir().unwrap();
@@ -353,7 +354,7 @@ async fn encryption_can_be_taken_away() {
             let found = store.get(key, None).await.unwrap().unwrap();
             assert_eq!(found.whole(), written.whole());
         }
-        // So much that there is a checkpoint: it copies what was not written again.
+        // Enough for a checkpoint, which copies records that were not rewritten.
         work(&store).await;
         for record in store.list(&secrets().all(), ListOptions::default()).await.unwrap().records {
             if record.key != a && record.key != b {
@@ -365,7 +366,7 @@ async fn encryption_can_be_taken_away() {
         drop(store);
         assert!(has_checkpoint(directory.path()));
     }
-    // And at last there is no configuration any more.
+    // Finally, there is no configuration any more.
     let store = DurableStore::open_with(directory.path(), clock(), OPTIONS).unwrap();
     assert_eq!(store.get(&b, None).await.unwrap().unwrap().whole(), plain.whole());
     assert_eq!(store.get(&a, None).await.unwrap().unwrap().whole(), encrypted.whole());

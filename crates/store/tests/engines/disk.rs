@@ -1,8 +1,8 @@
-//! A disk in memory that fails on request, and forgets what was not synced when the power goes.
+//! An in-memory disk that fails on request, and loses unsynced data on a power failure.
 //!
-//! The model: a write goes to a cache; a sync makes durable what is dirty in the cache; a sync that fails
-//! leaves the cache as it is but no longer dirty, so a second sync "succeeds" without the data. Changes of
-//! names become durable by `sync_names`, or by chance.
+//! The model: a write goes to a cache. A sync makes dirty data in the cache durable. A failed sync leaves the cache as
+//! it is, but no longer dirty, so a second sync "succeeds" without the data. Name changes become durable by
+//! `sync_names`, or by chance.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read};
@@ -15,32 +15,32 @@ use setpoint_store::{Disk, DiskFile};
 
 const PAGE: usize = 512;
 
-/// What happens at an operation.
+/// A fault to inject into an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It and all that follow fail: the machine has stopped.
+    /// This operation and all later ones fail: the machine has stopped.
     Stop,
-    /// It fails once with an input/output error; an append writes a part.
+    /// Fails once with an I/O error. An append writes a part.
     Fail,
-    /// It fails once for want of space; an append writes a part.
+    /// Fails once because the disk is full. An append writes a part.
     Full,
 }
 
-/// What of the unsynced data is there after a crash.
+/// How much of the unsynced data survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsynced {
     Lost,
     Kept,
-    /// A part from the beginning.
+    /// A prefix.
     Torn,
-    /// Any of its pages.
+    /// Any subset of its pages.
     Scattered,
 }
 
 #[derive(Default)]
 pub(crate) struct SimDisk {
     inner: Mutex<Inner>,
-    /// Whoever holds this holds up all operations.
+    /// Holding this blocks all operations.
     gate: Mutex<()>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct SimDisk {
 struct Inner {
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
-    /// The changes of names since the last sync.
+    /// The name changes since the last sync.
     unsynced_names: Vec<NameChange>,
     files: Vec<File>,
     operations: u64,
@@ -57,7 +57,7 @@ struct Inner {
     capacity: Option<usize>,
 }
 
-/// A file loses one name and gets another, or either.
+/// A file loses a name, gets one, or both.
 #[derive(Clone)]
 struct NameChange {
     removed: Option<String>,
@@ -76,7 +76,7 @@ struct Handle {
     file: usize,
 }
 
-/// The disk as the store holds it.
+/// The disk as used by the store.
 struct Shared(Arc<SimDisk>);
 
 impl SimDisk {
@@ -84,18 +84,18 @@ impl SimDisk {
         Arc::new(Shared(self.clone()))
     }
 
-    /// The `n`-th operation from the start, and each that is named, meets a fault.
+    /// Injects faults into the operations with these numbers, counted from the start.
     pub(crate) fn inject(&self, faults: impl IntoIterator<Item = (u64, Fault)>) {
         self.inner.lock().faults = faults.into_iter().collect();
     }
 
-    /// No operation begins before `action` has ended.
+    /// Blocks all operations until `action` has ended.
     pub(crate) fn held(&self, action: impl FnOnce()) {
         let _held = self.gate.lock();
         action();
     }
 
-    /// The inside, for an operation.
+    /// Locks the inner state for an operation.
     fn operate(&self) -> MutexGuard<'_, Inner> {
         drop(self.gate.lock());
         self.inner.lock()
@@ -105,12 +105,12 @@ impl SimDisk {
         self.inner.lock().operations
     }
 
-    /// At most so many bytes fit from now on.
+    /// Sets the capacity in bytes.
     pub(crate) fn set_capacity(&self, capacity: Option<usize>) {
         self.inner.lock().capacity = capacity;
     }
 
-    /// The disk as it is found after the power went and came back.
+    /// Returns the disk after a power failure.
     pub(crate) fn after_crash(&self, unsynced: Unsynced, rng: &Rng) -> Arc<Self> {
         let inner = self.inner.lock();
         let mut names = inner.durable_names.clone();
@@ -121,7 +121,8 @@ impl SimDisk {
         Arc::new(Self { inner: Mutex::new(inner), gate: Mutex::default() })
     }
 
-    /// The disk as a new process finds it after the old one was killed: nothing is lost, nothing is synced.
+    /// Turns this into the disk that a new process finds after the old one was killed: nothing is lost, nothing is
+    /// synced.
     pub(crate) fn after_kill(&self) {
         let mut inner = self.inner.lock();
         inner.stopped = false;
@@ -145,7 +146,7 @@ impl SimDisk {
 }
 
 impl Inner {
-    /// Counts an operation and says what fault it meets.
+    /// Counts an operation and injects its fault, if there is one.
     fn count(&mut self) -> Result<(), (Fault, io::Error)> {
         let fault = self.faults.get(&self.operations).copied();
         self.operations += 1;
@@ -238,7 +239,7 @@ impl File {
     }
 }
 
-/// Some of the pages of a range.
+/// Returns some of the pages of a range.
 fn pages(range: &Range<usize>, rng: &Rng) -> Vec<Range<usize>> {
     let starts = range.clone().step_by(PAGE);
     let pages = starts.map(|start| start..(start + PAGE).min(range.end));
@@ -255,7 +256,7 @@ impl Disk for Shared {
         inner.count().map_err(|(_, error)| error)?;
         inner.files.push(File::default());
         let file = inner.files.len() - 1;
-        // As on a real disk: what was there goes first.
+        // As on a real disk, the old file is removed first.
         if inner.names.contains_key(name) {
             inner.change_names(Some(name), None);
         }

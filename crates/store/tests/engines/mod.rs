@@ -1,4 +1,4 @@
-//! The engines under test, and a short language for driving them.
+//! The engines under test, and helpers to drive them.
 
 pub(crate) mod disk;
 
@@ -11,7 +11,7 @@ use setpoint_store::*;
 
 use self::disk::SimDisk;
 
-/// Runs each claim, an `async fn(World)`, on every engine.
+/// Runs each test, an `async fn(World)`, on every engine.
 macro_rules! on_every_engine {
     ($($claim:ident),* $(,)?) => {
         mod memory {
@@ -23,7 +23,7 @@ macro_rules! on_every_engine {
     };
 }
 
-/// A store of one engine, and the clock it lives by.
+/// A store of one engine, and its clock.
 pub(crate) struct World {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Clock,
@@ -61,13 +61,13 @@ impl World {
 
     pub(crate) fn durable() -> Self {
         Self::new(|clock, limits| {
-            // Small enough for checkpoints to happen all the time.
+            // Small enough for frequent checkpoints.
             let options = DurableOptions { limits, checkpoint_after: 2048, checkpoint_slice: 500 };
             Arc::new(DurableStore::open_on(Arc::<SimDisk>::default().share(), clock, options).unwrap())
         })
     }
 
-    /// A fresh store of the same engine that keeps less history.
+    /// Creates a new store of the same engine with less history.
     pub(crate) fn with_limits(self, limits: Limits) -> Self {
         Self { store: self.open.unwrap()(self.clock.clone(), limits), ..self }
     }
@@ -102,7 +102,7 @@ impl World {
         self.put(pods().key(path), Expect::Absent, path, Some(ttl)).await.unwrap().modified
     }
 
-    /// Writes `value` over whatever is under the path.
+    /// Overwrites the record at the path with `value`.
     pub(crate) async fn update(&self, path: &str, value: &str) -> Revision {
         let expect = Expect::Revision(self.get(path).await.expect("there is something to update").modified);
         self.put(pods().key(path), expect, value, None).await.unwrap().modified
@@ -137,7 +137,7 @@ impl World {
         self.store.list(&pods().under(prefix), options).await
     }
 
-    /// `path=value` of everything in the resource at a revision.
+    /// Returns `path=value` of all records of the resource at a revision.
     pub(crate) async fn state_at(&self, at: Revision) -> Result<Vec<String>, Error> {
         let page = self.list("", ListOptions { at: Some(at), ..ListOptions::default() }).await?;
         assert_eq!(page.revision, at);
@@ -157,7 +157,7 @@ impl World {
     }
 }
 
-/// All that a watch has to say now.
+/// Returns everything a watch has now.
 pub(crate) fn drain(watch: &mut Watch) -> Result<Vec<String>, WatchError> {
     let mut seen = Vec::new();
     while let Some(events) = watch.next().now_or_never().transpose()? {

@@ -1,4 +1,4 @@
-//! The chart: what it renders, what it rejects, and that a cluster takes it.
+//! The Helm chart: what it renders, what it rejects, and that a cluster accepts it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::binary::{Up, kubectl};
 
-/// The definitions of the Prometheus operator, cut down to the fields that the chart sets.
+/// The CRDs of the Prometheus operator, reduced to the fields that the chart sets.
 const MONITORING: &str = include_str!("../programs/monitoring.yaml");
 const MONITORED: &str = "metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true,\
                          metrics.dashboard.enabled=true,metrics.readers[0].name=prometheus,\
@@ -23,7 +23,7 @@ fn yaml(path: &str) -> Value {
     serde_saphyr::from_str(&text).expect("YAML")
 }
 
-/// The controllers that roles are rendered for.
+/// Returns the controllers that roles are rendered for.
 fn with_roles(objects: &[Value]) -> BTreeSet<String> {
     let roles = objects.iter().filter(|object| object["kind"] == "ClusterRole").map(name);
     let own = roles.filter_map(|role| role.strip_prefix(&format!("{RELEASE}:")));
@@ -71,7 +71,7 @@ fn values_that_make_no_sense_are_rejected() {
     check("network.allocateNodeCIDRs=true", "network.clusterCIDR");
 }
 
-/// The names of all values: `image.tag`, …
+/// Returns the names of all values: `image.tag`, …
 fn leaves(prefix: &str, value: &Value) -> Vec<String> {
     let free = ["featureGates", "resources", "metrics.dashboard.labels"].contains(&prefix);
     match value.as_object().filter(|object| !object.is_empty() && !free && !prefix.starts_with("probes.")) {
@@ -134,7 +134,7 @@ fn the_binary_knows_every_flag_that_the_chart_sets() {
     }
 }
 
-/// That the objects of a release are accepted as they are, by a cluster that admits only restricted pods.
+/// The objects of a release are accepted unchanged by a cluster that admits only restricted pods.
 #[test]
 fn helm_installs_the_chart_where_only_restricted_pods_are_admitted() {
     let up = Up::start(&[]);

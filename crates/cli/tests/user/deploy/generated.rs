@@ -1,4 +1,4 @@
-//! Files of `deploy/` that are made from something else are what they would be made into today.
+//! The generated files in `deploy/` are up to date.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use setpoint_controllers::{Access, Entry, FeatureGates, REGISTRY, why_absent};
 use super::{chart, deploy, render, values};
 use crate::binary::Up;
 
-/// Compares files with what they should be, or writes them.
+/// Compares files with their expected content, or writes them.
 fn check(wanted: &[(PathBuf, String)]) {
     let write = std::env::var_os("SETPOINT_WRITE_DEPLOY").is_some();
     let mut stale = Vec::new();
@@ -30,7 +30,7 @@ fn check(wanted: &[(PathBuf, String)]) {
     assert!(stale.is_empty(), "{how}: {stale:?}");
 }
 
-/// The rules of every role of a cluster where all features that controllers need are on, by `NAMESPACE/NAME`.
+/// Returns the rules of every role by `NAMESPACE/NAME`, in a cluster with all features enabled that controllers need.
 fn roles() -> BTreeMap<String, Value> {
     let gates: Vec<_> =
         REGISTRY.iter().flat_map(|entry| entry.gates).map(|gate| format!("{gate}=true")).collect();
@@ -53,7 +53,8 @@ fn rule(access: &Access, verbs: &[&str]) -> Value {
     json!({"apiGroups": [access.group], "resources": [access.resource], "verbs": verbs})
 }
 
-/// What the shared caches need for a controller. One that follows everything needs no other rule.
+/// Returns the rules that the shared caches need for a controller. A controller that watches everything needs no other
+/// rule.
 fn watches(entry: &Entry) -> Vec<Value> {
     let all = entry.watches.iter().find(|access| (access.group, access.resource) == ("*", "*"));
     let needed = match all {
@@ -63,7 +64,8 @@ fn watches(entry: &Entry) -> Vec<Value> {
     needed.iter().map(|access| rule(access, &["list", "watch"])).collect()
 }
 
-/// What a controller does besides, by the bootstrap role of its account; without an account, by its own word.
+/// Returns the other rules of a controller: from the bootstrap role of its account or, without an account, from its own
+/// declaration.
 fn rules(entry: &Entry, roles: &BTreeMap<String, Value>) -> Value {
     match entry.account() {
         Some(account) => {
@@ -125,7 +127,7 @@ fn the_chart_has_the_version_of_the_binary() {
     check(&[(path, text.lines().map(current).collect())]);
 }
 
-/// The documents of a rendered chart, by the template that they come from, without Helm's own labels.
+/// Returns the documents of a rendered chart by template, without Helm's own labels.
 fn by_template(rendered: &str) -> BTreeMap<String, String> {
     let helms = |line: &str| {
         let line = line.trim_start();
@@ -146,11 +148,11 @@ fn by_template(rendered: &str) -> BTreeMap<String, String> {
     files
 }
 
-/// A directory of kustomize: the arguments that the chart is rendered with, and which of its templates belong there.
+/// A kustomize directory: the arguments for rendering the chart, and the templates that belong there.
 struct Kustomization<'a> {
     directory: &'a str,
     arguments: &'a [&'a str],
-    /// All of them, if empty.
+    /// Empty: all of them.
     templates: &'a [&'a str],
 }
 

@@ -1,4 +1,4 @@
-//! One manager hands the cluster over to another and gets it back; no pod notices.
+//! One manager hands the cluster over to another and gets it back, without affecting pods.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::manager::Manager;
 use super::rights::Deployed;
 use crate::binary::{Up, eventually};
 
-/// Uid, restarts and start of every pod of the workload.
+/// Returns the UID, restarts and start time of every pod of the workload.
 fn pods(up: &Up) -> Vec<String> {
     let path = "jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[0].restartCount} \
                 {.status.startTime}{\"\\n\"}{end}";
@@ -28,7 +28,7 @@ fn holder(up: &Up) -> String {
     ])
 }
 
-/// That the managers that run do the work, without touching the pods that were there.
+/// Checks that the running managers do the work without touching the existing pods.
 fn scales_to(up: &Up, replicas: usize, before: &[String]) {
     up.kubectl(&["scale", "deployment/web", &format!("--replicas={replicas}")]);
     let ready = format!("--for=jsonpath={{.status.readyReplicas}}={replicas}");

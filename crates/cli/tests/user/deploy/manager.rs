@@ -1,4 +1,4 @@
-//! A controller manager that runs with the arguments and in the name that the chart gives it.
+//! A controller manager that runs with the chart's arguments and service account.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{NAMESPACE, RELEASE};
 use crate::binary::{Answer, Up, kubectl};
 
-/// A token that nobody has: kubectl asks for a name if it has none at all.
+/// An invalid token. Without any token, kubectl would prompt for a user name.
 pub(super) const STRANGER: &str = "stranger";
 
 /// A running manager, killed when dropped.
@@ -27,7 +27,7 @@ impl Manager {
         let kubeconfig = directory.path().join("kubeconfig");
         fs::write(&kubeconfig, as_account(up, RELEASE, NAMESPACE)).expect("a kubeconfig");
         let port = free_port();
-        // A pod has its own address, and finds its API server by itself.
+        // A pod has its own address and port, which do not apply here.
         let elsewhere = |argument: &&String| {
             !argument.starts_with("--secure-port=") && !argument.starts_with("--bind-address=")
         };
@@ -43,12 +43,12 @@ impl Manager {
         Self { process: process.expect("the binary starts"), port, directory }
     }
 
-    /// Where its secure port is.
+    /// Returns the address of its secure port.
     pub(super) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// What it answers to a client with this token.
+    /// Sends a request with this token.
     pub(super) fn get(&self, path: &str, token: &str) -> Answer {
         let mut command = Command::new(kubectl());
         command.args(["--kubeconfig=/dev/null", "--insecure-skip-tls-verify", "get", "--raw", path]);
@@ -68,7 +68,7 @@ impl Manager {
         self.directory.path().join("log")
     }
 
-    /// Asks it to stop and waits; true if it ended well.
+    /// Sends SIGTERM and waits. Returns true if it exited successfully.
     pub(super) fn stop(mut self) -> bool {
         let pid = self.process.id().to_string();
         Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs");
@@ -83,12 +83,12 @@ impl Drop for Manager {
     }
 }
 
-/// A token of a service account.
+/// Requests a service account token.
 pub(super) fn token(up: &Up, account: &str, namespace: &str) -> String {
     up.kubectl(&["create", "token", account, "--namespace", namespace]).trim().to_owned()
 }
 
-/// A kubeconfig in the name of a service account.
+/// Creates a kubeconfig for a service account.
 fn as_account(up: &Up, account: &str, namespace: &str) -> String {
     let admin = fs::read_to_string(up.kubeconfig()).expect("it was written");
     let mut config: Value = serde_json::from_str(&admin).expect("JSON");

@@ -1,6 +1,6 @@
-//! What `deploy/` holds: the chart and the manifests made from it, their roles, and managers that hand over.
+//! Tests of `deploy/`: the chart and the manifests generated from it, their roles, and the handover between managers.
 //!
-//! `SETPOINT_WRITE_DEPLOY=1 cargo test --workspace --test user deploy` regenerates what is made from something else.
+//! `SETPOINT_WRITE_DEPLOY=1 cargo test --workspace --test user deploy` regenerates the generated files.
 
 mod chart;
 mod generated;
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::binary::{Answer, kubectl};
 
-/// The release that manifests are rendered for, and the service account it has.
+/// The release that manifests are rendered for, and its service account.
 const RELEASE: &str = "setpoint-controller-manager";
 const NAMESPACE: &str = "kube-system";
 
@@ -29,17 +29,17 @@ fn chart() -> PathBuf {
     deploy().join("charts/setpoint-controller-manager")
 }
 
-/// The values of an example: `alongside`, …
+/// Returns the values file of an example: `alongside`, …
 fn values(example: &str) -> String {
     deploy().join("values").join(example).with_extension("yaml").display().to_string()
 }
 
-/// Helm, which comes with kubectl.
+/// Helm, which is installed with kubectl.
 fn helm() -> PathBuf {
     kubectl().with_file_name("../helm/helm")
 }
 
-/// What `helm template` says of the chart with these arguments.
+/// Runs `helm template` on the chart with these arguments.
 fn try_render(arguments: &[&str]) -> Answer {
     let mut command = Command::new(helm());
     command.args(["template", RELEASE]).arg(chart()).args(["--namespace", NAMESPACE]).args(arguments);
@@ -52,7 +52,7 @@ fn render(arguments: &[&str]) -> String {
     answer.out
 }
 
-/// The objects of a stream of YAML documents.
+/// Parses a stream of YAML documents.
 fn objects(yaml: &str) -> Vec<Value> {
     let documents = yaml.split("\n---\n").map(|text| text.trim_start_matches("---\n"));
     let read = |text: &str| -> Value {
@@ -61,7 +61,7 @@ fn objects(yaml: &str) -> Vec<Value> {
     documents.map(read).filter(|object| !object.is_null()).collect()
 }
 
-/// The only object of this kind.
+/// Returns the only object of this kind.
 fn only<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     let mut found = objects.iter().filter(|object| object["kind"] == kind);
     let one = found.next().unwrap_or_else(|| panic!("no {kind} is rendered"));
@@ -73,7 +73,7 @@ fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// The arguments of the container.
+/// Returns the arguments of the container.
 fn arguments(deployment: &Value) -> Vec<String> {
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
     let list = container["args"].as_array().expect("it has arguments");

@@ -1,4 +1,4 @@
-//! A real Prometheus scrapes a real manager: every query of the dashboard finds something, and the alerts are silent.
+//! A real Prometheus scrapes a real manager: every query of the dashboard returns data, and no alert fires.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,7 +29,7 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Scrapes a manager every second, and evaluates the rules of the chart.
+    /// Scrapes a manager every second, and evaluates the chart's rules.
     fn start(manager: &Manager, token: &str) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let config = directory.path().join("prometheus.yaml");
@@ -79,7 +79,7 @@ fn configuration(manager: &Manager, token: &str) -> Value {
     })
 }
 
-/// The queries of the dashboard, with its variables filled in as "all".
+/// Returns the queries of the dashboard, with its variables set to "all".
 fn queries() -> BTreeSet<String> {
     let text = fs::read_to_string(chart().join("files/dashboard.json")).expect("a dashboard");
     let dashboard: Value = serde_json::from_str(&text).expect("JSON");
@@ -116,7 +116,7 @@ fn every_query_of_the_dashboard_finds_data_and_no_alert_fires() {
     for query in &queries {
         eventually(&format!("there is data for {query}"), || prometheus.finds(query));
     }
-    // Rates divide by zero where nothing happens; what is shown otherwise is a number.
+    // Rates divide by zero if nothing happens. All other values are numbers.
     let memory = prometheus.query("max(process_resident_memory_bytes)");
     assert!(memory[0]["value"][1].as_str().is_some_and(|bytes| bytes.parse::<f64>().is_ok_and(|b| b > 1e6)));
     let firing = prometheus.query(r#"ALERTS{alertstate="firing"}"#);

@@ -1,4 +1,4 @@
-//! The roles that the chart makes are enough for its controllers, and the secure port answers those it should.
+//! The chart's roles are sufficient for its controllers, and the secure port serves the right clients.
 
 use std::fs;
 
@@ -6,23 +6,23 @@ use super::manager::{Manager, STRANGER, token};
 use super::{arguments, objects, only, render};
 use crate::binary::{Up, eventually};
 
-/// Records who asked for what, and whether a role allowed it.
+/// Records all requests, and whether a role allowed them.
 const POLICY: &str =
     r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}"#;
 
-/// Something to do for most controllers.
+/// Work for most controllers.
 pub(super) const WORK: &str = include_str!("../programs/work.yaml");
 
-/// A cluster without controllers, in which the chart has been applied.
+/// A cluster without controllers, with the chart applied.
 pub(super) struct Deployed {
     pub(super) up: Up,
-    /// Of the container.
+    /// The arguments of the container.
     pub(super) arguments: Vec<String>,
     audit: tempfile::TempDir,
 }
 
 impl Deployed {
-    /// The chart with these values.
+    /// Applies the chart with these values.
     pub(super) fn new(values: &[&str]) -> Self {
         let audit = tempfile::tempdir().expect("a temporary directory");
         let (policy, log) = (audit.path().join("policy"), audit.path().join("log"));
@@ -36,7 +36,7 @@ impl Deployed {
         Self { up, arguments, audit }
     }
 
-    /// The requests that no role allowed.
+    /// Returns the requests that no role allowed.
     fn forbidden(&self) -> Vec<String> {
         let log = fs::read_to_string(self.audit.path().join("log")).expect("an audit log");
         assert!(log.contains(r#""authorization.k8s.io/decision":"allow""#), "decisions are recorded");

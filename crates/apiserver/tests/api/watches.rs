@@ -88,6 +88,20 @@ async fn a_watch_ends_after_its_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_always_has_events_ends_after_its_timeout() {
+    let api = Api::start().await;
+    let from = version(&api).await;
+    let mut events = api.open_watch(&format!("{MAPS}?watch=1&resourceVersion={from}&timeoutSeconds=3")).await;
+    let mut seen = 0;
+    for number in 0..10 {
+        api.config_map(&format!("m{number}"), json!({})).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        seen += usize::from(events.next().await.is_some());
+    }
+    assert_eq!(seen, 2, "the third event is read when the time is up");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_from_forgotten_history_says_so() {
     let api = Api::start().await;
     let from = version(&api).await;

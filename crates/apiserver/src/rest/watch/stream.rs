@@ -88,7 +88,8 @@ impl WatchStream {
 
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
-            if self.is_over {
+            // Checked before every chunk: the timer is only polled when there is nothing to send.
+            if self.is_over || self.clock.instant() >= self.deadline {
                 return Poll::Ready(None);
             }
             if let Some(piece) = self.ready_piece() {

@@ -12,7 +12,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::historic::{self, Bug};
 use parking_lot::Mutex;
 use setpoint_clock::Instant;
 
@@ -96,9 +95,6 @@ impl<K: WorkKey> Expectations<K> {
 
     /// Whether the cache has caught up with the key's own writes, or has had its time.
     pub fn satisfied(&self, key: &K) -> bool {
-        if historic::has(Bug::ExpectationsIgnored) {
-            return true;
-        }
         match self.expected.lock().get(key) {
             None => true,
             Some(expected) => expected.met() || self.is_expired(expected),

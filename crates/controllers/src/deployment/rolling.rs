@@ -2,7 +2,6 @@
 
 use super::bounds::Bounds;
 use super::members::{Member, Members};
-use setpoint::historic::{self, Bug};
 
 /// The size of the new set: as much as the bounds leave room for, and never more than wanted.
 ///
@@ -42,7 +41,6 @@ fn shrink_old(members: &mut Members, bounds: &Bounds) -> bool {
     // New pods that are not available yet must not cost old ones their place: what can go is what
     // there is beyond the fewest available and those.
     let new_unavailable = members.new.as_ref().map_or(0, |new| new.replicas.saturating_sub(new.available()));
-    let new_unavailable = if historic::has(Bug::RolloutTrustsSizes) { 0 } else { new_unavailable };
     let spare = before.saturating_sub(bounds.fewest_available()).saturating_sub(new_unavailable);
     let available = available(members);
     if spare > 0 && drop_unavailable(members, bounds, spare) {
@@ -72,11 +70,7 @@ fn drop_unavailable(members: &mut Members, bounds: &Bounds, mut spare: i32) -> b
 
 /// How many pods can be relied on: what a set of size zero still reports is going away.
 fn available(members: &Members) -> i32 {
-    let relied_on = |member: &Member| match historic::has(Bug::RolloutTrustsSizes) {
-        true => member.replicas,
-        false => member.available(),
-    };
-    members.old.iter().filter(|old| old.is_active()).chain(&members.new).map(relied_on).sum()
+    members.old.iter().filter(|old| old.is_active()).chain(&members.new).map(Member::available).sum()
 }
 
 /// Gives up `spare` available pods.

@@ -1,7 +1,7 @@
 # The commands of this project. `make help` lists them.
 .DEFAULT_GOAL := help
 CHECKS ?= licenses bans sources
-.PHONY: help run test test-quick lint deny publish-check docs demo bench fuzz loom sim-search test-deploy dist image reproducible
+.PHONY: help run test test-quick lint deny publish-check docs demo bench fuzz loom sim-search historic test-deploy dist image reproducible
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ loom: ## Model-check the work queue with more preemptions than `make test` (PREE
 sim-search: ## Search longer for fault schedules that break a controller (SEED=n, COMBINATIONS=n)
 	SETPOINT_SIM_SEED=$(or $(SEED),1) SETPOINT_SIM_COMBINATIONS=$(or $(COMBINATIONS),2000) \
 		cargo test --release --quiet -p setpoint-sim --test sim faults:: -- --nocapture
+
+historic: ## Reintroduce historical bugs of Kubernetes one by one, and check that tests notice (BUG=name tries one)
+	scripts/historic $(BUG)
 
 test-deploy: ## Test the chart, alerts and dashboard with a real Prometheus, and a release and its image
 	cargo clippy --workspace --features setpoint-cli/prometheus-tests --test user --quiet -- -D warnings

@@ -8,7 +8,11 @@
 //! - every module opens by saying what it owns;
 //! - every test that the table of features names exists;
 //! - what never happens by ARCHITECTURE.md, as far as a text can show it: verbs that name resources, controllers that
-//!   sleep or start tasks, plans that await, tests that wait for the wall clock.
+//!   sleep or start tasks, plans that await, tests that wait for the wall clock;
+//! - the patches of historical bugs still apply ([`historic`]).
+
+#[path = "tidy/historic.rs"]
+mod historic;
 
 use std::collections::BTreeSet;
 use std::fs;

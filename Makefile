@@ -50,8 +50,8 @@ sim-search: ## Search longer for fault schedules that break a controller (SEED=n
 	SETPOINT_SIM_SEED=$(or $(SEED),1) SETPOINT_SIM_COMBINATIONS=$(or $(COMBINATIONS),2000) \
 		cargo test --release --quiet -p setpoint-sim --test sim faults:: -- --nocapture
 
-historic: ## Reintroduce historical bugs of Kubernetes controllers one by one, and check that tests notice
-	cargo test --workspace --test sim historic
+historic: ## Reintroduce historical bugs of Kubernetes one by one, and check that tests notice (BUG=name tries one)
+	scripts/historic $(BUG)
 
 test-deploy: ## Test the chart, alerts and dashboard with a real Prometheus, and a release and its image
 	cargo clippy --workspace --features setpoint-cli/prometheus-tests --test user --quiet -- -D warnings

@@ -13,7 +13,6 @@ use crate::ledger::{Held, Ledger, NodeInfo, is_being_preempted};
 use crate::surroundings::Surroundings;
 use crate::view::{BudgetView, Pod};
 use setpoint::Cached;
-use setpoint::historic::{self, Bug};
 
 /// A tenth of the nodes, and at least 100, are evaluated.
 const SHARE: usize = 10;
@@ -129,7 +128,7 @@ fn victims_on<'a>(
     budgets: &[Cached<BudgetView>],
 ) -> Result<Candidate<'a>, Obstacle> {
     let (mut needs, mut room) = (needs.clone(), node.room.clone());
-    let priority = needs.pod.spec.priority + i32::from(historic::has(Bug::EqualsPreempted));
+    let priority = needs.pod.spec.priority;
     let mut lesser: Vec<&Held> =
         node.pods.values().filter(|held| held.pod.spec.priority < priority).collect();
     if lesser.is_empty() {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde_json::json;
 use setpoint::client::Part;
-use setpoint::historic::{self, Bug};
 use setpoint::queue::limiter::PerKey;
 use setpoint::reconcile::Attempting;
 use setpoint::{
@@ -122,9 +121,7 @@ impl Scheduler {
                 parked.forget(pod.key());
                 let preparation = self.preparation(pod, node, ledger);
                 let reservation = self.reservation(pod, node, ledger);
-                if !historic::has(Bug::RoomNotAssumed) {
-                    ledger.assume(pod, node);
-                }
+                ledger.assume(pod, node);
                 if !reservation.is_empty() {
                     reservation.assume(&mut ledger.devices);
                     reservations.insert(pod.meta().uid.clone(), reservation);

@@ -3,8 +3,6 @@
 
 use futures::future::join_all;
 
-use crate::historic::{self, Bug};
-
 /// The result of [`slow_start`].
 ///
 /// ```
@@ -38,7 +36,6 @@ where
     F: Future<Output = Result<T, E>>,
 {
     let mut succeeded = 0;
-    let initial = if historic::has(Bug::CreatesAllAtOnce) { count } else { initial };
     let mut batch = count.min(initial.max(1));
     while batch > 0 {
         // Everything before this batch succeeded, otherwise this batch would not have started.

@@ -12,7 +12,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::historic::{self, Bug};
 use parking_lot::Mutex;
 use setpoint_clock::Instant;
 
@@ -95,9 +94,6 @@ impl<K: WorkKey> Expectations<K> {
 
     /// Returns whether the cache has caught up with the controller's own writes for the key, or the timeout has passed.
     pub fn satisfied(&self, key: &K) -> bool {
-        if historic::has(Bug::ExpectationsIgnored) {
-            return true;
-        }
         match self.expected.lock().get(key) {
             None => true,
             Some(expected) => expected.met() || self.is_expired(expected),

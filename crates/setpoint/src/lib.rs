@@ -38,8 +38,6 @@ pub mod expectations;
 pub mod finalizer;
 pub mod handler;
 pub mod health;
-#[doc(hidden)]
-pub mod historic;
 pub mod indexer;
 pub mod informer;
 mod journal;

@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use crate::historic::{self, Bug};
 use crate::object::DecodeError;
 use crate::reconcile::WorkKey;
 use crate::{Cached, Event, Informer, Object, View};
@@ -96,9 +95,6 @@ impl<K: WorkKey> OwnWrites<K> {
             Written::At(at) => at > revision,
             Written::Deleted => still_there(uid),
         };
-        if historic::has(Bug::SlicesCreatedTwice) {
-            return Ok(Some(listed));
-        }
         writes.awaited = writes.objects.iter().any(|(uid, written)| hidden(uid, *written));
         Ok((!writes.awaited).then_some(listed))
     }

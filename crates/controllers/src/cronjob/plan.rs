@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use setpoint::Cached;
-use setpoint::historic::{self, Bug};
 use setpoint_cron::Schedule;
 
 use super::timing::{Due, Missed, due, next_in};
@@ -106,9 +105,6 @@ fn start_due(
     let deadline = spec.starting_deadline_seconds.map(jiff::SignedDuration::from_secs);
     if deadline.is_some_and(|deadline| time.checked_add(deadline).is_ok_and(|last| last < now)) {
         return not_now(Some(NotNow::TooLate { time }));
-    }
-    if missed == Missed::Many && historic::has(Bug::MissedTimesRefused) {
-        return not_now(None);
     }
     let name = job_name(&cron_job.meta().name, time);
     let is_listed = status.active.iter().any(|job| *job.name == *name);

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use setpoint::client::{Delete, Optional, Part, Propagation};
-use setpoint::historic::{self, Bug};
 use setpoint::metrics::Metrics;
 use setpoint::owner::controller_ref;
 use setpoint::reconcile::Attempting;
@@ -182,10 +181,7 @@ impl CronJobs {
         time: Timestamp,
         status: &mut CronJobStatus,
     ) -> Result<Outcome, ReconcileError> {
-        let name = match historic::has(Bug::JobsNamedAfterNow) {
-            true => format!("{}-{}", cron_job.meta().name, self.clock.now().as_second()),
-            false => job_name(&cron_job.meta().name, time),
-        };
+        let name = job_name(&cron_job.meta().name, time);
         let owner = controller_ref(&self.kind, cron_job.meta());
         let body = NewJob::of(cron_job, &name, time, owner);
         let job = match self.client.create(&self.jobs_kind, cron_job.key().namespace(), &body).await {

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use setpoint::historic::{self, Bug};
 use setpoint::{Cached, EventType};
 
 use super::placement::{Placement, Verdict};
@@ -56,8 +55,7 @@ impl<'a> Scene<'a> {
         let mut by_node: BTreeMap<Box<str>, Vec<Cached<Pod>>> = BTreeMap::new();
         for pod in pods {
             // A finished pod that is being deleted is as good as gone.
-            let ended = pod.phase.has_ended() || historic::has(Bug::DaemonBesideLeaving);
-            let gone = ended && pod.meta().is_being_deleted();
+            let gone = pod.phase.has_ended() && pod.meta().is_being_deleted();
             if let Some(node) = target_node(pod).filter(|_| !gone) {
                 by_node.entry(node).or_default().push(pod.clone());
             }

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 use setpoint::client::{Delete, Part, Patch};
-use setpoint::historic::{self, Bug};
 use setpoint::owner::{adoption, controller_ref, release};
 use setpoint::reconcile::Attempting;
 use setpoint::{
@@ -152,7 +151,6 @@ impl Deployments {
             set.meta().is_controlled_by(&deployment.meta().uid)
                 && set.spec.template.same_pods_as(&deployment.spec.template)
         });
-        let same = same || historic::has(Bug::CollisionNotCounted);
         if same { NotCreated::AlreadyThere } else { NotCreated::Collision }
     }
 

@@ -2,7 +2,6 @@
 
 use super::bounds::Bounds;
 use super::members::{Member, Members};
-use setpoint::historic::{self, Bug};
 
 /// Returns the size of the new ReplicaSet: as large as the bounds allow, but at most `replicas`.
 ///
@@ -40,7 +39,6 @@ fn shrink_old(members: &mut Members, bounds: &Bounds) -> bool {
     // Unavailable new pods do not replace old ones: only pods beyond the minimum available plus the unavailable new
     // ones can go.
     let new_unavailable = members.new.as_ref().map_or(0, |new| new.replicas.saturating_sub(new.available()));
-    let new_unavailable = if historic::has(Bug::RolloutTrustsSizes) { 0 } else { new_unavailable };
     let spare = before.saturating_sub(bounds.fewest_available()).saturating_sub(new_unavailable);
     let available = available(members);
     if spare > 0 && drop_unavailable(members, bounds, spare) {
@@ -69,11 +67,7 @@ fn drop_unavailable(members: &mut Members, bounds: &Bounds, mut spare: i32) -> b
 
 /// Returns the number of available pods. Pods of ReplicaSets scaled to zero are not counted: they are going away.
 fn available(members: &Members) -> i32 {
-    let relied_on = |member: &Member| match historic::has(Bug::RolloutTrustsSizes) {
-        true => member.replicas,
-        false => member.available(),
-    };
-    members.old.iter().filter(|old| old.is_active()).chain(&members.new).map(relied_on).sum()
+    members.old.iter().filter(|old| old.is_active()).chain(&members.new).map(Member::available).sum()
 }
 
 /// Removes `spare` available pods.

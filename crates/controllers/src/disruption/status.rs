@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use setpoint::Cached;
-use setpoint::historic::{self, Bug};
 
 use super::view::{Budget, BudgetStatus, Condition, Target};
 use crate::workload::amount::{Amount, Rounded};
@@ -80,8 +79,7 @@ pub(super) fn status(
     now: Timestamp,
 ) -> BudgetStatus {
     let counts = |pod: &&Cached<Target>| {
-        let granted =
-            awaited.contains_key(&*pod.meta().name) && !historic::has(Bug::GrantedEvictionsForgotten);
+        let granted = awaited.contains_key(&*pod.meta().name);
         pod.ready && !pod.meta().is_being_deleted() && !granted
     };
     let healthy = i32::try_from(pods.iter().filter(counts).count()).unwrap_or(i32::MAX);

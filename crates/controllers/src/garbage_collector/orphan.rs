@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
-use setpoint::historic::{self, Bug};
 use setpoint::reconcile::Attempting;
 use setpoint::source::Selection;
 use setpoint::{ClientError, Kind, Object, Outcome, ReconcileError, Reconciler};
@@ -42,10 +41,7 @@ impl Reconciler for Orphaner {
 
 impl Orphaner {
     async fn orphan(&self, uid: &Uid, kind: &Kind, owner: &Object) -> Result<(), ClientError> {
-        let mut dependents = self.dependents(uid, owner).await?;
-        if historic::has(Bug::OrphansForgotten) {
-            dependents.clear();
-        }
+        let dependents = self.dependents(uid, owner).await?;
         let owner_uid = &*owner.meta().uid;
         let releases =
             dependents.into_values().map(|(kind, dependent)| self.release(kind, dependent, owner_uid));

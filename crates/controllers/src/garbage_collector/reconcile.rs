@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use setpoint::historic::{self, Bug};
 use setpoint::reconcile::Attempting;
 use setpoint::{ClientError, Object, Outcome, OwnerRef, ReconcileError, Reconciler};
 
@@ -56,7 +55,7 @@ impl Collector {
 
     /// Removes the foreground finalizer once no dependent blocks the owner.
     async fn finish(&self, waiting: Waiting) -> Result<Outcome, ClientError> {
-        if waiting.blocked && !historic::has(Bug::ForegroundNotAwaited) {
+        if waiting.blocked {
             self.0.attempt_to_delete(waiting.untouched);
         } else {
             self.0.remove_finalizer(&waiting.kind, &waiting.object, FOREGROUND).await?;

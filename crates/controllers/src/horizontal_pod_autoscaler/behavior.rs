@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use setpoint::Instant;
-use setpoint::historic::{self, Bug};
 
 use super::history::History;
 use super::view::{Behavior, Policy, Rules};
@@ -78,9 +77,6 @@ fn stabilize_down(
     window: Duration,
     now: Instant,
 ) -> (i32, ConditionText) {
-    if historic::has(Bug::ScaleDownAtOnce) {
-        return (recommended, READY);
-    }
     let highest = history.recommended(window, now).max().unwrap_or(recommended).max(recommended);
     (highest, if highest == recommended { READY } else { STABLE_DOWN })
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use setpoint::Cached;
-use setpoint::historic::{self, Bug};
 
 use super::backoff::Record;
 use super::failure_policy::{Verdict, verdict};
@@ -112,8 +111,7 @@ impl<'a> Assessment<'a> {
         if let Some(message) = self.message_of_policy() {
             return Some(Ending::new(false, "PodFailurePolicy", message));
         }
-        let limit = spec.backoff_limit + i32::from(historic::has(Bug::BackoffLimitOffByOne));
-        if self.failed > limit || self.restarts_exceed_limit() {
+        if self.failed > spec.backoff_limit || self.restarts_exceed_limit() {
             return Some(Ending::failure(
                 "BackoffLimitExceeded",
                 "Job has reached the specified backoff limit",

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use serde_json::json;
 use setpoint::client::{Optional, Part, Patch};
-use setpoint::historic::{self, Bug};
 use setpoint::indexer::Indexer;
 use setpoint::reconcile::Attempting;
 use setpoint::{Client, ClientError, Key, Kind, Object, Outcome, ReconcileError, Reconciler};
@@ -40,7 +39,7 @@ impl Reconciler for Leftovers {
 impl Leftovers {
     /// Whether no Job will count the pod: it has none, or a finished one.
     fn is_leftover(&self, pod: &Object) -> bool {
-        if !pod.meta().has_finalizer(TRACKING) || historic::has(Bug::JobFinalizersForgotten) {
+        if !pod.meta().has_finalizer(TRACKING) {
             return false;
         }
         let Some(controller) = pod.meta().controller() else { return true };

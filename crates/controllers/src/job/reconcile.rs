@@ -7,7 +7,6 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use setpoint::batch::{Started, slow_start};
 use setpoint::client::Part;
-use setpoint::historic::{self, Bug};
 use setpoint::owner::controller_ref;
 use setpoint::reconcile::Attempting;
 use setpoint::{
@@ -129,8 +128,7 @@ impl Jobs {
         let pods = claims.carry_out(&self.client, &claimant).await?;
         let member = |pod: Cached<JobPod>| {
             let uid = &pod.meta().uid;
-            let forgets = historic::has(Bug::JobPodsCountedTwice);
-            let (adopted, released) = (adopted.contains(uid), observed.released.contains(uid) && !forgets);
+            let (adopted, released) = (adopted.contains(uid), observed.released.contains(uid));
             let mut member = Member::of(pod, released);
             member.tracked |= adopted;
             member

@@ -5,7 +5,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use setpoint::client::{Optional, Part};
 use setpoint::discovery::{Discovered, Resource, discover};
-use setpoint::historic::{self, Bug};
 use setpoint::reconcile::Attempting;
 use setpoint::{Cached, Client, Clock, Edit, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler};
 
@@ -42,10 +41,6 @@ impl Reconciler for Namespaces {
         let mut findings = Findings::default();
         let estimate = self.empty(key.name(), deleted_at, &mut findings).await;
         let namespace = self.report(namespace, &findings).await?;
-        if historic::has(Bug::NamespaceLetGoEarly) {
-            self.finalize(namespace).await?;
-            return Ok(Outcome::Settled);
-        }
         if let Some(error) = findings.error() {
             return Err(ReconcileError::retry(format!("empty namespace {key}: {error}")));
         }

@@ -7,7 +7,6 @@ use std::cmp::Reverse;
 
 use jiff::Timestamp;
 use setpoint::Cached;
-use setpoint::historic::{self, Bug};
 
 use super::observe::Crowds;
 use crate::workload::pod::{Phase, Pod, Readiness, Restarts};
@@ -54,9 +53,6 @@ pub(super) fn first_to_go(
     }
     let mut ranked: Vec<_> = pods.iter().map(|pod| (rank(pod, crowds, by_cost, now), pod)).collect();
     ranked.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    if historic::has(Bug::ReadyPodsFirst) {
-        ranked.reverse();
-    }
     ranked.into_iter().take(count).map(|(_, pod)| pod.clone()).collect()
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use futures::future::join_all;
 use setpoint::batch::slow_start;
 use setpoint::client::Part;
-use setpoint::historic::{self, Bug};
 use setpoint::metrics::Metrics;
 use setpoint::owner::controller_ref;
 use setpoint::reconcile::Attempting;
@@ -115,7 +114,7 @@ impl<R: Replicated> ReplicaSets<R> {
         for action in actions {
             match action {
                 Action::Adopt { pod, recheck_owner } => {
-                    if recheck_owner && !historic::has(Bug::AdoptionFromCache) {
+                    if recheck_owner {
                         recheck(&self.client, &self.kind, set.object()).await?;
                     }
                     let adopted = self.pod_control.adopt(&owner, pod.object()).await;
@@ -139,9 +138,7 @@ impl<R: Replicated> ReplicaSets<R> {
         let started =
             slow_start(count, SLOW_START, |_| self.pod_control.create(set.object(), owner, template)).await;
         // Failed and skipped creations will not be observed.
-        if !historic::has(Bug::ExpectationsKeptAfterFailure) {
-            self.expectations.creations_observed(key, count - started.succeeded);
-        }
+        self.expectations.creations_observed(key, count - started.succeeded);
         let source = started.failure.filter(|error| !namespace_is_terminating(error))?;
         Some(Failure { failed: Failed::Create, message: source.to_string(), source })
     }

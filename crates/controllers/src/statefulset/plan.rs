@@ -4,7 +4,6 @@
 //! at once.
 
 use jiff::Timestamp;
-use setpoint::historic::{self, Bug};
 use setpoint::{Cached, Metadata};
 
 use super::bodies::POD_NAME_LABEL;
@@ -156,8 +155,7 @@ impl<'a> Planner<'a> {
     fn keep(&self, slot: &Slot) -> (Option<Action>, bool) {
         let ordinal = slot.ordinal;
         let Some(pod) = &slot.pod else {
-            let goes_on = historic::has(Bug::OrdinalsAllAtOnce);
-            return (Some(Action::Create { ordinal, updated: self.starts_updated(ordinal) }), goes_on);
+            return (Some(Action::Create { ordinal, updated: self.starts_updated(ordinal) }), false);
         };
         if pod.phase.has_ended() {
             let delete = (!pod.meta().is_being_deleted()).then(|| Action::Delete { pod: pod.clone() });
@@ -231,8 +229,7 @@ impl<'a> Planner<'a> {
 
     /// Deletes the outdated pod with the highest ordinal, unless a pod above it is unavailable.
     fn update(&mut self) {
-        let heeded = |_: &usize| !historic::has(Bug::PartitionIgnored);
-        let partition = self.set.spec.partition().filter(heeded).unwrap_or(0);
+        let partition = self.set.spec.partition().unwrap_or(0);
         for slot in self.slots.iter().skip(partition).rev() {
             // A pod that is created now is not available yet.
             let Some(pod) = &slot.pod else { return };

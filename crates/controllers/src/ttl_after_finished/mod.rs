@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use setpoint::client::{Delete, Optional, Propagation};
-use setpoint::historic::{self, Bug};
 use setpoint::metrics::Metrics;
 use setpoint::reconcile::Attempting;
 use setpoint::{
@@ -81,8 +80,7 @@ impl Reconciler for Expiry {
             return Ok(Outcome::Settled);
         };
         let fresh = Cached::<Job>::new(fresh)?;
-        let seen = if historic::has(Bug::ExpiryFromCache) { &job } else { &fresh };
-        if let Some(outcome) = not_yet(seen, self.clock.now()) {
+        if let Some(outcome) = not_yet(&fresh, self.clock.now()) {
             return Ok(outcome);
         }
         let delete = Delete {

@@ -9,7 +9,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use setpoint::Cached;
-use setpoint::historic::{self, Bug};
 
 use super::encoded_pod::{EncodedContainerStatus, EncodedPod};
 
@@ -81,8 +80,7 @@ fn ready_long_enough(since: Timestamp, min_ready: Duration, now: Timestamp) -> b
 
 /// Whether the pod has neither finished nor is being deleted.
 pub(crate) fn is_active(pod: &Cached<Pod>) -> bool {
-    let ended = pod.phase.has_ended() && !historic::has(Bug::EndedPodsCounted);
-    !ended && !pod.meta().is_being_deleted()
+    !pod.phase.has_ended() && !pod.meta().is_being_deleted()
 }
 
 impl<'de> Deserialize<'de> for Pod {

@@ -82,6 +82,46 @@ fn eviction_by_taint_survives_them() {
     survives("eviction by taint", &["taint-eviction-controller"], taint);
 }
 
+/// One of two taints is tolerated for ever, and the other is taken back in time.
+#[test]
+fn a_pod_stays_when_the_taint_that_it_tolerates_for_a_while_is_removed() {
+    World::simulate(1, parts(&["taint-eviction-controller"]), Vec::new(), async |world| {
+        found(world).await;
+        let tolerations = json!([
+            {"key": "brief", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60},
+            {"key": "long", "operator": "Exists", "effect": "NoExecute"},
+        ]);
+        let spec =
+            json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}], "tolerations": tolerations});
+        create(world, "Pod", "p", json!({"metadata": {"finalizers": ["example.com/hold"]}, "spec": spec}))
+            .await;
+        let taint = |key: &str| json!({"key": key, "effect": "NoExecute"});
+        let both = json!([taint("brief"), taint("long")]);
+        patch(world, "Node", "n", Part::Main, json!({"spec": {"taints": both}})).await;
+        world.pass(Duration::from_secs(30)).await;
+        patch(world, "Node", "n", Part::Main, json!({"spec": {"taints": [taint("long")]}})).await;
+        world.pass(Duration::from_secs(120)).await;
+        until(world, "Pod", "p", |pod| pod["metadata"]["deletionTimestamp"].is_null()).await;
+    });
+}
+
+/// A node says that it is not ready, and then nothing any more.
+#[test]
+fn a_node_that_is_not_ready_and_falls_silent_has_the_taint_of_a_silent_one() {
+    // Without a node that is heard none would be tainted.
+    let parts = Parts { nodes: 1, ..parts(&["nodelifecycle"]) };
+    World::simulate(1, parts, Vec::new(), async |world| {
+        found(world).await;
+        let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+        patch(world, "Node", "n", Part::Status, not_ready).await;
+        let (not_ready, unreachable) = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable");
+        until(world, "Node", "n", |node| has_taint(node, not_ready, "NoExecute")).await;
+        until(world, "Node", "n", |node| is(node, "Ready", "Unknown")).await;
+        until(world, "Node", "n", |node| has_taint(node, unreachable, "NoExecute")).await;
+        until(world, "Node", "n", |node| !has_taint(node, not_ready, "NoExecute")).await;
+    });
+}
+
 /// A node that reports itself as not ready can also report on its pods.
 #[test]
 fn the_pods_of_a_node_that_speaks_are_left_to_it() {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use setpoint::Key;
 use setpoint::client::Part;
 use setpoint_cluster::Parts;
-use setpoint_sim::{History, World};
+use setpoint_sim::{Fault, History, OnEvent, World};
 
 use super::land::{
     create, delete, found, kind, list, parts, patch, survives, survives_within, until, until_all,
@@ -76,6 +76,28 @@ fn no_claim_is_lost(history: &History) -> Result<(), String> {
 fn claims_and_volumes_survive_every_crash_and_every_stale_or_hidden_event() {
     let parts = parts(&with_protection(&[BINDER]));
     survives_within("bound and released", parts, bound_and_released, no_claim_is_lost);
+}
+
+/// Another part of the control plane has bound a volume to a claim that the binder has not seen yet.
+#[test]
+fn a_volume_whose_claim_is_seen_late_is_not_reclaimed() {
+    for nth in 0..8 {
+        let late = Fault::Event { nth, what: OnEvent::Delay(Duration::from_secs(60)) };
+        World::simulate(1, parts(&[BINDER]), vec![late], async |world| {
+            world.pass(Duration::from_secs(5)).await;
+            claim(world, "c").await;
+            let claims = world.get(&kind("PersistentVolumeClaim"), &Key::namespaced("default", "c")).await;
+            let uid = claims.expect("it is there")["metadata"]["uid"].clone();
+            let spec = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+                "storageClassName": "s", "hostPath": {"path": "/tmp/v"}, "persistentVolumeReclaimPolicy": "Delete",
+                "claimRef": {"namespace": "default", "name": "c", "uid": uid}});
+            create(world, "PersistentVolume", "v", json!({"spec": spec})).await;
+            phase(world, "PersistentVolumeClaim", "c", "Bound").await;
+            let history = world.history();
+            let released = |object: &Value| object["status"]["phase"] == "Released";
+            assert!(!history.changes().any(|(_, object)| released(&object)), "{late:?}");
+        });
+    }
 }
 
 /// A claim in use stays until its pod is gone.

@@ -80,7 +80,7 @@ fn a_zone_in_which_clocks_go_forward_has_no_job_in_the_hour_that_is_left_out() {
 }
 
 /// Sets the cluster's clocks to a time.
-fn set_clocks(world: &World, to: &str) {
+pub(crate) fn set_clocks(world: &World, to: &str) {
     let to: Timestamp = to.parse().expect("a constant time");
     world.clock().set_by(to.duration_since(world.clock().now()));
 }

@@ -3,10 +3,10 @@
 mod cronjob;
 mod daemonset;
 mod devices;
-mod historic;
 mod job;
 mod metrics;
 mod place;
+mod regressions;
 mod replication_controller;
 mod scheduling;
 mod statefulset;

@@ -28,7 +28,7 @@ pub(crate) async fn account(world: &World) {
     until::<ServiceAccount>(world, "default", |_| true).await;
 }
 
-async fn class(world: &World, name: &str, value: i32) {
+pub(crate) async fn class(world: &World, name: &str, value: i32) {
     let body = json!({"metadata": {"name": name}, "value": value});
     world.create(&Kind::of::<PriorityClass>(), None, body).await;
 }

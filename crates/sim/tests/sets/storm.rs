@@ -19,11 +19,11 @@ use setpoint_cluster::Parts;
 use setpoint_sim::{Fault, History, OnCall, OnEvent, World, check_faults};
 use setpoint_store::EventKind;
 
-use super::historic::{
-    denied, let_go, orphaned, pods, ready, replicas, rolled, scaled, sliced, small, stateful, two_stay_ready,
-};
 use super::job::job;
 use super::place::{Always, Script, anything, create, holds, key, parts, patch, scenario, survives, until};
+use super::regressions::{
+    denied, let_go, orphaned, pods, ready, replicas, rolled, scaled, sliced, small, stateful, two_stay_ready,
+};
 
 /// Checks that each of these plans ends like the run without faults.
 #[track_caller]

@@ -1,0 +1,233 @@
+//! A write that a controller intended, and what the cluster has to show for it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use setpoint::Instant;
+
+use crate::fields::{Change, Comparison, Disagreement};
+use crate::target::{Resource, Target};
+
+/// What a write does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verb {
+    /// Creates an object.
+    Create,
+    /// Replaces an object or a part of it.
+    Update,
+    /// Changes some fields.
+    Patch,
+    /// Deletes an object.
+    Delete,
+    /// Deletes the objects of a kind.
+    DeleteCollection,
+    /// Evicts a pod.
+    Evict,
+}
+
+impl Verb {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+            Self::Evict => "evict",
+        }
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A write that was not sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Intention {
+    pub(crate) controller: Arc<str>,
+    pub(crate) verb: Verb,
+    pub(crate) target: Target,
+    pub(crate) expected: Expected,
+    /// The owner on whose account it was made.
+    pub(crate) input: Option<Input>,
+    pub(crate) at: Instant,
+    pub(crate) time: Timestamp,
+    /// How often it was intended.
+    pub(crate) count: u64,
+    /// The difference that it was reported as.
+    pub(crate) reported: Option<u64>,
+    /// When its controller first had reason to look again since it was last intended.
+    pub(crate) challenged: Option<Instant>,
+}
+
+/// An owner as it was when the write was intended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Input {
+    pub(crate) uid: String,
+    pub(crate) generation: i64,
+}
+
+/// What the cluster has to show.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Expected {
+    /// An object with these fields.
+    Created(Arc<Value>),
+    /// These changes of an object.
+    Changed { base: Base, changes: Vec<Change> },
+    /// The object is gone, or on its way unless it has to be gone at once.
+    Gone { uid: String, at_once: bool },
+    /// No objects that are not on their way.
+    Emptied,
+}
+
+/// The object that a change started from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Base {
+    pub(crate) uid: String,
+    pub(crate) generation: i64,
+    pub(crate) is_being_deleted: bool,
+}
+
+/// The creations that are interchangeable: one owner's, with generated names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Family {
+    pub(crate) resource: Resource,
+    pub(crate) namespace: Option<String>,
+    pub(crate) generate_name: String,
+    /// The uid of the owner; empty without one.
+    pub(crate) owner: String,
+}
+
+/// What became of an intention.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Verdict {
+    Matched,
+    /// What it was made from has changed since.
+    Superseded,
+    /// The cluster shows something else.
+    Differs(Vec<Disagreement>),
+    /// The cluster shows nothing of it.
+    NotDone,
+}
+
+impl Base {
+    pub(crate) fn of(object: &Value) -> Self {
+        let metadata = &object["metadata"];
+        Self {
+            uid: metadata["uid"].as_str().unwrap_or_default().to_owned(),
+            generation: metadata["generation"].as_i64().unwrap_or_default(),
+            is_being_deleted: is_being_deleted(object),
+        }
+    }
+}
+
+impl Family {
+    pub(crate) fn of(target: &Target, object: &Value) -> Self {
+        Self {
+            resource: target.resource.clone(),
+            namespace: target.namespace.clone(),
+            generate_name: object["metadata"]["generateName"].as_str().unwrap_or_default().to_owned(),
+            owner: controller_uid(object).unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+impl Intention {
+    /// Whether it is about the same as another one of its controller, so that only the later one counts.
+    pub(crate) fn replaces(&self, other: &Self) -> bool {
+        let same_part = || self.target.subresource == other.target.subresource;
+        let overlap = || match (&self.expected, &other.expected) {
+            (Expected::Changed { changes, .. }, Expected::Changed { changes: others, .. }) => {
+                changes.iter().any(|one| others.iter().any(|other| one.path.overlaps(&other.path)))
+            }
+            (mine, theirs) => std::mem::discriminant(mine) == std::mem::discriminant(theirs),
+        };
+        self.controller == other.controller && same_part() && overlap()
+    }
+
+    /// Whether a live object shows it.
+    pub(crate) fn is_shown_by(&self, live: &Value, comparison: Comparison) -> bool {
+        match &self.expected {
+            Expected::Created(object) => comparison.of_object(object, live).is_empty(),
+            Expected::Changed { base, changes } => {
+                uid(live) == base.uid && comparison.of_changes(changes, live).is_empty()
+            }
+            Expected::Gone { uid: gone, at_once } => {
+                uid(live) != gone || (!at_once && is_being_deleted(live))
+            }
+            Expected::Emptied => false,
+        }
+    }
+
+    /// Whether it is shown by the object's absence.
+    pub(crate) fn is_shown_by_absence(&self) -> bool {
+        match &self.expected {
+            Expected::Created(_) => false,
+            // Removing the last finalizer of an object that is being deleted removes it.
+            Expected::Changed { base, .. } => base.is_being_deleted,
+            Expected::Gone { .. } | Expected::Emptied => true,
+        }
+    }
+
+    /// What to make of it when its time is up and this is the live object.
+    pub(crate) fn judge(&self, live: Option<&Value>, comparison: Comparison) -> Verdict {
+        let Some(live) = live else {
+            return match (&self.expected, self.is_shown_by_absence()) {
+                (_, true) => Verdict::Matched,
+                (Expected::Created(_), _) => Verdict::NotDone,
+                _ => Verdict::Superseded,
+            };
+        };
+        if self.is_shown_by(live, comparison) {
+            return Verdict::Matched;
+        }
+        match &self.expected {
+            Expected::Created(object) => Verdict::Differs(comparison.of_object(object, live)),
+            Expected::Changed { base, changes } => judge_changes(base, changes, live, comparison),
+            Expected::Gone { .. } | Expected::Emptied => Verdict::NotDone,
+        }
+    }
+}
+
+fn judge_changes(base: &Base, changes: &[Change], live: &Value, comparison: Comparison) -> Verdict {
+    let now = Base::of(live);
+    if now != *base {
+        return Verdict::Superseded;
+    }
+    // A field that has moved on was seen by the controller, which would have intended to change it again.
+    let mut differs = comparison.of_changes(changes, live);
+    differs.retain(|one| !one.moved);
+    match differs.is_empty() {
+        true => Verdict::Superseded,
+        false => Verdict::Differs(differs),
+    }
+}
+
+/// Whether a name is one that the API server, or a controller in its place, has made up: the prefix and five letters
+/// or digits. Another suffix, such as the ordinal of a StatefulSet's pod, has a meaning.
+pub(crate) fn is_generated(name: &str, generate_name: &str) -> bool {
+    let suffix = name.strip_prefix(generate_name).filter(|_| !generate_name.is_empty());
+    let is_safe = |byte: u8| b"bcdfghjklmnpqrstvwxz2456789".contains(&byte);
+    suffix.is_some_and(|suffix| suffix.is_empty() || (suffix.len() == 5 && suffix.bytes().all(is_safe)))
+}
+
+pub(crate) fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+pub(crate) fn is_being_deleted(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// The uid of the owner that manages an object.
+pub(crate) fn controller_uid(object: &Value) -> Option<&str> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    owners.iter().find(|owner| owner["controller"] == Value::Bool(true))?["uid"].as_str()
+}

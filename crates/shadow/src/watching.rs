@@ -1,0 +1,260 @@
+//! What informers are told, compared on its way.
+//!
+//! A write of the live controllers comes a little later than what caused it: watches of different kinds are not in
+//! order, and a controller that sees the effect before the cause would undo it. One that no intention explains yet is
+//! held back for a head start. Those behind it in the same watch wait, too, so that events stay in order; they count
+//! their own time meanwhile, so a watch is never behind by more than one head start.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, StreamExt};
+use parking_lot::Mutex;
+use serde_json::Value;
+use setpoint::source::{KubeSource, Listed, Selection, Source, WatchItem};
+use setpoint::{ClientError, Instant, Kind, Object};
+
+use crate::Shadow;
+use crate::intention::{Family, is_generated};
+use crate::ledger::is_exempt;
+use crate::observed::{Attributed, LiveWrite};
+use crate::target::{ObjectId, Resource, Target};
+
+/// Events of a watch that are held back at once; those after wait with the API server. At 4 KB each that is 2 MB.
+const MOST_HELD: usize = 512;
+
+/// How much later a live write is handed on than what may have caused it.
+const AFTER_CAUSES: Duration = Duration::from_millis(100);
+
+/// The list of one kind that has been read before.
+type ListedBefore = BTreeSet<(Resource, Selection)>;
+
+pub(crate) struct Watching {
+    shadow: Shadow,
+    lists: KubeSource,
+    /// Its objects have managed fields.
+    watches: KubeSource,
+    listed: Mutex<ListedBefore>,
+}
+
+/// A live write, and what it has to wait for besides.
+enum Held {
+    Explained,
+    Change(ObjectId),
+    Creation(Family, Box<str>),
+}
+
+impl Watching {
+    pub(crate) fn new(shadow: Shadow, lists: KubeSource, watches: KubeSource) -> Self {
+        Self { shadow, lists, watches, listed: Mutex::new(BTreeSet::new()) }
+    }
+
+    /// Notes what a list shows. What a second list shows for the first time was created in between. A list of
+    /// metadata may be ahead of the watch that shows whole objects: it does not count.
+    fn note(&self, kind: &Kind, selection: &Selection, listed: &Listed) {
+        if selection.metadata_only {
+            return;
+        }
+        let is_first = self.listed.lock().insert((Resource::of(kind), selection.clone()));
+        for object in &listed.objects {
+            if !is_first {
+                self.shadow.compare(kind, object);
+            }
+            let is_new = self.shadow.lock().observed.learn(object.meta());
+            if is_new && !is_first {
+                self.shadow.match_creation(kind, object);
+            }
+        }
+    }
+}
+
+impl Source for Watching {
+    fn list<'a>(
+        &'a self,
+        kind: &'a Kind,
+        selection: &'a Selection,
+    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
+        Box::pin(async move {
+            let listed = self.lists.list(kind, selection).await?;
+            self.note(kind, selection, &listed);
+            Ok(listed)
+        })
+    }
+
+    fn watch<'a>(
+        &'a self,
+        kind: &'a Kind,
+        selection: &'a Selection,
+        resource_version: &'a str,
+    ) -> BoxFuture<'a, Result<BoxStream<'static, Result<WatchItem, ClientError>>, ClientError>> {
+        Box::pin(async move {
+            let items = self.watches.watch(kind, selection, resource_version).await?;
+            let (shadow, kind, whole) = (self.shadow.clone(), kind.clone(), !selection.metadata_only);
+            let handed_on = move |item: Result<WatchItem, ClientError>| {
+                let (shadow, seen) = (shadow.clone(), item.map(|item| shadow.see(&kind, whole, item)));
+                async move {
+                    let (item, held, deadline) = seen?;
+                    if let Some(held) = held {
+                        shadow.sleep(AFTER_CAUSES.min(shadow.config().head_start)).await;
+                        shadow.hold(&held, deadline).await;
+                    }
+                    shadow.handing_on(&item);
+                    Ok(item)
+                }
+            };
+            Ok(items.map(handed_on).buffered(MOST_HELD).boxed())
+        })
+    }
+}
+
+impl Shadow {
+    /// Compares an event with what was intended, and says what it has to wait for.
+    fn see(&self, kind: &Kind, whole: bool, item: WatchItem) -> (WatchItem, Option<Held>, Instant) {
+        let (item, held) = match item {
+            WatchItem::Added(object) => {
+                let held = self.saw(kind, whole, &object);
+                (WatchItem::Added(stripped(object)), held)
+            }
+            WatchItem::Modified(object) => {
+                let held = self.saw(kind, whole, &object);
+                (WatchItem::Modified(stripped(object)), held)
+            }
+            WatchItem::Deleted(object) => {
+                self.saw_gone(kind, &object);
+                (WatchItem::Deleted(stripped(object)), None)
+            }
+            other => (other, None),
+        };
+        (item, held, self.instant() + self.config().head_start)
+    }
+
+    fn saw(&self, kind: &Kind, whole: bool, object: &Object) -> Option<Held> {
+        if !whole {
+            self.lock().observed.note(object.meta());
+            return None;
+        }
+        self.compare(kind, object);
+        if is_exempt(&Resource::of(kind)) {
+            return None;
+        }
+        let attributed = self.lock().observed.attribute(object, &self.config().manager);
+        match attributed {
+            Attributed::No => None,
+            Attributed::Perhaps => Some(Held::Explained),
+            Attributed::Creation => self.saw_creation(kind, object),
+            Attributed::Change { subresource } => self.saw_write(kind, object, false, subresource),
+        }
+    }
+
+    /// Decides about what is pending for an object.
+    fn compare(&self, kind: &Kind, object: &Object) {
+        let id = id(kind, object);
+        let mut ledger = self.lock();
+        if ledger.awaits(&id)
+            && let Ok(live) = serde_json::from_slice(object.raw())
+        {
+            ledger.saw(&id, &live);
+        }
+    }
+
+    fn saw_gone(&self, kind: &Kind, object: &Object) {
+        let mut ledger = self.lock();
+        ledger.observed.gone(object.meta());
+        ledger.saw_gone(&id(kind, object));
+    }
+
+    fn saw_creation(&self, kind: &Kind, object: &Object) -> Option<Held> {
+        let live: Value = serde_json::from_slice(object.raw()).ok()?;
+        let generate_name = live["metadata"]["generateName"].as_str().unwrap_or_default();
+        if !is_generated(&object.meta().name, generate_name) {
+            return self.saw_write(kind, object, true, None);
+        }
+        if self.match_creation(kind, object) {
+            return Some(Held::Explained);
+        }
+        let family = Family::of(&Target::of(kind, object.key()), &live);
+        let (at, time) = (self.instant(), self.now());
+        let mut ledger = self.lock();
+        ledger.observed.created(family.clone(), object, without_managed_fields(live), at, time);
+        Some(Held::Creation(family, object.meta().uid.clone()))
+    }
+
+    /// Whether an object with a generated name is one that was to be created.
+    fn match_creation(&self, kind: &Kind, object: &Object) -> bool {
+        let Ok(live) = serde_json::from_slice::<Value>(object.raw()) else { return false };
+        let family = Family::of(&Target::of(kind, object.key()), &live);
+        is_generated(&object.meta().name, &family.generate_name) && self.lock().saw_created(&family, &live)
+    }
+
+    fn saw_write(
+        &self,
+        kind: &Kind,
+        object: &Object,
+        is_creation: bool,
+        subresource: Option<String>,
+    ) -> Option<Held> {
+        let (id, at, time) = (id(kind, object), self.instant(), self.now());
+        let mut ledger = self.lock();
+        if ledger.is_touched(&id, at) {
+            return Some(Held::Explained);
+        }
+        ledger.observed.changed(id.clone(), LiveWrite { is_creation, subresource, at, time });
+        Some(Held::Change(id))
+    }
+
+    /// The controllers of an object and of its owner are about to look at them again.
+    fn handing_on(&self, item: &WatchItem) {
+        let (WatchItem::Added(object) | WatchItem::Modified(object) | WatchItem::Deleted(object)) = item
+        else {
+            return;
+        };
+        let (now, meta) = (self.instant(), object.meta());
+        let mut ledger = self.lock();
+        ledger.challenge(&meta.uid, now);
+        if let Some(owner) = meta.controller() {
+            ledger.challenge(&owner.uid, now);
+        }
+    }
+
+    /// Waits until an intention explains a live write, but not beyond the deadline.
+    async fn hold(&self, held: &Held, deadline: Instant) {
+        loop {
+            let intended = self.intended().notified();
+            let waits = {
+                let ledger = self.lock();
+                match held {
+                    Held::Explained => false,
+                    Held::Change(id) => ledger.observed.is_unexplained(id),
+                    Held::Creation(family, uid) => ledger.observed.is_unclaimed(family, uid),
+                }
+            };
+            let left: Duration = deadline.saturating_duration_since(self.instant());
+            if !waits || left.is_zero() {
+                return;
+            }
+            tokio::select! {
+                () = intended => {}
+                () = self.sleep(left) => {}
+            }
+        }
+    }
+}
+
+/// The object as caches hold it.
+fn stripped(object: Object) -> Object {
+    Object::stripped(object.raw()).unwrap_or(object)
+}
+
+fn without_managed_fields(mut live: Value) -> Value {
+    if let Some(metadata) = live["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    live
+}
+
+fn id(kind: &Kind, object: &Object) -> ObjectId {
+    let key = object.key();
+    let namespace = key.namespace().map(str::to_owned);
+    ObjectId { resource: Resource::of(kind), namespace, name: key.name().to_owned() }
+}

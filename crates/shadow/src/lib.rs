@@ -25,6 +25,7 @@ mod intention;
 mod ledger;
 mod merge;
 mod observed;
+mod order;
 mod reply;
 mod report;
 mod target;
@@ -48,6 +49,7 @@ pub use report::{Counts, Difference, FieldDifference, Finding, Report};
 pub use target::Resource;
 
 use ledger::Ledger;
+use order::Order;
 
 /// How a shadow compares.
 #[derive(Clone, Debug)]
@@ -117,8 +119,9 @@ struct Shared {
     runtime: Runtime,
     started: Timestamp,
     ledger: Mutex<Ledger>,
-    /// Something was intended.
-    intended: Notify,
+    order: Order,
+    /// Something was intended, or handed on.
+    changed: Arc<Notify>,
 }
 
 impl Shadow {
@@ -126,7 +129,9 @@ impl Shadow {
     pub fn new(config: Config, runtime: Runtime, metrics: Metrics) -> Self {
         let started = runtime.clock.now();
         let ledger = Mutex::new(Ledger::new(config.window, metrics));
-        let shared = Shared { config, runtime, started, ledger, intended: Notify::new() };
+        let changed = Arc::new(Notify::new());
+        let order = Order::new(runtime.clock.clone(), changed.clone());
+        let shared = Shared { config, runtime, started, ledger, order, changed };
         Self { shared: Arc::new(shared) }
     }
 
@@ -202,12 +207,16 @@ impl Shadow {
         self.shared.runtime.clock.sleep(duration).await;
     }
 
-    /// Wakes whoever waits for an intention.
+    /// Wakes the events that wait for an intention.
     pub(crate) fn woken(&self) {
-        self.shared.intended.notify_waiters();
+        self.shared.changed.notify_waiters();
     }
 
-    pub(crate) fn intended(&self) -> &Notify {
-        &self.shared.intended
+    pub(crate) fn changed(&self) -> &Notify {
+        &self.shared.changed
+    }
+
+    pub(crate) fn order(&self) -> &Order {
+        &self.shared.order
     }
 }

@@ -1,9 +1,11 @@
-//! What informers are told, compared on its way.
+//! What informers are told, compared on its way and kept in order.
 //!
-//! A write of the live controllers comes a little later than what caused it: watches of different kinds are not in
-//! order, and a controller that sees the effect before the cause would undo it. One that no intention explains yet is
-//! held back for a head start. Those behind it in the same watch wait, too, so that events stay in order; they count
-//! their own time meanwhile, so a watch is never behind by more than one head start.
+//! Watches of different kinds are not in order, and a controller that saw an effect before its cause would undo it. So
+//! events are handed on in the order of their versions, across watches, as far as some of them wait:
+//! - a write of the live controllers waits a moment after what may have caused it;
+//! - one that no intention explains waits for one until its head start is over.
+//!
+//! What always holds: every event is handed on within one head start after it has arrived.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,13 +21,15 @@ use crate::Shadow;
 use crate::intention::{Family, is_generated};
 use crate::ledger::is_exempt;
 use crate::observed::{Attributed, LiveWrite};
+use crate::order::Place;
 use crate::target::{ObjectId, Resource, Target};
 
 /// Events of a watch that are held back at once; those after wait with the API server. At 4 KB each that is 2 MB.
 const MOST_HELD: usize = 512;
 
-/// How much later a live write is handed on than what may have caused it.
-const AFTER_CAUSES: Duration = Duration::from_millis(100);
+/// How much later a live write is handed on than events of other kinds, which may have caused it: time for them to be
+/// in the caches.
+const AFTER_CAUSES: Duration = Duration::from_millis(20);
 
 /// The list of one kind that has been read before.
 type ListedBefore = BTreeSet<(Resource, Selection)>;
@@ -43,6 +47,13 @@ enum Held {
     Explained,
     Change(ObjectId),
     Creation(Family, Box<str>),
+}
+
+/// An event on its way.
+struct Passing {
+    held: Option<Held>,
+    place: Place,
+    deadline: Instant,
 }
 
 impl Watching {
@@ -94,10 +105,9 @@ impl Source for Watching {
             let handed_on = move |item: Result<WatchItem, ClientError>| {
                 let (shadow, seen) = (shadow.clone(), item.map(|item| shadow.see(&kind, whole, item)));
                 async move {
-                    let (item, held, deadline) = seen?;
-                    if let Some(held) = held {
-                        shadow.sleep(AFTER_CAUSES.min(shadow.config().head_start)).await;
-                        shadow.hold(&held, deadline).await;
+                    let (item, passing) = seen?;
+                    if let Some(passing) = passing {
+                        shadow.pass(passing).await;
                     }
                     shadow.handing_on(&item);
                     Ok(item)
@@ -110,23 +120,26 @@ impl Source for Watching {
 
 impl Shadow {
     /// Compares an event with what was intended, and says what it has to wait for.
-    fn see(&self, kind: &Kind, whole: bool, item: WatchItem) -> (WatchItem, Option<Held>, Instant) {
-        let (item, held) = match item {
+    fn see(&self, kind: &Kind, whole: bool, item: WatchItem) -> (WatchItem, Option<Passing>) {
+        let (item, held, revision) = match item {
             WatchItem::Added(object) => {
-                let held = self.saw(kind, whole, &object);
-                (WatchItem::Added(stripped(object)), held)
+                let (held, revision) = (self.saw(kind, whole, &object), object.meta().revision());
+                (WatchItem::Added(stripped(object)), held, revision)
             }
             WatchItem::Modified(object) => {
-                let held = self.saw(kind, whole, &object);
-                (WatchItem::Modified(stripped(object)), held)
+                let (held, revision) = (self.saw(kind, whole, &object), object.meta().revision());
+                (WatchItem::Modified(stripped(object)), held, revision)
             }
             WatchItem::Deleted(object) => {
                 self.saw_gone(kind, &object);
-                (WatchItem::Deleted(stripped(object)), None)
+                let revision = object.meta().revision();
+                (WatchItem::Deleted(stripped(object)), None, revision)
             }
-            other => (other, None),
+            other => return (other, None),
         };
-        (item, held, self.instant() + self.config().head_start)
+        let deadline = self.instant() + self.config().head_start;
+        let place = self.order().enter(Resource::of(kind), revision, held.is_some());
+        (item, Some(Passing { held, place, deadline }))
     }
 
     fn saw(&self, kind: &Kind, whole: bool, object: &Object) -> Option<Held> {
@@ -217,24 +230,35 @@ impl Shadow {
         }
     }
 
-    /// Waits until an intention explains a live write, but not beyond the deadline.
-    async fn hold(&self, held: &Held, deadline: Instant) {
+    /// Waits for the turn of an event, but not beyond its deadline.
+    async fn pass(&self, Passing { held, place, deadline }: Passing) {
+        self.wait_until(deadline, || place.is_first()).await;
+        let Some(held) = held else { return };
+        while let Some(turn) = place.after_others(AFTER_CAUSES).map(|turn| turn.min(deadline))
+            && turn > self.instant()
+        {
+            self.sleep(turn.saturating_duration_since(self.instant())).await;
+        }
+        let is_explained = || {
+            let ledger = self.lock();
+            match &held {
+                Held::Explained => true,
+                Held::Change(id) => !ledger.observed.is_unexplained(id),
+                Held::Creation(family, uid) => !ledger.observed.is_unclaimed(family, uid),
+            }
+        };
+        self.wait_until(deadline, is_explained).await;
+    }
+
+    async fn wait_until(&self, deadline: Instant, holds: impl Fn() -> bool) {
         loop {
-            let intended = self.intended().notified();
-            let waits = {
-                let ledger = self.lock();
-                match held {
-                    Held::Explained => false,
-                    Held::Change(id) => ledger.observed.is_unexplained(id),
-                    Held::Creation(family, uid) => ledger.observed.is_unclaimed(family, uid),
-                }
-            };
-            let left: Duration = deadline.saturating_duration_since(self.instant());
-            if !waits || left.is_zero() {
+            let changed = self.changed().notified();
+            let left = deadline.saturating_duration_since(self.instant());
+            if left.is_zero() || holds() {
                 return;
             }
             tokio::select! {
-                () = intended => {}
+                () = changed => {}
                 () = self.sleep(left) => {}
             }
         }

@@ -15,10 +15,10 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use crate::family::Family;
 use crate::fields::{Change, changes};
 use crate::intention::{
-    Base, Expected, Family, Input, Intention, Verb, Verdict, controller_uid, is_being_deleted, is_generated,
-    uid,
+    Base, Expected, Input, Intention, Verb, Verdict, controller as owner_of, is_being_deleted, uid,
 };
 use crate::merge::PatchType;
 use crate::target::{ObjectId, Target};
@@ -30,6 +30,9 @@ const CONNECTIONS: &[&str] = &["attach", "exec", "portforward", "proxy"];
 /// Reviews change nothing, although they are created: who asks, and what they may do. The secure port needs them.
 pub const REVIEWS: &[&str] =
     &["/apis/authentication.k8s.io/v1/tokenreviews", "/apis/authorization.k8s.io/v1/subjectaccessreviews"];
+
+/// What reads of live objects are sent as.
+const READER: &str = concat!("setpoint-shadow/", env!("CARGO_PKG_VERSION"));
 
 type Reply = Result<Response<Body>, kube::Error>;
 
@@ -120,7 +123,8 @@ fn controller(user_agent: &str) -> Arc<str> {
 
 /// Reads a live object.
 pub(crate) async fn read(client: &kube::Client, path: &str) -> Result<Live, kube::Error> {
-    let request = Request::get(path).body(Body::empty()).map_err(kube::Error::HttpError)?;
+    let request = Request::get(path).header(USER_AGENT, READER).body(Body::empty());
+    let request = request.map_err(kube::Error::HttpError)?;
     let (head, body) = client.send(request).await?.into_parts();
     let body = body.collect().await?.to_bytes();
     if head.status == StatusCode::NOT_FOUND {
@@ -146,11 +150,11 @@ impl Write<'_> {
 
     async fn create(self) -> Reply {
         let Some(body) = self.json() else { return Ok(reply::bad_request("the body is not an object")) };
-        let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default().to_owned();
-        let (name, generate_name) = (text("name"), text("generateName"));
-        match name.is_empty() || is_generated(&name, &generate_name) {
-            true => Ok(self.create_generated(name, body)),
-            false => self.create_named(&name, body).await,
+        let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        match Family::of(&self.target, &body) {
+            Some((family, wanted)) => Ok(self.create_generated(family, wanted, &name, body)),
+            None if name.is_empty() => Ok(reply::bad_request("metadata: name or generateName is required")),
+            None => self.create_named(&name, body).await,
         }
     }
 
@@ -178,20 +182,16 @@ impl Write<'_> {
         }
     }
 
-    fn create_generated(self, name: String, mut body: Value) -> Response<Body> {
-        let family = Family::of(&self.target, &body);
-        let made_up = || format!("{}{}", family.generate_name, self.shadow.rng().suffix(5));
-        let name = if name.is_empty() { made_up() } else { name };
-        let reply = self.synthetic(body.clone(), &name);
-        if let Some(metadata) = body["metadata"].as_object_mut() {
-            metadata.remove("name");
-        }
+    fn create_generated(self, family: Family, wanted: Value, name: &str, body: Value) -> Response<Body> {
         let input = self.input(&body);
+        let made_up = || format!("{}{}", family.prefix, self.shadow.rng().suffix(5));
+        let name = if name.is_empty() { made_up() } else { name.to_owned() };
+        let reply = self.synthetic(body, &name);
         let mut ledger = self.shadow.lock();
-        let shared =
-            ledger.last_body(&family).filter(|last| **last == body).unwrap_or_else(|| Arc::new(body));
-        let intention = self.intention(Verb::Create, &self.target, Expected::Created(shared.clone()), input);
-        ledger.intend_generated(family, intention, &shared);
+        let shared = ledger.last_body(&family).filter(|last| **last == wanted);
+        let expected = Expected::Created(shared.unwrap_or_else(|| Arc::new(wanted)));
+        let intention = self.intention(Verb::Create, &self.target, expected, input);
+        ledger.intend_generated(family, intention);
         drop(ledger);
         self.shadow.woken();
         reply
@@ -324,6 +324,10 @@ impl Write<'_> {
             self.decided(verb, self.target.object().as_ref(), &Verdict::Superseded);
             return Ok(reply::conflict(&self.what(&self.target), why));
         }
+        if let (Some(owner), Some(id)) = (owner_of(&live), self.target.object()) {
+            let owner = owner["uid"].as_str().unwrap_or_default();
+            self.shadow.lock().observed.explain_deletion(owner, &id);
+        }
         let is_forced = options["gracePeriodSeconds"] == 0;
         if is_being_deleted(&live) && !is_forced {
             self.decided(verb, self.target.object().as_ref(), &Verdict::Matched);
@@ -370,6 +374,7 @@ impl Write<'_> {
             expected,
             input,
             at: self.shadow.instant(),
+            last: self.shadow.instant(),
             time: self.shadow.now(),
             count: 1,
             reported: None,
@@ -379,7 +384,7 @@ impl Write<'_> {
 
     /// The owner on whose account an object is created or deleted.
     fn input(&self, object: &Value) -> Option<Input> {
-        self.shadow.lock().observed.input(controller_uid(object)?)
+        self.shadow.lock().observed.input(owner_of(object)?["uid"].as_str()?)
     }
 
     fn json(&self) -> Option<Value> {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use setpoint::Instant;
 
 use crate::fields::{Change, Comparison, Disagreement};
-use crate::target::{Resource, Target};
+use crate::target::Target;
 
 /// What a write does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -58,6 +58,8 @@ pub(crate) struct Intention {
     /// The owner on whose account it was made.
     pub(crate) input: Option<Input>,
     pub(crate) at: Instant,
+    /// When it was last intended.
+    pub(crate) last: Instant,
     pub(crate) time: Timestamp,
     /// How often it was intended.
     pub(crate) count: u64,
@@ -95,16 +97,6 @@ pub(crate) struct Base {
     pub(crate) is_being_deleted: bool,
 }
 
-/// The creations that are interchangeable: one owner's, with generated names.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Family {
-    pub(crate) resource: Resource,
-    pub(crate) namespace: Option<String>,
-    pub(crate) generate_name: String,
-    /// The uid of the owner; empty without one.
-    pub(crate) owner: String,
-}
-
 /// What became of an intention.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verdict {
@@ -124,17 +116,6 @@ impl Base {
             uid: metadata["uid"].as_str().unwrap_or_default().to_owned(),
             generation: metadata["generation"].as_i64().unwrap_or_default(),
             is_being_deleted: is_being_deleted(object),
-        }
-    }
-}
-
-impl Family {
-    pub(crate) fn of(target: &Target, object: &Value) -> Self {
-        Self {
-            resource: target.resource.clone(),
-            namespace: target.namespace.clone(),
-            generate_name: object["metadata"]["generateName"].as_str().unwrap_or_default().to_owned(),
-            owner: controller_uid(object).unwrap_or_default().to_owned(),
         }
     }
 }
@@ -210,14 +191,6 @@ fn judge_changes(base: &Base, changes: &[Change], live: &Value, comparison: Comp
     }
 }
 
-/// Whether a name is one that the API server, or a controller in its place, has made up: the prefix and five letters
-/// or digits. Another suffix, such as the ordinal of a StatefulSet's pod, has a meaning.
-pub(crate) fn is_generated(name: &str, generate_name: &str) -> bool {
-    let suffix = name.strip_prefix(generate_name).filter(|_| !generate_name.is_empty());
-    let is_safe = |byte: u8| b"bcdfghjklmnpqrstvwxz2456789".contains(&byte);
-    suffix.is_some_and(|suffix| suffix.is_empty() || (suffix.len() == 5 && suffix.bytes().all(is_safe)))
-}
-
 pub(crate) fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
@@ -226,8 +199,8 @@ pub(crate) fn is_being_deleted(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// The uid of the owner that manages an object.
-pub(crate) fn controller_uid(object: &Value) -> Option<&str> {
+/// The reference to the owner that manages an object.
+pub(crate) fn controller(object: &Value) -> Option<&Value> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
-    owners.iter().find(|owner| owner["controller"] == Value::Bool(true))?["uid"].as_str()
+    owners.iter().find(|owner| owner["controller"] == Value::Bool(true))
 }

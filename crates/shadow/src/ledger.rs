@@ -21,8 +21,9 @@ use serde_json::Value;
 use setpoint::Instant;
 use setpoint::metrics::Metrics;
 
+use crate::family::Family;
 use crate::fields::{Comparison, Disagreement};
-use crate::intention::{Expected, Family, Input, Intention, Verb, Verdict};
+use crate::intention::{Expected, Input, Intention, Verb, Verdict};
 use crate::observed::Observed;
 use crate::report::{Counts, Difference, FieldDifference, Finding, shown};
 use crate::target::{ObjectId, Resource, Target};
@@ -100,6 +101,7 @@ impl Ledger {
         {
             same.count += 1;
             same.challenged = None;
+            same.last = intention.at;
             if let Some(number) = same.reported {
                 same.at = intention.at;
                 self.repeat(number, intention.time);
@@ -152,8 +154,12 @@ impl Ledger {
         }
     }
 
-    /// The creation of an object with a generated name.
-    pub(crate) fn intend_generated(&mut self, family: Family, intention: Intention, wanted: &Value) {
+    /// The creation of an object whose name is made up.
+    pub(crate) fn intend_generated(&mut self, family: Family, intention: Intention) {
+        let Expected::Created(wanted) = &intention.expected else { return };
+        if self.is_repeated(&family, &intention) {
+            return;
+        }
         self.counted(&intention.controller).intended += 1;
         if self.observed.claim(&family, wanted, self.comparison) {
             self.decide(&intention.controller, intention.verb, MATCHED);
@@ -165,6 +171,24 @@ impl Ledger {
         }
         self.pending += 1;
         self.families.entry(family).or_default().push_back(intention);
+    }
+
+    /// Whether the object was to be created already; another one takes the place of what was. Of pods there can be many
+    /// that are the same.
+    fn is_repeated(&mut self, family: &Family, intention: &Intention) -> bool {
+        let Some(waiting) = self.families.get_mut(family).filter(|_| family.is_unique()) else {
+            return false;
+        };
+        if let Some(same) = waiting.iter_mut().find(|one| one.expected == intention.expected) {
+            same.count += 1;
+            same.last = intention.at;
+            return true;
+        }
+        let is_old = |one: &Intention| one.controller == intention.controller;
+        let (old, kept): (VecDeque<_>, VecDeque<_>) = std::mem::take(waiting).into_iter().partition(is_old);
+        *waiting = kept;
+        old.iter().for_each(|one| self.forget(one));
+        false
     }
 
     /// The body of the last creation in a family, to be shared by the next if it is the same.
@@ -211,6 +235,14 @@ impl Ledger {
     /// Whether anything is pending for an object, so that it is worth decoding.
     pub(crate) fn awaits(&self, id: &ObjectId) -> bool {
         self.objects.contains_key(id)
+    }
+
+    /// An object of this owner is being deleted, and that was not intended: it may be in place of another.
+    pub(crate) fn saw_deletion(&mut self, id: &ObjectId, owner: &str, now: Instant) {
+        let is_gone = |one: &Intention| matches!(one.expected, Expected::Gone { .. });
+        if !self.objects.get(id).is_some_and(|known| known.iter().any(is_gone)) {
+            self.observed.deleted(owner, id, now);
+        }
     }
 
     /// The object as it is now.
@@ -461,7 +493,7 @@ fn paths(difference: &Difference) -> Vec<&str> {
 
 fn name(target: &Target, generated: Option<&Family>) -> String {
     match (generated, &target.name) {
-        (Some(family), _) => format!("{}*", family.generate_name),
+        (Some(family), _) => format!("{}*", family.prefix),
         (None, Some(name)) => name.clone(),
         (None, None) => "*".to_owned(),
     }

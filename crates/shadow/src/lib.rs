@@ -19,6 +19,7 @@
 //! - only fields that were to be written are compared;
 //! - an intention, a live write and a difference are each counted once.
 
+mod family;
 mod fields;
 mod guard;
 mod intention;

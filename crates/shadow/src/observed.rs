@@ -12,8 +12,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use setpoint::{Instant, Metadata, Object};
 
+use crate::family::Family;
 use crate::fields::Comparison;
-use crate::intention::{Family, Input};
+use crate::intention::Input;
 use crate::target::ObjectId;
 
 /// Live creations that nothing here explains yet. At 4 KB each, mostly pods, that is 16 MB.
@@ -28,6 +29,9 @@ pub(crate) struct Observed {
     created: BTreeMap<Family, VecDeque<LiveCreate>>,
     created_count: usize,
     changed: BTreeMap<ObjectId, LiveWrite>,
+    /// Deletions that were not intended, by the owner of what is deleted.
+    deleted: BTreeMap<String, BTreeMap<ObjectId, Instant>>,
+    deleted_count: usize,
 }
 
 struct Known {
@@ -42,9 +46,11 @@ struct Known {
 pub(crate) struct LiveCreate {
     uid: Box<str>,
     pub(crate) name: String,
+    /// Without its name.
     pub(crate) object: Value,
-    at: Instant,
+    pub(crate) at: Instant,
     pub(crate) time: Timestamp,
+    is_claimed: bool,
 }
 
 /// A change by the live controllers.
@@ -135,12 +141,29 @@ impl Observed {
         }
     }
 
-    /// Only what a list of metadata would show: generations, not managers.
-    pub(crate) fn note(&mut self, meta: &Metadata) {
-        if let Some(known) = self.known.get_mut(&meta.uid) {
-            // The version stays: the whole object is yet to be seen.
-            *known = Known { revision: known.revision, ..Known::of(meta, known.digest) };
+    /// Whether it is news that an object is being deleted, or is gone.
+    pub(crate) fn is_news_of_deletion(&self, meta: &Metadata) -> bool {
+        self.known.get(&meta.uid).is_some_and(|known| !known.is_being_deleted)
+    }
+
+    pub(crate) fn deleted(&mut self, owner: &str, id: &ObjectId, now: Instant) {
+        if self.deleted_count < MOST_CHANGED {
+            let before = self.deleted.entry(owner.to_owned()).or_default().insert(id.clone(), now);
+            self.deleted_count += usize::from(before.is_none());
         }
+    }
+
+    /// The deletion of this object was intended.
+    pub(crate) fn explain_deletion(&mut self, owner: &str, id: &ObjectId) {
+        let removed = self.deleted.get_mut(owner).and_then(|deleted| deleted.remove(id));
+        self.deleted_count -= usize::from(removed.is_some());
+    }
+
+    /// Takes the deletion of another object of this owner.
+    pub(crate) fn take_deletion(&mut self, owner: &str) -> bool {
+        let taken = self.deleted.get_mut(owner).and_then(BTreeMap::pop_first).is_some();
+        self.deleted_count -= usize::from(taken);
+        taken
     }
 
     pub(crate) fn gone(&mut self, meta: &Metadata) {
@@ -159,20 +182,11 @@ impl Observed {
             .is_some_and(|known| known.generation == input.generation && !known.is_being_deleted)
     }
 
-    pub(crate) fn created(
-        &mut self,
-        family: Family,
-        object: &Object,
-        live: Value,
-        at: Instant,
-        time: Timestamp,
-    ) {
-        if self.created_count >= MOST_CREATED {
-            return;
+    pub(crate) fn created(&mut self, family: Family, create: LiveCreate) {
+        if self.created_count < MOST_CREATED {
+            self.created_count += 1;
+            self.created.entry(family).or_default().push_back(create);
         }
-        self.created_count += 1;
-        let (uid, name) = (object.meta().uid.clone(), object.meta().name.to_string());
-        self.created.entry(family).or_default().push_back(LiveCreate { uid, name, object: live, at, time });
     }
 
     pub(crate) fn changed(&mut self, id: ObjectId, write: LiveWrite) {
@@ -190,15 +204,25 @@ impl Observed {
         self.changed.contains_key(id)
     }
 
-    /// Takes a creation that a wanted object explains.
+    /// Whether a wanted object explains a creation, which is not there for others then; unless there is one such object
+    /// only, which may be wanted again before it is seen.
     pub(crate) fn claim(&mut self, family: &Family, wanted: &Value, comparison: Comparison) -> bool {
         let fits = |one: &LiveCreate| comparison.of_object(wanted, &one.object).is_empty();
-        self.take_created(family, fits).is_some()
+        if !family.is_unique() {
+            return self.take_created(family, fits).is_some();
+        }
+        let found = self.created.get_mut(family).and_then(|created| created.iter_mut().find(|one| fits(one)));
+        found.map(|one| one.is_claimed = true).is_some()
     }
 
-    /// Takes the creation that is nearest to what was wanted: any.
+    /// Takes any creation of the family.
     pub(crate) fn take_any(&mut self, family: &Family) -> Option<LiveCreate> {
         self.take_created(family, |_| true)
+    }
+
+    /// The last creation of the family.
+    pub(crate) fn last_created(&self, family: &Family) -> Option<&LiveCreate> {
+        self.created.get(family)?.back()
     }
 
     fn take_created(&mut self, family: &Family, fits: impl Fn(&LiveCreate) -> bool) -> Option<LiveCreate> {
@@ -212,10 +236,11 @@ impl Observed {
     }
 
     pub(crate) fn is_unclaimed(&self, family: &Family, uid: &str) -> bool {
-        self.created.get(family).is_some_and(|created| created.iter().any(|one| &*one.uid == uid))
+        let is_open = |one: &LiveCreate| &*one.uid == uid && !one.is_claimed;
+        self.created.get(family).is_some_and(|created| created.iter().any(is_open))
     }
 
-    /// Takes out the creations that were seen before `limit`.
+    /// Takes out what was seen before `limit`: the creations that nothing has claimed are left.
     pub(crate) fn unclaimed_before(&mut self, limit: Instant) -> Vec<(Family, LiveCreate)> {
         let mut over = Vec::new();
         for (family, created) in &mut self.created {
@@ -225,6 +250,13 @@ impl Observed {
         }
         self.created.retain(|_, created| !created.is_empty());
         self.created_count -= over.len();
+        for deleted in self.deleted.values_mut() {
+            let before = deleted.len();
+            deleted.retain(|_, at| *at > limit);
+            self.deleted_count -= before - deleted.len();
+        }
+        self.deleted.retain(|_, deleted| !deleted.is_empty());
+        over.retain(|(_, one): &(Family, LiveCreate)| !one.is_claimed);
         over
     }
 
@@ -238,6 +270,13 @@ impl Observed {
             .collect();
         over.iter().for_each(|(id, _)| drop(self.changed.remove(id)));
         over
+    }
+}
+
+impl LiveCreate {
+    pub(crate) fn new(object: &Object, live: Value, is_claimed: bool, at: Instant, time: Timestamp) -> Self {
+        let (uid, name) = (object.meta().uid.clone(), object.meta().name.to_string());
+        Self { uid, name, object: live, at, time, is_claimed }
     }
 }
 

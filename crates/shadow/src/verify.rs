@@ -7,6 +7,7 @@ use setpoint::Runnable;
 use tokio_util::sync::CancellationToken;
 
 use crate::Shadow;
+use crate::family::Family;
 use crate::guard::{Live, is_emptied, read};
 use crate::intention::{Expected, Intention, Verdict};
 use crate::ledger::Due;
@@ -80,13 +81,7 @@ impl Shadow {
                         continue;
                     }
                 },
-                Due::Generated(_, intention) if self.lock().has_new_input(intention.input.as_ref()) => {
-                    Verdict::Superseded
-                }
-                Due::Generated(family, intention) => {
-                    let other = self.lock().observed.take_any(family);
-                    self.judge_generated(client, intention, other.as_ref()).await
-                }
+                Due::Generated(family, intention) => self.judge_generated(client, family, intention).await,
             };
             self.lock().conclude(one, verdict);
         }
@@ -121,23 +116,34 @@ impl Shadow {
     async fn judge_generated(
         &self,
         client: &kube::Client,
+        family: &Family,
         intention: &Intention,
-        other: Option<&LiveCreate>,
     ) -> Verdict {
         if self.is_superseded(client, intention).await {
             return Verdict::Superseded;
         }
-        match (other, &intention.expected) {
-            (Some(other), Expected::Created(wanted)) => {
-                Verdict::Differs(self.lock().comparison.of_object(wanted, &other.object))
+        let mut ledger = self.lock();
+        let comparison = ledger.comparison;
+        let Expected::Created(wanted) = &intention.expected else { return Verdict::NotDone };
+        if !family.is_unique() {
+            let other = ledger.observed.take_any(family);
+            return other.map_or(Verdict::NotDone, |other| {
+                Verdict::Differs(comparison.of_object(wanted, &other.object))
+            });
+        }
+        match ledger.observed.last_created(family) {
+            // The controller has seen the other one, and still wants this one.
+            Some(other) if intention.last > other.at + LOOKING => {
+                Verdict::Differs(comparison.of_object(wanted, &other.object))
             }
-            _ => Verdict::NotDone,
+            Some(_) => Verdict::Superseded,
+            None => Verdict::NotDone,
         }
     }
 
     /// Whether the owner has changed, or the namespace is on its way out.
     async fn is_superseded(&self, client: &kube::Client, intention: &Intention) -> bool {
-        if self.lock().has_new_input(intention.input.as_ref()) {
+        if self.lock().has_new_input(intention.input.as_ref()) || self.is_replaced(intention) {
             return true;
         }
         let Some(namespace) = intention.target.own_namespace() else { return false };
@@ -146,6 +152,14 @@ impl Shadow {
             Ok(Live::Missing) => true,
             Ok(Live::Unknown(_)) | Err(_) => false,
         }
+    }
+
+    /// Whether another object of the same owner was deleted instead: which one it is depends on the second in which a
+    /// controller looks at their ages.
+    fn is_replaced(&self, intention: &Intention) -> bool {
+        let Expected::Gone { .. } = intention.expected else { return false };
+        let owner = intention.input.as_ref().map(|input| input.uid.as_str());
+        owner.is_some_and(|owner| self.lock().observed.take_deletion(owner))
     }
 
     /// Reports the live writes that nothing here has explained within the window.

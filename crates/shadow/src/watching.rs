@@ -18,9 +18,9 @@ use setpoint::source::{KubeSource, Listed, Selection, Source, WatchItem};
 use setpoint::{ClientError, Instant, Kind, Object};
 
 use crate::Shadow;
-use crate::intention::{Family, is_generated};
+use crate::family::Family;
 use crate::ledger::is_exempt;
-use crate::observed::{Attributed, LiveWrite};
+use crate::observed::{Attributed, LiveCreate, LiveWrite};
 use crate::order::Place;
 use crate::target::{ObjectId, Resource, Target};
 
@@ -131,7 +131,10 @@ impl Shadow {
                 (WatchItem::Modified(stripped(object)), held, revision)
             }
             WatchItem::Deleted(object) => {
-                self.saw_gone(kind, &object);
+                if whole {
+                    self.saw_deletion(kind, &object);
+                    self.saw_gone(kind, &object);
+                }
                 let revision = object.meta().revision();
                 (WatchItem::Deleted(stripped(object)), None, revision)
             }
@@ -144,8 +147,10 @@ impl Shadow {
 
     fn saw(&self, kind: &Kind, whole: bool, object: &Object) -> Option<Held> {
         if !whole {
-            self.lock().observed.note(object.meta());
             return None;
+        }
+        if object.meta().is_being_deleted() {
+            self.saw_deletion(kind, object);
         }
         self.compare(kind, object);
         if is_exempt(&Resource::of(kind)) {
@@ -177,27 +182,33 @@ impl Shadow {
         ledger.saw_gone(&id(kind, object));
     }
 
-    fn saw_creation(&self, kind: &Kind, object: &Object) -> Option<Held> {
-        let live: Value = serde_json::from_slice(object.raw()).ok()?;
-        let generate_name = live["metadata"]["generateName"].as_str().unwrap_or_default();
-        if !is_generated(&object.meta().name, generate_name) {
-            return self.saw_write(kind, object, true, None);
+    fn saw_deletion(&self, kind: &Kind, object: &Object) {
+        let (meta, now, mut ledger) = (object.meta(), self.instant(), self.lock());
+        if let Some(owner) = meta.controller()
+            && ledger.observed.is_news_of_deletion(meta)
+        {
+            ledger.saw_deletion(&id(kind, object), &owner.uid, now);
         }
-        if self.match_creation(kind, object) {
+    }
+
+    fn saw_creation(&self, kind: &Kind, object: &Object) -> Option<Held> {
+        let Some((family, live)) = family(kind, object) else {
+            return self.saw_write(kind, object, true, None);
+        };
+        let is_claimed = self.lock().saw_created(&family, &live);
+        if is_claimed && !family.is_unique() {
             return Some(Held::Explained);
         }
-        let family = Family::of(&Target::of(kind, object.key()), &live);
-        let (at, time) = (self.instant(), self.now());
-        let mut ledger = self.lock();
-        ledger.observed.created(family.clone(), object, without_managed_fields(live), at, time);
+        let create = LiveCreate::new(object, live, is_claimed, self.instant(), self.now());
+        self.lock().observed.created(family.clone(), create);
         Some(Held::Creation(family, object.meta().uid.clone()))
     }
 
-    /// Whether an object with a generated name is one that was to be created.
-    fn match_creation(&self, kind: &Kind, object: &Object) -> bool {
-        let Ok(live) = serde_json::from_slice::<Value>(object.raw()) else { return false };
-        let family = Family::of(&Target::of(kind, object.key()), &live);
-        is_generated(&object.meta().name, &family.generate_name) && self.lock().saw_created(&family, &live)
+    /// Decides about what is pending if an object with a made-up name is one that was to be created.
+    fn match_creation(&self, kind: &Kind, object: &Object) {
+        if let Some((family, live)) = family(kind, object) {
+            self.lock().saw_created(&family, &live);
+        }
     }
 
     fn saw_write(
@@ -270,11 +281,9 @@ fn stripped(object: Object) -> Object {
     Object::stripped(object.raw()).unwrap_or(object)
 }
 
-fn without_managed_fields(mut live: Value) -> Value {
-    if let Some(metadata) = live["metadata"].as_object_mut() {
-        metadata.remove("managedFields");
-    }
-    live
+fn family(kind: &Kind, object: &Object) -> Option<(Family, Value)> {
+    let live: Value = serde_json::from_slice(object.raw()).ok()?;
+    Family::of(&Target::of(kind, object.key()), &live)
 }
 
 fn id(kind: &Kind, object: &Object) -> ObjectId {

@@ -57,6 +57,7 @@ const COMPONENT: &str = "kube-controller-manager";
 
 pub(crate) async fn run(arguments: ControllerManager) -> anyhow::Result<()> {
     arguments.settled.check()?;
+    arguments.shadow.check()?;
     let controllers = selection(&arguments.controllers)?;
     arguments.controllers.warn_of_gates();
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };

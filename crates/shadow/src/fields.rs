@@ -234,6 +234,23 @@ pub(crate) fn key_of(field: &str) -> Option<&'static str> {
     MERGE_KEYS.iter().find(|(name, _)| *name == field).map(|(_, key)| *key)
 }
 
+/// Whether two values are the same but for times.
+pub(crate) fn alike(one: &Value, another: &Value) -> bool {
+    match (one, another) {
+        (Value::Object(one), Value::Object(another)) => {
+            one.len() == another.len()
+                && one.iter().all(|(name, value)| another.get(name).is_some_and(|other| alike(value, other)))
+        }
+        (Value::Array(one), Value::Array(another)) => {
+            one.len() == another.len() && one.iter().zip(another).all(|(one, another)| alike(one, another))
+        }
+        (Value::String(one), Value::String(another)) => {
+            one == another || (one.parse::<Timestamp>().is_ok() && another.parse::<Timestamp>().is_ok())
+        }
+        _ => one == another,
+    }
+}
+
 /// Whether a value is what Go leaves out of JSON.
 fn is_empty(value: Option<&Value>) -> bool {
     match value {
@@ -243,6 +260,17 @@ fn is_empty(value: Option<&Value>) -> bool {
         Some(Value::String(text)) => text.is_empty(),
         Some(Value::Array(items)) => items.is_empty(),
         Some(Value::Object(fields)) => fields.values().all(|value| is_empty(Some(value))),
+    }
+}
+
+impl Change {
+    /// Whether another one is the same but for times.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let alike = |one: &Option<Value>, another: &Option<Value>| match (one, another) {
+            (Some(one), Some(another)) => alike(one, another),
+            (one, another) => one.is_none() && another.is_none(),
+        };
+        self.path == other.path && alike(&self.want, &other.want) && alike(&self.was, &other.was)
     }
 }
 
@@ -458,6 +486,15 @@ mod tests {
             &[("status.conditions[type=Ready].status", false)],
         );
         changed(with(json!([ready])), with(json!([])), with(json!([])), &[]);
+    }
+
+    #[test]
+    fn an_intention_with_a_newer_time_is_the_same() {
+        let at =
+            |time: &str, n: u32| json!({"status": {"conditions": [{"type": "A", "time": time, "n": n}]}});
+        let of = |time: &str, n: u32| changes(&json!({"status": {"conditions": []}}), &at(time, n)).remove(0);
+        let (early, late) = ("2025-01-01T00:00:00Z", "2025-01-01T00:10:00Z");
+        assert!(of(early, 1).is_like(&of(late, 1)) && !of(early, 1).is_like(&of(early, 2)));
     }
 
     #[test]

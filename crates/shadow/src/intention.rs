@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use setpoint::Instant;
 
-use crate::fields::{Change, Comparison, Disagreement};
+use crate::fields::{Change, Comparison, Disagreement, alike};
 use crate::target::Target;
 
 /// What a write does.
@@ -131,6 +131,18 @@ impl Intention {
             (mine, theirs) => std::mem::discriminant(mine) == std::mem::discriminant(theirs),
         };
         self.controller == other.controller && same_part() && overlap()
+    }
+
+    /// Whether it is the same as another one, but for times: those of a status change with every look at it.
+    pub(crate) fn repeats(&self, other: &Self) -> bool {
+        match (&self.expected, &other.expected) {
+            (Expected::Changed { base, changes }, Expected::Changed { base: other, changes: others }) => {
+                let pairs = changes.iter().zip(others);
+                base == other && changes.len() == others.len() && pairs.into_iter().all(|(a, b)| a.is_like(b))
+            }
+            (Expected::Created(object), Expected::Created(other)) => alike(object, other),
+            (mine, theirs) => mine == theirs,
+        }
     }
 
     /// Whether a live object shows it.

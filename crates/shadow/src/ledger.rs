@@ -34,6 +34,8 @@ const MOST_PENDING: usize = 10_000;
 const MOST_LISTED: usize = 1_000;
 /// Objects that were written to lately. At 200 bytes each that is 10 MB.
 const MOST_TOUCHED: usize = 50_000;
+/// How long after an intention an event may arrive that it should have been made from.
+const RECENT: Duration = Duration::from_secs(2);
 /// How many windows a reported intention is remembered, so that it is not reported again.
 const REMEMBERED: u32 = 10;
 
@@ -96,9 +98,7 @@ impl Ledger {
     pub(crate) fn intend(&mut self, id: ObjectId, intention: Intention) {
         self.touch(&id, intention.at);
         let known = self.objects.entry(id.clone()).or_default();
-        if let Some(same) =
-            known.iter_mut().find(|one| one.replaces(&intention) && one.expected == intention.expected)
-        {
+        if let Some(same) = known.iter_mut().find(|one| one.replaces(&intention) && one.repeats(&intention)) {
             same.count += 1;
             same.challenged = None;
             same.last = intention.at;
@@ -129,12 +129,13 @@ impl Ledger {
         self.objects.entry(id).or_default().push(intention);
     }
 
-    /// The controller of this object has reason to look at it again: if it still wants what it intended, it will say
-    /// so.
+    /// The controller of this object has reason to look at it again: if it still wants what it has just intended, it
+    /// will say so. What was intended earlier was not made from caches that were about to change.
     pub(crate) fn challenge(&mut self, uid: &str, now: Instant) {
         let known = self.subjects.get(uid).and_then(|id| self.objects.get_mut(id));
         for one in known.into_iter().flatten() {
-            if matches!(one.expected, Expected::Changed { .. }) {
+            let is_recent = now.saturating_duration_since(one.last) <= RECENT;
+            if is_recent && matches!(one.expected, Expected::Changed { .. }) {
                 one.challenged.get_or_insert(now);
             }
         }
@@ -179,9 +180,13 @@ impl Ledger {
         let Some(waiting) = self.families.get_mut(family).filter(|_| family.is_unique()) else {
             return false;
         };
-        if let Some(same) = waiting.iter_mut().find(|one| one.expected == intention.expected) {
+        if let Some(same) = waiting.iter_mut().find(|one| one.repeats(intention)) {
             same.count += 1;
             same.last = intention.at;
+            if let Some(number) = same.reported {
+                same.at = intention.at;
+                self.repeat(number, intention.time);
+            }
             return true;
         }
         let is_old = |one: &Intention| one.controller == intention.controller;
@@ -251,6 +256,12 @@ impl Ledger {
         self.shown(id, |one| one.is_shown_by(live, comparison));
     }
 
+    /// The same for what was read at one target.
+    pub(crate) fn read(&mut self, id: &ObjectId, target: &Target, live: &Value) {
+        let comparison = self.comparison;
+        self.shown(id, |one| one.target == *target && one.is_shown_by(live, comparison));
+    }
+
     /// The object is gone.
     pub(crate) fn saw_gone(&mut self, id: &ObjectId) {
         self.shown(id, Intention::is_shown_by_absence);
@@ -280,7 +291,10 @@ impl Ledger {
             self.families.remove(family);
         }
         self.pending = self.pending.saturating_sub(1);
-        self.decide(&one.controller, one.verb, MATCHED);
+        match one.reported {
+            Some(number) => self.resolve(number),
+            None => self.decide(&one.controller, one.verb, MATCHED),
+        }
         true
     }
 
@@ -314,7 +328,7 @@ impl Ledger {
         self.pending = self.pending.saturating_sub(due.len());
         self.touched.retain(|_, at| now.saturating_duration_since(*at) <= window);
         self.subjects.retain(|_, id| self.objects.contains_key(id));
-        due.retain(|one| !matches!(one, Due::Named(_, one) if one.reported.is_some()));
+        due.retain(|(Due::Named(_, one) | Due::Generated(_, one))| one.reported.is_none());
         due
     }
 
@@ -368,8 +382,14 @@ impl Ledger {
             id: 0,
         };
         let number = self.list(difference);
-        if let Due::Named(id, intention) = due {
-            self.remember(id, Intention { reported: Some(number), ..intention });
+        match due {
+            Due::Named(id, intention) => self.remember(id, Intention { reported: Some(number), ..intention }),
+            Due::Generated(family, intention) if family.is_unique() && self.pending < MOST_PENDING => {
+                self.pending += 1;
+                let reported = Intention { reported: Some(number), ..intention };
+                self.families.entry(family).or_default().push_back(reported);
+            }
+            Due::Generated(..) => {}
         }
     }
 
@@ -377,7 +397,7 @@ impl Ledger {
     fn remember(&mut self, id: ObjectId, intention: Intention) {
         let known = self.objects.entry(id.clone()).or_default();
         match known.iter_mut().find(|one| one.replaces(&intention)) {
-            Some(same) if same.expected == intention.expected => {
+            Some(same) if same.repeats(&intention) => {
                 let controller = same.controller.clone();
                 same.reported = intention.reported;
                 // Made again in the meantime: one difference, not two.

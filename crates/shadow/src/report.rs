@@ -197,9 +197,9 @@ impl Difference {
 pub(crate) fn shown(target: &Target, disagreements: &[Disagreement]) -> Vec<FieldDifference> {
     let is_secret = target.resource == Resource::new("", "secrets");
     let show = |one: &Disagreement| {
-        let hidden = is_secret && !one.path.starts_with(&["metadata"]);
-        let value =
-            |value: &Option<Value>| value.as_ref().map(|value| if hidden { redacted() } else { cut(value) });
+        let value = |value: &Option<Value>| {
+            value.as_ref().map(|value| if is_secret { redacted() } else { cut(value) })
+        };
         FieldDifference { path: one.path.to_string(), intended: value(&one.want), live: value(&one.live) }
     };
     disagreements.iter().take(MOST_FIELDS).map(show).collect()

@@ -59,7 +59,7 @@ pub(crate) async fn look_again(shadow: &Shadow, client: &kube::Client) {
         let targets = shadow.lock().targets(&id);
         for target in targets {
             match read(client, &target.read_path()).await {
-                Ok(Live::Found(live)) if target.name.is_some() => shadow.lock().saw(&id, &live),
+                Ok(Live::Found(live)) if target.name.is_some() => shadow.lock().read(&id, &target, &live),
                 Ok(Live::Found(list)) if is_emptied(&list) => shadow.lock().saw_gone(&id),
                 Ok(Live::Missing) => shadow.lock().saw_gone(&id),
                 _ => {}

@@ -1,5 +1,6 @@
 //! `--shadow`: run beside the live controllers, write nothing, report differences.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -48,6 +49,14 @@ enum Output {
 }
 
 impl ShadowFlags {
+    /// Whether the times make sense.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        if self.shadow_window <= self.shadow_head_start {
+            bail!("--shadow-window: expected more than --shadow-head-start ({:?})", self.shadow_head_start);
+        }
+        Ok(())
+    }
+
     /// What everything is compared with, if anything is.
     pub(crate) fn shadow(
         &self,
@@ -93,7 +102,9 @@ impl ShadowFlags {
     }
 
     fn finish(&self, report: &Report) -> anyhow::Result<()> {
-        print!("{}", self.output.render(report)?);
+        std::io::stdout()
+            .write_all(self.output.render(report)?.as_bytes())
+            .context("cannot print the report")?;
         if let Some(path) = &self.shadow_report {
             let is_yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
             let output = if is_yaml { Output::Yaml } else { Output::Json };

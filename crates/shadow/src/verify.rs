@@ -40,13 +40,17 @@ impl Runnable for Verifier {
 
     fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            loop {
-                tokio::select! {
-                    biased;
-                    () = stop.cancelled() => return,
-                    () = self.shadow.sleep(EVERY) => {}
+            let deciding = async {
+                loop {
+                    self.shadow.sleep(EVERY).await;
+                    self.shadow.conclude(&self.client).await;
                 }
-                self.shadow.conclude(&self.client).await;
+            };
+            // What is not decided in the middle of a read stays pending in the report.
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = deciding => {}
             }
         })
     }

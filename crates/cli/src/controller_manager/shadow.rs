@@ -13,6 +13,9 @@ use setpoint_controllers::{Entry, REGISTRY};
 use setpoint_shadow::{Config, Report, Shadow};
 use tokio_util::sync::CancellationToken;
 
+/// How long the last look at what is pending may take.
+const LAST_LOOK: Duration = Duration::from_secs(10);
+
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Shadow mode")]
 pub(crate) struct ShadowFlags {
@@ -96,8 +99,8 @@ impl ShadowFlags {
             _ = manager.run(stop.clone()) => {}
             () = timer => {}
         }
-        // Time is up: what is pending gets a last look.
-        shadow.look_again(reader).await;
+        // What is pending gets a last look; what is not read in time stays pending.
+        _ = tokio::time::timeout(LAST_LOOK, shadow.look_again(reader)).await;
         self.finish(&shadow.report())
     }
 

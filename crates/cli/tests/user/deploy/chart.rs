@@ -199,3 +199,21 @@ fn kustomize_builds_what_the_cluster_accepts() {
         "the overlay names the image"
     );
 }
+
+#[test]
+fn in_shadow_mode_roles_allow_reading_and_reviews_only() {
+    let rendered = objects(&render(&["--values", &values("shadow")]));
+    let roles =
+        rendered.iter().filter(|object| object["kind"].as_str().is_some_and(|kind| kind.ends_with("Role")));
+    let rules: Vec<&Value> = roles.flat_map(|role| role["rules"].as_array().expect("rules")).collect();
+    assert!(rules.len() > 50, "{} rules", rules.len());
+    let reviews = [json!(["tokenreviews"]), json!(["subjectaccessreviews"])];
+    for rule in rules.iter().filter(|rule| !reviews.contains(&rule["resources"])) {
+        let reads = |verb: &Value| ["get", "list", "watch"].iter().any(|read| verb == read);
+        assert!(rule["verbs"].as_array().expect("verbs").iter().all(reads), "{rule}");
+    }
+    assert!(
+        rendered.iter().all(|object| object["kind"] != "Role"),
+        "there is no lease and there are no tokens"
+    );
+}

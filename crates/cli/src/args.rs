@@ -22,6 +22,7 @@ use crate::controller_manager::leading::Leading;
 use crate::controller_manager::network::Network;
 use crate::controller_manager::serving::Serving;
 use crate::controller_manager::settled::SettledFlags;
+use crate::controller_manager::shadow::ShadowFlags;
 use crate::controller_manager::signing::Keys;
 use crate::logging::Logging;
 
@@ -177,6 +178,8 @@ pub(crate) struct ControllerManager {
     pub(crate) service_cluster_ip_range: String,
     #[command(flatten)]
     pub(crate) generic: Generic,
+    #[command(flatten)]
+    pub(crate) shadow: ShadowFlags,
     #[command(flatten)]
     pub(crate) settled: SettledFlags,
     #[command(flatten)]

@@ -11,6 +11,7 @@
 //!  settled.rs           flags with only one supported value
 //!  own_accounts.rs      controllers with their own service accounts
 //!  start.rs             starting controllers one after the other
+//!  shadow.rs            running beside the live controllers, without writing
 //! ```
 //!
 //! The flags are kube-controller-manager's, with its defaults. An unknown flag is an error that names it.
@@ -27,6 +28,7 @@ mod own_accounts;
 mod secure;
 pub(crate) mod serving;
 pub(crate) mod settled;
+pub(crate) mod shadow;
 pub(crate) mod signing;
 mod start;
 mod trust;
@@ -38,9 +40,10 @@ use serde_json::json;
 use setpoint::leader::Ended;
 use setpoint::metrics::Metrics;
 use setpoint::serve::Operations;
-use setpoint::source::KubeSource;
+use setpoint::source::{KubeSource, Source};
 use setpoint::{Client, Clock, Manager, Rng, Runnable, Runtime};
 use setpoint_controllers::{Entry, Options};
+use setpoint_shadow::Shadow;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::ControllerManager;
@@ -54,6 +57,7 @@ const COMPONENT: &str = "kube-controller-manager";
 
 pub(crate) async fn run(arguments: ControllerManager) -> anyhow::Result<()> {
     arguments.settled.check()?;
+    arguments.shadow.check()?;
     let controllers = selection(&arguments.controllers)?;
     arguments.controllers.warn_of_gates();
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
@@ -62,27 +66,69 @@ pub(crate) async fn run(arguments: ControllerManager) -> anyhow::Result<()> {
     let kube = kube::Client::try_from(config.clone()).context("cannot connect to the API server")?;
     let version = kube.apiserver_version().await.context("cannot reach the API server")?;
 
+    let metrics = Metrics::new();
+    let shadow = arguments.shadow.shadow(&controllers, &runtime, &metrics);
+    let connected = Connected::new(config, kube, shadow)?;
     let stop = stop_signal()?;
-    let mut manager = manager(&arguments, kube.clone(), &config, runtime.clone())?;
-    let mut accounts =
-        arguments.connection.use_service_account_credentials.then(|| OwnAccounts::new(kube, &config));
+    let mut manager = manager(&arguments, &connected, runtime.clone(), metrics)?;
+    let mut accounts = own_accounts(&arguments, &connected)?;
     let mut parts = Vec::new();
     for entry in &controllers {
-        parts.extend(build(&arguments, &manager, &config, accounts.as_mut(), entry, &options).await?);
+        parts.extend(build(&arguments, &manager, &connected, accounts.as_mut(), entry, &options).await?);
     }
     let interval = arguments.generic.controller_start_interval;
     for part in start::one_after_the_other(parts, interval) {
         manager.add(part);
     }
-    serve(&arguments, &controllers, &manager, &runtime.clock, &stop).await?;
+    serve(&arguments, &controllers, &manager, connected.shadow.clone(), &stop).await?;
     if let Some(accounts) = accounts {
         tokio::spawn(accounts.keep(stop.clone()));
     }
-    eprintln!("Running {} controllers against Kubernetes {}", controllers.len(), version.git_version);
+    let how = if connected.shadow.is_some() { "in the shadow of" } else { "against" };
+    eprintln!("Running {} controllers {how} Kubernetes {}", controllers.len(), version.git_version);
+    if let Some(shadow) = &connected.shadow {
+        return arguments.shadow.run(shadow, &connected.requests, manager, stop).await;
+    }
     match manager.run(stop).await {
         Ended::Stopped => Ok(()),
         Ended::Lost => bail!("lost the leader election lease"),
     }
+}
+
+/// How the API server is reached. In shadow mode nothing is written by either client.
+struct Connected {
+    config: kube::Config,
+    /// For watches, which have connections of their own.
+    watches: kube::Client,
+    /// For everything else, on one connection.
+    requests: kube::Client,
+    shadow: Option<Shadow>,
+}
+
+impl Connected {
+    fn new(config: kube::Config, watches: kube::Client, shadow: Option<Shadow>) -> anyhow::Result<Self> {
+        let requests = multiplexed::client(&config, |request| request)?;
+        let guarded = |client: kube::Client| match &shadow {
+            Some(shadow) => shadow.guard(client),
+            None => client,
+        };
+        Ok(Self { watches: guarded(watches), requests: guarded(requests), config, shadow })
+    }
+
+    fn source(&self, runtime: &Runtime) -> Arc<dyn Source> {
+        match &self.shadow {
+            Some(shadow) => shadow.source(self.watches.clone()),
+            None => Arc::new(KubeSource::new(self.watches.clone(), runtime.clone())),
+        }
+    }
+}
+
+fn own_accounts(arguments: &ControllerManager, connected: &Connected) -> anyhow::Result<Option<OwnAccounts>> {
+    let wanted = arguments.connection.use_service_account_credentials;
+    if wanted && connected.shadow.is_some() {
+        bail!("--use-service-account-credentials: not with --shadow, because requesting a token is a write");
+    }
+    Ok(wanted.then(|| OwnAccounts::new(connected.watches.clone(), &connected.config)))
 }
 
 fn options(arguments: &ControllerManager, config: &kube::Config) -> anyhow::Result<Options> {
@@ -98,22 +144,22 @@ fn options(arguments: &ControllerManager, config: &kube::Config) -> anyhow::Resu
 
 fn manager(
     arguments: &ControllerManager,
-    kube: kube::Client,
-    config: &kube::Config,
+    connected: &Connected,
     runtime: Runtime,
+    metrics: Metrics,
 ) -> anyhow::Result<Manager> {
-    let source = Arc::new(KubeSource::new(kube.clone(), runtime.clone()));
-    let metrics = Metrics::new();
-    let client =
-        client(arguments, multiplexed::client(config, |request| request)?, config, &runtime.clock, &metrics);
-    let mut manager = Manager::with_metrics(client, source, runtime.clone(), metrics);
+    let kube = connected.requests.clone();
+    let client = client(arguments, kube.clone(), &connected.config, &runtime.clock, &metrics);
+    let mut manager = Manager::with_metrics(client, connected.source(&runtime), runtime.clone(), metrics);
     // Randomized, so that the managers of a cluster do not resync at the same time.
     let resync = arguments.generic.min_resync_period.mul_f64(1.0 + runtime.rng.fraction());
     if !resync.is_zero() {
         manager.context().informers.resync_every(resync);
     }
-    if let Some(election) = arguments.leading.election(&runtime.rng) {
-        manager.elect(election, COMPONENT)?;
+    match (&connected.shadow, arguments.leading.election(&runtime.rng)) {
+        (Some(shadow), _) => manager.add(shadow.verifier(kube)),
+        (None, Some(election)) => manager.elect(election, COMPONENT)?,
+        (None, None) => {}
     }
     Ok(manager)
 }
@@ -139,12 +185,18 @@ fn client(
 async fn build(
     arguments: &ControllerManager,
     manager: &Manager,
-    config: &kube::Config,
+    connected: &Connected,
     accounts: Option<&mut OwnAccounts>,
     entry: &Entry,
     options: &Options,
 ) -> anyhow::Result<Vec<Box<dyn Runnable>>> {
-    let context = manager.context();
+    let (context, config) = (manager.context(), &connected.config);
+    if let Some(shadow) = &connected.shadow {
+        // As in kube-controller-manager each has a rate limit of its own.
+        let own =
+            client(arguments, connected.requests.clone(), config, &context.runtime.clock, &context.metrics);
+        return Ok(entry.parts(&shadow.context(context, own, entry.name), options));
+    }
     let (Some(accounts), Some(account)) = (accounts, entry.account()) else {
         return Ok(entry.parts(context, options));
     };
@@ -157,9 +209,10 @@ async fn serve(
     arguments: &ControllerManager,
     controllers: &[&'static Entry],
     manager: &Manager,
-    clock: &Clock,
+    shadow: Option<Shadow>,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
+    let clock = &manager.context().runtime.clock;
     let Some(listener) = arguments.serving.listen().await? else { return Ok(()) };
     let acceptor = arguments.serving.acceptor(clock)?;
     let names: Vec<_> = controllers.iter().map(|entry| entry.name).collect();
@@ -172,7 +225,8 @@ async fn serve(
         metrics: manager.context().metrics.clone(),
         disabled_metrics: arguments.serving.disabled_metrics.clone(),
         configuration: configuration.to_string(),
-        delegated: arguments.serving.delegated(clock).await?,
+        delegated: arguments.serving.delegated(clock, shadow.is_some()).await?,
+        shadow,
     };
     let protocol = arguments.serving.protocol();
     tokio::spawn(secure::serve(listener, acceptor, protocol, Arc::new(served), stop.clone()));

@@ -41,6 +41,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("scheduler", &["cel", "device", "placement", "quantity", "setpoint", "volume"]),
     ("node", &["placement", "quantity", "setpoint"]),
+    ("shadow", &["setpoint"]),
     ("cluster", &["apiserver", "clock", "controllers", "node", "scheduler", "setpoint", "store"]),
     ("sim", &["apiserver", "clock", "cluster", "controllers", "node", "scheduler", "setpoint", "store"]),
     (
@@ -54,15 +55,22 @@ const ROOMS: &[(&str, &[&str])] = &[
             "node",
             "scheduler",
             "setpoint",
+            "shadow",
             "sim",
             "store",
         ],
     ),
 ];
 
-/// Tests may depend on these to run a whole cluster, its simulation and the examples.
-const TEST_REACH: &[&str] =
-    &["cluster", "sim", "example-application", "example-first-controller", "example-operator-template"];
+/// Tests may depend on these to run a whole cluster, its simulation, its shadow and the examples.
+const TEST_REACH: &[&str] = &[
+    "cluster",
+    "shadow",
+    "sim",
+    "example-application",
+    "example-first-controller",
+    "example-operator-template",
+];
 
 const MEANINGLESS_NAMES: &[&str] = &["utils", "util", "helpers", "helper", "common", "misc"];
 

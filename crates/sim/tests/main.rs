@@ -7,5 +7,6 @@ mod nodes;
 mod own_controller;
 mod replicas;
 mod sets;
+mod shadow;
 mod test_cluster;
 mod watches;

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use rustls::pki_types::CertificateDer;
 use setpoint::metrics::Metrics;
 use setpoint::serve::Operations;
+use setpoint_shadow::Shadow;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,8 @@ pub(crate) struct Served {
     /// The configuration, as JSON.
     pub(crate) configuration: String,
     pub(crate) delegated: Delegated,
+    /// What is served at `/shadow`.
+    pub(crate) shadow: Option<Shadow>,
 }
 
 /// Serves until `stop` is cancelled.
@@ -72,14 +75,28 @@ impl Served {
             path if path.starts_with("/debug/pprof") && !self.profiling => {
                 text(StatusCode::NOT_FOUND, "404 page not found\n".into())
             }
-            "/configz" => {
-                let mut answer = text(StatusCode::OK, self.configuration.clone());
-                answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-                answer
-            }
+            "/configz" => json(self.configuration.clone()),
+            "/shadow" if self.shadow.is_some() => self.shadow_report(request.method()),
             _ => self.operations.answer(request).await,
         }
     }
+
+    fn shadow_report(&self, method: &Method) -> Answer {
+        let report = self.shadow.as_ref().map(Shadow::report);
+        match serde_json::to_string(&report) {
+            _ if !matches!(*method, Method::GET | Method::HEAD) => {
+                text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed: expected GET\n".into())
+            }
+            Ok(report) => json(report),
+            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+        }
+    }
+}
+
+fn json(body: String) -> Answer {
+    let mut answer = text(StatusCode::OK, body);
+    answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    answer
 }
 
 /// Removes some metrics from the text: their samples and their metadata.

@@ -129,7 +129,8 @@ impl Serving {
         Protocol { http2: !self.disable_http2_serving, most_streams: (most > 0).then_some(most) }
     }
 
-    pub(crate) async fn delegated(&self, clock: &Clock) -> anyhow::Result<Delegated> {
+    /// Whom the secure port asks about its clients. In shadow mode nothing but reviews is created there.
+    pub(crate) async fn delegated(&self, clock: &Clock, in_shadow: bool) -> anyhow::Result<Delegated> {
         let client = async |flag: &str, path: &Option<PathBuf>| -> anyhow::Result<Option<kube::Client>> {
             let config = match path {
                 Some(path) => from_file(path, None).await.with_context(|| format!("--{flag}"))?,
@@ -138,7 +139,8 @@ impl Serving {
                     None => return Ok(None),
                 },
             };
-            Ok(Some(kube::Client::try_from(config).with_context(|| format!("--{flag}"))?))
+            let client = kube::Client::try_from(config).with_context(|| format!("--{flag}"))?;
+            Ok(Some(if in_shadow { setpoint_shadow::reviewer(client) } else { client }))
         };
         Ok(Delegated {
             authentication: client("authentication-kubeconfig", &self.authentication_kubeconfig).await?,

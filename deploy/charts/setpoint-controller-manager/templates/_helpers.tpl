@@ -79,3 +79,29 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- dict "items" $items | toJson -}}
 {{- end -}}
+
+{{/* Rules that let whoever has them read what `rules` is about, and do nothing else, as JSON: {"items": […]}. Parts of
+objects are read with the objects; a scale is an object of its own. */}}
+{{- define "setpoint.readOnly" -}}
+{{- $items := list -}}
+{{- range $rule := .rules -}}
+  {{- if not (hasKey $rule "nonResourceURLs") -}}
+    {{- $resources := list -}}
+    {{- range $resource := $rule.resources -}}
+      {{- if ne $resource "events" -}}
+        {{- $resources = append $resources (ternary $resource (splitList "/" $resource | first) (hasSuffix "/scale" $resource)) -}}
+      {{- end -}}
+    {{- end -}}
+    {{- if $resources -}}
+      {{- $read := dict "apiGroups" $rule.apiGroups "resources" (uniq $resources) "verbs" (list "get" "list" "watch") -}}
+      {{- with $rule.resourceNames -}}
+        {{- $read = merge (dict "resourceNames" . "verbs" (list "get")) $read -}}
+      {{- end -}}
+      {{- if not (has $read $items) -}}
+        {{- $items = append $items $read -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- dict "items" $items | toJson -}}
+{{- end -}}

@@ -124,8 +124,10 @@ fn the_binary_knows_every_flag_that_the_chart_sets() {
                       serving.tlsSecretName=d,network.allocateNodeCIDRs=true,network.clusterCIDR=10.1.0.0/16,\
                       network.serviceClusterIPRange=10.0.0.0/16,tracing.otlpEndpoint=http://c:4318,\
                       featureGates.DRADeviceTaints=true";
-    let (alongside, kubeadm) = (values("alongside"), values("kubeadm"));
-    for setting in [&["--set", everything], &["--values", &alongside], &["--values", &kubeadm]] {
+    let [alongside, kubeadm, shadow] = ["alongside", "kubeadm", "shadow"].map(values);
+    for setting in
+        [&["--set", everything], &["--values", &alongside], &["--values", &kubeadm], &["--values", &shadow]]
+    {
         let rendered = objects(&render(setting));
         let arguments = arguments(only(&rendered, "Deployment"));
         let output = Command::new(env!("CARGO_BIN_EXE_setpoint")).args(&arguments).arg("--help").output();
@@ -179,7 +181,7 @@ fn kustomize_builds_what_the_cluster_accepts() {
         let definition = format!("crd/{definition}.monitoring.coreos.com");
         up.kubectl(&["wait", "--for=condition=Established", &definition, "--timeout=30s"]);
     }
-    for directory in ["base", "alongside", "overlays/example"] {
+    for directory in ["base", "alongside", "shadow", "overlays/example"] {
         let path = deploy().join("kustomize").join(directory);
         let built = Command::new(kubectl()).arg("kustomize").arg(&path).output().expect("kubectl runs");
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
@@ -195,5 +197,23 @@ fn kustomize_builds_what_the_cluster_accepts() {
         image,
         concat!("registry.example.com/setpoint:", env!("CARGO_PKG_VERSION")),
         "the overlay names the image"
+    );
+}
+
+#[test]
+fn in_shadow_mode_roles_allow_reading_and_reviews_only() {
+    let rendered = objects(&render(&["--values", &values("shadow")]));
+    let roles =
+        rendered.iter().filter(|object| object["kind"].as_str().is_some_and(|kind| kind.ends_with("Role")));
+    let rules: Vec<&Value> = roles.flat_map(|role| role["rules"].as_array().expect("rules")).collect();
+    assert!(rules.len() > 50, "{} rules", rules.len());
+    let reviews = [json!(["tokenreviews"]), json!(["subjectaccessreviews"])];
+    for rule in rules.iter().filter(|rule| !reviews.contains(&rule["resources"])) {
+        let reads = |verb: &Value| ["get", "list", "watch"].iter().any(|read| verb == read);
+        assert!(rule["verbs"].as_array().expect("verbs").iter().all(reads), "{rule}");
+    }
+    assert!(
+        rendered.iter().all(|object| object["kind"] != "Role"),
+        "there is no lease and there are no tokens"
     );
 }

@@ -174,11 +174,12 @@ impl Kustomization<'_> {
 
 #[test]
 fn the_kustomizations_are_the_chart() {
-    let alongside = values("alongside");
+    let (alongside, shadow) = (values("alongside"), values("shadow"));
     let monitored = "metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true,metrics.dashboard.enabled=true";
     let all = [
         Kustomization { directory: "base", arguments: &[], templates: &[] },
         Kustomization { directory: "alongside", arguments: &["--values", &alongside], templates: &[] },
+        Kustomization { directory: "shadow", arguments: &["--values", &shadow], templates: &[] },
         Kustomization {
             directory: "components/monitoring",
             arguments: &["--set", monitored],

@@ -9,6 +9,7 @@ mod manager;
 #[cfg(feature = "prometheus-tests")]
 mod monitoring;
 mod rights;
+mod shadow;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -13,7 +13,7 @@ const POLICY: &str =
 /// Work for most controllers.
 pub(super) const WORK: &str = include_str!("../programs/work.yaml");
 
-/// A cluster without controllers, with the chart applied.
+/// A cluster with the chart applied.
 pub(super) struct Deployed {
     pub(super) up: Up,
     /// The arguments of the container.
@@ -22,14 +22,19 @@ pub(super) struct Deployed {
 }
 
 impl Deployed {
-    /// Applies the chart with these values.
+    /// Applies the chart with these values, in a cluster without controllers.
     pub(super) fn new(values: &[&str]) -> Self {
+        Self::beside("-*", values)
+    }
+
+    /// The same in a cluster that runs these controllers itself.
+    pub(super) fn beside(controllers: &str, values: &[&str]) -> Self {
         let audit = tempfile::tempdir().expect("a temporary directory");
         let (policy, log) = (audit.path().join("policy"), audit.path().join("log"));
         fs::write(&policy, POLICY).expect("a policy");
         let files = [policy.to_str().expect("a path"), log.to_str().expect("a path")];
         let audited = ["--audit-policy-file", files[0], "--audit-log-path", files[1]];
-        let up = Up::start(&[&["--controllers=-*", "--nodes=2"], &audited[..]].concat());
+        let up = Up::start(&[&["--controllers", controllers, "--nodes=2"], &audited[..]].concat());
         let manifests = render(values);
         up.kubectl_with(&["apply", "--validate=strict", "-f", "-"], &manifests);
         let arguments = arguments(only(&objects(&manifests), "Deployment"));
@@ -37,11 +42,15 @@ impl Deployed {
     }
 
     /// Returns the requests that no role allowed.
-    fn forbidden(&self) -> Vec<String> {
-        let log = fs::read_to_string(self.audit.path().join("log")).expect("an audit log");
+    pub(super) fn forbidden(&self) -> Vec<String> {
+        let log = self.audit_log();
         assert!(log.contains(r#""authorization.k8s.io/decision":"allow""#), "decisions are recorded");
         let forbidden = |line: &&str| line.contains(r#""authorization.k8s.io/decision":"forbid""#);
         log.lines().filter(forbidden).map(str::to_owned).collect()
+    }
+
+    pub(super) fn audit_log(&self) -> String {
+        fs::read_to_string(self.audit.path().join("log")).expect("an audit log")
     }
 }
 

@@ -1,0 +1,140 @@
+//! `--shadow`: run beside the live controllers, write nothing, report differences.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use setpoint::metrics::Metrics;
+use setpoint::{Manager, Runtime};
+use setpoint_controllers::flags::duration;
+use setpoint_controllers::{Entry, REGISTRY};
+use setpoint_shadow::{Config, Report, Shadow};
+use tokio_util::sync::CancellationToken;
+
+/// How long the last look at what is pending may take.
+const LAST_LOOK: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Shadow mode")]
+pub(crate) struct ShadowFlags {
+    /// Write nothing: compute what the controllers would write and compare it with what kube-controller-manager does.
+    /// Takes no lease.
+    #[arg(long)]
+    pub(crate) shadow: bool,
+    /// Time in which the cluster must show an intended write.
+    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration, requires = "shadow")]
+    shadow_window: Duration,
+    /// Time that a write of kube-controller-manager is withheld from the controllers, so that they can come to it by
+    /// themselves.
+    #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = duration, requires = "shadow")]
+    shadow_head_start: Duration,
+    /// Stop after this time; the exit code is 1 if there is a difference.
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "shadow")]
+    shadow_duration: Option<Duration>,
+    /// File to write the final report to, as YAML if it ends with .yaml or .yml, else as JSON.
+    #[arg(long, value_name = "FILE", requires = "shadow")]
+    shadow_report: Option<PathBuf>,
+    /// Field manager of the live controllers.
+    #[arg(long, default_value = "kube-controller-manager", value_name = "NAME", requires = "shadow")]
+    shadow_manager: String,
+    /// Format of the final report on the standard output.
+    #[arg(long, short, default_value = "table", value_name = "FORMAT", requires = "shadow")]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+    Yaml,
+}
+
+impl ShadowFlags {
+    /// Whether the times make sense.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        if self.shadow_window <= self.shadow_head_start {
+            bail!("--shadow-window: expected more than --shadow-head-start ({:?})", self.shadow_head_start);
+        }
+        Ok(())
+    }
+
+    /// What everything is compared with, if anything is.
+    pub(crate) fn shadow(
+        &self,
+        controllers: &[&'static Entry],
+        runtime: &Runtime,
+        metrics: &Metrics,
+    ) -> Option<Shadow> {
+        let is_absent =
+            |entry: &&Entry| entry.on_by_default && !controllers.iter().any(|one| one.name == entry.name);
+        let config = Config {
+            window: self.shadow_window,
+            head_start: self.shadow_head_start,
+            manager: self.shadow_manager.clone(),
+            ..Config::default()
+        };
+        let others = REGISTRY.iter().filter(is_absent);
+        let config = config.expecting(written(controllers.iter().copied()), written(others));
+        self.shadow.then(|| Shadow::new(config, runtime.clone(), metrics.clone()))
+    }
+
+    /// Runs the manager until it is stopped or its time is up, then reports.
+    pub(crate) async fn run(
+        &self,
+        shadow: &Shadow,
+        reader: &kube::Client,
+        manager: Manager,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let timer = async {
+            match self.shadow_duration {
+                Some(duration) => tokio::time::sleep(duration).await,
+                None => std::future::pending().await,
+            }
+            stop.cancel();
+        };
+        tokio::select! {
+            _ = manager.run(stop.clone()) => {}
+            () = timer => {}
+        }
+        // What is pending gets a last look; what is not read in time stays pending.
+        _ = tokio::time::timeout(LAST_LOOK, shadow.look_again(reader)).await;
+        self.finish(&shadow.report())
+    }
+
+    fn finish(&self, report: &Report) -> anyhow::Result<()> {
+        std::io::stdout()
+            .write_all(self.output.render(report)?.as_bytes())
+            .context("cannot print the report")?;
+        if let Some(path) = &self.shadow_report {
+            let is_yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+            let output = if is_yaml { Output::Yaml } else { Output::Json };
+            std::fs::write(path, output.render(report)?)
+                .with_context(|| format!("--shadow-report: cannot write {}", path.display()))?;
+        }
+        if self.shadow_duration.is_some() && !report.is_clean() {
+            bail!("{} differences, {} missing writes", report.total().differences, report.missing);
+        }
+        Ok(())
+    }
+}
+
+impl Output {
+    fn render(self, report: &Report) -> anyhow::Result<String> {
+        Ok(match self {
+            Self::Table => report.table(),
+            Self::Json => serde_json::to_string_pretty(report)? + "\n",
+            Self::Yaml => serde_saphyr::to_string(report)?,
+        })
+    }
+}
+
+/// What controllers write.
+fn written<'a>(
+    controllers: impl IntoIterator<Item = &'a Entry>,
+) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let accesses = controllers.into_iter().flat_map(|entry| entry.writes);
+    accesses.map(|access| (access.group, access.resource))
+}

@@ -1,0 +1,218 @@
+//! A write that a controller intended, and what the cluster has to show for it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use setpoint::Instant;
+
+use crate::fields::{Change, Comparison, Disagreement, alike};
+use crate::target::Target;
+
+/// What a write does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verb {
+    /// Creates an object.
+    Create,
+    /// Replaces an object or a part of it.
+    Update,
+    /// Changes some fields.
+    Patch,
+    /// Deletes an object.
+    Delete,
+    /// Deletes the objects of a kind.
+    DeleteCollection,
+    /// Evicts a pod.
+    Evict,
+}
+
+impl Verb {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+            Self::Evict => "evict",
+        }
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A write that was not sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Intention {
+    pub(crate) controller: Arc<str>,
+    pub(crate) verb: Verb,
+    pub(crate) target: Target,
+    pub(crate) expected: Expected,
+    /// The owner on whose account it was made.
+    pub(crate) input: Option<Input>,
+    pub(crate) at: Instant,
+    /// When it was last intended.
+    pub(crate) last: Instant,
+    pub(crate) time: Timestamp,
+    /// How often it was intended.
+    pub(crate) count: u64,
+    /// The difference that it was reported as.
+    pub(crate) reported: Option<u64>,
+    /// When its controller first had reason to look again since it was last intended.
+    pub(crate) challenged: Option<Instant>,
+}
+
+/// An owner as it was when the write was intended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Input {
+    pub(crate) uid: String,
+    pub(crate) generation: i64,
+}
+
+/// What the cluster has to show.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Expected {
+    /// An object with these fields.
+    Created(Arc<Value>),
+    /// These changes of an object.
+    Changed { base: Base, changes: Vec<Change> },
+    /// The object is gone, or on its way unless it has to be gone at once.
+    Gone { uid: String, at_once: bool },
+    /// No objects that are not on their way.
+    Emptied,
+}
+
+/// The object that a change started from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Base {
+    pub(crate) uid: String,
+    pub(crate) generation: i64,
+    pub(crate) is_being_deleted: bool,
+}
+
+/// What became of an intention.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Verdict {
+    Matched,
+    /// What it was made from has changed since.
+    Superseded,
+    /// The cluster shows something else.
+    Differs(Vec<Disagreement>),
+    /// The cluster shows nothing of it.
+    NotDone,
+}
+
+impl Base {
+    pub(crate) fn of(object: &Value) -> Self {
+        let metadata = &object["metadata"];
+        Self {
+            uid: metadata["uid"].as_str().unwrap_or_default().to_owned(),
+            generation: metadata["generation"].as_i64().unwrap_or_default(),
+            is_being_deleted: is_being_deleted(object),
+        }
+    }
+}
+
+impl Intention {
+    /// Whether it is about the same as another one of its controller, so that only the later one counts.
+    pub(crate) fn replaces(&self, other: &Self) -> bool {
+        let same_part = || self.target.subresource == other.target.subresource;
+        let overlap = || match (&self.expected, &other.expected) {
+            (Expected::Changed { changes, .. }, Expected::Changed { changes: others, .. }) => {
+                changes.iter().any(|one| others.iter().any(|other| one.path.overlaps(&other.path)))
+            }
+            (mine, theirs) => std::mem::discriminant(mine) == std::mem::discriminant(theirs),
+        };
+        self.controller == other.controller && same_part() && overlap()
+    }
+
+    /// Whether it is the same as another one, but for times: those of a status change with every look at it.
+    pub(crate) fn repeats(&self, other: &Self) -> bool {
+        match (&self.expected, &other.expected) {
+            (Expected::Changed { base, changes }, Expected::Changed { base: other, changes: others }) => {
+                let pairs = changes.iter().zip(others);
+                base == other && changes.len() == others.len() && pairs.into_iter().all(|(a, b)| a.is_like(b))
+            }
+            (Expected::Created(object), Expected::Created(other)) => alike(object, other),
+            (mine, theirs) => mine == theirs,
+        }
+    }
+
+    /// Whether a live object shows it.
+    pub(crate) fn is_shown_by(&self, live: &Value, comparison: Comparison) -> bool {
+        match &self.expected {
+            Expected::Created(object) => comparison.of_object(object, live).is_empty(),
+            Expected::Changed { base, changes } => {
+                uid(live) == base.uid && comparison.of_changes(changes, live).is_empty()
+            }
+            Expected::Gone { uid: gone, at_once } => {
+                uid(live) != gone || (!at_once && is_being_deleted(live))
+            }
+            Expected::Emptied => false,
+        }
+    }
+
+    /// Whether it is shown by the object's absence.
+    pub(crate) fn is_shown_by_absence(&self) -> bool {
+        match &self.expected {
+            Expected::Created(_) => false,
+            // Removing the last finalizer of an object that is being deleted removes it.
+            Expected::Changed { base, .. } => base.is_being_deleted,
+            Expected::Gone { .. } | Expected::Emptied => true,
+        }
+    }
+
+    /// What to make of it when its time is up and this is the live object.
+    pub(crate) fn judge(&self, live: Option<&Value>, comparison: Comparison) -> Verdict {
+        let Some(live) = live else {
+            return match (&self.expected, self.is_shown_by_absence()) {
+                (_, true) => Verdict::Matched,
+                (Expected::Created(_), _) => Verdict::NotDone,
+                _ => Verdict::Superseded,
+            };
+        };
+        if self.is_shown_by(live, comparison) {
+            return Verdict::Matched;
+        }
+        match &self.expected {
+            Expected::Created(object) => Verdict::Differs(comparison.of_object(object, live)),
+            Expected::Changed { base, changes } => judge_changes(base, changes, live, comparison),
+            Expected::Gone { .. } | Expected::Emptied => Verdict::NotDone,
+        }
+    }
+}
+
+fn judge_changes(base: &Base, changes: &[Change], live: &Value, comparison: Comparison) -> Verdict {
+    let now = Base::of(live);
+    if now != *base {
+        return Verdict::Superseded;
+    }
+    // A field that has moved on was seen by the controller, which would have intended to change it again.
+    let mut differs = comparison.of_changes(changes, live);
+    differs.retain(|one| !one.moved);
+    match differs.is_empty() {
+        true => Verdict::Superseded,
+        false => Verdict::Differs(differs),
+    }
+}
+
+pub(crate) fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+pub(crate) fn is_being_deleted(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// The reference to the owner that manages an object.
+pub(crate) fn controller(object: &Value) -> Option<&Value> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    owners.iter().find(|owner| owner["controller"] == Value::Bool(true))
+}

@@ -1,0 +1,543 @@
+//! What was intended, what was seen, and which belongs to which.
+//!
+//! ```text
+//!  intention ─► pending ─┬─ the cluster shows it ───────────────────► matched
+//!                        ├─ another one takes its place ────────────► superseded
+//!                        └─ its window ends ─► read the live object ─┬► matched, superseded
+//!                                                                    └► difference
+//! ```
+//!
+//! What always holds:
+//! - an intention is counted once when it is made and once when it is decided;
+//! - the same write, intended again, is the same intention, also after it has been reported;
+//! - nothing grows without bound: see the constants.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use setpoint::Instant;
+use setpoint::metrics::Metrics;
+
+use crate::family::Family;
+use crate::fields::{Comparison, Disagreement};
+use crate::intention::{Expected, Input, Intention, Verb, Verdict};
+use crate::observed::Observed;
+use crate::report::{Counts, Difference, FieldDifference, Finding, shown};
+use crate::target::{ObjectId, Resource, Target};
+
+/// Intentions that are not decided. At some 4 KB each, mostly the body of a pod, that is 40 MB.
+const MOST_PENDING: usize = 10_000;
+/// Differences that are listed.
+const MOST_LISTED: usize = 1_000;
+/// Objects that were written to lately. At 200 bytes each that is 10 MB.
+const MOST_TOUCHED: usize = 50_000;
+/// How long after an intention an event may arrive that it should have been made from.
+const RECENT: Duration = Duration::from_secs(2);
+/// How many windows a reported intention is remembered, so that it is not reported again.
+const REMEMBERED: u32 = 10;
+
+pub(crate) struct Ledger {
+    pub(crate) comparison: Comparison,
+    window: Duration,
+    metrics: Metrics,
+    /// Of objects that have names.
+    objects: BTreeMap<ObjectId, Vec<Intention>>,
+    /// Of objects whose names are generated, the oldest first.
+    families: BTreeMap<Family, VecDeque<Intention>>,
+    /// The objects that are to be changed, by uid. Pruned with what is due.
+    subjects: BTreeMap<String, ObjectId>,
+    pending: usize,
+    /// When each object was last to be written.
+    touched: BTreeMap<ObjectId, Instant>,
+    pub(crate) observed: Observed,
+    counts: BTreeMap<Arc<str>, Counts>,
+    pub(crate) missing: u64,
+    pub(crate) accepted: u64,
+    pub(crate) differences: VecDeque<Difference>,
+    pub(crate) unlisted: u64,
+    last_id: u64,
+}
+
+/// An intention whose window has ended.
+#[derive(Debug)]
+pub(crate) enum Due {
+    Named(ObjectId, Intention),
+    Generated(Family, Intention),
+}
+
+/// What became of an intention, as a label.
+const MATCHED: &str = "matched";
+const SUPERSEDED: &str = "superseded";
+const DIFFERENCE: &str = "difference";
+
+impl Ledger {
+    pub(crate) fn new(window: Duration, metrics: Metrics) -> Self {
+        Self {
+            comparison: Comparison { tolerance: window },
+            window,
+            metrics,
+            objects: BTreeMap::new(),
+            families: BTreeMap::new(),
+            subjects: BTreeMap::new(),
+            pending: 0,
+            touched: BTreeMap::new(),
+            observed: Observed::default(),
+            counts: BTreeMap::new(),
+            missing: 0,
+            accepted: 0,
+            differences: VecDeque::new(),
+            unlisted: 0,
+            last_id: 0,
+        }
+    }
+
+    /// A write to an object that has a name.
+    pub(crate) fn intend(&mut self, id: ObjectId, intention: Intention) {
+        self.touch(&id, intention.at);
+        let known = self.objects.entry(id.clone()).or_default();
+        if let Some(same) = known.iter_mut().find(|one| one.replaces(&intention) && one.repeats(&intention)) {
+            same.count += 1;
+            same.challenged = None;
+            same.last = intention.at;
+            if let Some(number) = same.reported {
+                same.at = intention.at;
+                self.repeat(number, intention.time);
+            }
+            return;
+        }
+        let (old, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(known).into_iter().partition(|one| intention.replaces(one));
+        *known = kept;
+        old.iter().for_each(|one| self.forget(one));
+        self.counted(&intention.controller).intended += 1;
+        if self.pending >= MOST_PENDING {
+            self.counted(&intention.controller).dropped += 1;
+            self.tidy(&id);
+            return;
+        }
+        self.pending += 1;
+        self.keep(id, intention);
+    }
+
+    fn keep(&mut self, id: ObjectId, intention: Intention) {
+        if let Expected::Changed { base, .. } = &intention.expected {
+            self.subjects.insert(base.uid.clone(), id.clone());
+        }
+        self.objects.entry(id).or_default().push(intention);
+    }
+
+    /// The controller of this object has reason to look at it again: if it still wants what it has just intended, it
+    /// will say so. What was intended earlier was not made from caches that were about to change.
+    pub(crate) fn challenge(&mut self, uid: &str, now: Instant) {
+        let known = self.subjects.get(uid).and_then(|id| self.objects.get_mut(id));
+        for one in known.into_iter().flatten() {
+            let is_recent = now.saturating_duration_since(one.last) <= RECENT;
+            if is_recent && matches!(one.expected, Expected::Changed { .. }) {
+                one.challenged.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Decides later about an intention that was due.
+    pub(crate) fn postpone(&mut self, due: Due, by: Duration) {
+        let Due::Named(id, intention) = due else { return };
+        let again =
+            self.objects.get(&id).is_some_and(|known| known.iter().any(|one| one.replaces(&intention)));
+        match again {
+            true => self.decide(&intention.controller, intention.verb, SUPERSEDED),
+            false => {
+                self.pending += 1;
+                self.keep(id, Intention { at: intention.at + by, ..intention });
+            }
+        }
+    }
+
+    /// The creation of an object whose name is made up.
+    pub(crate) fn intend_generated(&mut self, family: Family, intention: Intention) {
+        let Expected::Created(wanted) = &intention.expected else { return };
+        if self.is_repeated(&family, &intention) {
+            return;
+        }
+        self.counted(&intention.controller).intended += 1;
+        if self.observed.claim(&family, wanted, self.comparison) {
+            self.decide(&intention.controller, intention.verb, MATCHED);
+            return;
+        }
+        if self.pending >= MOST_PENDING {
+            self.counted(&intention.controller).dropped += 1;
+            return;
+        }
+        self.pending += 1;
+        self.families.entry(family).or_default().push_back(intention);
+    }
+
+    /// Whether the object was to be created already; another one takes the place of what was. Of pods there can be many
+    /// that are the same.
+    fn is_repeated(&mut self, family: &Family, intention: &Intention) -> bool {
+        let Some(waiting) = self.families.get_mut(family).filter(|_| family.is_unique()) else {
+            return false;
+        };
+        if let Some(same) = waiting.iter_mut().find(|one| one.repeats(intention)) {
+            same.count += 1;
+            same.last = intention.at;
+            if let Some(number) = same.reported {
+                same.at = intention.at;
+                self.repeat(number, intention.time);
+            }
+            return true;
+        }
+        let is_old = |one: &Intention| one.controller == intention.controller;
+        let (old, kept): (VecDeque<_>, VecDeque<_>) = std::mem::take(waiting).into_iter().partition(is_old);
+        *waiting = kept;
+        old.iter().for_each(|one| self.forget(one));
+        false
+    }
+
+    /// The body of the last creation in a family, to be shared by the next if it is the same.
+    pub(crate) fn last_body(&self, family: &Family) -> Option<Arc<Value>> {
+        match &self.families.get(family)?.back()?.expected {
+            Expected::Created(body) => Some(body.clone()),
+            _ => None,
+        }
+    }
+
+    /// A write that is decided at once.
+    pub(crate) fn intend_decided(
+        &mut self,
+        id: Option<&ObjectId>,
+        controller: &Arc<str>,
+        verb: Verb,
+        verdict: &Verdict,
+        now: Instant,
+    ) {
+        if let Some(id) = id {
+            self.touch(id, now);
+        }
+        self.counted(controller).intended += 1;
+        let result = if *verdict == Verdict::Matched { MATCHED } else { SUPERSEDED };
+        self.decide(controller, verb, result);
+    }
+
+    pub(crate) fn count_event(&mut self, controller: &Arc<str>) {
+        self.counted(controller).events += 1;
+    }
+
+    fn touch(&mut self, id: &ObjectId, now: Instant) {
+        if self.touched.len() < MOST_TOUCHED || self.touched.contains_key(id) {
+            self.touched.insert(id.clone(), now);
+        }
+        self.observed.explain(id);
+    }
+
+    /// Whether a write to the object was intended within the window.
+    pub(crate) fn is_touched(&self, id: &ObjectId, now: Instant) -> bool {
+        self.touched.get(id).is_some_and(|at| now.saturating_duration_since(*at) <= self.window)
+    }
+
+    /// Whether anything is pending for an object, so that it is worth decoding.
+    pub(crate) fn awaits(&self, id: &ObjectId) -> bool {
+        self.objects.contains_key(id)
+    }
+
+    /// An object of this owner is being deleted, and that was not intended: it may be in place of another.
+    pub(crate) fn saw_deletion(&mut self, id: &ObjectId, owner: &str, now: Instant) {
+        let is_gone = |one: &Intention| matches!(one.expected, Expected::Gone { .. });
+        if !self.objects.get(id).is_some_and(|known| known.iter().any(is_gone)) {
+            self.observed.deleted(owner, id, now);
+        }
+    }
+
+    /// The object as it is now.
+    pub(crate) fn saw(&mut self, id: &ObjectId, live: &Value) {
+        let comparison = self.comparison;
+        self.shown(id, |one| one.is_shown_by(live, comparison));
+    }
+
+    /// The same for what was read at one target.
+    pub(crate) fn read(&mut self, id: &ObjectId, target: &Target, live: &Value) {
+        let comparison = self.comparison;
+        self.shown(id, |one| one.target == *target && one.is_shown_by(live, comparison));
+    }
+
+    /// The object is gone.
+    pub(crate) fn saw_gone(&mut self, id: &ObjectId) {
+        self.shown(id, Intention::is_shown_by_absence);
+    }
+
+    fn shown(&mut self, id: &ObjectId, is_shown: impl Fn(&Intention) -> bool) {
+        let Some(known) = self.objects.get_mut(id) else { return };
+        let (shown, kept): (Vec<_>, Vec<_>) = std::mem::take(known).into_iter().partition(is_shown);
+        *known = kept;
+        self.tidy(id);
+        for one in shown {
+            self.pending = self.pending.saturating_sub(1);
+            match one.reported {
+                Some(number) => self.resolve(number),
+                None => self.decide(&one.controller, one.verb, MATCHED),
+            }
+        }
+    }
+
+    /// An object with a generated name has appeared; whether it was waited for.
+    pub(crate) fn saw_created(&mut self, family: &Family, live: &Value) -> bool {
+        let comparison = self.comparison;
+        let Some(waiting) = self.families.get_mut(family) else { return false };
+        let place = waiting.iter().position(|one| one.is_shown_by(live, comparison));
+        let Some(one) = place.and_then(|place| waiting.remove(place)) else { return false };
+        if waiting.is_empty() {
+            self.families.remove(family);
+        }
+        self.pending = self.pending.saturating_sub(1);
+        match one.reported {
+            Some(number) => self.resolve(number),
+            None => self.decide(&one.controller, one.verb, MATCHED),
+        }
+        true
+    }
+
+    /// Takes out what has had its time, at most `most` of them.
+    pub(crate) fn due(&mut self, now: Instant, most: usize) -> Vec<Due> {
+        let (window, remembered) = (self.window, self.window.saturating_mul(REMEMBERED));
+        let is_due = |one: &Intention| {
+            let limit = if one.reported.is_some() { remembered } else { window };
+            now.saturating_duration_since(one.at) >= limit
+        };
+        let mut due = Vec::new();
+        let mut emptied = Vec::new();
+        for (id, known) in &mut self.objects {
+            if due.len() >= most {
+                break;
+            }
+            let (over, kept): (Vec<_>, Vec<_>) = std::mem::take(known).into_iter().partition(&is_due);
+            *known = kept;
+            if known.is_empty() {
+                emptied.push(id.clone());
+            }
+            due.extend(over.into_iter().map(|one| Due::Named(id.clone(), one)));
+        }
+        emptied.iter().for_each(|id| self.tidy(id));
+        for (family, waiting) in &mut self.families {
+            while due.len() < most && waiting.front().is_some_and(is_due) {
+                due.extend(waiting.pop_front().map(|one| Due::Generated(family.clone(), one)));
+            }
+        }
+        self.families.retain(|_, waiting| !waiting.is_empty());
+        self.pending = self.pending.saturating_sub(due.len());
+        self.touched.retain(|_, at| now.saturating_duration_since(*at) <= window);
+        self.subjects.retain(|_, id| self.objects.contains_key(id));
+        due.retain(|(Due::Named(_, one) | Due::Generated(_, one))| one.reported.is_none());
+        due
+    }
+
+    /// Everything that is pending, for a last look; it stays.
+    pub(crate) fn undecided(&self) -> Vec<ObjectId> {
+        let is_open = |known: &&Vec<Intention>| known.iter().any(|one| one.reported.is_none());
+        self.objects.iter().filter(|(_, known)| is_open(known)).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// The target of what is pending for an object.
+    pub(crate) fn targets(&self, id: &ObjectId) -> Vec<Target> {
+        self.objects.get(id).into_iter().flatten().map(|one| one.target.clone()).collect()
+    }
+
+    /// Whether what an intention was made from has changed since.
+    pub(crate) fn has_new_input(&self, input: Option<&Input>) -> bool {
+        input.is_some_and(|input| !self.observed.is_unchanged(input))
+    }
+
+    /// The window of an intention is over, and this is what to make of it.
+    pub(crate) fn conclude(&mut self, due: Due, verdict: Verdict) {
+        let (intention, generated) = match &due {
+            Due::Named(_, intention) => (intention, None),
+            Due::Generated(family, intention) => (intention, Some(family)),
+        };
+        let result = match &verdict {
+            Verdict::Matched => MATCHED,
+            Verdict::Superseded => SUPERSEDED,
+            Verdict::Differs(_) | Verdict::NotDone => DIFFERENCE,
+        };
+        self.decide(&intention.controller.clone(), intention.verb, result);
+        let (fields, message) = match &verdict {
+            Verdict::Matched | Verdict::Superseded => return,
+            Verdict::Differs(found) => (&found[..], differs(found)),
+            Verdict::NotDone => (&[][..], not_done(intention.verb)),
+        };
+        let difference = Difference {
+            finding: Finding::Difference,
+            controller: intention.controller.to_string(),
+            verb: intention.verb.as_str(),
+            resource: intention.target.resource.to_string(),
+            subresource: intention.target.subresource.clone(),
+            namespace: intention.target.namespace.clone(),
+            name: name(&intention.target, generated),
+            message,
+            fields: shown(&intention.target, fields),
+            first: intention.time,
+            last: intention.time,
+            count: intention.count,
+            resolved: false,
+            id: 0,
+        };
+        let number = self.list(difference);
+        match due {
+            Due::Named(id, intention) => self.remember(id, Intention { reported: Some(number), ..intention }),
+            Due::Generated(family, intention) if family.is_unique() && self.pending < MOST_PENDING => {
+                self.pending += 1;
+                let reported = Intention { reported: Some(number), ..intention };
+                self.families.entry(family).or_default().push_back(reported);
+            }
+            Due::Generated(..) => {}
+        }
+    }
+
+    /// Keeps a reported intention, so that it is known when it is made again.
+    fn remember(&mut self, id: ObjectId, intention: Intention) {
+        let known = self.objects.entry(id.clone()).or_default();
+        match known.iter_mut().find(|one| one.replaces(&intention)) {
+            Some(same) if same.repeats(&intention) => {
+                let controller = same.controller.clone();
+                same.reported = intention.reported;
+                // Made again in the meantime: one difference, not two.
+                let counts = self.counts.entry(controller).or_default();
+                counts.intended = counts.intended.saturating_sub(1);
+            }
+            Some(_) => {}
+            None if self.pending < MOST_PENDING => {
+                self.pending += 1;
+                known.push(intention);
+            }
+            None => self.tidy(&id),
+        }
+    }
+
+    /// Something was found. Says so once, and counts what is said again.
+    pub(crate) fn list(&mut self, difference: Difference) -> u64 {
+        let same = |one: &&mut Difference| {
+            let key = |one: &Difference| {
+                (one.finding, one.controller.clone(), one.verb, one.object(), one.message.clone())
+            };
+            !one.resolved && key(one) == key(&difference) && paths(one) == paths(&difference)
+        };
+        if let Some(known) = self.differences.iter_mut().find(same) {
+            known.count += difference.count;
+            known.last = difference.last;
+            return known.id;
+        }
+        let Difference { controller, verb, message, .. } = &difference;
+        let (object, fields) = (difference.object(), paths(&difference).join(", "));
+        tracing::warn!(controller, verb, object, fields, "shadow: {message}");
+        self.last_id += 1;
+        if self.differences.len() >= MOST_LISTED {
+            self.unlisted += 1;
+        } else {
+            self.differences.push_back(Difference { id: self.last_id, ..difference });
+        }
+        self.last_id
+    }
+
+    fn repeat(&mut self, number: u64, time: Timestamp) {
+        if let Some(known) = self.differences.iter_mut().find(|one| one.id == number) {
+            known.count += 1;
+            known.last = time;
+        }
+    }
+
+    fn resolve(&mut self, number: u64) {
+        if let Some(known) = self.differences.iter_mut().find(|one| one.id == number) {
+            known.resolved = true;
+            let (controller, object) = (&known.controller, known.object());
+            tracing::info!(controller, object, "shadow: resolved");
+        }
+    }
+
+    /// An intention whose place another one has taken.
+    fn forget(&mut self, intention: &Intention) {
+        self.pending = self.pending.saturating_sub(1);
+        if intention.reported.is_none() {
+            self.decide(&intention.controller, intention.verb, SUPERSEDED);
+        }
+    }
+
+    fn tidy(&mut self, id: &ObjectId) {
+        if self.objects.get(id).is_some_and(Vec::is_empty) {
+            self.objects.remove(id);
+        }
+    }
+
+    fn decide(&mut self, controller: &Arc<str>, verb: Verb, result: &'static str) {
+        let counts = self.counted(controller);
+        match result {
+            MATCHED => counts.matched += 1,
+            SUPERSEDED => counts.superseded += 1,
+            _ => counts.differences += 1,
+        }
+        self.count(controller, verb.as_str(), result);
+    }
+
+    pub(crate) fn count(&self, controller: &str, verb: &str, result: &str) {
+        let help = "Writes that were intended in shadow mode, by what became of them";
+        let labels = [("controller", controller), ("verb", verb), ("result", result)];
+        self.metrics.count("setpoint_shadow_intentions", help, &labels, 1);
+    }
+
+    fn counted(&mut self, controller: &Arc<str>) -> &mut Counts {
+        self.counts.entry(controller.clone()).or_default()
+    }
+
+    /// The counts of each controller.
+    pub(crate) fn counts(&self) -> BTreeMap<String, Counts> {
+        let with_pending = |(name, counts): (&Arc<str>, &Counts)| {
+            let Counts { intended, matched, superseded, differences, dropped, .. } = *counts;
+            let pending = intended.saturating_sub(matched + superseded + differences + dropped);
+            (name.to_string(), Counts { pending, ..*counts })
+        };
+        self.counts.iter().map(with_pending).collect()
+    }
+
+    /// How many intentions are kept.
+    pub(crate) fn pending(&self) -> usize {
+        self.pending
+    }
+
+    pub(crate) fn window(&self) -> Duration {
+        self.window
+    }
+}
+
+fn paths(difference: &Difference) -> Vec<&str> {
+    difference.fields.iter().map(|FieldDifference { path, .. }| path.as_str()).collect()
+}
+
+fn name(target: &Target, generated: Option<&Family>) -> String {
+    match (generated, &target.name) {
+        (Some(family), _) => format!("{}*", family.prefix),
+        (None, Some(name)) => name.clone(),
+        (None, None) => "*".to_owned(),
+    }
+}
+
+fn differs(found: &[Disagreement]) -> String {
+    let first = found.first().map(|one| one.path.to_string()).unwrap_or_default();
+    match found.len() {
+        1 => format!("the cluster has another {first}"),
+        many => format!("the cluster has another {first} and {} more fields differ", many - 1),
+    }
+}
+
+fn not_done(verb: Verb) -> String {
+    let what = match verb {
+        Verb::Create => "the object was not created",
+        Verb::Delete | Verb::Evict => "the object was not deleted",
+        Verb::DeleteCollection => "not all objects were deleted",
+        Verb::Update | Verb::Patch => "the object was not changed",
+    };
+    what.to_owned()
+}
+
+/// Whether an object of this kind is never compared.
+pub(crate) fn is_exempt(resource: &Resource) -> bool {
+    resource.name == "events" || *resource == Resource::new("coordination.k8s.io", "leases")
+}

@@ -1,0 +1,106 @@
+//! The order in which events are handed on, across watches.
+//!
+//! Versions are comparable across kinds, as they are in one etcd. Where they are not, events wait for each other in vain
+//! until their deadlines, and nothing else happens.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use setpoint::{Clock, Instant};
+use tokio::sync::Notify;
+
+use crate::target::Resource;
+
+/// What waits, and what was handed on last. One entry for each held event, of which each watch has a bounded number,
+/// and one for each watched resource.
+#[derive(Clone)]
+pub(crate) struct Order {
+    clock: Clock,
+    queue: Arc<Mutex<Queue>>,
+    changed: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct Queue {
+    held: BTreeMap<u64, usize>,
+    passed: BTreeMap<Resource, Instant>,
+}
+
+/// The place of an event. When it is dropped the event has been handed on, or never will be.
+pub(crate) struct Place {
+    order: Order,
+    resource: Resource,
+    revision: u64,
+    is_held: bool,
+}
+
+impl Order {
+    pub(crate) fn new(clock: Clock, changed: Arc<Notify>) -> Self {
+        Self { clock, queue: Arc::default(), changed }
+    }
+
+    /// Later events wait for this one if it is held.
+    pub(crate) fn enter(&self, resource: Resource, revision: u64, is_held: bool) -> Place {
+        if is_held {
+            *self.queue.lock().held.entry(revision).or_default() += 1;
+        }
+        Place { order: self.clone(), resource, revision, is_held }
+    }
+}
+
+impl Place {
+    /// Whether nothing older waits.
+    pub(crate) fn is_first(&self) -> bool {
+        self.order.queue.lock().held.keys().next().is_none_or(|oldest| *oldest >= self.revision)
+    }
+
+    /// When the last event of another resource will have been handed on for so long.
+    pub(crate) fn after_others(&self, time: Duration) -> Option<Instant> {
+        let queue = self.order.queue.lock();
+        let others = queue.passed.iter().filter(|(resource, _)| **resource != self.resource);
+        others.map(|(_, at)| *at + time).max()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut queue = self.order.queue.lock();
+        queue.passed.insert(self.resource.clone(), self.order.clock.instant());
+        if !self.is_held {
+            return;
+        }
+        if let Some(count) = queue.held.get_mut(&self.revision) {
+            *count -= 1;
+            if *count == 0 {
+                queue.held.remove(&self.revision);
+            }
+        }
+        drop(queue);
+        self.order.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_waits_for_older_ones_that_are_held() {
+        let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
+        let order = Order::new(clock.clone(), Arc::default());
+        let [pods, sets] = ["pods", "replicasets"].map(|name| Resource::new("", name));
+        let [held, free] = [(5, true), (4, false)].map(|(at, held)| order.enter(pods.clone(), at, held));
+        let later = order.enter(sets, 7, false);
+        assert!(held.is_first() && free.is_first() && !later.is_first());
+        assert_eq!(later.after_others(Duration::from_secs(1)), None);
+        drop(held);
+        assert!(later.is_first());
+        assert_eq!(
+            later.after_others(Duration::from_secs(1)),
+            Some(clock.instant() + Duration::from_secs(1))
+        );
+        assert_eq!(free.after_others(Duration::from_secs(1)), None, "of its own kind");
+    }
+}

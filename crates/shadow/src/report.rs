@@ -1,0 +1,243 @@
+//! What an operator reads: counts for each controller, and every difference.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::fields::Disagreement;
+use crate::target::{Resource, Target};
+
+/// The longest value that is shown as it is; longer ones are cut. With at most 1,000 differences of a few fields each
+/// a report stays within a few megabytes.
+const LONGEST_VALUE: usize = 1024;
+/// The most fields that a difference lists.
+const MOST_FIELDS: usize = 50;
+
+/// What became of the writes of one controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Counts {
+    /// Distinct writes.
+    pub intended: u64,
+    /// The cluster shows the same.
+    pub matched: u64,
+    /// What they were made from changed before the cluster showed anything.
+    pub superseded: u64,
+    /// The cluster shows something else.
+    pub differences: u64,
+    /// Not decided yet.
+    pub pending: u64,
+    /// Too many at once: not compared.
+    pub dropped: u64,
+    /// Events, which are not compared.
+    pub events: u64,
+}
+
+/// Why something is in a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Finding {
+    /// A write that was intended here, and the cluster shows something else.
+    Difference,
+    /// A write of the live controllers that was not intended here.
+    Missing,
+}
+
+/// A field that is not as intended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FieldDifference {
+    /// `status.conditions[type=Available].status`
+    pub path: String,
+    /// What was intended; absent if the field was to be removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub intended: Option<Value>,
+    /// What the cluster shows; absent if it has no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live: Option<Value>,
+}
+
+/// Something on which the controllers here and those of the cluster do not agree.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Difference {
+    /// Why it is listed.
+    pub finding: Finding,
+    /// Whose write it was: the controller's name here, or the manager of the live fields.
+    pub controller: String,
+    /// What the write does.
+    pub verb: &'static str,
+    /// `deployments.apps`
+    pub resource: String,
+    /// `status`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subresource: Option<String>,
+    /// The namespace; absent for cluster-scoped objects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The object's name; the prefix of a generated one ends with `*`.
+    pub name: String,
+    /// One sentence.
+    pub message: String,
+    /// The fields, as far as it is about fields.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<FieldDifference>,
+    /// When it was first intended or seen.
+    pub first: Timestamp,
+    /// When it was last intended or seen.
+    pub last: Timestamp,
+    /// How often.
+    pub count: u64,
+    /// The cluster came to agree later.
+    pub resolved: bool,
+    #[serde(skip)]
+    pub(crate) id: u64,
+}
+
+/// Everything that is known.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// When the first intention could have been made.
+    pub started: Timestamp,
+    /// Up to when this counts.
+    pub until: Timestamp,
+    /// How long the cluster has to show what was intended.
+    pub window_seconds: u64,
+    /// By controller.
+    pub controllers: BTreeMap<String, Counts>,
+    /// Writes of the live controllers that were not intended here.
+    pub missing: u64,
+    /// Writes of the live controllers that those here had no chance to intend first, and accepted.
+    pub accepted: u64,
+    /// All differences and missing writes, the oldest first; no more than 1,000.
+    pub differences: Vec<Difference>,
+    /// Those beyond the first 1,000.
+    pub unlisted: u64,
+}
+
+impl Report {
+    /// Whether the controllers here agree with those of the cluster.
+    pub fn is_clean(&self) -> bool {
+        self.missing == 0 && self.controllers.values().all(|counts| counts.differences == 0)
+    }
+
+    /// A table of the counts, then every difference.
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        let header = ["CONTROLLER", "INTENDED", "MATCHED", "SUPERSEDED", "DIFFERENCES", "PENDING"];
+        let row = |name: &str, counts: &Counts| {
+            let Counts { intended, matched, superseded, differences, pending, .. } = *counts;
+            let numbers =
+                [intended, matched, superseded, differences, pending].map(|number| number.to_string());
+            [vec![name.to_owned()], numbers.to_vec()].concat()
+        };
+        let mut rows = vec![header.map(str::to_owned).to_vec()];
+        rows.extend(self.controllers.iter().map(|(name, counts)| row(name, counts)));
+        rows.push(row("total", &self.total()));
+        let widths: Vec<usize> =
+            (0..header.len()).map(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0)).collect();
+        for row in rows {
+            let cells: Vec<_> =
+                row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+            let _ = writeln!(text, "{}", cells.join("   ").trim_end());
+        }
+        let _ = writeln!(text, "\nMissing: {}. Accepted: {}.", self.missing, self.accepted);
+        self.differences.iter().for_each(|one| one.describe(&mut text));
+        if self.unlisted > 0 {
+            let _ = writeln!(text, "and {} more", self.unlisted);
+        }
+        text
+    }
+
+    /// All controllers together.
+    pub fn total(&self) -> Counts {
+        self.controllers.values().fold(Counts::default(), |sum, one| Counts {
+            intended: sum.intended + one.intended,
+            matched: sum.matched + one.matched,
+            superseded: sum.superseded + one.superseded,
+            differences: sum.differences + one.differences,
+            pending: sum.pending + one.pending,
+            dropped: sum.dropped + one.dropped,
+            events: sum.events + one.events,
+        })
+    }
+}
+
+impl Difference {
+    /// `deployments.apps/status shop/web`
+    pub fn object(&self) -> String {
+        let part = self.subresource.as_ref().map_or_else(String::new, |part| format!("/{part}"));
+        let namespace = self.namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}/"));
+        format!("{}{part} {namespace}{}", self.resource, self.name)
+    }
+
+    fn describe(&self, text: &mut String) {
+        let times = if self.count > 1 { format!(" ({} times)", self.count) } else { String::new() };
+        let resolved = if self.resolved { " (resolved later)" } else { "" };
+        let _ = writeln!(
+            text,
+            "\n{} {} {}: {}{times}{resolved}",
+            self.controller,
+            self.verb,
+            self.object(),
+            self.message
+        );
+        let show = |value: &Option<Value>| value.as_ref().map_or("(absent)".to_owned(), ToString::to_string);
+        for FieldDifference { path, intended, live } in &self.fields {
+            let _ =
+                writeln!(text, "  {path}\n    intended: {}\n    live:     {}", show(intended), show(live));
+        }
+    }
+}
+
+/// The fields of a difference as they are shown: long values cut, the contents of Secrets left out.
+pub(crate) fn shown(target: &Target, disagreements: &[Disagreement]) -> Vec<FieldDifference> {
+    let is_secret = target.resource == Resource::new("", "secrets");
+    let show = |one: &Disagreement| {
+        let value = |value: &Option<Value>| {
+            value.as_ref().map(|value| if is_secret { redacted() } else { cut(value) })
+        };
+        FieldDifference { path: one.path.to_string(), intended: value(&one.want), live: value(&one.live) }
+    };
+    disagreements.iter().take(MOST_FIELDS).map(show).collect()
+}
+
+fn redacted() -> Value {
+    "(redacted)".into()
+}
+
+fn cut(value: &Value) -> Value {
+    let text = value.to_string();
+    match text.char_indices().nth(LONGEST_VALUE) {
+        None => value.clone(),
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::fields::Comparison;
+
+    #[test]
+    fn secrets_and_long_values_are_not_shown() {
+        let comparison = Comparison { tolerance: Duration::ZERO };
+        let found =
+            comparison.of_object(&json!({"data": {"key": "c2VjcmV0"}}), &json!({"data": {"key": "x"}}));
+        let secret = Target::parse("/api/v1/namespaces/a/secrets/b").expect("a path");
+        let fields = shown(&secret, &found);
+        assert_eq!((&fields[0].intended, &fields[0].live), (&Some(redacted()), &Some(redacted())));
+        let map = Target::parse("/api/v1/namespaces/a/configmaps/b").expect("a path");
+        assert_eq!(shown(&map, &found)[0].live, Some("x".into()));
+        let found = comparison.of_object(&json!({"data": {"key": "é".repeat(5000)}}), &json!({}));
+        let text = shown(&map, &found)[0].intended.as_ref().map(ToString::to_string).unwrap_or_default();
+        assert!(text.chars().count() < 1100, "{} characters", text.chars().count());
+    }
+}

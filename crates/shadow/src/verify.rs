@@ -1,0 +1,217 @@
+//! Decides about intentions whose window has ended, by reading the live objects.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use setpoint::Runnable;
+use tokio_util::sync::CancellationToken;
+
+use crate::Shadow;
+use crate::family::Family;
+use crate::guard::{Live, is_emptied, read};
+use crate::intention::{Expected, Intention, Verdict};
+use crate::ledger::Due;
+use crate::observed::{LiveCreate, LiveWrite};
+use crate::report::{Difference, Finding};
+use crate::target::Target;
+
+/// How often the ledger is looked through.
+const EVERY: Duration = Duration::from_secs(1);
+/// How long a controller may take to look at something again and to repeat an intention.
+const LOOKING: Duration = Duration::from_secs(3);
+/// How many intentions are decided in a row, each by a read or two.
+const AT_ONCE: usize = 200;
+
+pub(crate) struct Verifier {
+    shadow: Shadow,
+    client: kube::Client,
+}
+
+impl Verifier {
+    pub(crate) fn new(shadow: Shadow, client: kube::Client) -> Self {
+        Self { shadow, client }
+    }
+}
+
+impl Runnable for Verifier {
+    fn name(&self) -> &str {
+        "shadow"
+    }
+
+    fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let deciding = async {
+                loop {
+                    self.shadow.sleep(EVERY).await;
+                    self.shadow.conclude(&self.client).await;
+                }
+            };
+            // What is not decided in the middle of a read stays pending in the report.
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = deciding => {}
+            }
+        })
+    }
+}
+
+/// Compares everything that is pending with the live objects.
+pub(crate) async fn look_again(shadow: &Shadow, client: &kube::Client) {
+    let undecided = shadow.lock().undecided();
+    for id in undecided {
+        let targets = shadow.lock().targets(&id);
+        for target in targets {
+            match read(client, &target.read_path()).await {
+                Ok(Live::Found(live)) if target.name.is_some() => shadow.lock().read(&id, &target, &live),
+                Ok(Live::Found(list)) if is_emptied(&list) => shadow.lock().saw_gone(&id),
+                Ok(Live::Missing) => shadow.lock().saw_gone(&id),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Shadow {
+    async fn conclude(&self, client: &kube::Client) {
+        let now = self.instant();
+        let due = self.lock().due(now, AT_ONCE);
+        for one in due {
+            let verdict = match &one {
+                Due::Named(_, intention) => match self.judge(client, intention).await {
+                    Some(verdict) => verdict,
+                    None => {
+                        self.lock().postpone(one, LOOKING);
+                        continue;
+                    }
+                },
+                Due::Generated(family, intention) => self.judge_generated(client, family, intention).await,
+            };
+            self.lock().conclude(one, verdict);
+        }
+        self.find_missing();
+    }
+
+    /// What to make of an intention; `None` if its controller is about to say more.
+    async fn judge(&self, client: &kube::Client, intention: &Intention) -> Option<Verdict> {
+        let live = match read(client, &intention.target.read_path()).await {
+            Ok(Live::Found(live)) => Some(live),
+            Ok(Live::Missing) => None,
+            // The live object cannot be read now: what was intended may be there.
+            Ok(Live::Unknown(_)) | Err(_) => return None,
+        };
+        let verdict = match &intention.expected {
+            Expected::Emptied if live.as_ref().is_none_or(is_emptied) => Verdict::Matched,
+            Expected::Emptied => Verdict::NotDone,
+            _ => intention.judge(live.as_ref(), self.lock().comparison),
+        };
+        if matches!(verdict, Verdict::Matched | Verdict::Superseded) {
+            return Some(verdict);
+        }
+        match intention.challenged.map(|at| self.instant().saturating_duration_since(at)) {
+            // It has looked again, and has not repeated it.
+            Some(since) if since >= LOOKING => Some(Verdict::Superseded),
+            Some(_) => None,
+            None if self.is_superseded(client, intention).await => Some(Verdict::Superseded),
+            None => Some(verdict),
+        }
+    }
+
+    async fn judge_generated(
+        &self,
+        client: &kube::Client,
+        family: &Family,
+        intention: &Intention,
+    ) -> Verdict {
+        if self.is_superseded(client, intention).await {
+            return Verdict::Superseded;
+        }
+        let mut ledger = self.lock();
+        let comparison = ledger.comparison;
+        let Expected::Created(wanted) = &intention.expected else { return Verdict::NotDone };
+        if !family.is_unique() {
+            let other = ledger.observed.take_any(family);
+            return other.map_or(Verdict::NotDone, |other| {
+                Verdict::Differs(comparison.of_object(wanted, &other.object))
+            });
+        }
+        match ledger.observed.last_created(family) {
+            // The controller has seen the other one, and still wants this one.
+            Some(other) if intention.last > other.at + LOOKING => {
+                Verdict::Differs(comparison.of_object(wanted, &other.object))
+            }
+            Some(_) => Verdict::Superseded,
+            None => Verdict::NotDone,
+        }
+    }
+
+    /// Whether the owner has changed, or the namespace is on its way out.
+    async fn is_superseded(&self, client: &kube::Client, intention: &Intention) -> bool {
+        if self.lock().has_new_input(intention.input.as_ref()) || self.is_replaced(intention) {
+            return true;
+        }
+        let Some(namespace) = intention.target.own_namespace() else { return false };
+        match read(client, &namespace.read_path()).await {
+            Ok(Live::Found(namespace)) => namespace["metadata"]["deletionTimestamp"].is_string(),
+            Ok(Live::Missing) => true,
+            Ok(Live::Unknown(_)) | Err(_) => false,
+        }
+    }
+
+    /// Whether another object of the same owner was deleted instead: which one it is depends on the second in which a
+    /// controller looks at their ages.
+    fn is_replaced(&self, intention: &Intention) -> bool {
+        let Expected::Gone { .. } = intention.expected else { return false };
+        let owner = intention.input.as_ref().map(|input| input.uid.as_str());
+        owner.is_some_and(|owner| self.lock().observed.take_deletion(owner))
+    }
+
+    /// Reports the live writes that nothing here has explained within the window.
+    fn find_missing(&self) {
+        let Some(limit) = self.instant().checked_sub(self.config().window) else { return };
+        let mut ledger = self.lock();
+        let created = ledger.observed.unclaimed_before(limit);
+        let changed = ledger.observed.unexplained_before(limit);
+        drop(ledger);
+        for (family, LiveCreate { name, time, .. }) in created {
+            let target = Target::collection(&family.resource, family.namespace.as_deref()).named(&name);
+            self.missing(&target, true, time);
+        }
+        for (id, LiveWrite { is_creation, subresource, time, .. }) in changed {
+            let target = Target::collection(&id.resource, id.namespace.as_deref()).named(&id.name);
+            self.missing(&Target { subresource, ..target }, is_creation, time);
+        }
+    }
+
+    fn missing(&self, target: &Target, is_creation: bool, time: jiff::Timestamp) {
+        let (config, mut ledger) = (self.config(), self.lock());
+        if !config.expected.contains(&target.resource) {
+            return;
+        }
+        let verb = if is_creation { "create" } else { "update" };
+        let is_scale = target.subresource.as_deref() == Some("scale");
+        if is_scale || (!is_creation && config.periodic.contains(&target.resource)) {
+            ledger.accepted += 1;
+            ledger.count(&config.manager, verb, "accepted");
+            return;
+        }
+        ledger.missing += 1;
+        ledger.count(&config.manager, verb, "missing");
+        ledger.list(Difference {
+            finding: Finding::Missing,
+            controller: config.manager.clone(),
+            verb,
+            resource: target.resource.to_string(),
+            subresource: target.subresource.clone(),
+            namespace: target.namespace.clone(),
+            name: target.name.clone().unwrap_or_default(),
+            message: "the cluster has a write that was not intended here".into(),
+            fields: Vec::new(),
+            first: time,
+            last: time,
+            count: 1,
+            resolved: false,
+            id: 0,
+        });
+    }
+}

@@ -16,22 +16,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::Value;
 use setpoint::Instant;
 use setpoint::metrics::Metrics;
 
 use crate::family::Family;
-use crate::fields::{Comparison, Disagreement};
+use crate::fields::Comparison;
+use crate::findings::{self, Findings};
 use crate::intention::{Expected, Input, Intention, Verb, Verdict};
 use crate::observed::Observed;
-use crate::report::{Counts, Difference, FieldDifference, Finding, shown};
+use crate::report::Counts;
 use crate::target::{ObjectId, Resource, Target};
 
 /// Intentions that are not decided. At some 4 KB each, mostly the body of a pod, that is 40 MB.
 const MOST_PENDING: usize = 10_000;
-/// Differences that are listed.
-const MOST_LISTED: usize = 1_000;
 /// Objects that were written to lately. At 200 bytes each that is 10 MB.
 const MOST_TOUCHED: usize = 50_000;
 /// How long after an intention an event may arrive that it should have been made from.
@@ -56,9 +54,7 @@ pub(crate) struct Ledger {
     counts: BTreeMap<Arc<str>, Counts>,
     pub(crate) missing: u64,
     pub(crate) accepted: u64,
-    pub(crate) differences: VecDeque<Difference>,
-    pub(crate) unlisted: u64,
-    last_id: u64,
+    pub(crate) findings: Findings,
 }
 
 /// An intention whose window has ended.
@@ -88,9 +84,7 @@ impl Ledger {
             counts: BTreeMap::new(),
             missing: 0,
             accepted: 0,
-            differences: VecDeque::new(),
-            unlisted: 0,
-            last_id: 0,
+            findings: Findings::default(),
         }
     }
 
@@ -104,7 +98,7 @@ impl Ledger {
             same.last = intention.at;
             if let Some(number) = same.reported {
                 same.at = intention.at;
-                self.repeat(number, intention.time);
+                self.findings.repeat(number, intention.time);
             }
             return;
         }
@@ -185,7 +179,7 @@ impl Ledger {
             same.last = intention.at;
             if let Some(number) = same.reported {
                 same.at = intention.at;
-                self.repeat(number, intention.time);
+                self.findings.repeat(number, intention.time);
             }
             return true;
         }
@@ -275,7 +269,7 @@ impl Ledger {
         for one in shown {
             self.pending = self.pending.saturating_sub(1);
             match one.reported {
-                Some(number) => self.resolve(number),
+                Some(number) => self.findings.resolve(number),
                 None => self.decide(&one.controller, one.verb, MATCHED),
             }
         }
@@ -292,7 +286,7 @@ impl Ledger {
         }
         self.pending = self.pending.saturating_sub(1);
         match one.reported {
-            Some(number) => self.resolve(number),
+            Some(number) => self.findings.resolve(number),
             None => self.decide(&one.controller, one.verb, MATCHED),
         }
         true
@@ -360,28 +354,8 @@ impl Ledger {
             Verdict::Differs(_) | Verdict::NotDone => DIFFERENCE,
         };
         self.decide(&intention.controller.clone(), intention.verb, result);
-        let (fields, message) = match &verdict {
-            Verdict::Matched | Verdict::Superseded => return,
-            Verdict::Differs(found) => (&found[..], differs(found)),
-            Verdict::NotDone => (&[][..], not_done(intention.verb)),
-        };
-        let difference = Difference {
-            finding: Finding::Difference,
-            controller: intention.controller.to_string(),
-            verb: intention.verb.as_str(),
-            resource: intention.target.resource.to_string(),
-            subresource: intention.target.subresource.clone(),
-            namespace: intention.target.namespace.clone(),
-            name: name(&intention.target, generated),
-            message,
-            fields: shown(&intention.target, fields),
-            first: intention.time,
-            last: intention.time,
-            count: intention.count,
-            resolved: false,
-            id: 0,
-        };
-        let number = self.list(difference);
+        let Some(difference) = findings::difference(intention, generated, &verdict) else { return };
+        let number = self.findings.list(difference);
         match due {
             Due::Named(id, intention) => self.remember(id, Intention { reported: Some(number), ..intention }),
             Due::Generated(family, intention) if family.is_unique() && self.pending < MOST_PENDING => {
@@ -410,46 +384,6 @@ impl Ledger {
                 known.push(intention);
             }
             None => self.tidy(&id),
-        }
-    }
-
-    /// Something was found. Says so once, and counts what is said again.
-    pub(crate) fn list(&mut self, difference: Difference) -> u64 {
-        let same = |one: &&mut Difference| {
-            let key = |one: &Difference| {
-                (one.finding, one.controller.clone(), one.verb, one.object(), one.message.clone())
-            };
-            !one.resolved && key(one) == key(&difference) && paths(one) == paths(&difference)
-        };
-        if let Some(known) = self.differences.iter_mut().find(same) {
-            known.count += difference.count;
-            known.last = difference.last;
-            return known.id;
-        }
-        let Difference { controller, verb, message, .. } = &difference;
-        let (object, fields) = (difference.object(), paths(&difference).join(", "));
-        tracing::warn!(controller, verb, object, fields, "shadow: {message}");
-        self.last_id += 1;
-        if self.differences.len() >= MOST_LISTED {
-            self.unlisted += 1;
-        } else {
-            self.differences.push_back(Difference { id: self.last_id, ..difference });
-        }
-        self.last_id
-    }
-
-    fn repeat(&mut self, number: u64, time: Timestamp) {
-        if let Some(known) = self.differences.iter_mut().find(|one| one.id == number) {
-            known.count += 1;
-            known.last = time;
-        }
-    }
-
-    fn resolve(&mut self, number: u64) {
-        if let Some(known) = self.differences.iter_mut().find(|one| one.id == number) {
-            known.resolved = true;
-            let (controller, object) = (&known.controller, known.object());
-            tracing::info!(controller, object, "shadow: resolved");
         }
     }
 
@@ -505,36 +439,6 @@ impl Ledger {
     pub(crate) fn window(&self) -> Duration {
         self.window
     }
-}
-
-fn paths(difference: &Difference) -> Vec<&str> {
-    difference.fields.iter().map(|FieldDifference { path, .. }| path.as_str()).collect()
-}
-
-fn name(target: &Target, generated: Option<&Family>) -> String {
-    match (generated, &target.name) {
-        (Some(family), _) => format!("{}*", family.prefix),
-        (None, Some(name)) => name.clone(),
-        (None, None) => "*".to_owned(),
-    }
-}
-
-fn differs(found: &[Disagreement]) -> String {
-    let first = found.first().map(|one| one.path.to_string()).unwrap_or_default();
-    match found.len() {
-        1 => format!("the cluster has another {first}"),
-        many => format!("the cluster has another {first} and {} more fields differ", many - 1),
-    }
-}
-
-fn not_done(verb: Verb) -> String {
-    let what = match verb {
-        Verb::Create => "the object was not created",
-        Verb::Delete | Verb::Evict => "the object was not deleted",
-        Verb::DeleteCollection => "not all objects were deleted",
-        Verb::Update | Verb::Patch => "the object was not changed",
-    };
-    what.to_owned()
 }
 
 /// Whether an object of this kind is never compared.

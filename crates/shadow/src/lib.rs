@@ -21,6 +21,7 @@
 
 mod family;
 mod fields;
+mod findings;
 mod guard;
 mod intention;
 mod ledger;
@@ -174,8 +175,8 @@ impl Shadow {
             controllers: ledger.counts(),
             missing: ledger.missing,
             accepted: ledger.accepted,
-            differences: ledger.differences.iter().cloned().collect(),
-            unlisted: ledger.unlisted,
+            differences: ledger.findings.listed.iter().cloned().collect(),
+            unlisted: ledger.findings.unlisted,
         }
     }
 

@@ -22,7 +22,11 @@ const MOST_CREATED: usize = 4_096;
 /// The same for changes, at some 300 bytes each.
 const MOST_CHANGED: usize = 10_000;
 
-/// What is known of the live objects. One entry of some 100 bytes for each object that controllers watch.
+/// Objects that are known, at some 100 bytes each: 50 MB. Those that went while no watch was open stay. Writes to
+/// further objects are not attributed.
+const MOST_KNOWN: usize = 500_000;
+
+/// What is known of the live objects.
 #[derive(Default)]
 pub(crate) struct Observed {
     known: BTreeMap<Box<str>, Known>,
@@ -105,6 +109,9 @@ impl Observed {
     /// Notes an object of a list, and says whether it is new.
     pub(crate) fn learn(&mut self, meta: &Metadata) -> bool {
         let before = self.known.len();
+        if before >= MOST_KNOWN {
+            return false;
+        }
         self.known.entry(meta.uid.clone()).or_insert_with(|| Known::of(meta, None));
         self.known.len() > before
     }
@@ -114,6 +121,9 @@ impl Observed {
         let meta = object.meta();
         let known = self.known.get(&meta.uid);
         if known.is_some_and(|known| known.revision >= meta.revision()) {
+            return Attributed::No;
+        }
+        if known.is_none() && self.known.len() >= MOST_KNOWN {
             return Attributed::No;
         }
         let (is_new, before) = (known.is_none(), known.and_then(|known| known.digest));

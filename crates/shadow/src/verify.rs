@@ -197,7 +197,7 @@ impl Shadow {
         }
         ledger.missing += 1;
         ledger.count(&config.manager, verb, "missing");
-        ledger.list(Difference {
+        ledger.findings.list(Difference {
             finding: Finding::Missing,
             controller: config.manager.clone(),
             verb,

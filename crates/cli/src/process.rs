@@ -1,7 +1,8 @@
 //! Process metrics from the kernel, under the usual names of Prometheus client libraries.
 
-use std::fmt::Write;
 use std::fs;
+
+use setpoint_exposition::Text;
 
 /// The unit of CPU time on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -11,13 +12,14 @@ type Sample = (&'static str, &'static str, &'static str, f64);
 
 /// Returns the metrics in the Prometheus text format. Empty if there is no `/proc`.
 pub(crate) fn figures() -> String {
-    let mut text = String::new();
+    let mut text = Text::default();
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let samples = of_stat(&stat).into_iter().chain(of_status()).chain(of_files());
     for (name, kind, help, value) in samples {
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+        text.head(name, kind, help);
+        text.sample(name, &[], value);
     }
-    text
+    text.finish()
 }
 
 /// Extracts CPU time, virtual memory and the start time from `/proc/self/stat`.

@@ -1,14 +1,9 @@
 //! Gauges computed on scrape, with the names Kubernetes uses.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::metrics::MetricType;
-use setpoint::metrics::Metrics;
+use setpoint::metrics::{Labels, Metrics};
 
-pub(crate) type Labels = Vec<(&'static str, String)>;
 pub(crate) type Counts = BTreeMap<Labels, i64>;
 
 /// Histogram buckets: 1 ms, doubling.
@@ -30,43 +25,9 @@ pub(crate) fn show(
     help: &'static str,
     count: impl Fn() -> Counts + Send + Sync + 'static,
 ) {
-    let counted = Counted { name, help, count: Box::new(count) };
-    metrics.register(|registry| registry.register_collector(Box::new(counted)));
-}
-
-/// Encodes counts under a name. Writes nothing if there are none.
-pub(crate) fn encode(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    counts: Counts,
-) -> fmt::Result {
-    if counts.is_empty() {
-        return Ok(());
-    }
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (labels, count) in counts {
-        family.encode_family(&labels)?.encode_gauge(&count)?;
-    }
-    Ok(())
-}
-
-struct Counted {
-    name: &'static str,
-    help: &'static str,
-    count: Box<dyn Fn() -> Counts + Send + Sync>,
-}
-
-impl fmt::Debug for Counted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Counted").field(&self.name).finish()
-    }
-}
-
-impl Collector for Counted {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        encode(&mut encoder, self.name, self.help, (self.count)())
-    }
+    metrics.collect(name, help, move || {
+        count().into_iter().map(|(labels, count)| (labels, count as f64)).collect()
+    });
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@
 //! plugins, so only the newest [`KEY_IDS`] of each are kept.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Write;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use setpoint_exposition::Text;
 
 use crate::kms::hash;
 use crate::{GroupResource, TransformError};
@@ -50,36 +50,22 @@ impl<T: Default> Family<T> {
         self.series.entry(labels.iter().map(|label| (*label).to_owned()).collect()).or_default()
     }
 
-    fn head(&self, kind: &str, text: &mut String) {
-        // Writing to a string cannot fail.
-        _ = writeln!(text, "# HELP {} [ALPHA] {}\n# TYPE {} {kind}", self.name, self.help, self.name);
+    fn head(&self, kind: &str, text: &mut Text) {
+        if !self.series.is_empty() {
+            text.head(self.name, kind, &format!("[ALPHA] {}", self.help));
+        }
     }
 
-    fn sample(
-        &self,
-        suffix: &str,
-        values: &[String],
-        last: Option<(&str, String)>,
-        value: f64,
-        text: &mut String,
-    ) {
-        let values =
-            values.iter().map(|value| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"));
-        let pairs = self.labels.iter().zip(values).map(|(label, value)| format!("{label}=\"{value}\""));
-        let last = last.map(|(label, value)| format!("{label}=\"{value}\""));
-        let labels: Vec<_> = pairs.chain(last).collect();
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        _ = writeln!(text, "{}{suffix}{labels} {value}", self.name);
+    fn labelled<'a>(&self, values: &'a [String]) -> Vec<(&'static str, &'a str)> {
+        self.labels.iter().copied().zip(values.iter().map(String::as_str)).collect()
     }
 }
 
 impl Family<f64> {
-    fn write(&self, kind: &str, text: &mut String) {
-        if !self.series.is_empty() {
-            self.head(kind, text);
-        }
+    fn write(&self, kind: &str, text: &mut Text) {
+        self.head(kind, text);
         for (values, value) in &self.series {
-            self.sample("", values, None, *value, text);
+            text.sample(self.name, &self.labelled(values), value);
         }
     }
 }
@@ -110,19 +96,12 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
 }
 
 impl<const BUCKETS: usize> Family<Histogram<BUCKETS>> {
-    fn write(&self, start: f64, text: &mut String) {
-        if !self.series.is_empty() {
-            self.head("histogram", text);
-        }
+    fn write(&self, start: f64, text: &mut Text) {
+        self.head("histogram", text);
         for (values, histogram) in &self.series {
             let bounds = std::iter::successors(Some(start), |bound| Some(bound * 2.0));
-            for (count, bound) in histogram.counts.iter().zip(bounds) {
-                self.sample("_bucket", values, Some(("le", bound.to_string())), *count as f64, text);
-            }
-            let all = histogram.count as f64;
-            self.sample("_bucket", values, Some(("le", "+Inf".into())), all, text);
-            self.sample("_sum", values, None, histogram.sum, text);
-            self.sample("_count", values, None, all, text);
+            let buckets = bounds.zip(histogram.counts);
+            text.histogram(self.name, &self.labelled(values), buckets, histogram.count, histogram.sum);
         }
     }
 }
@@ -238,7 +217,7 @@ impl Metrics {
 
     pub(crate) fn text(&self) -> String {
         let inner = self.inner.lock();
-        let mut text = String::new();
+        let mut text = Text::default();
         let into = &mut text;
         inner.reloads_last.write("gauge", into);
         inner.reloads.write("counter", into);
@@ -254,7 +233,7 @@ impl Metrics {
         inner.cache_misses.write("counter", into);
         inner.durations.write(TRANSFORMATION_START, into);
         inner.operations.write("counter", into);
-        text
+        text.finish()
     }
 }
 

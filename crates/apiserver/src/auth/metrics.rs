@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use setpoint_exposition::Text;
 use setpoint_flow::Histogram;
 use sha2::{Digest, Sha256};
 
 use super::authorize::{Decision, Verdict};
-use crate::metrics::Text;
 
 /// A server's authentication and authorization metrics.
 #[derive(Default)]

@@ -1,13 +1,12 @@
 //! Priority and fairness metrics.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::sync::atomic::Ordering;
 
 use setpoint_clock::Instant;
+use setpoint_exposition::{Number, Text};
 use setpoint_flow::{FlowStats, Histogram, Reason, TimingRatio};
 
-use super::text::Text;
 use crate::flow::{Fair, Flow, LevelState, StatsOf};
 
 type Levels = BTreeMap<String, LevelState>;
@@ -56,7 +55,7 @@ fn is_used(stats: &FlowStats) -> bool {
     stats.seats.count() > 0
 }
 
-fn per_flow<V: Display>(
+fn per_flow<V: Number>(
     all: &StatsOf,
     name: &str,
     kind: &str,

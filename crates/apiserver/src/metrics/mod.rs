@@ -5,7 +5,6 @@
 
 mod flow;
 mod requests;
-mod text;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,9 +12,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use futures::FutureExt;
 use parking_lot::Mutex;
+use setpoint_exposition::Text;
 
 pub(crate) use self::requests::{Requests, Scope, Sort};
-pub(crate) use self::text::Text;
 use crate::flow::Sort as InFlightSort;
 use crate::kind::Subresource;
 use crate::registry::Served;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
+use setpoint_exposition::Text;
 
 use super::COMPONENT;
-use super::text::Text;
 use crate::kind::{Subresource, Verb};
 use crate::negotiate::media_type;
 use crate::query::Query;

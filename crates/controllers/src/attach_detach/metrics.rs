@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use setpoint::Key;
-use setpoint::metrics::Metrics;
+use setpoint::metrics::{Labels, Metrics};
 use setpoint::object::DecodeError;
 use setpoint_volume::inline::{InlineDisk, inline_disks, is_on_network};
 use setpoint_volume::migrated::behind_driver;
@@ -13,16 +13,16 @@ use setpoint_volume::{Csi, PodVolumes, Volume, bound_volume, is_over};
 
 use super::disk::Disk;
 use super::observe::Caches;
-use crate::metrics::{self, Counts, Labels};
+use crate::metrics::{self, Counts};
 
 /// Registers the gauges of volumes in use and of volumes to attach.
 pub(super) fn show(metrics: &Metrics, caches: &Arc<Caches>) {
     let (used, all) = (caches.clone(), caches.clone());
-    let help = "Measure number of volumes in use";
+    let help = "Attachable volumes that pods use, by node and plugin";
     metrics::show(metrics, "storage_count_attachable_volumes_in_use", help, move || {
         used.in_use().unwrap_or_default()
     });
-    let help = "Number of volumes in A/D Controller";
+    let help = "Volumes by plugin and by whether they should be or are attached";
     metrics::show(metrics, "attachdetach_controller_total_volumes", help, move || {
         all.totals().unwrap_or_default()
     });
@@ -32,7 +32,7 @@ pub(super) fn show(metrics: &Metrics, caches: &Arc<Caches>) {
 pub(super) fn count_force(metrics: &Metrics, reason: &str) {
     let name = "attach_detach_controller_attachdetach_controller_forced_detaches";
     let help = "Volumes detached without waiting for the node to unmount them";
-    metrics.count_bare(name, help, &[("reason", reason)], 1);
+    metrics.count_as(name, help, &[("reason", reason)], 1);
 }
 
 /// Histogram buckets of volume operations.

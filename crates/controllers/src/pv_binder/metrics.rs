@@ -1,54 +1,32 @@
 //! Gauges of bound and unbound volumes and claims, computed on scrape.
 
-use std::fmt;
-
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
 use setpoint::metrics::Metrics;
 use setpoint::{Cached, Lister};
 use setpoint_volume::{Claim, Volume};
 
-use crate::metrics::{self, Counts, count};
+use crate::metrics::{Counts, count, show};
 
-pub(super) struct VolumeMetrics {
-    pub(super) volumes: Lister<Volume>,
-    pub(super) claims: Lister<Claim>,
-}
-
-impl fmt::Debug for VolumeMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VolumeMetrics").finish_non_exhaustive()
-    }
-}
-
-impl Collector for VolumeMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let volumes = self.volumes.list(None).unwrap_or_default();
-        let claims = self.claims.list(None).unwrap_or_default();
-        let families = [
-            ("pv_collector_total_pv_count", "PersistentVolumes, by plugin and volume mode", totals(&volumes)),
-            ("pv_collector_bound_pv_count", "PersistentVolumes that are bound", of_volumes(&volumes, true)),
-            (
-                "pv_collector_unbound_pv_count",
-                "PersistentVolumes that are not bound",
-                of_volumes(&volumes, false),
-            ),
-            (
-                "pv_collector_bound_pvc_count",
-                "PersistentVolumeClaims that are bound",
-                of_claims(&claims, true),
-            ),
-            (
-                "pv_collector_unbound_pvc_count",
-                "PersistentVolumeClaims that are not bound",
-                of_claims(&claims, false),
-            ),
-        ];
-        for (name, help, counts) in families {
-            metrics::encode(&mut encoder, name, help, counts)?;
-        }
-        Ok(())
-    }
+/// Registers the gauges of volumes and claims.
+pub(super) fn register(metrics: &Metrics, volumes: &Lister<Volume>, claims: &Lister<Claim>) {
+    let gauge = |name, help, of: fn(&[Cached<Volume>]) -> Counts| {
+        let volumes = volumes.clone();
+        show(metrics, name, help, move || of(&volumes.list(None).unwrap_or_default()));
+    };
+    gauge("pv_collector_total_pv_count", "PersistentVolumes, by plugin and volume mode", totals);
+    gauge("pv_collector_bound_pv_count", "PersistentVolumes that are bound", |all| of_volumes(all, true));
+    gauge("pv_collector_unbound_pv_count", "PersistentVolumes that are not bound", |all| {
+        of_volumes(all, false)
+    });
+    let gauge = |name, help, of: fn(&[Cached<Claim>]) -> Counts| {
+        let claims = claims.clone();
+        show(metrics, name, help, move || of(&claims.list(None).unwrap_or_default()));
+    };
+    gauge("pv_collector_bound_pvc_count", "PersistentVolumeClaims that are bound", |all| {
+        of_claims(all, true)
+    });
+    gauge("pv_collector_unbound_pvc_count", "PersistentVolumeClaims that are not bound", |all| {
+        of_claims(all, false)
+    });
 }
 
 /// Counts the retroactive assignment of a default class to a claim.
@@ -62,7 +40,7 @@ pub(super) fn count_class(metrics: &Metrics, succeeded: bool) {
 /// Counts a failed volume operation.
 pub(super) fn count_failure(metrics: &Metrics, plugin: &str, operation: &str) {
     let labels = [("plugin_name", plugin), ("operation_name", operation)];
-    metrics.count_bare("volume_operation_total_errors", "Volume operations that failed", &labels, 1);
+    metrics.count_as("volume_operation_total_errors", "Volume operations that failed", &labels, 1);
 }
 
 fn totals(volumes: &[Cached<Volume>]) -> Counts {
@@ -111,8 +89,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::metrics::Labels;
     use crate::workload::fixtures::cached;
+    use setpoint::metrics::Labels;
 
     #[test]
     fn volumes_and_claims_are_counted_by_what_they_are() {

@@ -186,8 +186,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     index_by_claim(&pods);
     index_volumes(&volumes);
 
-    let collector = metrics::VolumeMetrics { volumes: volumes.lister(), claims: claims.lister() };
-    context.metrics.register(|registry| registry.register_collector(Box::new(collector)));
+    metrics::register(&context.metrics, &volumes.lister(), &claims.lister());
     let claim_queue = wiring::queue(context, "claims");
     let volume_queue = wiring::queue(context, "volumes");
     let caches = Caches {

@@ -1,12 +1,12 @@
 //! The framework's own metric families, under the names that existing dashboards use.
 
-use prometheus_client::registry::Registry;
+use setpoint_exposition::Text;
 
-use super::text::{self, Families};
+use super::text::Families;
 use super::{Family, Labels, QueueMetrics, Sources, reconciles, requests};
 
 /// Encodes the framework's own families, then those registered by the user.
-pub(super) fn everything(sources: &Sources, registry: &Registry) -> String {
+pub(super) fn everything(sources: &Sources) -> String {
     let mut families = Families::default();
     sources.encode_queues(&mut families);
     sources.encode_controllers(&mut families);
@@ -25,10 +25,19 @@ pub(super) fn everything(sources: &Sources, registry: &Registry) -> String {
         let samples = family.values.iter().map(|(labels, histogram)| (labels.clone(), histogram));
         families.add_histograms(name, family.help, samples);
     }
-    for (name, family) in &*sources.bare_counters.lock() {
-        families.add(name, family.help, "counter", family.samples());
+    // Collectors and other libraries are user code: none runs under a lock of ours.
+    let collectors = sources.collectors.lock().clone();
+    for (name, collector) in collectors {
+        let samples = (collector.samples)();
+        if !samples.is_empty() {
+            families.add(name, collector.help, "gauge", samples.into_iter());
+        }
     }
-    families.into_text() + &text::of_registry(registry)
+    let mut text = Text::default();
+    text.append(&families.into_text());
+    let appended = sources.appended.lock().clone();
+    appended.iter().for_each(|encode| text.append(&encode()));
+    text.finish()
 }
 
 impl Family {

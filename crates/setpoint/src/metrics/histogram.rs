@@ -53,12 +53,11 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
-    /// Returns the upper bounds, the last one infinite, with cumulative counts.
+    /// Returns the upper bounds with cumulative counts, without what is above them all.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
-        let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
-        bounds.zip(&self.counts).scan(0, |under, (bound, count)| {
+        self.bounds.iter().zip(&self.counts).scan(0, |under, (bound, count)| {
             *under += count;
-            Some((bound, *under))
+            Some((*bound, *under))
         })
     }
 }

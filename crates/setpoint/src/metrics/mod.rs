@@ -17,7 +17,6 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use prometheus_client::registry::Registry;
 
 pub(crate) use informers::{InformerMetrics, InformerStats};
 pub(crate) use reconciles::{Ended, Reconciles};
@@ -26,7 +25,7 @@ pub(crate) use requests::Requests;
 use histogram::Histogram;
 
 /// The content type of [`Metrics::encode`].
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub const CONTENT_TYPE: &str = setpoint_exposition::CONTENT_TYPE;
 
 /// The metrics of a process. Cheap to clone; clones share the same metrics.
 ///
@@ -43,7 +42,6 @@ pub struct Metrics {
 
 #[derive(Default)]
 struct Shared {
-    registry: Mutex<Registry>,
     sources: Sources,
 }
 
@@ -59,7 +57,8 @@ struct Sources {
     /// Counters without the suffix `_total`.
     plain_counters: Mutex<BTreeMap<&'static str, Family>>,
     histograms: Mutex<BTreeMap<&'static str, Distribution>>,
-    bare_counters: Mutex<BTreeMap<&'static str, Family>>,
+    collectors: Mutex<BTreeMap<&'static str, Collector>>,
+    appended: Mutex<Vec<Arc<dyn Fn() -> String + Send + Sync>>>,
 }
 
 /// The values of a metric, by labels.
@@ -74,7 +73,15 @@ struct Distribution {
     values: BTreeMap<Labels, Histogram>,
 }
 
-type Labels = Vec<(&'static str, String)>;
+/// The labels of a sample: names and values.
+pub type Labels = Vec<(&'static str, String)>;
+
+/// A gauge computed on every scrape.
+#[derive(Clone)]
+struct Collector {
+    help: &'static str,
+    samples: Arc<dyn Fn() -> Vec<(Labels, f64)> + Send + Sync>,
+}
 
 /// A queue with metrics.
 pub(crate) trait QueueStats: Send + Sync {
@@ -100,18 +107,32 @@ impl Metrics {
         Self { shared: Arc::default() }
     }
 
-    /// Registers custom metrics.
+    /// Registers a gauge that is computed on every scrape. A gauge without samples is left out.
     ///
     /// ```
-    /// use prometheus_client::metrics::counter::Counter;
     /// let metrics = setpoint::metrics::Metrics::new();
-    /// let backups = Counter::<u64>::default();
-    /// metrics.register(|registry| registry.register("backups", "Backups made", backups.clone()));
-    /// backups.inc();
-    /// assert!(metrics.encode().contains("\nbackups_total 1\n"));
+    /// metrics.collect("backups", "Backups kept.", || vec![(vec![("to", "disk".to_owned())], 3.0)]);
+    /// assert!(metrics.encode().contains("\nbackups{to=\"disk\"} 3\n"));
     /// ```
-    pub fn register(&self, register: impl FnOnce(&mut Registry)) {
-        register(&mut self.shared.registry.lock());
+    pub fn collect(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        samples: impl Fn() -> Vec<(Labels, f64)> + Send + Sync + 'static,
+    ) {
+        let collector = Collector { help, samples: Arc::new(samples) };
+        self.shared.sources.collectors.lock().insert(name, collector);
+    }
+
+    /// Appends metrics that another library encodes, in the text format 0.0.4, to every scrape.
+    ///
+    /// ```
+    /// let metrics = setpoint::metrics::Metrics::new();
+    /// metrics.append(|| "# TYPE backups_total counter\nbackups_total 1\n".to_owned());
+    /// assert!(metrics.encode().ends_with("\nbackups_total 1\n"));
+    /// ```
+    pub fn append(&self, encode: impl Fn() -> String + Send + Sync + 'static) {
+        self.shared.sources.appended.lock().push(Arc::new(encode));
     }
 
     /// Sets a gauge.
@@ -162,20 +183,9 @@ impl Metrics {
         histogram.observe_value(value, 1);
     }
 
-    /// Increments a counter whose name does not end with `_total`, like some of Kubernetes' own.
-    pub fn count_bare(
-        &self,
-        name: &'static str,
-        help: &'static str,
-        labels: &[(&'static str, &str)],
-        more: u64,
-    ) {
-        *entry(&mut self.shared.sources.bare_counters.lock(), name, help, labels) += more as f64;
-    }
-
     /// Encodes all metrics in the Prometheus text format ([`CONTENT_TYPE`]).
     pub fn encode(&self) -> String {
-        encode::everything(&self.shared.sources, &self.shared.registry.lock())
+        encode::everything(&self.shared.sources)
     }
 
     pub(crate) fn add_queue(&self, name: &'static str, queue: Weak<dyn QueueStats>) {

@@ -37,6 +37,8 @@ pub struct ResourceTarget {
     pub subresource: Option<String>,
     /// The path goes on after the subresource.
     pub has_more: bool,
+    /// What follows the subresource, with its leading slash.
+    pub subpath: String,
     /// The field selector of a collection, as the client wrote it.
     pub field_selector: String,
     /// The path has a place for a namespace, and nothing in it.
@@ -100,6 +102,9 @@ impl<'a> Target<'a> {
         let mut resource = resource_target(method, &segments, query);
         if let Some(resource) = resource.as_mut() {
             resource.is_off_route = path.starts_with("//");
+            if resource.subresource.is_some() && path.ends_with('/') {
+                resource.subpath.push('/');
+            }
         }
         Ok(Self { path, segments, resource })
     }
@@ -172,6 +177,7 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
         name,
         subresource: parts.get(1).map(|subresource| subresource.to_string()),
         has_more: parts.len() > 2,
+        subpath: parts.iter().skip(2).flat_map(|part| ["/", part]).collect(),
         has_empty_namespace: namespace == Some(""),
         is_off_route: false,
         // A watch by its path has single objects too, so its selectors are not for the authorizer.

@@ -13,9 +13,12 @@
 //! - a call carries the credentials of its endpoint, and nothing of the request that caused it.
 
 mod backoff;
+mod cidr;
 mod client;
+mod clients;
 mod dial;
 mod error;
+pub mod in_process;
 mod kubeconfig;
 mod settings;
 mod signatures;
@@ -24,10 +27,12 @@ mod tests;
 mod tls;
 
 pub use backoff::Backoff;
+pub use cidr::{Cidr, InvalidCidr};
 pub use client::{Answer, Call, Client};
-pub use dial::{Dial, Dialed, Stream, Tcp};
+pub use clients::{Address, ClientConfig, ClientError, Clients, Place, Resolve, ServiceReference};
+pub use dial::{Dial, Dialed, GuardedTcp, Stream, Tcp};
 pub use error::{CallError, StatusError};
-pub use kubeconfig::{Endpoint, KubeconfigError};
+pub use kubeconfig::{Endpoint, HostUsers, KubeconfigError};
 pub use settings::{Retries, Settings, go_duration};
 pub use signatures::Signatures;
 pub use tls::{ClientIdentity, TlsError, TlsSettings};

@@ -76,6 +76,11 @@ impl ManagedFields {
         self.0.parts().iter().map(entry).collect()
     }
 
+    /// Why these make no sense, if they do not.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.managers().map(drop)
+    }
+
     /// The managers of these fields; the reason where an entry makes no sense.
     pub(super) fn managers(&self) -> Result<Managers, String> {
         self.0.parts().iter().map(owned).collect::<Result<_, _>>().map(Managers)

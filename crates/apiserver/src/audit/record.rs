@@ -167,6 +167,16 @@ impl Record {
         outcome
     }
 
+    /// A part of the request took this long. Time that is spent on the same part again is added.
+    pub(crate) fn spent(&self, layer: Layer, took: std::time::Duration) {
+        let Some(recording) = self.at(Level::Metadata) else { return };
+        let mut state = recording.state.lock();
+        match state.layers.iter_mut().find(|(known, _)| *known == layer) {
+            Some((_, total)) => *total += took,
+            None => state.layers.push((layer, took)),
+        }
+    }
+
     /// The object in the body of a request, decoded and with its defaults.
     pub(crate) fn request_object(&self, object: &Value) {
         if let Some(recording) = self.decided_at(Level::Metadata) {

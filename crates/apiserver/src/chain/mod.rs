@@ -23,6 +23,7 @@ mod weight;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -52,6 +53,9 @@ use crate::server::{Server, Warnings};
 use crate::status::Status;
 use crate::tls::Peer;
 
+/// How long a handler waits for webhooks in all, as in v1.34.
+const HANDLER_TIMEOUT: Duration = Duration::from_secs(34);
+
 /// When a response must have been sent, for those who send it.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline(pub(crate) Instant);
@@ -74,6 +78,8 @@ pub(crate) struct Context {
     pub(crate) waiting: Option<CancellationToken>,
     pub(crate) audit: Record,
     pub(crate) received: Option<Instant>,
+    /// Whether this is work of the server's own that admission has no say in.
+    pub(crate) bypasses_admission: bool,
     /// What priority and fairness makes of it.
     pub(crate) classified: OnceLock<Classified>,
 }
@@ -85,6 +91,12 @@ impl Context {
         // The timer of a deadline rings only while work waits for something else.
         let is_late = || self.deadline.is_some_and(|deadline| clock.instant() >= deadline);
         if self.is_given_up() || is_late() { Err(deadline::exceeded()) } else { Ok(()) }
+    }
+
+    /// Until when work that waits for others goes on: the client's deadline, or v1.34's bound on handlers.
+    pub(crate) fn work_deadline(&self) -> Option<Instant> {
+        let bound = self.received.map(|received| received + HANDLER_TIMEOUT);
+        [self.deadline, bound].into_iter().flatten().min()
     }
 
     /// Whether the client of a write has hung up or got its answer.

@@ -36,4 +36,6 @@ mod subresources;
 mod tls;
 mod updates;
 mod watches;
+mod webhook_calls;
+mod webhooks;
 mod workloads;

@@ -1,5 +1,6 @@
 //! The flags of the API server, under kube-apiserver's names: a file for each part of it.
 
+pub(crate) mod admission;
 pub(crate) mod apis;
 pub(crate) mod audit;
 pub(crate) mod authentication;

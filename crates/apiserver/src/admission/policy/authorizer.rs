@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
-use super::About;
+use crate::admission::attributes::VersionedAttributes;
 use crate::auth::{Attributes, Authorizer, Decision, User, service_account_groups, service_account_name};
 use crate::cel::{Foreign, Val};
 use crate::request::ResourceTarget;
@@ -34,19 +34,19 @@ type Open = (Question, BoxFuture<'static, Decision>);
 
 /// The checks of a request: those that are answered, and those that the authorizer still works on.
 #[derive(Clone)]
-pub(super) struct Checks {
+pub(in crate::admission) struct Checks {
     authorizer: Arc<dyn Authorizer>,
     known: Arc<Mutex<Vec<(Question, Decision)>>>,
     open: Arc<Mutex<Vec<Open>>>,
 }
 
 impl Checks {
-    pub(super) fn new(authorizer: Arc<dyn Authorizer>) -> Self {
+    pub(in crate::admission) fn new(authorizer: Arc<dyn Authorizer>) -> Self {
         Self { authorizer, known: Arc::default(), open: Arc::default() }
     }
 
     /// The outcome of expressions, with all of their checks answered.
-    pub(super) async fn settle<T>(&self, evaluate: impl Fn() -> T) -> T {
+    pub(in crate::admission) async fn settle<T>(&self, evaluate: impl Fn() -> T) -> T {
         for _ in 1..ROUNDS {
             let outcome = evaluate();
             if !self.answer().await {
@@ -114,12 +114,12 @@ enum What {
 struct Decided(Decision);
 
 /// The authorizer of a request's user.
-pub(super) fn authorizer(about: &About<'_>) -> Val {
+pub(in crate::admission) fn authorizer(about: &VersionedAttributes<'_>) -> Val {
     check(about, What::Anything)
 }
 
 /// The same about what the request itself is about: all that is missing is a verb.
-pub(super) fn request_resource(about: &About<'_>) -> Val {
+pub(in crate::admission) fn request_resource(about: &VersionedAttributes<'_>) -> Val {
     let review = about.review;
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let target = ResourceTarget {
@@ -128,15 +128,15 @@ pub(super) fn request_resource(about: &About<'_>) -> Val {
         resource: review.served.kind.plural.clone(),
         namespace: review.namespace.map(Into::into),
         name: some(&review.name),
-        subresource: some(about.part()),
+        subresource: some(about.subresource()),
         ..ResourceTarget::default()
     };
     check(about, What::Resource(target))
 }
 
-fn check(about: &About<'_>, what: What) -> Val {
+fn check(about: &VersionedAttributes<'_>, what: What) -> Val {
     let review = about.review;
-    Val::Foreign(Arc::new(Check { checks: about.checks.clone(), user: review.user.clone(), what }))
+    Val::Foreign(Arc::new(Check { checks: about.checks().clone(), user: review.user.clone(), what }))
 }
 
 impl Check {

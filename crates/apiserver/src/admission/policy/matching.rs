@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::About;
+use crate::admission::Operation;
+use crate::admission::attributes::VersionedAttributes;
 use crate::json::Json;
 use crate::kind::Kind;
 use crate::kinds::selector;
@@ -13,21 +14,12 @@ use crate::registry::Served;
 
 /// As what constraints (`matchConstraints`, `matchResources`) take in a request: as what it is, or as another
 /// version of that.
-pub(in crate::admission) fn matched(constraints: &Value, about: &About<'_>) -> Option<Matched> {
-    let all = |field: &str, kind: &Kind| constraints.list(field).iter().any(|rule| names(rule, kind, about));
-    let kind = &about.review.served.kind;
-    let is_exact = constraints.list("resourceRules").is_empty() || all("resourceRules", kind);
-    let others = match constraints.text("matchPolicy") {
-        "Exact" => Vec::new(),
-        _ if is_exact && constraints.list("excludeResourceRules").is_empty() => Vec::new(),
-        _ => others(about),
+pub(in crate::admission) fn matched(constraints: &Value, about: &VersionedAttributes<'_>) -> Option<Matched> {
+    let matched = match constraints.list("resourceRules") {
+        [] => Matched::Exactly,
+        rules => by_rules(rules, constraints, about)?,
     };
-    let matched = match is_exact {
-        true => Matched::Exactly,
-        false => Matched::As(others.iter().find(|other| all("resourceRules", &other.kind)).cloned()?),
-    };
-    let is_excluded = all("excludeResourceRules", kind)
-        || others.iter().any(|other| all("excludeResourceRules", &other.kind));
+    let is_excluded = by_rules(constraints.list("excludeResourceRules"), constraints, about).is_some();
     let is_meant = !is_excluded
         && in_namespace(constraints.at("namespaceSelector"), about)
         && is_selected(constraints.at("objectSelector"), about);
@@ -40,18 +32,23 @@ pub(in crate::admission) enum Matched {
     As(Arc<Served>),
 }
 
-/// The other versions of what a request is about.
-fn others(about: &About<'_>) -> Vec<Arc<Served>> {
-    let kind = &about.review.served.kind;
-    let registry = about.review.server.registry.snapshot();
-    let is_other = |other: &&Arc<Served>| {
-        other.kind.stored_as == kind.stored_as
-            && (&other.kind.group, &other.kind.version) != (&kind.group, &kind.version)
-    };
-    registry.all().filter(is_other).cloned().collect()
+/// The first rule that names the request, or, with the match policy Equivalent, another version of it.
+pub(in crate::admission) fn by_rules(
+    rules: &[Value],
+    constraints: &Value,
+    about: &VersionedAttributes<'_>,
+) -> Option<Matched> {
+    if rules.iter().any(|rule| names(rule, &about.review.served.kind, about)) {
+        return Some(Matched::Exactly);
+    }
+    if rules.is_empty() || constraints.text("matchPolicy") == "Exact" {
+        return None;
+    }
+    let by_rule = |rule: &Value| about.equivalents().iter().find(|other| names(rule, &other.kind, about));
+    rules.iter().find_map(by_rule).cloned().map(Matched::As)
 }
 
-fn names(rule: &Value, kind: &Kind, about: &About<'_>) -> bool {
+fn names(rule: &Value, kind: &Kind, about: &VersionedAttributes<'_>) -> bool {
     let has = |field: &str, word: &str| rule.list(field).iter().any(|own| own == "*" || own == word);
     let scope = match (rule.text("scope"), kind.is_namespaced()) {
         ("Namespaced", namespaced) => namespaced,
@@ -71,7 +68,7 @@ fn names(rule: &Value, kind: &Kind, about: &About<'_>) -> bool {
         && rule
             .list("resources")
             .iter()
-            .any(|own| is_resource(own.as_str().unwrap_or_default(), &kind.plural, about.part()))
+            .any(|own| is_resource(own.as_str().unwrap_or_default(), &kind.plural, about.subresource()))
         && (wanted.is_empty() || wanted.iter().any(|own| own == name))
 }
 
@@ -82,25 +79,41 @@ fn is_resource(own: &str, plural: &str, part: &str) -> bool {
         && (subresource == part || subresource == "*" && own.contains('/'))
 }
 
-/// A namespace is chosen by its own labels, what is in it by the same; the rest of the cluster always.
-fn in_namespace(wanted: &Value, about: &About<'_>) -> bool {
+/// A namespace that is written is chosen by its own labels, what is in one by those of the namespace; the rest of the
+/// cluster always.
+pub(in crate::admission) fn in_namespace(wanted: &Value, about: &VersionedAttributes<'_>) -> bool {
     if selector::is_empty(wanted) {
         return true;
     }
-    let kind = &about.review.served.kind;
-    let namespace = match kind.group.is_empty() && kind.plural == "namespaces" {
-        true if about.object.is_null() => &about.old,
-        true => &about.object,
-        false if about.review.namespace.is_none() => return true,
+    let review = about.review;
+    let is_written =
+        matches!(review.operation, Operation::Create | Operation::Update) && review.subresource.is_none();
+    let namespace = match is_namespace(about) {
+        true if is_written => &about.object,
+        true => &about.old,
+        false if review.namespace.is_none() => return true,
         false => &about.namespace,
     };
     selector::matches(wanted, metadata::of(namespace).at("labels"))
 }
 
-fn is_selected(wanted: &Value, about: &About<'_>) -> bool {
+/// Whether a selector looks at a namespace that is not there.
+pub(in crate::admission) fn lacks_namespace(wanted: &Value, about: &VersionedAttributes<'_>) -> bool {
+    let has_namespace = about.review.namespace.is_some() && !is_namespace(about);
+    !selector::is_empty(wanted) && has_namespace && about.namespace.is_null()
+}
+
+fn is_namespace(about: &VersionedAttributes<'_>) -> bool {
+    let kind = &about.review.served.kind;
+    kind.group.is_empty() && kind.plural == "namespaces"
+}
+
+/// Options of connections have no labels, and no selector chooses them.
+pub(in crate::admission) fn is_selected(wanted: &Value, about: &VersionedAttributes<'_>) -> bool {
+    let has_labels = about.review.operation != Operation::Connect;
     let is_it =
         |object: &Value| !object.is_null() && selector::matches(wanted, metadata::of(object).at("labels"));
-    selector::is_empty(wanted) || is_it(&about.object) || is_it(&about.old)
+    selector::is_empty(wanted) || has_labels && (is_it(&about.object) || is_it(&about.old))
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! A request as policies and webhooks see it: its objects, in one version, and its attributes.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::policy::authorizer::{self, Checks};
+use super::policy::matching::{self, Equivalents, Matched};
 use super::{Operation, Review};
 use crate::apply::ManagedFields;
 use crate::cel::{Val, Variables};
@@ -33,8 +34,7 @@ pub(super) struct VersionedAttributes<'a> {
     /// The version that the objects are shown in, if it is not the one of the request.
     shown_as: Option<Arc<Served>>,
     checks: Checks,
-    /// The other versions of what the request is about, once they are asked for.
-    equivalents: OnceLock<Vec<Arc<Served>>>,
+    equivalents: Equivalents,
 }
 
 /// A group, version and kind.
@@ -167,7 +167,7 @@ impl<'a> VersionedAttributes<'a> {
             namespace: Value::Null,
             shown_as: None,
             checks: Checks::new(review.server.authorizer.clone()),
-            equivalents: OnceLock::new(),
+            equivalents: Equivalents::default(),
         }
     }
 
@@ -224,17 +224,14 @@ impl<'a> VersionedAttributes<'a> {
         self.shown_as.as_deref().unwrap_or(self.review.served)
     }
 
-    /// The other versions of what the request is about that have its subresource.
-    pub(super) fn equivalents(&self) -> &[Arc<Served>] {
-        self.equivalents.get_or_init(|| {
-            let (kind, subresource) = (&self.review.served.kind, self.review.subresource);
-            let is_other = |other: &&Arc<Served>| {
-                other.kind.stored_as == kind.stored_as
-                    && (&other.kind.group, &other.kind.version) != (&kind.group, &kind.version)
-                    && subresource.is_none_or(|subresource| other.kind.has(subresource))
-            };
-            self.review.server.registry.snapshot().all().filter(is_other).cloned().collect()
-        })
+    /// As what rules take in the request.
+    pub(super) fn by_rules(&self, rules: &[Value], constraints: &Value) -> Option<Matched> {
+        let object = if self.object.is_null() { &self.old } else { &self.object };
+        let name = match self.review.name.as_str() {
+            "" => metadata::of(object).text("name"),
+            name => name,
+        };
+        matching::by_rules(rules, constraints, self.review, name, &self.equivalents)
     }
 
     /// The outcome of expressions about this, once the authorizer has answered what they ask.

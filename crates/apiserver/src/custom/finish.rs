@@ -240,7 +240,7 @@ async fn delete_objects(server: &Server, stored_as: &str, definition: &Value) ->
     let found = all().await.map_err(|why| server.refusal(why))?;
     let delete = |record| delete_object(server, &kind, Arc::clone(record)).boxed();
     for records in found.records.chunks(TURN) {
-        delete_collection::several(records, delete).await?;
+        delete_collection::several(records, delete_collection::AT_ONCE, delete).await?;
         tokio::task::yield_now().await;
     }
     Ok(all().await.map_err(|why| server.refusal(why))?.records.is_empty())

@@ -674,3 +674,20 @@ async fn an_update_shows_the_old_object_and_the_webhook_cannot_move_it() {
     let moved = hooked.api.merge(&format!("{MAPS}/a"), json!({"data": {"k": "x"}})).await;
     assert_eq!(moved.refusal().0, 422, "{}", moved.text);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_ends_the_deletion_of_a_collection() {
+    let hooked =
+        Hooked::start(|_, review| match review["request"]["oldObject"]["metadata"]["name"].as_str() {
+            Some("b") => deny(review, "stays"),
+            _ => allow(review),
+        })
+        .await;
+    for name in ["a", "b", "c", "d"] {
+        hooked.api.config_map(name, json!({})).await;
+    }
+    hooked.validating(json!({"rules": [rule("", "configmaps", &["DELETE"])]})).await;
+    assert_eq!(hooked.api.delete(MAPS).await.code, 400);
+    let list = hooked.api.get(MAPS).await.ok();
+    assert_eq!(crate::client::names(&list), ["b", "c", "d"]);
+}

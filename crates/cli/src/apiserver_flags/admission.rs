@@ -15,7 +15,7 @@ pub(crate) struct AdmissionFlags {
     #[arg(long, value_name = "FILE")]
     admission_control_config_file: Option<PathBuf>,
     /// CIDRs that the API server does not call webhooks in, whatever name leads there. Empty allows every address.
-    #[arg(long, value_delimiter = ',', value_name = "CIDRS", num_args = 0.., require_equals = true,
+    #[arg(long, value_delimiter = ',', value_name = "CIDRS",
         default_values_t = Cidr::link_local().iter().map(Cidr::to_string))]
     webhook_denied_cidrs: Vec<String>,
 }

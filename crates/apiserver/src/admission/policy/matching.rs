@@ -1,11 +1,11 @@
 //! What a policy or a binding is about.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use crate::admission::Operation;
 use crate::admission::attributes::VersionedAttributes;
+use crate::admission::{Operation, Review};
 use crate::json::Json;
 use crate::kind::Kind;
 use crate::kinds::selector;
@@ -17,9 +17,9 @@ use crate::registry::Served;
 pub(in crate::admission) fn matched(constraints: &Value, about: &VersionedAttributes<'_>) -> Option<Matched> {
     let matched = match constraints.list("resourceRules") {
         [] => Matched::Exactly,
-        rules => by_rules(rules, constraints, about)?,
+        rules => about.by_rules(rules, constraints)?,
     };
-    let is_excluded = by_rules(constraints.list("excludeResourceRules"), constraints, about).is_some();
+    let is_excluded = about.by_rules(constraints.list("excludeResourceRules"), constraints).is_some();
     let is_meant = !is_excluded
         && in_namespace(constraints.at("namespaceSelector"), about)
         && is_selected(constraints.at("objectSelector"), about);
@@ -32,43 +32,61 @@ pub(in crate::admission) enum Matched {
     As(Arc<Served>),
 }
 
-/// The first rule that names the request, or, with the match policy Equivalent, another version of it.
+/// The other versions of what a request is about that have its subresource, once they are asked for.
+#[derive(Clone, Default)]
+pub(in crate::admission) struct Equivalents(OnceLock<Vec<Arc<Served>>>);
+
+impl Equivalents {
+    fn of(&self, review: &Review<'_>) -> &[Arc<Served>] {
+        self.0.get_or_init(|| {
+            let (kind, subresource) = (&review.served.kind, review.subresource);
+            let is_other = |other: &&Arc<Served>| {
+                other.kind.stored_as == kind.stored_as
+                    && (&other.kind.group, &other.kind.version) != (&kind.group, &kind.version)
+                    && subresource.is_none_or(|subresource| other.kind.has(subresource))
+            };
+            review.server.registry.snapshot().all().filter(is_other).cloned().collect()
+        })
+    }
+}
+
+/// The first rule that names a request about an object of this name, or, with the match policy Equivalent, another
+/// version of it.
 pub(in crate::admission) fn by_rules(
     rules: &[Value],
     constraints: &Value,
-    about: &VersionedAttributes<'_>,
+    review: &Review<'_>,
+    name: &str,
+    equivalents: &Equivalents,
 ) -> Option<Matched> {
-    if rules.iter().any(|rule| names(rule, &about.review.served.kind, about)) {
+    if rules.iter().any(|rule| names(rule, &review.served.kind, review, name)) {
         return Some(Matched::Exactly);
     }
     if rules.is_empty() || constraints.text("matchPolicy") == "Exact" {
         return None;
     }
-    let by_rule = |rule: &Value| about.equivalents().iter().find(|other| names(rule, &other.kind, about));
+    let by_rule =
+        |rule: &Value| equivalents.of(review).iter().find(|other| names(rule, &other.kind, review, name));
     rules.iter().find_map(by_rule).cloned().map(Matched::As)
 }
 
-fn names(rule: &Value, kind: &Kind, about: &VersionedAttributes<'_>) -> bool {
+fn names(rule: &Value, kind: &Kind, review: &Review<'_>, name: &str) -> bool {
     let has = |field: &str, word: &str| rule.list(field).iter().any(|own| own == "*" || own == word);
     let scope = match (rule.text("scope"), kind.is_namespaced()) {
         ("Namespaced", namespaced) => namespaced,
         ("Cluster", namespaced) => !namespaced,
         _ => true,
     };
-    let object = if about.object.is_null() { &about.old } else { &about.object };
-    let name = match about.review.name.as_str() {
-        "" => metadata::of(object).text("name"),
-        name => name,
-    };
+    let subresource = review.subresource.map_or("", |subresource| subresource.name());
     let wanted = rule.list("resourceNames");
-    has("operations", about.operation())
+    has("operations", review.operation.name())
         && has("apiGroups", &kind.group)
         && has("apiVersions", &kind.version)
         && scope
         && rule
             .list("resources")
             .iter()
-            .any(|own| is_resource(own.as_str().unwrap_or_default(), &kind.plural, about.subresource()))
+            .any(|own| is_resource(own.as_str().unwrap_or_default(), &kind.plural, subresource))
         && (wanted.is_empty() || wanted.iter().any(|own| own == name))
 }
 

@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use setpoint_webhook::{ClientConfig, Place, ServiceReference};
 
 use super::Sort;
+use crate::admission::Review;
 use crate::admission::attributes::VersionedAttributes;
 use crate::admission::policy::Conditions;
-use crate::admission::policy::matching::{self, Matched};
+use crate::admission::policy::matching::{self, Equivalents, Matched};
 use crate::auth::aggregate;
 use crate::json::Json;
 use crate::kinds::selector;
@@ -99,6 +100,12 @@ impl Webhook {
         }
     }
 
+    /// Whether its rules name a request, whatever the request's objects are.
+    pub(super) fn is_about(&self, review: &Review<'_>, equivalents: &Equivalents) -> bool {
+        let rules = self.constraints.list("resourceRules");
+        matching::by_rules(rules, &self.constraints, review, "", equivalents).is_some()
+    }
+
     /// Whether it looks at the labels of namespaces.
     pub(super) fn selects_namespaces(&self) -> bool {
         !selector::is_empty(self.constraints.at("namespaceSelector"))
@@ -115,7 +122,7 @@ impl Webhook {
             return Ok(None);
         }
         let rules = constraints.list("resourceRules");
-        let Some(matched) = matching::by_rules(rules, constraints, attributes) else { return Ok(None) };
+        let Some(matched) = attributes.by_rules(rules, constraints) else { return Ok(None) };
         let wanted = constraints.at("namespaceSelector");
         if matching::lacks_namespace(wanted, attributes) {
             let of = Named { group: "", resource: "namespaces" };

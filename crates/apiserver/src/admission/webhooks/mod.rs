@@ -35,6 +35,7 @@ use setpoint_store::Store;
 use setpoint_webhook::{ClientConfig, Clients, HostUsers, Settings};
 
 use super::policy::GROUP;
+use super::policy::matching::Equivalents;
 use super::{Plugin, Review};
 use crate::auth::follow::Followed;
 use crate::egress::{EgressConfig, ServiceResolver};
@@ -119,6 +120,11 @@ impl Webhooks {
         }
     }
 
+    /// Whether there are any webhooks.
+    pub(crate) async fn are_configured(&self, server: &Server) -> Result<bool, Status> {
+        self.view.with(View::has_any).await.map_err(|why| server.refusal(why))
+    }
+
     /// The webhooks there are: by the names of their configurations, then in the order of each configuration.
     async fn current(&self, sort: Sort, server: &Server) -> Result<Arc<[Arc<Webhook>]>, Status> {
         let current = self.view.with(|view| view.of(sort)).await;
@@ -132,8 +138,12 @@ fn handles(review: &Review<'_>) -> bool {
     review.served.kind.group != GROUP && review.server.webhooks.has_started.load(Ordering::Relaxed)
 }
 
-async fn current(review: &Review<'_>, sort: Sort) -> Result<Arc<[Arc<Webhook>]>, Status> {
-    review.server.webhooks.current(sort, review.server).await
+/// The webhooks to dispatch a request to; none if the rules of none name it, which costs no look at its objects.
+async fn relevant(review: &Review<'_>, sort: Sort) -> Result<Option<Arc<[Arc<Webhook>]>>, Status> {
+    let webhooks = review.server.webhooks.current(sort, review.server).await?;
+    let equivalents = Equivalents::default();
+    let is_any = webhooks.iter().any(|webhook| webhook.is_about(review, &equivalents));
+    Ok(is_any.then_some(webhooks))
 }
 
 impl Plugin for MutatingAdmissionWebhook {
@@ -151,18 +161,12 @@ impl Plugin for MutatingAdmissionWebhook {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let webhooks = current(review, Sort::Mutating).await?;
-        if webhooks.is_empty() {
-            return Ok(());
-        }
+        let Some(webhooks) = relevant(review, Sort::Mutating).await? else { return Ok(()) };
         mutating::dispatch(review, &webhooks, Some(object), old).await
     }
 
     async fn mutate_deletion(&self, review: &Review<'_>, old: &Value) -> Result<(), Status> {
-        let webhooks = current(review, Sort::Mutating).await?;
-        if webhooks.is_empty() {
-            return Ok(());
-        }
+        let Some(webhooks) = relevant(review, Sort::Mutating).await? else { return Ok(()) };
         mutating::dispatch(review, &webhooks, None, Some(old)).await
     }
 }
@@ -182,10 +186,7 @@ impl Plugin for ValidatingAdmissionWebhook {
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let webhooks = current(review, Sort::Validating).await?;
-        if webhooks.is_empty() {
-            return Ok(());
-        }
+        let Some(webhooks) = relevant(review, Sort::Validating).await? else { return Ok(()) };
         validating::dispatch(review, &webhooks, object, old).await
     }
 }

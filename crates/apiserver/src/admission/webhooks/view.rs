@@ -28,6 +28,10 @@ struct Configurations {
 }
 
 impl View {
+    pub(super) fn has_any(&self) -> bool {
+        !self.mutating.all.is_empty() || !self.validating.all.is_empty()
+    }
+
     pub(super) fn of(&self, sort: Sort) -> (u64, Arc<[Arc<Webhook>]>) {
         let configurations = match sort {
             Sort::Mutating => &self.mutating,

@@ -203,7 +203,7 @@ pub(crate) fn shown(value: &Value) -> String {
 }
 
 /// JSON that could stand in a page, as v1.34 writes it.
-fn escaped(json: &str) -> String {
+pub(crate) fn escaped(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 

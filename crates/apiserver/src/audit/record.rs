@@ -145,6 +145,11 @@ impl Record {
         self.annotate("authorization.k8s.io/reason", reason);
     }
 
+    /// Whether events of this level are recorded.
+    pub(crate) fn records(&self, level: Level) -> bool {
+        self.at(level).is_some()
+    }
+
     /// Adds an annotation. The first value of a key stays.
     pub(crate) fn annotate(&self, key: &str, value: impl Into<String>) {
         self.annotate_at(Level::Metadata, key, value);

@@ -37,5 +37,6 @@ mod tls;
 mod updates;
 mod watches;
 mod webhook_calls;
+mod webhook_patches;
 mod webhooks;
 mod workloads;

@@ -106,7 +106,7 @@ enum What {
     Anything,
     Path(String),
     Group(String),
-    Resource(ResourceTarget),
+    Resource(Box<ResourceTarget>),
 }
 
 /// What the authorizer has said.
@@ -131,7 +131,7 @@ pub(in crate::admission) fn request_resource(about: &VersionedAttributes<'_>) ->
         subresource: some(about.subresource()),
         ..ResourceTarget::default()
     };
-    check(about, What::Resource(target))
+    check(about, What::Resource(Box::new(target)))
 }
 
 fn check(about: &VersionedAttributes<'_>, what: What) -> Val {
@@ -155,13 +155,13 @@ impl Check {
             "labelSelector" => target.label_selector = value.to_owned(),
             _ => {}
         }
-        self.with(What::Resource(target))
+        self.with(What::Resource(Box::new(target)))
     }
 
     fn decide(&self, verb: &str) -> Result<Val, String> {
         let (path, resource) = match &self.what {
             What::Path(path) => (path.clone(), None),
-            What::Resource(target) => (String::new(), Some(target.clone())),
+            What::Resource(target) => (String::new(), Some((**target).clone())),
             What::Anything | What::Group(_) => (String::new(), None),
         };
         let question = Question { user: self.user.clone(), verb: verb.to_owned(), path, resource };
@@ -197,12 +197,12 @@ impl Foreign for Check {
                 let user = User::authenticated(name, "", service_account_groups(first));
                 Ok(Val::Foreign(Arc::new(Self { user, ..self.clone() })))
             }
-            (What::Group(group), "resource") => Ok(self.with(What::Resource(ResourceTarget {
+            (What::Group(group), "resource") => Ok(self.with(What::Resource(Box::new(ResourceTarget {
                 group: group.clone(),
                 version: "*".into(),
                 resource: first.to_owned(),
                 ..ResourceTarget::default()
-            }))),
+            })))),
             (What::Path(_) | What::Resource(_), "check") => self.decide(first),
             (What::Resource(target), field) => Ok(self.with_target(target, field, first)),
             _ => Err("no such overload".into()),

@@ -42,6 +42,7 @@ impl Equivalents {
             let (kind, subresource) = (&review.served.kind, review.subresource);
             let is_other = |other: &&Arc<Served>| {
                 other.kind.stored_as == kind.stored_as
+                    && other.kind.plural == kind.plural
                     && (&other.kind.group, &other.kind.version) != (&kind.group, &kind.version)
                     && subresource.is_none_or(|subresource| other.kind.has(subresource))
             };
@@ -65,28 +66,37 @@ pub(in crate::admission) fn by_rules(
     if rules.is_empty() || constraints.text("matchPolicy") == "Exact" {
         return None;
     }
-    let by_rule =
-        |rule: &Value| equivalents.of(review).iter().find(|other| names(rule, &other.kind, review, name));
+    // Versions have one plural, so most rules can be ruled out before other versions are looked for.
+    let by_rule = |rule: &Value| {
+        let others = if is_named(rule, review) { equivalents.of(review) } else { &[] };
+        others.iter().find(|other| names(rule, &other.kind, review, name))
+    };
     rules.iter().find_map(by_rule).cloned().map(Matched::As)
 }
 
+fn has(rule: &Value, field: &str, word: &str) -> bool {
+    rule.list(field).iter().any(|own| own == "*" || own == word)
+}
+
+/// Whether a rule names the operation and the resource of a request, in whatever group and version.
+fn is_named(rule: &Value, review: &Review<'_>) -> bool {
+    let subresource = review.subresource.map_or("", |subresource| subresource.name());
+    let is_own =
+        |own: &Value| is_resource(own.as_str().unwrap_or_default(), &review.served.kind.plural, subresource);
+    has(rule, "operations", review.operation.name()) && rule.list("resources").iter().any(is_own)
+}
+
 fn names(rule: &Value, kind: &Kind, review: &Review<'_>, name: &str) -> bool {
-    let has = |field: &str, word: &str| rule.list(field).iter().any(|own| own == "*" || own == word);
-    let scope = match (rule.text("scope"), kind.is_namespaced()) {
+    let is_in_scope = match (rule.text("scope"), kind.is_namespaced()) {
         ("Namespaced", namespaced) => namespaced,
         ("Cluster", namespaced) => !namespaced,
         _ => true,
     };
-    let subresource = review.subresource.map_or("", |subresource| subresource.name());
     let wanted = rule.list("resourceNames");
-    has("operations", review.operation.name())
-        && has("apiGroups", &kind.group)
-        && has("apiVersions", &kind.version)
-        && scope
-        && rule
-            .list("resources")
-            .iter()
-            .any(|own| is_resource(own.as_str().unwrap_or_default(), &kind.plural, subresource))
+    is_named(rule, review)
+        && has(rule, "apiGroups", &kind.group)
+        && has(rule, "apiVersions", &kind.version)
+        && is_in_scope
         && (wanted.is_empty() || wanted.iter().any(|own| own == name))
 }
 

@@ -16,6 +16,7 @@ use crate::admission::attributes::VersionedAttributes;
 use crate::admission::policy::matching::Matched;
 use crate::apply::ManagedFields;
 use crate::audit::{Layer, Level};
+use crate::declared;
 use crate::kind::Subresource;
 use crate::rest::scale;
 use crate::status::Status;
@@ -36,6 +37,17 @@ pub(crate) struct Reinvocation {
 }
 
 impl Reinvocation {
+    /// A webhook was called, and may have changed the object.
+    fn note(&mut self, webhook: &Webhook, is_changed: bool) {
+        if is_changed {
+            self.changed();
+            self.is_needed = true;
+        }
+        if webhook.is_reinvoked {
+            self.called.insert(webhook.id.clone());
+        }
+    }
+
     /// The object has changed: those that were called before it did are to be called again.
     fn changed(&mut self) {
         let called = std::mem::take(&mut self.called);
@@ -118,35 +130,8 @@ impl Dispatch {
             Matched::As(other) => Some(attributes.shown_as(&other).await?),
         };
         let shown = other.as_ref().unwrap_or(attributes);
-        let clock = &review.server.clock;
-        let began = clock.instant();
-        let outcome = patched(webhook, shown).await;
-        let took = clock.instant() - began;
-        self.spent += took;
-        review.server.webhooks.metrics.called(
-            webhook,
-            Sort::Mutating,
-            attributes.operation(),
-            &outcome,
-            took,
-        );
         let notes = Notes { review, webhook, round: self.round, index };
-        let is_changed = matches!(&outcome, Ok(Some(patched)) if patched.is_changed);
-        notes.mutation(is_changed);
-        if let Ok(Some(patched)) = &outcome {
-            notes.patch(&patched.patch);
-        }
-        {
-            let mut reinvocation = review.reinvocation.lock();
-            if is_changed {
-                reinvocation.changed();
-                reinvocation.is_needed = true;
-            }
-            if webhook.is_reinvoked {
-                reinvocation.called.insert(webhook.id.clone());
-            }
-        }
-        match outcome {
+        match self.call(shown, &notes).await {
             Ok(None) => {}
             Ok(Some(patched)) => {
                 self.is_patched = true;
@@ -163,12 +148,31 @@ impl Dispatch {
         }
         Ok(())
     }
-}
 
-/// Calls a webhook, and applies the patch that it answers with.
-async fn patched(webhook: &Webhook, shown: &VersionedAttributes<'_>) -> Result<Option<Patched>, Failure> {
-    let answer = webhook.call(Sort::Mutating, shown).await?;
-    patch::apply(&answer, shown, &webhook.name)
+    /// Calls a webhook, and notes what came of it.
+    async fn call(
+        &mut self,
+        shown: &VersionedAttributes<'_>,
+        notes: &Notes<'_>,
+    ) -> Result<Option<Patched>, Failure> {
+        let Notes { review, webhook, .. } = *notes;
+        let clock = &review.server.clock;
+        let began = clock.instant();
+        let outcome = match webhook.call(Sort::Mutating, shown).await {
+            Ok(answer) => patch::apply(&answer, shown, &webhook.name),
+            Err(failure) => Err(failure),
+        };
+        let took = clock.instant() - began;
+        self.spent += took;
+        review.server.webhooks.metrics.called(webhook, Sort::Mutating, shown.operation(), &outcome, took);
+        let is_changed = matches!(&outcome, Ok(Some(patched)) if patched.is_changed);
+        notes.mutation(is_changed);
+        if let Ok(Some(patched)) = &outcome {
+            notes.patch(&patched.patch);
+        }
+        review.reinvocation.lock().note(webhook, is_changed);
+        outcome
+    }
 }
 
 fn failed_open(webhook: &Webhook, failed: &Failed, notes: &Notes<'_>) {
@@ -197,12 +201,16 @@ impl Notes<'_> {
         self.review.audit.annotate(&self.key("mutation"), value);
     }
 
+    /// The patch, which tells of the object as much as the object does.
     fn patch(&self, patch: &Value) {
+        if !self.review.audit.records(Level::Request) {
+            return;
+        }
         let (configuration, name) = (json!(self.webhook.configuration), json!(self.webhook.name));
         let value = format!(
             "{{\"configuration\":{configuration},\"webhook\":{name},\"patch\":{patch},\"patchType\":\"JSONPatch\"}}"
         );
-        self.review.audit.annotate_at(Level::Request, &self.key("patch"), value);
+        self.review.audit.annotate_at(Level::Request, &self.key("patch"), declared::escaped(&value));
     }
 
     fn failed_open(&self) {

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  kubeconfig ─► Endpoint ─► Client ─► attempt (time-out, size limit) ─► retries with backoff ─► Answer
-//!                                        │
-//!                                        └─► Dial: TCP, or a pipe in tests; TLS on top of either
+//!                              ▲         │
+//!  clientConfig ─► Clients ────┘         └─► Dial: TCP, TCP without denied ranges, or a pipe in tests; TLS on top
 //! ```
 //!
 //! What always holds:

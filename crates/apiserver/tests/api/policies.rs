@@ -304,3 +304,26 @@ async fn a_policy_waits_for_an_authorizer_that_does_not_answer_at_once() {
     }
     api.post(MAPS, map("c")).await.created();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_sees_subresources_and_connections_as_what_they_are() {
+    let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "CONNECT"],
+        "resources": ["pods/eviction", "pods/binding", "pods/exec"]}]);
+    let message = json!({"expression": "false", "messageExpression":
+        "request.operation + ' ' + request.kind.group + '/' + request.kind.kind + ' as ' + object.kind"});
+    let policy = json!({"matchConstraints": {"resourceRules": rules}, "validations": [message]});
+    let api = with_policy(policy, json!({})).await;
+    let pod = "/api/v1/namespaces/default/pods/a";
+    let named = json!({"metadata": {"name": "a"}, "target": {"name": "n"}});
+    let eviction = api.post(&format!("{pod}/eviction"), json!({"metadata": {"name": "a"}})).await;
+    let binding = api.post(&format!("{pod}/binding"), named).await;
+    let exec = api.get(&format!("{pod}/exec?command=x")).await;
+    for (refused, expected) in [
+        (eviction, "CREATE policy/Eviction as Eviction"),
+        (binding, "CREATE /Binding as Binding"),
+        (exec, "CONNECT /PodExecOptions as PodExecOptions"),
+    ] {
+        let (code, _, message) = refused.refusal();
+        assert!(code == 422 && message.ends_with(&format!("denied request: {expected}")), "{message}");
+    }
+}

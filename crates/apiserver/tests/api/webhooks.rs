@@ -506,3 +506,20 @@ async fn a_denial_ends_the_deletion_of_a_collection() {
     let list = hooked.api.get(MAPS).await.ok();
     assert_eq!(crate::client::names(&list), ["b", "c", "d"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn warnings_that_are_too_long_together_are_cut() {
+    for (length, count, expected) in [(300, 1, (1, 300)), (243, 20, (17, 243)), (303, 20, (16, 256))] {
+        let hooked = Hooked::start(move |_, review| {
+            let mut answer = allow(review);
+            let warnings = (0..count).map(|number| format!("{number:02}{}", "é".repeat(length - 2)));
+            answer["response"]["warnings"] = warnings.collect::<Vec<_>>().into();
+            answer
+        })
+        .await;
+        hooked.validating(json!({})).await;
+        let created = hooked.api.post(MAPS, map("a")).await;
+        let characters = created.warnings[0].chars().count() - "299 - \"\"".len();
+        assert_eq!((created.warnings.len(), characters), expected, "{count} of {length}");
+    }
+}

@@ -203,7 +203,7 @@ pub(crate) fn shown(value: &Value) -> String {
 }
 
 /// Escapes JSON for HTML, as v1.34 does.
-fn escaped(json: &str) -> String {
+pub(crate) fn escaped(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 

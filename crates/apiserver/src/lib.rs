@@ -24,6 +24,7 @@ pub mod custom;
 mod declared;
 mod decode;
 mod discovery;
+pub mod egress;
 pub mod facts;
 mod features;
 pub mod field;

@@ -37,6 +37,8 @@ pub struct ResourceTarget {
     pub subresource: Option<String>,
     /// Whether the path continues after the subresource.
     pub has_more: bool,
+    /// What follows the subresource, with its leading slash.
+    pub subpath: String,
     /// The field selector of a collection, as sent by the client.
     pub field_selector: String,
     /// Whether the path has an empty namespace.
@@ -101,6 +103,9 @@ impl<'a> Target<'a> {
         let mut resource = resource_target(method, &segments, query);
         if let Some(resource) = resource.as_mut() {
             resource.is_off_route = path.starts_with("//");
+            if resource.subresource.is_some() && path.ends_with('/') {
+                resource.subpath.push('/');
+            }
         }
         Ok(Self { path, segments, resource })
     }
@@ -173,6 +178,7 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
         name,
         subresource: parts.get(1).map(|subresource| subresource.to_string()),
         has_more: parts.len() > 2,
+        subpath: parts.iter().skip(2).flat_map(|part| ["/", part]).collect(),
         has_empty_namespace: namespace == Some(""),
         is_off_route: false,
         // A watch by path may be of a single object, so the authorizer ignores its selectors.

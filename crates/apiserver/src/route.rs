@@ -85,6 +85,7 @@ async fn answer_resource(parts: &Parts<'_>, target: &ResourceTarget) -> Result<R
         subresource,
         namespace: target.namespace.as_deref().filter(|_| served.kind.is_namespaced()),
         name: target.name.as_deref(),
+        subpath: &target.subpath,
         query: parts.query,
         headers: parts.headers,
         body: parts.body,

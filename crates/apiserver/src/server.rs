@@ -14,6 +14,7 @@ use setpoint_token::TokenSigner;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admission::webhooks::Webhooks;
 use crate::admission::{self, DynPlugin};
 use crate::apply::Transitions;
 use crate::audit::{Audit, AuditConfig};
@@ -25,6 +26,7 @@ use crate::auth::{
 use crate::body::Body;
 use crate::chain::{self, Caller, Payload};
 use crate::custom::definitions::Definitions;
+use crate::egress::EgressConfig;
 use crate::features::Features;
 use crate::flow::{Flow, FlowSettings, WatchLimits, Watches};
 use crate::health::HealthCheck;
@@ -70,6 +72,8 @@ pub struct Config {
     pub advertise_address: Option<IpAddr>,
     /// Admission plugins, in order.
     pub admission: Vec<Box<dyn DynPlugin>>,
+    /// How webhooks that objects configure are reached.
+    pub egress: EgressConfig,
     /// Timeout of requests that are not long-running.
     pub request_timeout: Duration,
     /// Audit configuration; `None` disables auditing.
@@ -109,6 +113,7 @@ impl Config {
             secure_port: 6443,
             advertise_address: None,
             admission: admission::default_plugins(),
+            egress: EgressConfig::default(),
             request_timeout: Duration::from_secs(60),
             audit: None,
             health_checks: Vec::new(),
@@ -177,6 +182,7 @@ pub struct Server {
     pub(crate) features: Features,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) admission: Vec<Box<dyn DynPlugin>>,
+    pub(crate) webhooks: Webhooks,
     /// Allocators of addresses and ports, by kind.
     pub(crate) reserves: Vec<Arc<dyn Reserve>>,
     pub(crate) health_checks: Vec<HealthCheck>,
@@ -218,6 +224,7 @@ impl ApiServer {
         let audit = config.audit.map(|audit| Audit::start(audit, &config.clock));
         let flow =
             config.flow.map(|settings| Flow::new(settings, config.store.clone(), config.clock.clone()));
+        let webhooks = Webhooks::new(&config.egress, &config.store, &config.clock, &config.rng);
         let server = Arc::new_cyclic(|this| Server {
             this: this.clone(),
             place,
@@ -237,6 +244,7 @@ impl ApiServer {
             features: config.features.clone(),
             authorizer: config.authorizer,
             admission: config.admission,
+            webhooks,
             reserves,
             health_checks: config.health_checks,
             metrics: config.metrics,
@@ -266,6 +274,7 @@ impl ApiServer {
                 .map_err(|why| StartError::Store(Box::new(why)))?;
         }
         server.forget_own_beginning().await;
+        server.0.webhooks.start();
         Ok(server)
     }
 
@@ -485,8 +494,9 @@ const FULL: &str = "the disk of the data directory is full, so the write was not
 #[derive(Default)]
 pub struct Warnings(parking_lot::Mutex<Vec<String>>);
 
-/// Maximum bytes of warnings in a response, as in v1.34.
-const WARNING_BYTES: usize = 4 << 10;
+/// As many characters of warnings as a response carries whole, as in v1.34. Where they are more, each is cut.
+const WARNING_CHARACTERS: usize = 4 << 10;
+const CUT_WARNING_CHARACTERS: usize = 256;
 /// Maximum number of distinct warnings: more than a response has room for, as each takes at least about 20 bytes.
 pub(crate) const MOST_WARNINGS: usize = 256;
 
@@ -501,27 +511,41 @@ impl Warnings {
 
     /// Writes the warnings to a response's headers.
     pub(crate) fn attach(self, response: &mut Response<Body>) {
-        let mut room = WARNING_BYTES;
-        for text in self.0.into_inner() {
-            let value = format!("299 - \"{}\"", quoted(&text));
-            room = match room.checked_sub(value.len()) {
-                Some(left) => left,
-                None => return,
-            };
-            if let Ok(value) = HeaderValue::from_str(&value) {
+        let mut texts = self.0.into_inner();
+        texts.retain(|text| !text.chars().any(char::is_control));
+        for text in within_limit(&texts) {
+            if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{}\"", quoted(text)).as_bytes()) {
                 response.headers_mut().append(http::header::WARNING, value);
             }
         }
     }
 }
 
-/// Formats text for a quoted string in a header: one line, quotes and backslashes escaped.
+/// All warnings, or, where they are too long together, the beginnings of the first ones.
+fn within_limit(texts: &[String]) -> Vec<&str> {
+    let total: usize = texts.iter().map(|text| text.chars().count()).sum();
+    if total <= WARNING_CHARACTERS {
+        return texts.iter().map(String::as_str).collect();
+    }
+    let mut written = 0;
+    let mut cut = Vec::new();
+    for text in texts {
+        if written >= WARNING_CHARACTERS {
+            break;
+        }
+        let end = text.char_indices().nth(CUT_WARNING_CHARACTERS).map_or(text.len(), |(at, _)| at);
+        written += text[..end].chars().count();
+        cut.push(&text[..end]);
+    }
+    cut
+}
+
+/// The text as the inside of a quoted string of a header: quotes and backslashes escaped.
 fn quoted(text: &str) -> String {
     let mut inside = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
             '"' | '\\' => inside.extend(['\\', character]),
-            character if character.is_control() => inside.push(' '),
             character => inside.push(character),
         }
     }

@@ -7,6 +7,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use setpoint_controllers::flags::duration;
 use setpoint_controllers::{AddressPool, FeatureGates};
 
+use crate::apiserver_flags::admission::AdmissionFlags;
 use crate::apiserver_flags::apis::ApiFlags;
 use crate::apiserver_flags::audit::AuditFlags;
 use crate::apiserver_flags::authentication::AuthenticationFlags;
@@ -111,6 +112,8 @@ pub(crate) struct Up {
     pub(crate) controllers: Controllers,
     #[command(flatten)]
     pub(crate) apis: ApiFlags,
+    #[command(flatten)]
+    pub(crate) admission: AdmissionFlags,
     #[command(flatten)]
     pub(crate) authentication: AuthenticationFlags,
     #[command(flatten)]

@@ -34,6 +34,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     arguments.controllers.warn_of_gates();
     arguments.proxying.check(&arguments.controllers.feature_gates)?;
     let admission = admission_plugins(&arguments)?;
+    let egress = arguments.admission.egress(arguments.proxying.routes_to_endpoints())?;
     let mut service_accounts = arguments.authentication.service_accounts()?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
     let listener = listen(&arguments).await?;
@@ -63,6 +64,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         authorizer: Arc::new(authorizers),
         auth_metrics: outbound.metrics.clone(),
         admission,
+        egress,
         audit: arguments.audit.config(&outbound)?,
         health_checks: health_checks(encryption.as_ref()),
         metrics: Some(figures_of(&figures, encryption.clone())),

@@ -24,5 +24,6 @@ mod transport;
 
 pub use cluster::{Build, Cluster, Parts};
 pub use denials::Denials;
+pub use setpoint_apiserver::egress::in_process as webhooks;
 pub use source::InProcessSource;
 pub use transport::{Connect, InProcess, in_memory, in_process_client};

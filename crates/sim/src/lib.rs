@@ -32,6 +32,7 @@ pub use faults::{Fault, Faults, OnCall, OnEvent};
 pub use graph::{Counts, Graph, History};
 pub use link::{Link, Write};
 pub use plan::{Ending, Failure, Plan, Report, Scenario, check_all, check_faults, search, undisturbed};
+pub use setpoint_cluster::webhooks;
 pub use testing::{Running, TestCluster};
 pub use trace::Trace;
 pub use world::World;

@@ -29,6 +29,7 @@ use std::time::Duration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 use setpoint::{Context, Key, Kind, Object, Runnable, View};
+use setpoint_cluster::webhooks::InProcess;
 use setpoint_cluster::{Build, Parts};
 use tokio::task::JoinSet;
 
@@ -40,6 +41,7 @@ use crate::world::World;
 pub struct TestCluster {
     parts: Parts,
     faults: Vec<Fault>,
+    webhooks: InProcess,
     seed: u64,
 }
 
@@ -102,6 +104,25 @@ impl TestCluster {
         self
     }
 
+    /// An admission webhook: answers the reviews that are posted to a path of a host, as the `clientConfig` of a
+    /// configuration names it. The host of a Service is `NAME.NAMESPACE.svc`. Connections stay in this process, so there
+    /// is no certificate and no CA bundle. [`webhooks`](crate::webhooks) has the usual answers.
+    ///
+    /// ```
+    /// use setpoint_sim::{TestCluster, webhooks};
+    /// let cluster = TestCluster::new()
+    ///     .webhook("policy.example", "/validate", |review| webhooks::deny(&review, "not today"));
+    /// ```
+    pub fn webhook(
+        self,
+        host: &str,
+        path: &str,
+        answer: impl Fn(Value) -> Value + Send + Sync + 'static,
+    ) -> Self {
+        self.webhooks.handle(host, path, answer);
+        self
+    }
+
     /// Adds faults: calls that fail or are lost, crashes around the n-th write, events that are late, duplicated or
     /// missing. They affect the controllers, not the test's own client.
     pub fn faults(mut self, faults: impl IntoIterator<Item = Fault>) -> Self {
@@ -143,7 +164,7 @@ impl TestCluster {
     /// # });
     /// ```
     pub async fn start(self) -> Running {
-        let world = Arc::new(World::new(self.seed, self.parts, self.faults).await);
+        let world = Arc::new(World::with_webhooks(self.seed, self.parts, self.faults, self.webhooks).await);
         let mut managing = JoinSet::new();
         let managed = world.clone();
         managing.spawn(async move { managed.keep_managing().await });

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use http::Request;
 use setpoint::{Client, Clock, Key, Kind, Manager, Object, Rng, Runtime};
+use setpoint_apiserver::egress::EgressConfig;
 use setpoint_apiserver::{Config, admission};
+use setpoint_cluster::webhooks::InProcess;
 use setpoint_cluster::{Cluster, Denials, Parts};
 use setpoint_store::{MemoryStore, Store};
 use tokio_util::sync::CancellationToken;
@@ -54,13 +56,24 @@ impl World {
     }
 
     pub(crate) async fn new(seed: u64, parts: Parts, faults: Vec<Fault>) -> Self {
+        Self::with_webhooks(seed, parts, faults, InProcess::default()).await
+    }
+
+    /// The same with webhooks. There is no network: what is not among them refuses connections.
+    pub(crate) async fn with_webhooks(
+        seed: u64,
+        parts: Parts,
+        faults: Vec<Fault>,
+        webhooks: InProcess,
+    ) -> Self {
         let clock = Clock::simulated(EPOCH.parse().expect("a constant time"));
         let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(seed) };
         let store = Arc::new(MemoryStore::new(clock.clone()));
         let config = Config::new(store.clone(), clock.clone(), runtime.rng.fork());
         let config = Cluster::with_gates(config, &parts.controller_options.gates);
-        let mut config = Config { admission: admission::default_plugins_and_node_restriction(), ..config }
-            .with_built_in_roles();
+        let egress = EgressConfig { dial: Arc::new(webhooks), ..EgressConfig::default() };
+        let admission = admission::default_plugins_and_node_restriction();
+        let mut config = Config { admission, egress, ..config }.with_built_in_roles();
         if parts.nodes > 0 {
             Cluster::serve_metrics(&mut config);
         }

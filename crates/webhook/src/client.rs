@@ -57,10 +57,13 @@ pub struct Call<'a> {
     pub duration: Duration,
 }
 
-/// The method and URL of a call, also used in error messages.
+/// What is requested, and until when.
 struct Target {
     method: Method,
     uri: Uri,
+    deadline: Instant,
+    /// Whether the caller set the deadline for this call. Go has other words for that.
+    is_callers_deadline: bool,
 }
 
 impl Client {
@@ -117,28 +120,35 @@ impl Client {
 
     /// Posts JSON once.
     pub async fn post(&self, body: Bytes) -> Result<Answer, CallError> {
-        let target = Target { method: Method::POST, uri: self.url()? };
-        self.call(&target, body, self.0.endpoint.credential.header(&self.0.clock)?).await
+        let Inner { endpoint, settings, clock, .. } = &*self.0;
+        let uri = match settings.sends_timeout {
+            true => with_timeout(&endpoint.url, settings.timeout)?,
+            false => endpoint.url.clone(),
+        };
+        let target = self.target(Method::POST, uri);
+        self.call(&target, body, endpoint.credential.header(clock)?).await
+    }
+
+    /// Posts JSON once, within this time instead of the settings'. The server is told of it in whole seconds.
+    pub async fn post_within(&self, body: Bytes, time: Duration) -> Result<Answer, CallError> {
+        let Inner { endpoint, clock, .. } = &*self.0;
+        let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+        let uri = with_timeout(&endpoint.url, Duration::from_secs(seconds))?;
+        let deadline = clock.instant() + time;
+        let target = Target { method: Method::POST, uri, deadline, is_callers_deadline: true };
+        self.call(&target, body, endpoint.credential.header(clock)?).await
     }
 
     /// Gets a URL, with a bearer token if given. The endpoint's own credential is only sent to the endpoint's URL.
     pub async fn get(&self, uri: &Uri, bearer: Option<&str>) -> Result<Answer, CallError> {
-        let target = Target { method: Method::GET, uri: uri.clone() };
+        let target = self.target(Method::GET, uri.clone());
         let header = bearer.map(Credential::bearer).transpose()?;
         self.call(&target, Bytes::new(), header).await
     }
 
-    fn url(&self) -> Result<Uri, CallError> {
-        let Inner { endpoint, settings, .. } = &*self.0;
-        if !settings.sends_timeout {
-            return Ok(endpoint.url.clone());
-        }
-        let mut parts = endpoint.url.clone().into_parts();
-        let path = endpoint.url.path();
-        let query = format!("{path}?timeout={}", go_duration(settings.timeout));
-        let bad = |why: &dyn std::fmt::Display| CallError::Request(why.to_string());
-        parts.path_and_query = Some(query.parse().map_err(|why: http::uri::InvalidUri| bad(&why))?);
-        Uri::from_parts(parts).map_err(|why| bad(&why))
+    fn target(&self, method: Method, uri: Uri) -> Target {
+        let deadline = self.0.clock.instant() + self.0.settings.timeout;
+        Target { method, uri, deadline, is_callers_deadline: false }
     }
 
     /// Makes one attempt. Follows `Retry-After` as long as the timeout allows.
@@ -149,9 +159,9 @@ impl Client {
         credential: Option<HeaderValue>,
     ) -> Result<Answer, CallError> {
         let clock = &self.0.clock;
-        let deadline = clock.instant() + self.0.settings.timeout;
+        let deadline = target.deadline;
         for left in (0..=DELAYED_RETRIES).rev() {
-            let answer = self.exchange(target, body.clone(), credential.clone(), deadline).await?;
+            let answer = self.exchange(target, body.clone(), credential.clone()).await?;
             if answer.status.is_success() && answer.status.as_u16() <= 206 {
                 return Ok(answer);
             }
@@ -175,7 +185,6 @@ impl Client {
         target: &Target,
         body: Bytes,
         credential: Option<HeaderValue>,
-        deadline: Instant,
     ) -> Result<Answer, CallError> {
         let request = self.request(target, body, credential)?;
         let work = async {
@@ -188,7 +197,7 @@ impl Client {
                 Limited::new(body, limit).collect().await.map_err(|why| target.unread(&*why, limit))?;
             Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
         };
-        tokio::time::timeout_at(deadline, work).await.unwrap_or_else(|_| Err(target.timed_out()))
+        tokio::time::timeout_at(target.deadline, work).await.unwrap_or_else(|_| Err(target.timed_out()))
     }
 
     fn request(
@@ -214,6 +223,15 @@ impl Client {
     }
 }
 
+/// The URL with the time that the server has to answer as its only parameter.
+fn with_timeout(url: &Uri, timeout: Duration) -> Result<Uri, CallError> {
+    let mut parts = url.clone().into_parts();
+    let query = format!("{}?timeout={}", url.path(), go_duration(timeout));
+    let bad = |why: &dyn std::fmt::Display| CallError::Request(why.to_string());
+    parts.path_and_query = Some(query.parse().map_err(|why: http::uri::InvalidUri| bad(&why))?);
+    Uri::from_parts(parts).map_err(|why| bad(&why))
+}
+
 impl Target {
     fn named(&self) -> (String, String) {
         let method = self.method.as_str();
@@ -223,7 +241,10 @@ impl Target {
 
     fn timed_out(&self) -> CallError {
         let (method, url) = self.named();
-        CallError::Timeout { method, url }
+        match self.is_callers_deadline {
+            true => CallError::Deadline { method, url },
+            false => CallError::Timeout { method, url },
+        }
     }
 
     fn failed(&self, error: &legacy::Error) -> CallError {

@@ -8,6 +8,9 @@ use serde::Deserialize;
 pub enum CallError {
     #[error("{method} {url:?}: net/http: request canceled (Client.Timeout exceeded while awaiting headers)")]
     Timeout { method: String, url: String },
+    /// The time that the caller gave this call is over.
+    #[error("{method} {url:?}: context deadline exceeded")]
+    Deadline { method: String, url: String },
     /// The connection failed, or could not be established.
     #[error("{method} {url:?}: {why}")]
     Connection { method: String, url: String, why: String, is_reset: bool },
@@ -34,7 +37,7 @@ impl CallError {
     }
 
     pub fn is_timeout(&self) -> bool {
-        matches!(self, Self::Timeout { .. }) || self.code() == Some(504)
+        matches!(self, Self::Timeout { .. } | Self::Deadline { .. }) || self.code() == Some(504)
     }
 
     /// Returns whether a retry may succeed. Exactly the errors that v1.34 retries.

@@ -1,5 +1,6 @@
 //! Kubeconfig files: the URL of a webhook, the trusted certificates, and the credentials.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -164,12 +165,53 @@ struct Context {
 impl Endpoint {
     /// Returns the endpoint of the file's current context. Paths in the file are relative to it.
     pub fn from_kubeconfig(file: &Path) -> Result<Self, KubeconfigError> {
-        let failed = |problem: String| KubeconfigError { file: file.to_owned(), problem };
-        let text = fs::read_to_string(file).map_err(|why| failed(why.to_string()))?;
-        let written: Written = serde_saphyr::from_str(&text).map_err(|why| failed(why.to_string()))?;
-        let directory = file.parent().unwrap_or(Path::new(""));
-        written.endpoint(directory).map_err(failed)
+        load(file, Written::endpoint)
     }
+}
+
+/// The users of a kubeconfig file, by the hosts that they are for: who the server is to the webhooks of its clients.
+#[derive(Clone, Debug, Default)]
+pub struct HostUsers {
+    by_host: BTreeMap<String, HostUser>,
+    /// The user of the current context, for hosts that have none of their own.
+    current: Option<HostUser>,
+}
+
+/// How the server shows who it is to a host.
+#[derive(Clone, Debug)]
+pub(crate) struct HostUser {
+    pub(crate) identity: Option<ClientIdentity>,
+    pub(crate) credential: Credential,
+}
+
+impl HostUsers {
+    pub fn from_kubeconfig(file: &Path) -> Result<Self, KubeconfigError> {
+        load(file, Written::host_users)
+    }
+
+    /// The user for `HOST:PORT`, in v1.34's order: of that name, of a name with `*` for the first labels, the same
+    /// without the port if it is 443, the one named `*`, and that of the current context.
+    pub(crate) fn of(&self, target: &str) -> Option<&HostUser> {
+        let named = |host: &str| {
+            let dots = host.match_indices('.').map(|(at, _)| &host[at + 1..]);
+            let wild = dots.map(|rest| self.by_host.get(&format!("*.{rest}")));
+            std::iter::once(self.by_host.get(host)).chain(wild).flatten().next()
+        };
+        let bare = target.strip_suffix(":443");
+        let bare = bare.map(|host| host.trim_start_matches('[').trim_end_matches(']'));
+        named(target)
+            .or_else(|| bare.and_then(named))
+            .or_else(|| self.by_host.get("*"))
+            .or(self.current.as_ref())
+    }
+}
+
+/// Reads a file; what it names by a relative path is in its directory.
+fn load<T>(file: &Path, read: fn(&Written, &Path) -> Result<T, String>) -> Result<T, KubeconfigError> {
+    let failed = |problem: String| KubeconfigError { file: file.to_owned(), problem };
+    let text = fs::read_to_string(file).map_err(|why| failed(why.to_string()))?;
+    let written: Written = serde_saphyr::from_str(&text).map_err(|why| failed(why.to_string()))?;
+    read(&written, file.parent().unwrap_or(Path::new(""))).map_err(failed)
 }
 
 impl Written {
@@ -187,6 +229,20 @@ impl Written {
         };
         let tls = cluster.tls(&user, directory)?;
         Ok(Endpoint { url: cluster.url()?, tls, credential: user.credential(directory)? })
+    }
+
+    fn host_users(&self, directory: &Path) -> Result<HostUsers, String> {
+        let user = |named: &NamedUser| {
+            let failed = |why: String| format!("user {:?}: {why}", named.name);
+            let identity = named.user.identity(directory).map_err(failed)?;
+            let credential = named.user.credential(directory).map_err(failed)?;
+            Ok((named.name.clone(), HostUser { identity, credential }))
+        };
+        let by_host: BTreeMap<String, HostUser> =
+            self.users.iter().map(user).collect::<Result<_, String>>()?;
+        let context = self.contexts.iter().find(|named| named.name == self.current_context);
+        let current = context.and_then(|named| by_host.get(&named.context.user)).cloned();
+        Ok(HostUsers { by_host, current })
     }
 
     fn context(&self) -> Result<Context, String> {
@@ -238,7 +294,8 @@ impl Cluster {
         }
         let server_name = Some(self.tls_server_name.clone()).filter(|name| !name.is_empty());
         let identity = user.identity(directory)?;
-        Ok(TlsSettings { authorities, server_name, is_insecure: self.insecure_skip_tls_verify, identity })
+        let is_insecure = self.insecure_skip_tls_verify;
+        Ok(TlsSettings { authorities, server_name, is_insecure, identity, ..TlsSettings::default() })
     }
 }
 
@@ -328,6 +385,29 @@ mod tests {
         assert!(matches!(found.credential, Credential::Header(_)));
         let plain = endpoint("{server: 'localhost:80'}", "{}").unwrap();
         assert_eq!(plain.url.to_string(), "http://localhost:80/");
+    }
+
+    #[test]
+    fn a_host_has_the_user_with_the_most_specific_name() {
+        let text = "users: [{name: 'a.b.svc:443', user: {token: exact}}, {name: 'c.b.svc', user: {token: bare}}, \
+            {name: '*.b.svc', user: {token: wild}}, {name: '*.svc:8443', user: {token: port}}, \
+            {name: '*', user: {token: any}}]";
+        let written: Written = serde_saphyr::from_str(text).unwrap();
+        let users = written.host_users(Path::new("/")).unwrap();
+        for (target, expected) in [
+            ("a.b.svc:443", "exact"),
+            ("c.b.svc:443", "bare"),
+            ("d.b.svc:443", "wild"),
+            ("d.b.svc:8443", "port"),
+            ("other.example:443", "any"),
+            ("[::1]:443", "any"),
+        ] {
+            let Some(HostUser { credential: Credential::Header(header), .. }) = users.of(target) else {
+                panic!("{target} has no user");
+            };
+            assert_eq!(header.to_str().unwrap(), format!("Bearer {expected}"), "{target}");
+        }
+        assert!(HostUsers::default().of("a.b.svc:443").is_none());
     }
 
     #[test]

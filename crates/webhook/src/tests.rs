@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use setpoint_clock::{Clock, Rng};
 
 use crate::client::AT_ONCE;
-use crate::{Answer, CallError, Client, Dial, Dialed, Endpoint, Settings, TlsSettings};
+use crate::{Answer, CallError, Cidr, Client, Dial, Dialed, Endpoint, GuardedTcp, Settings, TlsSettings};
 
 /// How the server handles the next call. The last one is repeated.
 #[derive(Clone)]
@@ -250,4 +250,28 @@ async fn a_flood_of_calls_does_not_take_all_connections() {
     assert_eq!(fake.calls(), AT_ONCE);
     *fake.replies.lock() = vec![Reply::Answer(200, &[], Bytes::new())];
     client.post(Bytes::from_static(b"{}")).await.expect("those that gave up have left their turns");
+}
+
+#[tokio::test]
+async fn a_denied_address_is_not_dialed_by_whatever_name() {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let cidr = |text: &str| text.parse::<Cidr>().unwrap();
+    let guarded = GuardedTcp::new([cidr("127.0.0.0/8"), cidr("::1/128")]);
+    for host in ["127.0.0.1", "localhost", "::ffff:127.0.0.1"] {
+        let error = guarded.dial(host.to_owned(), port).await.err().unwrap();
+        assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{host}");
+    }
+    assert!(GuardedTcp::new(Cidr::link_local()).dial("127.0.0.1".into(), port).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_has_the_time_that_its_caller_gives_it() {
+    let fake = Fake::new(&[Reply::Hang]);
+    let client = client(&fake, settings());
+    let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+    let before = clock.instant();
+    let error = client.post_within(Bytes::from_static(b"{}"), Duration::from_millis(1500)).await.unwrap_err();
+    assert_eq!(clock.instant() - before, Duration::from_millis(1500));
+    assert_eq!(error.to_string(), "Post \"http://hook.example/x?timeout=2s\": context deadline exceeded");
 }

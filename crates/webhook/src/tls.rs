@@ -19,6 +19,9 @@ pub struct TlsSettings {
     /// Whether to accept any certificate.
     pub is_insecure: bool,
     pub identity: Option<ClientIdentity>,
+    /// Whether HTTP/2 is not offered. With HTTP/1.1 concurrent calls have connections of their own, and so reach several
+    /// backends of one service.
+    pub http1_only: bool,
 }
 
 /// A client certificate and its key, as PEM.
@@ -63,7 +66,10 @@ impl TlsSettings {
             }
             None => builder.with_no_client_auth(),
         };
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = match self.http1_only {
+            true => vec![b"http/1.1".to_vec()],
+            false => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        };
         Ok(config)
     }
 

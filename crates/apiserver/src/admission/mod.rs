@@ -1,7 +1,9 @@
 //! Admission: an ordered chain of small plugins that mutate and check objects before they are stored.
 
+mod attributes;
 mod certificates;
 mod claim_resize;
+mod configuration;
 mod default_class;
 mod default_tolerations;
 mod device_admin_access;
@@ -23,9 +25,12 @@ mod selection;
 mod service_account;
 mod storage_protection;
 mod taint_nodes;
-mod webhooks;
+pub(crate) mod webhooks;
+
+use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_store::ListOptions;
 
@@ -33,6 +38,7 @@ pub use certificates::{
     CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
 };
 pub use claim_resize::PersistentVolumeClaimResize;
+pub use configuration::{AdmissionConfiguration, ConfigurationError};
 pub use default_class::{DefaultIngressClass, DefaultStorageClass};
 pub use default_tolerations::DefaultTolerationSeconds;
 pub use device_admin_access::DeviceAdminAccess;
@@ -75,6 +81,8 @@ pub enum Operation {
     Create,
     Update,
     Delete,
+    /// A connection to what an object stands for: exec, attach, port-forward, proxy.
+    Connect,
 }
 
 /// The request under admission.
@@ -93,8 +101,11 @@ pub struct Review<'a> {
     context: &'a Context,
     pub(crate) query: &'a Query<'a>,
     pub(crate) deletion: Option<&'a DeleteOptions>,
-    /// The managed fields of the new and the old object, which are not in the objects themselves.
-    pub(crate) fields: (ManagedFields, ManagedFields),
+    /// Who manages the fields of the new object, which does not have that inside. Mutating webhooks may change it.
+    fields: Mutex<ManagedFields>,
+    /// The same of the old object.
+    pub(crate) old_fields: ManagedFields,
+    pub(crate) reinvocation: Mutex<webhooks::Reinvocation>,
 }
 
 /// An admission plugin. Mutation runs before validation, checks run after it.
@@ -113,6 +124,16 @@ pub trait Plugin: Send + Sync + 'static {
         std::future::ready(Ok(()))
     }
 
+    /// The same phase of a deletion, which has nothing to change.
+    fn mutate_deletion(
+        &self,
+        review: &Review<'_>,
+        old: &Value,
+    ) -> impl Future<Output = Result<(), Status>> + Send {
+        let _ = (review, old);
+        std::future::ready(Ok(()))
+    }
+
     /// Rejects the object, or lets it pass. A deletion has no new object.
     fn check(
         &self,
@@ -122,6 +143,11 @@ pub trait Plugin: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Status>> + Send {
         let _ = (review, object, old);
         std::future::ready(Ok(()))
+    }
+
+    /// Whether connections are reviewed too. What they carry are options, not objects.
+    fn handles_connections(&self) -> bool {
+        false
     }
 }
 
@@ -136,12 +162,20 @@ pub trait DynPlugin: Send + Sync + 'static {
         old: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>>;
 
+    fn mutate_deletion<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        old: &'a Value,
+    ) -> BoxFuture<'a, Result<(), Status>>;
+
     fn check<'a>(
         &'a self,
         review: &'a Review<'_>,
         object: Option<&'a Value>,
         old: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>>;
+
+    fn handles_connections(&self) -> bool;
 }
 
 impl<P: Plugin> DynPlugin for P {
@@ -158,6 +192,14 @@ impl<P: Plugin> DynPlugin for P {
         Box::pin(Plugin::mutate(self, review, object, old))
     }
 
+    fn mutate_deletion<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        old: &'a Value,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(Plugin::mutate_deletion(self, review, old))
+    }
+
     fn check<'a>(
         &'a self,
         review: &'a Review<'_>,
@@ -165,6 +207,10 @@ impl<P: Plugin> DynPlugin for P {
         old: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(Plugin::check(self, review, object, old))
+    }
+
+    fn handles_connections(&self) -> bool {
+        Plugin::handles_connections(self)
     }
 }
 
@@ -184,13 +230,31 @@ impl<'a> Review<'a> {
             context: call.context,
             query: call.query,
             deletion: None,
-            fields: Default::default(),
+            fields: Mutex::default(),
+            old_fields: ManagedFields::default(),
+            reinvocation: Mutex::default(),
         }
     }
 
     /// Sets the managed fields of the new and the old object.
     pub(crate) fn with_fields(self, new: &ManagedFields, old: &ManagedFields) -> Self {
-        Self { fields: (new.clone(), old.clone()), ..self }
+        Self { fields: Mutex::new(new.clone()), old_fields: old.clone(), ..self }
+    }
+
+    /// Who manages the fields of the new object, as far as it has been reviewed.
+    pub(crate) fn managed_fields(&self) -> ManagedFields {
+        self.fields.lock().clone()
+    }
+
+    /// A webhook has changed who manages the fields. What makes no sense is ignored.
+    fn set_managed_fields(&self, fields: ManagedFields) {
+        match fields.check() {
+            Ok(()) => *self.fields.lock() = fields,
+            Err(why) => self.warnings.add(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \
+                 mutating admission controller; please fix your requests: {why}"
+            )),
+        }
     }
 
     /// Builds the review for deleting an object, or each object of a collection.
@@ -199,9 +263,10 @@ impl<'a> Review<'a> {
         Self { deletion: Some(options), ..Self::new(call, Operation::Delete, name, options.dry_run) }
     }
 
-    /// Returns the request's options, as shown to policies and webhooks.
+    /// The options of the request, as policies and webhooks see them. A connection has none.
     pub(crate) fn options(&self) -> Value {
         let kind = match self.operation {
+            Operation::Connect => return Value::Null,
             Operation::Create => "CreateOptions",
             Operation::Update => "UpdateOptions",
             Operation::Delete => "DeleteOptions",
@@ -276,11 +341,57 @@ impl<'a> Review<'a> {
             let why = "create not allowed while custom resource definition is terminating";
             return Err(Status::forbidden(self.served.named(), &self.name, why));
         }
-        for plugin in self.server.admission.iter().filter(|plugin| plugin.handles(self)) {
+        self.mutate_once(object, old).await?;
+        let is_needed = {
+            let mut reinvocation = self.reinvocation.lock();
+            reinvocation.round = 1;
+            reinvocation.is_needed
+        };
+        // A webhook has changed the object: all plugins have another look, and webhooks that asked for it.
+        if is_needed { self.mutate_once(object, old).await } else { Ok(()) }
+    }
+
+    async fn mutate_once(&self, object: &mut Value, old: Option<&Value>) -> Result<(), Status> {
+        for plugin in self.server.admission.iter().filter(|plugin| self.is_handled_by(&***plugin)) {
             self.check_given_up()?;
             plugin.mutate(self, object, old).await?;
         }
         Ok(())
+    }
+
+    fn is_handled_by(&self, plugin: &dyn DynPlugin) -> bool {
+        let is_concerned = self.operation != Operation::Connect || plugin.handles_connections();
+        !self.context.bypasses_admission && is_concerned && plugin.handles(self)
+    }
+
+    /// Both phases of a deletion.
+    pub(crate) async fn admit_deletion(&self, old: &Value) -> Result<(), Status> {
+        for plugin in self.server.admission.iter().filter(|plugin| self.is_handled_by(&***plugin)) {
+            self.check_given_up()?;
+            plugin.mutate_deletion(self, old).await?;
+        }
+        self.check(None, Some(old)).await
+    }
+
+    /// How long the client still waits; nothing if it waits as long as it takes.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        let now = self.server.clock.instant();
+        self.context.work_deadline().map(|deadline| deadline.saturating_duration_since(now))
+    }
+
+    /// Ends the work for a client that no longer waits, or when its handler has taken all of its time.
+    pub(crate) fn check_time(&self) -> Result<(), Status> {
+        let is_over = self.time_left().is_some_and(|left| left.is_zero());
+        if is_over { Err(deadline_exceeded()) } else { self.check_awaited() }
+    }
+
+    /// Waits until the client no longer waits.
+    pub(crate) async fn given_up(&self) -> Status {
+        match &self.context.waiting {
+            Some(waiting) => waiting.cancelled().await,
+            None => std::future::pending().await,
+        }
+        deadline_exceeded()
     }
 
     /// Fails if the client no longer waits for the response.
@@ -294,7 +405,7 @@ impl<'a> Review<'a> {
     }
 
     pub(crate) async fn check(&self, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
-        for plugin in self.server.admission.iter().filter(|plugin| plugin.handles(self)) {
+        for plugin in self.server.admission.iter().filter(|plugin| self.is_handled_by(&***plugin)) {
             self.check_given_up()?;
             plugin.check(self, object, old).await?;
         }

@@ -16,6 +16,7 @@ impl Plugin for NamespaceLifecycle {
     fn handles(&self, review: &Review<'_>) -> bool {
         match review.operation {
             Operation::Delete => review.is_for("", "namespaces"),
+            Operation::Connect => false,
             // Access reviews are allowed for namespaces that do not exist yet.
             Operation::Create | Operation::Update => {
                 review.namespace.is_some() && review.served.kind.group != "authorization.k8s.io"

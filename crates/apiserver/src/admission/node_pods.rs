@@ -54,6 +54,8 @@ pub(super) async fn judge(
         (Operation::Update, None) => refuse(format!(
             "unexpected operation \"UPDATE\", node {node:?} can only create and delete mirror pods"
         )),
+        // Not reviewed: what nodes may connect to is for the authorizer to say.
+        (Operation::Connect, _) => Ok(()),
         (_, Some(subresource)) => {
             let name = subresource.name();
             refuse(format!("unexpected pod subresource {name:?}, only 'status' and 'eviction' are allowed"))

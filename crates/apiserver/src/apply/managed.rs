@@ -76,6 +76,11 @@ impl ManagedFields {
         self.0.parts().iter().map(entry).collect()
     }
 
+    /// Why these make no sense, if they do not.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.managers().map(drop)
+    }
+
     /// Decodes the managers; fails if an entry is invalid.
     pub(super) fn managers(&self) -> Result<Managers, String> {
         self.0.parts().iter().map(owned).collect::<Result<_, _>>().map(Managers)

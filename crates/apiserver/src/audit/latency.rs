@@ -10,6 +10,10 @@ pub(super) const THRESHOLD: Duration = Duration::from_millis(500);
 pub(crate) enum Layer {
     Authentication,
     Authorization,
+    /// All calls of mutating webhooks together.
+    MutatingWebhook,
+    /// The longest call of a validating webhook.
+    ValidatingWebhook,
     /// The total time.
     Total,
 }
@@ -19,6 +23,8 @@ impl Layer {
         match self {
             Self::Authentication => "apiserver.latency.k8s.io/authentication",
             Self::Authorization => "apiserver.latency.k8s.io/authorization",
+            Self::MutatingWebhook => "apiserver.latency.k8s.io/mutating-webhook",
+            Self::ValidatingWebhook => "apiserver.latency.k8s.io/validating-webhook",
             Self::Total => "apiserver.latency.k8s.io/total",
         }
     }

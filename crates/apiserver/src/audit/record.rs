@@ -145,6 +145,11 @@ impl Record {
         self.annotate("authorization.k8s.io/reason", reason);
     }
 
+    /// Whether events of this level are recorded.
+    pub(crate) fn records(&self, level: Level) -> bool {
+        self.at(level).is_some()
+    }
+
     /// Adds an annotation. The first value of a key is kept.
     pub(crate) fn annotate(&self, key: &str, value: impl Into<String>) {
         self.annotate_at(Level::Metadata, key, value);
@@ -165,6 +170,16 @@ impl Record {
         let took = recording.audit.clock.instant() - began;
         recording.state.lock().layers.push((layer, took));
         outcome
+    }
+
+    /// A part of the request took this long. Time that is spent on the same part again is added.
+    pub(crate) fn spent(&self, layer: Layer, took: std::time::Duration) {
+        let Some(recording) = self.at(Level::Metadata) else { return };
+        let mut state = recording.state.lock();
+        match state.layers.iter_mut().find(|(known, _)| *known == layer) {
+            Some((_, total)) => *total += took,
+            None => state.layers.push((layer, took)),
+        }
     }
 
     /// Records the object in a request's body, decoded and defaulted.

@@ -1,7 +1,7 @@
-//! Views of the store for authorizers.
+//! Views of the store that authorizers and webhooks decide by.
 //!
-//! A view is updated from the store's watch history. Each request first brings it up to the newest revision, so a
-//! write that was acknowledged to a client takes effect on the very next request. The view is loaded on first use.
+//! A view is fed from the store's own history: a request first brings it up to the newest revision, so what a
+//! client was told is written counts for the very next request. It is made when it is first asked for.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGua
 use setpoint_store::{Error, EventKind, ListOptions, Record, Resource, Store, Watch, WatchError};
 
 /// State derived from some resources.
-pub(super) trait View: Default + Send + Sync {
+pub(crate) trait View: Default + Send + Sync {
     /// Distinguishes the resources that the view is built from.
     type Source: Copy + Send + Sync;
 
@@ -20,18 +20,18 @@ pub(super) trait View: Default + Send + Sync {
 }
 
 /// A view that is brought up to date on every access.
-pub(super) struct Followed<V: View> {
+pub(crate) struct Followed<V: View> {
     store: Arc<dyn Store>,
     fed: RwLock<Option<Fed<V>>>,
 }
 
 impl<V: View> Followed<V> {
-    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self { store, fed: RwLock::new(None) }
     }
 
     /// Runs `look` on the current view.
-    pub(super) async fn with<T>(&self, look: impl FnOnce(&V) -> T) -> Result<T, Error> {
+    pub(crate) async fn with<T>(&self, look: impl FnOnce(&V) -> T) -> Result<T, Error> {
         loop {
             if let Some(fed) = self.current() {
                 return Ok(look(&fed.view));

@@ -22,7 +22,7 @@ pub(crate) mod bootstrap;
 mod bootstrap_tokens;
 mod config_file;
 mod expiring;
-mod follow;
+pub(crate) mod follow;
 mod front_proxy;
 pub(crate) mod impersonate;
 mod jwt;
@@ -39,6 +39,7 @@ mod token_webhook;
 mod union;
 
 pub use access_webhook::WebhookOptions;
+pub(crate) use aggregate::aggregate;
 pub use authenticate::{Anonymous, AuthenticationError, Authenticator};
 pub use authorization_config::{AuthorizationConfig, AuthorizerKind, KubeconfigSource};
 pub(crate) use authorize::harmless;

@@ -22,6 +22,7 @@ mod weight;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -51,6 +52,9 @@ use crate::server::{Server, Warnings};
 use crate::status::Status;
 use crate::tls::Peer;
 
+/// How long a handler waits for webhooks in all, as in v1.34.
+const HANDLER_TIMEOUT: Duration = Duration::from_secs(34);
+
 /// When a response must have been sent, stored for the sending side.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline(pub(crate) Instant);
@@ -73,6 +77,8 @@ pub(crate) struct Context {
     pub(crate) waiting: Option<CancellationToken>,
     pub(crate) audit: Record,
     pub(crate) received: Option<Instant>,
+    /// Whether this is work of the server's own that admission has no say in.
+    pub(crate) bypasses_admission: bool,
     /// The request's classification by priority and fairness.
     pub(crate) classified: OnceLock<Classified>,
 }
@@ -84,6 +90,12 @@ impl Context {
         // A deadline's timer only fires while the work is waiting for something else.
         let is_late = || self.deadline.is_some_and(|deadline| clock.instant() >= deadline);
         if self.is_given_up() || is_late() { Err(deadline::exceeded()) } else { Ok(()) }
+    }
+
+    /// Until when work that waits for others goes on: the client's deadline, or v1.34's bound on handlers.
+    pub(crate) fn work_deadline(&self) -> Option<Instant> {
+        let bound = self.received.map(|received| received + HANDLER_TIMEOUT);
+        [self.deadline, bound].into_iter().flatten().min()
     }
 
     /// Whether the client of a write has hung up or been answered.

@@ -240,13 +240,15 @@ async fn delete_objects(server: &Server, stored_as: &str, definition: &Value) ->
     let found = all().await.map_err(|why| server.refusal(why))?;
     let delete = |record| delete_object(server, &kind, Arc::clone(record)).boxed();
     for records in found.records.chunks(TURN) {
-        delete_collection::several(records, delete).await?;
+        delete_collection::several(records, delete_collection::AT_ONCE, delete).await?;
         tokio::task::yield_now().await;
     }
     Ok(all().await.map_err(|why| server.refusal(why))?.records.is_empty())
 }
 
+/// As in v1.34 this is not reviewed: who deleted the definition was.
 async fn delete_object(server: &Server, kind: &Arc<Served>, record: Arc<Record>) -> Result<(), Status> {
+    let context = Context { bypasses_admission: true, ..Context::default() };
     let (name, namespace) = (name_of(&record).to_owned(), namespace_of(&record).to_owned());
     let (user, query, headers, body) =
         (User::system("system:apiserver"), Query::default(), HeaderMap::new(), Bytes::new());
@@ -257,11 +259,12 @@ async fn delete_object(server: &Server, kind: &Arc<Served>, record: Arc<Record>)
         subresource: None,
         namespace: Some(namespace.as_str()).filter(|_| kind.kind.is_namespaced()),
         name: Some(&name),
+        subpath: "",
         query: &query,
         headers: &headers,
         body: &body,
         output: Output::JSON,
-        context: &Context::default(),
+        context: &context,
         now: server.now(),
     };
     match delete::remove(&call, &name, record, &DeleteOptions::default()).await {

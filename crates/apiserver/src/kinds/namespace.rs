@@ -28,7 +28,7 @@ pub fn kind() -> Kind {
         semantics: Semantics {
             counts_generations: false,
             names: NameRule::Label,
-            deletion: Deletion { documents_object: false, returns_object: true, ..Deletion::default() },
+            deletion: Deletion { returns_object: true, pins_uid: true, ..Deletion::default() },
             ..Semantics::with_status(|| json!({"phase": "Active"}))
         },
         ..entry(&CORE, "Namespace", "namespaces", Namespace)

@@ -124,6 +124,7 @@ pub(crate) fn text(server: &Server) -> String {
     let registry = server.registry.snapshot();
     let kinds: Vec<&Arc<Served>> = registry.all().collect();
     let mut text = Text::default();
+    server.webhooks.metrics.write(&mut text);
     audit(server, &mut text);
     in_flight(server, &mut text);
     if let Some(flow) = &server.flow {

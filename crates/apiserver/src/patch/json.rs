@@ -87,6 +87,11 @@ impl Operations {
         Ok(Self { operations, problems })
     }
 
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
     /// Applies all operations or none.
     pub fn apply(&self, mut document: Value) -> Result<Value, PatchError> {
         let mut work = Work::default();

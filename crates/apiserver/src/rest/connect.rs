@@ -6,13 +6,14 @@
 use http::header::CONNECTION;
 use http::{Response, StatusCode};
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Call;
+use crate::admission::{Operation, Review};
 use crate::body::Body;
 use crate::field::{Errors, Path};
 use crate::header;
-use crate::json::Json;
+use crate::json::{Json, JsonMut};
 use crate::kind::Subresource;
 use crate::metadata;
 use crate::registry::Gvr;
@@ -20,6 +21,9 @@ use crate::status::{Named, Status};
 use crate::validation::address::parse_ip;
 
 pub(crate) async fn connect(call: &Call<'_>, to: Subresource) -> Result<Response<Body>, Status> {
+    if to != Subresource::Log {
+        admit(call, to).await?;
+    }
     match (to, call.served.kind.kind.as_str()) {
         (Subresource::Proxy, "Service") => service(call).await,
         (Subresource::Proxy, "Node") => node(call).await,
@@ -27,6 +31,47 @@ pub(crate) async fn connect(call: &Call<'_>, to: Subresource) -> Result<Response
         (Subresource::Log, _) => log(call).await,
         (to, _) => stream(call, to).await,
     }
+}
+
+/// Reviews a connection, before anything is known of what it leads to. Returns the options as admission leaves them.
+async fn admit(call: &Call<'_>, to: Subresource) -> Result<Value, Status> {
+    let mut options = options(call, to)?;
+    let review = Review::new(call, Operation::Connect, call.name()?.to_owned(), false);
+    review.mutate(&mut options, None).await?;
+    review.check(Some(&options), None).await?;
+    Ok(options)
+}
+
+/// The options of a connection, as `PodExecOptions` and the like have them: those that are set.
+fn options(call: &Call<'_>, to: Subresource) -> Result<Value, Status> {
+    let mut options = json!({});
+    match to {
+        Subresource::Exec | Subresource::Attach => {
+            for flag in ["stdin", "stdout", "stderr", "tty"] {
+                if call.query.flag(flag) == Some(true) {
+                    options.set(flag, true);
+                }
+            }
+            if let Some(container) = call.query.get("container").filter(|container| !container.is_empty()) {
+                options.set("container", container);
+            }
+            let command: Vec<&str> = call.query.all("command").collect();
+            if to == Subresource::Exec && !command.is_empty() {
+                options.set("command", json!(command));
+            }
+        }
+        Subresource::PortForward => {
+            check_ports(call)?;
+            let ports = call.query.all("ports").flat_map(|ports| ports.split(','));
+            let ports: Vec<u16> = ports.filter_map(|port| port.parse().ok()).collect();
+            if !ports.is_empty() {
+                options.set("ports", json!(ports));
+            }
+        }
+        _ if !call.subpath.is_empty() => options.set("path", call.subpath),
+        _ => {}
+    }
+    Ok(options)
 }
 
 /// Builds the response if there is no agent to connect to.
@@ -121,9 +166,6 @@ fn check_container(call: &Call<'_>, pod: &Value) -> Result<(), Status> {
 /// Handles exec and attach to a container, and port-forward to a pod.
 async fn stream(call: &Call<'_>, to: Subresource) -> Result<Response<Body>, Status> {
     let name = call.name()?;
-    if to == Subresource::PortForward {
-        check_ports(call)?;
-    }
     let pod = call.served.decode_bare(&*call.record().await?)?;
     if to != Subresource::PortForward {
         check_container(call, &pod)?;

@@ -31,7 +31,9 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let fields = ownership::note_create(call, &mut object);
     let review = review(call, &options, object_name(&object)).with_fields(&fields, &ManagedFields::default());
     review.mutate(&mut object, None).await?;
+    let fields = review.managed_fields();
     warn_of_repeated_owners(call, &mut object, true);
+    metadata::settle_namespace(&mut object, call.namespace)?;
     let outcome = insert(call, object, fields, &options).await?;
     respond::outcome(call, StatusCode::CREATED, outcome)
 }

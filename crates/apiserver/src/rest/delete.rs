@@ -1,5 +1,6 @@
 //! Deletes objects: immediately, after a grace period, or once the last finalizer is removed.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
@@ -113,8 +114,9 @@ async fn attempt(
     let plan = plan(call.served, &mut object, options, call.now);
     // Evictions have been through admission as such.
     if plan != Plan::Leave && call.subresource != Some(Subresource::Eviction) {
-        let review = Review::of_deletion(call, options).with_fields(&ManagedFields::default(), &fields);
-        review.check(None, Some(&old)).await?;
+        let options = reviewed_options(call.served, options, &old);
+        let review = Review::of_deletion(call, &options).with_fields(&ManagedFields::default(), &fields);
+        review.admit_deletion(&old).await?;
     }
     match plan {
         Plan::Leave => Ok(Ok(Deleted::Waiting(Outcome::Stored(record.clone())))),
@@ -126,6 +128,17 @@ async fn attempt(
             Ok(unstored) => Ok(Ok(Deleted::Gone(unstored))),
             Err(newer) => Ok(Err(newer)),
         },
+    }
+}
+
+/// The options as admission sees them: some kinds are only ever deleted by their uid.
+fn reviewed_options<'o>(served: &Served, options: &'o DeleteOptions, old: &Value) -> Cow<'o, DeleteOptions> {
+    match served.kind.semantics.deletion.pins_uid && options.uid.is_none() {
+        true => {
+            let uid = Some(metadata::of(old).text("uid").to_owned());
+            Cow::Owned(DeleteOptions { uid, ..options.clone() })
+        }
+        false => Cow::Borrowed(options),
     }
 }
 

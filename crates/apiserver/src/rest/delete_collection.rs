@@ -22,14 +22,17 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response<Body>,
     let choice = list::choose(call, &list_options)?;
     let options = delete::options(call)?;
     let found = list::find(call, &list_options, &choice).await?;
-    several(&found.records, |record| delete_one(call, record, &options).boxed()).await?;
+    // A webhook that denies one deletion ends the rest, as in v1.34: they are asked one after the other.
+    let at_once = if call.server.webhooks.are_configured(call.server).await? { 1 } else { AT_ONCE };
+    several(&found.records, at_once, |record| delete_one(call, record, &options).boxed()).await?;
     list::answer(call, found).await
 }
 
-/// Deletes objects, [`AT_ONCE`] of them concurrently. After a failure no more are started, but those in progress
-/// finish.
+/// Deletes one object after the other, `at_once` of them at the same time. After a failure none is begun, but those
+/// under way come to their end.
 pub(crate) async fn several<'r>(
     records: &'r [Arc<Record>],
+    at_once: usize,
     delete: impl Fn(&'r Arc<Record>) -> BoxFuture<'r, Result<(), Status>>,
 ) -> Result<(), Status> {
     let mut rest = records.iter();
@@ -37,7 +40,7 @@ pub(crate) async fn several<'r>(
     let mut outcome = Ok(());
     loop {
         while outcome.is_ok()
-            && under_way.len() < AT_ONCE
+            && under_way.len() < at_once
             && let Some(record) = rest.next()
         {
             under_way.push(delete(record));

@@ -50,6 +50,7 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
     deletion.dry_run |= options.dry_run;
     let review = Review::new(call, Operation::Create, name.to_string(), deletion.dry_run);
     review.mutate(&mut eviction, None).await?;
+    let deletion = DeleteOptions { dry_run: deletion.dry_run, ..delete_options(call, &eviction)? };
     review.check(Some(&eviction), None).await?;
     evict(call, name, deletion).await?;
     Ok(respond::status(call, StatusCode::CREATED, &Status::success(201)))

@@ -35,7 +35,7 @@ use crate::auth::User;
 use crate::body::Body;
 use crate::chain::Context;
 use crate::custom::Custom;
-use crate::kind::{Subresource, Verb};
+use crate::kind::{Kind, Subresource, Verb};
 use crate::names;
 use crate::negotiate::Output;
 use crate::query::Query;
@@ -61,6 +61,8 @@ pub(crate) struct Call<'a> {
     /// `None` for cluster-scoped kinds, and for all namespaces.
     pub(crate) namespace: Option<&'a str>,
     pub(crate) name: Option<&'a str>,
+    /// What follows a subresource that has paths of its own, with its leading slash.
+    pub(crate) subpath: &'a str,
     pub(crate) query: &'a Query<'a>,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: &'a Bytes,
@@ -189,13 +191,18 @@ fn refuse_conversion(call: &Call<'_>) -> Result<(), Status> {
     let needs_webhook =
         |custom: &Arc<Custom>| custom.converts_by_webhook && !custom.is_stored_in_this_version();
     match kind.custom.as_ref().is_some_and(needs_webhook) {
-        true => Err(Status::internal(format_args!(
-            "conversion webhook for {}, Kind={} failed: this server calls no conversion webhooks; use the storage version",
-            kind.api_version(),
-            kind.kind
-        ))),
+        true => Err(unconvertible(kind)),
         false => Ok(()),
     }
+}
+
+/// The refusal of what a conversion webhook would have to make.
+pub(crate) fn unconvertible(kind: &Kind) -> Status {
+    Status::internal(format_args!(
+        "conversion webhook for {}, Kind={} failed: this server calls no conversion webhooks; use the storage version",
+        kind.api_version(),
+        kind.kind
+    ))
 }
 
 async fn carry_out(call: &Call<'_>, verb: Verb) -> Result<Response<Body>, Status> {

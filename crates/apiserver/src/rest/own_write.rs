@@ -30,6 +30,7 @@ pub(crate) async fn insert(server: &Server, served: &Arc<Served>, mut object: Va
         subresource: None,
         namespace: None,
         name: None,
+        subpath: "",
         query: &query,
         headers: &headers,
         body: &Bytes::new(),

@@ -292,7 +292,8 @@ fn answer(call: &Call<'_>, metadata: Value, spec: Value, status: Value) -> Value
     answer
 }
 
-fn user_info(user: &User) -> Value {
+/// A user as the fields of `UserInfo`; empty ones are left out.
+pub(crate) fn user_info(user: &User) -> Value {
     let mut info = Map::new();
     let texts = [("username", &user.name), ("uid", &user.uid)];
     for (field, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {

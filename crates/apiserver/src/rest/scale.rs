@@ -23,6 +23,8 @@ use crate::strategy::NameRule;
 use crate::transform::{self, TableOptions};
 
 const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
+const SCALES: Named<'static> = Named { group: "autoscaling", resource: "Scale" };
+const NEGATIVE_REPLICAS: &str = "must be greater than or equal to 0";
 
 fn target() -> Result<Target, Status> {
     Target::built_in(SCALE).ok_or_else(|| Status::internal("no schema of Scale"))
@@ -96,7 +98,7 @@ async fn apply_configuration(call: &Call<'_>) -> Result<Response<Body>, Status> 
         "metadata": identity,
     });
     if scale.at("spec").has("replicas") {
-        set_replicas(call, &mut configuration, scale.at("spec").at("replicas").clone());
+        set_replicas(call.served, &mut configuration, scale.at("spec").at("replicas").clone());
     }
     let mut maker = Scaled { call, name, change: Change::Apply { scale, configuration } };
     apply(call, name, &options, &mut maker).await
@@ -120,8 +122,26 @@ fn custom_paths(served: &Served) -> Option<&ScalePaths> {
     served.kind.custom.as_deref()?.scale.as_ref()
 }
 
-fn set_replicas(call: &Call<'_>, object: &mut Value, replicas: impl Into<Value>) {
-    match custom_paths(call.served) {
+/// Makes an object have the replicas of a scale that admission has changed.
+pub(crate) fn write_back(
+    served: &Served,
+    name: &str,
+    object: &mut Value,
+    scale: &Value,
+) -> Result<(), Status> {
+    let replicas = scale.at("spec").count("replicas");
+    if replicas < 0 {
+        let mut errors = Errors::default();
+        let path = Path::root("spec");
+        errors.invalid(&path.child("replicas"), replicas, NEGATIVE_REPLICAS);
+        return Err(Status::invalid(SCALES, name, &errors));
+    }
+    set_replicas(served, object, replicas);
+    Ok(())
+}
+
+fn set_replicas(served: &Served, object: &mut Value, replicas: impl Into<Value>) {
+    match custom_paths(served) {
         Some(paths) => scale::set_nested(object, &paths.spec, replicas),
         None => object.object_mut("spec").set("replicas", replicas),
     }
@@ -208,7 +228,7 @@ impl Maker for Scaled<'_> {
         };
         self.check(&scale, current)?;
         let mut object = current.clone();
-        set_replicas(self.call, &mut object, scale.at("spec").count("replicas"));
+        set_replicas(self.call.served, &mut object, scale.at("spec").count("replicas"));
         let version = metadata::of(&scale).text("resourceVersion");
         // Custom resources need a resource version for updates, so keep the one that was read.
         if !version.is_empty() || custom_paths(self.call.served).is_none() {
@@ -260,14 +280,9 @@ impl Scaled<'_> {
         let replicas = scale.at("spec").count("replicas");
         if replicas < 0 {
             let path = Path::root("spec");
-            errors.invalid(&path.child("replicas"), replicas, "must be greater than or equal to 0");
+            errors.invalid(&path.child("replicas"), replicas, NEGATIVE_REPLICAS);
         }
-        self.refuse(&errors)
-    }
-
-    fn refuse(&self, errors: &Errors) -> Result<(), Status> {
-        let of = Named { group: "autoscaling", resource: "Scale" };
-        if errors.is_empty() { Ok(()) } else { Err(Status::invalid(of, self.name, errors)) }
+        if errors.is_empty() { Ok(()) } else { Err(Status::invalid(SCALES, self.name, &errors)) }
     }
 }
 

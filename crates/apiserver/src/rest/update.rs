@@ -152,7 +152,8 @@ async fn create_absent(
     let review = Review::new(call, Operation::Create, name.to_string(), options.dry_run)
         .with_fields(&fields, &ManagedFields::default());
     review.mutate(&mut object, None).await?;
-    create::insert(call, object, fields, options).await
+    metadata::settle_namespace(&mut object, call.namespace)?;
+    create::insert(call, object, review.managed_fields(), options).await
 }
 
 /// Authorizes a create: the right to update an object does not include it.
@@ -209,7 +210,9 @@ async fn change(
     let review = Review::new(call, Operation::Update, name.to_string(), options.dry_run)
         .with_fields(&fields, &old_fields);
     review.mutate(&mut new, Some(&old)).await?;
+    let fields = review.managed_fields();
     create::warn_of_repeated_owners(call, &mut new, true);
+    metadata::settle_namespace(&mut new, call.namespace)?;
     settle_version(call, name, &mut new, record)?;
     let reservation = reserve(call, &mut new, &old)?;
     prepare(call, &mut new, &old);

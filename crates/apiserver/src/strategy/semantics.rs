@@ -170,6 +170,8 @@ pub struct Deletion {
     pub returns_object: bool,
     /// Whether OpenAPI documents that; for namespaces v1.34 does not.
     pub documents_object: bool,
+    /// Whether admission sees the uid of the object as a precondition, as for namespaces and definitions of kinds.
+    pub pins_uid: bool,
 }
 
 impl Default for Deletion {
@@ -179,6 +181,7 @@ impl Default for Deletion {
             default_warning: None,
             returns_object: false,
             documents_object: false,
+            pins_uid: false,
         }
     }
 }
@@ -190,6 +193,7 @@ impl Deletion {
         default_warning: None,
         returns_object: true,
         documents_object: true,
+        pins_uid: false,
     };
 }
 

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -23,6 +24,8 @@ pub(crate) enum Reply {
     Json(Value),
     Code(u16, Vec<(&'static str, String)>, Bytes),
     Hang,
+    /// The connection ends without an answer.
+    Close,
 }
 
 type Handler = Arc<dyn Fn(&str, &Value) -> Reply + Send + Sync>;
@@ -34,11 +37,16 @@ pub(crate) struct Extension {
     tls: TlsAcceptor,
     pub(crate) authority: String,
     seen: Arc<Mutex<Vec<(String, Value)>>>,
+    heads: Arc<Mutex<Vec<http::request::Parts>>>,
+    dialed: Arc<Mutex<Vec<String>>>,
+    /// Whether connections are refused.
+    pub(crate) refuses: Arc<AtomicBool>,
 }
 
 impl Extension {
     pub(crate) fn new(handler: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static) -> Self {
-        let own = rcgen::generate_simple_self_signed(["ext.example".to_owned()]).unwrap();
+        let own = rcgen::generate_simple_self_signed(["ext.example".to_owned(), "*.default.svc".to_owned()])
+            .unwrap();
         let key = rustls::pki_types::PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ServerConfig::builder_with_provider(provider)
@@ -48,7 +56,25 @@ impl Extension {
             .with_single_cert(vec![own.cert.der().clone()], key)
             .unwrap();
         let tls = TlsAcceptor::from(Arc::new(config));
-        Self { handler: Arc::new(handler), tls, authority: own.cert.pem(), seen: Arc::default() }
+        Self {
+            handler: Arc::new(handler),
+            tls,
+            authority: own.cert.pem(),
+            seen: Arc::default(),
+            heads: Arc::default(),
+            dialed: Arc::default(),
+            refuses: Arc::default(),
+        }
+    }
+
+    /// The heads of the requests so far.
+    pub(crate) fn take_heads(&self) -> Vec<http::request::Parts> {
+        std::mem::take(&mut self.heads.lock())
+    }
+
+    /// The addresses that were dialed so far.
+    pub(crate) fn take_dialed(&self) -> Vec<String> {
+        std::mem::take(&mut self.dialed.lock())
     }
 
     /// Takes the requests so far: path and body.
@@ -81,6 +107,7 @@ impl Extension {
         let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
         let path = head.uri.path().to_owned();
         self.seen.lock().push((path.clone(), body.clone()));
+        self.heads.lock().push(head);
         match (self.handler)(&path, &body) {
             Reply::Json(value) => {
                 let response = Response::builder().header("content-type", "application/json");
@@ -94,14 +121,20 @@ impl Extension {
                 Ok(response.body(Full::new(body)).unwrap())
             }
             Reply::Hang => std::future::pending().await,
+            Reply::Close => Err(std::io::Error::other("closed")),
         }
     }
 }
 
 impl Dial for Extension {
-    fn dial(&self, _: String, _: u16) -> BoxFuture<'static, std::io::Result<Dialed>> {
+    fn dial(&self, host: String, port: u16) -> BoxFuture<'static, std::io::Result<Dialed>> {
         let extension = self.clone();
+        self.dialed.lock().push(format!("{host}:{port}"));
         Box::pin(async move {
+            if extension.refuses.load(Ordering::Relaxed) {
+                let why = format!("dial tcp {host}:{port}: connect: connection refused");
+                return Err(std::io::Error::new(std::io::ErrorKind::ConnectionRefused, why));
+            }
             let (ours, theirs) = tokio::io::duplex(64 * 1024);
             tokio::spawn(async move {
                 let Ok(stream) = extension.tls.clone().accept(theirs).await else { return };

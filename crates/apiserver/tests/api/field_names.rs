@@ -9,7 +9,7 @@ use regex::Regex;
 use setpoint_apiserver::schema::Table;
 
 /// Map keys and query parameters, which no type declares.
-const NOT_FIELDS: [&str; 11] = [
+const NOT_FIELDS: [&str; 14] = [
     "cpu",
     "endpoints.kubernetes.io/managed-by",
     "export",
@@ -22,6 +22,10 @@ const NOT_FIELDS: [&str; 11] = [
     "podSignature",
     "preferAvoidPods",
     "watch",
+    // AdmissionReview and WebhookAdmissionConfiguration are not served.
+    "kubeConfigFile",
+    "response",
+    "warnings",
 ];
 
 #[test]

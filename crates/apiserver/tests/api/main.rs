@@ -36,4 +36,7 @@ mod subresources;
 mod tls;
 mod updates;
 mod watches;
+mod webhook_calls;
+mod webhook_patches;
+mod webhooks;
 mod workloads;

@@ -197,10 +197,7 @@ async fn a_webhook_that_must_be_asked_and_cannot_be_refuses() {
     let api = Api::start().await;
     let path = format!("{GROUP}/mutatingwebhookconfigurations");
     api.post(&path, webhook("open", "Ignore")).await.created();
-    let skipped = api.post(MAPS, map("bad")).await;
-    let warning =
-        "299 - \"admission webhook \\\"h.example.com\\\" was skipped: this server does not call webhooks\"";
-    assert_eq!((skipped.code, skipped.warnings.as_slice()), (201, &[warning.to_owned()][..]));
+    api.post(MAPS, map("bad")).await.created();
     api.delete(&format!("{MAPS}/bad")).await.ok();
     api.post(&format!("{GROUP}/validatingwebhookconfigurations"), webhook("closed", "Fail")).await.created();
     let refused = api.post(MAPS, map("bad")).await;
@@ -306,4 +303,27 @@ async fn a_policy_waits_for_an_authorizer_that_does_not_answer_at_once() {
         assert_eq!(api.post(MAPS, map(name)).await.code, 422, "{name}");
     }
     api.post(MAPS, map("c")).await.created();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_sees_subresources_and_connections_as_what_they_are() {
+    let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "CONNECT"],
+        "resources": ["pods/eviction", "pods/binding", "pods/exec"]}]);
+    let message = json!({"expression": "false", "messageExpression":
+        "request.operation + ' ' + request.kind.group + '/' + request.kind.kind + ' as ' + object.kind"});
+    let policy = json!({"matchConstraints": {"resourceRules": rules}, "validations": [message]});
+    let api = with_policy(policy, json!({})).await;
+    let pod = "/api/v1/namespaces/default/pods/a";
+    let named = json!({"metadata": {"name": "a"}, "target": {"name": "n"}});
+    let eviction = api.post(&format!("{pod}/eviction"), json!({"metadata": {"name": "a"}})).await;
+    let binding = api.post(&format!("{pod}/binding"), named).await;
+    let exec = api.get(&format!("{pod}/exec?command=x")).await;
+    for (refused, expected) in [
+        (eviction, "CREATE policy/Eviction as Eviction"),
+        (binding, "CREATE /Binding as Binding"),
+        (exec, "CONNECT /PodExecOptions as PodExecOptions"),
+    ] {
+        let (code, _, message) = refused.refusal();
+        assert!(code == 422 && message.ends_with(&format!("denied request: {expected}")), "{message}");
+    }
 }

@@ -1,5 +1,6 @@
 //! The flags of the API server, with kube-apiserver's names, one file per topic.
 
+pub(crate) mod admission;
 pub(crate) mod apis;
 pub(crate) mod audit;
 pub(crate) mod authentication;

@@ -30,7 +30,7 @@ pub(crate) struct ProxyingFlags {
     /// The private key of --proxy-client-cert-file.
     #[arg(long, value_name = "FILE")]
     proxy_client_key_file: Option<PathBuf>,
-    /// Connect to the endpoints of a service that stands for an aggregated API server, not to its cluster IP.
+    /// Resolve the Services of webhooks to their endpoints only, so that one of type ExternalName is an error.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
     enable_aggregator_routing: bool,
@@ -102,11 +102,15 @@ impl ProxyingFlags {
         Ok(())
     }
 
+    /// Whether Services are resolved to their endpoints only.
+    pub(crate) fn routes_to_endpoints(&self) -> bool {
+        self.enable_aggregator_routing
+    }
+
     /// Returns a warning that names the flags that were set but have no effect.
     fn warning(&self) -> Option<String> {
         let flags = [
             ("proxy-client-cert-file", self.proxy_client_cert_file.is_some()),
-            ("enable-aggregator-routing", self.enable_aggregator_routing),
             ("aggregator-reject-forwarding-redirect", !self.aggregator_reject_forwarding_redirect),
             ("kubelet-certificate-authority", self.kubelet_certificate_authority.is_some()),
             ("kubelet-client-certificate", self.kubelet_client_certificate.is_some()),

@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
-use super::About;
+use crate::admission::attributes::VersionedAttributes;
 use crate::auth::{Attributes, Authorizer, Decision, User, service_account_groups, service_account_name};
 use crate::cel::{Foreign, Val};
 use crate::request::ResourceTarget;
@@ -34,19 +34,19 @@ type Open = (Question, BoxFuture<'static, Decision>);
 
 /// A request's authorization checks, answered and pending.
 #[derive(Clone)]
-pub(super) struct Checks {
+pub(in crate::admission) struct Checks {
     authorizer: Arc<dyn Authorizer>,
     known: Arc<Mutex<Vec<(Question, Decision)>>>,
     open: Arc<Mutex<Vec<Open>>>,
 }
 
 impl Checks {
-    pub(super) fn new(authorizer: Arc<dyn Authorizer>) -> Self {
+    pub(in crate::admission) fn new(authorizer: Arc<dyn Authorizer>) -> Self {
         Self { authorizer, known: Arc::default(), open: Arc::default() }
     }
 
     /// Evaluates expressions until all their checks are answered, and returns the result.
-    pub(super) async fn settle<T>(&self, evaluate: impl Fn() -> T) -> T {
+    pub(in crate::admission) async fn settle<T>(&self, evaluate: impl Fn() -> T) -> T {
         for _ in 1..ROUNDS {
             let outcome = evaluate();
             if !self.answer().await {
@@ -106,7 +106,7 @@ enum What {
     Anything,
     Path(String),
     Group(String),
-    Resource(ResourceTarget),
+    Resource(Box<ResourceTarget>),
 }
 
 /// The decision, as a CEL value.
@@ -114,12 +114,12 @@ enum What {
 struct Decided(Decision);
 
 /// Builds the `authorizer` variable for the request's user.
-pub(super) fn authorizer(about: &About<'_>) -> Val {
+pub(in crate::admission) fn authorizer(about: &VersionedAttributes<'_>) -> Val {
     check(about, What::Anything)
 }
 
 /// Builds `authorizer.requestResource`, which targets the request's own resource: only a verb is missing.
-pub(super) fn request_resource(about: &About<'_>) -> Val {
+pub(in crate::admission) fn request_resource(about: &VersionedAttributes<'_>) -> Val {
     let review = about.review;
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let target = ResourceTarget {
@@ -128,15 +128,15 @@ pub(super) fn request_resource(about: &About<'_>) -> Val {
         resource: review.served.kind.plural.clone(),
         namespace: review.namespace.map(Into::into),
         name: some(&review.name),
-        subresource: some(about.part()),
+        subresource: some(about.subresource()),
         ..ResourceTarget::default()
     };
-    check(about, What::Resource(target))
+    check(about, What::Resource(Box::new(target)))
 }
 
-fn check(about: &About<'_>, what: What) -> Val {
+fn check(about: &VersionedAttributes<'_>, what: What) -> Val {
     let review = about.review;
-    Val::Foreign(Arc::new(Check { checks: about.checks.clone(), user: review.user.clone(), what }))
+    Val::Foreign(Arc::new(Check { checks: about.checks().clone(), user: review.user.clone(), what }))
 }
 
 impl Check {
@@ -155,13 +155,13 @@ impl Check {
             "labelSelector" => target.label_selector = value.to_owned(),
             _ => {}
         }
-        self.with(What::Resource(target))
+        self.with(What::Resource(Box::new(target)))
     }
 
     fn decide(&self, verb: &str) -> Result<Val, String> {
         let (path, resource) = match &self.what {
             What::Path(path) => (path.clone(), None),
-            What::Resource(target) => (String::new(), Some(target.clone())),
+            What::Resource(target) => (String::new(), Some((**target).clone())),
             What::Anything | What::Group(_) => (String::new(), None),
         };
         let question = Question { user: self.user.clone(), verb: verb.to_owned(), path, resource };
@@ -197,12 +197,12 @@ impl Foreign for Check {
                 let user = User::authenticated(name, "", service_account_groups(first));
                 Ok(Val::Foreign(Arc::new(Self { user, ..self.clone() })))
             }
-            (What::Group(group), "resource") => Ok(self.with(What::Resource(ResourceTarget {
+            (What::Group(group), "resource") => Ok(self.with(What::Resource(Box::new(ResourceTarget {
                 group: group.clone(),
                 version: "*".into(),
                 resource: first.to_owned(),
                 ..ResourceTarget::default()
-            }))),
+            })))),
             (What::Path(_) | What::Resource(_), "check") => self.decide(first),
             (What::Resource(target), field) => Ok(self.with_target(target, field, first)),
             _ => Err("no such overload".into()),

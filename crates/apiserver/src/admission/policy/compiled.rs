@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::auth::aggregate;
 use crate::cel::{CALL_LIMIT, Declared, Environment, Key, Program, Type, Val, Variables};
 use crate::json::Json;
 use crate::metadata;
 
 /// Total CEL cost budget of a policy's expressions per request, as in v1.34.
 const BUDGET: u64 = 10_000_000;
+/// The conditions of one webhook together may cost this much for one request, as in v1.34.
+const CONDITIONS_BUDGET: u64 = BUDGET / 4;
 /// Maximum length of a message from a `messageExpression`, as in v1.34.
 const MESSAGE_BYTES: usize = 5 << 10;
 
@@ -116,7 +119,7 @@ impl Compiled {
         match rules.conditions.all(&variables, &mut budget) {
             Ok(true) => {}
             Ok(false) => return Evaluated::default(),
-            Err(why) => return self.failed(&why).into(),
+            Err(failures) => return self.failed(&aggregate(&failures).unwrap_or_default()).into(),
         }
         let mut decisions = Vec::new();
         for (index, validation) in rules.validations.iter().enumerate() {
@@ -233,14 +236,17 @@ impl Conditions {
         conditions.iter().map(compile).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether all conditions are true for a request.
-    pub(in crate::admission) fn hold(&self, variables: &Variables) -> Result<bool, String> {
-        let mut budget = BUDGET;
+    /// Whether all hold of a request. One that does not counts more than those that fail.
+    pub(in crate::admission) fn hold(&self, variables: &Variables) -> Result<bool, Vec<String>> {
+        let mut budget = CONDITIONS_BUDGET;
         self.all(variables, &mut budget)
     }
 
-    /// Whether all conditions are true. A false one takes precedence over an error.
-    fn all(&self, variables: &Variables, budget: &mut u64) -> Result<bool, String> {
+    pub(in crate::admission) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn all(&self, variables: &Variables, budget: &mut u64) -> Result<bool, Vec<String>> {
         let mut failures = Vec::new();
         for condition in &self.0 {
             match condition.evaluate(variables, budget) {
@@ -249,11 +255,7 @@ impl Conditions {
                 Err(why) => failures.push(why),
             }
         }
-        match failures.as_slice() {
-            [] => Ok(true),
-            [only] => Err(only.clone()),
-            several => Err(format!("[{}]", several.join(", "))),
-        }
+        if failures.is_empty() { Ok(true) } else { Err(failures) }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Decides whether a policy or a binding applies to a request.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use super::About;
+use crate::admission::attributes::VersionedAttributes;
+use crate::admission::{Operation, Review};
 use crate::json::Json;
 use crate::kind::Kind;
 use crate::kinds::selector;
@@ -13,21 +14,12 @@ use crate::registry::Served;
 
 /// Matches a request against constraints (`matchConstraints`, `matchResources`), either as it is or converted to an
 /// equivalent version.
-pub(in crate::admission) fn matched(constraints: &Value, about: &About<'_>) -> Option<Matched> {
-    let all = |field: &str, kind: &Kind| constraints.list(field).iter().any(|rule| names(rule, kind, about));
-    let kind = &about.review.served.kind;
-    let is_exact = constraints.list("resourceRules").is_empty() || all("resourceRules", kind);
-    let others = match constraints.text("matchPolicy") {
-        "Exact" => Vec::new(),
-        _ if is_exact && constraints.list("excludeResourceRules").is_empty() => Vec::new(),
-        _ => others(about),
+pub(in crate::admission) fn matched(constraints: &Value, about: &VersionedAttributes<'_>) -> Option<Matched> {
+    let matched = match constraints.list("resourceRules") {
+        [] => Matched::Exactly,
+        rules => about.by_rules(rules, constraints)?,
     };
-    let matched = match is_exact {
-        true => Matched::Exactly,
-        false => Matched::As(others.iter().find(|other| all("resourceRules", &other.kind)).cloned()?),
-    };
-    let is_excluded = all("excludeResourceRules", kind)
-        || others.iter().any(|other| all("excludeResourceRules", &other.kind));
+    let is_excluded = about.by_rules(constraints.list("excludeResourceRules"), constraints).is_some();
     let is_meant = !is_excluded
         && in_namespace(constraints.at("namespaceSelector"), about)
         && is_selected(constraints.at("objectSelector"), about);
@@ -40,38 +32,71 @@ pub(in crate::admission) enum Matched {
     As(Arc<Served>),
 }
 
-/// Returns the other served versions of the request's resource.
-fn others(about: &About<'_>) -> Vec<Arc<Served>> {
-    let kind = &about.review.served.kind;
-    let registry = about.review.server.registry.snapshot();
-    let is_other = |other: &&Arc<Served>| {
-        other.kind.stored_as == kind.stored_as
-            && (&other.kind.group, &other.kind.version) != (&kind.group, &kind.version)
-    };
-    registry.all().filter(is_other).cloned().collect()
+/// The other versions of what a request is about that have its subresource, once they are asked for.
+#[derive(Clone, Default)]
+pub(in crate::admission) struct Equivalents(OnceLock<Vec<Arc<Served>>>);
+
+impl Equivalents {
+    fn of(&self, review: &Review<'_>) -> &[Arc<Served>] {
+        self.0.get_or_init(|| {
+            let (kind, subresource) = (&review.served.kind, review.subresource);
+            let is_other = |other: &&Arc<Served>| {
+                other.kind.stored_as == kind.stored_as
+                    && other.kind.plural == kind.plural
+                    && (&other.kind.group, &other.kind.version) != (&kind.group, &kind.version)
+                    && subresource.is_none_or(|subresource| other.kind.has(subresource))
+            };
+            review.server.registry.snapshot().all().filter(is_other).cloned().collect()
+        })
+    }
 }
 
-fn names(rule: &Value, kind: &Kind, about: &About<'_>) -> bool {
-    let has = |field: &str, word: &str| rule.list(field).iter().any(|own| own == "*" || own == word);
-    let scope = match (rule.text("scope"), kind.is_namespaced()) {
+/// The first rule that names a request about an object of this name, or, with the match policy Equivalent, another
+/// version of it.
+pub(in crate::admission) fn by_rules(
+    rules: &[Value],
+    constraints: &Value,
+    review: &Review<'_>,
+    name: &str,
+    equivalents: &Equivalents,
+) -> Option<Matched> {
+    if rules.iter().any(|rule| names(rule, &review.served.kind, review, name)) {
+        return Some(Matched::Exactly);
+    }
+    if rules.is_empty() || constraints.text("matchPolicy") == "Exact" {
+        return None;
+    }
+    // Versions have one plural, so most rules can be ruled out before other versions are looked for.
+    let by_rule = |rule: &Value| {
+        let others = if is_named(rule, review) { equivalents.of(review) } else { &[] };
+        others.iter().find(|other| names(rule, &other.kind, review, name))
+    };
+    rules.iter().find_map(by_rule).cloned().map(Matched::As)
+}
+
+fn has(rule: &Value, field: &str, word: &str) -> bool {
+    rule.list(field).iter().any(|own| own == "*" || own == word)
+}
+
+/// Whether a rule names the operation and the resource of a request, in whatever group and version.
+fn is_named(rule: &Value, review: &Review<'_>) -> bool {
+    let subresource = review.subresource.map_or("", |subresource| subresource.name());
+    let is_own =
+        |own: &Value| is_resource(own.as_str().unwrap_or_default(), &review.served.kind.plural, subresource);
+    has(rule, "operations", review.operation.name()) && rule.list("resources").iter().any(is_own)
+}
+
+fn names(rule: &Value, kind: &Kind, review: &Review<'_>, name: &str) -> bool {
+    let is_in_scope = match (rule.text("scope"), kind.is_namespaced()) {
         ("Namespaced", namespaced) => namespaced,
         ("Cluster", namespaced) => !namespaced,
         _ => true,
     };
-    let object = if about.object.is_null() { &about.old } else { &about.object };
-    let name = match about.review.name.as_str() {
-        "" => metadata::of(object).text("name"),
-        name => name,
-    };
     let wanted = rule.list("resourceNames");
-    has("operations", about.operation())
-        && has("apiGroups", &kind.group)
-        && has("apiVersions", &kind.version)
-        && scope
-        && rule
-            .list("resources")
-            .iter()
-            .any(|own| is_resource(own.as_str().unwrap_or_default(), &kind.plural, about.part()))
+    is_named(rule, review)
+        && has(rule, "apiGroups", &kind.group)
+        && has(rule, "apiVersions", &kind.version)
+        && is_in_scope
         && (wanted.is_empty() || wanted.iter().any(|own| own == name))
 }
 
@@ -82,25 +107,41 @@ fn is_resource(own: &str, plural: &str, part: &str) -> bool {
         && (subresource == part || subresource == "*" && own.contains('/'))
 }
 
-/// Matches a namespace, and the objects in it, by the namespace's labels; other cluster-scoped objects always match.
-fn in_namespace(wanted: &Value, about: &About<'_>) -> bool {
+/// A namespace that is written is chosen by its own labels, what is in one by those of the namespace; the rest of the
+/// cluster always.
+pub(in crate::admission) fn in_namespace(wanted: &Value, about: &VersionedAttributes<'_>) -> bool {
     if selector::is_empty(wanted) {
         return true;
     }
-    let kind = &about.review.served.kind;
-    let namespace = match kind.group.is_empty() && kind.plural == "namespaces" {
-        true if about.object.is_null() => &about.old,
-        true => &about.object,
-        false if about.review.namespace.is_none() => return true,
+    let review = about.review;
+    let is_written =
+        matches!(review.operation, Operation::Create | Operation::Update) && review.subresource.is_none();
+    let namespace = match is_namespace(about) {
+        true if is_written => &about.object,
+        true => &about.old,
+        false if review.namespace.is_none() => return true,
         false => &about.namespace,
     };
     selector::matches(wanted, metadata::of(namespace).at("labels"))
 }
 
-fn is_selected(wanted: &Value, about: &About<'_>) -> bool {
+/// Whether a selector looks at a namespace that is not there.
+pub(in crate::admission) fn lacks_namespace(wanted: &Value, about: &VersionedAttributes<'_>) -> bool {
+    let has_namespace = about.review.namespace.is_some() && !is_namespace(about);
+    !selector::is_empty(wanted) && has_namespace && about.namespace.is_null()
+}
+
+fn is_namespace(about: &VersionedAttributes<'_>) -> bool {
+    let kind = &about.review.served.kind;
+    kind.group.is_empty() && kind.plural == "namespaces"
+}
+
+/// Options of connections have no labels, and no selector chooses them.
+pub(in crate::admission) fn is_selected(wanted: &Value, about: &VersionedAttributes<'_>) -> bool {
+    let has_labels = about.review.operation != Operation::Connect;
     let is_it =
         |object: &Value| !object.is_null() && selector::matches(wanted, metadata::of(object).at("labels"));
-    selector::is_empty(wanted) || is_it(&about.object) || is_it(&about.old)
+    selector::is_empty(wanted) || has_labels && (is_it(&about.object) || is_it(&about.old))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! A policy defines which requests it applies to and what must be true; its bindings define where it is enforced, with
 //! which params, and what happens on failure. The response reports the first denial.
 
-mod authorizer;
+pub(super) mod authorizer;
 mod compiled;
 pub(super) mod matching;
 
@@ -11,20 +11,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use setpoint_store::{ListOptions, Record};
 
-use super::{Operation, Plugin, Review};
-use crate::apply::ManagedFields;
-use crate::cel::{Val, Variables};
+use super::attributes::VersionedAttributes;
+use super::{Plugin, Review};
 use crate::json::Json;
-use crate::kind::{Kind, Subresource};
 use crate::kinds::selector;
 use crate::metadata;
-use crate::registry::Served;
-use crate::rest::scale::scale_of;
 use crate::status::{Cause, Status};
-use authorizer::Checks;
 pub(super) use compiled::Conditions;
 use compiled::{Compiled, Decision, Evaluated};
 use matching::Matched;
@@ -39,13 +34,8 @@ pub struct ValidatingAdmissionPolicy {
 pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 const POLICIES: &str = "validatingadmissionpolicies";
 const BINDINGS: &str = "validatingadmissionpolicybindings";
-/// API groups exempt from policies and webhooks: their own, and the review APIs.
+/// Groups whose resources policies are not evaluated for: their own, and reviews of tokens and access.
 const EXEMPT: [&str; 3] = [GROUP, "authentication.k8s.io", "authorization.k8s.io"];
-
-/// Whether policies and webhooks apply to a request.
-pub(super) fn have_a_say(review: &Review<'_>) -> bool {
-    !EXEMPT.contains(&review.served.kind.group.as_str())
-}
 
 /// A denial by a policy.
 struct Denial {
@@ -58,7 +48,12 @@ struct Denial {
 impl Plugin for ValidatingAdmissionPolicy {
     /// Includes webhook configurations, which webhooks do not handle.
     fn handles(&self, review: &Review<'_>) -> bool {
-        have_a_say(review) || review.served.kind.plural.ends_with("webhookconfigurations")
+        let kind = &review.served.kind;
+        !EXEMPT.contains(&kind.group.as_str()) || kind.plural.ends_with("webhookconfigurations")
+    }
+
+    fn handles_connections(&self) -> bool {
+        true
     }
 
     async fn check(
@@ -71,7 +66,7 @@ impl Plugin for ValidatingAdmissionPolicy {
         if policies.is_empty() {
             return Ok(());
         }
-        let about = About::new(review, object, old).await?;
+        let about = VersionedAttributes::new(review, object, old).await?;
         let bindings = review.list(GROUP, BINDINGS, None).await?;
         let mut denials = Vec::new();
         for record in &policies {
@@ -79,7 +74,8 @@ impl Plugin for ValidatingAdmissionPolicy {
             match matching::matched(&policy.constraints, &about) {
                 Some(Matched::Exactly) => self.enforce(&policy, &bindings, &about, &mut denials).await?,
                 Some(Matched::As(other)) => {
-                    self.enforce(&policy, &bindings, &about.shown_as(&other), &mut denials).await?;
+                    let shown = about.shown_as(&other).await?;
+                    self.enforce(&policy, &bindings, &shown, &mut denials).await?;
                 }
                 None => {}
             }
@@ -127,7 +123,7 @@ impl ValidatingAdmissionPolicy {
         &self,
         policy: &Compiled,
         bindings: &[Value],
-        about: &About<'_>,
+        about: &VersionedAttributes<'_>,
         denials: &mut Vec<Denial>,
     ) -> Result<(), Status> {
         let mut noted = Noted::default();
@@ -252,7 +248,7 @@ impl Denial {
 async fn parameters(
     policy: &Compiled,
     reference: &Value,
-    about: &About<'_>,
+    about: &VersionedAttributes<'_>,
 ) -> Result<Result<Vec<Value>, String>, Status> {
     let Some((group, version, kind)) = &policy.parameters else { return Ok(Ok(vec![Value::Null])) };
     if reference.is_null() {
@@ -296,145 +292,4 @@ async fn parameters(
         }
         _ => Ok(found),
     })
-}
-
-/// Whether this is a scale request, which shows the Scale object, not the scaled object.
-fn is_scale(review: &Review<'_>) -> bool {
-    review.subresource == Some(Subresource::Scale)
-}
-
-/// Whether this is the kind of namespaces, whose own labels apply to themselves.
-fn is_namespace(kind: &Kind) -> bool {
-    kind.group.is_empty() && kind.plural == "namespaces"
-}
-
-/// The request as seen by policies.
-pub(super) struct About<'a> {
-    pub(super) review: &'a Review<'a>,
-    pub(super) object: Value,
-    pub(super) old: Value,
-    pub(super) namespace: Value,
-    /// The version the objects are converted to, if not the request's own.
-    shown_as: Option<Arc<Served>>,
-    checks: Checks,
-}
-
-impl<'a> About<'a> {
-    pub(super) async fn new(
-        review: &'a Review<'_>,
-        object: Option<&Value>,
-        old: Option<&Value>,
-    ) -> Result<Self, Status> {
-        let kind = &review.served.kind;
-        let whole = |object: Option<&Value>, managed: &ManagedFields| match object {
-            Some(object) if is_scale(review) => scale_of(review.served, object).unwrap_or_default(),
-            Some(object) => {
-                let mut object = object.clone();
-                if !managed.is_empty() {
-                    managed.put_into(&mut object);
-                }
-                if let Value::Object(fields) = &mut object {
-                    fields.entry("apiVersion").or_insert_with(|| kind.api_version().into());
-                    fields.entry("kind").or_insert_with(|| kind.kind.clone().into());
-                }
-                object
-            }
-            None => Value::Null,
-        };
-        let namespace = match review.namespace {
-            Some(namespace) => review.find("", "namespaces", namespace).await?.unwrap_or_default(),
-            None => Value::Null,
-        };
-        let (object, old) = (whole(object, &review.fields.0), whole(old, &review.fields.1));
-        let checks = Checks::new(review.server.authorizer.clone());
-        Ok(Self { review, object, old, namespace, shown_as: None, checks })
-    }
-
-    /// Evaluates expressions until all their authorization checks are answered.
-    pub(super) async fn settle<T>(&self, evaluate: impl Fn() -> T) -> T {
-        self.checks.settle(evaluate).await
-    }
-
-    /// Converts the objects to another version.
-    fn shown_as(&self, other: &Arc<Served>) -> Self {
-        let converted = |object: &Value| match object {
-            Value::Null => Value::Null,
-            object if is_scale(self.review) => object.clone(),
-            object => self.review.served.converted(object, other),
-        };
-        let (object, old) = (converted(&self.object), converted(&self.old));
-        Self {
-            review: self.review,
-            object,
-            old,
-            namespace: self.namespace.clone(),
-            shown_as: Some(other.clone()),
-            checks: self.checks.clone(),
-        }
-    }
-
-    pub(super) fn operation(&self) -> &'static str {
-        match self.review.operation {
-            Operation::Create => "CREATE",
-            Operation::Update => "UPDATE",
-            Operation::Delete => "DELETE",
-        }
-    }
-
-    /// Returns the subresource, as in the request's path.
-    pub(super) fn part(&self) -> &'static str {
-        self.review.subresource.map_or("", |part| part.name())
-    }
-
-    pub(super) fn variables(&self, params: &Value) -> Variables {
-        Variables::from([
-            ("object", Val::of_json(&self.object)),
-            ("oldObject", Val::of_json(&self.old)),
-            ("params", Val::of_json(params)),
-            ("namespaceObject", Val::of_json(&self.namespace)),
-            ("request", Val::of_json(&self.request())),
-            ("authorizer", authorizer::authorizer(self)),
-            ("authorizer.requestResource", authorizer::request_resource(self)),
-        ])
-    }
-
-    fn request(&self) -> Value {
-        let review = self.review;
-        let described = |kind: &Kind| {
-            let of_kind = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
-            (of_kind, json!({"group": kind.group, "version": kind.version, "resource": kind.plural}))
-        };
-        let (mut asked_kind, asked_resource) = described(&review.served.kind);
-        let (mut of_kind, resource) = match &self.shown_as {
-            Some(other) => described(&other.kind),
-            None => (asked_kind.clone(), asked_resource.clone()),
-        };
-        if is_scale(review) {
-            asked_kind = json!({"group": "autoscaling", "version": "v1", "kind": "Scale"});
-            of_kind = asked_kind.clone();
-        }
-        let mut user = Map::new();
-        user.insert("username".into(), review.user.name.clone().into());
-        user.insert("uid".into(), review.user.uid.clone().into());
-        user.insert("groups".into(), json!(review.user.groups));
-        user.insert("extra".into(), json!(review.user.extra));
-        let name = match review.name.as_str() {
-            "" => metadata::of(&self.object).text("name"),
-            name => name,
-        };
-        json!({
-            "kind": of_kind,
-            "resource": resource,
-            "subResource": self.part(),
-            "requestKind": asked_kind,
-            "requestResource": asked_resource,
-            "requestSubResource": self.part(),
-            "name": name,
-            "namespace": if is_namespace(&review.served.kind) { name } else { review.namespace.unwrap_or_default() },
-            "operation": self.operation(),
-            "userInfo": user,
-            "dryRun": review.dry_run,
-            "options": review.options(),
-        })
-    }
 }

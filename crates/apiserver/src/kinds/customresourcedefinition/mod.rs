@@ -18,7 +18,7 @@ use crate::kind::{Kind, Scope, Subresource};
 use crate::metadata;
 use crate::schema::decode::normalize;
 use crate::schema::{FieldValidation, Schema};
-use crate::strategy::{Lifecycle, Semantics, Validation};
+use crate::strategy::{Deletion, Lifecycle, Semantics, Validation};
 
 pub fn kind() -> Kind {
     Kind {
@@ -29,6 +29,7 @@ pub fn kind() -> Kind {
         semantics: Semantics {
             unconditional_update: false,
             defines_kinds: true,
+            deletion: Deletion { pins_uid: true, ..Deletion::default() },
             ..Semantics::with_status(
                 || json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": null, "storedVersions": null}),
             )

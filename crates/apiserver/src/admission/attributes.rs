@@ -1,0 +1,368 @@
+//! A request as policies and webhooks see it: its objects, in one version, and its attributes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::policy::authorizer::{self, Checks};
+use super::policy::matching::{self, Equivalents, Matched};
+use super::{Operation, Review};
+use crate::apply::ManagedFields;
+use crate::cel::{Val, Variables};
+use crate::codec;
+use crate::json::Json;
+use crate::kind::{Kind, Subresource};
+use crate::metadata;
+use crate::registry::Served;
+use crate::rest::review::user_info;
+use crate::rest::scale::scale_of;
+use crate::rest::unconvertible;
+use crate::schema::Target;
+use crate::status::Status;
+
+/// What policies and webhooks look at.
+pub(super) struct VersionedAttributes<'a> {
+    pub(super) review: &'a Review<'a>,
+    /// Null for a deletion.
+    pub(super) object: Value,
+    /// Null for a creation.
+    pub(super) old: Value,
+    /// The namespace of the request; null if it has none, or there is no such namespace.
+    pub(super) namespace: Value,
+    /// The version that the objects are shown in, if it is not the one of the request.
+    shown_as: Option<Arc<Served>>,
+    checks: Checks,
+    equivalents: Equivalents,
+}
+
+/// A group, version and kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gvk<'a> {
+    pub(super) group: &'a str,
+    pub(super) version: &'a str,
+    pub(super) kind: &'a str,
+}
+
+impl<'a> Gvk<'a> {
+    fn of(kind: &'a Kind) -> Self {
+        Self { group: &kind.group, version: &kind.version, kind: &kind.kind }
+    }
+
+    fn api_version(&self) -> String {
+        match self.group {
+            "" => self.version.to_owned(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
+    fn shown(&self) -> Value {
+        json!({"group": self.group, "version": self.version, "kind": self.kind})
+    }
+
+    /// What objects of a kind that only a subresource has look like.
+    fn target(&self) -> Option<Target> {
+        let package = match self.group {
+            "" => "core",
+            "authentication.k8s.io" => "authentication",
+            group => group,
+        };
+        Target::built_in(&format!("io.k8s.api.{package}.{}.{}", self.version, self.kind))
+    }
+}
+
+fn resource(kind: &Kind) -> Value {
+    json!({"group": kind.group, "version": kind.version, "resource": kind.plural})
+}
+
+/// The kind of the objects of subresources that have one of their own.
+fn own_kind(review: &Review<'_>) -> Option<Gvk<'static>> {
+    let core = |kind| Gvk { group: "", version: "v1", kind };
+    Some(match review.subresource? {
+        Subresource::Scale => Gvk { group: "autoscaling", version: "v1", kind: "Scale" },
+        Subresource::Eviction => Gvk { group: "policy", version: "v1", kind: "Eviction" },
+        Subresource::Token => Gvk { group: "authentication.k8s.io", version: "v1", kind: "TokenRequest" },
+        Subresource::Binding => core("Binding"),
+        Subresource::Exec => core("PodExecOptions"),
+        Subresource::Attach => core("PodAttachOptions"),
+        Subresource::PortForward => core("PodPortForwardOptions"),
+        Subresource::Proxy => core(match review.served.kind.kind.as_str() {
+            "Service" => "ServiceProxyOptions",
+            "Node" => "NodeProxyOptions",
+            _ => "PodProxyOptions",
+        }),
+        Subresource::Status
+        | Subresource::Finalize
+        | Subresource::EphemeralContainers
+        | Subresource::Resize
+        | Subresource::Log
+        | Subresource::Approval => return None,
+    })
+}
+
+/// A namespace is in itself.
+fn is_namespace(kind: &Kind) -> bool {
+    kind.group.is_empty() && kind.plural == "namespaces"
+}
+
+/// The request of an `AdmissionReview`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AdmissionRequest<'a> {
+    uid: &'a str,
+    kind: Value,
+    resource: Value,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    sub_resource: &'a str,
+    request_kind: Value,
+    request_resource: Value,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    request_sub_resource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    operation: &'static str,
+    user_info: Value,
+    object: &'a Value,
+    old_object: &'a Value,
+    dry_run: bool,
+    options: Value,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AdmissionReview<'a> {
+    kind: &'static str,
+    api_version: &'a str,
+    request: AdmissionRequest<'a>,
+}
+
+impl<'a> VersionedAttributes<'a> {
+    pub(super) async fn new(
+        review: &'a Review<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<Self, Status> {
+        let attributes = Self::without_namespace(review, object, old);
+        let namespace = match review.namespace {
+            Some(namespace) => review.find("", "namespaces", namespace).await?.unwrap_or_default(),
+            None => Value::Null,
+        };
+        Ok(Self { namespace, ..attributes })
+    }
+
+    /// The same for those who do not look at the namespace.
+    pub(super) fn without_namespace(
+        review: &'a Review<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Self {
+        let fields = review.managed_fields();
+        Self {
+            review,
+            object: whole(review, object, &fields),
+            old: whole(review, old, &review.old_fields),
+            namespace: Value::Null,
+            shown_as: None,
+            checks: Checks::new(review.server.authorizer.clone()),
+            equivalents: Equivalents::default(),
+        }
+    }
+
+    /// The same with the objects in another version.
+    pub(super) async fn shown_as(&self, other: &Arc<Served>) -> Result<Self, Status> {
+        let served = self.review.served;
+        Ok(Self {
+            review: self.review,
+            object: self.converted(&self.object, served, other).await?,
+            old: self.converted(&self.old, served, other).await?,
+            namespace: self.namespace.clone(),
+            shown_as: Some(other.clone()),
+            checks: self.checks.clone(),
+            equivalents: self.equivalents.clone(),
+        })
+    }
+
+    /// An object of the version shown in the version of the request.
+    pub(super) async fn as_requested(&self, object: Value) -> Result<Value, Status> {
+        match &self.shown_as {
+            Some(other) => self.converted(&object, other, self.review.served).await,
+            None => Ok(object),
+        }
+    }
+
+    /// An object of one version in another. Objects of subresources with a kind of their own are the same in all. Where
+    /// a definition converts by webhook, this is the place to call it.
+    async fn converted(&self, object: &Value, from: &Served, to: &Served) -> Result<Value, Status> {
+        if object.is_null() || own_kind(self.review).is_some() {
+            return Ok(object.clone());
+        }
+        match from.kind.custom.as_ref().is_some_and(|custom| custom.converts_by_webhook) {
+            true => Err(unconvertible(&to.kind)),
+            false => Ok(from.converted(object, to)),
+        }
+    }
+
+    /// What the objects shown look like; nothing for options of connections, which have no schema.
+    pub(super) fn target(&self) -> Option<Target> {
+        match own_kind(self.review) {
+            Some(own) => own.target(),
+            None => Some(self.served().target.clone()),
+        }
+    }
+
+    /// Sets the defaults of an object of the version shown.
+    pub(super) fn default(&self, object: &mut Value) {
+        if own_kind(self.review).is_none() {
+            self.served().kind.strategy.default(object);
+        }
+    }
+
+    fn served(&self) -> &Served {
+        self.shown_as.as_deref().unwrap_or(self.review.served)
+    }
+
+    /// As what rules take in the request.
+    pub(super) fn by_rules(&self, rules: &[Value], constraints: &Value) -> Option<Matched> {
+        let object = if self.object.is_null() { &self.old } else { &self.object };
+        let name = match self.review.name.as_str() {
+            "" => metadata::of(object).text("name"),
+            name => name,
+        };
+        matching::by_rules(rules, constraints, self.review, name, &self.equivalents)
+    }
+
+    /// The outcome of expressions about this, once the authorizer has answered what they ask.
+    pub(super) async fn settle<T>(&self, evaluate: impl Fn() -> T) -> T {
+        self.checks.settle(evaluate).await
+    }
+
+    pub(super) fn checks(&self) -> &Checks {
+        &self.checks
+    }
+
+    pub(super) fn operation(&self) -> &'static str {
+        self.review.operation.name()
+    }
+
+    /// The subresource, as paths name it.
+    pub(super) fn subresource(&self) -> &'static str {
+        self.review.subresource.map_or("", |subresource| subresource.name())
+    }
+
+    /// The name of the object, which a generated one has only once it is validated.
+    pub(super) fn name(&self) -> &str {
+        match self.review.name.as_str() {
+            "" => metadata::of(&self.object).text("name"),
+            name => name,
+        }
+    }
+
+    fn namespace_name(&self) -> &str {
+        match is_namespace(&self.review.served.kind) {
+            true => self.name(),
+            false => self.review.namespace.unwrap_or_default(),
+        }
+    }
+
+    fn shown_kind(&self) -> Gvk<'_> {
+        own_kind(self.review).unwrap_or_else(|| Gvk::of(&self.served().kind))
+    }
+
+    fn requested_kind(&self) -> Gvk<'_> {
+        own_kind(self.review).unwrap_or_else(|| Gvk::of(&self.review.served.kind))
+    }
+
+    pub(super) fn variables(&self, params: &Value) -> Variables {
+        Variables::from([
+            ("object", Val::of_json(&self.object)),
+            ("oldObject", Val::of_json(&self.old)),
+            ("params", Val::of_json(params)),
+            ("namespaceObject", Val::of_json(&self.namespace)),
+            ("request", Val::of_json(&self.request())),
+            ("authorizer", authorizer::authorizer(self)),
+            ("authorizer.requestResource", authorizer::request_resource(self)),
+        ])
+    }
+
+    /// The request as expressions see it: every field is there.
+    fn request(&self) -> Value {
+        let review = self.review;
+        let mut user = Map::new();
+        user.insert("username".into(), review.user.name.clone().into());
+        user.insert("uid".into(), review.user.uid.clone().into());
+        user.insert("groups".into(), json!(review.user.groups));
+        user.insert("extra".into(), json!(review.user.extra));
+        json!({
+            "kind": self.shown_kind().shown(),
+            "resource": resource(&self.served().kind),
+            "subResource": self.subresource(),
+            "requestKind": self.requested_kind().shown(),
+            "requestResource": resource(&review.served.kind),
+            "requestSubResource": self.subresource(),
+            "name": self.name(),
+            "namespace": self.namespace_name(),
+            "operation": self.operation(),
+            "userInfo": user,
+            "dryRun": review.dry_run,
+            "options": review.options(),
+        })
+    }
+
+    /// The request as an `AdmissionReview` of this API version.
+    pub(super) fn admission_review(&self, api_version: &str, uid: &str) -> Bytes {
+        let review = self.review;
+        let request = AdmissionRequest {
+            uid,
+            kind: self.shown_kind().shown(),
+            resource: resource(&self.served().kind),
+            sub_resource: self.subresource(),
+            request_kind: self.requested_kind().shown(),
+            request_resource: resource(&review.served.kind),
+            request_sub_resource: self.subresource(),
+            name: self.name(),
+            namespace: self.namespace_name(),
+            operation: self.operation(),
+            user_info: user_info(review.user),
+            object: &self.object,
+            old_object: &self.old,
+            dry_run: review.dry_run,
+            options: review.options(),
+        };
+        codec::to_bytes(&AdmissionReview { kind: "AdmissionReview", api_version, request })
+    }
+}
+
+/// An object with its kind and its managed fields. A scale is shown as itself, not as what it scales.
+fn whole(review: &Review<'_>, object: Option<&Value>, managed: &ManagedFields) -> Value {
+    let Some(object) = object else { return Value::Null };
+    if review.subresource == Some(Subresource::Scale) {
+        return scale_of(review.served, object).unwrap_or_default();
+    }
+    let mut object = object.clone();
+    if !managed.is_empty() {
+        managed.put_into(&mut object);
+    }
+    if let (Value::Object(fields), Some(own)) = (&mut object, own_kind(review)) {
+        fields.insert("apiVersion".into(), own.api_version().into());
+        fields.insert("kind".into(), own.kind.into());
+    } else if let Value::Object(fields) = &mut object {
+        let kind = &review.served.kind;
+        fields.entry("apiVersion").or_insert_with(|| kind.api_version().into());
+        fields.entry("kind").or_insert_with(|| kind.kind.clone().into());
+    }
+    object
+}
+
+impl Operation {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}

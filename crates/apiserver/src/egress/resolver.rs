@@ -1,0 +1,133 @@
+//! From a port of a Service to an address to dial.
+//!
+//! v1.34 dials the cluster IP and leaves the rest to the node's proxy, or an endpoint with `--enable-aggregator-routing`.
+//! Here no node routes cluster IPs, so it is always an endpoint: a ready one of the Service's EndpointSlices, chosen as
+//! v1.34 chooses it.
+//!
+//! Pods on simulated nodes run nothing. The annotation [`BACKEND`] names the local process that answers for such a pod.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use setpoint_clock::Rng;
+use setpoint_store::{ListOptions, Resource, Store};
+use setpoint_webhook::{Address, Resolve, ServiceReference};
+
+use crate::json::Json;
+use crate::metadata;
+
+/// The annotation of a pod on a simulated node: the loopback address of the process that answers for it.
+const BACKEND: &str = "node.setpoint.dev/backend";
+/// The label of simulated nodes.
+const SIMULATED: &str = "node.setpoint.dev/simulated";
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// Resolves Services by what the store holds at that moment. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct ServiceResolver {
+    store: Arc<dyn Store>,
+    rng: Rng,
+    /// Whether a Service of type ExternalName cannot be resolved.
+    endpoints_only: bool,
+}
+
+impl Resolve for ServiceResolver {
+    fn resolve(&self, service: ServiceReference) -> BoxFuture<'static, io::Result<Address>> {
+        let resolver = self.clone();
+        async move { resolver.find(&service).await.map_err(io::Error::other) }.boxed()
+    }
+}
+
+impl ServiceResolver {
+    pub(crate) fn new(store: Arc<dyn Store>, rng: Rng, endpoints_only: bool) -> Self {
+        Self { store, rng, endpoints_only }
+    }
+
+    async fn find(&self, reference: &ServiceReference) -> Result<Address, String> {
+        let ServiceReference { namespace, name, port } = reference;
+        let service = self.get("services", &format!("{namespace}/{name}")).await?;
+        let service = service.ok_or_else(|| format!("service {name:?} not found"))?;
+        let spec = service.at("spec");
+        match spec.text("type") {
+            "ClusterIP" | "LoadBalancer" | "NodePort" => {}
+            "ExternalName" if !self.endpoints_only => {
+                return Ok(Address { host: spec.text("externalName").to_owned(), port: *port });
+            }
+            other => return Err(format!("unsupported service type {other:?}")),
+        }
+        let has_number = |candidate: &&Value| candidate.int("port") == Some(i64::from(*port));
+        let service_port = spec.list("ports").iter().find(has_number);
+        let service_port =
+            service_port.ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
+        let slices = self.slices(namespace, name, spec).await?;
+        let found = slices.iter().find_map(|slice| self.choose(slice, service_port.text("name")));
+        let (endpoint, port) = found.ok_or_else(|| format!("no endpoints available for service {name:?}"))?;
+        let address = endpoint.list("addresses").first().and_then(Value::as_str).unwrap_or_default();
+        match self.backend(namespace, endpoint).await? {
+            Some(backend) => Ok(Address { host: backend.ip().to_string(), port: backend.port() }),
+            None => Ok(Address { host: address.to_owned(), port }),
+        }
+    }
+
+    /// The EndpointSlices of a Service: those of its first IP family first, otherwise in random order.
+    async fn slices(&self, namespace: &str, name: &str, spec: &Value) -> Result<Vec<Value>, String> {
+        let range = Resource::new("discovery.k8s.io/endpointslices").under(format!("{namespace}/"));
+        let page = self.store.list(&range, ListOptions::default()).await.map_err(|why| why.to_string())?;
+        let slices = page.records.iter().filter_map(|record| serde_json::from_slice(&record.value).ok());
+        let is_own = |slice: &Value| metadata::of(slice).at("labels").text(SERVICE_NAME) == name;
+        let slices = slices.filter(is_own);
+        let family = spec.list("ipFamilies").first().and_then(Value::as_str).unwrap_or_default();
+        let rank = |slice: &Value| (slice.text("addressType") != family, self.rng.next_u64());
+        let mut slices: Vec<_> = slices.map(|slice| (rank(&slice), slice)).collect();
+        slices.sort_by_key(|(rank, _)| *rank);
+        Ok(slices.into_iter().map(|(_, slice)| slice).collect())
+    }
+
+    /// A ready endpoint of a slice that has a port of this name, and the port's number.
+    fn choose<'s>(&self, slice: &'s Value, port_name: &str) -> Option<(&'s Value, u16)> {
+        let ports = slice.list("ports").iter().filter(|port| port.text("name") == port_name);
+        let port = ports.filter_map(|port| u16::try_from(port.int("port")?).ok()).next()?;
+        let endpoints = slice.list("endpoints");
+        let count = u64::try_from(endpoints.len()).ok().filter(|count| *count > 0)?;
+        let start = usize::try_from(self.rng.below(count)).unwrap_or(0);
+        let (before, after) = endpoints.split_at(start);
+        let is_ready = |endpoint: &&Value| endpoint.at("conditions").boolean("ready").unwrap_or(true);
+        let endpoint = after.iter().chain(before).find(is_ready)?;
+        Some((endpoint, port))
+    }
+
+    /// The process that answers for the pod behind an endpoint, if the pod is on a simulated node and names one.
+    async fn backend(&self, namespace: &str, endpoint: &Value) -> Result<Option<SocketAddr>, String> {
+        let target = endpoint.at("targetRef");
+        if target.text("kind") != "Pod" {
+            return Ok(None);
+        }
+        let name = target.text("name");
+        let Some(pod) = self.get("pods", &format!("{namespace}/{name}")).await? else { return Ok(None) };
+        let named = metadata::of(&pod).at("annotations").text(BACKEND);
+        if named.is_empty() || !self.is_simulated(pod.at("spec").text("nodeName")).await? {
+            return Ok(None);
+        }
+        // Loopback only: who may create a pod must not thereby choose whom the server talks to.
+        let address = named.parse::<SocketAddr>().ok().filter(|address| address.ip().is_loopback());
+        let address = address.ok_or_else(|| {
+            format!("pod {name:?}: annotation {BACKEND} is {named:?}, expected a loopback address and port, such as 127.0.0.1:8443")
+        })?;
+        Ok(Some(address))
+    }
+
+    async fn is_simulated(&self, node: &str) -> Result<bool, String> {
+        let node = self.get("nodes", node).await?.unwrap_or_default();
+        Ok(metadata::of(&node).at("labels").text(SIMULATED) == "true")
+    }
+
+    async fn get(&self, resource: &str, path: &str) -> Result<Option<Value>, String> {
+        let key = Resource::new(resource).key(path);
+        let found = self.store.get(&key, None).await.map_err(|why| why.to_string())?;
+        Ok(found.map(|record| serde_json::from_slice(&record.value).unwrap_or_default()))
+    }
+}

@@ -1,0 +1,68 @@
+//! Flags of admission webhooks.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Args;
+use setpoint_apiserver::admission::AdmissionConfiguration;
+use setpoint_apiserver::egress::{Cidr, EgressConfig, GuardedTcp};
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Admission")]
+pub(crate) struct AdmissionFlags {
+    /// An AdmissionConfiguration with the credentials that the API server shows to admission webhooks.
+    #[arg(long, value_name = "FILE")]
+    admission_control_config_file: Option<PathBuf>,
+    /// CIDRs that the API server does not call webhooks in, whatever name leads there. Empty allows every address.
+    #[arg(long, value_delimiter = ',', value_name = "CIDRS",
+        default_values_t = Cidr::link_local().iter().map(Cidr::to_string))]
+    webhook_denied_cidrs: Vec<String>,
+}
+
+impl AdmissionFlags {
+    pub(crate) fn egress(&self, endpoint_routing: bool) -> anyhow::Result<EgressConfig> {
+        let configuration = match &self.admission_control_config_file {
+            Some(path) => AdmissionConfiguration::load(path).context("--admission-control-config-file")?,
+            None => AdmissionConfiguration::default(),
+        };
+        let denied = self.webhook_denied_cidrs.iter().filter(|cidr| !cidr.is_empty());
+        let denied: Vec<Cidr> =
+            denied.map(|cidr| cidr.parse()).collect::<Result<_, _>>().context("--webhook-denied-cidrs")?;
+        Ok(EgressConfig {
+            dial: Arc::new(GuardedTcp::new(denied)),
+            mutating_users: configuration.mutating_users,
+            validating_users: configuration.validating_users,
+            endpoint_routing,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        flags: AdmissionFlags,
+    }
+
+    fn flags(arguments: &[&str]) -> AdmissionFlags {
+        Command::try_parse_from([&["test"], arguments].concat()).expect("known flags").flags
+    }
+
+    #[test]
+    fn denied_ranges_are_link_local_unless_they_are_named() {
+        assert_eq!(flags(&[]).webhook_denied_cidrs, ["169.254.0.0/16", "fe80::/10"]);
+        let named = flags(&["--webhook-denied-cidrs=10.0.0.0/8,::1/128"]);
+        assert_eq!(named.webhook_denied_cidrs, ["10.0.0.0/8", "::1/128"]);
+        named.egress(false).unwrap();
+        flags(&["--webhook-denied-cidrs="]).egress(false).unwrap();
+        let problem = flags(&["--webhook-denied-cidrs=10.0.0.0"]).egress(false).err().unwrap();
+        let expected = "--webhook-denied-cidrs: \"10.0.0.0\" is not a CIDR: expected ADDRESS/PREFIX, such as 169.254.0.0/16";
+        assert_eq!(format!("{problem:#}"), expected);
+    }
+}

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use setpoint_exposition::Text;
 
 use super::Sort;
 use super::call::Failure;
 use super::config::Webhook;
-use crate::metrics::Text;
 
 /// 100 webhooks with 50 series each, of 7 metrics, are 35,000; a series takes some 200 bytes, so this is at most 10 MB.
 /// New series are not counted beyond that.

@@ -15,6 +15,7 @@
 
 mod api_services;
 mod columns;
+pub(crate) mod conversion;
 mod correlate;
 pub(crate) mod declared;
 pub(crate) mod decode;
@@ -45,6 +46,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::schema::Schema;
 use columns::CustomColumn;
+use conversion::ConversionWebhook;
 use jsonpath::JsonPath;
 use props::Props;
 
@@ -60,8 +62,8 @@ pub struct Custom {
     pub list_kind: String,
     /// The definition is being deleted.
     pub is_terminating: bool,
-    /// Objects of other versions than the stored one are made by a webhook.
-    pub converts_by_webhook: bool,
+    /// Makes objects of other versions than the stored one.
+    pub(crate) webhook: Option<ConversionWebhook>,
     /// Ends the watches of this kind when it is not what it was.
     pub closing: CancellationToken,
     pub scale: Option<ScalePaths>,
@@ -108,6 +110,11 @@ impl Custom {
         self.api_version == self.versions.storage
     }
 
+    /// Whether objects of this version are made by a webhook.
+    pub(crate) fn needs_webhook(&self) -> bool {
+        self.webhook.is_some() && !self.is_stored_in_this_version()
+    }
+
     /// Brings a stored object into the form of this version, as the schema of now has it.
     pub fn read(&self, object: &mut Value) {
         let stored_in = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -122,11 +129,26 @@ impl Custom {
         }
     }
 
-    /// Brings an object into the form that it is stored in.
+    /// Brings an object into the form that it is stored in, with the defaults of the stored version: v1.34 adds them
+    /// whenever it reads the object, so they show in every version.
     pub fn write(&self, object: &mut Value) {
         object["apiVersion"] = self.versions.storage.as_str().into();
         if let Some(schema) = self.versions.schemas.get(&self.versions.storage) {
             settle(object, schema);
+            defaults::fill(object, schema);
+        }
+    }
+
+    /// Brings an object into the form that it has once it is stored. What an apply made may hold what the schema does
+    /// not have; what was just created lacks the default of a status.
+    pub(crate) fn settle(&self, object: &mut Value, is_applied: bool) {
+        let lacks = |status: &Props| status.default.is_some() && object.get("status").is_none();
+        let lacks_status = self.schema.properties.get("status").is_some_and(lacks);
+        if is_applied {
+            settle(object, &self.schema);
+        }
+        if is_applied || lacks_status {
+            defaults::fill(object, &self.schema);
         }
     }
 }

@@ -222,6 +222,7 @@ impl Engine {
                 let payload = Payload {
                     bytes: value.into(),
                     stamp_at: Some(1),
+                    inset_at: None,
                     inset: setpoint_store::Inset::default(),
                     facts: None,
                 };

@@ -45,6 +45,7 @@ fn write(number: usize, expect: Expect) -> Write {
     let payload = Payload {
         bytes: format!("{{{}", "x".repeat(2047)).into(),
         stamp_at: Some(1),
+        inset_at: None,
         inset: setpoint_store::Inset::default(),
         facts: None,
     };

@@ -1,10 +1,11 @@
-//! Converts between stored bytes and objects.
+//! Between stored bytes and objects.
 //!
-//! A stored object starts with its kind and version, then its metadata, then the rest. So its revision is at a known
-//! position, and a list can omit kind and version, as v1.34 does, without decoding anything.
+//! A stored object has its fields in the order in which v1.34 encodes them. One of a built-in kind begins with its kind
+//! and version, so a list can leave them out, as v1.34 does, without decoding anything. Where its revision and its
+//! managed fields go is known from when it was encoded.
 //!
-//! Managed fields are stored beside the object ([`ManagedFields`]). Clients see them in their place; the server
-//! usually decodes objects without them ([`Served::decode_bare`]).
+//! Who manages its fields is kept beside it ([`ManagedFields`]). Clients see it in its place; what the server
+//! decides by it is decoded without ([`Served::decode_bare`]).
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -13,6 +14,7 @@ use setpoint_store::{Inset, Payload, Record};
 use crate::apply::ManagedFields;
 use crate::facts::Facts;
 use crate::registry::Served;
+use crate::schema::{Schema, documents, encode};
 use crate::status::Status;
 
 const METADATA: &[u8] = b"\"metadata\":{";
@@ -68,6 +70,15 @@ impl Served {
         object
     }
 
+    /// An object as it would be shown had it been stored.
+    pub(crate) fn as_if_stored(&self, mut object: Value) -> Value {
+        if let Some(custom) = self.kind.custom.as_ref().filter(|custom| !custom.is_stored_in_this_version()) {
+            custom.write(&mut object);
+            custom.read(&mut object);
+        }
+        object
+    }
+
     /// Encodes an object for the store. Its managed fields are those in `fields`.
     pub fn encode(&self, object: &Value, fields: &ManagedFields) -> Payload {
         Payload { inset: fields.inset().clone(), ..self.encode_bare(object) }
@@ -92,25 +103,16 @@ impl Served {
     fn encode_stored(&self, object: &Value) -> Payload {
         let empty = Map::new();
         let members = object.as_object().unwrap_or(&empty);
-        let metadata = members.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
-        let mut bytes = Vec::with_capacity(1024);
-        bytes.extend_from_slice(&self.head);
-        bytes.extend_from_slice(METADATA);
-        let stamp_at = bytes.len();
-        let is_inside = |name: &str| !matches!(name, "resourceVersion" | "managedFields");
-        write_members(&mut bytes, metadata.iter().filter(|(name, _)| is_inside(name)));
-        bytes.push(b'}');
-        let rest =
-            members.iter().filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion" | "metadata"));
-        for (name, value) in rest {
-            bytes.push(b',');
-            write_members(&mut bytes, std::iter::once((name, value)));
+        let mut text = Text::default();
+        match &self.kind.custom {
+            Some(custom) => text.sorted(members, custom.storage_api_version(), &self.kind.kind),
+            None => text.typed(&self.head, &self.target.schema, members),
         }
-        bytes.push(b'}');
         let mut facts = Facts::from_object(object, self);
         facts.schema_generation = self.kind.custom.as_ref().map_or(0, |custom| custom.generation);
         let facts: Option<setpoint_store::Facts> = Some(std::sync::Arc::new(facts));
-        Payload { bytes: bytes.into(), stamp_at: Some(stamp_at), inset: Inset::default(), facts }
+        let Text { bytes, stamp_at, inset_at } = text;
+        Payload { bytes: bytes.into(), stamp_at: Some(stamp_at), inset_at, inset: Inset::default(), facts }
     }
 
     /// Whether a record's bytes can be served as they are: stored in this kind's version, and with the current schema.
@@ -137,7 +139,7 @@ impl Served {
     pub fn bytes(&self, record: &Record) -> Result<Bytes, Status> {
         match self.is_shown_as_stored(record) {
             true => Ok(record.whole()),
-            false => self.decode(record).map(|object| to_bytes(&object)),
+            false => self.decode(record).map(|object| self.text_of(&object)),
         }
     }
 
@@ -145,7 +147,22 @@ impl Served {
     pub fn bare_bytes(&self, record: &Record) -> Result<Bytes, Status> {
         match self.is_shown_as_stored(record) {
             true => Ok(record.value.clone()),
-            false => self.decode_bare(record).map(|object| to_bytes(&object)),
+            false => self.decode_bare(record).map(|object| self.text_of(&object)),
+        }
+    }
+
+    /// An object of this kind, encoded.
+    fn text_of(&self, object: &Value) -> Bytes {
+        let mut bytes = Vec::with_capacity(1024);
+        self.write_object(&mut bytes, object);
+        bytes.into()
+    }
+
+    /// Appends an object of this kind, with or without kind and version.
+    pub(crate) fn write_object(&self, into: &mut Vec<u8>, object: &Value) {
+        match self.kind.custom {
+            Some(_) => write(into, object),
+            None => encode::write(&self.target.schema, object, into),
         }
     }
 
@@ -153,7 +170,7 @@ impl Served {
     pub fn write(&self, record: &Record, into: &mut Vec<u8>) -> Result<(), Status> {
         match self.is_shown_as_stored(record) {
             true => record.write_whole(into),
-            false => write(into, &self.decode(record)?),
+            false => self.write_object(into, &self.decode(record)?),
         }
         Ok(())
     }
@@ -170,11 +187,8 @@ impl Served {
         if !self.has_own_head(record) {
             return self.write_decoded_item(record, into);
         }
-        let (before, after) = record.around_inset(self.head.len());
         into.push(b'{');
-        into.extend_from_slice(before);
-        record.inset.write(into);
-        into.extend_from_slice(after);
+        record.write_whole_from(self.head.len(), into);
     }
 
     /// Returns the length of [`write_item`](Self::write_item)'s output, if known without decoding.
@@ -195,23 +209,117 @@ impl Served {
             members.remove("kind");
             members.remove("apiVersion");
         }
-        write(into, &object);
+        self.write_object(into, &object);
     }
 }
 
-fn write_members<'a>(bytes: &mut Vec<u8>, members: impl Iterator<Item = (&'a String, &'a Value)>) {
-    for (at, (name, value)) in members.enumerate() {
-        if at > 0 {
-            bytes.push(b',');
+/// An object on its way into the store, with the places of what is added to its metadata there.
+#[derive(Default)]
+struct Text {
+    bytes: Vec<u8>,
+    stamp_at: usize,
+    inset_at: Option<usize>,
+}
+
+/// The metadata before the revision, where fields have the order of their declaration.
+const BEFORE_REVISION: [&str; 5] = ["name", "generateName", "namespace", "selfLink", "uid"];
+
+impl Text {
+    /// An object of a built-in kind: fields have the order of their declaration.
+    fn typed(&mut self, head: &[u8], schema: &Schema, members: &Map<String, Value>) {
+        let empty = Map::new();
+        let metadata = members.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+        self.bytes = Vec::with_capacity(1024);
+        self.bytes.extend_from_slice(head);
+        self.bytes.extend_from_slice(METADATA);
+        self.stamp_at = self.bytes.len();
+        let mut stamp_at = None;
+        if let Some(of_metadata) = schema.field("metadata") {
+            encode::write_members(&of_metadata, metadata, &mut self.bytes, is_inside, |name, at| {
+                if !BEFORE_REVISION.contains(&name) {
+                    stamp_at.get_or_insert(at);
+                }
+            });
         }
-        write(bytes, name);
-        bytes.push(b':');
-        write(bytes, value);
+        if let Some(at) = stamp_at {
+            self.stamp_at = at;
+            self.inset_at = Some(self.bytes.len());
+        }
+        self.bytes.push(b'}');
+        let is_rest = |name: &str| !matches!(name, "kind" | "apiVersion" | "metadata");
+        if members.keys().any(|name| is_rest(name)) {
+            self.bytes.push(b',');
+            encode::write_members(schema, members, &mut self.bytes, is_rest, |_, _| ());
+        }
+        self.bytes.push(b'}');
+    }
+
+    /// A custom resource: keys are sorted.
+    fn sorted(&mut self, members: &Map<String, Value>, api_version: &str, kind: &str) {
+        self.bytes = Vec::with_capacity(1024);
+        self.bytes.push(b'{');
+        let named = ["apiVersion", "kind", "metadata"];
+        let mut names: Vec<&str> = members.keys().map(String::as_str).chain(named).collect();
+        names.sort_unstable();
+        names.dedup();
+        for (at, name) in names.into_iter().enumerate() {
+            if at > 0 {
+                self.bytes.push(b',');
+            }
+            self.name(name);
+            match (name, members.get(name)) {
+                ("apiVersion", _) => write(&mut self.bytes, api_version),
+                ("kind", _) => write(&mut self.bytes, kind),
+                ("metadata", metadata) => self.sorted_metadata(metadata),
+                (_, value) => write(&mut self.bytes, value.unwrap_or(&Value::Null)),
+            }
+        }
+        self.bytes.push(b'}');
+    }
+
+    fn sorted_metadata(&mut self, metadata: Option<&Value>) {
+        let members = metadata.and_then(Value::as_object).into_iter().flatten();
+        self.bytes.push(b'{');
+        self.stamp_at = self.bytes.len();
+        let (mut is_first, mut is_stamped) = (true, false);
+        for (name, value) in members.filter(|(name, _)| is_inside(name)) {
+            if name.as_str() > "managedFields" && self.inset_at.is_none() && !is_first {
+                self.inset_at = Some(self.bytes.len());
+            }
+            if !is_first {
+                self.bytes.push(b',');
+            }
+            if name.as_str() > "resourceVersion" && !is_stamped {
+                self.stamp_at = self.bytes.len();
+                is_stamped = true;
+            }
+            self.name(name);
+            write(&mut self.bytes, value);
+            is_first = false;
+        }
+        self.bytes.push(b'}');
+    }
+
+    fn name(&mut self, name: &str) {
+        write(&mut self.bytes, name);
+        self.bytes.push(b':');
     }
 }
 
-fn write(bytes: &mut Vec<u8>, value: &impl serde::Serialize) {
-    serde_json::to_writer(bytes, value).expect("JSON values always encode into memory");
+/// Whether a field of the metadata is part of the stored text.
+fn is_inside(name: &str) -> bool {
+    !matches!(name, "resourceVersion" | "managedFields")
+}
+
+fn write(bytes: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
+    encode::write_plain(bytes, value);
+}
+
+/// Encodes a document in v1.34's order of fields.
+pub(crate) fn document_bytes(document: &Value) -> Bytes {
+    let mut bytes = Vec::with_capacity(512);
+    documents::write_document(document, &mut bytes);
+    bytes.into()
 }
 
 /// Serializes a response.

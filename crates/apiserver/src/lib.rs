@@ -16,6 +16,7 @@ pub mod admission;
 pub mod apply;
 pub mod audit;
 pub mod auth;
+mod availability;
 mod body;
 mod chain;
 mod codec;

@@ -1,11 +1,12 @@
-//! Periodic maintenance: removes expired objects and old history, and maintains CRDs, token tracking, and the objects
-//! and limits of priority and fairness.
+//! What a server does on its own, beside answering: it forgets, and looks after definitions of kinds, the record
+//! of tokens, the availability of APIServices, and the objects and limits of priority and fairness.
 
 use std::time::Duration;
 
 use setpoint_store::Revision;
 use tokio_util::sync::CancellationToken;
 
+use crate::availability::Availability;
 use crate::flow::Keeper;
 use crate::server::ApiServer;
 
@@ -30,22 +31,26 @@ impl ApiServer {
         let mut checkpoint: Revision = self.revision();
         let mut since_checkpoint = Duration::ZERO;
         let mut round = 0;
-        let mut keeper = Keeper::new();
+        let (mut keeper, mut availability) = (Keeper::new(), Availability::default());
         let mut next = self.0.clock.instant();
         keeper.keep(&self.0).await;
         loop {
             next = next.max(self.0.clock.instant()) + EXPIRE_EVERY;
-            while keeper.changed_before(&self.0, next, &stop).await {
-                keeper.keep(&self.0).await;
-            }
-            if stop.is_cancelled() {
-                return;
+            loop {
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return,
+                    () = self.0.clock.sleep_until(next) => break,
+                    () = keeper.changed(&self.0) => keeper.keep(&self.0).await,
+                    () = availability.changed(&self.0) => availability.keep(&self.0).await,
+                }
             }
             self.expire().await;
             if let Some(fair) = self.0.flow.as_ref().and_then(|flow| flow.fair()) {
                 fair.adjust().await;
             }
             keeper.keep(&self.0).await;
+            availability.keep(&self.0).await;
             self.0.settle_definitions().await;
             self.0.keep_token_tracking().await;
             round = (round + 1) % ROUNDS_A_MINUTE;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::header::{CONTENT_TYPE, USER_AGENT};
-use http::{Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use serde_json::Value;
 
 use crate::audit::{self, Received, Record};
@@ -39,8 +39,32 @@ impl Server {
         body: &'a Value,
         fine: &'a [u16],
     ) -> BoxFuture<'a, Result<bool, Status>> {
+        self.own(request(&method, path, body), fine)
+    }
+
+    /// The same for a server-side apply.
+    pub(crate) fn own_apply<'a>(
+        &'a self,
+        path: &'a str,
+        body: &'a Value,
+        fine: &'a [u16],
+    ) -> BoxFuture<'a, Result<bool, Status>> {
+        let request = request(&Method::PATCH, path, body).map(|mut request| {
+            let apply = HeaderValue::from_static("application/apply-patch+yaml");
+            request.headers_mut().insert(CONTENT_TYPE, apply);
+            request
+        });
+        self.own(request, fine)
+    }
+
+    fn own<'a>(
+        &'a self,
+        request: Result<Request<Bytes>, Status>,
+        fine: &'a [u16],
+    ) -> BoxFuture<'a, Result<bool, Status>> {
         async move {
-            let request = request(&method, path, body)?;
+            let request = request?;
+            let (method, path) = (request.method(), request.uri().path());
             let response = self.answer_own(&request).await?;
             if response.status().is_success() {
                 return Ok(true);

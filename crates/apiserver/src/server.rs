@@ -326,9 +326,11 @@ impl ApiServer {
         let created = self.0.own_request(Method::POST, &path, &own.object, &[409, 422]).await?;
         match (&own.status, created) {
             (Some((manager, status)), true) => {
-                let status = json!({ "status": status });
-                let path = managed_by(manager, &format!("{this}/status"));
-                self.0.own_request(Method::PATCH, &path, &status, &[]).await?;
+                let path = format!("{}&force=true", managed_by(manager, &format!("{this}/status")));
+                let served = self.0.served(&own.resource)?;
+                let mut applied = json!({"metadata": {"name": name}, "status": status});
+                served.name_kind(&mut applied);
+                self.0.own_apply(&path, &applied, &[]).await?;
             }
             (_, false) if own.follows => _ = self.0.own_request(Method::PUT, &this, &own.object, &[]).await?,
             _ => {}

@@ -83,15 +83,23 @@ pub(crate) fn item(served: &Served, mut object: Value) -> Value {
 }
 
 /// Reduces an object to its metadata.
-pub(crate) fn partial(output: Output, mut object: Value) -> Value {
-    let metadata = object.unset("metadata").unwrap_or_else(|| json!({}));
+pub(crate) fn partial(served: &Served, output: Output, mut object: Value) -> Value {
+    let mut metadata = object.unset("metadata").unwrap_or_else(|| json!({}));
+    let in_place_of_fields = served.kind.presentation.field_annotations;
+    if !in_place_of_fields.is_empty() && metadata.has("annotations") {
+        let annotations = metadata.object_mut("annotations");
+        in_place_of_fields.iter().for_each(|name| _ = annotations.unset(name));
+        if metadata.map("annotations").is_some_and(Map::is_empty) {
+            metadata.unset("annotations");
+        }
+    }
     json!({ "kind": "PartialObjectMetadata", "apiVersion": output.meta_version(), "metadata": metadata })
 }
 
 /// Builds a list of metadata.
-pub(crate) fn partial_list(output: Output, list: Value, objects: Vec<Value>) -> Value {
+pub(crate) fn partial_list(served: &Served, output: Output, list: Value, objects: Vec<Value>) -> Value {
     // Unlike in other lists, items have their kind.
-    let items: Vec<Value> = objects.into_iter().map(|object| partial(output, object)).collect();
+    let items: Vec<Value> = objects.into_iter().map(|object| partial(served, output, object)).collect();
     let items = if items.is_empty() { Value::Null } else { items.into() };
     json!({
         "kind": "PartialObjectMetadataList",
@@ -133,7 +141,7 @@ pub(crate) fn scale_table(
     }
     let cells = SCALE_COLUMNS.iter().map(|column| (column.cell)(&scale, now)).collect();
     let columns = SCALE_COLUMNS.iter().map(definition).collect();
-    table_of(output, options, list, columns, vec![row_of(output, options, cells, Vec::new(), scale)])
+    table_of(output, options, list, columns, vec![row_of(served, output, options, cells, Vec::new(), scale)])
 }
 
 static SCALE_COLUMNS: [Column; 4] = [
@@ -198,10 +206,11 @@ pub(crate) fn row(
     let cells = served.kind.columns.iter().map(|column| (column.cell)(&object, now));
     let cells: Vec<Value> = cells.chain(custom.map(|column| column.cell(&object, now))).collect();
     let conditions = (served.kind.presentation.row_conditions)(&object);
-    row_of(output, options, cells, conditions, object)
+    row_of(served, output, options, cells, conditions, object)
 }
 
 fn row_of(
+    served: &Served,
     output: Output,
     options: &TableOptions,
     cells: Vec<Value>,
@@ -214,7 +223,7 @@ fn row_of(
     }
     let shown = match options.include {
         IncludeObject::None => None,
-        IncludeObject::Metadata => Some(partial(output, object)),
+        IncludeObject::Metadata => Some(partial(served, output, object)),
         IncludeObject::Object => Some(object),
     };
     row.set("object", shown.unwrap_or(Value::Null));

@@ -107,7 +107,7 @@ impl Checker<'_> {
                 Type::Dyn
             }
             Type::Map(_, value) => (**value).clone(),
-            Type::Object(object) => match object.fields.get(field) {
+            Type::Object(object) => match object.named(field) {
                 Some(declared) => declared.ty.clone(),
                 None => return self.mistake(at, format!("undefined field '{field}'")),
             },
@@ -297,38 +297,24 @@ impl Checker<'_> {
             return self.mistake(at, format!("undeclared reference to '{function}' (in container '')"));
         }
         let (mut fitting, mut result): (Vec<usize>, Option<Type>) = (Vec::new(), None);
-        let before = self.found.clone();
         for (index, overload) in all.iter().enumerate() {
             if overload.is_method != is_method || overload.params.len() != types.len() {
                 continue;
             }
             let fresh = [self.found.fresh(), self.found.fresh()];
-            let mut attempt = self.found.clone();
-            let fits = overload
-                .params
-                .iter()
-                .zip(types)
-                .all(|(param, ty)| attempt.assign(ty, &Found::instantiate(param, &fresh)));
-            if !fits {
+            let params: Vec<Type> =
+                overload.params.iter().map(|param| Found::instantiate(param, &fresh)).collect();
+            if !self.found.assign_all(types, &params) {
                 continue;
             }
-            let this = attempt.resolve(&Found::instantiate(&overload.result, &fresh), false);
             fitting.push(index);
+            let this = self.found.resolve(&Found::instantiate(&overload.result, &fresh), false);
             result = match result {
-                None => {
-                    self.found = attempt;
-                    Some(this)
-                }
+                None => Some(this),
                 Some(before) if before == this => Some(before),
                 // The overload is only known at evaluation.
                 Some(_) => Some(Type::Dyn),
             };
-        }
-        if fitting.len() > 1 {
-            // If several overloads match, drop the parameters they inferred, because they may differ.
-            let keeps = result.clone();
-            self.found.keep_numbers_of(before);
-            result = keeps.map(|ty| if contains_param(&ty) { Type::Dyn } else { ty });
         }
         match result {
             Some(result) => {
@@ -356,15 +342,6 @@ fn is_sensible(function: &str, arg: &Expr) -> bool {
         "duration" => super::duration::parse(text).is_some(),
         "timestamp" => text.parse::<jiff::Timestamp>().is_ok(),
         _ => true,
-    }
-}
-
-fn contains_param(ty: &Type) -> bool {
-    match ty {
-        Type::Param(_) => true,
-        Type::List(of) | Type::Optional(of) | Type::Type(of) => contains_param(of),
-        Type::Map(key, value) => contains_param(key) || contains_param(value),
-        _ => false,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Runtime costs of calls, as v1.34 computes them.
 
+use super::eval::LIST_COST;
 use super::value::Val;
 
 /// The cost of scanning one character.
@@ -72,10 +73,30 @@ pub(super) fn of_call(function: &str, args: &[Val], result: &Val) -> u64 {
         ("_+_", [a @ (Val::String(_) | Val::Bytes(_)), b]) => {
             ((a.size() + b.size()) as f64 * LETTER).ceil() as u64
         }
+        ("sets.contains" | "sets.intersects", [a, b]) => 1 + a.size().saturating_mul(b.size()),
+        ("sets.equivalent", [a, b]) => 1 + a.size().saturating_mul(b.size()).saturating_mul(2),
+        ("slice" | "lists.range" | "reverse", _) => made_list(1.0, result.size()),
+        ("flatten", [list]) => made_list(1.0, list.size()),
+        ("flatten", [list, Val::Int(depth)]) => made_list(*depth as f64, list.size()),
+        ("distinct" | "sort", [list]) | ("@sortByAssociatedKeys", [_, list]) => compared_items(list),
         ("matches", [text, by]) => pattern(text, by),
         ("contains", [text, part]) => letters(text, LETTER).saturating_mul(letters(part, LETTER)),
         _ => 1,
     }
+}
+
+fn made_list(factor: f64, size: u64) -> u64 {
+    ((size as f64 * factor) as u64).saturating_add(1 + LIST_COST)
+}
+
+/// The cost of comparing every item of a list with every other.
+fn compared_items(list: &Val) -> u64 {
+    let is_text = match list {
+        Val::List(list) => matches!(list.items.first(), Some(Val::String(_) | Val::Bytes(_))),
+        _ => false,
+    };
+    let size = list.size();
+    made_list(if is_text { 2.0 + LETTER } else { 2.0 }, size.saturating_mul(size))
 }
 
 fn smaller(a: &Val, b: &Val) -> u64 {

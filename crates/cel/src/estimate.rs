@@ -7,6 +7,8 @@ use super::ast::{Expr, Fold, Kind, Literal};
 use super::check::Checked;
 use super::cost::{LETTER, PATTERN_LETTER};
 use super::declarations::overloads;
+use super::estimate_path::Route;
+use super::eval::LIST_COST;
 use super::types::{Declared, Type};
 
 /// A range from minimum to maximum.
@@ -68,7 +70,7 @@ struct Entries {
 
 struct Local {
     name: String,
-    path: Vec<String>,
+    path: Route,
     size: Option<Span>,
     entries: Option<Entries>,
 }
@@ -76,7 +78,7 @@ struct Local {
 struct Coster<'c> {
     checked: &'c Checked,
     variables: &'c BTreeMap<String, Arc<Declared>>,
-    paths: BTreeMap<usize, Vec<String>>,
+    paths: BTreeMap<usize, Route>,
     sizes: BTreeMap<usize, Span>,
     entries: BTreeMap<usize, Entries>,
     locals: Vec<Local>,
@@ -91,7 +93,7 @@ impl Coster<'_> {
         match &expr.kind {
             Kind::Literal(_) => Span::NOTHING,
             Kind::Ident(name) => {
-                let path = self.local(name).map_or_else(|| vec![name.clone()], |local| local.path.clone());
+                let path = self.local(name).map_or_else(|| Route::of(name), |local| local.path.clone());
                 self.paths.insert(expr.id, path);
                 Span::exactly(1)
             }
@@ -112,7 +114,7 @@ impl Coster<'_> {
         self.checked.types.get(&expr.id).unwrap_or(&Type::Dyn)
     }
 
-    fn path(&self, expr: &Expr) -> Vec<String> {
+    fn path(&self, expr: &Expr) -> Route {
         if let Kind::Ident(name) = &expr.kind
             && let Some(local) = self.local(name)
         {
@@ -129,8 +131,7 @@ impl Coster<'_> {
         if matches!(self.ty(operand), Type::Map(..) | Type::Object(_) | Type::Param(_)) {
             sum = sum.add(Span::exactly(1));
         }
-        let mut path = self.path(operand);
-        path.push(field.to_owned());
+        let path = self.path(operand).then(field);
         self.paths.insert(expr.id, path);
         sum
     }
@@ -174,8 +175,7 @@ impl Coster<'_> {
             (false, true) => (VALUES, entries.map(|entries| entries.value)),
             (false, false) => (KEYS, entries.map(|entries| entries.key)),
         };
-        let mut path = self.path(range);
-        path.push(step.to_owned());
+        let path = self.path(range).then(step);
         self.locals.push(Local { name: name.to_owned(), path, size, entries: None });
     }
 
@@ -261,7 +261,7 @@ impl Coster<'_> {
         if let Some(size) = written_size(expr) {
             return Some(Span::exactly(size));
         }
-        if let Some(size) = self.declared_size(&self.path(expr)) {
+        if let Some(size) = self.declared_size(&self.path(expr).steps()) {
             self.sizes.insert(expr.id, size);
             return Some(size);
         }
@@ -274,29 +274,36 @@ impl Coster<'_> {
         }
     }
 
-    /// Returns the possible size of the value at a path. Any other name, such as a type, is treated as `self`.
+    /// How large what a path leads to can be. Whatever else has a name, such as a type, is taken for `self`. The keys
+    /// of maps are taken to be empty, as in v1.34: a schema does not bound them.
     fn declared_size(&self, path: &[String]) -> Option<Span> {
         let (first, rest) = path.split_first()?;
         let mut at: &Declared = self.variables.get(first).or_else(|| self.variables.get("self"))?;
         for step in rest {
             at = match step.as_str() {
                 ITEMS | VALUES => at.element.as_deref()?,
-                KEYS => return Some(Span { min: 0, max: u64::MAX }),
+                KEYS if matches!(at.ty, Type::Map(..)) => return Some(Span::NOTHING),
                 field => at.field(field)?,
             };
         }
         Some(Span { min: 0, max: at.max_elements })
     }
 
-    /// Returns the possible length of the elements of a list, if they are strings.
-    fn element_letters(&mut self, list: &Expr) -> Option<Span> {
-        let Type::List(item) = self.ty(list).clone() else { return None };
-        if !matches!(*item, Type::String | Type::Bytes) {
-            return Some(Span::NOTHING);
-        }
-        let mut path = self.path(list);
-        path.push(ITEMS.to_owned());
-        Some(self.declared_size(&path).unwrap_or(Span::UNKNOWN))
+    /// The type of the elements of a list, and how large they can be; `None` for what has no elements.
+    fn element(&self, list: &Expr) -> Option<(Type, Span)> {
+        let item = match self.ty(list) {
+            Type::List(item) | Type::Optional(item) | Type::Map(item, _) => (**item).clone(),
+            _ => return None,
+        };
+        let mut steps = self.path(list).steps();
+        let size = match steps.is_empty() {
+            true => None,
+            false => {
+                steps.push(ITEMS.to_owned());
+                self.declared_size(&steps)
+            }
+        };
+        Some((item, size.unwrap_or(Span::UNKNOWN)))
     }
 
     fn call(&mut self, expr: &Expr, target: Option<&Expr>, function: &str, args: &[Expr]) -> Span {
@@ -319,17 +326,36 @@ impl Coster<'_> {
                 (Some(size), Some(result)) => Some(size.union(result)),
                 (size, result) => size.or(result),
             };
-            if let ("_[_]", Some(container)) = (function, all.first()) {
-                let step = if matches!(params.first(), Some(Type::Map(..))) { VALUES } else { ITEMS };
-                let mut path = self.path(container);
-                path.push(step.to_owned());
-                self.paths.insert(expr.id, path);
+            let step = match params.first() {
+                Some(Type::List(_)) if function == "_[_]" => Some(ITEMS),
+                Some(Type::Map(..)) if function == "_[_]" => Some(VALUES),
+                _ => None,
+            };
+            if let (Some(step), Some(container)) = (step, all.first()) {
                 size = self.entries_of(container).map(|entries| entries.value);
+                let path = self.path(container).then(step);
+                self.paths.insert(expr.id, path);
             }
             size = size.or_else(|| self.size(expr));
         }
         self.set_size(expr, size);
         sum.add(own)
+    }
+
+    /// What comparing two values of one type of a library costs; `None` for all others.
+    fn compared_opaques(&self, all: &[&Expr]) -> Option<Span> {
+        let [left, right] = all else { return None };
+        let Type::Opaque(name) = self.ty(left) else { return None };
+        if self.ty(left) != self.ty(right) {
+            return None;
+        }
+        // A name of a format has at most 64 letters.
+        let most = match &**name {
+            "kubernetes.NamedFormat" => 64,
+            "kubernetes.URL" => self.sizes.get(&right.id).map_or(1, |size| size.max),
+            _ => return Some(Span::exactly(1)),
+        };
+        Some(Span { min: 1, max: most }.scaled(LETTER))
     }
 
     /// Returns the cost of an overload, including its arguments, and the size of its result if known.
@@ -342,10 +368,13 @@ impl Coster<'_> {
         costs: &[Span],
     ) -> (Span, Option<Span>) {
         let args = costs.iter().fold(Span::NOTHING, |sum, cost| sum.add(*cost));
-        let is_opaque = all.first().is_some_and(|first| matches!(self.ty(first), Type::Opaque(_)));
+        let opaque = self.compared_opaques(all);
         let mut size_of = |at: usize| all.get(at).map_or(Span::UNKNOWN, |arg| self.size_or_unknown(arg));
         let is_text = |at: usize| matches!(params.get(at), Some(Type::String | Type::Bytes));
         match function {
+            "_==_" if opaque.is_some() => {
+                return (opaque.unwrap_or(Span::NOTHING).add(args), None);
+            }
             "_&&_" | "_||_" => {
                 let (left, right) = (costs[0], costs[1]);
                 return (Span { min: left.min, max: left.add(right).max }, None);
@@ -386,8 +415,11 @@ impl Coster<'_> {
             }
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
                 let size = size_of(0);
-                match self.element_letters(all[0]) {
-                    Some(letters) => (size.times(Span::exactly(1).add(letters.scaled(LETTER))), None),
+                match self.element(all[0]) {
+                    Some((Type::String | Type::Bytes, letters)) => {
+                        (size.times(Span::exactly(1).add(letters.scaled(LETTER))), None)
+                    }
+                    Some(_) => (size, None),
                     None => (size.scaled(LETTER), None),
                 }
             }
@@ -409,7 +441,7 @@ impl Coster<'_> {
             }
             "join" => {
                 let (count, separator) = (size_of(0), if all.len() > 1 { size_of(1) } else { Span::NOTHING });
-                let letters = self.element_letters(all[0]).unwrap_or(Span::NOTHING);
+                let letters = self.element(all[0]).map_or(Span::NOTHING, |(_, letters)| letters);
                 let between = Span { min: count.min.saturating_sub(1), max: count.max.saturating_sub(1) };
                 let size = count.times(letters).add(separator.times(between));
                 (size.scaled(LETTER), Some(size))
@@ -438,7 +470,7 @@ impl Coster<'_> {
             "format" => (size_of(0).scaled(LETTER), None),
             "bytes" if is_text(0) => {
                 let size = size_of(0);
-                (size.scaled(LETTER), Some(Span { min: size.min, max: size.max.saturating_mul(4) }))
+                (size.scaled(LETTER), Some(Span { min: size.min, max: size.max.wrapping_mul(4) }))
             }
             "string" if matches!(params.first(), Some(Type::Bytes)) => {
                 let size = size_of(0);
@@ -446,17 +478,56 @@ impl Coster<'_> {
             }
             "strings.quote" => {
                 let size = size_of(0);
-                let most = size.max.saturating_mul(2).saturating_add(2);
-                (size.scaled(LETTER), Some(Span { min: size.min.saturating_add(2), max: most }))
+                // Like v1.34, which wraps around where nothing is known of the size.
+                let most = size.max.wrapping_mul(2).wrapping_add(2);
+                (size.scaled(LETTER), Some(Span { min: size.min.wrapping_add(2), max: most }))
             }
             "startsWith" | "endsWith" => (size_of(1).scaled(LETTER), None),
             "@in" if matches!(params.get(1), Some(Type::List(_))) => (size_of(1), None),
-            "_==_" if is_opaque => (Span::exactly(1), None),
+            "sets.contains" | "sets.intersects" => (size_of(0).times(size_of(1)).add(Span::exactly(1)), None),
+            "sets.equivalent" => (size_of(0).times(size_of(1)).scaled(2.0).add(Span::exactly(1)), None),
+            "slice" => {
+                let (from, to) = (literal(all.get(1), 0), literal(all.get(2), size_of(0).max));
+                made_list(1.0, Span::exactly(to.wrapping_sub(from)))
+            }
+            "lists.range" => made_list(1.0, Span::exactly(literal(all.first(), u64::MAX))),
+            "reverse" => made_list(1.0, size_of(0)),
+            "flatten" => {
+                let depth = if all.len() > 1 { literal(all.get(1), u64::MAX) } else { 1 };
+                made_list(depth as f64, size_of(0))
+            }
+            "distinct" => made_list(2.0, size_of(0).times(size_of(0))),
+            "sort" => made_list(sorting(params.first()), size_of(0).times(size_of(0))),
+            "@sortByAssociatedKeys" => {
+                let size = size_of(1).times(size_of(1));
+                made_list(sorting(all.get(1).map(|keys| self.ty(keys))), size)
+            }
             "_==_" | "_!=_" => (compared(size_of(0), size_of(1)), None),
             "_<_" | "_<=_" | "_>_" | "_>=_" if is_text(0) => (compared(size_of(0), size_of(1)), None),
             _ => (Span::exactly(1), None),
         };
         (own.add(args), size)
+    }
+}
+
+/// The cost of a call that makes a list of this size, and the size.
+fn made_list(factor: f64, size: Span) -> (Span, Option<Span>) {
+    (size.scaled(factor).add(Span::exactly(1 + LIST_COST)), Some(size))
+}
+
+/// What sorting costs for each pair of items of a list of this type.
+fn sorting(list: Option<&Type>) -> f64 {
+    match list {
+        Some(Type::List(item)) if matches!(**item, Type::String | Type::Bytes | Type::Dyn) => 2.0 + LETTER,
+        _ => 2.0,
+    }
+}
+
+/// A number that is written out, none below 0; the other one where it is not.
+fn literal(expr: Option<&&Expr>, otherwise: u64) -> u64 {
+    match expr.map(|expr| &expr.kind) {
+        Some(Kind::Literal(Literal::Int(number))) => u64::try_from(*number).unwrap_or(0),
+        _ => otherwise,
     }
 }
 

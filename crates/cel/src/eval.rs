@@ -290,7 +290,7 @@ impl Run<'_> {
     }
 }
 
-const LIST_COST: u64 = 10;
+pub(super) const LIST_COST: u64 = 10;
 const MAP_COST: u64 = 30;
 
 fn is_accu(expr: &Expr) -> bool {

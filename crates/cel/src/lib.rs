@@ -23,6 +23,7 @@ pub mod device;
 pub mod duration;
 pub mod escape;
 mod estimate;
+mod estimate_path;
 mod eval;
 pub mod formats;
 mod lexer;
@@ -82,7 +83,7 @@ impl Environment {
     }
 
     pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
-        let expr = parser::parse(text).map_err(|mistake| CompileError::of(text, &[mistake]))?;
+        let expr = parser::parse(text).map_err(|mistakes| CompileError::of(text, &mistakes))?;
         let types =
             self.variables.iter().map(|(name, declared)| (name.clone(), declared.ty.clone())).collect();
         let checked = check::check(expr, &types).map_err(|mistakes| CompileError::of(text, &mistakes))?;

@@ -1,6 +1,7 @@
 //! Parser: builds expressions from tokens and expands macros as v1.34 does, because costs are based on the expansion.
 
 use super::ast::{Expr, Fold, Kind, Literal};
+use super::escape::RESERVED;
 use super::lexer::{self, Mistake, Token, Word};
 
 /// The maximum nesting depth of expressions, as in v1.34, so that everything that walks them needs little stack.
@@ -15,23 +16,26 @@ pub(super) const ACCU: &str = "@result";
 /// The variable for the target of a macro that uses it twice.
 const TARGET: &str = "@target";
 const EXPECTED: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+const EXPECTED_OR_CLOSED: &str = "{'[', '{', '(', ')', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
-pub(super) fn parse(text: &str) -> Result<Expr, Mistake> {
+pub(super) fn parse(text: &str) -> Result<Expr, Vec<Mistake>> {
+    let words = words(text).map_err(|mistake| vec![mistake])?;
+    let mut parser =
+        Parser { words, at: 0, next_id: 0, depth: 0, deepest: 0, noted: Vec::new(), args_at: None };
+    parser.whole().map_err(|mistake| {
+        let mut mistakes = std::mem::take(&mut parser.noted);
+        mistakes.push(mistake);
+        mistakes
+    })
+}
+
+fn words(text: &str) -> Result<Vec<Word>, Mistake> {
     let length = text.chars().count();
     if length > LONGEST {
         let message = format!("expression code point size exceeds limit: size: {length}, limit {LONGEST}");
         return Err(Mistake { at: 0, message });
     }
-    let words = lexer::words(text)?;
-    let mut parser = Parser { words, at: 0, next_id: 0, depth: 0, deepest: 0 };
-    let expr = parser.ternary()?;
-    match parser.peek() {
-        Token::End => Ok(expr),
-        other => {
-            let message = format!("Syntax error: extraneous input '{}' expecting <EOF>", shown(other));
-            Err(Mistake { at: parser.place(), message })
-        }
-    }
+    lexer::words(text)
 }
 
 struct Parser {
@@ -41,9 +45,24 @@ struct Parser {
     depth: usize,
     /// The depth of the deepest expression so far.
     deepest: usize,
+    /// Mistakes that come before the one that ends the parse.
+    noted: Vec<Mistake>,
+    /// Where the arguments of the last call begin.
+    args_at: Option<usize>,
 }
 
 impl Parser {
+    fn whole(&mut self) -> Result<Expr, Mistake> {
+        let expr = self.ternary()?;
+        match self.peek() {
+            Token::End => Ok(expr),
+            other => {
+                let message = format!("Syntax error: extraneous input '{}' expecting <EOF>", shown(other));
+                Err(Mistake { at: self.place(), message })
+            }
+        }
+    }
+
     fn peek(&self) -> &Token {
         &self.words[self.at.min(self.words.len() - 1)].token
     }
@@ -287,9 +306,11 @@ impl Parser {
     fn name(&mut self) -> Result<String, Mistake> {
         let at = self.place();
         match self.next() {
-            Token::Ident(name) | Token::Quoted(name) => Ok(name),
+            Token::Ident(name) if !KEYWORDS.contains(&name.as_str()) => Ok(name),
+            Token::Quoted(name) => Ok(name),
             other => {
-                let message = format!("Syntax error: no viable alternative at input '.{}'", shown(&other));
+                let found = if other == Token::End { String::new() } else { shown(&other) };
+                let message = format!("{NO_FIELD}{found}'");
                 Err(Mistake { at, message })
             }
         }
@@ -300,6 +321,7 @@ impl Parser {
         if self.eat(end) {
             return Ok(args);
         }
+        self.args_at = Some(self.at);
         loop {
             args.push(self.ternary()?);
             if !self.eat(",") {
@@ -344,7 +366,10 @@ impl Parser {
             Token::Symbol("[") => return self.list(at),
             Token::Symbol("{") => return self.map(at),
             other => {
-                let (found, expecting) = (shown(&other), EXPECTED);
+                // What closes the arguments of a call is expected in place of the first one.
+                let is_first = self.args_at == Some(self.at - 1);
+                let (found, expecting) =
+                    (shown(&other), if is_first { EXPECTED_OR_CLOSED } else { EXPECTED });
                 let message = match other {
                     Token::End => format!("Syntax error: mismatched input '{found}' expecting {expecting}"),
                     _ => format!("Syntax error: extraneous input '{found}' expecting {expecting}"),
@@ -360,17 +385,24 @@ impl Parser {
             return Ok(self.ident(at, &name));
         }
         let open = self.at;
-        let mut args = self.args(")")?;
+        let args = self.args(")");
+        let no_field =
+            || Mistake { at: self.words[open].at, message: "invalid argument to has() macro".into() };
+        if let Err(why) = &args
+            && name == "has"
+            && why.message.starts_with(NO_FIELD)
+        {
+            let also = no_field();
+            self.noted.push(also);
+        }
+        let mut args = args?;
         if name == "has" && args.len() == 1 {
             let arg = args.remove(0);
             return match arg.kind {
                 Kind::Select { operand, field, .. } => {
                     Ok(self.expr(arg.at, Kind::Select { operand, field, is_test: true }))
                 }
-                _ => Err(Mistake {
-                    at: self.words[open].at,
-                    message: "invalid argument to has() macro".into(),
-                }),
+                _ => Err(no_field()),
             };
         }
         Ok(self.call(at, &name, args))
@@ -609,28 +641,11 @@ impl Parser {
     }
 }
 
-const RESERVED: [&str; 20] = [
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "false",
-    "for",
-    "function",
-    "if",
-    "import",
-    "in",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "null",
-    "return",
-    "true",
-    "var",
-    "void",
-];
+/// What is said where a field's name is expected.
+const NO_FIELD: &str = "Syntax error: no viable alternative at input '.";
+
+/// Words of the grammar: unlike the other reserved words, they cannot name fields.
+const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
 
 fn shown(token: &Token) -> String {
     match token {

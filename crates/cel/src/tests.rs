@@ -126,6 +126,14 @@ fn mistakes_are_shown_where_they_are() {
             "self.a ==",
             "ERROR: <input>:1:10: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}\n | self.a ==\n | .........^",
         ),
+        (
+            "self.",
+            "ERROR: <input>:1:6: Syntax error: no viable alternative at input '.'\n | self.\n | .....^",
+        ),
+        (
+            "size(",
+            "ERROR: <input>:1:6: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', ')', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}\n | size(\n | .....^",
+        ),
     ] {
         assert_eq!(environment().compile(text).unwrap_err().to_string(), expected);
     }
@@ -155,6 +163,169 @@ fn costs_are_those_of_v1_34() {
         assert_eq!(program.max_cost(), estimated, "{text}: the most");
         assert_eq!(program.evaluate(&variables(), CALL_LIMIT).1, actual, "{text}");
     }
+}
+
+/// An environment in which `self` is an object of these fields.
+fn of_fields(fields: impl IntoIterator<Item = (&'static str, Declared)>) -> Environment {
+    let fields = fields.into_iter().map(|(name, field)| (name.to_owned(), field)).collect();
+    Environment::new().with("self", declared(Type::Object(Arc::new(Object { name: "self".into(), fields }))))
+}
+
+/// What costs more depends on something whose size is not known.
+const UNBOUNDED: u64 = u64::MAX / 100;
+
+fn text_of(max_elements: u64) -> Declared {
+    Declared { max_elements, ..Declared::plain(Type::String) }
+}
+
+fn list_of(max_elements: u64, element: Declared) -> Declared {
+    let ty = Type::list(element.ty.clone());
+    Declared { max_elements, element: Some(Arc::new(element)), ..Declared::plain(ty) }
+}
+
+fn map_of(max_elements: u64, element: Declared) -> Declared {
+    let ty = Type::map(Type::String, element.ty.clone());
+    Declared { max_elements, element: Some(Arc::new(element)), ..Declared::plain(ty) }
+}
+
+#[test]
+fn functions_on_the_keys_of_maps_cost_next_to_nothing() {
+    let labels = Environment::new().with("self", Arc::new(map_of(100, text_of(u64::MAX))));
+    for (text, estimated) in [
+        (r#"self.all(k, !k.contains("*"))"#, 1 + 100 * (1 + 2 + 2) + 1 - 100),
+        ("self.all(k, k.matches('^[a-z]+$'))", 1 + 100 * (2 + 2 + 2) - 100 + 1),
+        ("self.all(k, k.find('a') == 'b')", 1 + 100 * (2 + 2 + 1) - 100 + 1),
+        ("self.all(k, k.split('-').size() == 1)", 1 + 100 * (2 + 2 + 1 + 1) - 100 + 1),
+        ("self.all(k, v, k.contains('a'))", 1 + 100 * (2 + 2) - 100 + 1),
+    ] {
+        let cost = labels.compile(text).unwrap().max_cost();
+        assert!(cost < 1_000, "{text}: {cost} instead of about {estimated}");
+    }
+    let values = labels.compile("self.all(k, self[k].contains('a'))").unwrap();
+    assert!(values.max_cost() > UNBOUNDED, "values are not bounded");
+}
+
+#[test]
+fn functions_of_sets_and_lists_cost_what_they_look_at() {
+    let environment = of_fields([("a", list_of(10, text_of(8))), ("b", list_of(20, text_of(8)))]);
+    let given = json!({"a": ["x", "y"], "b": ["z"]});
+    let this = Val::typed(&given, &environment.variables["self"]);
+    let variables = Variables::from([("self", this)]);
+    for (text, estimated, actual) in [
+        ("sets.contains(self.a, self.b)", 4 + 1 + 200, 4 + 1 + 2),
+        ("sets.intersects(self.a, self.b)", 4 + 1 + 200, 4 + 1 + 2),
+        ("sets.equivalent(self.a, self.b)", 4 + 1 + 400, 4 + 1 + 4),
+        ("self.a.reverse().size() == 2", 2 + 11 + 10 + 2, 2 + 11 + 2 + 2),
+        ("self.a.slice(0, 1).size() == 1", 2 + 11 + 1 + 2, 2 + 11 + 1 + 2),
+        ("self.a.distinct().size() == 2", 2 + 11 + 200 + 2, 2 + 11 + 8 + 2),
+        ("self.a.sort().size() == 2", 2 + 11 + 210 + 2, 2 + 11 + 8 + 2),
+        ("lists.range(5).size() == 5", 11 + 5 + 2, 11 + 5 + 2),
+        ("[[1], [2]].flatten().size() == 2", 30 + 11 + 2 + 2, 30 + 11 + 2 + 2),
+    ] {
+        let program = environment.compile(text).unwrap_or_else(|why| panic!("{text}: {why}"));
+        assert_eq!(program.max_cost(), estimated, "{text}: the most");
+        assert_eq!(program.evaluate(&variables, CALL_LIMIT).1, actual, "{text}");
+    }
+}
+
+#[test]
+fn the_size_of_what_has_no_path_is_not_that_of_self() {
+    let environment = Environment::new().with("self", Arc::new(list_of(5, text_of(8))));
+    for text in ["'a,b'.split(',').join('-') == 'a'", "'a,b'.split(',').indexOf('a') == 0"] {
+        assert!(environment.compile(text).unwrap().max_cost() > UNBOUNDED, "{text}");
+    }
+}
+
+#[test]
+fn a_loop_is_estimated_by_the_path_that_was_taken_last() {
+    let item = |fields: [(&str, Declared); 2]| {
+        let fields = fields.into_iter().map(|(name, field)| (name.to_owned(), field)).collect();
+        Declared {
+            max_elements: 0,
+            ..Declared::plain(Type::Object(Arc::new(Object { name: "i".into(), fields })))
+        }
+    };
+    let rule = item([
+        ("matches", list_of(50, text_of(8))),
+        ("weight", Declared { max_elements: 0, ..Declared::plain(Type::Int) }),
+    ]);
+    let environment = of_fields([("rules", list_of(3, rule))]);
+    let cost = |text: &str| environment.compile(text).unwrap().max_cost();
+    let inner = cost("self.rules.all(r, r.matches.all(m, m == 'a'))");
+    assert!(inner > 3 * 50, "{inner}");
+    let aliased = cost("self.rules.all(r, r.matches.all(m, m == 'a' && r.weight > 0))");
+    assert!(aliased < 3 * 50, "{aliased}");
+}
+
+#[test]
+fn reserved_words_name_fields_as_they_are_and_escaped() {
+    use super::escape::RESERVED;
+    for word in RESERVED {
+        let environment = of_fields([]);
+        let Type::Object(object) = &environment.variables["self"].ty else { unreachable!() };
+        let fields = BTreeMap::from([(format!("__{word}__"), text_of(8))]);
+        let object = Arc::new(Object { name: object.name.clone(), fields });
+        let environment = Environment::new().with("self", declared(Type::Object(object)));
+        let this = Val::typed(&json!({word: "x"}), &environment.variables["self"]);
+        let variables = Variables::from([("self", this)]);
+        let value =
+            |text: &str| environment.compile(text).map(|program| program.evaluate(&variables, CALL_LIMIT).0);
+        let escaped = value(&format!("has(self.__{word}__) && self.__{word}__ == 'x'"));
+        assert_eq!(escaped, Ok(Ok(Val::Bool(true))), "{word}");
+        let plain = value(&format!("has(self.{word}) && self.{word} == 'x' && self.?{word}.hasValue()"));
+        if !["in", "true", "false", "null"].contains(&word) {
+            assert_eq!(plain, Ok(Ok(Val::Bool(true))), "{word}");
+            continue;
+        }
+        let why = value(&format!("!has(self.{word})")).unwrap_err().to_string();
+        let lines: Vec<&str> = why.lines().filter(|line| line.starts_with("ERROR")).collect();
+        let syntax = format!("ERROR: <input>:1:11: Syntax error: no viable alternative at input '.{word}'");
+        assert_eq!(lines, ["ERROR: <input>:1:6: invalid argument to has() macro", &syntax], "{word}");
+    }
+}
+
+#[test]
+fn the_size_of_a_reserved_word_is_not_known_unless_it_is_escaped() {
+    let environment = of_fields([("__namespace__", text_of(8))]);
+    let cost = |text: &str| environment.compile(text).unwrap().max_cost();
+    assert!(cost("self.namespace.contains('a')") > UNBOUNDED);
+    assert_eq!(cost("self.__namespace__.contains('a')"), 3);
+}
+
+#[test]
+fn null_compares_with_all_that_can_be_absent() {
+    for text in [
+        "format.dns1123Label().validate(self.name) == null",
+        "null == format.dns1123Label().validate(self.name)",
+        "self != null && null != self",
+        "duration('1s') != null && null != timestamp('2024-01-01T00:00:00Z')",
+        "optional.of(1) != null",
+    ] {
+        environment().compile(text).unwrap_or_else(|why| panic!("{text}: {why}"));
+    }
+    for text in ["self.count == null", "null == self.name", "self.tags == null", "self.labels == null"] {
+        assert!(environment().compile(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn of_two_types_that_fit_the_more_general_one_is_kept() {
+    for text in [
+        "(true ? self.count : any) == 'a' || true",
+        "(true ? any : self.count) == 'a' || true",
+        "(true ? [1] : [any]) == ['a'] || true",
+    ] {
+        assert_eq!(value(text), Ok(Val::Bool(true)), "{text}");
+    }
+}
+
+#[test]
+fn a_field_that_is_null_is_absent() {
+    let environment = of_fields([("name", text_of(8))]);
+    let this = Val::typed(&json!({"name": null}), &environment.variables["self"]);
+    let program = environment.compile("!has(self.name)").unwrap();
+    let (value, _) = program.evaluate(&Variables::from([("self", this)]), CALL_LIMIT);
+    assert_eq!(value, Ok(Val::Bool(true)));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::escape::RESERVED;
 use super::value::Identity;
 
 /// A type.
@@ -40,6 +41,14 @@ pub enum Type {
 pub struct Object {
     pub name: String,
     pub fields: BTreeMap<String, Declared>,
+}
+
+impl Object {
+    /// The field that an expression names. Reserved words are accepted as they are and escaped.
+    pub(super) fn named(&self, field: &str) -> Option<&Declared> {
+        let escaped = || RESERVED.contains(&field).then(|| self.fields.get(&format!("__{field}__")))?;
+        self.fields.get(field).or_else(escaped)
+    }
 }
 
 impl PartialEq for Object {
@@ -94,6 +103,31 @@ impl Type {
 
     pub(super) fn is_dyn_or_error(&self) -> bool {
         matches!(self, Self::Dyn | Self::Error)
+    }
+
+    /// Whether null stands for an absent value: of an object, or of a library's type, optionals among them.
+    fn is_nullable(&self) -> bool {
+        matches!(
+            self,
+            Self::Null
+                | Self::Object(_)
+                | Self::Opaque(_)
+                | Self::Optional(_)
+                | Self::Duration
+                | Self::Timestamp
+        )
+    }
+
+    /// Whether it is the other type or, by what is dynamic in it, less specific.
+    fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Dyn | Self::Param(_), _) => true,
+            (_, Self::Dyn | Self::Param(_)) => false,
+            (Self::List(a), Self::List(b)) | (Self::Optional(a), Self::Optional(b)) => a.covers(b),
+            (Self::Map(a, b), Self::Map(c, d)) => a.covers(c) && b.covers(d),
+            (Self::Type(_), Self::Type(_)) => true,
+            (first, second) => first == second,
+        }
     }
 
     /// Returns whether all values have the same size.
@@ -198,11 +232,6 @@ impl Found {
         Type::Param(FIRST_FRESH + self.next)
     }
 
-    /// Restores earlier bindings, but keeps the counter for fresh variables.
-    pub(super) fn keep_numbers_of(&mut self, before: Self) {
-        self.types = before.types;
-    }
-
     /// Substitutes all resolved variables. Unresolved ones become dynamic if `to_dyn` is set.
     pub(super) fn resolve(&self, ty: &Type, to_dyn: bool) -> Type {
         let part = |of: &Arc<Type>| Arc::new(self.resolve(of, to_dyn));
@@ -235,8 +264,13 @@ impl Found {
 
     /// Returns whether a value of type `from` can be used as `to`, and binds type variables accordingly.
     pub(super) fn assign(&mut self, from: &Type, to: &Type) -> bool {
+        self.assign_all(std::slice::from_ref(from), std::slice::from_ref(to))
+    }
+
+    /// The same for the arguments of a call: all of them fit, or nothing is noted.
+    pub(super) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> bool {
         let saved = self.clone();
-        let fits = self.unify(from, to);
+        let fits = from.iter().zip(to).all(|(from, to)| self.unify(from, to));
         if !fits {
             *self = saved;
         }
@@ -244,32 +278,55 @@ impl Found {
     }
 
     fn unify(&mut self, from: &Type, to: &Type) -> bool {
-        let (from, to) = (self.resolve(from, false), self.resolve(to, false));
-        match (&from, &to) {
-            (Type::Param(a), Type::Param(b)) if a == b => true,
-            (_, Type::Param(number)) => self.bind(*number, &from),
-            (Type::Param(number), _) => self.bind(*number, &to),
+        if let Type::Param(number) = to {
+            match self.substitute(from, *number) {
+                Substitution::Fits => return true,
+                Substitution::Clashes => return false,
+                Substitution::Recursive => {}
+            }
+        }
+        if let Type::Param(number) = from {
+            return self.substitute(to, *number) == Substitution::Fits;
+        }
+        match (from, to) {
             (from, to) if from.is_dyn_or_error() || to.is_dyn_or_error() => true,
+            (Type::Null, other) | (other, Type::Null) => other.is_nullable(),
             (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => self.unify(a, b),
             (Type::Map(a, b), Type::Map(c, d)) => self.unify(a, c) && self.unify(b, d),
             (Type::Type(_), Type::Type(_)) => true,
-            // Null is a valid object or library value, meaning that it is absent.
-            (Type::Null, Type::Object(_) | Type::Opaque(_) | Type::Duration | Type::Timestamp) => true,
             (from, to) => from == to,
         }
     }
 
-    fn bind(&mut self, number: u32, ty: &Type) -> bool {
-        if self.occurs(number, ty) {
-            return false;
+    /// Whether a type can be what a parameter stands for. Of two that fit, the parameter keeps the more general one.
+    fn substitute(&mut self, ty: &Type, number: u32) -> Substitution {
+        if *ty == Type::Param(number) {
+            return Substitution::Fits;
         }
-        self.types.insert(number, ty.clone());
-        true
+        let Some(known) = self.types.get(&number).cloned() else {
+            if self.occurs(number, ty) {
+                return Substitution::Recursive;
+            }
+            self.types.insert(number, ty.clone());
+            return Substitution::Fits;
+        };
+        if *ty == known {
+            return Substitution::Fits;
+        }
+        if !self.unify(ty, &known) {
+            return Substitution::Clashes;
+        }
+        let general = most_general(ty, &known).clone();
+        if !self.occurs(number, &general) {
+            self.types.insert(number, general);
+        }
+        Substitution::Fits
     }
 
     fn occurs(&self, number: u32, ty: &Type) -> bool {
         match ty {
-            Type::Param(other) => *other == number,
+            Type::Param(other) if *other == number => true,
+            Type::Param(other) => self.types.get(other).is_some_and(|known| self.occurs(number, known)),
             Type::List(of) | Type::Optional(of) | Type::Type(of) => self.occurs(number, of),
             Type::Map(key, value) => self.occurs(number, key) || self.occurs(number, value),
             _ => false,
@@ -278,12 +335,23 @@ impl Found {
 
     /// Returns the more general of two types, or `None` if neither is.
     pub(super) fn join(&mut self, first: &Type, second: &Type) -> Option<Type> {
-        if self.assign(second, first) {
-            let (first, second) = (self.resolve(first, false), self.resolve(second, false));
-            return Some(if second == Type::Dyn { second } else { first });
-        }
-        None
+        self.assign(first, second).then(|| most_general(first, second).clone())
     }
+}
+
+/// What became of a type parameter.
+#[derive(PartialEq, Eq)]
+enum Substitution {
+    Fits,
+    /// The parameter is known to be something else.
+    Clashes,
+    /// The type contains the parameter.
+    Recursive,
+}
+
+/// The more general of two types that unify.
+fn most_general<'t>(first: &'t Type, second: &'t Type) -> &'t Type {
+    if first.covers(second) { first } else { second }
 }
 
 #[cfg(test)]

@@ -150,7 +150,8 @@ impl Val {
         }
     }
 
-    /// Converts JSON according to a type. Values that do not match the type are converted without it.
+    /// A value of a type. What does not fit it is read for what it is. A field of an object that is null counts as
+    /// absent.
     pub fn typed(json: &Json, declared: &Declared) -> Self {
         match (json, &declared.ty) {
             (Json::Number(number), Type::Double) => Self::Double(number.as_f64().unwrap_or(f64::NAN)),
@@ -175,12 +176,12 @@ impl Val {
                 Self::map(fields.iter().map(|(name, value)| (Key::String(name.as_str().into()), read(value))))
             }
             (Json::Object(fields), Type::Object(object)) => {
-                let known = fields.iter().filter_map(|(name, value)| {
-                    let name = super::escape::escape(name)?;
-                    let field = object.fields.get(&name)?;
-                    Some((Key::String(name.into()), Self::typed(value, field)))
-                });
-                Self::map(known)
+                let known =
+                    fields.iter().filter(|(_, value)| !value.is_null()).filter_map(|(name, value)| {
+                        let field = object.fields.get(&super::escape::escape(name)?)?;
+                        Some((Key::String(name.as_str().into()), Self::typed(value, field)))
+                    });
+                Self::Escaped(Arc::new(known.collect()))
             }
             _ => Self::of_json(json),
         }
@@ -433,7 +434,7 @@ pub(super) fn written(value: &Val) -> Option<String> {
             let items: BTreeSet<String> = all(&list.items)?.into_iter().collect();
             format!("{} of {items:?}", list.items.len())
         }
-        Val::Map(entries) | Val::Domains(entries) => {
+        Val::Map(entries) | Val::Domains(entries) | Val::Escaped(entries) => {
             let entries = entries.iter().map(|(key, value)| Some(format!("{key:?}:{}", written(value)?)));
             format!("{{{}}}", entries.collect::<Option<Vec<_>>>()?.join(","))
         }

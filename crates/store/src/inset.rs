@@ -16,9 +16,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 
 const OPEN: &[u8] = b"\"managedFields\":[";
-const CLOSE: &[u8] = b"],";
+const CLOSE: &[u8] = b"]";
+/// Before or after the member.
+const COMMA: u8 = b',';
 
-/// A JSON member that follows the stamp of a value: a list of shared texts. Cheap to clone.
+/// A JSON member of a value that is kept apart from it: a list of shared texts. Cheap to clone.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Inset(Option<Arc<[Part]>>);
 
@@ -178,14 +180,26 @@ impl Inset {
             return 0;
         }
         let items: usize = self.parts().iter().map(Part::length).sum();
-        OPEN.len() + items + (self.parts().len() - 1) + CLOSE.len()
+        OPEN.len() + items + (self.parts().len() - 1) + CLOSE.len() + 1
     }
 
     /// Appends the member, followed by a comma for the next one.
     pub fn write(&self, into: &mut Vec<u8>) {
-        if self.is_empty() {
-            return;
+        if !self.is_empty() {
+            self.write_member(into);
+            into.push(COMMA);
         }
+    }
+
+    /// Appends the member after another one. It is as long as [`write`](Self::write) makes it.
+    pub fn write_after(&self, into: &mut Vec<u8>) {
+        if !self.is_empty() {
+            into.push(COMMA);
+            self.write_member(into);
+        }
+    }
+
+    fn write_member(&self, into: &mut Vec<u8>) {
         into.extend_from_slice(OPEN);
         for (at, part) in self.parts().iter().enumerate() {
             if at > 0 {
@@ -235,6 +249,9 @@ mod tests {
         inset.write(&mut written);
         assert_eq!(written, br#""managedFields":[{"x":"1"},{}],"#);
         assert_eq!(written.len(), inset.length());
+        let mut after = Vec::new();
+        inset.write_after(&mut after);
+        assert_eq!(after, br#","managedFields":[{"x":"1"},{}]"#);
         assert_eq!(Inset::new([]), Inset::default());
     }
 

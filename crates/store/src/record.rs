@@ -1,11 +1,11 @@
-//! Records: encoded bytes that already contain their revision.
+//! What is kept under a key: encoded bytes that already carry their own revision.
 //!
-//! A payload is a JSON document and the position in it where `"resourceVersion":"<revision>"` belongs. The engine
-//! stamps it when the revision is known. So an object is encoded once, and the same bytes serve every get, list and
-//! watch. What is made durable is the unstamped payload.
+//! A payload is a JSON document and a place in it where `"resourceVersion":"<revision>"` belongs.
+//! The engine stamps it when the revision is known, so an object is encoded once and the same bytes
+//! serve every get, list and watch. What is made durable is the unstamped payload.
 //!
-//! Managed fields are not part of the value but of its [`Inset`], which is inserted after the stamp in the complete
-//! value ([`Record::whole`]).
+//! Who manages its fields is not part of the value but of its [`Inset`], which is put in its place where the whole is
+//! wanted ([`Record::whole`]).
 
 use std::any::Any;
 use std::fmt;
@@ -28,10 +28,11 @@ pub type Facts = Arc<dyn Any + Send + Sync>;
 pub struct Payload {
     /// The encoded value, without a revision.
     pub bytes: Bytes,
-    /// Where in `bytes` the stamp goes: just after the `{` of a JSON object that has at least one other member. `None`:
-    /// the value is not stamped.
+    /// Where in `bytes` the stamp goes: before a member of a JSON object. `None`: the value is not stamped.
     pub stamp_at: Option<usize>,
-    /// What follows the stamp. Empty for a value that is not stamped.
+    /// Where in `bytes` the inset goes: after a member of the same object. `None`: it follows the stamp.
+    pub inset_at: Option<usize>,
+    /// Empty for a value that is not stamped.
     pub inset: Inset,
     /// The facts, if already known.
     pub facts: Option<Facts>,
@@ -42,12 +43,13 @@ pub struct Record {
     pub key: Key,
     /// The encoded value, stamped with `modified`, without its inset.
     pub value: Bytes,
-    /// What follows the stamp.
+    /// What goes into the value where it is wanted whole.
     pub inset: Inset,
     pub created: Revision,
     pub modified: Revision,
     pub expires: Option<Timestamp>,
     stamp_at: Option<usize>,
+    inset_at: Option<usize>,
     /// `None`: it is stored as it is.
     at_rest: Option<Box<AtRest>>,
     facts: OnceLock<Facts>,
@@ -58,7 +60,7 @@ pub struct Record {
 impl Payload {
     /// Creates a payload without a revision in it.
     pub fn plain(bytes: impl Into<Bytes>) -> Self {
-        Self { bytes: bytes.into(), stamp_at: None, inset: Inset::default(), facts: None }
+        Self { bytes: bytes.into(), stamp_at: None, inset_at: None, inset: Inset::default(), facts: None }
     }
 
     fn stamped(self, revision: Revision) -> Bytes {
@@ -103,6 +105,7 @@ pub(crate) struct Head {
     pub(crate) modified: Revision,
     pub(crate) expires: Option<Timestamp>,
     pub(crate) stamp_at: Option<usize>,
+    pub(crate) inset_at: Option<usize>,
     pub(crate) inset: Inset,
 }
 
@@ -121,16 +124,20 @@ impl Record {
         modified: Revision,
         expires: Option<Timestamp>,
     ) -> Self {
-        let stamp_at = payload.stamp_at;
+        let (stamp_at, inset_at) = (payload.stamp_at, payload.inset_at);
         let facts = payload.facts.clone().map(OnceLock::from).unwrap_or_default();
         let inset = if stamp_at.is_some() { payload.inset.clone() } else { Inset::default() };
         let (value, reading) = (payload.stamped(modified), Mutex::default());
-        Self { key, value, inset, created, modified, expires, stamp_at, at_rest: None, facts, reading }
+        let at_rest = None;
+        Self { key, value, inset, created, modified, expires, stamp_at, inset_at, at_rest, facts, reading }
     }
 
-    /// Creates a record whose value is part of a larger buffer. The value is copied once, with the stamp. `None` if the
-    /// stamp's position is out of range.
+    /// A record whose value is still part of a larger buffer: it is copied once, stamp and all. `None` if stamp or
+    /// inset are not within the value.
     pub(crate) fn restore(head: Head, value: &[u8], at_rest: Option<Box<AtRest>>) -> Option<Self> {
+        if head.inset_at.is_some_and(|at| at > value.len()) {
+            return None;
+        }
         let value = match head.stamp_at {
             Some(at) => {
                 let (before, after) = value.split_at_checked(at)?;
@@ -147,19 +154,20 @@ impl Record {
     }
 
     fn restored(head: Head, value: Bytes, at_rest: Option<Box<AtRest>>) -> Self {
-        let Head { key, created, modified, expires, stamp_at, inset } = head;
+        let Head { key, created, modified, expires, stamp_at, inset_at, inset } = head;
         let (facts, reading) = Default::default();
-        Self { key, value, inset, created, modified, expires, stamp_at, at_rest, facts, reading }
+        Self { key, value, inset, created, modified, expires, stamp_at, inset_at, at_rest, facts, reading }
     }
 
     pub(crate) fn head(&self) -> Head {
-        let Self { key, created, modified, expires, stamp_at, inset, .. } = self;
+        let Self { key, created, modified, expires, stamp_at, inset_at, inset, .. } = self;
         Head {
             key: key.clone(),
             created: *created,
             modified: *modified,
             expires: *expires,
             stamp_at: *stamp_at,
+            inset_at: *inset_at,
             inset: inset.clone(),
         }
     }
@@ -167,6 +175,11 @@ impl Record {
     /// Returns where in the unstamped value the stamp goes.
     pub(crate) fn stamp_at(&self) -> Option<usize> {
         self.stamp_at
+    }
+
+    /// Where in the unstamped value the inset goes.
+    pub(crate) fn inset_at(&self) -> Option<usize> {
+        self.inset_at
     }
 
     /// Records that the stored value is encrypted with `key`.
@@ -198,7 +211,8 @@ impl Record {
     pub fn payload(&self) -> Payload {
         let Unstamped { before, after, stamp_at } = self.unstamped();
         let bytes = if stamp_at.is_some() { [before, after].concat().into() } else { self.value.clone() };
-        Payload { bytes, stamp_at, inset: self.inset.clone(), facts: self.facts.get().cloned() }
+        let (inset_at, inset, facts) = (self.inset_at, self.inset.clone(), self.facts.get().cloned());
+        Payload { bytes, stamp_at, inset_at, inset, facts }
     }
 
     /// Returns whether the record already holds this payload, apart from the stamp.
@@ -206,7 +220,7 @@ impl Record {
         let Unstamped { before, after, stamp_at } = self.unstamped();
         let (new_before, new_after) = payload.bytes.split_at(payload.stamp_at.unwrap_or(0));
         let same = stamp_at == payload.stamp_at && before == new_before && after == new_after;
-        same && self.inset == payload.inset
+        same && self.inset_at == payload.inset_at && self.inset == payload.inset
     }
 
     pub(crate) fn unstamped(&self) -> Unstamped<'_> {
@@ -217,7 +231,6 @@ impl Record {
         Unstamped { before, after: &self.value[self.stamp_end()..], stamp_at: self.stamp_at }
     }
 
-    /// Returns where the stamp ends, and the inset belongs.
     fn stamp_end(&self) -> usize {
         match self.stamp_at.filter(|_| self.sealed().is_none()) {
             Some(at) => at + stamp_length(self.modified),
@@ -225,10 +238,25 @@ impl Record {
         }
     }
 
-    /// Returns the value from byte `from` on, split where the inset goes. `from` must not be beyond the stamp.
-    pub fn around_inset(&self, from: usize) -> (&[u8], &[u8]) {
-        let (before, after) = self.value.split_at(self.stamp_end());
-        (before.get(from..).unwrap_or_default(), after)
+    /// Where in the stamped value the inset goes.
+    fn inset_place(&self) -> usize {
+        let end = self.stamp_end();
+        match (self.inset_at.filter(|_| self.sealed().is_none()), self.stamp_at) {
+            (Some(at), Some(stamp_at)) if at > stamp_at => at + (end - stamp_at),
+            (Some(at), _) => at,
+            (None, _) => end,
+        }
+    }
+
+    /// Appends the whole value from byte `from` of its beginning on. `from` is beyond neither stamp nor inset.
+    pub fn write_whole_from(&self, from: usize, into: &mut Vec<u8>) {
+        let (before, after) = self.value.split_at(self.inset_place().min(self.value.len()));
+        into.extend_from_slice(before.get(from..).unwrap_or_default());
+        match self.inset_at {
+            Some(_) => self.inset.write_after(into),
+            None => self.inset.write(into),
+        }
+        into.extend_from_slice(after);
     }
 
     /// Returns the value with its inset. Without an inset, this is the value itself, not a copy.
@@ -247,10 +275,7 @@ impl Record {
 
     /// Appends the value with its inset.
     pub fn write_whole(&self, into: &mut Vec<u8>) {
-        let (before, after) = self.around_inset(0);
-        into.extend_from_slice(before);
-        self.inset.write(into);
-        into.extend_from_slice(after);
+        self.write_whole_from(0, into);
     }
 
     /// Returns how many bytes it keeps alive, without shared ones.
@@ -264,8 +289,8 @@ impl Record {
         let value = if stamp_at.is_some() { stamped(before, after, revision) } else { self.value.clone() };
         let (key, created, facts) = (self.key.clone(), self.created, self.facts.clone());
         let (modified, expires, reading) = (revision, None, Mutex::default());
-        let (inset, at_rest) = (self.inset.clone(), self.at_rest.clone());
-        Self { key, value, inset, created, modified, expires, stamp_at, at_rest, facts, reading }
+        let (inset_at, inset, at_rest) = (self.inset_at, self.inset.clone(), self.at_rest.clone());
+        Self { key, value, inset, created, modified, expires, stamp_at, inset_at, at_rest, facts, reading }
     }
 
     /// Returns the facts of this value, derived on first use unless the writer already knew them.

@@ -139,6 +139,7 @@ async fn a_value_is_stamped_with_its_own_revision(world: World) {
     let payload = |n: u32| Payload {
         bytes: format!("{{\"n\":{n}}}").into(),
         stamp_at: Some(1),
+        inset_at: None,
         inset: Inset::default(),
         facts: None,
     };
@@ -156,6 +157,7 @@ async fn facts_known_to_the_writer_are_kept(world: World) {
     let payload = Payload {
         bytes: "a".into(),
         stamp_at: None,
+        inset_at: None,
         inset: Inset::default(),
         facts: Some(std::sync::Arc::new(7_u32)),
     };

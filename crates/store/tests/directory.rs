@@ -14,6 +14,7 @@ async fn put(store: &DurableStore, path: &str, expect: Expect, ttl: Option<Durat
     let payload = Payload {
         bytes: format!("{{\"path\":\"{path}\"}}").into(),
         stamp_at: Some(1),
+        inset_at: None,
         inset: Inset::default(),
         facts: None,
     };
@@ -97,7 +98,7 @@ fn with_inset(path: &str, own: &str) -> Payload {
     let inset =
         Inset::new([part(r#"{"manager":"m","time":""}"#, 23, own), part(r#"{"manager":"n"}"#, 15, "")]);
     let bytes = format!("{{\"path\":\"{path}\"}}").into();
-    Payload { bytes, stamp_at: Some(1), inset, facts: None }
+    Payload { bytes, stamp_at: Some(1), inset_at: None, inset, facts: None }
 }
 
 async fn put_with_inset(store: &DurableStore, path: &str, own: &str) -> Arc<Record> {
@@ -127,6 +128,35 @@ async fn insets_are_found_again_and_shared() {
     assert!(first.holds(&with_inset("p00", "at 0")) && !first.holds(&with_inset("p00", "at 1")));
     assert!(first.inset.has_texts_of(&last.inset) && first.inset != last.inset);
     assert_eq!(page.records[40].whole(), page.records[40].value);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inset_stays_where_it_was_placed() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = r#"{"a":1,"b":2}"#;
+    let places = [(6, "before the stamp"), (12, "after it")];
+    let store = DurableStore::open(directory.path(), clock()).unwrap();
+    for (at, name) in places {
+        let payload =
+            Payload { bytes: text.into(), stamp_at: Some(7), inset_at: Some(at), ..with_inset(name, "now") };
+        let change = Change::Put { payload, ttl: None };
+        store.commit(Write { key: pods().key(name), expect: Expect::Absent, change }).await.unwrap();
+    }
+    store.close().await;
+    drop(store);
+    let store = DurableStore::open(directory.path(), clock()).unwrap();
+    let managed = r#""managedFields":[{"manager":"m","time":"now"},{"manager":"n"}]"#;
+    for ((_, name), expected) in places.into_iter().zip([
+        format!(r#"{{"a":1,{managed},"resourceVersion":"2","b":2}}"#),
+        format!(r#"{{"a":1,"resourceVersion":"3","b":2,{managed}}}"#),
+    ]) {
+        let record = store.get(&pods().key(name), None).await.unwrap().unwrap();
+        assert_eq!(record.whole(), expected, "{name}");
+        assert_eq!(record.whole_length(), expected.len());
+        let mut rest = Vec::new();
+        record.write_whole_from(1, &mut rest);
+        assert_eq!(rest, expected.as_bytes()[1..]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -60,6 +60,7 @@ fn write(key: u64, account: &Account, version: u64) -> Write {
     let payload = Payload {
         bytes: value(key, version).into(),
         stamp_at: Some(1),
+        inset_at: None,
         inset: Inset::default(),
         facts: None,
     };
@@ -456,11 +457,11 @@ async fn a_missing_log_is_an_error() {
 async fn a_newer_format_is_refused_untouched() {
     let (disk, name, _) = log_of_frames().await;
     let mut content = disk.content(&name);
-    content[8] = 3;
+    content[8] = 4;
     disk.replace(&name, content.clone());
     assert_eq!(
         open_error(&disk),
-        format!("{name} was written by a newer version: its format is 3, this version reads up to 2")
+        format!("{name} was written by a newer version: its format is 4, this version reads up to 3")
     );
     assert_eq!(disk.content(&name), content);
 }

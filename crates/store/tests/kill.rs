@@ -157,6 +157,7 @@ async fn write_versions(store: Arc<DurableStore>, key: usize) {
         let payload = Payload {
             bytes: value(key, version).into(),
             stamp_at: Some(1),
+            inset_at: None,
             inset: Inset::default(),
             facts: None,
         };
@@ -229,6 +230,7 @@ fn put_next(store: &DurableStore, key: usize, versions: &mut [u64; KEYS]) -> Res
     let payload = Payload {
         bytes: value(key, version).into(),
         stamp_at: Some(1),
+        inset_at: None,
         inset: Default::default(),
         facts: None,
     };

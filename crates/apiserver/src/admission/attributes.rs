@@ -12,13 +12,13 @@ use super::{Operation, Review};
 use crate::apply::ManagedFields;
 use crate::cel::{Val, Variables};
 use crate::codec;
+use crate::custom::conversion::unconvertible;
 use crate::json::Json;
 use crate::kind::{Kind, Subresource};
 use crate::metadata;
 use crate::registry::Served;
 use crate::rest::review::user_info;
 use crate::rest::scale::scale_of;
-use crate::rest::unconvertible;
 use crate::schema::Target;
 use crate::status::Status;
 
@@ -199,7 +199,7 @@ impl<'a> VersionedAttributes<'a> {
         if object.is_null() || own_kind(self.review).is_some() {
             return Ok(object.clone());
         }
-        match from.kind.custom.as_ref().is_some_and(|custom| custom.converts_by_webhook) {
+        match from.kind.custom.as_ref().is_some_and(|custom| custom.webhook.is_some()) {
             true => Err(unconvertible(&to.kind)),
             false => Ok(from.converted(object, to)),
         }

@@ -13,13 +13,40 @@ pub(super) fn field(name: &str) -> String {
 
 /// Encodes a list item by its key fields.
 pub(super) fn key(fields: Map<String, Value>) -> String {
-    format!("k:{}", Value::Object(fields))
+    format!("k:{}", written(&Value::Object(fields)))
 }
 
 /// Encodes an item of a set.
 pub(super) fn value(item: &Value) -> String {
-    format!("v:{item}")
+    format!("v:{}", written(item))
 }
+
+/// A value as v1.34 writes it into an element: with everything escaped that HTML gives a meaning to.
+fn written(value: &Value) -> String {
+    let plain = value.to_string();
+    if !plain.contains(ESCAPED) && !plain.contains('\\') {
+        return plain;
+    }
+    let mut escaped = String::with_capacity(plain.len() + 16);
+    let mut letters = plain.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            letter if ESCAPED.contains(&letter) => escaped.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            '\\' => match letters.next() {
+                Some('b') => escaped.push_str("\\u0008"),
+                Some('f') => escaped.push_str("\\u000c"),
+                next => {
+                    escaped.push('\\');
+                    escaped.extend(next);
+                }
+            },
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+const ESCAPED: [char; 5] = ['<', '>', '&', '\u{2028}', '\u{2029}'];
 
 /// Returns the name of a field element.
 pub(super) fn field_name(element: &str) -> Option<&str> {
@@ -41,7 +68,7 @@ pub(super) fn canonical(element: &str) -> Option<String> {
 pub(super) fn looks_canonical(element: &str) -> bool {
     match element.as_bytes() {
         [b'f' | b'i', b':', ..] => true,
-        [b'k' | b'v', b':', ..] => !element.contains(['\\', ' ']),
+        [b'k' | b'v', b':', ..] => !element.contains(['\\', ' ']) && !element.contains(ESCAPED),
         _ => false,
     }
 }
@@ -55,8 +82,38 @@ pub(super) fn shown(element: &str) -> String {
             let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
             format!("[{}]", fields.join(","))
         }
-        Some(("v", value)) => format!("[={value}]"),
+        Some(("v", item)) => match serde_json::from_str::<Value>(item) {
+            Ok(item) => format!("[={item}]"),
+            Err(_) => format!("[={item}]"),
+        },
         Some((_, rest)) => format!("[{rest}]"),
         None => element.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_html_gives_a_meaning_to_is_escaped() {
+        for (item, expected) in [
+            (json!("<&>"), r#"v:"\u003c\u0026\u003e""#),
+            (json!("a\u{2028}\u{8}\n\\\"b"), r#"v:"a\u2028\u0008\n\\\"b""#),
+            (json!("plain"), r#"v:"plain""#),
+            (json!(3), "v:3"),
+        ] {
+            let element = value(&item);
+            assert_eq!(element, expected);
+            assert_eq!(canonical(&element).as_deref(), Some(expected));
+        }
+        let fields = json!({"k": "<&>"}).as_object().cloned().unwrap_or_default();
+        let element = key(fields);
+        assert_eq!(element, r#"k:{"k":"\u003c\u0026\u003e"}"#);
+        assert_eq!(shown(&element), r#"[k="<&>"]"#);
+        assert_eq!(shown(&value(&json!("<"))), r#"[="<"]"#);
+        assert!(!looks_canonical(r#"v:"<""#), "what earlier versions stored is read anew");
+        assert_eq!(canonical(r#"v:"<""#).as_deref(), Some(r#"v:"\u003c""#));
     }
 }

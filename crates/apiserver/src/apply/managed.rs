@@ -9,6 +9,7 @@ use serde_json::Value;
 use setpoint_store::{Inset, Own, Part, Record, Text};
 
 use super::managers::{Manager, Managers, Operation, Owned, decode, metadata_of, take_entries};
+use crate::schema::is_built_in;
 
 /// The managed fields of an object. Cheap to clone and to compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -162,11 +163,20 @@ fn part_of(entry: Value) -> Option<Part> {
     if own.is_some() {
         fields.remove(TIME);
     }
-    let mut text = serde_json::to_vec(&Value::Object(fields)).ok()?;
-    text.pop();
-    let is_first = text.len() == 1;
-    let own_at = end(&mut text, own.is_some(), is_first);
-    Some(Part { text: Text::shared(&text, own_at)?, own: own.unwrap_or_default() })
+    let api_version = fields.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    let order = order_of(api_version);
+    let mut writing = Writing::default();
+    for name in order {
+        match fields.get(*name) {
+            Some(value) => _ = serde_json::to_writer(writing.member(name), value),
+            None if *name == TIME && own.is_some() => writing.time(),
+            None => {}
+        }
+    }
+    for (name, value) in fields.iter().filter(|(name, _)| !order.contains(&name.as_str())) {
+        let _ = serde_json::to_writer(writing.member(name), value);
+    }
+    Some(Part { text: writing.end()?, own: own.unwrap_or_default() })
 }
 
 /// Whether a time needs no escapes.
@@ -174,16 +184,49 @@ fn is_plain(time: &str) -> bool {
     !time.is_empty() && time.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\'))
 }
 
-/// Ends an entry; returns the offset of its time.
-fn end(text: &mut Vec<u8>, has_time: bool, is_first: bool) -> usize {
-    if !has_time {
-        text.push(b'}');
-        return text.len();
+/// The members of an entry in the order in which v1.34 encodes them: that of their declaration in objects of built-in
+/// kinds, sorted in custom resources.
+fn order_of(api_version: &str) -> &'static [&'static str; 7] {
+    const DECLARED: [&str; 7] =
+        ["manager", "operation", "apiVersion", TIME, "fieldsType", "fieldsV1", "subresource"];
+    const SORTED: [&str; 7] =
+        ["apiVersion", "fieldsType", "fieldsV1", "manager", "operation", "subresource", TIME];
+    if is_built_in(api_version) { &DECLARED } else { &SORTED }
+}
+
+/// An entry that is being written.
+#[derive(Default)]
+struct Writing {
+    text: Vec<u8>,
+    own_at: Option<usize>,
+}
+
+impl Writing {
+    /// Begins a member; what is appended to the text is its value.
+    fn member(&mut self, name: &str) -> &mut Vec<u8> {
+        self.text.push(if self.text.is_empty() { b'{' } else { b',' });
+        // Writing to a vector cannot fail.
+        let _ = serde_json::to_writer(&mut self.text, name);
+        self.text.push(b':');
+        &mut self.text
     }
-    text.extend_from_slice(if is_first { b"\"time\":\"" } else { b",\"time\":\"" });
-    let own_at = text.len();
-    text.extend_from_slice(b"\"}");
-    own_at
+
+    /// Leaves room for the time.
+    fn time(&mut self) {
+        let text = self.member(TIME);
+        text.push(b'"');
+        let own_at = text.len();
+        text.push(b'"');
+        self.own_at = Some(own_at);
+    }
+
+    fn end(mut self) -> Option<Arc<Text>> {
+        if self.text.is_empty() {
+            self.text.push(b'{');
+        }
+        self.text.push(b'}');
+        Text::shared(&self.text, self.own_at.unwrap_or(self.text.len()))
+    }
 }
 
 /// Builds the text of an entry whose fields `write_fields` appends; `None` if there are none.
@@ -193,29 +236,37 @@ pub(super) fn entry(
     has_time: bool,
     write_fields: impl FnOnce(&mut Vec<u8>) -> bool,
 ) -> Option<Arc<Text>> {
-    let mut text = Vec::with_capacity(1024);
-    member(&mut text, b"{\"apiVersion\":", api_version);
-    text.extend_from_slice(b",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":");
-    if !write_fields(&mut text) {
-        return None;
-    }
-    member(&mut text, b",\"manager\":", &manager.name);
+    let mut writing = Writing { text: Vec::with_capacity(1024), own_at: None };
+    let mut write_fields = Some(write_fields);
     let operation = match manager.operation {
         Operation::Apply => "Apply",
         Operation::Update => "Update",
     };
-    member(&mut text, b",\"operation\":", operation);
-    if !manager.subresource.is_empty() {
-        member(&mut text, b",\"subresource\":", &manager.subresource);
+    for name in order_of(api_version) {
+        let text = match *name {
+            "manager" => &manager.name,
+            "operation" => operation,
+            "apiVersion" => api_version,
+            "fieldsType" => "FieldsV1",
+            "subresource" if manager.subresource.is_empty() => continue,
+            "subresource" => &manager.subresource,
+            "fieldsV1" => {
+                let has_fields = write_fields.take().is_some_and(|write| write(writing.member(name)));
+                if !has_fields {
+                    return None;
+                }
+                continue;
+            }
+            _ => {
+                if has_time {
+                    writing.time();
+                }
+                continue;
+            }
+        };
+        let _ = serde_json::to_writer(writing.member(name), text);
     }
-    let own_at = end(&mut text, has_time, false);
-    Text::shared(&text, own_at)
-}
-
-fn member(text: &mut Vec<u8>, before: &[u8], value: &str) {
-    text.extend_from_slice(before);
-    // Writing to a vector cannot fail.
-    let _ = serde_json::to_writer(text, value);
+    writing.end()
 }
 
 impl Managers {

@@ -1,21 +1,19 @@
 //! Objects in events: JSON on one line, with or without managed fields.
 
-use serde::Serialize;
-use serde::ser::SerializeMap;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::codec::to_bytes;
+use crate::codec::{document_bytes, to_bytes};
 use crate::schema::yaml;
 
 /// Encodes an object, or a list or table of objects.
 pub(super) fn encoded(object: &Value, omit_managed_fields: bool) -> Option<Box<RawValue>> {
     if !omit_managed_fields {
-        return raw(to_bytes(&KindFirst(object)).to_vec());
+        return raw(document_bytes(object).to_vec());
     }
     let mut object = object.clone();
     remove_managed_fields(&mut object);
-    raw(to_bytes(&KindFirst(&object)).to_vec())
+    raw(document_bytes(&object).to_vec())
 }
 
 /// Converts an object that is already encoded.
@@ -61,25 +59,6 @@ fn remove_own(object: &mut Value) {
     }
 }
 
-/// Serializes an object with its kind, version and metadata first.
-struct KindFirst<'a>(&'a Value);
-
-const FIRST: [&str; 3] = ["kind", "apiVersion", "metadata"];
-
-impl Serialize for KindFirst<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Value::Object(members) = self.0 else { return self.0.serialize(serializer) };
-        let mut map = serializer.serialize_map(Some(members.len()))?;
-        for (name, value) in FIRST.iter().filter_map(|name| members.get_key_value(*name)) {
-            map.serialize_entry(name, value)?;
-        }
-        for (name, value) in members.iter().filter(|(name, _)| !FIRST.contains(&name.as_str())) {
-            map.serialize_entry(name, value)?;
-        }
-        map.end()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -90,7 +69,7 @@ mod tests {
     fn managed_fields_are_left_out_of_objects_lists_and_tables() {
         let object = json!({"kind": "A", "metadata": {"name": "a", "managedFields": [1]}, "data": {}});
         let text = |value: &Value, omit| encoded(value, omit).unwrap().get().to_owned();
-        assert_eq!(text(&object, true), r#"{"kind":"A","metadata":{"name":"a"},"data":{}}"#);
+        assert_eq!(text(&object, true), r#"{"data":{},"kind":"A","metadata":{"name":"a"}}"#);
         assert!(text(&object, false).contains("managedFields"));
         let list = json!({"items": [object], "rows": [{"object": object}, {"object": null}]});
         assert!(!text(&list, true).contains("managedFields"));

@@ -46,8 +46,15 @@ fn natural(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// Adds the kind, version and name that every resource has, whatever its schema says.
+/// Every resource has a kind, a version and a name, whatever its schema says. What it says about all of them stays.
 fn with_metadata(schema: &Props) -> Props {
+    let is = |of: &Props, name: &str, ty: &str| of.properties.get(name).is_some_and(|found| found.ty == ty);
+    let says_all = ["kind", "apiVersion"].iter().all(|name| is(schema, name, "string"))
+        && is(schema, "metadata", "object")
+        && ["name", "generateName"].iter().all(|name| is(&schema.properties["metadata"], name, "string"));
+    if says_all {
+        return schema.clone();
+    }
     let of = |ty: &str| Props { ty: ty.into(), ..Props::default() };
     let mut schema = schema.clone();
     let names = ["name", "generateName"].map(|name| (name.to_owned(), of("string")));

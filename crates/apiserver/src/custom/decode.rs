@@ -82,6 +82,13 @@ pub(crate) fn decode_value(
     Ok(Decoded { object, warnings: problems })
 }
 
+/// Brings an object that an apply made into form. Unknown fields and nulls stay until it is stored: they count for
+/// validation and for the generation.
+pub(crate) fn applied(mut object: Value) -> Result<Value, Misfit> {
+    meta::settle(&mut object, Malformed::Refused).map_err(Misfit::Wrong)?;
+    Ok(object)
+}
+
 /// Normalizes an object and returns the fields it lost. An object of another kind keeps its fields.
 fn settle(target: &Target, schema: &Props, object: &mut Value) -> Result<Vec<String>, String> {
     let mut unknown = meta::settle(object, Malformed::Refused)?;

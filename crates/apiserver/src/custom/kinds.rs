@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::columns;
+use super::conversion::ConversionWebhook;
 use super::jsonpath::JsonPath;
 use super::names::is_true;
 use super::props::Props;
@@ -68,7 +69,7 @@ fn kind(definition: &Value, version: &Value, versions: &Arc<Versions>, closing: 
         generation: metadata::of(definition).count("generation"),
         list_kind: names.text("listKind").into(),
         is_terminating: is_true(definition, "Terminating"),
-        converts_by_webhook: spec.at("conversion").text("strategy") == "Webhook",
+        webhook: ConversionWebhook::of(spec.at("conversion")),
         closing: closing.clone(),
         scale: scale.clone(),
         selectable: version.list("selectableFields").iter().filter_map(selectable).collect(),

@@ -14,6 +14,7 @@
 
 mod api_services;
 mod columns;
+pub(crate) mod conversion;
 mod correlate;
 pub(crate) mod declared;
 pub(crate) mod decode;
@@ -44,6 +45,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::schema::Schema;
 use columns::CustomColumn;
+use conversion::ConversionWebhook;
 use jsonpath::JsonPath;
 use props::Props;
 
@@ -59,8 +61,8 @@ pub struct Custom {
     pub list_kind: String,
     /// Whether the CRD is being deleted.
     pub is_terminating: bool,
-    /// Whether a webhook converts objects to versions other than the storage version.
-    pub converts_by_webhook: bool,
+    /// Makes objects of other versions than the stored one.
+    pub(crate) webhook: Option<ConversionWebhook>,
     /// Ends the watches of this kind when the kind changes.
     pub closing: CancellationToken,
     pub scale: Option<ScalePaths>,
@@ -107,6 +109,11 @@ impl Custom {
         self.api_version == self.versions.storage
     }
 
+    /// Whether objects of this version are made by a webhook.
+    pub(crate) fn needs_webhook(&self) -> bool {
+        self.webhook.is_some() && !self.is_stored_in_this_version()
+    }
+
     /// Converts a stored object to this version, according to the current schema.
     pub fn read(&self, object: &mut Value) {
         let stored_in = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -121,11 +128,26 @@ impl Custom {
         }
     }
 
-    /// Converts an object to its stored form.
+    /// Brings an object into the form that it is stored in, with the defaults of the stored version: v1.34 adds them
+    /// whenever it reads the object, so they show in every version.
     pub fn write(&self, object: &mut Value) {
         object["apiVersion"] = self.versions.storage.as_str().into();
         if let Some(schema) = self.versions.schemas.get(&self.versions.storage) {
             settle(object, schema);
+            defaults::fill(object, schema);
+        }
+    }
+
+    /// Brings an object into the form that it has once it is stored. What an apply made may hold what the schema does
+    /// not have; what was just created lacks the default of a status.
+    pub(crate) fn settle(&self, object: &mut Value, is_applied: bool) {
+        let lacks = |status: &Props| status.default.is_some() && object.get("status").is_none();
+        let lacks_status = self.schema.properties.get("status").is_some_and(lacks);
+        if is_applied {
+            settle(object, &self.schema);
+        }
+        if is_applied || lacks_status {
+            defaults::fill(object, &self.schema);
         }
     }
 }

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha512};
 
 use super::{by_priority, foreign_kind, kind_verbs, sorted_subresources, verb_names};
 use crate::body::Body;
-use crate::codec::to_bytes;
+use crate::codec::document_bytes;
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
 use crate::negotiate::{self, Clause, Encoding};
@@ -45,7 +45,7 @@ impl Aggregated {
     /// Builds the document of the core group, or of all others.
     pub(crate) fn new(registry: &Registry, core: bool) -> Self {
         let document = document(registry, core);
-        let json = to_bytes(&document);
+        let json = document_bytes(&document);
         let digest: String = Sha512::digest(&json).iter().map(|byte| format!("{byte:02X}")).collect();
         // Quotes and hexadecimal digits are valid in headers.
         let tag = HeaderValue::from_str(&format!("\"{digest}\"")).unwrap_or(HeaderValue::from_static(""));

@@ -15,6 +15,7 @@ use crate::registry::{Group, Registry};
 use crate::request::Target;
 use crate::rest::respond;
 use crate::route::not_found_page;
+use crate::schema::{Schema, encode};
 use crate::server::Server;
 use crate::status::Status;
 
@@ -41,7 +42,12 @@ pub(crate) fn version() -> Response<Body> {
         "compiler": "gc",
         "platform": "linux/amd64",
     });
-    answer_in(Output::JSON, &document)
+    let mut text = Vec::with_capacity(512);
+    match Schema::built_in("io.k8s.apimachinery.pkg.version.Info") {
+        Some(schema) => encode::write(&schema, &document, &mut text),
+        None => encode::write_plain(&mut text, &document),
+    }
+    respond::response(StatusCode::OK, "application/json", Body::full(text))
 }
 
 /// Lists the available paths.

@@ -8,7 +8,6 @@ use http::Method;
 use serde_json::{Value, json};
 use setpoint_clock::Instant;
 use setpoint_store::{ListOptions, Resource, Store, Watch};
-use tokio_util::sync::CancellationToken;
 
 use super::objects::{self, Schema};
 use crate::json::{Json, JsonMut};
@@ -38,23 +37,8 @@ impl Keeper {
         Self { watches: None, written: VecDeque::new(), ensured: None }
     }
 
-    /// Returns whether an object changes before the deadline or `stop`.
-    pub(crate) async fn changed_before(
-        &mut self,
-        server: &Server,
-        deadline: Instant,
-        stop: &CancellationToken,
-    ) -> bool {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => false,
-            () = server.clock.sleep_until(deadline) => false,
-            () = self.changed(server) => true,
-        }
-    }
-
-    /// Waits until an object has changed. Never returns on a server without priority and fairness.
-    async fn changed(&mut self, server: &Server) {
+    /// Waits until an object has changed. Never returns for a server without priority and fairness. Cancel-safe.
+    pub(crate) async fn changed(&mut self, server: &Server) {
         if server.flow.as_ref().and_then(|flow| flow.fair()).is_none() {
             return std::future::pending().await;
         }
@@ -98,15 +82,15 @@ impl Keeper {
 
     async fn keep_conditions(&mut self, server: &Server, now: Instant) {
         self.forget_writes(now);
-        for (name, conditions) in conditions_to_write(server).await {
+        for (name, condition) in conditions_to_write(server).await {
             if self.written.iter().filter(|(_, written)| *written == name).count() >= WRITES_PER_MINUTE {
                 continue;
             }
             let path = managed_by(FLOW_CONSUMER, &format!("{}/status", path("flowschemas", &name)));
-            let status = json!({"status": {"conditions": conditions}});
+            let applied = objects::with_condition(&name, &condition);
             self.written.push_back((now, name));
             // A removed schema needs no condition.
-            if let Err(why) = server.own_request(Method::PATCH, &path, &status, &[404]).await {
+            if let Err(why) = server.own_apply(&format!("{path}&force=true"), &applied, &[404]).await {
                 tracing::warn!(why = why.message, "cannot write the condition of a FlowSchema");
             }
         }
@@ -120,8 +104,8 @@ impl Keeper {
     }
 }
 
-/// Returns the schemas whose condition is outdated, with all their conditions.
-async fn conditions_to_write(server: &Server) -> Vec<(String, Vec<Value>)> {
+/// The schemas whose condition is not what it should be, with what it should be.
+async fn conditions_to_write(server: &Server) -> Vec<(String, Value)> {
     let Some(fair) = server.flow.as_ref().and_then(|flow| flow.fair()) else { return Vec::new() };
     if let Err(error) = fair.config().await {
         tracing::warn!(%error, "cannot read the FlowSchemas");
@@ -144,10 +128,7 @@ async fn conditions_to_write(server: &Server) -> Vec<(String, Vec<Value>)> {
         }
         let mut wanted = wanted;
         wanted.set("lastTransitionTime", now.as_str());
-        let mut conditions: Vec<Value> =
-            schema.conditions.iter().filter(|condition| !of_type(condition)).cloned().collect();
-        conditions.push(wanted);
-        Some((schema.name.clone(), conditions))
+        Some((schema.name.clone(), wanted))
     };
     fed.schemas.values().filter_map(change).collect()
 }

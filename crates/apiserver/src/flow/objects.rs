@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_flow::{Queuing, Shares};
 use setpoint_store::{Error, EventKind, ListOptions, Record, Resource, Revision, Store, Watch, WatchError};
 
@@ -27,6 +27,16 @@ struct Metadata {
 pub(super) enum Distinguisher {
     ByUser,
     ByNamespace,
+}
+
+/// What is applied to the status of a FlowSchema.
+pub(crate) fn with_condition(name: &str, condition: &Value) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/v1"),
+        "kind": "FlowSchema",
+        "metadata": {"name": name},
+        "status": {"conditions": [condition]},
+    })
 }
 
 /// A FlowSchema.

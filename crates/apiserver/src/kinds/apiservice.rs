@@ -68,6 +68,10 @@ const PRIORITIES: [(&str, &str, i64, i64); 22] = [
 /// The priority of a custom group, and of a version in it.
 const CUSTOM_GROUP: i64 = 1000;
 const CUSTOM_VERSION: i64 = 100;
+/// The condition that says whether requests can be answered, and what it says where this server answers them.
+pub(crate) const AVAILABLE: &str = "Available";
+pub(crate) const LOCAL: &str = "Local";
+pub(crate) const LOCAL_MESSAGE: &str = "Local APIServices are always available";
 /// Marks an APIService that the server manages: as long as it runs, or as long as its kinds exist.
 pub const AUTO_MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
@@ -115,7 +119,7 @@ fn shown_service(service: &Value) -> String {
 
 fn availability(service: &Value) -> String {
     let mut conditions = service.at("status").list("conditions").iter();
-    match conditions.find(|condition| condition.text("type") == "Available") {
+    match conditions.find(|condition| condition.text("type") == AVAILABLE) {
         None => "Unknown".into(),
         Some(condition) => match (condition.text("status"), condition.text("reason")) {
             (status @ "True", _) | (status, "") => status.into(),
@@ -139,11 +143,11 @@ impl Lifecycle for ApiService {
             return;
         }
         let available = json!({
-            "type": "Available",
+            "type": AVAILABLE,
             "status": "True",
             "lastTransitionTime": metadata::seconds(now),
-            "reason": "Local",
-            "message": "Local APIServices are always available",
+            "reason": LOCAL,
+            "message": LOCAL_MESSAGE,
         });
         service.set("status", json!({"conditions": [available]}));
     }

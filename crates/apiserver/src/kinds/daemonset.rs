@@ -8,7 +8,7 @@ use crate::declared;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
-use crate::strategy::{Lifecycle, Semantics, Validation};
+use crate::strategy::{Lifecycle, Presentation, Semantics, Validation};
 use crate::table::{Column, or_none};
 use crate::validation::labels::{self, Values};
 use crate::validation::nonnegative_field;
@@ -35,6 +35,7 @@ pub fn kind() -> Kind {
         categories: vec!["all".into()],
         subresources: vec![Subresource::Status],
         columns,
+        presentation: Presentation { field_annotations: &[TEMPLATE_GENERATION], ..Presentation::default() },
         semantics: Semantics::with_status(|| {
             json!({
                 "currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0,

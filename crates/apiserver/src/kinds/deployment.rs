@@ -9,7 +9,7 @@ use crate::features::Features;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
-use crate::strategy::{Lifecycle, Semantics, Validation};
+use crate::strategy::{Lifecycle, Presentation, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{nonnegative, nonnegative_field};
 
@@ -33,6 +33,7 @@ pub fn kind(features: &Features) -> Kind {
         categories: vec!["all".into()],
         subresources: vec![Subresource::Scale, Subresource::Status],
         columns,
+        presentation: Presentation { field_annotations: &[ROLLBACK_TO], ..Presentation::default() },
         semantics: Semantics::with_status(|| json!({})),
         ..entry(
             &APPS,
@@ -47,6 +48,9 @@ const UP_TO_DATE: &str =
     "Total number of non-terminating pods targeted by this deployment that have the desired template spec.";
 const AVAILABLE: &str = "Total number of available non-terminating pods (ready for at least minReadySeconds) targeted by this deployment.";
 const SELECTOR: &str = "Label selector for pods. Existing ReplicaSets whose pods are selected by this will be the ones affected by this deployment.";
+
+/// The revision to roll back to, which this version of the kind has no field for.
+const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 
 struct Deployment {
     /// Whether its status counts terminating pods.

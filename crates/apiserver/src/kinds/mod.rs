@@ -29,6 +29,7 @@ pub mod event;
 pub mod flowcontrol;
 pub mod horizontalpodautoscaler;
 pub mod job;
+mod key_pair;
 pub mod lease;
 pub mod limitrange;
 mod metadata;

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::configmap::{DATA_BYTES, check_immutable, decoded_size};
-use super::{CORE, entry, metadata};
+use super::{CORE, entry, key_pair, metadata};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Scope};
@@ -65,6 +65,18 @@ impl Validation for Secret {
         check_type(new, &mut errors);
         errors
     }
+
+    fn warnings(&self, secret: &Value, _: Option<&Value>) -> Vec<String> {
+        if secret.text("type") != "kubernetes.io/tls" {
+            return Vec::new();
+        }
+        key_pair::problem(&data_of(secret, "tls.crt"), &data_of(secret, "tls.key")).into_iter().collect()
+    }
+}
+
+/// The bytes of an entry; none if it is not there.
+fn data_of(secret: &Value, key: &str) -> Vec<u8> {
+    STANDARD.decode(secret.at("data").text(key)).unwrap_or_default()
 }
 
 fn check_data(secret: &Value, errors: &mut Errors) {

@@ -14,6 +14,7 @@ mod tests;
 use serde_json::{Map, Value};
 
 use crate::field::{FieldError, Reason};
+use crate::schema::convert::convert;
 use crate::schema::decode::{Misfit, normalize, strict_error};
 use crate::schema::untyped::{self, Untyped};
 use crate::schema::{Decoded, FieldValidation, Target, go};
@@ -106,19 +107,36 @@ fn apply_strategic(
     patch: &[u8],
     validation: FieldValidation,
 ) -> Result<Decoded, PatchError> {
-    let Untyped { value, duplicates } = object_of(patch).map_err(PatchError::BadRequest)?;
-    let shown = value.clone();
-    let mut patched = strategic::apply(&target.schema, current.clone(), value)?;
+    let Untyped { value: patch, duplicates } = object_of(patch).map_err(PatchError::BadRequest)?;
+    let (patched, mut untouched) = merged(target, current, &patch)?;
+    let mut decoded = normalize(&target.schema, patched, validation);
+    if let Err(Misfit::Wrong(_)) = decoded {
+        // Few patches get here, so they may be merged once more.
+        let mut patched;
+        (patched, untouched) = merged(target, current, &patch)?;
+        decoded = convert(&target.schema, &mut patched)
+            .map_err(Misfit::Wrong)
+            .and_then(|()| normalize(&target.schema, patched, validation));
+    }
+    if let Ok(Decoded { object: Value::Object(fields), .. }) = &mut decoded {
+        fields.extend(untouched);
+    }
+    settle(decoded, duplicates, validation, || GoPrint(&patch).to_string())
+}
+
+/// What a strategic merge patch makes of an object, in two parts: what it may have touched, and the rest.
+fn merged(
+    target: &Target,
+    current: &Value,
+    patch: &Value,
+) -> Result<(Value, Map<String, Value>), PatchError> {
+    let mut patched = strategic::apply(&target.schema, current.clone(), patch.clone())?;
     if let Some(fields) = patched.as_object_mut() {
         fields.insert("apiVersion".into(), target.api_version().into());
         fields.insert("kind".into(), target.kind.clone().into());
     }
-    let untouched = take_untouched(&mut patched, &shown);
-    let mut decoded = normalize(&target.schema, patched, validation);
-    if let Ok(Decoded { object: Value::Object(fields), .. }) = &mut decoded {
-        fields.extend(untouched);
-    }
-    settle(decoded, duplicates, validation, || GoPrint(&shown).to_string())
+    let untouched = take_untouched(&mut patched, patch);
+    Ok((patched, untouched))
 }
 
 /// Takes out the fields that a patch does not mention: they are as stored and need not be checked again. For a status

@@ -7,6 +7,7 @@ use super::update::{self, Maker};
 use super::{Call, ownership, respond};
 use crate::apply::{self, ApplyError};
 use crate::body::Body;
+use crate::custom::decode;
 use crate::metadata;
 use crate::negotiate;
 use crate::options::{OptionsOf, WriteOptions};
@@ -83,10 +84,14 @@ pub(crate) fn merge(
 
 /// Converts the merged state to the form that objects are stored in.
 fn typed(call: &Call<'_>, merged: Value) -> Result<Value, Status> {
-    let decoded = call.served.target.decode_value(merged, FieldValidation::Ignore);
-    let decoded =
-        decoded.map_err(|misfit| Status::unknown(format!("failed to convert new object: {misfit}")))?;
-    Ok(decoded.object)
+    let decoded = match call.served.kind.custom {
+        Some(_) => decode::applied(merged),
+        None => {
+            let decoded = call.served.target.decode_value(merged, FieldValidation::Ignore);
+            decoded.map(|decoded| decoded.object)
+        }
+    };
+    decoded.map_err(|misfit| Status::unknown(format!("failed to convert new object: {misfit}")))
 }
 
 /// Rejects, or warns about, duplicate keys in the body.

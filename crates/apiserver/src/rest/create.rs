@@ -130,6 +130,7 @@ async fn insert_named(
     review.check(Some(&object), None).await?;
     refuse_version(&object)?;
     object.object_mut("metadata").unset("resourceVersion");
+    settle(call, &mut object);
     let taken = |why: Error| match why {
         Error::Conflict { current } => {
             let deleting = current.is_some_and(|record| Facts::of(&record, call.served).is_being_deleted());
@@ -141,7 +142,7 @@ async fn insert_named(
     if options.dry_run {
         return match call.server.store.get(&key, None).await.map_err(|why| call.server.refusal(why))? {
             Some(current) => Err(taken(Error::Conflict { current: Some(current) })),
-            None => Ok(Outcome::Unstored(fields.inside(object))),
+            None => Ok(Outcome::Unstored(fields.inside(call.served.as_if_stored(object)))),
         };
     }
     let payload = size::encode(call, &object, &fields)?;
@@ -159,6 +160,13 @@ async fn insert_named(
             reservation.give_up(call.server, &object).await;
             Err(taken(why))
         }
+    }
+}
+
+/// Brings a custom resource into the form that it has once it is stored.
+pub(crate) fn settle(call: &Call<'_>, object: &mut Value) {
+    if let Some(custom) = &call.served.kind.custom {
+        custom.settle(object, super::is_apply(call));
     }
 }
 

@@ -8,13 +8,13 @@ use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
 use http::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_store::{Error, Range, Record, Revision, just_after};
 
 use super::list_body::{self, Frame, PIECE_ITEMS, WriteItem};
 use super::{Call, respond};
 use crate::body::Body;
-use crate::codec::to_bytes;
+use crate::codec::{document_bytes, to_bytes};
 use crate::json::JsonMut;
 use crate::negotiate::{Encoding, Output, Shape};
 use crate::options::{ListOptions, VersionMatch};
@@ -153,7 +153,7 @@ fn document(call: &Call<'_>, metadata: Value, objects: Vec<Value>) -> Result<Val
             let options = TableOptions::parse(call.query)?;
             transform::table(call.served, call.output, &options, metadata, objects, call.now)
         }
-        Shape::PartialMetadataList => transform::partial_list(call.output, metadata, objects),
+        Shape::PartialMetadataList => transform::partial_list(call.served, call.output, metadata, objects),
         Shape::PartialMetadata => {
             let message = "you requested PartialObjectMetadata, but the requested object is a list";
             return Err(Status::not_acceptable(format!("{message} ({}List)", call.served.kind.go_type())));
@@ -172,7 +172,7 @@ fn plain(served: &Arc<Served>, found: Found) -> Response<Body> {
     if served.kind.custom.is_some() {
         metadata.or_insert("continue", "");
     }
-    let frame = Frame::plain(list_head(served, &metadata));
+    let frame = list_frame(served, &metadata);
     let length = match found.records.len() {
         0..=MEASURED => length(served, &frame, &found.records),
         _ => None,
@@ -189,13 +189,20 @@ fn length(served: &Served, frame: &Frame, records: &[Arc<Record>]) -> Option<u64
     items.map(|items| (frame.head.len() + items + commas + frame.tail.len()) as u64)
 }
 
-fn list_head(served: &Served, metadata: &Value) -> Vec<u8> {
+/// What stands before and after the items: of custom resources, whose lists have sorted keys, the metadata is after.
+fn list_frame(served: &Served, metadata: &Value) -> Frame {
     let kind = &served.kind;
-    let mut head =
-        format!(r#"{{"kind":"{}","apiVersion":{:?},"metadata":"#, kind.list_kind(), kind.api_version());
-    head.push_str(&metadata.to_string());
-    head.push_str(r#","items":["#);
-    head.into_bytes()
+    let (list_kind, api_version) = (kind.list_kind(), kind.api_version());
+    if kind.custom.is_some() {
+        let head = format!(r#"{{"apiVersion":{api_version:?},"items":["#);
+        let tail = format!(r#"],"kind":"{list_kind}","metadata":{metadata}}}"#);
+        return Frame::plain(head.into_bytes(), tail.into_bytes());
+    }
+    let list = json!({"kind": list_kind, "apiVersion": api_version, "metadata": metadata, "items": []});
+    let mut head = document_bytes(&list).to_vec();
+    // The brackets that the items go between.
+    head.truncate(head.len() - "]}".len());
+    Frame::plain(head, b"]}".to_vec())
 }
 
 /// Reads the state that the options ask for.

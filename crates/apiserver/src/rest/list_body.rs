@@ -17,6 +17,7 @@ use crate::body::Body;
 use crate::json::JsonMut;
 use crate::negotiate::{Encoding, Output, Shape};
 use crate::registry::Served;
+use crate::schema::{documents, encode};
 use crate::transform::{self, TableOptions};
 
 /// A chunk ends once it has this many bytes.
@@ -41,8 +42,8 @@ const MARK: &str = "setpointitemsgohere";
 
 impl Frame {
     /// Builds the frame of a list of stored objects.
-    pub(super) fn plain(head: Vec<u8>) -> Self {
-        Self { head, between: b",".to_vec(), tail: b"]}".to_vec(), indent: 0 }
+    pub(super) fn plain(head: Vec<u8>, tail: Vec<u8>) -> Self {
+        Self { head, between: b",".to_vec(), tail, indent: 0 }
     }
 
     /// Splits a document with [`MARK`] as its only list item into a frame.
@@ -81,11 +82,30 @@ pub(super) fn shaped(
         let item = match output.shape {
             Shape::Table => transform::row(&served, output, &options, object, now),
             Shape::Object => transform::item(&served, object),
-            Shape::PartialMetadata | Shape::PartialMetadataList => transform::partial(output, object),
+            Shape::PartialMetadata | Shape::PartialMetadataList => {
+                transform::partial(&served, output, object)
+            }
         };
-        write_indented(into, &respond::encoded(output.encoding, &item), indent);
+        write_indented(into, &encoded_item(&served, output, &item), indent);
     });
     Some(body(frame, records, write, None))
+}
+
+/// An item of a list as a text. By itself it does not say what it is.
+fn encoded_item(served: &Served, output: Output, item: &Value) -> Bytes {
+    if output.encoding == Encoding::Yaml {
+        return respond::encoded(output.encoding, item);
+    }
+    let mut text = Vec::with_capacity(1024);
+    match output.shape {
+        Shape::Table => documents::write_row(item, &mut text),
+        Shape::Object => served.write_object(&mut text, item),
+        Shape::PartialMetadata | Shape::PartialMetadataList => documents::write_document(item, &mut text),
+    }
+    match output.encoding {
+        Encoding::Json { pretty: true } => encode::indented(&text).into(),
+        _ => text.into(),
+    }
 }
 
 /// Appends a text, indenting all lines but the first.

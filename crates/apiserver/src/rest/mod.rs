@@ -23,6 +23,8 @@ pub(crate) mod token_request;
 pub(crate) mod update;
 pub(crate) mod watch;
 
+pub(crate) use apply::is_apply;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -34,8 +36,8 @@ use setpoint_store::{Key, Record};
 use crate::auth::User;
 use crate::body::Body;
 use crate::chain::Context;
-use crate::custom::Custom;
-use crate::kind::{Kind, Subresource, Verb};
+use crate::custom::conversion;
+use crate::kind::{Subresource, Verb};
 use crate::names;
 use crate::negotiate::Output;
 use crate::query::Query;
@@ -185,28 +187,8 @@ fn concerns_definitions(call: &Call<'_>) -> bool {
     kind.semantics.defines_kinds || kind.custom.as_ref().is_some_and(|custom| custom.is_terminating)
 }
 
-/// Rejects requests that need a conversion webhook: these are not called.
-fn refuse_conversion(call: &Call<'_>) -> Result<(), Status> {
-    let kind = &call.served.kind;
-    let needs_webhook =
-        |custom: &Arc<Custom>| custom.converts_by_webhook && !custom.is_stored_in_this_version();
-    match kind.custom.as_ref().is_some_and(needs_webhook) {
-        true => Err(unconvertible(kind)),
-        false => Ok(()),
-    }
-}
-
-/// The refusal of what a conversion webhook would have to make.
-pub(crate) fn unconvertible(kind: &Kind) -> Status {
-    Status::internal(format_args!(
-        "conversion webhook for {}, Kind={} failed: this server calls no conversion webhooks; use the storage version",
-        kind.api_version(),
-        kind.kind
-    ))
-}
-
 async fn carry_out(call: &Call<'_>, verb: Verb) -> Result<Response<Body>, Status> {
-    refuse_conversion(call)?;
+    conversion::refuse(call, verb).await?;
     if let Some(objects) = call.served.kind.strategy.computed(call.namespace) {
         return made_up::answer(call, verb, objects.await);
     }

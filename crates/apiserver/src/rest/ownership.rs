@@ -31,12 +31,24 @@ pub(crate) fn manager(call: &Call<'_>) -> String {
 
 /// Returns the managed fields of a new object.
 pub(crate) fn note_create(call: &Call<'_>, object: &mut Value) -> ManagedFields {
-    at(call, |endpoint| apply::update(endpoint, None, object, &manager(call), call.now))
+    note(call, None, object)
 }
 
 /// Returns the managed fields of an updated object.
 pub(crate) fn note_update(call: &Call<'_>, live: Live<'_>, new: &mut Value) -> ManagedFields {
-    at(call, |endpoint| apply::update(endpoint, Some(live), new, &manager(call), call.now))
+    note(call, Some(live), new)
+}
+
+fn note(call: &Call<'_>, live: Option<Live<'_>>, new: &mut Value) -> ManagedFields {
+    let note =
+        |new: &mut Value| at(call, |endpoint| apply::update(endpoint, live, new, &manager(call), call.now));
+    match call.served.kind.strategy.owned(new) {
+        Some(mut owned) => {
+            ManagedFields::discard(new);
+            note(&mut owned)
+        }
+        None => note(new),
+    }
 }
 
 /// Returns the managed fields after the server itself has written an object's status.

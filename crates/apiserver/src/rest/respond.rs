@@ -8,10 +8,11 @@ use setpoint_store::Record;
 
 use super::{Call, Outcome};
 use crate::body::Body;
-use crate::codec::to_bytes;
+use crate::codec::{document_bytes, to_bytes};
 use crate::json::{Json, JsonMut};
 use crate::negotiate::{Encoding, Output, Shape};
 use crate::protobuf;
+use crate::schema::encode;
 use crate::status::Status;
 use crate::transform;
 
@@ -42,7 +43,7 @@ pub(crate) fn encoded(encoding: Encoding, document: &Value) -> Bytes {
     match encoding {
         Encoding::Json { pretty: true } => pretty(document),
         Encoding::Yaml => yaml(document),
-        Encoding::Json { pretty: false } | Encoding::Protobuf => to_bytes(document),
+        Encoding::Json { pretty: false } | Encoding::Protobuf => document_bytes(document),
     }
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {
 }
 
 fn pretty(document: &Value) -> Bytes {
-    let mut text = serde_json::to_vec_pretty(document).expect("JSON values always encode into memory");
+    let mut text = encode::indented(&document_bytes(document));
     text.push(b'\n');
     text.into()
 }
@@ -91,7 +92,7 @@ pub(crate) fn object(call: &Call<'_>, code: StatusCode, object: Value) -> Result
                 transform::list_metadata(crate::metadata::of(&object).text("resourceVersion"), None, None);
             transform::table(call.served, call.output, &options, list, vec![object], call.now)
         }
-        Shape::PartialMetadata => transform::partial(call.output, object),
+        Shape::PartialMetadata => transform::partial(call.served, call.output, object),
         Shape::PartialMetadataList => {
             let message = "you requested PartialObjectMetadataList, but the requested object is not a list";
             return Err(Status::not_acceptable(format!("{message} ({})", call.served.kind.go_type())));
@@ -104,7 +105,7 @@ pub(crate) fn object(call: &Call<'_>, code: StatusCode, object: Value) -> Result
 /// Responds with an object of an unregistered kind (Scale, Binding), which has no table.
 pub(crate) fn foreign(call: &Call<'_>, code: StatusCode, object: Value) -> Response<Body> {
     let shaped = match call.output.shape {
-        Shape::PartialMetadata => transform::partial(call.output, object),
+        Shape::PartialMetadata => transform::partial(call.served, call.output, object),
         _ => object,
     };
     call.context.audit.response_object(&shaped);

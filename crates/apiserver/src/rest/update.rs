@@ -334,16 +334,17 @@ async fn remove(
 pub(crate) async fn store(
     call: &Call<'_>,
     options: &WriteOptions,
-    new: Value,
+    mut new: Value,
     fields: &ManagedFields,
     record: &Arc<Record>,
 ) -> Result<Result<Outcome, Option<Arc<Record>>>, Status> {
+    create::settle(call, &mut new);
     let payload = size::encode(call, &new, fields)?;
     if record.holds(&payload) && (options.dry_run || !call.server.store.is_stale(record)) {
         return Ok(Ok(Outcome::Stored(record.clone())));
     }
     if options.dry_run {
-        return Ok(Ok(Outcome::Unstored(fields.inside(new))));
+        return Ok(Ok(Outcome::Unstored(fields.inside(call.served.as_if_stored(new)))));
     }
     let ttl = call.served.kind.strategy.time_to_live(&new, call.now);
     let expect = Expect::Revision(record.modified);

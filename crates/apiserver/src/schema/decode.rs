@@ -323,16 +323,20 @@ impl Reading {
             syntax::check(body).map_err(|why| no_kind(&why))?;
         }
         let mut text = serde_json::Deserializer::from_slice(body);
-        let (object, findings) = read(schema, strict, &mut text);
+        let (object, mut findings) = read(schema, strict, &mut text);
         match object.and_then(|object| text.end().map(|()| object)) {
-            Ok(object) => Self::new(object, findings.failure, findings.problems, body),
+            Ok(object) => {
+                let problems = std::mem::take(&mut findings.problems);
+                Self::new(object, findings.failure_in(body), problems, body)
+            }
             Err(error) => {
                 syntax::check(body).map_err(|why| no_kind(&why))?;
                 if findings.failure.is_none() && std::str::from_utf8(body).is_err() {
                     return Self::json(schema, strict, String::from_utf8_lossy(body).as_bytes());
                 }
-                let failure = findings.failure.unwrap_or_else(|| error.to_string());
-                Self::new(Value::Null, Some(failure), findings.problems, body)
+                let problems = std::mem::take(&mut findings.problems);
+                let failure = findings.failure_in(body).unwrap_or_else(|| error.to_string());
+                Self::new(Value::Null, Some(failure), problems, body)
             }
         }
     }

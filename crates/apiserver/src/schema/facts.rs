@@ -225,7 +225,11 @@ fn type_lines(facts: &str) -> impl Iterator<Item = &str> {
     facts.lines().filter(|line| !line.starts_with(['#', ' ']))
 }
 
+/// A struct of fields in the order in which they are encoded.
 fn struct_of(name: &str, fields: Vec<Field>, atomic: bool, kinds: Vec<Box<str>>) -> Type {
+    let mut ranked: Vec<(u16, Field)> = (0..).zip(fields).collect();
+    ranked.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
+    let (ranks, fields): (Vec<u16>, Vec<Field>) = ranked.into_iter().unzip();
     let shape = Shape::Struct(Struct {
         name: name.into(),
         beginnings: fields.iter().map(|field| super::beginning(&field.name)).collect(),
@@ -233,6 +237,7 @@ fn struct_of(name: &str, fields: Vec<Field>, atomic: bool, kinds: Vec<Box<str>>)
         atomic,
         kinds: kinds.into(),
         open: false,
+        ranks: ranks.into(),
         always: Box::default(),
     });
     Type { alias: None, shape }

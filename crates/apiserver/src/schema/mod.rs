@@ -8,7 +8,10 @@
 //! - fields of a struct are sorted by name, so a lookup is a binary search;
 //! - once the table is built, types are identified by number, never by string.
 
+pub(crate) mod convert;
 pub mod decode;
+pub(crate) mod documents;
+pub(crate) mod encode;
 mod facts;
 pub(crate) mod go;
 pub(crate) mod protobuf;
@@ -21,7 +24,7 @@ pub(crate) mod untyped;
 pub(crate) mod yaml;
 mod zero;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
@@ -75,6 +78,8 @@ pub struct Struct {
     pub open: bool,
     /// The prefixes of the fields' names, in the same order, for a search by integer comparison.
     beginnings: Box<[u64]>,
+    /// The places of the fields in the encoded object, in their order here.
+    ranks: Box<[u16]>,
     /// The indexes of the fields that are written even when unset.
     always: Box<[u16]>,
 }
@@ -155,6 +160,17 @@ pub enum Scalar {
 }
 
 static BUILT_IN: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(facts::built_in()));
+
+/// The versions of the groups that have built-in kinds, as objects name them.
+static BUILT_IN_VERSIONS: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
+    let kinds = BUILT_IN.by_kind.keys().filter_map(|kind| kind.rsplit_once('/'));
+    kinds.map(|(version, _)| version.strip_prefix('/').unwrap_or(version)).collect()
+});
+
+/// Whether a version is one of a built-in group: `v1`, `apps/v1`.
+pub(crate) fn is_built_in(api_version: &str) -> bool {
+    BUILT_IN_VERSIONS.contains(api_version)
+}
 
 impl Schema {
     pub fn new(table: Arc<Table>, root: TypeId) -> Self {
@@ -256,6 +272,7 @@ impl Type {
     pub(crate) fn of_fields(name: &str, mut fields: Vec<Field>, atomic: bool, open: bool) -> Self {
         fields.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let beginnings = fields.iter().map(|field| beginning(&field.name)).collect();
+        let count = fields.len();
         let kinds = Box::default();
         let shape = Shape::Struct(Struct {
             name: name.into(),
@@ -264,6 +281,7 @@ impl Type {
             kinds,
             open,
             beginnings,
+            ranks: (0..).take(count).collect(),
             always: Box::default(),
         });
         Self { alias: None, shape }
@@ -319,6 +337,14 @@ impl Table {
 }
 
 impl Struct {
+    /// The place of a field in the encoded object, and its type; fields that are not declared come last.
+    fn ranked(&self, name: &str) -> (u16, Option<TypeId>) {
+        match self.index_of(name) {
+            Some(index) => (self.ranks[index], Some(self.fields[index].ty)),
+            None => (u16::MAX, None),
+        }
+    }
+
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.index_of(name).map(|index| &self.fields[index])
     }

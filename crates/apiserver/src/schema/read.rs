@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::{Map, Number, Value};
 
 use super::go::{Position, TypeName};
-use super::{Scalar, Schema, Shape, Struct, Table, TypeId, scalar, zero};
+use super::{Scalar, Schema, Shape, Struct, Table, TypeId, scalar, syntax, zero};
 
 /// v1.34 reports at most this many strict decoding problems per document.
 pub(super) const MAX_PROBLEMS: usize = 100;
@@ -24,6 +24,8 @@ pub(super) struct Findings<'t> {
     pub(super) problems: Vec<String>,
     /// The first value of a wrong type.
     pub(super) failure: Option<String>,
+    /// The fraction that the failure names, if it names one.
+    fraction: Option<f64>,
     objects: usize,
 }
 
@@ -35,14 +37,32 @@ pub(super) fn read<'de, D: Deserializer<'de>>(
     strict: bool,
     document: D,
 ) -> (Result<Value, D::Error>, Findings<'_>) {
-    let mut findings =
-        Findings { table: schema.table(), strict, problems: Vec::new(), failure: None, objects: 0 };
+    let mut findings = Findings {
+        table: schema.table(),
+        strict,
+        problems: Vec::new(),
+        failure: None,
+        fraction: None,
+        objects: 0,
+    };
     let value =
         Reader { findings: &mut findings, ty: schema.root(), at: &Position::ROOT }.deserialize(document);
     (value, findings)
 }
 
 impl Findings<'_> {
+    /// The failure, with its number as the text of the document writes it.
+    pub(super) fn failure_in(self, text: &[u8]) -> Option<String> {
+        let Some(fraction) = self.fraction else { return self.failure };
+        let failure = self.failure?;
+        match syntax::fractions(text).find(|written| written.parse() == Ok(fraction)) {
+            Some(written) => {
+                Some(failure.replacen(&format!("number {fraction:?}"), &format!("number {written}"), 1))
+            }
+            None => Some(failure),
+        }
+    }
+
     fn mismatch(&mut self, at: &Position<'_>, found: &str, expected: TypeId) {
         if self.failure.is_none() {
             self.failure = Some(at.mismatch(found, TypeName(self.table, expected)));
@@ -268,8 +288,16 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
         match self.scalar() {
             Some(Scalar::Float) => Ok(Value::from(number)),
             Some(Scalar::Quantity) => self.text(number.to_string().into()),
-            Some(Scalar::Int32 | Scalar::Int64) => self.wrong(&format!("number {number:?}")),
-            Some(Scalar::IntOrString) => self.stop_wrong(&format!("number {number:?}")),
+            Some(Scalar::Int32 | Scalar::Int64) => {
+                if self.findings.failure.is_none() {
+                    self.findings.fraction = Some(number);
+                }
+                self.wrong(&format!("number {number:?}"))
+            }
+            Some(Scalar::IntOrString) => {
+                self.findings.fraction = Some(number);
+                self.stop_wrong(&format!("number {number:?}"))
+            }
             Some(Scalar::Time | Scalar::MicroTime) => self.stop_wrong("number"),
             _ => self.wrong("number"),
         }

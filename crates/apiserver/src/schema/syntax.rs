@@ -35,6 +35,41 @@ pub(crate) fn may_be_too_deep(text: &[u8]) -> bool {
     text.len() > MAX_DEPTH && text.iter().filter(|byte| matches!(byte, b'[' | b'{')).count() > MAX_DEPTH
 }
 
+/// The numbers of a JSON text that are written with a fraction or an exponent.
+pub(super) fn fractions(text: &[u8]) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        loop {
+            let (first, after) = rest.split_first()?;
+            match first {
+                b'"' => rest = after_string(after),
+                b'-' | b'0'..=b'9' => {
+                    let is_part = |byte: &u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9');
+                    let end = rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len());
+                    let (number, after) = rest.split_at(end);
+                    rest = after;
+                    let number = std::str::from_utf8(number).unwrap_or_default();
+                    if number.contains(['.', 'e', 'E']) {
+                        return Some(number);
+                    }
+                }
+                _ => rest = after,
+            }
+        }
+    })
+}
+
+/// What follows a string whose quote has been read.
+fn after_string(mut text: &[u8]) -> &[u8] {
+    loop {
+        match text {
+            [b'"', rest @ ..] => return rest,
+            [b'\\', _, rest @ ..] | [_, rest @ ..] => text = rest,
+            [] => return text,
+        }
+    }
+}
+
 struct Scanner<'a> {
     text: &'a [u8],
     at: usize,

@@ -1,4 +1,7 @@
-//! Converts YAML bodies to JSON values.
+//! YAML bodies, as JSON values: what v1.34 makes of them on the way to JSON.
+//!
+//! Numbers follow YAML 1.1, so `0777` is octal. A fraction that is a whole number becomes an integer: Go writes `1e+06`
+//! as `1000000`.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -11,8 +14,69 @@ use serde_saphyr::{DuplicateKeyPolicy, Options, Spanned};
 
 /// Parses the first document in a text; fails if it is invalid.
 pub(crate) fn to_value(body: &[u8]) -> Result<Value, String> {
-    parse(body, DuplicateKeyPolicy::LastWins)
-        .map_err(|error| format!("error converting YAML to JSON: yaml: {error}"))
+    let mut value = match unended_block(body) {
+        Some(value) => value,
+        None => parse(body, DuplicateKeyPolicy::LastWins)
+            .map_err(|error| format!("error converting YAML to JSON: yaml: {error}"))?,
+    };
+    make_whole(&mut value);
+    Ok(value)
+}
+
+/// Marks the end of a text. What holds it already is read as it is.
+const MARK: &str = "\u{e000}\u{f8ff}";
+
+/// A document whose last line belongs to a block scalar and has no newline: then the scalar has none either. The reader
+/// adds one, so the line is marked to find the scalar again. `None` for all other documents.
+fn unended_block(body: &[u8]) -> Option<Value> {
+    let text = std::str::from_utf8(body).ok()?;
+    if text.trim_start().starts_with(['{', '[']) {
+        // JSON, as most clients send it, has no blocks.
+        return None;
+    }
+    let last = text.rsplit('\n').next().unwrap_or_default();
+    if last.trim().is_empty() || !text.contains(['|', '>']) || text.contains(MARK) {
+        return None;
+    }
+    let marked = format!("{text}{MARK}");
+    let mut value = parse(marked.as_bytes(), DuplicateKeyPolicy::LastWins).ok()?;
+    strip_mark(&mut value).then_some(value)
+}
+
+/// Takes the mark out of the block scalar that ends in it. Whether there was one.
+fn strip_mark(value: &mut Value) -> bool {
+    match value {
+        Value::String(text) => match text.trim_end_matches('\n').strip_suffix(MARK) {
+            Some(unmarked) if text.ends_with('\n') => {
+                *text = unmarked.to_owned();
+                true
+            }
+            _ => false,
+        },
+        Value::Array(items) => items.iter_mut().any(strip_mark),
+        Value::Object(fields) => fields.values_mut().any(strip_mark),
+        _ => false,
+    }
+}
+
+/// Go writes no fraction for whole numbers up to this one.
+const LARGEST_WHOLE: f64 = 1e21;
+
+/// Makes integers of fractions that are whole numbers.
+fn make_whole(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let fraction = number.as_f64().filter(|number| number.fract() == 0.0);
+            if let Some(whole) = fraction.filter(|number| number.abs() < LARGEST_WHOLE)
+                && let Some(whole) = serde_json::Number::from_i128(whole as i128)
+            {
+                *number = whole;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(make_whole),
+        Value::Object(fields) => fields.values_mut().for_each(make_whole),
+        _ => {}
+    }
 }
 
 /// The prefix of strict decoding errors; warnings omit it.
@@ -130,12 +194,56 @@ fn parse(body: &[u8], duplicates: DuplicateKeyPolicy) -> Result<Value, serde_sap
 /// Sets the parser's options. The default budget limits aliases, anchors, depth and nodes; the server limits the size
 /// of a body.
 fn options(duplicates: DuplicateKeyPolicy) -> Options {
-    serde_saphyr::options! { duplicate_keys: duplicates, with_snippet: false }
+    serde_saphyr::options! { duplicate_keys: duplicates, with_snippet: false, legacy_octal_numbers: true }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn numbers_are_read_as_go_reads_them() {
+        for (text, expected) in [
+            ("0777", json!(511)),
+            ("-0777", json!(-511)),
+            ("0o777", json!(511)),
+            ("0x1ff", json!(511)),
+            ("08", json!(8)),
+            ("0", json!(0)),
+            ("1e+06", json!(1_000_000)),
+            ("1E3", json!(1000)),
+            ("1.0", json!(1)),
+            ("-2.50e1", json!(-25)),
+            ("0.5", json!(0.5)),
+            ("1_000", json!(1000)),
+            ("18446744073709551615", json!(u64::MAX)),
+            ("1.2.3", json!("1.2.3")),
+            ("'0777'", json!("0777")),
+        ] {
+            assert_eq!(to_value(format!("n: {text}\n").as_bytes()), Ok(json!({"n": expected})), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_block_scalar_ends_as_the_text_ends() {
+        for (text, expected) in [
+            ("k: |\n  one\n  two", json!({"k": "one\ntwo"})),
+            ("k: |\n  one\n  two\n", json!({"k": "one\ntwo\n"})),
+            ("k: >\n  one\n  two", json!({"k": "one two"})),
+            ("k: |-\n  one", json!({"k": "one"})),
+            ("k: |+\n  one", json!({"k": "one"})),
+            ("k: |+\n  one\n\n", json!({"k": "one\n\n"})),
+            ("- a: |\n    x\n- |\n  y", json!([{"a": "x\n"}, "y"])),
+            ("a: |\n  x\nb: c", json!({"a": "x\n", "b": "c"})),
+            ("a: |\n  x\nb: \"c\"", json!({"a": "x\n", "b": "c"})),
+            ("a: b | c", json!({"a": "b | c"})),
+            (r#"{"a": "b | c"}"#, json!({"a": "b | c"})),
+            ("k: |\n  one\n---\na: b", json!({"k": "one\n"})),
+        ] {
+            assert_eq!(to_value(text.as_bytes()), Ok(expected), "{text:?}");
+        }
+    }
 
     #[test]
     fn every_key_that_occurs_twice_is_told_of_with_its_line() {

@@ -51,6 +51,13 @@ pub trait Lifecycle: Send + Sync + 'static {
         let _ = object;
     }
 
+    /// The object as its writer comes to own it, where that is more than was sent and defaulted: v1.34 defaults it
+    /// before it notes who owns what.
+    fn owned(&self, object: &Value) -> Option<Value> {
+        let _ = object;
+        None
+    }
+
     /// Returns the fields that an endpoint restores after every write, if they differ from the usual ones. Field
     /// managers never own them there.
     fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {

@@ -9,6 +9,8 @@ pub struct Presentation {
     pub row_rank: Option<fn(&Value) -> i64>,
     /// The `conditions` of an object's table row.
     pub row_conditions: fn(&Value) -> Vec<Value>,
+    /// Annotations that this version has in place of fields. The metadata by itself, in a table too, goes without them.
+    pub field_annotations: &'static [&'static str],
     /// The error message for an unsupported field selector.
     pub unknown_field: fn(&str) -> String,
 }
@@ -18,6 +20,7 @@ impl Default for Presentation {
         Self {
             row_rank: None,
             row_conditions: |_| Vec::new(),
+            field_annotations: &[],
             unknown_field: |field| format!("field label not supported: {field}"),
         }
     }

@@ -278,12 +278,13 @@ async fn managed_fields_of_an_earlier_version_are_kept() {
     let key = Resource::new("apps/deployments").key("default/a");
     for write in ["status", "whole", "patch"] {
         let record = store.get(&key, None).await.unwrap().unwrap();
-        let Payload { bytes, stamp_at, inset, facts } = record.payload();
+        let Payload { bytes, stamp_at, inset, facts, .. } = record.payload();
         let (before, after) = bytes.split_at(stamp_at.unwrap());
         let mut inside = before.to_vec();
         inset.write(&mut inside);
         inside.extend_from_slice(after);
-        let payload = Payload { bytes: inside.into(), stamp_at, inset: Inset::default(), facts };
+        let (inset_at, inset) = (None, Inset::default());
+        let payload = Payload { bytes: inside.into(), stamp_at, inset_at, inset, facts };
         let (expect, change) = (Expect::Revision(record.modified), Change::Put { payload, ttl: None });
         store.commit(Write { key: key.clone(), expect, change }).await.unwrap();
         let shown = api.get(DEPLOYMENT).await.ok();

@@ -536,7 +536,7 @@ async fn a_version_that_only_a_webhook_could_make_says_so() {
     let answer = api.get("/apis/e.com/v2/namespaces/default/foos/a").await;
     assert_eq!(answer.code, 500);
     assert!(
-        answer.refusal().2.contains("conversion webhook for e.com/v2, Kind=Foo failed"),
+        answer.refusal().2.contains("conversion webhook for e.com/v1, Kind=Foo failed"),
         "{}",
         answer.text
     );

@@ -252,6 +252,13 @@ async fn a_schema_says_whether_its_level_is_there() {
     create(&api, LEVELS, level).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(dangling(&api, "dev-own").await[0]["status"], "False");
+    let shown = api.get(&format!("{SCHEMAS}/dev-own")).await.ok();
+    let owner = &shown["metadata"]["managedFields"][0];
+    assert_eq!(owner["manager"], "api-priority-and-fairness-config-consumer-v1");
+    assert_eq!((&owner["operation"], &owner["subresource"]), (&json!("Apply"), &json!("status")));
+    let table =
+        api.get_as("application/json;as=Table;v=v1;g=meta.k8s.io", &format!("{SCHEMAS}/dev-own")).await.ok();
+    assert_eq!(table["rows"][0]["cells"][5], "False");
     let revision = api.server.revision();
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert_eq!(api.server.revision(), revision, "a steady state makes no writes");

@@ -294,6 +294,7 @@ async fn fill(api: &Api, count: usize) {
         let payload = setpoint_store::Payload {
             bytes: format!("{head}{rest}").into(),
             stamp_at: Some(head.len()),
+            inset_at: None,
             inset: Default::default(),
             facts: None,
         };

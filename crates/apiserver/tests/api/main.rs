@@ -28,6 +28,7 @@ mod paced_store;
 mod paths;
 mod policies;
 mod quotas;
+mod real_documents;
 mod reviews;
 mod roles;
 mod security;

@@ -1,4 +1,4 @@
-//! The format on disk. All numbers are little-endian.
+//! How changes look on disk. All numbers are little-endian.
 //!
 //! ```text
 //! file    = header frame*
@@ -6,23 +6,24 @@
 //! frame   = magic:u32 length:u32 body-crc:u32 header-crc:u32 body
 //! body    = record*                                          `length` bytes
 //! record  = flags:u8 revision:u64 resource path
-//!           created:u64 [expires: seconds:i64 nanoseconds:i32] [stamp-at:u32] payload [inset]   (not of a removal)
+//!           created:u64 [expires: seconds:i64 nanoseconds:i32] [stamp-at:u32] [inset-at:u32] payload [inset]
+//!           (what follows the path is not there for a removal)
 //! inset   = parts:u32 part*
 //! part    = number:u32 [own-at:u32 text] own
 //! resource, path, payload, text, own = length:u32 bytes
 //! ```
 //!
-//! A payload is a value as transformed by [`Sealing`]: the value itself, or encrypted. The stamp position refers to the
-//! plain value. Version 1 had no encryption; otherwise it is the same.
+//! A payload is what [`Sealing`] makes of a value: the value itself, or encrypted. The stamp's place is one in the
+//! value. Version 1 knew no encryption; all else is the same.
 //!
-//! A frame is what one sync made durable. Nothing in it was acknowledged before all of it was on disk, and the next
-//! frame was not started before. So a frame is valid as a whole or not at all. A broken frame at the end is an
-//! interrupted write, and a broken frame before a valid one is corruption.
+//! A frame is what one sync made durable: nothing of it was acknowledged before all of it was on disk, and
+//! the next one was not begun before. So a frame is valid as a whole or not at all; a broken one at the end
+//! is a write that was cut short, and a broken one before a valid one is damage.
 //!
-//! The texts of insets are numbered by their first occurrence in a frame, and written only there. A frame with a
-//! hundred pods of one template contains their managed fields once, and no frame depends on another.
+//! The texts of insets are numbered by their first occurrence in a frame, and written out only there: a frame that
+//! holds a hundred pods of one template says once who manages their fields, and no frame depends on another.
 //!
-//! Version 2 added insets. The version always is the second field; what follows may change with it.
+//! Version 2 added insets, version 3 their places. The version is the second field for ever; what follows may change with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ use crate::sealing::Sealing;
 use crate::{Event, EventKind, Inset, Key, Own, Part, Record, Resource, Revision, Text};
 
 /// The version that this code writes, and the newest it reads.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 const FILE_MAGIC: &[u8; 8] = b"setpoint";
 const FRAME_MAGIC: [u8; 4] = *b"\xf5fr\xa1";
@@ -45,6 +46,8 @@ const REMOVAL: u8 = 1;
 const EXPIRES: u8 = 2;
 const STAMPED: u8 = 4;
 const INSET: u8 = 8;
+/// The inset has a place of its own in the value.
+const PLACED: u8 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
@@ -198,13 +201,14 @@ pub(crate) fn encode_record(
     let has_inset = !record.inset.is_empty() && (stored.is_none() || record.sealed().is_some());
     let flag = |flag, is_set| if is_set { flag } else { 0 };
     let flags = flag(EXPIRES, record.expires.is_some()) | flag(STAMPED, stamp_at.is_some());
-    encode_head(flags | flag(INSET, has_inset), record, out);
+    let inset_at = record.inset_at();
+    encode_head(flags | flag(INSET, has_inset) | flag(PLACED, inset_at.is_some()), record, out);
     out.extend(record.created.to_le_bytes());
     if let Some(expires) = record.expires {
         out.extend(expires.as_second().to_le_bytes());
         out.extend(expires.subsec_nanosecond().to_le_bytes());
     }
-    if let Some(at) = stamp_at {
+    for at in stamp_at.into_iter().chain(inset_at) {
         out.extend((at as u32).to_le_bytes());
     }
     out.extend(((before.len() + after.len()) as u32).to_le_bytes());
@@ -285,9 +289,10 @@ impl<'a> Entries<'a> {
         let created = self.fields.u64()?;
         let expires = if flags & EXPIRES != 0 { Some(self.fields.timestamp()?) } else { None };
         let stamp_at = if flags & STAMPED != 0 { Some(self.fields.u32()? as usize) } else { None };
+        let inset_at = if flags & PLACED != 0 { Some(self.fields.u32()? as usize) } else { None };
         let stored = self.fields.text_bytes()?;
         let inset = if flags & INSET != 0 { self.fields.inset(&mut self.texts)? } else { Inset::default() };
-        let head = Head { key, created, modified: revision, expires, stamp_at, inset };
+        let head = Head { key, created, modified: revision, expires, stamp_at, inset_at, inset };
         self.sealing.restore(head, stored).map(Entry::Put).ok_or(Malformed)
     }
 

@@ -68,7 +68,13 @@ async fn put(store: &DurableStore, key: Key, expect: Expect, version: usize) -> 
     let text = format!(
         "{{\"data\":{{\"password\":\"{PASSWORD_BASE64}\",\"plain\":\"{PASSWORD}\"}},\"v\":{version}}}"
     );
-    let payload = Payload { bytes: text.into(), stamp_at: Some(1), inset: Default::default(), facts: None };
+    let payload = Payload {
+        bytes: text.into(),
+        stamp_at: Some(1),
+        inset_at: None,
+        inset: Default::default(),
+        facts: None,
+    };
     store.commit(Write { key, expect, change: Change::Put { payload, ttl: None } }).await.unwrap()
 }
 
@@ -336,7 +342,7 @@ async fn encryption_can_be_taken_away() {
     let inset = Inset::new([Part { text, own: Own::new("2025-01-02T03:04:05Z").unwrap() }]);
     let write = |key: &Key, expect: Expect| {
         let bytes = format!("{{\"plain\":\"{PASSWORD}\"}}").into();
-        let payload = Payload { bytes, stamp_at: Some(1), inset: inset.clone(), facts: None };
+        let payload = Payload { bytes, stamp_at: Some(1), inset_at: None, inset: inset.clone(), facts: None };
         Write { key: key.clone(), expect, change: Change::Put { payload, ttl: None } }
     };
     let store = open(directory.path(), &encryption(&[&provider("aescbc", 'a')]).await).await;

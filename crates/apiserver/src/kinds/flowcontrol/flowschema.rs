@@ -39,9 +39,8 @@ pub fn kind() -> Kind {
 }
 
 const LEVEL: &str = "`name` is the name of the priority level configuration being referenced Required.";
-const PRECEDENCE: &str =
-    "Which schema a request belongs to that several match: the one with the lowest number.";
-const DISTINGUISHER: &str = "How the requests of a schema are told apart.";
+const PRECEDENCE: &str = "`matchingPrecedence` is used to choose among the FlowSchemas that match a given request. The chosen FlowSchema is among those with the numerically lowest (which we take to be logically highest) MatchingPrecedence.  Each MatchingPrecedence value must be ranged in [1,10000]. Note that if the precedence is not specified, it will be set to 1000 as default.";
+const DISTINGUISHER: &str = "`distinguisherMethod` defines how to compute the flow distinguisher for requests that match this schema. `nil` specifies that the distinguisher is disabled and thus will always be the empty string.";
 const MISSING: &str = "references a broken or non-existent PriorityLevelConfiguration";
 const MAX_PRECEDENCE: i64 = 10000;
 const VERBS: [&str; 9] =

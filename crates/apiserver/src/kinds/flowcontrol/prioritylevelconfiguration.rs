@@ -17,17 +17,11 @@ pub fn kind() -> Kind {
         subresources: vec![Subresource::Status],
         columns: vec![
             Column::name(),
-            Column::text("Type", "Whether the level is limited.", |level, _| {
-                level.at("spec").text("type").into()
-            }),
+            Column::text("Type", TYPE, |level, _| level.at("spec").text("type").into()),
             Column::text("NominalConcurrencyShares", SHARES, |level, _| shares(level.at("spec"))),
-            Column::text("Queues", "How many queues the level has.", |level, _| queuing(level, "queues")),
-            Column::text("HandSize", "How many queues a flow is spread over.", |level, _| {
-                queuing(level, "handSize")
-            }),
-            Column::text("QueueLengthLimit", "How many requests wait in a queue at most.", |level, _| {
-                queuing(level, "queueLengthLimit")
-            }),
+            Column::text("Queues", QUEUES, |level, _| queuing(level, "queues")),
+            Column::text("HandSize", HAND_SIZE, |level, _| queuing(level, "handSize")),
+            Column::text("QueueLengthLimit", QUEUE_LENGTH, |level, _| queuing(level, "queueLengthLimit")),
             Column::age(),
         ],
         semantics: Semantics::with_strict_status(|| json!({})),
@@ -35,7 +29,11 @@ pub fn kind() -> Kind {
     }
 }
 
-const SHARES: &str = "How much of the server the level gets, in proportion to the others.";
+const TYPE: &str = "`type` indicates whether this priority level is subject to limitation on request execution.  A value of `\"Exempt\"` means that requests of this priority level are not subject to a limit (and thus are never queued) and do not detract from the capacity made available to other priority levels.  A value of `\"Limited\"` means that (a) requests of this priority level _are_ subject to limits and (b) some of the server's limited capacity is made available exclusively to this priority level. Required.";
+const SHARES: &str = "`nominalConcurrencyShares` (NCS) contributes to the computation of the NominalConcurrencyLimit (NominalCL) of this level. This is the number of execution seats available at this priority level. This is used both for requests dispatched from this priority level as well as requests dispatched from other priority levels borrowing seats from this level. The server's concurrency limit (ServerCL) is divided among the Limited priority levels in proportion to their NCS values:\n\nNominalCL(i)  = ceil( ServerCL * NCS(i) / sum_ncs ) sum_ncs = sum[priority level k] NCS(k)\n\nBigger numbers mean a larger nominal concurrency limit, at the expense of every other priority level.\n\nIf not specified, this field defaults to a value of 30.\n\nSetting this field to zero supports the construction of a \"jail\" for this priority level that is used to hold some request(s)";
+const QUEUES: &str = "`queues` is the number of queues for this priority level. The queues exist independently at each apiserver. The value must be positive.  Setting it to 1 effectively precludes shufflesharding and thus makes the distinguisher method of associated flow schemas irrelevant.  This field has a default value of 64.";
+const HAND_SIZE: &str = "`handSize` is a small positive number that configures the shuffle sharding of requests into queues.  When enqueuing a request at this priority level the request's flow identifier (a string pair) is hashed and the hash value is used to shuffle the list of queues and deal a hand of the size specified here.  The request is put into one of the shortest queues in that hand. `handSize` must be no larger than `queues`, and should be significantly smaller (so that a few heavy flows do not saturate most of the queues).  See the user-facing documentation for more extensive guidance on setting this field.  This field has a default value of 8.";
+const QUEUE_LENGTH: &str = "`queueLengthLimit` is the maximum number of requests allowed to be waiting in a given queue of this priority level at a time; excess requests are rejected.  This value must be positive.  If not specified, it will be defaulted to 50.";
 const ROUND_TRIP: &str = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares";
 const MAX_QUEUES: i64 = 10_000_000;
 /// Bits in the hash that assigns flows to queues.

@@ -14,7 +14,7 @@ const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
-const CARRIED: [&str; 6] = [
+pub(super) const CARRIED: [&str; 6] = [
     METRICS,
     CURRENT_METRICS,
     CONDITIONS,

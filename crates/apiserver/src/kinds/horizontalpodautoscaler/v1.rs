@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use super::HorizontalPodAutoscaler;
-use super::convert::{to_v1, to_v2};
+use super::convert::{CARRIED, to_v1, to_v2};
 use crate::features::Features;
 use crate::field::Errors;
 use crate::json::JsonMut;
 use crate::kind::{Conversion, Kind, Subresource};
 use crate::kinds::{AUTOSCALING_V1, entry};
-use crate::strategy::{Lifecycle, Validation};
+use crate::strategy::{Lifecycle, Presentation, Validation};
 
 pub fn kind(features: &Features) -> Kind {
     let stored = super::kind(features);
@@ -18,6 +18,7 @@ pub fn kind(features: &Features) -> Kind {
         categories: stored.categories,
         subresources: stored.subresources,
         columns: stored.columns,
+        presentation: Presentation { field_annotations: &CARRIED, ..Presentation::default() },
         stored_as: stored.stored_as,
         conversion: Some(Conversion { to_stored: to_v2, from_stored: to_v1 }),
         semantics: super::semantics(),

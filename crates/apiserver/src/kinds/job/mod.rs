@@ -114,6 +114,16 @@ impl Lifecycle for Job {
     fn canonicalize(&self, job: &mut Value) {
         label_as_pods(job);
     }
+
+    /// The labels that are taken over from the template count as sent, those that are generated later do not.
+    fn owned(&self, job: &Value) -> Option<Value> {
+        if is_filled(job.at("metadata").map("labels")) {
+            return None;
+        }
+        let mut owned = job.clone();
+        label_as_pods(&mut owned);
+        Some(owned)
+    }
 }
 
 impl Validation for Job {

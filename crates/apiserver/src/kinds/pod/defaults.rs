@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::CONTAINER_LISTS;
+use super::image;
 use super::totals::{is_pod_level, total};
 use crate::json::{Json, JsonMut};
 use crate::kinds::resources;
@@ -115,32 +116,8 @@ fn default_container(container: &mut Value) {
 }
 
 /// Returns `Always` for images with a mutable tag: an explicit or implied `latest`.
-fn pull_policy(image: &str) -> &'static str {
-    if is_latest(image) { "Always" } else { "IfNotPresent" }
-}
-
-/// Whether an image has the tag `latest`. An invalid image reference has no tag, not even the implied one.
-fn is_latest(image: &str) -> bool {
-    let (named, digest) =
-        image.split_once('@').map_or((image, None), |(named, digest)| (named, Some(digest)));
-    let slash = named.rfind('/').map_or(0, |at| at + 1);
-    let (repository, tag) = match named[slash..].split_once(':') {
-        Some((name, tag)) => (&named[..slash + name.len()], Some(tag)),
-        None => (named, None),
-    };
-    is_repository(repository) && (tag == Some("latest") || tag.is_none() && digest.is_none())
-}
-
-/// Whether a name is `[HOST[:PORT]/]PATH`, with the path in lower case.
-fn is_repository(name: &str) -> bool {
-    let is_host =
-        |first: &str| first.contains(['.', ':']) || first == "localhost" || first != first.to_lowercase();
-    let path = match name.split_once('/') {
-        Some((first, rest)) if is_host(first) => rest,
-        _ => name,
-    };
-    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-/".contains(&b);
-    !path.is_empty() && path.bytes().all(allowed)
+fn pull_policy(reference: &str) -> &'static str {
+    if image::is_latest(reference) { "Always" } else { "IfNotPresent" }
 }
 
 fn default_env_source(source: &mut Value) {

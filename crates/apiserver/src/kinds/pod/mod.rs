@@ -17,6 +17,7 @@ mod apparmor;
 mod columns;
 mod defaults;
 mod disabled;
+mod image;
 mod overlaps;
 mod ports;
 pub mod qos;

@@ -23,13 +23,9 @@ pub fn kind(features: &Features) -> Kind {
         scope: Scope::Cluster,
         columns: vec![
             Column::name(),
-            Column::text("Node", "The node whose devices these are.", |slice, _| {
-                slice.at("spec").text("nodeName").into()
-            }),
-            Column::text("Driver", "Who provides them.", |slice, _| slice.at("spec").text("driver").into()),
-            Column::text("Pool", "What they are part of.", |slice, _| {
-                slice.at("spec").at("pool").text("name").into()
-            }),
+            Column::text("Node", NODE, |slice, _| slice.at("spec").text("nodeName").into()),
+            Column::text("Driver", DRIVER, |slice, _| slice.at("spec").text("driver").into()),
+            Column::text("Pool", POOL, |slice, _| slice.at("spec").at("pool").text("name").into()),
             Column::age(),
         ],
         field_selectors: vec![
@@ -65,6 +61,10 @@ const DISABLED_IN_DEVICES: [&str; 8] = [
     "bindsToNode",
     "allowMultipleAllocations",
 ];
+
+const NODE: &str = "NodeName identifies the node which provides the resources in this pool. A field selector can be used to list only ResourceSlice objects belonging to a certain node.\n\nThis field can be used to limit access from nodes to ResourceSlices with the same node name. It also indicates to autoscalers that adding new nodes of the same type as some old node might also make new resources available.\n\nExactly one of NodeName, NodeSelector, AllNodes, and PerDeviceNodeSelection must be set. This field is immutable.";
+const DRIVER: &str = "Driver identifies the DRA driver providing the capacity information. A field selector can be used to list only ResourceSlice objects with a certain driver name.\n\nMust be a DNS subdomain and should end with a DNS domain owned by the vendor of the driver. This field is immutable.";
+const POOL: &str = "Name is used to identify the pool. For node-local devices, this is often the node name, but this is not required.\n\nIt must not be longer than 253 characters and must consist of one or more DNS sub-domains separated by slashes. This field is immutable.";
 
 struct ResourceSlice {
     /// Whether drivers may taint devices.

@@ -11,7 +11,7 @@ use setpoint_store::{Record, Revision};
 use super::super::Call;
 use super::recent::{Key, Recent};
 use super::records::ChangeKind;
-use crate::codec::to_bytes;
+use crate::codec::document_bytes;
 use crate::negotiate::{Encoding, Output, Shape};
 use crate::protobuf;
 use crate::registry::Served;
@@ -114,7 +114,7 @@ impl Form {
             }
             (Shape::Object, _) => self.line(&mut event, change, record)?,
             _ => {
-                let partial = transform::partial(self.output, self.served.decode(record)?);
+                let partial = transform::partial(&self.served, self.output, self.served.decode(record)?);
                 self.frame(&mut event, change.name(), &self.document(&partial)?);
             }
         }
@@ -137,7 +137,9 @@ impl Form {
     fn object(&mut self, object: Value) -> Result<Bytes, Status> {
         let document = match self.output.shape {
             Shape::Object => object,
-            Shape::PartialMetadata | Shape::PartialMetadataList => transform::partial(self.output, object),
+            Shape::PartialMetadata | Shape::PartialMetadataList => {
+                transform::partial(&self.served, self.output, object)
+            }
             Shape::Table => {
                 let now: Timestamp = self.clock.now();
                 let revision =
@@ -154,7 +156,7 @@ impl Form {
     fn document(&self, document: &Value) -> Result<Bytes, Status> {
         match self.output.encoding {
             Encoding::Protobuf => protobuf::document(document),
-            _ => Ok(to_bytes(document)),
+            _ => Ok(document_bytes(document)),
         }
     }
 

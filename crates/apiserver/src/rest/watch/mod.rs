@@ -67,7 +67,9 @@ async fn begin(
             let range = choice.range(call.served);
             let page = call.server.store.list(&range, setpoint_store::ListOptions::default()).await;
             let page = page.map_err(|why| call.server.refusal(why))?;
-            initial.extend(choice.among(page.records, call.served).await);
+            let is_shown = !call.served.kind.custom.as_ref().is_some_and(|custom| custom.needs_webhook());
+            let records = if is_shown { page.records } else { Vec::new() };
+            initial.extend(choice.among(records, call.served).await);
             page.revision
         }
         // Starts at the current revision.

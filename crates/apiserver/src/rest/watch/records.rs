@@ -117,6 +117,9 @@ impl RecordWatch {
 
     /// Maps an event to a change of this selection, if it is one.
     pub(super) fn change<'a>(&self, event: &'a Event) -> Option<(ChangeKind, Cow<'a, Arc<Record>>)> {
+        if self.served.kind.custom.as_ref().is_some_and(|custom| custom.needs_webhook()) {
+            return None;
+        }
         if self.choice.is_everything() {
             let kind = match event.kind {
                 EventKind::Created => ChangeKind::Added,

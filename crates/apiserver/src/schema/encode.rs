@@ -1,0 +1,241 @@
+//! Objects as JSON texts, with their fields in v1.34's order.
+//!
+//! Built-in types are structs in v1.34, whose fields it encodes in the order of their declaration: `kind`, `apiVersion`,
+//! `metadata`, ... Custom resources and maps are encoded with sorted keys, which is how values are kept here anyway.
+//!
+//! What always holds: the order changes nothing but the order.
+
+use serde_json::{Map, Value};
+
+use super::{Scalar, Schema, Shape, Struct, Table, TypeId};
+
+/// Appends a value of a schema's type.
+pub(crate) fn write(schema: &Schema, value: &Value, into: &mut Vec<u8>) {
+    let mut writer = Writer::new(schema.table(), into);
+    writer.value(schema.root(), value);
+}
+
+/// Appends the members of an object of a schema's type, without braces, in their order: those that `keeps` wants. `note`
+/// is told where each of them begins.
+pub(crate) fn write_members<'v>(
+    schema: &Schema,
+    members: &'v Map<String, Value>,
+    into: &mut Vec<u8>,
+    keeps: impl Fn(&str) -> bool,
+    mut note: impl FnMut(&'v str, usize),
+) {
+    let Some(of) = schema.root_struct() else { return };
+    let mut writer = Writer::new(schema.table(), into);
+    writer.order(of, members);
+    writer.open.retain(|member| keeps(member.name));
+    let count = writer.open.len();
+    for at in 0..count {
+        if at > 0 {
+            writer.into.push(b',');
+        }
+        let member = writer.open[at];
+        note(member.name, writer.into.len());
+        writer.member(member);
+    }
+}
+
+/// Appends any value.
+pub(crate) fn write_plain(into: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
+    serde_json::to_writer(into, value).expect("JSON values always encode into memory");
+}
+
+/// Members that are open at once in most objects: no more than 64 in all the objects around a place.
+const OPEN: usize = 64;
+
+/// A member of an object that is being written.
+#[derive(Clone, Copy)]
+struct Member<'v> {
+    rank: u16,
+    ty: Option<TypeId>,
+    name: &'v str,
+    value: &'v Value,
+}
+
+struct Writer<'t, 'v, 'b> {
+    table: &'t Table,
+    into: &'b mut Vec<u8>,
+    /// The members of the objects around this place, innermost last. One list for all of them is allocated once.
+    open: Vec<Member<'v>>,
+}
+
+impl<'t, 'v, 'b> Writer<'t, 'v, 'b> {
+    fn new(table: &'t Table, into: &'b mut Vec<u8>) -> Self {
+        Self { table, into, open: Vec::with_capacity(OPEN) }
+    }
+
+    fn value(&mut self, ty: TypeId, value: &'v Value) {
+        match (value, self.table.shape(ty)) {
+            (Value::Object(members), Shape::Struct(of)) => self.object(of, members),
+            (Value::Object(members), Shape::Map(map)) => self.map(members, Some(map.value)),
+            (Value::Array(items), Shape::List(list)) => self.list(items, Some(list.item)),
+            (value, _) => self.untyped(value),
+        }
+    }
+
+    /// A value of a type that is known or not.
+    fn part(&mut self, ty: Option<TypeId>, value: &'v Value) {
+        match ty {
+            Some(ty) => self.value(ty, value),
+            None => self.untyped(value),
+        }
+    }
+
+    fn untyped(&mut self, value: &'v Value) {
+        match value {
+            Value::Object(members) => self.map(members, None),
+            Value::Array(items) => self.list(items, None),
+            Value::String(text) => write_text(self.into, text),
+            Value::Bool(true) => self.into.extend_from_slice(b"true"),
+            Value::Bool(false) => self.into.extend_from_slice(b"false"),
+            Value::Null => self.into.extend_from_slice(b"null"),
+            Value::Number(_) => write_plain(self.into, value),
+        }
+    }
+
+    fn map(&mut self, members: &'v Map<String, Value>, ty: Option<TypeId>) {
+        self.into.push(b'{');
+        for (at, (name, value)) in members.iter().enumerate() {
+            if at > 0 {
+                self.into.push(b',');
+            }
+            self.name(name);
+            self.part(ty, value);
+        }
+        self.into.push(b'}');
+    }
+
+    fn list(&mut self, items: &'v [Value], item: Option<TypeId>) {
+        self.into.push(b'[');
+        for (at, value) in items.iter().enumerate() {
+            if at > 0 {
+                self.into.push(b',');
+            }
+            self.part(item, value);
+        }
+        self.into.push(b']');
+    }
+
+    fn object(&mut self, of: &Struct, members: &'v Map<String, Value>) {
+        let start = self.open.len();
+        self.order(of, members);
+        self.into.push(b'{');
+        for at in start..self.open.len() {
+            if at > start {
+                self.into.push(b',');
+            }
+            let member = self.open[at];
+            match holds_schemas(self.table, of, &member) {
+                Some(members) => {
+                    self.name(member.name);
+                    self.object(of, members);
+                }
+                None => self.member(member),
+            }
+        }
+        self.into.push(b'}');
+        self.open.truncate(start);
+    }
+
+    fn order(&mut self, of: &Struct, members: &'v Map<String, Value>) {
+        let start = self.open.len();
+        self.open.extend(members.iter().map(|(name, value)| {
+            let (rank, ty) = of.ranked(name);
+            Member { rank, ty, name, value }
+        }));
+        // Fields that are not declared stay sorted by name.
+        self.open[start..].sort_by_key(|member| member.rank);
+    }
+
+    fn member(&mut self, member: Member<'v>) {
+        self.name(member.name);
+        self.part(member.ty, member.value);
+    }
+
+    fn name(&mut self, name: &str) {
+        write_text(self.into, name);
+        self.into.push(b':');
+    }
+}
+
+/// The schema that a member of a schema holds, where the table knows only that there is something.
+fn holds_schemas<'v>(table: &Table, of: &Struct, member: &Member<'v>) -> Option<&'v Map<String, Value>> {
+    let members = member.value.as_object()?;
+    let is_named = matches!(member.name, "items" | "additionalItems" | "additionalProperties");
+    let is_open = || matches!(table.shape(member.ty?), Shape::Scalar(Scalar::Any)).then_some(members);
+    if is_named && of.name.ends_with(".JSONSchemaProps") { is_open() } else { None }
+}
+
+/// Appends a text in quotes. Most texts need no escapes.
+fn write_text(into: &mut Vec<u8>, text: &str) {
+    if text.bytes().any(|byte| byte < 0x20 || matches!(byte, b'"' | b'\\')) {
+        return write_plain(into, text);
+    }
+    into.push(b'"');
+    into.extend_from_slice(text.as_bytes());
+    into.push(b'"');
+}
+
+/// Spreads an encoded document over lines, as v1.34 does for clients that ask for it.
+pub(crate) fn indented(text: &[u8]) -> Vec<u8> {
+    let mut lines = Vec::with_capacity(text.len() * 2);
+    let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
+    let mut bytes = text.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        if in_string {
+            lines.push(byte);
+            in_string = is_escaped || byte != b'"';
+            is_escaped = !is_escaped && byte == b'\\';
+            continue;
+        }
+        match byte {
+            b'{' | b'[' => {
+                lines.push(byte);
+                match bytes.next_if(|next| matches!(next, b'}' | b']')) {
+                    Some(closing) => lines.push(closing),
+                    None => {
+                        depth += 1;
+                        new_line(&mut lines, depth);
+                    }
+                }
+            }
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                new_line(&mut lines, depth);
+                lines.push(byte);
+            }
+            b',' => {
+                lines.push(byte);
+                new_line(&mut lines, depth);
+            }
+            b':' => lines.extend_from_slice(b": "),
+            byte => {
+                in_string = byte == b'"';
+                lines.push(byte);
+            }
+        }
+    }
+    lines
+}
+
+fn new_line(lines: &mut Vec<u8>, depth: usize) {
+    lines.push(b'\n');
+    lines.extend(std::iter::repeat_n(b' ', 2 * depth));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_document_is_spread_over_lines_as_go_does() {
+        let document = json!({"a": [1, {"b": "x\\\",:{"}], "c": {}, "d": [], "e": "é"});
+        let spread = indented(document.to_string().as_bytes());
+        assert_eq!(spread, serde_json::to_vec_pretty(&document).unwrap());
+    }
+}

@@ -8,8 +8,8 @@ use setpoint::Key;
 use setpoint::metrics::Metrics;
 use setpoint::object::DecodeError;
 use setpoint_volume::inline::{InlineDisk, inline_disks, is_on_network};
-use setpoint_volume::migrated::behind_driver;
-use setpoint_volume::{Csi, PodVolumes, Volume, bound_volume, is_over};
+use setpoint_volume::migrated::csi_source;
+use setpoint_volume::{Csi, PodVolumes, Volume, bound_volume, is_terminated};
 
 use super::disk::Disk;
 use super::observe::Caches;
@@ -71,7 +71,7 @@ impl Used {
     }
 
     fn volume(volume: &setpoint::Cached<Volume>) -> Option<Self> {
-        match behind_driver(volume) {
+        match csi_source(volume) {
             Some(csi) => Some(Self::of_driver(&csi)),
             None => volume.network_name().map(Self::on_network),
         }
@@ -114,7 +114,7 @@ impl Caches {
     fn totals(&self) -> Result<Counts, DecodeError> {
         let mut wanted = BTreeSet::new();
         for pod in self.pods.list(None)? {
-            let node = pod.node().filter(|_| !is_over(&pod));
+            let node = pod.node().filter(|_| !is_terminated(&pod));
             let Some(node) = node else { continue };
             if !self.nodes.get(&Key::cluster(node))?.is_some_and(|node| node.is_served()) {
                 continue;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use setpoint::object::DecodeError;
 use setpoint::{Cached, EventType, Key, ReconcileError};
 use setpoint_volume::inline::{InlineDisk, PODS_BY_DISK, inline_disks, is_on_network};
-use setpoint_volume::{PodVolumes, bound_volume, is_over};
+use setpoint_volume::{PodVolumes, bound_volume, is_terminated};
 
 use super::observe::{Caches, Site};
 use super::plan::{May, may_detach};
@@ -75,7 +75,7 @@ impl Caches {
             let new = || Wanted { name: name.to_owned(), can_be_shared, pods: Vec::new() };
             wanted.entry(unique).or_insert_with(new).pods.push(pod.clone());
         };
-        for pod in self.on_node.pods(node)?.iter().filter(|pod| !is_over(pod)) {
+        for pod in self.on_node.pods(node)?.iter().filter(|pod| !is_terminated(pod)) {
             for inline in inline_disks(pod.object()) {
                 if let InlineDisk::OnNetwork(unique) = inline.disk {
                     want(unique, &inline.name, true, pod);

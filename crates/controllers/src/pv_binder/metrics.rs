@@ -83,7 +83,7 @@ fn plugin(volume: &Volume) -> String {
         (None, None, None) if spec.fc.is_some() => "kubernetes.io/fc".to_owned(),
         // Portworx is the only migrated in-tree plugin that still exists beside its CSI driver.
         (None, None, None) => {
-            volume.moved_plugin().filter(|plugin| plugin.contains("portworx")).unwrap_or("N/A").to_owned()
+            volume.migrated_plugin().filter(|plugin| plugin.contains("portworx")).unwrap_or("N/A").to_owned()
         }
     }
 }

@@ -113,9 +113,9 @@ impl Binder {
 
     /// Completes a binding, volume first.
     async fn bind(&self, claim: Cached<Claim>, volume: Cached<Volume>) -> Result<(), ReconcileError> {
-        let edit = binding::volume_for(&volume, &claim);
+        let edit = binding::volume_bound_to(&volume, &claim);
         let volume = self.write_volume(&volume, edit, Part::Main, "bind a volume").await?;
-        let edit = binding::volume_in(&volume, "Bound", "");
+        let edit = binding::volume_in_phase(&volume, "Bound", "");
         let volume = self.write_volume(&volume, edit, Part::Status, "say that a volume is bound").await?;
         let edit = binding::claim_with(&claim, &volume);
         let claim = self.write_claim(&claim, edit, Part::Main, "bind a claim").await?;
@@ -186,7 +186,7 @@ impl Binder {
         let claim = self.claim_of(&volume).await?;
         match volume::plan(&volume, claim.as_ref()) {
             volume::Plan::Be(phase) => {
-                let edit = binding::volume_in(&volume, phase, "");
+                let edit = binding::volume_in_phase(&volume, phase, "");
                 self.write_volume(&volume, edit, Part::Status, "say how a volume stands").await?;
                 Ok(Outcome::Settled)
             }
@@ -238,7 +238,7 @@ impl Binder {
     async fn release(&self, volume: Cached<Volume>) -> Result<Outcome, ReconcileError> {
         let mut volume = volume;
         if !volume::is_released(&volume) {
-            let edit = binding::volume_in(&volume, "Released", "");
+            let edit = binding::volume_in_phase(&volume, "Released", "");
             volume = self.write_volume(&volume, edit, Part::Status, "say that a volume is released").await?;
         }
         let again = Outcome::CheckAfter(self.settings.sync_period);
@@ -257,7 +257,7 @@ impl Binder {
 
     /// Sets the phase `Failed` and reports it once. Reclaiming is still retried.
     async fn fail(&self, volume: &Cached<Volume>, event: &PlannedEvent) -> Result<(), ReconcileError> {
-        let Some(edit) = binding::volume_in(volume, "Failed", &event.message) else { return Ok(()) };
+        let Some(edit) = binding::volume_in_phase(volume, "Failed", &event.message) else { return Ok(()) };
         let volume = self.write_volume(volume, Some(edit), Part::Status, "say that a volume failed").await?;
         self.volume_event(&volume, event);
         Ok(())
@@ -335,9 +335,9 @@ impl Binder {
     }
 
     async fn unbind(&self, volume: &Cached<Volume>) -> Result<(), ReconcileError> {
-        let edit = Some(binding::volume_for_nobody(volume));
+        let edit = Some(binding::unbound_volume(volume));
         let volume = self.write_volume(volume, edit, Part::Main, "free a volume").await?;
-        let edit = binding::volume_in(&volume, "Available", "");
+        let edit = binding::volume_in_phase(&volume, "Available", "");
         self.write_volume(&volume, edit, Part::Status, "say that a volume is available").await.map(drop)
     }
 

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use setpoint::object::DecodeError;
 use setpoint::{Cached, EventType, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler, Recorder};
 use setpoint_volume::inline::{InlineDisk, inline_disks};
-use setpoint_volume::migrated::behind_driver;
+use setpoint_volume::migrated::csi_source;
 use setpoint_volume::{Claim, Csi, PodVolumes, Volume, bound_volume};
 
 use super::Driver;
@@ -54,7 +54,7 @@ impl Behind {
     }
 
     fn volume(volume: &Cached<Volume>) -> Option<Self> {
-        match behind_driver(volume) {
+        match csi_source(volume) {
             Some(csi) => Some(Self::driver(&csi)),
             None => volume.network_name().map(Self::network),
         }

@@ -94,7 +94,7 @@ fn plan(claim: &Claim, volume: &Volume) -> Plan {
     if claim.requested() <= amount(&claim.status.capacity) && !growing {
         return Plan::Nothing;
     }
-    let moved = volume.moved_plugin();
+    let moved = volume.migrated_plugin();
     match moved.and_then(|plugin| Some((plugin, migrated::driver_of(plugin)?))) {
         Some((plugin, driver)) => Plan::Driver { plugin, driver },
         None => Plan::AnyDriver,

@@ -9,7 +9,7 @@ use setpoint::source::Selection;
 use setpoint::{
     Cached, Client, Context, Event, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler, Runnable,
 };
-use setpoint_volume::{Claim, PODS_BY_CLAIM, PodVolumes, claims_of, index_by_claim, is_over};
+use setpoint_volume::{Claim, PODS_BY_CLAIM, PodVolumes, claims_of, index_by_claim, is_terminated};
 
 use super::{change, concerns, is_due};
 use crate::registry::{Access, EVENTS, Entry, Options};
@@ -58,7 +58,7 @@ fn namespace_of(object: &Object) -> Key {
 fn lets_go(event: &Event) -> bool {
     let Some(pod) = claims_of(event.object()) else { return false };
     let gone = matches!(event, Event::Deleted { .. });
-    (gone || is_over(&pod) || pod.node().is_none())
+    (gone || is_terminated(&pod) || pod.node().is_none())
         && pod.volumes().iter().any(|one| one.claim_name("").is_some())
 }
 

@@ -1,7 +1,7 @@
 //! Resolves the requests of claims for a node. Pure.
 
 use setpoint::{Cached, Key};
-use setpoint_device::{Taint, Trouble};
+use setpoint_device::{SelectorError, Taint};
 
 use super::caches::DeviceCaches;
 use super::pools::{Offer, Pool};
@@ -146,10 +146,10 @@ impl<'a> Ask<'a> {
             return Ok(false);
         }
         let class = self.class.key().name();
-        let all_want = |selectors| caches.expressions.all_want(selectors, offer.facts());
-        let of_class: Result<bool, Trouble> = all_want(&self.class.spec.selectors);
+        let all_match = |selectors| caches.expressions.all_match(selectors, offer.facts());
+        let of_class: Result<bool, SelectorError> = all_match(&self.class.spec.selectors);
         Ok(of_class.map_err(|why| format!("class {class}: {why}"))?
-            && all_want(&self.wish.selectors).map_err(|why| format!("claim {claim}: {why}"))?)
+            && all_match(&self.wish.selectors).map_err(|why| format!("claim {claim}: {why}"))?)
     }
 
     /// Whether all taints of a device are tolerated.

@@ -313,7 +313,7 @@ fn claims<'v>(
         if claim.meta().is_being_deleted() {
             return Err(format!("persistentvolumeclaim {name:?} is being deleted"));
         }
-        if !volume.means(pod.object(), claim.object()) {
+        if !volume.refers_to(pod.object(), claim.object()) {
             let (claim, pod) = (claim.key(), pod.key());
             return Err(format!("PVC {claim} was not created for pod {pod} (pod is not owner)"));
         }

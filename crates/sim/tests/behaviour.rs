@@ -404,7 +404,7 @@ fn traffic_stays_where_a_service_asks_for_it_unless_the_feature_is_off() {
 #[test]
 fn a_slice_holds_as_many_endpoints_as_is_set() {
     let mut options = setpoint_controllers::Options::default();
-    options.endpoints.most_in_slice = 2;
+    options.endpoints.max_endpoints_per_slice = 2;
     TestCluster::new().controllers(&["endpointslice"]).options(options).run(async |cluster| {
         account(cluster).await;
         cluster.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})).await;

@@ -57,7 +57,7 @@ impl Disk {
     }
 
     /// Returns an inline disk that no pod uses any more but that is still attached.
-    pub(super) fn left(csi: &Csi) -> Self {
+    pub(super) fn unused(csi: &Csi) -> Self {
         Self {
             key: Key::cluster(csi.unique_name()),
             name: format!("{}-{}", csi.driver, csi.volume_handle),

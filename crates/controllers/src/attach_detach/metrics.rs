@@ -16,14 +16,14 @@ use super::observe::Caches;
 use crate::metrics::{self, Counts, Labels};
 
 /// Registers the gauges of volumes in use and of volumes to attach.
-pub(super) fn show(metrics: &Metrics, caches: &Arc<Caches>) {
+pub(super) fn register_gauges(metrics: &Metrics, caches: &Arc<Caches>) {
     let (used, all) = (caches.clone(), caches.clone());
     let help = "Measure number of volumes in use";
-    metrics::show(metrics, "storage_count_attachable_volumes_in_use", help, move || {
+    metrics::register_gauge(metrics, "storage_count_attachable_volumes_in_use", help, move || {
         used.in_use().unwrap_or_default()
     });
     let help = "Number of volumes in A/D Controller";
-    metrics::show(metrics, "attachdetach_controller_total_volumes", help, move || {
+    metrics::register_gauge(metrics, "attachdetach_controller_total_volumes", help, move || {
         all.totals().unwrap_or_default()
     });
 }

@@ -84,7 +84,7 @@ impl Caches {
             }
         }
         let attached = self.attachments.indexed(BY_DISK, key.name())?;
-        Ok(attached.iter().find_map(|attachment| attachment.inline()).map(Disk::left))
+        Ok(attached.iter().find_map(|attachment| attachment.inline()).map(Disk::unused))
     }
 
     /// Lists the nodes where a disk is wanted or attached.

@@ -42,7 +42,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     });
     let wake = queue.clone();
     pods.add_handler(move |event: &Event| {
-        if lets_go(event) {
+        if may_release_claims(event) {
             wake.add(namespace_of(event.object()));
         }
     });
@@ -55,7 +55,7 @@ fn namespace_of(object: &Object) -> Key {
 }
 
 /// Whether a pod may have stopped using its claims. A pod on a node uses them until it is gone.
-fn lets_go(event: &Event) -> bool {
+fn may_release_claims(event: &Event) -> bool {
     let Some(pod) = claims_of(event.object()) else { return false };
     let gone = matches!(event, Event::Deleted { .. });
     (gone || is_terminated(&pod) || pod.node().is_none())
@@ -103,7 +103,7 @@ impl ClaimKeeper {
     async fn pods_of(&self, namespace: &Key) -> Result<Vec<Cached<PodVolumes>>, ReconcileError> {
         let selection = Selection { namespace: Some(namespace.name().to_owned()), ..Selection::default() };
         let listed = self.client.list(&Kind::of::<PodVolumes>(), &selection).await;
-        let listed = listed.attempting(format!("look for pods of namespace {namespace} past the cache"))?;
+        let listed = listed.attempting(format!("list the pods of namespace {namespace} uncached"))?;
         Ok(listed.objects.iter().filter_map(claims_of).collect())
     }
 

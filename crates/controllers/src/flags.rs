@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_none_is_an_error_that_names_the_flag() {
+    fn an_invalid_value_is_an_error_that_names_the_flag() {
         let flag = all().find(|flag| flag.name == "concurrent-deployment-syncs").unwrap();
         let error = flag.apply(&mut Options::default(), "many").unwrap_err().to_string();
         let expected = "invalid argument \"many\" for \"--concurrent-deployment-syncs\" flag: \

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gates_are_set_and_refused_as_in_kubernetes() {
+    fn gates_are_set_and_rejected_as_in_kubernetes() {
         let check = |text: &str, expected: Result<&[&str], &str>| {
             let warnings = text.parse::<FeatureGates>().map(|gates| gates.warnings());
             let expected = expected.map(|list| list.iter().map(|one| (*one).to_owned()).collect());
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_is_set_as_a_whole_but_for_what_is_named() {
+    fn a_stage_is_set_except_for_gates_that_are_named() {
         let check = |text: &str, name: &str, expected: bool| {
             let gates: FeatureGates = text.parse().unwrap();
             assert_eq!(gates.on(name), expected, "{name} with {text:?}");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_has_an_effect_is_a_gate() {
+    fn every_effect_belongs_to_a_known_gate() {
         let gates = EFFECTS.iter().map(|(name, _)| *name);
         let of_controllers = crate::REGISTRY.iter().flat_map(|entry| entry.gates.iter().copied());
         for name in gates.chain(of_controllers) {

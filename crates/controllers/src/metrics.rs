@@ -19,7 +19,7 @@ pub(crate) fn count(labels: impl Iterator<Item = Labels>) -> Counts {
 }
 
 /// Registers a gauge that is computed on every scrape.
-pub(crate) fn show(
+pub(crate) fn register_gauge(
     metrics: &Metrics,
     name: &'static str,
     help: &'static str,
@@ -35,11 +35,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_is_shown_as_it_is_then() {
+    fn a_computed_gauge_is_evaluated_on_every_scrape() {
         let metrics = Metrics::new();
         let seen = std::sync::Arc::new(parking_lot::Mutex::new(Vec::<&str>::new()));
         let counted = seen.clone();
-        show(&metrics, "animals", "What was seen.", move || {
+        register_gauge(&metrics, "animals", "What was seen.", move || {
             count(counted.lock().iter().map(|name| vec![("name", (*name).to_owned())]))
         });
         assert!(!metrics.encode().contains("animals"));

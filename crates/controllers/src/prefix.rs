@@ -53,16 +53,16 @@ impl Prefix {
     }
 
     /// The address length of its family in bits.
-    pub(crate) fn most_bits(&self) -> u32 {
+    pub(crate) fn max_bits(&self) -> u32 {
         if self.v4 { 32 } else { 128 }
     }
 
     /// Returns the address at an offset. `None` if it is out of range.
-    pub(crate) fn address(&self, place: u64) -> Option<IpAddr> {
-        let host_bits = self.most_bits() - self.bits;
-        let fits = host_bits >= 64 || place < 1 << host_bits;
-        let unused = 128 - self.most_bits();
-        fits.then(|| to_address(self.v4, self.base | (u128::from(place) << unused)))
+    pub(crate) fn address(&self, offset: u64) -> Option<IpAddr> {
+        let host_bits = self.max_bits() - self.bits;
+        let fits = host_bits >= 64 || offset < 1 << host_bits;
+        let unused = 128 - self.max_bits();
+        fits.then(|| to_address(self.v4, self.base | (u128::from(offset) << unused)))
     }
 
     /// Returns the subnet with `bits` bits and this number.

@@ -18,7 +18,7 @@ use crate::wiring;
 pub(crate) struct Sweep<V> {
     pub(crate) queue: &'static str,
     pub(crate) period: Duration,
-    pub(crate) has_served: fn(&Cached<V>, Timestamp) -> bool,
+    pub(crate) is_expired: fn(&Cached<V>, Timestamp) -> bool,
 }
 
 impl<V: View> Sweep<V> {
@@ -50,7 +50,7 @@ impl<V: View> Reconciler for Sweeper<V> {
     /// All objects share one key.
     async fn reconcile(&self, _: &Key) -> Result<Outcome, ReconcileError> {
         let now = self.clock.now();
-        for object in self.listed.list(None)?.iter().filter(|object| (self.sweep.has_served)(object, now)) {
+        for object in self.listed.list(None)?.iter().filter(|object| (self.sweep.is_expired)(object, now)) {
             self.remove(object).await;
         }
         Ok(Outcome::CheckAfter(self.sweep.period))
@@ -62,7 +62,7 @@ impl<V: View> Sweeper<V> {
         let kind = Kind::of::<V>();
         let delete = Delete::of_uid(object.meta().uid.to_string());
         if let Err(error) = self.client.delete(&kind, object.key(), &delete).await.optional() {
-            tracing::warn!(%kind, key = %object.key(), %error, "cannot remove what has served its time");
+            tracing::warn!(%kind, key = %object.key(), %error, "cannot delete an expired object");
         }
     }
 }

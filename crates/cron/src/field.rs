@@ -4,22 +4,22 @@ use crate::BadSchedule;
 
 /// The range of a field, and names for some of its numbers.
 pub(crate) struct Bounds {
-    least: u32,
-    most: u32,
+    min: u32,
+    max: u32,
     /// Starting with the lowest number.
     names: &'static [&'static str],
 }
 
-pub(crate) const MINUTES: Bounds = Bounds { least: 0, most: 59, names: &[] };
-pub(crate) const HOURS: Bounds = Bounds { least: 0, most: 23, names: &[] };
-pub(crate) const DAYS: Bounds = Bounds { least: 1, most: 31, names: &[] };
+pub(crate) const MINUTES: Bounds = Bounds { min: 0, max: 59, names: &[] };
+pub(crate) const HOURS: Bounds = Bounds { min: 0, max: 23, names: &[] };
+pub(crate) const DAYS: Bounds = Bounds { min: 1, max: 31, names: &[] };
 pub(crate) const MONTHS: Bounds = Bounds {
-    least: 1,
-    most: 12,
+    min: 1,
+    max: 12,
     names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
 };
 pub(crate) const DAYS_OF_WEEK: Bounds =
-    Bounds { least: 0, most: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
+    Bounds { min: 0, max: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
@@ -47,9 +47,9 @@ impl Field {
         let ends: Vec<&str> = range.split('-').collect();
         let star = matches!(ends[0], "*" | "?");
         let (first, last) = match ends[..] {
-            _ if star => (bounds.least, bounds.most),
+            _ if star => (bounds.min, bounds.max),
             // A single number with a step is the start of a range.
-            [first] if step.is_some() => (bounds.number(first)?, bounds.most),
+            [first] if step.is_some() => (bounds.number(first)?, bounds.max),
             [first] => (bounds.number(first)?, bounds.number(first)?),
             [first, last] => (bounds.number(first)?, bounds.number(last)?),
             _ => return Err(BadSchedule::Hyphens(text.into())),
@@ -75,18 +75,18 @@ impl Bounds {
     fn number(&self, text: &str) -> Result<u32, BadSchedule> {
         let named = self.names.iter().position(|name| name.eq_ignore_ascii_case(text));
         match named.and_then(|at| u32::try_from(at).ok()) {
-            Some(at) => Ok(self.least + at),
+            Some(at) => Ok(self.min + at),
             None => number(text),
         }
     }
 
     fn check(&self, first: u32, last: u32, step: u32, text: &str) -> Result<(), BadSchedule> {
         let text = || text.to_owned();
-        if first < self.least {
-            return Err(BadSchedule::Below { first, least: self.least, text: text() });
+        if first < self.min {
+            return Err(BadSchedule::Below { first, min: self.min, text: text() });
         }
-        if last > self.most {
-            return Err(BadSchedule::Above { last, most: self.most, text: text() });
+        if last > self.max {
+            return Err(BadSchedule::Above { last, max: self.max, text: text() });
         }
         if first > last {
             return Err(BadSchedule::Backwards { first, last, text: text() });

@@ -73,10 +73,10 @@ pub enum BadSchedule {
     Hyphens(String),
     #[error("too many slashes: {0}")]
     Slashes(String),
-    #[error("beginning of range ({first}) below minimum ({least}): {text}")]
-    Below { first: u32, least: u32, text: String },
-    #[error("end of range ({last}) above maximum ({most}): {text}")]
-    Above { last: u32, most: u32, text: String },
+    #[error("beginning of range ({first}) below minimum ({min}): {text}")]
+    Below { first: u32, min: u32, text: String },
+    #[error("end of range ({last}) above maximum ({max}): {text}")]
+    Above { last: u32, max: u32, text: String },
     #[error("beginning of range ({first}) beyond end of range ({last}): {text}")]
     Backwards { first: u32, last: u32, text: String },
     #[error("step of range should be a positive number: {0}")]
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_that_is_left_out_is_not_made_up_for_and_one_that_comes_twice_is_met_twice() {
+    fn times_in_a_skipped_hour_are_dropped_and_in_a_repeated_hour_occur_twice() {
         let zone = "TZ=America/New_York 30 2 * * *";
         check(zone, "2025-03-08T12:00:00Z", Some("2025-03-10T06:30:00Z"));
         let twice = "TZ=America/New_York 30 1 * * *";
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schedule_says_why() {
+    fn an_invalid_schedule_is_an_error_with_the_reason() {
         let check = |schedule: &str, expected: &str| {
             assert_eq!(schedule.parse::<Schedule>().unwrap_err().to_string(), expected, "{schedule}");
         };

@@ -13,5 +13,5 @@ mod selector;
 mod taint;
 
 pub use rule::{Rule, RuleLister, RuleSources, Rules, Target};
-pub use selector::{Expressions, Selector, Trouble};
+pub use selector::{Expressions, Selector, SelectorError};
 pub use taint::{Taint, Toleration};

@@ -152,16 +152,16 @@ impl Rules {
             }
             let of_class = class.as_ref().map_or(&[][..], |class| &class.spec.selectors);
             // Errors in a class are reported when devices of the class are requested.
-            if !of_class.is_empty() && !self.expressions.all_want(of_class, facts()).unwrap_or(false) {
+            if !of_class.is_empty() && !self.expressions.all_match(of_class, facts()).unwrap_or(false) {
                 continue;
             }
             match &criteria.selectors[..] {
                 [] => taints.push(&rule.spec.taint),
-                selectors => match self.expressions.all_want(selectors, facts()) {
+                selectors => match self.expressions.all_match(selectors, facts()) {
                     Ok(true) => taints.push(&rule.spec.taint),
                     Ok(false) => {}
-                    Err(trouble) => {
-                        failed(rule, format!("selector #{}: runtime error: {}", trouble.at, trouble.why));
+                    Err(error) => {
+                        failed(rule, format!("selector #{}: runtime error: {}", error.at, error.why));
                     }
                 },
             }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     /// Returns the number of taints that a rule with this selector sets on a device, and the reported errors.
-    fn told(selector: Value) -> (usize, Vec<String>) {
+    fn evaluated(selector: Value) -> (usize, Vec<String>) {
         let taint = json!({"key": "k", "effect": "NoExecute"});
         let spec = json!({"deviceSelector": selector, "taint": taint});
         let rules = vec![object(json!({"metadata": {"name": "r"}, "spec": spec}))];
@@ -204,14 +204,14 @@ mod tests {
         let capacity = BTreeMap::new();
         let (driver, pool, name) = ("d.io", "p", "x");
         let target = Target { driver, pool, name, attributes: &attributes, capacity: &capacity };
-        let mut told = Vec::new();
-        let count = rules.taints(&target, |_, why| told.push(why)).len();
-        (count, told)
+        let mut errors = Vec::new();
+        let count = rules.taints(&target, |_, why| errors.push(why)).len();
+        (count, errors)
     }
 
     #[track_caller]
     fn check(selector: Value, expected: bool) {
-        assert_eq!(told(selector.clone()), (usize::from(expected), vec![]), "{selector}");
+        assert_eq!(evaluated(selector.clone()), (usize::from(expected), vec![]), "{selector}");
     }
 
     fn cel(expressions: &[&str]) -> Value {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_about_the_devices_that_all_of_its_criteria_fit() {
+    fn a_rule_selects_the_devices_that_match_all_its_criteria() {
         check(Value::Null, true);
         check(json!({}), true);
         check(json!({"driver": "d.io", "pool": "p", "device": "x"}), true);
@@ -236,8 +236,9 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_that_does_not_work_for_a_device_taints_nothing_and_is_told() {
-        let (count, told) = told(cel(&["device.driver == 'd.io'", "device.attributes['d.io'].size > 1"]));
-        assert_eq!((count, told), (0, vec!["selector #1: runtime error: no such key: size".to_owned()]));
+    fn a_failing_expression_taints_nothing_and_is_reported() {
+        let (count, errors) =
+            evaluated(cel(&["device.driver == 'd.io'", "device.attributes['d.io'].size > 1"]));
+        assert_eq!((count, errors), (0, vec!["selector #1: runtime error: no such key: size".to_owned()]));
     }
 }

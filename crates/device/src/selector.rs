@@ -30,11 +30,11 @@ type Compiled = Arc<Result<Program, String>>;
 
 /// Expressions come from classes, templates and rules and are few. Each has at most 10 KiB of text and takes about ten
 /// times that compiled: less than 7 MiB in total.
-const MOST_COMPILED: usize = 64;
+const MAX_COMPILED: usize = 64;
 
 /// Why a selector could not be evaluated: its index, and the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct SelectorError {
     pub at: usize,
     /// Whether the expression itself is valid.
     pub is_of_device: bool,
@@ -43,14 +43,19 @@ pub struct Trouble {
 
 impl Expressions {
     /// Whether all of these selectors match a device.
-    pub fn all_want(&self, selectors: &[Selector], device: &Result<Device, String>) -> Result<bool, Trouble> {
+    pub fn all_match(
+        &self,
+        selectors: &[Selector],
+        device: &Result<Device, String>,
+    ) -> Result<bool, SelectorError> {
         for (at, selector) in selectors.iter().enumerate() {
             let Some(cel) = &selector.cel else { continue };
             let compiled = self.compiled(&cel.expression);
             let program = compiled.as_ref().as_ref();
-            let program = program.map_err(|why| Trouble { at, is_of_device: false, why: why.clone() })?;
+            let program =
+                program.map_err(|why| SelectorError { at, is_of_device: false, why: why.clone() })?;
             let wanted = device.as_ref().map_err(Clone::clone).and_then(|device| program.wants(device));
-            if !wanted.map_err(|why| Trouble { at, is_of_device: true, why })? {
+            if !wanted.map_err(|why| SelectorError { at, is_of_device: true, why })? {
                 return Ok(false);
             }
         }
@@ -62,7 +67,7 @@ impl Expressions {
         if let Some(known) = compiled.get(expression) {
             return known.clone();
         }
-        if compiled.len() >= MOST_COMPILED {
+        if compiled.len() >= MAX_COMPILED {
             compiled.clear();
         }
         let new: Compiled = Arc::new(Program::compile(expression));
@@ -71,7 +76,7 @@ impl Expressions {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for SelectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = if self.is_of_device { "runtime" } else { "compile" };
         write!(f, "selector #{}: CEL {stage} error: {}", self.at, self.why)

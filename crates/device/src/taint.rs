@@ -29,7 +29,7 @@ pub struct Toleration {
 
 impl Taint {
     /// Whether pods that use the device are evicted (`NoExecute`).
-    pub fn makes_go(&self) -> bool {
+    pub fn evicts(&self) -> bool {
         self.effect == "NoExecute"
     }
 }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_toleration_does_not_say_does_not_matter() {
+    fn unset_fields_of_a_toleration_match_everything() {
         check(json!({"operator": "Exists"}), true);
         check(json!({"key": "k", "operator": "Exists"}), true);
         check(

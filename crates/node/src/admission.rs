@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_taken_only_where_it_fits_and_belongs() {
+    fn a_pod_is_admitted_only_where_it_fits_and_matches() {
         let labels: Labels = serde_json::from_value(json!({"zone": "a"})).expect("labels");
         let check = |pod: Value, others: &[Value], expected: Option<(&str, &str)>| {
             let allocatable =

@@ -38,11 +38,11 @@ pub struct FleetOptions {
 }
 
 /// How soon a pod with missing sources is checked again. Like the kubelet, the interval grows with the waiting time.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-const LOOK_AGAIN_AT_MOST: Duration = Duration::from_secs(122);
+const RECHECK_AFTER: Duration = Duration::from_secs(1);
+const MAX_RECHECK_AFTER: Duration = Duration::from_secs(122);
 
 /// How soon a pending resize is retried.
-const RESIZE_AGAIN: Duration = Duration::from_secs(10);
+const RETRY_RESIZE_AFTER: Duration = Duration::from_secs(10);
 
 /// Returns the runnables that simulate nodes: heartbeats and the pod agent. They read from the informers of `context`;
 /// a node's writes use the context that `of_node` returns for its name.
@@ -144,8 +144,8 @@ impl Reconciler for Agent {
         let is_refused = matches!(resize, Some((Resize::Refused(_), _)));
         let circumstances = Circumstances { obstacle, resize: resize.as_ref().map(|(resize, _)| resize) };
         match next(pod.meta(), &pod, circumstances, self.clock.now()) {
-            Step::Rest if is_refused => Ok(Outcome::CheckAfter(RESIZE_AGAIN)),
-            Step::Wait(left) if is_refused => Ok(Outcome::CheckAfter(left.min(RESIZE_AGAIN))),
+            Step::Rest if is_refused => Ok(Outcome::CheckAfter(RETRY_RESIZE_AFTER)),
+            Step::Wait(left) if is_refused => Ok(Outcome::CheckAfter(left.min(RETRY_RESIZE_AFTER))),
             Step::Rest if obstacle.is_some() => Ok(Outcome::CheckAfter(self.patience(&pod))),
             Step::Rest => Ok(Outcome::Settled),
             Step::Wait(left) => Ok(Outcome::CheckAfter(left)),
@@ -173,7 +173,7 @@ impl Agent {
     fn patience(&self, pod: &PodView) -> Duration {
         let waited = pod.status.start_time.map(|accepted| self.clock.now().duration_since(accepted));
         let waited = waited.and_then(|waited| Duration::try_from(waited).ok()).unwrap_or_default();
-        (waited / 2).clamp(LOOK_AGAIN, LOOK_AGAIN_AT_MOST)
+        (waited / 2).clamp(RECHECK_AFTER, MAX_RECHECK_AFTER)
     }
 
     /// Returns why the node rejects the pod. A scheduled pod fits beside others, but someone may have bound a pod that
@@ -188,13 +188,13 @@ impl Agent {
         let needs = pod.object().decode::<Needs>()?;
         Ok(match is_bound {
             true => shortage(&needs, &host(pod, &node, Vec::new())),
-            false => rejection(&needs, &host(pod, &node, self.others_beside(pod)?)),
+            false => rejection(&needs, &host(pod, &node, self.other_pods_on_node(pod)?)),
         })
     }
 
     /// Lists the other pods on a pod's node.
-    fn others_beside(&self, pod: &Cached<PodView>) -> Result<Vec<Needs>, ReconcileError> {
-        let is_there = |other: &&Cached<PodView>| {
+    fn other_pods_on_node(&self, pod: &Cached<PodView>) -> Result<Vec<Needs>, ReconcileError> {
+        let is_on_node = |other: &&Cached<PodView>| {
             let ended = matches!(other.status.phase.as_str(), "Succeeded" | "Failed");
             let itself = other.meta().uid == pod.meta().uid;
             other.spec.node_name == pod.spec.node_name
@@ -203,7 +203,7 @@ impl Agent {
                 && other.status.start_time.is_some()
         };
         let all = self.pods.list(None)?;
-        let others = all.iter().filter(is_there).map(|other| other.object().decode::<Needs>());
+        let others = all.iter().filter(is_on_node).map(|other| other.object().decode::<Needs>());
         Ok(others.collect::<Result<_, _>>()?)
     }
 
@@ -216,7 +216,7 @@ impl Agent {
         let Some(sizes) = Sizes::of(pod.object()).filter(Sizes::differ) else { return Ok(None) };
         let Some(node) = self.nodes.get(&Key::cluster(&*pod.spec.node_name))? else { return Ok(None) };
         let resize =
-            sizes.resize(&pod.object().decode::<Needs>()?, &host(pod, &node, self.others_beside(pod)?));
+            sizes.resize(&pod.object().decode::<Needs>()?, &host(pod, &node, self.other_pods_on_node(pod)?));
         Ok(resize.map(|resize| (resize, sizes)))
     }
 
@@ -277,9 +277,9 @@ impl Agent {
         if !volumes.is_empty() {
             return Ok(Some((Obstacle::Volumes, volumes)));
         }
-        let told = config.iter().map(|(_, why)| ("Failed", format!("Error: {why}"))).collect();
+        let events = config.iter().map(|(_, why)| ("Failed", format!("Error: {why}"))).collect();
         let config: Vec<_> = config.into_iter().map(|(name, why)| (name, why.into())).collect();
-        Ok((!config.is_empty()).then_some((Obstacle::Config(config), told)))
+        Ok((!config.is_empty()).then_some((Obstacle::Config(config), events)))
     }
 
     /// Returns what is wrong with a source that a pod needs.

@@ -83,14 +83,14 @@ pub(crate) struct Exit {
 }
 
 /// The annotations for a container. Malformed ones are ignored: a node runs what it gets.
-struct Said<'a> {
+struct ContainerAnnotations<'a> {
     annotations: &'a BTreeMap<String, String>,
     container: &'a str,
     /// Whether the pod's annotations apply to it.
     is_main: bool,
 }
 
-impl<'a> Said<'a> {
+impl<'a> ContainerAnnotations<'a> {
     fn text(&self, name: &str) -> Option<&'a str> {
         let own = self.annotations.get(&format!("{name}.{}", self.container));
         own.or_else(|| self.annotations.get(name).filter(|_| self.is_main)).map(String::as_str)
@@ -115,8 +115,8 @@ impl<'a> Said<'a> {
     }
 
     fn failing(&self) -> Option<Failing> {
-        let said = self.text(annotation::FAILING_PROBES)?;
-        let named = |kind: &ProbeKind| said.split(',').any(|one| one.trim() == kind.name());
+        let kinds = self.text(annotation::FAILING_PROBES)?;
+        let named = |kind: &ProbeKind| kinds.split(',').any(|one| one.trim() == kind.name());
         let all = [ProbeKind::Startup, ProbeKind::Liveness, ProbeKind::Readiness];
         Some(Failing {
             kinds: all.into_iter().filter(named).collect(),
@@ -128,7 +128,7 @@ impl<'a> Said<'a> {
 }
 
 /// Whether there is any annotation. Most pods have none.
-fn says_anything(annotations: &BTreeMap<String, String>) -> bool {
+fn has_any(annotations: &BTreeMap<String, String>) -> bool {
     annotations.range(PREFIX.to_owned()..).next().is_some_and(|(name, _)| name.starts_with(PREFIX))
 }
 
@@ -137,7 +137,7 @@ impl PodBehaviour {
         let annotations = &pod.metadata.annotations;
         let stops_after = pod.spec.containers.iter().map(|container| container.stops_after).max();
         let stops_after = stops_after.unwrap_or_default();
-        if !says_anything(annotations) {
+        if !has_any(annotations) {
             return Self { start_after: Duration::ZERO, terminate_after: stops_after };
         }
         let duration = |name| annotations.get(name).and_then(|text| parse_duration(text));
@@ -155,7 +155,7 @@ impl Behaviour {
         container: &Container,
         ending: Option<Ending>,
     ) -> Self {
-        Self::said(annotations, container, true).or_exits(ending)
+        Self::from_annotations(annotations, container, true).or_exits(ending)
     }
 
     /// Returns the behavior of an init container. Unless it is a sidecar, it exits on its own.
@@ -167,12 +167,16 @@ impl Behaviour {
         let done = || Ending { after: INIT_TAKES, code: 0, message: Box::default() };
         let is_known = container.program.is_some() || container.is_sidecar();
         let ending = if is_known { ending } else { Some(done()) };
-        Self::said(annotations, container, false).or_exits(ending)
+        Self::from_annotations(annotations, container, false).or_exits(ending)
     }
 
-    fn said(annotations: &BTreeMap<String, String>, container: &Container, is_main: bool) -> Self {
-        match says_anything(annotations) {
-            true => Said { annotations, container: &container.name, is_main }.behaviour(),
+    fn from_annotations(
+        annotations: &BTreeMap<String, String>,
+        container: &Container,
+        is_main: bool,
+    ) -> Self {
+        match has_any(annotations) {
+            true => ContainerAnnotations { annotations, container: &container.name, is_main }.behaviour(),
             false => Self::default(),
         }
     }
@@ -191,13 +195,13 @@ impl From<Ending> for Exit {
 }
 
 impl Exit {
-    fn of(said: &Said<'_>) -> Option<Self> {
-        let run_for = said.duration(annotation::RUN_FOR);
-        let code = said.text(annotation::EXIT_CODE).and_then(|text| text.parse().ok());
+    fn of(annotations: &ContainerAnnotations<'_>) -> Option<Self> {
+        let run_for = annotations.duration(annotation::RUN_FOR);
+        let code = annotations.text(annotation::EXIT_CODE).and_then(|text| text.parse().ok());
         if run_for.is_none() && code.is_none() {
             return None;
         }
-        let times = said.text(annotation::EXIT_TIMES).and_then(|text| text.parse().ok());
+        let times = annotations.text(annotation::EXIT_TIMES).and_then(|text| text.parse().ok());
         let after = run_for.unwrap_or(A_MOMENT);
         Some(Self { after, code: code.unwrap_or(0), times, message: Box::default() })
     }
@@ -236,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_about_a_container_comes_before_what_is_said_about_the_pod() {
-        let said = annotated(&[
+    fn container_annotations_override_pod_annotations() {
+        let annotations = annotated(&[
             (annotation::EXIT_CODE, "1"),
             ("node.setpoint.dev/exit-code.web", "2"),
             ("node.setpoint.dev/exit-code.setup", "3"),
@@ -248,16 +252,16 @@ mod tests {
             Container { name, restart_policy, ..Container::default() }
         };
         let ending = || Some(Ending { after: A_MOMENT, code: 9, message: Box::default() });
-        assert_eq!(code(Behaviour::of_main(&said, &container("other", ""), ending())), Some(1));
-        assert_eq!(code(Behaviour::of_main(&said, &container("web", ""), None)), Some(2));
-        assert_eq!(code(Behaviour::of_init(&said, &container("setup", ""), ending())), Some(3));
-        assert_eq!(code(Behaviour::of_init(&said, &container("other", ""), None)), Some(0));
-        assert_eq!(code(Behaviour::of_init(&said, &container("proxy", "Always"), None)), None);
+        assert_eq!(code(Behaviour::of_main(&annotations, &container("other", ""), ending())), Some(1));
+        assert_eq!(code(Behaviour::of_main(&annotations, &container("web", ""), None)), Some(2));
+        assert_eq!(code(Behaviour::of_init(&annotations, &container("setup", ""), ending())), Some(3));
+        assert_eq!(code(Behaviour::of_init(&annotations, &container("other", ""), None)), Some(0));
+        assert_eq!(code(Behaviour::of_init(&annotations, &container("proxy", "Always"), None)), None);
         assert_eq!(code(Behaviour::of_main(&BTreeMap::new(), &container("web", ""), ending())), Some(9));
     }
 
     #[test]
-    fn durations_are_read_in_every_unit_and_nonsense_is_ignored() {
+    fn durations_are_read_in_every_unit_and_invalid_ones_are_ignored() {
         let check = |text, expected| assert_eq!(parse_duration(text), expected, "{text}");
         check("500ms", Some(Duration::from_millis(500)));
         check("2s", Some(Duration::from_secs(2)));

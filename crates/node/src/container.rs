@@ -55,8 +55,8 @@ pub(crate) const KILLED: i32 = 137;
 const STEADY_AFTER: Duration = Duration::from_secs(600);
 /// The kubelet's first restart is immediate. Here it is delayed so that the exit can be seen.
 const FIRST_RESTART: Duration = Duration::from_secs(1);
-const LEAST_BACK_OFF: Duration = Duration::from_secs(10);
-const MOST_BACK_OFF: Duration = Duration::from_secs(300);
+const MIN_BACK_OFF: Duration = Duration::from_secs(10);
+const MAX_BACK_OFF: Duration = Duration::from_secs(300);
 
 /// The inputs that determine a container's life.
 pub(crate) struct Life<'a> {
@@ -187,7 +187,7 @@ impl Standing {
             },
             State::Waiting { reason, .. } if life.behaviour.never_start => {
                 let image = &life.container.image;
-                let due = life.may_start + LEAST_BACK_OFF;
+                let due = life.may_start + MIN_BACK_OFF;
                 if **reason == *PULL_BACK_OFF || **reason == *PULL_FAILED && now >= due {
                     let why = format!("Back-off pulling image {image:?}: {PULL_FAILED}: {}", missing(image));
                     return (Self::waiting(PULL_BACK_OFF, &why), None);
@@ -283,7 +283,7 @@ impl Exit {
 
 /// The error message of an image pull.
 fn missing(image: &str) -> String {
-    format!("failed to pull image {image:?}: it is made to be missing")
+    format!("failed to pull image {image:?}: simulated failure")
 }
 
 /// Returns the restart delay after this many restarts.
@@ -291,7 +291,7 @@ fn delay(restarts: u32, exit: &Exit) -> Duration {
     match restarts {
         0 => FIRST_RESTART,
         _ if exit.ran_for() >= STEADY_AFTER => FIRST_RESTART,
-        _ => LEAST_BACK_OFF.saturating_mul(1 << (restarts - 1).min(5)).min(MOST_BACK_OFF),
+        _ => MIN_BACK_OFF.saturating_mul(1 << (restarts - 1).min(5)).min(MAX_BACK_OFF),
     }
 }
 
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_back_off_doubles_to_five_minutes_and_starts_anew_after_a_steady_run() {
+    fn the_back_off_doubles_to_five_minutes_and_resets_after_a_steady_run() {
         let check = |restarts: u32, ran: i64, expected: u64| {
             let exit = Exit {
                 code: 1,
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_crashes_again_waits_and_says_for_how_long() {
+    fn a_container_that_crashes_again_waits_and_reports_its_back_off() {
         let crashed = advanced(running(4), EXITS, Restarts::Always, 5);
         let State::Waiting { reason, message } = &crashed.state else { panic!("it waits: {crashed:?}") };
         assert_eq!(&**reason, "CrashLoopBackOff");
@@ -387,8 +387,8 @@ mod tests {
 
     #[test]
     fn a_container_that_fails_its_liveness_probe_is_killed_and_restarted() {
-        let said = &[("node.setpoint.dev/failing-probes", "liveness")];
-        let annotations = said.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let failing = &[("node.setpoint.dev/failing-probes", "liveness")];
+        let annotations = failing.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let behaviour = Behaviour::of_main(&annotations, &Container::default(), None);
         let probe = crate::view::Probe { period_seconds: 10, failure_threshold: 3, ..Default::default() };
         let container =
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_cannot_be_pulled_is_tried_and_then_waited_for() {
+    fn an_image_pull_is_retried_with_back_off() {
         let missing = &[("node.setpoint.dev/never-start", "true")];
         let reason = |standing: &Standing| match &standing.state {
             State::Waiting { reason, .. } => reason.to_string(),

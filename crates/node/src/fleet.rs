@@ -92,7 +92,7 @@ impl Fleet {
                 // A node that cannot be reached waits for its next turn, so that the leases of others do not expire.
                 match self.sign_of_life(index, kubelet, &leases[index]).await {
                     Ok(None) => {}
-                    Ok(Some(anew)) => leases[index] = anew,
+                    Ok(Some(recreated)) => leases[index] = recreated,
                     Err(error) => tracing::debug!(node = name, %error, "cannot renew the lease"),
                 }
             }
@@ -137,7 +137,7 @@ impl Fleet {
         kubelet: &Kubelet,
         lease: &str,
     ) -> Result<Option<Box<str>>, ClientError> {
-        let renewed = self.renew_in_earnest(kubelet, lease).await;
+        let renewed = self.renew_with_retries(kubelet, lease).await;
         match renewed {
             Ok(()) if !self.outages.is_thought_lost(&kubelet.name) => {
                 self.offer(kubelet).await.map(|()| None)
@@ -162,7 +162,7 @@ impl Fleet {
 
     /// Renews a lease with immediate retries, like the kubelet: after four lost renewals in a row, pods would be
     /// evicted from the node.
-    async fn renew_in_earnest(&self, kubelet: &Kubelet, uid: &str) -> Result<(), ClientError> {
+    async fn renew_with_retries(&self, kubelet: &Kubelet, uid: &str) -> Result<(), ClientError> {
         for _ in 1..RENEWAL_TRIES {
             match self.renew(kubelet, uid).await {
                 Err(error) if !error.is_not_found() && !error.is_conflict() => {

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_thought_lost_unless_its_object_says_that_it_is_ready() {
+    fn a_node_is_unhealthy_unless_its_object_is_ready() {
         let outages = Outages::default();
         let follow = |ready: &str| {
             let status = json!({"conditions": [{"type": "Ready", "status": ready}]});
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_fails_while_its_annotation_says_so() {
+    fn a_node_fails_while_it_is_annotated() {
         let outages = Outages::default();
         assert!(!outages.follow(&changed(json!({}))) && !outages.has("node-0"));
         assert!(!outages.follow(&changed(json!({FAILED: "true"}))) && outages.has("node-0"));

@@ -66,7 +66,7 @@ pub(crate) fn pod_events(pod: &Cached<PodView>, next: &PodNow) -> Vec<PodEvent> 
             let before = statuses.iter().find(|status| status.name == container.name);
             let stops = next.failure.is_some() || pod.meta().is_being_deleted();
             let restarts = container.is_sidecar() || policy != Restarts::Never;
-            about(container, pod, before, standing, Outlook { stops, restarts }, &mut events);
+            about(container, pod, before, standing, ContainerOutlook { stops, restarts }, &mut events);
         }
     }
     if let Some((reason, message)) = &next.failure
@@ -79,7 +79,7 @@ pub(crate) fn pod_events(pod: &Cached<PodView>, next: &PodNow) -> Vec<PodEvent> 
 
 /// The outlook of a container.
 #[derive(Clone, Copy)]
-struct Outlook {
+struct ContainerOutlook {
     /// Its pod is stopping.
     stops: bool,
     /// It is restarted when it exits.
@@ -91,12 +91,12 @@ fn about(
     pod: &Cached<PodView>,
     before: Option<&ContainerStatus>,
     after: &Standing,
-    outlook: Outlook,
+    outlook: ContainerOutlook,
     events: &mut Vec<PodEvent>,
 ) {
     let (name, image) = (&container.name, &container.image);
     if let Some(kind) = after.failed {
-        let how = kind.of(container).map_or("", how_it_failed);
+        let how = kind.of(container).map_or("", probe_failure);
         events.push(warning("Unhealthy", format!("{} probe failed: {how}", kind.title())));
         if kind != ProbeKind::Readiness {
             let then = if outlook.restarts { ", will be restarted" } else { "" };
@@ -104,8 +104,8 @@ fn about(
         }
     }
     let ran = before.is_some_and(|status| status.state.running.is_some());
-    let anew = before.is_some_and(|status| status.restart_count < after.restarts);
-    if ran && anew && after.is_running() {
+    let restarted = before.is_some_and(|status| status.restart_count < after.restarts);
+    if ran && restarted && after.is_running() {
         events.push(normal("Killing", format!("Container {name} resize requires restart")));
     }
     let waited_for = |reason: &str| {
@@ -113,7 +113,7 @@ fn about(
         waiting.is_some_and(|waiting| &*waiting.reason == reason)
     };
     match &after.state {
-        State::Running { .. } if !ran || anew => {
+        State::Running { .. } if !ran || restarted => {
             events.push(normal("Pulled", format!("Container image {image:?} already present on machine")));
             events.push(normal("Created", format!("Created container: {name}")));
             events.push(normal("Started", format!("Started container {name}")));
@@ -141,13 +141,13 @@ fn about(
 }
 
 /// Returns the failure message of a probe of this type.
-fn how_it_failed(probe: &Probe) -> &'static str {
+fn probe_failure(probe: &Probe) -> &'static str {
     match probe.looks_by {
         Look::Http => "HTTP probe failed with statuscode: 503",
         Look::Tcp => "dial tcp: connect: connection refused",
         Look::Grpc => "service unhealthy (responded with \"NOT_SERVING\")",
         Look::Command if probe.is_bound_to_fail => "",
-        Look::Command => "it is made to fail",
+        Look::Command => "simulated failure",
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn events_about_what_goes_as_it_should_are_limited() {
+    async fn normal_events_are_rate_limited() {
         let clock = setpoint::Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
         let mut limit = EventLimit::default();
         let mut recorded =

@@ -77,9 +77,9 @@ pub(crate) fn unsaid<'a>(
     short_of: &[Pressure],
     shown: impl Iterator<Item = (&'a str, &'a str)> + Clone,
 ) -> Vec<Pressure> {
-    let is_shown =
+    let is_reported =
         |kind: &Pressure| shown.clone().any(|(name, status)| name == kind.condition() && status == "True");
-    ALL.into_iter().filter(|kind| short_of.contains(kind) != is_shown(kind)).collect()
+    ALL.into_iter().filter(|kind| short_of.contains(kind) != is_reported(kind)).collect()
 }
 
 /// How a node under pressure treats a pod.
@@ -97,17 +97,17 @@ pub(crate) fn measure(short_of: &[Pressure], encoded: &Object, pod: &PodView) ->
     if short_of.is_empty() || is_critical || matches!(pod.status.phase.as_str(), "Succeeded" | "Failed") {
         return None;
     }
-    let is_promised_none = encoded.mentions("\"qosClass\":\"BestEffort\"");
+    let is_best_effort = encoded.mentions("\"qosClass\":\"BestEffort\"");
     if pod.status.start_time.is_none() {
         let only_memory = short_of == [Pressure::Memory];
         let is_tolerant = encoded.mentions("\"node.kubernetes.io/memory-pressure\"");
-        if only_memory && (!is_promised_none || is_tolerant) {
+        if only_memory && (!is_best_effort || is_tolerant) {
             return None;
         }
         let names: Vec<&str> = short_of.iter().map(|kind| kind.condition()).collect();
         return Some(Measure::Refuse(format!("The node had condition: [{}]. ", names.join(" "))));
     }
-    (short_of.contains(&Pressure::Memory) && is_promised_none).then(|| {
+    (short_of.contains(&Pressure::Memory) && is_best_effort).then(|| {
         let mut message = "The node was low on resource: memory. ".to_owned();
         for container in &pod.spec.containers {
             let name = &container.name;
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_promised_nothing_goes_and_nobody_comes() {
+    fn best_effort_pods_are_evicted_and_new_pods_rejected() {
         use Pressure::{Disk, Memory, Pid};
         let check = |short_of: &[Pressure], qos: &str, started: bool, class: &str, expected: Option<&str>| {
             let started = if started { json!("2025-01-01T00:00:00Z") } else { Value::Null };
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_annotation_names_has_to_be_said_once() {
+    fn annotated_pressure_is_reported_once() {
         let named = Pressure::named(Some(&"memory, disk".to_owned()));
         assert_eq!(named, [Pressure::Disk, Pressure::Memory]);
         assert!(Pressure::named(None).is_empty() && Pressure::named(Some(&"heat".to_owned())).is_empty());

@@ -126,8 +126,9 @@ impl Prospects {
             // A command that is known to fail always fails.
             let fails = kind.of(container).is_some_and(|probe| probe.is_bound_to_fail);
             let always = || fails.then_some(Span { from: since, to: None });
-            let said = behaviour.failing.as_ref().and_then(|failing| failing.span(kind, since, restarts));
-            always().or(said)
+            let annotated =
+                behaviour.failing.as_ref().and_then(|failing| failing.span(kind, since, restarts));
+            always().or(annotated)
         };
         let (started, never_started) = startup(container, since, span(ProbeKind::Startup));
         let mut prospects = Self { started, ready: None, unready: None, killed: None };
@@ -209,8 +210,8 @@ mod tests {
         serde_json::from_value(container).expect("a container")
     }
 
-    fn prospects(probes: &[&str], said: Value, restarts: u32) -> Prospects {
-        let said: Vec<(String, String)> = said
+    fn prospects(probes: &[&str], annotations: Value, restarts: u32) -> Prospects {
+        let annotations: Vec<(String, String)> = annotations
             .as_object()
             .into_iter()
             .flatten()
@@ -218,7 +219,7 @@ mod tests {
                 (format!("node.setpoint.dev/{name}"), value.as_str().unwrap_or_default().to_owned())
             })
             .collect();
-        let behaviour = Behaviour::of_main(&said.into_iter().collect(), &container(probes), None);
+        let behaviour = Behaviour::of_main(&annotations.into_iter().collect(), &container(probes), None);
         Prospects::of(&container(probes), &behaviour, since(), restarts)
     }
 
@@ -228,10 +229,14 @@ mod tests {
 
     #[test]
     fn readiness_is_lost_after_so_many_failures_and_comes_back() {
-        let check = |said: Value, ready: &[u64], unready: &[u64]| {
-            let prospects = prospects(&["readiness"], said.clone(), 0);
-            ready.iter().for_each(|second| assert!(prospects.is_ready(at(*second)), "{said} at {second}"));
-            unready.iter().for_each(|second| assert!(!prospects.is_ready(at(*second)), "{said} at {second}"));
+        let check = |annotations: Value, ready: &[u64], unready: &[u64]| {
+            let prospects = prospects(&["readiness"], annotations.clone(), 0);
+            ready
+                .iter()
+                .for_each(|second| assert!(prospects.is_ready(at(*second)), "{annotations} at {second}"));
+            unready
+                .iter()
+                .for_each(|second| assert!(!prospects.is_ready(at(*second)), "{annotations} at {second}"));
         };
         check(json!({}), &[5, 1000], &[0, 4]);
         check(json!({"failing-probes": "readiness"}), &[], &[0, 5, 1000]);
@@ -247,10 +252,11 @@ mod tests {
 
     #[test]
     fn a_container_that_fails_its_probes_is_killed() {
-        let check = |probes: &[&str], said: Value, restarts: u32, expected: Option<(u64, ProbeKind)>| {
-            let found = prospects(probes, said.clone(), restarts).killed;
-            assert_eq!(found, expected.map(|(second, kind)| (at(second), kind)), "{said}");
-        };
+        let check =
+            |probes: &[&str], annotations: Value, restarts: u32, expected: Option<(u64, ProbeKind)>| {
+                let found = prospects(probes, annotations.clone(), restarts).killed;
+                assert_eq!(found, expected.map(|(second, kind)| (at(second), kind)), "{annotations}");
+            };
         let liveness = Some((25, ProbeKind::Liveness));
         check(&["liveness"], json!({}), 0, None);
         check(&["liveness"], json!({"failing-probes": "liveness"}), 0, liveness);

@@ -70,7 +70,7 @@ pub(crate) struct Mount {
 }
 
 /// How many runs of a container are simulated for the files they leave on volumes.
-const RUNS_TOLD_APART: u32 = 16;
+const MAX_SIMULATED_RUNS: u32 = 16;
 
 /// The maximum size of a message from a file and from a log, as with the kubelet.
 const MESSAGE_OF_FILE: usize = 4096;
@@ -80,7 +80,7 @@ impl Program {
     /// Returns how the run after this many restarts ends, if it does.
     pub(crate) fn ending(&self, pod: Pod<'_>, restarts: u32) -> Option<Ending> {
         let mut files = BTreeMap::new();
-        for _ in 0..restarts.min(RUNS_TOLD_APART) {
+        for _ in 0..restarts.min(MAX_SIMULATED_RUNS) {
             self.run(pod, &mut files)?;
             files.retain(|path, _| self.is_on_a_volume(path));
         }
@@ -340,8 +340,8 @@ impl<'a> Shell<'a> {
                 None => Ok(0),
             },
             "sleep" => {
-                self.elapsed += nap(arguments).ok_or(Stop::Never)?;
-                if self.elapsed < LONGEST { Ok(0) } else { Err(Stop::Never) }
+                self.elapsed += sleep(arguments).ok_or(Stop::Never)?;
+                if self.elapsed < MAX_SLEEP { Ok(0) } else { Err(Stop::Never) }
             }
             "echo" => {
                 echo(arguments, out);
@@ -397,7 +397,7 @@ impl<'a> Shell<'a> {
 }
 
 /// Returns the duration of a `sleep`. `None` if it is infinite or not understood.
-fn nap(arguments: &[String]) -> Option<Duration> {
+fn sleep(arguments: &[String]) -> Option<Duration> {
     let one = |text: &String| {
         let (number, unit) = match text.strip_suffix(['s', 'm', 'h', 'd']) {
             Some(number) => (number, &text[number.len()..]),
@@ -414,11 +414,11 @@ fn nap(arguments: &[String]) -> Option<Duration> {
     let naps: Option<Vec<Duration>> = arguments.iter().map(one).collect();
     naps.filter(|naps| !naps.is_empty())?
         .into_iter()
-        .try_fold(Duration::ZERO, |sum, nap| sum.checked_add(nap).filter(|sum| *sum < LONGEST))
+        .try_fold(Duration::ZERO, |sum, sleep| sum.checked_add(sleep).filter(|sum| *sum < MAX_SLEEP))
 }
 
 /// Anything longer than a year never ends.
-const LONGEST: Duration = Duration::from_secs(366 * 86400);
+const MAX_SLEEP: Duration = Duration::from_secs(366 * 86400);
 
 fn echo(arguments: &[String], out: &mut String) {
     let (ends_line, words) = match arguments {
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_take_too_much_to_find_out_runs_on() {
+    fn a_program_that_is_too_costly_to_simulate_keeps_running() {
         let doubled = format!("a=xx; {}exit 0", "a=$a$a; ".repeat(60));
         let printed = format!("a={}; {}exit 0", "x".repeat(1000), "echo $a; ".repeat(2000));
         let slept = format!("{}exit 0", "sleep 300d; ".repeat(2));
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_are_known_end_and_others_run_on() {
+    fn known_commands_exit_and_others_keep_running() {
         let check = |words: &[&str], expected: &str| {
             assert_eq!(ends(json!({"command": words}), 0), expected, "{words:?}");
         };
@@ -512,13 +512,13 @@ mod tests {
     }
 
     #[test]
-    fn arguments_alone_count_if_they_name_a_program() {
+    fn arguments_alone_are_run_if_they_name_a_program() {
         assert_eq!(ends(json!({"args": ["/bin/sh", "-c", "exit 2"]}), 0), "0s 2");
         assert_eq!(ends(json!({"args": ["true"]}), 0), "-");
     }
 
     #[test]
-    fn a_shell_that_nobody_writes_to_ends() {
+    fn a_shell_without_input_exits() {
         let check = |container: Value, expected: &str| {
             assert_eq!(ends(container.clone(), 0), expected, "{container}");
         };
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_of_them_come_to_what_their_last_step_does() {
+    fn a_script_exits_with_the_result_of_its_last_step() {
         let check = |script, expected: &str| assert_eq!(script_ends(script), expected, "{script}");
         check("date; echo Hello from the cluster", "0s 0");
         check("sleep 2 && exit 3; sleep 9", "2s 3");
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_on_a_volume_is_found_after_a_restart() {
+    fn files_on_a_volume_survive_a_restart() {
         let script = "if [[ -r /data/f ]]; then exit 0; else touch /data/f; exit 1; fi";
         let mut container = json!({"command": ["sh", "-c", script]});
         assert_eq!(ends(container.clone(), 1), "0s 1");
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_leaves_the_message_that_it_writes_or_the_end_of_its_log() {
+    fn the_termination_message_comes_from_its_file_or_the_end_of_the_log() {
         let check = |script: &str, policy: &str, expected: &str| {
             let container = json!({"command": ["sh", "-c", script],
                 "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": policy});

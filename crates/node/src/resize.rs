@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_gives_what_it_has_and_says_when_it_cannot() {
+    fn a_resize_is_granted_if_it_fits_and_rejected_with_a_reason_otherwise() {
         let check = |asks: &str, policy: &str, expected: Option<Resize>| {
             let (labels, object) = (Labels::default(), pod(asks, "1", policy));
             let other = json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "2"}}}]}});
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resize_that_was_made_is_told_with_all_sizes() {
+    fn a_completed_resize_is_reported_with_all_sizes() {
         let sizes = Sizes::of(&pod("2", "1", "")).expect("it asks for something");
         let expected =
             r#"Pod resize completed: {"containers":[{"name":"c","resources":{"requests":{"cpu":"2"}}}]}"#;

@@ -69,7 +69,7 @@ impl Word {
 }
 
 /// The maximum nesting depth of conditions and substitutions, which bounds the parser's stack.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 const RESERVED: [&str; 17] = [
     "if", "then", "elif", "else", "fi", "while", "until", "for", "do", "done", "case", "esac", "in",
@@ -216,7 +216,7 @@ impl Lexer<'_> {
     /// Parses an expansion starting with a dollar sign.
     fn expansion(&mut self, word: &mut Word, text: &mut String) -> Option<()> {
         let after = &self.rest[1..];
-        if after.starts_with("((") || self.depth == DEEPEST {
+        if after.starts_with("((") || self.depth == MAX_DEPTH {
             return None;
         }
         if let Some(inside) = after.strip_prefix('(') {
@@ -323,7 +323,7 @@ impl Parser {
 
     fn condition(&mut self) -> Option<Step> {
         self.depth += 1;
-        if self.depth > DEEPEST {
+        if self.depth > MAX_DEPTH {
             return None;
         }
         let (mut branches, mut otherwise, mut begins_with) = (Vec::new(), List::new(), "if");
@@ -379,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_beyond_the_known_part_is_not_read() {
+    fn unsupported_syntax_is_rejected() {
         for script in [
             "while true; do sleep 1; done",
             "for i in 1 2; do echo $i; done",
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_put_together_from_their_parts() {
+    fn words_are_joined_from_their_parts() {
         let list = parse("A=1 echo a\"b $X\"'c d'${Y}z > /f # no more").expect("a script");
         let [(When::Always, Step::Command(command))] = &*list else { panic!("one command: {list:?}") };
         assert_eq!(command.assigned[0].0, "A");

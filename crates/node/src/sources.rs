@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_need_what_they_are_made_from() {
+    fn volumes_need_their_sources() {
         let volume = |fields: Value| {
             let mut volume = json!({"name": "v"});
             for (name, value) in fields.as_object().into_iter().flatten() {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_need_what_configures_them() {
+    fn containers_need_their_config_sources() {
         let container = |fields: Value| {
             let mut container = json!({"name": "c"});
             for (name, value) in fields.as_object().into_iter().flatten() {

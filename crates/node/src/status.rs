@@ -154,9 +154,9 @@ fn condition(pod: &Cached<PodView>, condition_type: &str, unmet: Unmet, now: Tim
     }
     // A null removes the previous value.
     let (reason, message) = unmet.unwrap_or_default();
-    let told = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
-    condition["reason"] = told(reason);
-    condition["message"] = told(&message);
+    let text_or_null = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
+    condition["reason"] = text_or_null(reason);
+    condition["message"] = text_or_null(&message);
     condition
 }
 

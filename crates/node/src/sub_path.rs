@@ -55,16 +55,16 @@ impl Container {
         let is_unknown =
             |name: &str| !known.contains_key(name) && self.env.iter().any(|set| *set.name == *name);
         let mut missing = BTreeSet::new();
-        let mut cannot_tell = false;
+        let mut is_unresolved = false;
         let path = expand(&mount.sub_path_expr, |name| {
-            cannot_tell |= is_unknown(name);
+            is_unresolved |= is_unknown(name);
             let value = known.get(name).map_or("", String::as_str);
             if value.is_empty() {
                 missing.insert(name.to_owned());
             }
             value.to_owned()
         });
-        if cannot_tell {
+        if is_unresolved {
             None
         } else if !missing.is_empty() {
             Some(format!("missing value for {}", missing.into_iter().collect::<Vec<_>>().join(", ")))
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_has_to_have_its_values_and_stay_within_the_volume() {
+    fn a_sub_path_needs_its_variables_and_stays_within_the_volume() {
         let check = |path: &str, env: Value, expected: &str| {
             let container = json!({"name": "c", "env": env, "volumeMounts": [{"subPathExpr": path}]});
             let pod: Pod =
@@ -111,8 +111,8 @@ mod tests {
             let object = setpoint::Object::from_json(r#"{"metadata":{"name":"p"}}"#.into()).expect("a pod");
             let annotations = [("dir".to_owned(), "logs".to_owned())].into();
             let fields = Fields { meta: object.meta(), annotations: &annotations };
-            let told: Vec<String> = pod.complaints(fields).into_iter().map(|(_, why)| why).collect();
-            assert_eq!(told.join(";"), expected, "{path}");
+            let messages: Vec<String> = pod.complaints(fields).into_iter().map(|(_, why)| why).collect();
+            assert_eq!(messages.join(";"), expected, "{path}");
         };
         let from = |path: &str| json!([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": path}}}]);
         let value = |value: &str| json!([{"name": "A", "value": value}]);

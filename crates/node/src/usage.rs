@@ -177,11 +177,11 @@ impl Container {
             quantity.map(|quantity| units(&quantity))
         };
         let (cpu, memory) = (request("cpu", Quantity::milli_value), request("memory", Quantity::value));
-        let said = |name: &str, request: Option<i64>, units: fn(&Quantity) -> i64| {
+        let annotated = |name: &str, request: Option<i64>, units: fn(&Quantity) -> i64| {
             annotations.get(name).and_then(|text| amount(text, request, units))
         };
-        let milli_cpu = said(CPU_USAGE, cpu, Quantity::milli_value);
-        let bytes = said(MEMORY_USAGE, memory, Quantity::value);
+        let milli_cpu = annotated(CPU_USAGE, cpu, Quantity::milli_value);
+        let bytes = annotated(MEMORY_USAGE, memory, Quantity::value);
         Usage {
             milli_cpu: milli_cpu.unwrap_or_else(|| cpu.map_or(0, |asked| asked / 10).max(IDLE.milli_cpu)),
             memory: bytes.unwrap_or_else(|| memory.map_or(0, |asked| asked / 2).max(IDLE.memory)),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_is_what_annotations_say_or_that_of_an_idle_process() {
+    fn usage_comes_from_annotations_or_is_that_of_an_idle_process() {
         let check = |annotations: Value, requests: Value, cpu: &str, memory: &str| {
             let measured = measured(&pod(annotations.clone(), requests)).expect("it runs");
             let usage = json!({"cpu": cpu, "memory": memory});
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_runs_on_simulated_nodes_is_measured() {
+    fn only_pods_on_simulated_nodes_are_measured() {
         let mut other = pod(json!({}), json!({}));
         other["status"]["containerStatuses"][0]["containerID"] = "containerd://1".into();
         assert_eq!(measured(&other), None);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_uses_what_its_pods_use_and_something_by_itself() {
+    fn node_usage_is_the_sum_of_its_pods_plus_its_own() {
         let node = |ready: &str| {
             let node = json!({"metadata": {"name": "node-0", "labels": {"node.setpoint.dev/simulated": "true"}},
                               "status": {"conditions": [{"type": "Ready", "status": ready}]}});

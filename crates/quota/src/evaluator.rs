@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_count_for_the_most_they_need_at_once() {
+    fn pods_count_for_their_peak_demand() {
         let spec = json!({
             "containers": [container(json!({"cpu": "1", "memory": "1Gi"}), json!({"cpu": "2"})), container(json!({"cpu": "500m"}), json!({}))],
             "initContainers": [
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_pod_as_a_whole_asks_for_replaces_the_sum() {
+    fn pod_level_requests_replace_the_sum() {
         let spec = json!({
             "containers": [container(json!({"cpu": "1"}), json!({"cpu": "1"}))],
             "resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "4"}},
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_tell_pods_apart() {
+    fn scopes_select_pods() {
         let read = |pod: Value| Evaluator::Pods.read(pod).expect("a pod");
         let scopes = |json: Value| serde_json::from_value::<Scopes>(json).expect("scopes");
         let check = |spec: Value, quota: Value, expected: bool| {

@@ -27,7 +27,7 @@ pub struct Pod {
     has_deadline: bool,
     best_effort: bool,
     priority_class: Option<Box<str>>,
-    reaches_out: bool,
+    crosses_namespaces: bool,
 }
 
 pub(crate) fn counts(resource: &str) -> bool {
@@ -56,7 +56,7 @@ impl Pod {
             "BestEffort" => self.best_effort,
             "NotBestEffort" => !self.best_effort,
             "PriorityClass" => scope.holds(self.priority_class.as_deref()),
-            "CrossNamespacePodAffinity" => self.reaches_out,
+            "CrossNamespacePodAffinity" => self.crosses_namespaces,
             _ => false,
         }
     }
@@ -66,14 +66,14 @@ impl Pod {
 /// are not checked.
 pub fn must_specify<'a>(pod: &Value, limited: impl Iterator<Item = &'a str>) -> Option<String> {
     let pod = Encoded::deserialize(pod).unwrap_or_default();
-    if pod.spec.resources.is_for_the_pod() {
+    if pod.spec.resources.is_pod_level() {
         return None;
     }
     let required: BTreeSet<&str> = limited.filter(|name| REQUIRED.contains(name)).collect();
     let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for container in pod.spec.containers.iter().chain(pod.spec.init_containers.iter().flatten()) {
-        let said = named(&container.resources.requests, &container.resources.limits);
-        for name in required.iter().filter(|name| !said.contains(name)) {
+        let specified = named(&container.resources.requests, &container.resources.limits);
+        for name in required.iter().filter(|name| !specified.contains(name)) {
             missing.entry(name).or_default().insert(&container.name);
         }
     }
@@ -233,14 +233,14 @@ impl Encoded {
             ends_by: ends_by.and_then(|(end, grace)| end.checked_add(grace).ok()),
             has_deadline: self.spec.active_deadline_seconds.is_some_and(|seconds| seconds >= 0),
             best_effort: self.is_best_effort(),
-            reaches_out: self.spec.affinity.as_ref().is_some_and(Affinities::reach_out),
+            crosses_namespaces: self.spec.affinity.as_ref().is_some_and(Affinities::cross_namespaces),
             priority_class: self.spec.priority_class_name.filter(|name| !name.is_empty()),
         }
     }
 
     fn requests(&self) -> Resources {
         let mut requests = self.at_once(|container| self.actual(container).requests);
-        for (name, request) in self.spec.resources.for_the_pod(|all| &all.requests) {
+        for (name, request) in self.spec.resources.pod_level(|all| &all.requests) {
             requests.set(name, *request);
         }
         requests.add(&self.spec.overhead);
@@ -249,7 +249,7 @@ impl Encoded {
 
     fn limits(&self) -> Resources {
         let mut limits = self.at_once(|container| self.actual(container).limits);
-        for (name, limit) in self.spec.resources.for_the_pod(|all| &all.limits) {
+        for (name, limit) in self.spec.resources.pod_level(|all| &all.limits) {
             limits.set(name, *limit);
         }
         let overhead = self.spec.overhead.only(|name| limits.get(name).is_some_and(|limit| !limit.is_zero()));
@@ -265,7 +265,7 @@ impl Encoded {
         let (mut beside, mut first) = (Resources::new(), Resources::new());
         for container in self.spec.init_containers.iter().flatten() {
             let own = of(container);
-            if container.stays() {
+            if container.is_sidecar() {
                 together.add(&own);
                 beside.add(&own);
                 first.raise_to(&beside);
@@ -284,7 +284,7 @@ impl Encoded {
         let statuses =
             self.status.container_statuses.iter().chain(&self.status.init_container_statuses).flatten();
         let first = self.spec.init_containers.iter().flatten().any(|init| init.name == container.name);
-        let counted = !first || container.stays();
+        let counted = !first || container.is_sidecar();
         let status = statuses.filter(|_| counted).find(|status| status.name == container.name);
         let Some((status, actual)) = status.and_then(|status| Some((status, status.resources.as_ref()?)))
         else {
@@ -309,35 +309,35 @@ impl Encoded {
         if let Some(class) = self.status.qos_class.as_deref().filter(|class| !class.is_empty()) {
             return class == "BestEffort";
         }
-        if self.spec.resources.is_for_the_pod() {
-            return self.spec.resources.asks_for_nothing();
+        if self.spec.resources.is_pod_level() {
+            return self.spec.resources.is_unset();
         }
         let containers = self.spec.containers.iter().chain(self.spec.init_containers.iter().flatten());
-        containers.map(|container| &container.resources).all(Requirements::asks_for_nothing)
+        containers.map(|container| &container.resources).all(Requirements::is_unset)
     }
 }
 
 impl Container {
     /// Whether it is a sidecar.
-    fn stays(&self) -> bool {
+    fn is_sidecar(&self) -> bool {
         self.restart_policy.as_deref() == Some("Always")
     }
 }
 
 impl Requirements {
     /// Lists the resources that can be set at pod level.
-    fn for_the_pod<'a>(
+    fn pod_level<'a>(
         &'a self,
         of: impl Fn(&'a Self) -> &'a Resources,
     ) -> impl Iterator<Item = (&'a str, &'a setpoint_quantity::Quantity)> {
         of(self).iter().filter(|(name, _)| matches!(*name, "cpu" | "memory") || is_huge_pages(name))
     }
 
-    fn is_for_the_pod(&self) -> bool {
-        self.for_the_pod(|all| &all.requests).chain(self.for_the_pod(|all| &all.limits)).next().is_some()
+    fn is_pod_level(&self) -> bool {
+        self.pod_level(|all| &all.requests).chain(self.pod_level(|all| &all.limits)).next().is_some()
     }
 
-    fn asks_for_nothing(&self) -> bool {
+    fn is_unset(&self) -> bool {
         let some = |list: &Resources| {
             ["cpu", "memory"].iter().any(|name| list.get(name).is_some_and(|amount| amount.sign() > 0))
         };
@@ -347,21 +347,21 @@ impl Requirements {
 
 impl Affinities {
     /// Whether any term refers to pods of other namespaces.
-    fn reach_out(&self) -> bool {
-        [&self.pod_affinity, &self.pod_anti_affinity].into_iter().flatten().any(Affinity::reaches_out)
+    fn cross_namespaces(&self) -> bool {
+        [&self.pod_affinity, &self.pod_anti_affinity].into_iter().flatten().any(Affinity::crosses_namespaces)
     }
 }
 
 impl Affinity {
-    fn reaches_out(&self) -> bool {
+    fn crosses_namespaces(&self) -> bool {
         let required = self.required_during_scheduling_ignored_during_execution.iter().flatten();
         let preferred = self.preferred_during_scheduling_ignored_during_execution.iter().flatten();
-        required.chain(preferred.map(|weighted| &weighted.pod_affinity_term)).any(Term::reaches_out)
+        required.chain(preferred.map(|weighted| &weighted.pod_affinity_term)).any(Term::crosses_namespaces)
     }
 }
 
 impl Term {
-    fn reaches_out(&self) -> bool {
+    fn crosses_namespaces(&self) -> bool {
         self.namespaces.as_ref().is_some_and(|namespaces| !namespaces.is_empty())
             || self.namespace_selector.is_some()
     }
@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_quota_limits_every_container_must_say() {
+    fn every_container_must_specify_what_a_quota_limits() {
         let pod = json!({"spec": {
             "containers": [
                 {"name": "b", "resources": {"requests": {"cpu": "1"}}},

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_added_taken_away_and_compared() {
+    fn amounts_are_added_subtracted_and_compared() {
         let mut sum = resources(json!({"cpu": "500m", "pods": 1}));
         sum.add(&resources(json!({"cpu": "1500m", "memory": "1Gi"})));
         assert_eq!(sum, resources(json!({"cpu": "2", "memory": "1Gi", "pods": "1"})));

@@ -8,9 +8,9 @@ use setpoint::Cached;
 use crate::devices::Claim;
 use crate::filter::{Check, Checks, Needs, Obstacle, Refusal, Severity};
 use crate::ledger::{Ledger, NodeInfo};
+use crate::listers::Listers;
 use crate::preempt::{Preemption, preempt};
 use crate::score::scores;
-use crate::surroundings::Surroundings;
 use crate::view::Pod;
 
 /// The outcome of a scheduling decision.
@@ -18,27 +18,27 @@ pub(crate) enum Decision {
     Bind {
         node: String,
     },
-    FitsNowhere(Misfit),
+    FitsNowhere(FitError),
     /// The pod cannot be scheduled because something it refers to is invalid.
     Failed(String),
 }
 
 /// Why a pod fits on no node, and what can be done about it.
 #[derive(Debug)]
-pub(crate) struct Misfit {
+pub(crate) struct FitError {
     /// The v1.34 message.
     pub(crate) message: String,
     /// The checks that rejected nodes. The pod is only tried again after a change that affects one of them.
     pub(crate) blocked: Checks,
-    pub(crate) remedy: Remedy,
+    pub(crate) preemption_outcome: PreemptionOutcome,
     /// An unused claim that keeps the pod off nodes. Once deallocated, it could get other devices.
-    pub(crate) let_go: Option<LetGo>,
+    pub(crate) deallocation: Option<Deallocation>,
 }
 
 /// A claim whose devices should be deallocated.
-pub(crate) struct LetGo(pub(crate) Cached<Claim>);
+pub(crate) struct Deallocation(pub(crate) Cached<Claim>);
 
-impl std::fmt::Debug for LetGo {
+impl std::fmt::Debug for Deallocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "devices of {}", self.0.key())
     }
@@ -46,7 +46,7 @@ impl std::fmt::Debug for LetGo {
 
 /// The outcome of preemption.
 #[derive(Debug)]
-pub(crate) enum Remedy {
+pub(crate) enum PreemptionOutcome {
     /// Evict lower-priority pods from a node and nominate that node.
     Preempt(Preemption),
     /// Preemption would not help. Clears the nominated node, if there is one.
@@ -56,23 +56,23 @@ pub(crate) enum Remedy {
 }
 
 /// The search stops when this many nodes fit. Smaller clusters are searched completely.
-const ENOUGH_NODES: usize = 100;
+const MIN_FEASIBLE_NODES: usize = 100;
 
 /// Returns how many feasible nodes are enough. The share shrinks as the cluster grows.
-fn enough(nodes: usize) -> usize {
+fn feasible_nodes_to_find(nodes: usize) -> usize {
     let percent = 50usize.saturating_sub(nodes / 125).max(5);
-    if nodes < ENOUGH_NODES { nodes } else { (nodes * percent / 100).max(ENOUGH_NODES) }
+    if nodes < MIN_FEASIBLE_NODES { nodes } else { (nodes * percent / 100).max(MIN_FEASIBLE_NODES) }
 }
 
 /// Finds a node. `draw` in `0..n` breaks ties between `n` equally good nodes.
 pub(crate) fn decide(
     pod: &Pod,
     ledger: &mut Ledger,
-    surroundings: &Surroundings,
+    listers: &Listers,
     draw: impl Fn(usize) -> usize,
 ) -> Decision {
-    let needs = Needs::of(pod, ledger, surroundings);
-    if let Some(node) = promised(&needs, ledger) {
+    let needs = Needs::of(pod, ledger, listers);
+    if let Some(node) = nominated_node(&needs, ledger) {
         return Decision::Bind { node: node.name.clone() };
     }
     let search = Search::new(&needs, ledger);
@@ -80,24 +80,23 @@ pub(crate) fn decide(
         return Decision::Failed(failure);
     }
     if search.candidates.is_empty() {
-        return Decision::FitsNowhere(search.misfit(&needs, ledger, surroundings, draw));
+        return Decision::FitsNowhere(search.fit_error(&needs, ledger, listers, draw));
     }
-    let (node, looked_at, all) =
-        (search.best(pod, ledger, surroundings, draw), search.looked_at, search.nodes);
-    ledger.next_start = (ledger.next_start + looked_at) % all;
+    let (node, examined, all) = (search.best(pod, ledger, listers, draw), search.examined, search.nodes);
+    ledger.next_start = (ledger.next_start + examined) % all;
     Decision::Bind { node }
 }
 
 /// Returns the pod's nominated node, if the pod fits there now.
-fn promised<'a>(needs: &Needs<'_>, ledger: &'a Ledger) -> Option<&'a NodeInfo> {
+fn nominated_node<'a>(needs: &Needs<'_>, ledger: &'a Ledger) -> Option<&'a NodeInfo> {
     let node = ledger.node(needs.pod.nominated_node()?).filter(|_| needs.refusal.is_none())?;
-    needs.obstacle_beside_nominees(node, &node.room, ledger).is_none().then_some(node)
+    needs.obstacle_beside_nominees(node, &node.usage, ledger).is_none().then_some(node)
 }
 
 struct Search<'a> {
     /// The number of nodes in the cluster.
     nodes: usize,
-    looked_at: usize,
+    examined: usize,
     candidates: Vec<&'a NodeInfo>,
     obstacles: Vec<(&'a NodeInfo, Obstacle)>,
     /// Why the nodes without an obstacle were not checked.
@@ -113,7 +112,7 @@ impl<'a> Search<'a> {
         let all: Vec<&NodeInfo> = ledger.nodes().collect();
         let mut search = Self {
             nodes: all.len(),
-            looked_at: 0,
+            examined: 0,
             candidates: Vec::new(),
             obstacles: Vec::new(),
             passed_over: None,
@@ -122,22 +121,22 @@ impl<'a> Search<'a> {
         };
         match &needs.named {
             _ if search.refusal.is_some() => {}
-            None => search.look_at(needs, ledger, &all, ledger.next_start),
+            None => search.examine(needs, ledger, &all, ledger.next_start),
             Some(names) => {
                 let named: Vec<&NodeInfo> = names.iter().filter_map(|name| ledger.node(name)).collect();
                 search.passed_over = Some("node(s) didn't satisfy plugin(s) [NodeAffinity]");
-                search.look_at(needs, ledger, &named, 0);
+                search.examine(needs, ledger, &named, 0);
             }
         }
         search
     }
 
-    fn look_at(&mut self, needs: &Needs<'_>, ledger: &'a Ledger, nodes: &[&'a NodeInfo], start: usize) {
-        let enough = enough(nodes.len());
+    fn examine(&mut self, needs: &Needs<'_>, ledger: &'a Ledger, nodes: &[&'a NodeInfo], start: usize) {
+        let feasible_nodes_to_find = feasible_nodes_to_find(nodes.len());
         for offset in 0..nodes.len() {
             let node = nodes[(start + offset) % nodes.len()];
-            self.looked_at += 1;
-            match needs.obstacle_beside_nominees(node, &node.room, ledger) {
+            self.examined += 1;
+            match needs.obstacle_beside_nominees(node, &node.usage, ledger) {
                 None => self.candidates.push(node),
                 Some(obstacle) if obstacle.severity == Severity::Fatal => {
                     self.failure = Some(obstacle.reasons.join(", "));
@@ -145,23 +144,17 @@ impl<'a> Search<'a> {
                 }
                 Some(obstacle) => self.obstacles.push((node, obstacle)),
             }
-            if self.candidates.len() >= enough {
+            if self.candidates.len() >= feasible_nodes_to_find {
                 break;
             }
         }
     }
 
-    fn best(
-        &self,
-        pod: &Pod,
-        ledger: &Ledger,
-        surroundings: &Surroundings,
-        draw: impl Fn(usize) -> usize,
-    ) -> String {
+    fn best(&self, pod: &Pod, ledger: &Ledger, listers: &Listers, draw: impl Fn(usize) -> usize) -> String {
         if let [only] = self.candidates[..] {
             return only.name.clone();
         }
-        let scores = scores(pod, &self.candidates, ledger, surroundings);
+        let scores = scores(pod, &self.candidates, ledger, listers);
         let best = scores.iter().copied().max().unwrap_or(0);
         let scored = self.candidates.iter().zip(&scores);
         let tied: Vec<&NodeInfo> =
@@ -169,13 +162,13 @@ impl<'a> Search<'a> {
         tied[draw(tied.len()).min(tied.len() - 1)].name.clone()
     }
 
-    fn misfit(
+    fn fit_error(
         &self,
         needs: &Needs<'_>,
         ledger: &Ledger,
-        surroundings: &Surroundings,
+        listers: &Listers,
         draw: impl Fn(usize) -> usize,
-    ) -> Misfit {
+    ) -> FitError {
         let mut blocked = Checks::default();
         self.obstacles.iter().for_each(|(_, obstacle)| blocked.insert(obstacle.check));
         if self.passed_over.is_some() {
@@ -186,47 +179,61 @@ impl<'a> Search<'a> {
         }
         if self.nodes == 0 {
             let message = "no nodes available to schedule pods".into();
-            return Misfit { message, blocked: Checks::all(), remedy: Remedy::Wait, let_go: None };
+            return FitError {
+                message,
+                blocked: Checks::all(),
+                preemption_outcome: PreemptionOutcome::Wait,
+                deallocation: None,
+            };
         }
         if let Some(Refusal { check: Check::NodeAffinity | Check::Volumes, message }) = &self.refusal {
             // In v1.34 the PreFilter phase fails before DynamicResources runs, so its PostFilter finds no state and
             // appends "not found".
             let message = format!("0/{} nodes are available: {message}. not found", self.nodes);
-            return Misfit { message, blocked, remedy: Remedy::Wait, let_go: None };
+            return FitError {
+                message,
+                blocked,
+                preemption_outcome: PreemptionOutcome::Wait,
+                deallocation: None,
+            };
         }
         let message = match &self.refusal {
             Some(refusal) => format!("0/{} nodes are available: {}.", self.nodes, refusal.message),
             None => {
                 let obstacles = self.obstacles.iter().flat_map(|(_, obstacle)| obstacle.reasons.iter());
                 let absent = self.passed_over.map(|reason| (reason, self.nodes - self.obstacles.len()));
-                misfit_message(self.nodes, obstacles, absent)
+                fit_error_message(self.nodes, obstacles, absent)
             }
         };
-        let (let_go, about_claims) = self.let_go(needs, &draw);
-        let (remedy, words) = preempt(needs, &self.obstacles, self.nodes, ledger, surroundings, draw);
+        let (deallocation, about_claims) = self.pick_deallocation(needs, &draw);
+        let (preemption_outcome, words) = preempt(needs, &self.obstacles, self.nodes, ledger, listers, draw);
         let message = match words {
             Some(words) => format!("{message} {about_claims}, preemption: {words}"),
             None => message,
         };
-        Misfit { message, blocked, remedy, let_go }
+        FitError { message, blocked, preemption_outcome, deallocation }
     }
 
     /// Picks a claim to deallocate, and returns v1.34's message about it.
-    fn let_go(&self, needs: &Needs<'_>, draw: impl Fn(usize) -> usize) -> (Option<LetGo>, &'static str) {
+    fn pick_deallocation(
+        &self,
+        needs: &Needs<'_>,
+        draw: impl Fn(usize) -> usize,
+    ) -> (Option<Deallocation>, &'static str) {
         let Some(devices) = &needs.devices else { return (None, "no new claims to deallocate") };
         let by_devices = self.obstacles.iter().filter(|(_, obstacle)| obstacle.check == Check::Devices);
-        let mut idle = devices.idle_elsewhere(needs.pod, by_devices.map(|(node, _)| *node));
+        let mut idle = devices.deallocatable(needs.pod, by_devices.map(|(node, _)| *node));
         if idle.is_empty() {
             return (None, "still not schedulable");
         }
         let drawn = draw(idle.len()).min(idle.len() - 1);
-        (Some(LetGo(idle.swap_remove(drawn))), "deallocation of ResourceClaim completed")
+        (Some(Deallocation(idle.swap_remove(drawn))), "deallocation of ResourceClaim completed")
     }
 }
 
 /// Builds the message that counts nodes per reason. `absent` is the reason for, and number of, nodes that were not
 /// checked.
-pub(crate) fn misfit_message<'a>(
+pub(crate) fn fit_error_message<'a>(
     nodes: usize,
     reasons: impl Iterator<Item = &'a Cow<'static, str>>,
     absent: Option<(&'static str, usize)>,

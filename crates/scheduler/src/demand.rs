@@ -76,7 +76,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_pod_asks_for_the_larger_of_running_and_initializing() {
+    fn a_pod_requests_the_larger_of_running_and_initializing() {
         let check = |spec: serde_json::Value, cpu: i64| {
             let pod: PodView = serde_json::from_value(json!({"spec": spec})).expect("a pod");
             assert_eq!(demand(&pod).cpu, cpu, "{pod:?}");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_takes_the_larger_of_what_it_has_and_what_it_asks_for() {
+    fn a_container_counts_for_the_larger_of_allocated_and_requested() {
         let check = |asks: &str, has: &str, allocated: &str, reason: &str, expected: i64| {
             let status = json!({"name": "c", "resources": {"requests": {"cpu": has}}, "allocatedResources": {"cpu": allocated}});
             let pod: PodView = serde_json::from_value(json!({
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn scoring_assumes_something_where_nothing_is_asked_for() {
+    fn scoring_assumes_defaults_where_nothing_is_requested() {
         let check = |spec: serde_json::Value, cpu: i64| {
             let pod: PodView = serde_json::from_value(json!({"spec": spec})).expect("a pod");
             assert_eq!(demand_for_scoring(&pod).cpu, cpu, "{pod:?}");

@@ -12,9 +12,9 @@ use setpoint_placement::{Amount, NO_EXECUTE, NO_SCHEDULE, Port, Taint, untolerat
 use crate::demand::demand;
 use crate::devices::DeviceNeeds;
 use crate::interpod::PodRules;
-use crate::ledger::{Held, Ledger, NodeInfo, Room};
+use crate::ledger::{Ledger, NodeInfo, NodeUsage, PodInfo};
+use crate::listers::Listers;
 use crate::spread::Spread;
-use crate::surroundings::Surroundings;
 use crate::view::{Pod, PodSpec};
 use crate::volumes::{DiskNeeds, VolumeNeeds};
 
@@ -145,16 +145,15 @@ pub(crate) struct Needs<'a> {
 }
 
 impl<'a> Needs<'a> {
-    pub(crate) fn of(pod: &'a Pod, ledger: &Ledger, surroundings: &'a Surroundings) -> Self {
+    pub(crate) fn of(pod: &'a Pod, ledger: &Ledger, listers: &'a Listers) -> Self {
         let required = pod.spec.affinity.node_affinity.required.as_ref();
         let named = required.and_then(|required| required.named_nodes());
         let refuse = |check: Check| move |message: String| Refusal { check, message };
         let contradicts = named.as_ref().is_some_and(BTreeSet::is_empty);
         let contradiction =
             contradicts.then(|| refuse(Check::NodeAffinity)("pod affinity terms conflict".into()));
-        let volumes = VolumeNeeds::of(pod, ledger, &surroundings.volumes).map_err(refuse(Check::Volumes));
-        let devices =
-            DeviceNeeds::of(pod, &ledger.devices, &surroundings.devices).map_err(refuse(Check::Devices));
+        let volumes = VolumeNeeds::of(pod, ledger, &listers.volumes).map_err(refuse(Check::Volumes));
+        let devices = DeviceNeeds::of(pod, &ledger.devices, &listers.devices).map_err(refuse(Check::Devices));
         // In v1.34's order.
         let refusal = contradiction.or(volumes.as_ref().err().cloned()).or(devices.as_ref().err().cloned());
         Self {
@@ -163,7 +162,7 @@ impl<'a> Needs<'a> {
             ports: pod.spec.host_ports().collect(),
             named,
             spread: Spread::required_by(pod, ledger),
-            pod_rules: PodRules::of(pod, ledger, surroundings),
+            pod_rules: PodRules::of(pod, ledger, listers),
             disks: DiskNeeds::of(pod),
             volumes: volumes.ok().flatten(),
             devices: devices.ok().flatten(),
@@ -172,7 +171,7 @@ impl<'a> Needs<'a> {
     }
 
     /// Returns why a node with this usage cannot run the pod, or `None` if it can.
-    pub(crate) fn obstacle(&self, node: &NodeInfo, room: &Room) -> Option<Obstacle> {
+    pub(crate) fn obstacle(&self, node: &NodeInfo, usage: &NodeUsage) -> Option<Obstacle> {
         let spec = &self.pod.spec;
         if node.spec.unschedulable && !tolerates_cordon(spec) {
             return Some(Obstacle::firm(Check::Cordon, "node(s) were unschedulable"));
@@ -185,11 +184,11 @@ impl<'a> Needs<'a> {
             let reason = "node(s) didn't match Pod's node affinity/selector";
             return Some(Obstacle::firm(Check::NodeAffinity, reason));
         }
-        if self.ports.iter().any(|port| room.ports.iter().any(|taken| port.clashes_with(taken))) {
+        if self.ports.iter().any(|port| usage.ports.iter().any(|taken| port.clashes_with(taken))) {
             let reason = "node(s) didn't have free ports for the requested pod ports";
             return Some(Obstacle::resolvable(Check::Ports, reason));
         }
-        shortage(&self.demand, &node.allocatable, &room.requested)
+        shortage(&self.demand, &node.allocatable, &usage.requested)
             .or_else(|| self.disks.as_ref().and_then(|disks| disks.obstacle(node)))
             .or_else(|| self.volumes.as_ref().and_then(|volumes| volumes.obstacle(node)))
             .or_else(|| self.spread.as_ref().and_then(|spread| spread.obstacle(node)))
@@ -202,7 +201,7 @@ impl<'a> Needs<'a> {
     pub(crate) fn obstacle_beside_nominees(
         &self,
         node: &NodeInfo,
-        room: &Room,
+        usage: &NodeUsage,
         ledger: &Ledger,
     ) -> Option<Obstacle> {
         let (priority, uid) = (self.pod.spec.priority, &self.pod.meta().uid);
@@ -211,17 +210,17 @@ impl<'a> Needs<'a> {
             .filter(|other| other.spec.priority >= priority && other.meta().uid != *uid)
             .peekable();
         if nominees.peek().is_some() {
-            let (mut beside, mut room) = (self.clone(), room.clone());
+            let (mut beside, mut usage) = (self.clone(), usage.clone());
             for nominee in nominees {
-                let held = Held::new(nominee.clone());
-                room.add(&held);
-                beside.arrived(&held.pod, node);
+                let pod_info = PodInfo::new(nominee.clone());
+                usage.add(&pod_info);
+                beside.arrived(&pod_info.pod, node);
             }
-            if let Some(obstacle) = beside.obstacle(node, &room) {
+            if let Some(obstacle) = beside.obstacle(node, &usage) {
                 return Some(obstacle);
             }
         }
-        self.obstacle(node, room)
+        self.obstacle(node, usage)
     }
 
     /// Accounts for another pod that was added to a node.

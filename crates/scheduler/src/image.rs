@@ -5,7 +5,7 @@ use crate::view::Pod;
 
 /// Bounds on the total image size, the upper one per container. Sizes below score the minimum, sizes above the maximum.
 const LEAST: i64 = 23 * 1024 * 1024;
-const MOST_PER_CONTAINER: i64 = 1000 * 1024 * 1024;
+const MAX_PER_CONTAINER: i64 = 1000 * 1024 * 1024;
 
 /// Scores candidates by the images they have. `None` if no node reports images.
 pub(crate) fn scores(pod: &Pod, candidates: &[&NodeInfo], ledger: &Ledger) -> Option<Vec<i64>> {
@@ -15,7 +15,7 @@ pub(crate) fn scores(pod: &Pod, candidates: &[&NodeInfo], ledger: &Ledger) -> Op
     let containers = pod.spec.init_containers.iter().chain(&pod.spec.containers);
     let images: Vec<String> = containers.map(|container| with_tag(&container.image)).collect();
     let nodes = ledger.nodes().count().max(1) as f64;
-    let most = MOST_PER_CONTAINER * images.len().max(1) as i64;
+    let most = MAX_PER_CONTAINER * images.len().max(1) as i64;
     // Images are weighted by the share of nodes that have them. Otherwise all pods would follow the first one.
     let worth = |node: &NodeInfo, image: &String| {
         let size = node.images.get(image).copied().unwrap_or(0) as f64;

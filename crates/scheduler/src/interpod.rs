@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::filter::{Check, Obstacle};
 use crate::ledger::{Ledger, NodeInfo};
-use crate::surroundings::Surroundings;
+use crate::listers::Listers;
 use crate::view::{Pod, PodAffinityTerm, WeightedTerm};
 
 /// The weight of an existing pod's required affinity term in scoring, as in v1.34.
@@ -19,57 +19,62 @@ type Counts<'a> = BTreeMap<(&'a str, Box<str>), i64>;
 #[derive(Clone)]
 pub(crate) struct PodRules<'a> {
     pod: &'a Pod,
-    surroundings: &'a Surroundings,
+    listers: &'a Listers,
     /// Existing pods whose anti-affinity rejects this pod, by domain.
     repelled: BTreeMap<(Box<str>, Box<str>), i64>,
     /// Pods that match all affinity terms of the pod.
-    near: Counts<'a>,
+    affinity: Counts<'a>,
     /// Pods that match an anti-affinity term of the pod.
-    far: Counts<'a>,
+    anti_affinity: Counts<'a>,
 }
 
 impl<'a> PodRules<'a> {
     /// Evaluates the terms that concern a pod. `None` if there are none.
-    pub(crate) fn of(pod: &'a Pod, ledger: &Ledger, surroundings: &'a Surroundings) -> Option<Self> {
-        let mut rules =
-            Self { pod, surroundings, repelled: BTreeMap::new(), near: Counts::new(), far: Counts::new() };
-        let has_own = !rules.wants_near().is_empty() || !rules.wants_far().is_empty();
+    pub(crate) fn of(pod: &'a Pod, ledger: &Ledger, listers: &'a Listers) -> Option<Self> {
+        let mut rules = Self {
+            pod,
+            listers,
+            repelled: BTreeMap::new(),
+            affinity: Counts::new(),
+            anti_affinity: Counts::new(),
+        };
+        let has_own = !rules.affinity_terms().is_empty() || !rules.anti_affinity_terms().is_empty();
         if has_own {
             for node in ledger.nodes() {
-                node.pods.values().for_each(|held| rules.count(&held.pod, node, 1));
+                node.pods.values().for_each(|pod_info| rules.count(&pod_info.pod, node, 1));
             }
         } else {
             for node in ledger.affine_nodes() {
-                node.pods.values().for_each(|held| rules.count_repelled(&held.pod, node, 1));
+                node.pods.values().for_each(|pod_info| rules.count_repelled(&pod_info.pod, node, 1));
             }
         }
         (has_own || !rules.repelled.is_empty()).then_some(rules)
     }
 
-    fn wants_near(&self) -> &'a [PodAffinityTerm] {
+    fn affinity_terms(&self) -> &'a [PodAffinityTerm] {
         &self.pod.spec.affinity.pod_affinity.required
     }
 
-    fn wants_far(&self) -> &'a [PodAffinityTerm] {
+    fn anti_affinity_terms(&self) -> &'a [PodAffinityTerm] {
         &self.pod.spec.affinity.pod_anti_affinity.required
     }
 
     /// Accounts for another pod that was added to or removed from a node.
     pub(crate) fn count(&mut self, other: &Pod, node: &NodeInfo, by: i64) {
         self.count_repelled(other, node, by);
-        let (near, far) = (self.wants_near(), self.wants_far());
-        if fulfils_all(near, self.pod, other, self.surroundings) {
-            near.iter().for_each(|term| add(&mut self.near, term, node, by));
+        let (affinity, anti_affinity) = (self.affinity_terms(), self.anti_affinity_terms());
+        if fulfils_all(affinity, self.pod, other, self.listers) {
+            affinity.iter().for_each(|term| add(&mut self.affinity, term, node, by));
         }
-        for term in far.iter().filter(|term| term.means(self.pod, other, self.surroundings)) {
-            add(&mut self.far, term, node, by);
+        for term in anti_affinity.iter().filter(|term| term.matches_pod(self.pod, other, self.listers)) {
+            add(&mut self.anti_affinity, term, node, by);
         }
     }
 
     fn count_repelled(&mut self, other: &Pod, node: &NodeInfo, by: i64) {
         for term in &other.spec.affinity.pod_anti_affinity.required {
             if let Some(value) = node.labels.get(&term.topology_key)
-                && term.means(other, self.pod, self.surroundings)
+                && term.matches_pod(other, self.pod, self.listers)
             {
                 *self.repelled.entry((term.topology_key.clone(), value.into())).or_default() += by;
             }
@@ -77,10 +82,10 @@ impl<'a> PodRules<'a> {
     }
 
     pub(crate) fn obstacle(&self, node: &NodeInfo) -> Option<Obstacle> {
-        if !self.has_all_near(node) {
+        if !self.meets_affinity(node) {
             return Some(Obstacle::firm(Check::PodAffinity, "node(s) didn't match pod affinity rules"));
         }
-        if self.has_any_far(node) {
+        if self.violates_anti_affinity(node) {
             let reason = "node(s) didn't match pod anti-affinity rules";
             return Some(Obstacle::resolvable(Check::PodAffinity, reason));
         }
@@ -93,23 +98,23 @@ impl<'a> PodRules<'a> {
 
     /// Whether the node satisfies all affinity terms. The first pod of a group that matches its own terms has no pods
     /// to be near; it may go to any node that has all topology keys.
-    fn has_all_near(&self, node: &NodeInfo) -> bool {
+    fn meets_affinity(&self, node: &NodeInfo) -> bool {
         let mut met = true;
-        for term in self.wants_near() {
+        for term in self.affinity_terms() {
             let Some(value) = node.labels.get(&term.topology_key) else { return false };
-            met &= count_in(&self.near, &term.topology_key, value) > 0;
+            met &= count_in(&self.affinity, &term.topology_key, value) > 0;
         }
         let first = || {
-            self.near.values().all(|count| *count <= 0)
-                && fulfils_all(self.wants_near(), self.pod, self.pod, self.surroundings)
+            self.affinity.values().all(|count| *count <= 0)
+                && fulfils_all(self.affinity_terms(), self.pod, self.pod, self.listers)
         };
         met || first()
     }
 
-    fn has_any_far(&self, node: &NodeInfo) -> bool {
-        self.wants_far().iter().any(|term| {
+    fn violates_anti_affinity(&self, node: &NodeInfo) -> bool {
+        self.anti_affinity_terms().iter().any(|term| {
             let value = node.labels.get(&term.topology_key);
-            value.is_some_and(|value| count_in(&self.far, &term.topology_key, value) > 0)
+            value.is_some_and(|value| count_in(&self.anti_affinity, &term.topology_key, value) > 0)
         })
     }
 
@@ -129,25 +134,25 @@ fn count_in(counts: &Counts<'_>, key: &str, value: &str) -> i64 {
     counts.get(&(key, value.into())).copied().unwrap_or(0)
 }
 
-fn fulfils_all(terms: &[PodAffinityTerm], of: &Pod, other: &Pod, surroundings: &Surroundings) -> bool {
-    !terms.is_empty() && terms.iter().all(|term| term.means(of, other, surroundings))
+fn fulfils_all(terms: &[PodAffinityTerm], of: &Pod, other: &Pod, listers: &Listers) -> bool {
+    !terms.is_empty() && terms.iter().all(|term| term.matches_pod(of, other, listers))
 }
 
 impl PodAffinityTerm {
     /// Whether a term of one pod matches another pod.
-    pub(crate) fn means(&self, of: &Pod, other: &Pod, surroundings: &Surroundings) -> bool {
+    pub(crate) fn matches_pod(&self, of: &Pod, other: &Pod, listers: &Listers) -> bool {
         let selected = |selector: &setpoint::LabelSelector| selector.matches(&other.meta().labels);
-        self.label_selector.as_ref().is_some_and(selected) && self.covers(of, other, surroundings)
+        self.label_selector.as_ref().is_some_and(selected) && self.covers(of, other, listers)
     }
 
     /// Whether a term covers the other pod's namespace. By default only the namespace of the term's own pod.
-    fn covers(&self, of: &Pod, other: &Pod, surroundings: &Surroundings) -> bool {
+    fn covers(&self, of: &Pod, other: &Pod, listers: &Listers) -> bool {
         let namespace = other.meta().namespace.as_deref().unwrap_or("");
         let listed = self.namespaces.iter().any(|name| **name == *namespace);
         match &self.namespace_selector {
             None if self.namespaces.is_empty() => of.meta().namespace == other.meta().namespace,
             None => listed,
-            Some(selector) => listed || selector.matches(&surroundings.labels_of(namespace)),
+            Some(selector) => listed || selector.matches(&listers.labels_of(namespace)),
         }
     }
 }
@@ -157,24 +162,24 @@ pub(crate) fn scores(
     pod: &Pod,
     candidates: &[&NodeInfo],
     ledger: &Ledger,
-    surroundings: &Surroundings,
+    listers: &Listers,
 ) -> Option<Vec<i64>> {
-    let (near, far) =
+    let (affinity, anti_affinity) =
         (&pod.spec.affinity.pod_affinity.preferred, &pod.spec.affinity.pod_anti_affinity.preferred);
-    let mut weights = Weights { by_domain: BTreeMap::new(), surroundings };
-    let has_own = !near.is_empty() || !far.is_empty();
+    let mut weights = Weights { by_domain: BTreeMap::new(), listers };
+    let has_own = !affinity.is_empty() || !anti_affinity.is_empty();
     let all = has_own.then(|| ledger.nodes()).into_iter().flatten();
     let others = (!has_own).then(|| ledger.affine_nodes()).into_iter().flatten();
     for node in all.chain(others) {
-        for held in node.pods.values() {
-            let there = &held.pod.spec.affinity;
-            weights.add_all(near, pod, &held.pod, node, 1);
-            weights.add_all(far, pod, &held.pod, node, -1);
+        for pod_info in node.pods.values() {
+            let there = &pod_info.pod.spec.affinity;
+            weights.add_all(affinity, pod, &pod_info.pod, node, 1);
+            weights.add_all(anti_affinity, pod, &pod_info.pod, node, -1);
             for term in &there.pod_affinity.required {
-                weights.add(term, HARD_WEIGHT, &held.pod, pod, node);
+                weights.add(term, HARD_WEIGHT, &pod_info.pod, pod, node);
             }
-            weights.add_all(&there.pod_affinity.preferred, &held.pod, pod, node, 1);
-            weights.add_all(&there.pod_anti_affinity.preferred, &held.pod, pod, node, -1);
+            weights.add_all(&there.pod_affinity.preferred, &pod_info.pod, pod, node, 1);
+            weights.add_all(&there.pod_anti_affinity.preferred, &pod_info.pod, pod, node, -1);
         }
     }
     (!weights.by_domain.is_empty())
@@ -184,7 +189,7 @@ pub(crate) fn scores(
 /// The score of each topology domain.
 struct Weights<'a> {
     by_domain: BTreeMap<(Box<str>, Box<str>), i64>,
-    surroundings: &'a Surroundings,
+    listers: &'a Listers,
 }
 
 impl Weights<'_> {
@@ -196,7 +201,7 @@ impl Weights<'_> {
 
     fn add(&mut self, term: &PodAffinityTerm, weight: i64, of: &Pod, about: &Pod, node: &NodeInfo) {
         if let Some(value) = node.labels.get(&term.topology_key)
-            && term.means(of, about, self.surroundings)
+            && term.matches_pod(of, about, self.listers)
         {
             *self.by_domain.entry((term.topology_key.clone(), value.into())).or_default() += weight;
         }

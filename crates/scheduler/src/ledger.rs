@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use setpoint::{Labels, Object};
 use setpoint_placement::{Amount, Port};
 
-use crate::alike::Alike;
 use crate::demand::{demand, demand_for_scoring};
 use crate::devices::InUse;
+use crate::label_index::LabelIndex;
 use crate::view::{NodeSpec, NodeView, Pod, PodView};
 
 /// A node and its pods.
@@ -23,9 +23,9 @@ pub(crate) struct NodeInfo {
     pub(crate) allocatable: Amount,
     /// Image sizes by name.
     pub(crate) images: BTreeMap<String, i64>,
-    pub(crate) room: Room,
+    pub(crate) usage: NodeUsage,
     /// By uid.
-    pub(crate) pods: BTreeMap<Box<str>, Held>,
+    pub(crate) pods: BTreeMap<Box<str>, PodInfo>,
     /// The number of pods with inter-pod affinity or anti-affinity.
     affine: usize,
     /// Whether the node object exists. Pods may be seen before their node.
@@ -34,7 +34,7 @@ pub(crate) struct NodeInfo {
 
 /// The allocated part of a node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct NodeUsage {
     pub(crate) requested: Amount,
     /// Like `requested`, with scoring's minimum for pods without requests.
     pub(crate) requested_for_scoring: Amount,
@@ -42,7 +42,7 @@ pub(crate) struct Room {
 }
 
 /// A pod on a node, and the resources it takes there.
-pub(crate) struct Held {
+pub(crate) struct PodInfo {
     pub(crate) pod: Pod,
     amount: Amount,
     amount_for_scoring: Amount,
@@ -59,9 +59,9 @@ pub(crate) struct Nominee {
 pub(crate) struct Ledger {
     nodes: BTreeMap<String, NodeInfo>,
     /// The node of every pod that has one, by pod uid.
-    places: BTreeMap<Box<str>, String>,
+    nodes_by_pod: BTreeMap<Box<str>, String>,
     /// Pods on nodes by their labels, for topology spread.
-    pub(crate) alike: Alike,
+    pub(crate) label_index: LabelIndex,
     /// By uid. Bounded by the pods that wait for their victims to terminate.
     nominees: BTreeMap<Box<str>, Nominee>,
     /// The number of nodes that have each image.
@@ -139,7 +139,7 @@ impl Ledger {
             self.remove_pod(uid);
         } else if pod.spec.node_name.is_empty() {
             self.put_nomination(pod);
-        } else if self.places.get(uid) == Some(&pod.spec.node_name) {
+        } else if self.nodes_by_pod.get(uid) == Some(&pod.spec.node_name) {
             return self.refresh(pod);
         } else {
             self.remove_pod(uid);
@@ -151,22 +151,22 @@ impl Ledger {
     /// Updates a pod on its node. Returns the difference to its previous requests if it was resized.
     fn refresh(&mut self, pod: &Pod) -> Option<Amount> {
         let node = self.nodes.get_mut(&pod.spec.node_name)?;
-        let held = node.pods.get_mut(&pod.meta().uid)?;
-        let before = std::mem::replace(held, Held::new(pod.clone()));
-        let resized = before.amount != held.amount;
-        if resized || before.amount_for_scoring != held.amount_for_scoring {
-            node.room.subtract(&before);
-            node.room.add(held);
+        let pod_info = node.pods.get_mut(&pod.meta().uid)?;
+        let before = std::mem::replace(pod_info, PodInfo::new(pod.clone()));
+        let resized = before.amount != pod_info.amount;
+        if resized || before.amount_for_scoring != pod_info.amount_for_scoring {
+            node.usage.subtract(&before);
+            node.usage.add(pod_info);
         }
         let freed = resized.then(|| {
             let mut freed = before.amount.clone();
-            freed.subtract(&held.amount);
+            freed.subtract(&pod_info.amount);
             freed
         });
         let (before, after) = (before.pod.meta(), pod.meta());
         if before.labels != after.labels || before.is_being_deleted() != after.is_being_deleted() {
-            self.alike.leave(before, &pod.spec.node_name);
-            self.alike.stay(after, &pod.spec.node_name);
+            self.label_index.remove_pod_at(before, &pod.spec.node_name);
+            self.label_index.add_pod(after, &pod.spec.node_name);
         }
         freed
     }
@@ -194,43 +194,43 @@ impl Ledger {
     }
 
     /// Returns the pod's node, bound or assumed.
-    pub(crate) fn place(&self, uid: &str) -> Option<&str> {
-        self.places.get(uid).map(String::as_str)
+    pub(crate) fn node_of(&self, uid: &str) -> Option<&str> {
+        self.nodes_by_pod.get(uid).map(String::as_str)
     }
 
     /// Whether the pod has a node, bound or assumed.
     pub(crate) fn holds(&self, uid: &str) -> bool {
-        self.places.contains_key(uid)
+        self.nodes_by_pod.contains_key(uid)
     }
 
     /// Puts a pod on a node.
     pub(crate) fn assume(&mut self, pod: &Pod, node_name: &str) {
         self.nominees.remove(&pod.meta().uid);
         let node = self.nodes.entry(node_name.to_owned()).or_default();
-        let held = Held::new(pod.clone());
-        node.room.add(&held);
-        self.alike.stay(pod.meta(), node_name);
+        let pod_info = PodInfo::new(pod.clone());
+        node.usage.add(&pod_info);
+        self.label_index.add_pod(pod.meta(), node_name);
         let affine = usize::from(pod.spec.is_affine());
         node.affine += affine;
         self.affine += affine;
-        node.pods.insert(pod.meta().uid.clone(), held);
-        self.places.insert(pod.meta().uid.clone(), node_name.to_owned());
+        node.pods.insert(pod.meta().uid.clone(), pod_info);
+        self.nodes_by_pod.insert(pod.meta().uid.clone(), node_name.to_owned());
     }
 
     /// Removes a pod from its node. Returns whether that freed space, reserved space included.
     pub(crate) fn remove_pod(&mut self, uid: &str) -> bool {
         let was_awaited = self.nominees.remove(uid).is_some();
-        let Some(place) = self.places.remove(uid) else { return was_awaited };
-        if let Some(node) = self.nodes.get_mut(&place)
-            && let Some(held) = node.pods.remove(uid)
+        let Some(node_name) = self.nodes_by_pod.remove(uid) else { return was_awaited };
+        if let Some(node) = self.nodes.get_mut(&node_name)
+            && let Some(pod_info) = node.pods.remove(uid)
         {
-            node.room.subtract(&held);
-            self.alike.leave(held.pod.meta(), &place);
-            let affine = usize::from(held.pod.spec.is_affine());
+            node.usage.subtract(&pod_info);
+            self.label_index.remove_pod_at(pod_info.pod.meta(), &node_name);
+            let affine = usize::from(pod_info.pod.spec.is_affine());
             node.affine -= affine;
             self.affine -= affine;
         }
-        self.drop_if_unused(&place);
+        self.drop_if_unused(&node_name);
         true
     }
 
@@ -251,24 +251,24 @@ pub(crate) fn decrement<K: Ord + std::borrow::Borrow<str>>(counts: &mut BTreeMap
     }
 }
 
-impl Held {
+impl PodInfo {
     pub(crate) fn new(pod: Pod) -> Self {
         let (amount, amount_for_scoring) = (demand(&pod), demand_for_scoring(&pod));
         Self { pod, amount, amount_for_scoring }
     }
 }
 
-impl Room {
-    pub(crate) fn add(&mut self, held: &Held) {
-        self.requested.add(&held.amount);
-        self.requested_for_scoring.add(&held.amount_for_scoring);
-        self.ports.extend(held.pod.spec.host_ports().cloned());
+impl NodeUsage {
+    pub(crate) fn add(&mut self, pod_info: &PodInfo) {
+        self.requested.add(&pod_info.amount);
+        self.requested_for_scoring.add(&pod_info.amount_for_scoring);
+        self.ports.extend(pod_info.pod.spec.host_ports().cloned());
     }
 
-    pub(crate) fn subtract(&mut self, held: &Held) {
-        self.requested.subtract(&held.amount);
-        self.requested_for_scoring.subtract(&held.amount_for_scoring);
-        for port in held.pod.spec.host_ports() {
+    pub(crate) fn subtract(&mut self, pod_info: &PodInfo) {
+        self.requested.subtract(&pod_info.amount);
+        self.requested_for_scoring.subtract(&pod_info.amount_for_scoring);
+        for port in pod_info.pod.spec.host_ports() {
             if let Some(at) = self.ports.iter().position(|taken| taken == port) {
                 self.ports.swap_remove(at);
             }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  events.rs   ──► ledger.rs     allocated and free resources per node, assumed bindings included
-//!                     │  alike.rs index of pods with the same labels
+//!                     │  label_index.rs  index of pods with the same labels
 //!                     │
 //!  queue ──► reconcile.rs ──► decide.rs ──► filter.rs     which nodes can run the pod
 //!               │                 │    │       └─► spread.rs, interpod.rs   constraints on other pods
@@ -27,7 +27,6 @@
 //!   changes, or five minutes have passed;
 //! - unused features cost nothing: without affinity or spread constraints no pod looks at other pods.
 
-mod alike;
 mod decide;
 mod demand;
 mod devices;
@@ -35,7 +34,9 @@ mod events;
 mod filter;
 mod image;
 mod interpod;
+mod label_index;
 mod ledger;
+mod listers;
 mod parked;
 mod preempt;
 mod reconcile;
@@ -43,7 +44,6 @@ mod report;
 mod reserve;
 mod score;
 mod spread;
-mod surroundings;
 mod view;
 mod volumes;
 

@@ -16,7 +16,7 @@ use crate::demand::demand;
 use crate::devices;
 use crate::filter::{Check, Checks, REPELLING, may_be_on, shortage, tolerates_cordon};
 use crate::ledger::NodeInfo;
-use crate::surroundings::Surroundings;
+use crate::listers::Listers;
 use crate::view::{NodeView, Pod, PodView};
 
 /// Failed attempts are retried after 1 s, doubling to 10 s, as in v1.34.
@@ -52,11 +52,11 @@ pub(crate) enum Change<'a> {
         node: &'a NodeInfo,
         what: NodeChange,
     },
-    NodeGone,
-    PodGone(&'a Pod),
-    PodThere(&'a Pod),
+    NodeDeleted,
+    PodRemoved(&'a Pod),
+    PodAdded(&'a Pod),
     /// A bound pod's labels changed; this is its previous version.
-    PodWas(&'a Pod),
+    PodRelabelled(&'a Pod),
     /// A bound pod was resized. `freed` is the difference: negative for resources it now uses more of.
     PodResized {
         freed: &'a Amount,
@@ -70,7 +70,7 @@ pub(crate) enum Change<'a> {
         /// Its devices were deallocated.
         freed: bool,
         /// It is new, or its state changed.
-        news: bool,
+        changed: bool,
     },
     /// A device class or resource slice.
     Devices,
@@ -147,17 +147,17 @@ impl Parked {
     }
 
     /// Whether volumes block any parked pod.
-    pub(crate) fn minds_volumes(&self) -> bool {
+    pub(crate) fn waits_for_volumes(&self) -> bool {
         self.blocked.contains(Check::Volumes) || self.blocked.contains(Check::VolumeUse)
     }
 
     /// Whether devices block any parked pod.
-    pub(crate) fn minds_devices(&self) -> bool {
+    pub(crate) fn waits_for_devices(&self) -> bool {
         self.blocked.contains(Check::Devices)
     }
 
     /// Whether other pods (spread, affinity) block any parked pod.
-    pub(crate) fn minds_company(&self) -> bool {
+    pub(crate) fn waits_for_other_pods(&self) -> bool {
         self.blocked.contains(Check::Spread) || self.blocked.contains(Check::PodAffinity)
     }
 
@@ -165,10 +165,10 @@ impl Parked {
     pub(crate) fn woken_by(
         &mut self,
         change: &Change<'_>,
-        surroundings: &Surroundings,
+        listers: &Listers,
         now: Instant,
     ) -> Vec<(Key, i32, Duration)> {
-        let helped = self.pods.iter().filter(|(_, entry)| entry.is_helped_by(change, surroundings));
+        let helped = self.pods.iter().filter(|(_, entry)| entry.is_helped_by(change, listers));
         let woken: Vec<(Key, i32, Duration)> = helped
             .map(|(key, entry)| {
                 let delay = BACKOFF.delay(self.tries.get(key).copied().unwrap_or(1).saturating_sub(1));
@@ -189,11 +189,11 @@ impl Change<'_> {
     fn concerns(&self) -> &'static [Check] {
         match self {
             Self::Node { .. } => &Check::ALL,
-            Self::NodeGone => &[Check::Spread],
-            Self::PodGone(_) => {
+            Self::NodeDeleted => &[Check::Spread],
+            Self::PodRemoved(_) => {
                 &[Check::Resources, Check::Ports, Check::VolumeUse, Check::Spread, Check::PodAffinity]
             }
-            Self::PodThere(_) | Self::PodWas(_) => &[Check::Spread, Check::PodAffinity],
+            Self::PodAdded(_) | Self::PodRelabelled(_) => &[Check::Spread, Check::PodAffinity],
             Self::PodResized { .. } => &[Check::Resources],
             Self::Claim(_) | Self::Storage => &[Check::Volumes, Check::VolumeUse],
             Self::DeviceClaim { .. } | Self::Devices => &[Check::Devices],
@@ -202,43 +202,43 @@ impl Change<'_> {
 }
 
 impl Entry {
-    fn is_helped_by(&self, change: &Change<'_>, surroundings: &Surroundings) -> bool {
+    fn is_helped_by(&self, change: &Change<'_>, listers: &Listers) -> bool {
         if !change.concerns().iter().any(|check| self.blocked.contains(*check)) {
             return false;
         }
         // Wake a pod that cannot be decoded: its next attempt reports the error.
-        Pod::new(self.pod.clone()).map_or(true, |pod| {
-            Blocked { pod: &pod, blocked: self.blocked }.is_helped_by(change, surroundings)
-        })
+        Pod::new(self.pod.clone())
+            .map_or(true, |pod| Blocked { pod: &pod, blocked: self.blocked }.is_helped_by(change, listers))
     }
 }
 
 impl Blocked<'_> {
-    fn is_helped_by(&self, change: &Change<'_>, surroundings: &Surroundings) -> bool {
+    fn is_helped_by(&self, change: &Change<'_>, listers: &Listers) -> bool {
         match change {
             Change::Node { node, what } => self.is_helped_by_node(node, *what),
-            Change::NodeGone => self.blocked.contains(Check::Spread),
-            Change::PodGone(gone) => {
+            Change::NodeDeleted => self.blocked.contains(Check::Spread),
+            Change::PodRemoved(gone) => {
                 self.blocked.contains(Check::Resources)
                     || self.blocked.contains(Check::Ports) && self.wants_port_of(gone)
                     || self.blocked.contains(Check::VolumeUse)
-                    || self.is_freed_by(gone, surroundings)
+                    || self.is_freed_by(gone, listers)
             }
-            Change::PodWas(before) => self.is_freed_by(before, surroundings),
+            Change::PodRelabelled(before) => self.is_freed_by(before, listers),
             Change::PodResized { freed } => {
                 self.blocked.contains(Check::Resources) && freed.has_any_of(&demand(self.pod))
             }
             Change::Claim(claim) => self.is_blocked_by_volumes() && self.uses(claim),
             Change::Storage => self.is_blocked_by_volumes(),
-            Change::DeviceClaim { claim, freed, news } => {
-                self.blocked.contains(Check::Devices) && (*freed || *news && devices::uses(self.pod, claim))
+            Change::DeviceClaim { claim, freed, changed } => {
+                self.blocked.contains(Check::Devices)
+                    && (*freed || *changed && devices::uses(self.pod, claim))
             }
             Change::Devices => self.blocked.contains(Check::Devices),
-            Change::PodThere(there) => {
-                let near = &self.pod.spec.affinity.pod_affinity.required;
+            Change::PodAdded(there) => {
+                let affinity = &self.pod.spec.affinity.pod_affinity.required;
                 self.is_spread_with(there)
                     || self.blocked.contains(Check::PodAffinity)
-                        && near.iter().any(|term| term.means(self.pod, there, surroundings))
+                        && affinity.iter().any(|term| term.matches_pod(self.pod, there, listers))
             }
         }
     }
@@ -287,16 +287,16 @@ impl Blocked<'_> {
     }
 
     /// Whether removing a pod, or changing its labels, could help this one.
-    fn is_freed_by(&self, other: &Pod, surroundings: &Surroundings) -> bool {
+    fn is_freed_by(&self, other: &Pod, listers: &Listers) -> bool {
         self.is_spread_with(other)
-            || self.blocked.contains(Check::PodAffinity) && self.had_rule_with(other, surroundings)
+            || self.blocked.contains(Check::PodAffinity) && self.had_rule_with(other, listers)
     }
 
-    fn had_rule_with(&self, gone: &Pod, surroundings: &Surroundings) -> bool {
+    fn had_rule_with(&self, gone: &Pod, listers: &Listers) -> bool {
         let ours = &self.pod.spec.affinity.pod_anti_affinity.required;
         let theirs = &gone.spec.affinity.pod_anti_affinity.required;
-        ours.iter().any(|term| term.means(self.pod, gone, surroundings))
-            || theirs.iter().any(|term| term.means(gone, self.pod, surroundings))
+        ours.iter().any(|term| term.matches_pod(self.pod, gone, listers))
+            || theirs.iter().any(|term| term.matches_pod(gone, self.pod, listers))
     }
 }
 
@@ -348,8 +348,8 @@ mod tests {
         checks
     }
 
-    fn nothing_else() -> Surroundings {
-        Surroundings::fixed(vec![], vec![], vec![])
+    fn nothing_else() -> Listers {
+        Listers::fixed(vec![], vec![], vec![])
     }
 
     /// Parks a pod that one check rejects on all nodes.
@@ -367,7 +367,7 @@ mod tests {
         NodeChange { added: false, labels: false, taints: false, cordon: false, resources: false };
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_wakes_whom_its_change_could_help() {
+    async fn a_node_change_wakes_the_pods_that_it_could_help() {
         let check = |check: Check, spec: Value, node: Value, what: NodeChange, expected: bool| {
             let (clock, mut ledger) = (clock(), Ledger::default());
             let node = object(node);
@@ -397,11 +397,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pod_that_goes_or_comes_wakes_whom_that_could_help() {
+    async fn a_removed_or_added_pod_wakes_the_pods_that_it_could_help() {
         let check = |check: Check, spec: Value, other: Value, gone: bool, expected: bool| {
             let clock = clock();
             let other = pod("other", json!({"app": "db"}), other);
-            let change = if gone { Change::PodGone(&other) } else { Change::PodThere(&other) };
+            let change = if gone { Change::PodRemoved(&other) } else { Change::PodAdded(&other) };
             let woken = parked(spec, check, &clock).woken_by(&change, &nothing_else(), clock.instant());
             assert_eq!(!woken.is_empty(), expected, "{check:?} gone: {gone}");
         };
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pod_that_loses_labels_wakes_whom_that_could_help() {
+    async fn a_pod_that_loses_labels_wakes_the_pods_that_it_could_help() {
         let check = |kind: &str, labels: Value, expected: bool| {
             let clock = clock();
             let term = json!({"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone"});
@@ -429,7 +429,7 @@ mod tests {
                 json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}});
             let before = pod("other", labels.clone(), json!({}));
             let woken = parked(spec, Check::PodAffinity, &clock).woken_by(
-                &Change::PodWas(&before),
+                &Change::PodRelabelled(&before),
                 &nothing_else(),
                 clock.instant(),
             );
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pod_that_shrinks_wakes_whom_its_room_could_help() {
+    async fn a_pod_that_shrinks_wakes_the_pods_that_fit_now() {
         let check = |before: &str, after: &str, expected: bool| {
             let (clock, mut ledger) = (clock(), Ledger::default());
             let there = |memory: &str| {
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_only_says_that_a_pod_waits_is_nothing_to_it() {
+    fn a_scheduling_condition_does_not_wake_its_own_pod() {
         let pod = |generation: i64, labels: Value, spec: Value, status: Value| {
             let metadata = json!({"name": "p", "uid": "p", "generation": generation, "labels": labels});
             object(json!({"metadata": metadata, "spec": spec, "status": status}))
@@ -483,13 +483,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_woken_pod_waits_out_the_back_off_of_its_last_try() {
+    async fn a_woken_pod_waits_for_the_backoff_of_its_last_attempt() {
         let clock = clock();
         let other = pod("other", json!({}), json!({}));
         let mut parked = parked(json!({}), Check::Resources, &clock);
         let mut left = async |seconds: u64| {
             clock.sleep(Duration::from_secs(seconds)).await;
-            let woken = parked.woken_by(&Change::PodGone(&other), &nothing_else(), clock.instant());
+            let woken = parked.woken_by(&Change::PodRemoved(&other), &nothing_else(), clock.instant());
             parked.park(&pod("waits", json!({}), json!({})), only(Check::Resources), clock.instant());
             woken[0].2
         };

@@ -7,10 +7,10 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
-use crate::decide::{Remedy, misfit_message};
+use crate::decide::{PreemptionOutcome, fit_error_message};
 use crate::filter::{Needs, Obstacle};
-use crate::ledger::{Held, Ledger, NodeInfo, is_being_preempted};
-use crate::surroundings::Surroundings;
+use crate::ledger::{Ledger, NodeInfo, PodInfo, is_being_preempted};
+use crate::listers::Listers;
 use crate::view::{BudgetView, Pod};
 use setpoint::Cached;
 
@@ -40,17 +40,17 @@ pub(crate) fn preempt(
     obstacles: &[(&NodeInfo, Obstacle)],
     nodes: usize,
     ledger: &Ledger,
-    surroundings: &Surroundings,
+    listers: &Listers,
     draw: impl Fn(usize) -> usize,
-) -> (Remedy, Option<String>) {
+) -> (PreemptionOutcome, Option<String>) {
     if let Some(why) = ineligible(needs.pod, obstacles, ledger) {
-        return (Remedy::Wait, Some(why.into()));
+        return (PreemptionOutcome::Wait, Some(why.into()));
     }
     let freeable: Vec<&NodeInfo> =
         obstacles.iter().filter(|(_, obstacle)| obstacle.is_resolvable()).map(|(node, _)| *node).collect();
-    let budgets = surroundings.budgets.list(None).unwrap_or_default();
+    let budgets = listers.budgets.list(None).unwrap_or_default();
     let start = if freeable.is_empty() { 0 } else { draw(freeable.len()) };
-    let enough = (freeable.len() / SHARE).max(AT_LEAST).min(freeable.len());
+    let feasible_nodes_to_find = (freeable.len() / SHARE).max(AT_LEAST).min(freeable.len());
     let mut candidates: Vec<Candidate> = Vec::new();
     let mut reasons: Vec<Cow<'static, str>> = Vec::new();
     let mut hopeless = 0;
@@ -63,15 +63,17 @@ pub(crate) fn preempt(
                 reasons.extend(obstacle.reasons);
             }
         }
-        if candidates.len() >= enough && candidates.iter().any(|candidate| candidate.violations == 0) {
+        if candidates.len() >= feasible_nodes_to_find
+            && candidates.iter().any(|candidate| candidate.violations == 0)
+        {
             break;
         }
     }
-    let Some(best) = candidates.into_iter().min_by_key(Candidate::harm) else {
+    let Some(best) = candidates.into_iter().min_by_key(Candidate::cost) else {
         let absent = Some(("Preemption is not helpful for scheduling", nodes - hopeless));
-        return (Remedy::None, Some(misfit_message(nodes, reasons.iter(), absent)));
+        return (PreemptionOutcome::None, Some(fit_error_message(nodes, reasons.iter(), absent)));
     };
-    (Remedy::Preempt(best.carried_out_for(needs.pod, ledger)), None)
+    (PreemptionOutcome::Preempt(best.carried_out_for(needs.pod, ledger)), None)
 }
 
 /// Returns why a pod may not preempt others now.
@@ -79,10 +81,12 @@ fn ineligible(pod: &Pod, obstacles: &[(&NodeInfo, Obstacle)], ledger: &Ledger) -
     if pod.spec.preemption_policy == "Never" {
         return Some("not eligible due to preemptionPolicy=Never.");
     }
-    let promised = pod.nominated_node()?;
-    let lost = obstacles.iter().any(|(node, obstacle)| node.name == promised && !obstacle.is_resolvable());
-    let goes = |held: &Held| held.pod.spec.priority < pod.spec.priority && is_being_preempted(&held.pod);
-    let waits = ledger.node(promised).is_some_and(|node| node.pods.values().any(goes));
+    let nominated = pod.nominated_node()?;
+    let lost = obstacles.iter().any(|(node, obstacle)| node.name == nominated && !obstacle.is_resolvable());
+    let goes = |pod_info: &PodInfo| {
+        pod_info.pod.spec.priority < pod.spec.priority && is_being_preempted(&pod_info.pod)
+    };
+    let waits = ledger.node(nominated).is_some_and(|node| node.pods.values().any(goes));
     (!lost && waits).then_some("not eligible due to a terminating pod on the nominated node.")
 }
 
@@ -98,7 +102,7 @@ impl Candidate<'_> {
     /// A sort key, the lowest wins: budget violations, highest victim priority, sum of priorities (shifted so that more
     /// victims never lower it), number of victims, and the start time of the highest-priority victims (later is
     /// better).
-    fn harm(&self) -> (usize, i32, i64, usize, Reverse<i64>) {
+    fn cost(&self) -> (usize, i32, i64, usize, Reverse<i64>) {
         let highest = self.victims.iter().map(|pod| pod.spec.priority).max().unwrap_or(i32::MIN);
         let sum = self.victims.iter().map(|pod| i64::from(pod.spec.priority) + i64::from(i32::MAX) + 1).sum();
         let highest_ones = self.victims.iter().filter(|pod| pod.spec.priority == highest);
@@ -127,32 +131,33 @@ fn victims_on<'a>(
     ledger: &Ledger,
     budgets: &[Cached<BudgetView>],
 ) -> Result<Candidate<'a>, Obstacle> {
-    let (mut needs, mut room) = (needs.clone(), node.room.clone());
+    let (mut needs, mut usage) = (needs.clone(), node.usage.clone());
     let priority = needs.pod.spec.priority;
-    let mut lesser: Vec<&Held> =
-        node.pods.values().filter(|held| held.pod.spec.priority < priority).collect();
+    let mut lesser: Vec<&PodInfo> =
+        node.pods.values().filter(|pod_info| pod_info.pod.spec.priority < priority).collect();
     if lesser.is_empty() {
         let check = crate::filter::Check::Resources;
         return Err(Obstacle::firm(check, "No preemption victims found for incoming pod"));
     }
-    for held in &lesser {
-        room.subtract(held);
-        needs.left(&held.pod, node);
+    for pod_info in &lesser {
+        usage.subtract(pod_info);
+        needs.left(&pod_info.pod, node);
     }
-    if let Some(obstacle) = needs.obstacle_beside_nominees(node, &room, ledger) {
+    if let Some(obstacle) = needs.obstacle_beside_nominees(node, &usage, ledger) {
         return Err(obstacle);
     }
-    lesser.sort_by_key(|held| (Reverse(held.pod.spec.priority), started(&held.pod)));
+    lesser.sort_by_key(|pod_info| (Reverse(pod_info.pod.spec.priority), started(&pod_info.pod)));
     let (violating, others) = by_budgets(&lesser, budgets);
     let mut candidate = Candidate { node, victims: Vec::new(), violations: 0 };
-    for (held, violates) in violating.iter().map(|held| (held, 1)).chain(others.iter().map(|held| (held, 0)))
+    for (pod_info, violates) in
+        violating.iter().map(|pod_info| (pod_info, 1)).chain(others.iter().map(|pod_info| (pod_info, 0)))
     {
-        room.add(held);
-        needs.arrived(&held.pod, node);
-        if needs.obstacle_beside_nominees(node, &room, ledger).is_some() {
-            room.subtract(held);
-            needs.left(&held.pod, node);
-            candidate.victims.push(&held.pod);
+        usage.add(pod_info);
+        needs.arrived(&pod_info.pod, node);
+        if needs.obstacle_beside_nominees(node, &usage, ledger).is_some() {
+            usage.subtract(pod_info);
+            needs.left(&pod_info.pod, node);
+            candidate.victims.push(&pod_info.pod);
             candidate.violations += violates;
         }
     }
@@ -161,10 +166,13 @@ fn victims_on<'a>(
 }
 
 /// Splits pods into those whose eviction violates a disruption budget and the others, keeping their order.
-fn by_budgets<'a>(lesser: &[&'a Held], budgets: &[Cached<BudgetView>]) -> (Vec<&'a Held>, Vec<&'a Held>) {
+fn by_budgets<'a>(
+    lesser: &[&'a PodInfo],
+    budgets: &[Cached<BudgetView>],
+) -> (Vec<&'a PodInfo>, Vec<&'a PodInfo>) {
     let mut left: Vec<i32> = budgets.iter().map(|budget| budget.status.disruptions_allowed).collect();
-    let mut violates = |held: &&Held| {
-        let meta = held.pod.meta();
+    let mut violates = |pod_info: &&PodInfo| {
+        let meta = pod_info.pod.meta();
         let mut violated = false;
         for (budget, left) in budgets.iter().zip(&mut left) {
             let selector = budget.spec.selector.as_ref().filter(|selector| !selector.is_empty());
@@ -178,5 +186,5 @@ fn by_budgets<'a>(lesser: &[&'a Held], budgets: &[Cached<BudgetView>]) -> (Vec<&
         }
         violated
     };
-    lesser.iter().copied().partition(|held| violates(held))
+    lesser.iter().copied().partition(|pod_info| violates(pod_info))
 }

@@ -14,13 +14,13 @@ use setpoint::{
 use setpoint_volume::{Claim, Volume};
 
 use crate::Settings;
-use crate::decide::{Decision, Misfit, Remedy, decide};
+use crate::decide::{Decision, FitError, PreemptionOutcome, decide};
 use crate::devices::{self, DeviceNeeds, Reservation};
 use crate::events::{SharedState, State};
 use crate::filter::{Check, Checks};
 use crate::ledger::Ledger;
+use crate::listers::Sources;
 use crate::parked::BACKOFF;
-use crate::surroundings::Sources;
 use crate::view::{NodeView, Pod, PodView};
 use crate::volumes::{Preparation, Preparing, Progress, VolumeNeeds};
 
@@ -31,10 +31,10 @@ pub const COMPONENT: &str = "default-scheduler";
 const WORKERS: usize = 32;
 
 /// Parked pods are retried after this long even without a helpful change.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(300);
+pub(crate) const RETRY_UNSCHEDULABLE_AFTER: Duration = Duration::from_secs(300);
 
 /// How often a pod's claims are checked even without an event.
-const LOOK_AT_CLAIMS: Duration = Duration::from_secs(30);
+const RECHECK_CLAIMS_AFTER: Duration = Duration::from_secs(30);
 
 /// Returns the runnables of the scheduler.
 pub fn runnables(context: &Context, settings: &Settings) -> Vec<Box<dyn Runnable>> {
@@ -44,7 +44,7 @@ pub fn runnables(context: &Context, settings: &Settings) -> Vec<Box<dyn Runnable
     let shared = SharedState {
         queue: queue.clone(),
         clock: context.runtime.clock.clone(),
-        surroundings: sources.surroundings(),
+        listers: sources.listers(),
         state: Arc::default(),
     };
     let nodes = context.informers.of::<NodeView>();
@@ -77,7 +77,7 @@ pub(crate) struct Scheduler {
 }
 
 /// The outcome of one scheduling attempt.
-enum Turn {
+enum Attempt {
     Decided(Decision),
     /// The pod already has a node.
     Placed,
@@ -95,27 +95,29 @@ impl Reconciler for Scheduler {
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let pending = |pod: &Pod| pod.awaits_scheduling() && !pod.meta().is_being_deleted();
         let Some(pod) = self.pods.get(key)?.filter(pending) else { return Ok(Outcome::Settled) };
-        match self.turn(&pod) {
-            Turn::Placed | Turn::Incomplete => Ok(Outcome::Settled),
-            Turn::Prepare(preparing) => self.prepare(&pod, &preparing).await,
-            Turn::Prepared(preparing, progress) => self.go_on(&pod, &preparing, progress).await,
-            Turn::Decided(Decision::Bind { node }) => self.bind(&pod, &node).await,
-            Turn::Decided(Decision::FitsNowhere(misfit)) => self.report(&pod, &misfit).await,
-            Turn::Decided(Decision::Failed(why)) => self.fail(&pod, &why).await,
+        match self.attempt(&pod) {
+            Attempt::Placed | Attempt::Incomplete => Ok(Outcome::Settled),
+            Attempt::Prepare(preparing) => self.prepare(&pod, &preparing).await,
+            Attempt::Prepared(preparing, progress) => {
+                self.bind_when_prepared(&pod, &preparing, progress).await
+            }
+            Attempt::Decided(Decision::Bind { node }) => self.bind(&pod, &node).await,
+            Attempt::Decided(Decision::FitsNowhere(fit_error)) => self.report(&pod, &fit_error).await,
+            Attempt::Decided(Decision::Failed(why)) => self.fail(&pod, &why).await,
         }
     }
 }
 
 impl Scheduler {
     /// Decides, then assumes or parks, under one lock so that no event is lost in between.
-    fn turn(&self, pod: &Pod) -> Turn {
+    fn attempt(&self, pod: &Pod) -> Attempt {
         let state = &mut *self.shared.state.lock();
-        if let Some(turn) = self.next_step(state, pod) {
-            return turn;
+        if let Some(attempt) = self.next_step(state, pod) {
+            return attempt;
         }
         let State { ledger, parked, preparing, reservations } = state;
         let draw = |n| self.rng.below(n as u64) as usize;
-        let decision = decide(pod, ledger, &self.shared.surroundings, draw);
+        let decision = decide(pod, ledger, &self.shared.listers, draw);
         match &decision {
             Decision::Bind { node } => {
                 parked.forget(pod.key());
@@ -127,52 +129,52 @@ impl Scheduler {
                     reservations.insert(pod.meta().uid.clone(), reservation);
                 }
                 if !preparation.is_empty() {
-                    preparation.assume(&self.shared.surroundings.volumes);
+                    preparation.assume(&self.shared.listers.volumes);
                     let since = self.shared.clock.instant();
                     let begun = Preparing { node: node.clone(), preparation, since };
                     preparing.insert(pod.meta().uid.clone(), begun.clone());
-                    return Turn::Prepare(begun);
+                    return Attempt::Prepare(begun);
                 }
             }
-            Decision::FitsNowhere(misfit) => self.park(state, pod, misfit),
+            Decision::FitsNowhere(fit_error) => self.park(state, pod, fit_error),
             Decision::Failed(_) => {}
         }
-        Turn::Decided(decision)
+        Attempt::Decided(decision)
     }
 
     /// Returns the next step for a pod that needs no decision: it has a node, or cannot get one yet.
-    fn next_step(&self, state: &mut State, pod: &Pod) -> Option<Turn> {
+    fn next_step(&self, state: &mut State, pod: &Pod) -> Option<Attempt> {
         let State { ledger, parked, preparing, reservations } = state;
         if let Some(preparing) = preparing.get(&pod.meta().uid) {
             let (node, now) = (ledger.node(&preparing.node), self.shared.clock.instant());
-            let progress = preparing.progress(node, &self.shared.surroundings.volumes, now);
-            return Some(Turn::Prepared(preparing.clone(), progress));
+            let progress = preparing.progress(node, &self.shared.listers.volumes, now);
+            return Some(Attempt::Prepared(preparing.clone(), progress));
         }
-        if let Some(node) = ledger.place(&pod.meta().uid) {
+        if let Some(node) = ledger.node_of(&pod.meta().uid) {
             return Some(match reservations.contains_key(&pod.meta().uid) {
-                true => Turn::Decided(Decision::Bind { node: node.to_owned() }),
-                false => Turn::Placed,
+                true => Attempt::Decided(Decision::Bind { node: node.to_owned() }),
+                false => Attempt::Placed,
             });
         }
-        devices::claims_of(pod, &self.shared.surroundings.devices.claims).err()?;
+        devices::claims_of(pod, &self.shared.listers.devices.claims).err()?;
         let mut blocked = Checks::default();
         blocked.insert(Check::Devices);
         parked.park(pod, blocked, self.shared.clock.instant());
-        Some(Turn::Incomplete)
+        Some(Attempt::Incomplete)
     }
 
-    fn park(&self, state: &mut State, pod: &Pod, misfit: &Misfit) {
-        state.parked.park(pod, misfit.blocked, self.shared.clock.instant());
-        match &misfit.remedy {
-            Remedy::Preempt(preemption) => state.ledger.nominate(pod, &preemption.node),
-            Remedy::None => state.ledger.forget_nomination(&pod.meta().uid),
-            Remedy::Wait => {}
+    fn park(&self, state: &mut State, pod: &Pod, fit_error: &FitError) {
+        state.parked.park(pod, fit_error.blocked, self.shared.clock.instant());
+        match &fit_error.preemption_outcome {
+            PreemptionOutcome::Preempt(preemption) => state.ledger.nominate(pod, &preemption.node),
+            PreemptionOutcome::None => state.ledger.forget_nomination(&pod.meta().uid),
+            PreemptionOutcome::Wait => {}
         }
     }
 
     /// Returns the volume writes needed before the pod can be bound to a node.
     fn preparation(&self, pod: &Pod, node: &str, ledger: &Ledger) -> Preparation {
-        let needs = VolumeNeeds::of(pod, ledger, &self.shared.surroundings.volumes);
+        let needs = VolumeNeeds::of(pod, ledger, &self.shared.listers.volumes);
         match (needs, ledger.node(node)) {
             (Ok(Some(needs)), Some(node)) => Preparation::of(&needs, node),
             _ => Preparation::default(),
@@ -181,7 +183,7 @@ impl Scheduler {
 
     /// Returns the resource claims to reserve before the pod can be bound to a node.
     fn reservation(&self, pod: &Pod, node: &str, ledger: &Ledger) -> Reservation {
-        let needs = DeviceNeeds::of(pod, &ledger.devices, &self.shared.surroundings.devices);
+        let needs = DeviceNeeds::of(pod, &ledger.devices, &self.shared.listers.devices);
         match (needs, ledger.node(node)) {
             (Ok(Some(needs)), Some(node)) => Reservation::of(&needs, pod, node),
             _ => Reservation::default(),
@@ -191,16 +193,16 @@ impl Scheduler {
     /// Binds volumes to claims and requests provisioning for others. The volume binder does the rest.
     async fn prepare(&self, pod: &Pod, preparing: &Preparing) -> Result<Outcome, ReconcileError> {
         match self.write(&preparing.preparation).await {
-            Ok(()) => Ok(Outcome::CheckAfter(LOOK_AT_CLAIMS)),
+            Ok(()) => Ok(Outcome::CheckAfter(RECHECK_CLAIMS_AFTER)),
             Err(error) => {
-                self.shared.gone(&mut self.shared.state.lock(), pod);
+                self.shared.release_pod(&mut self.shared.state.lock(), pod);
                 Err(error).attempting(format!("bind the volumes of pod {}", pod.key()))
             }
         }
     }
 
     async fn write(&self, preparation: &Preparation) -> Result<(), ClientError> {
-        let caches = &self.shared.surroundings.volumes;
+        let caches = &self.shared.listers.volumes;
         for volume in &preparation.volumes {
             caches.volumes.wrote(&self.update::<Volume>(volume).await?);
         }
@@ -215,20 +217,20 @@ impl Scheduler {
     }
 
     /// Binds the pod once its volume claims are bound.
-    async fn go_on(
+    async fn bind_when_prepared(
         &self,
         pod: &Pod,
         preparing: &Preparing,
         progress: Progress,
     ) -> Result<Outcome, ReconcileError> {
         match progress {
-            Progress::Wait => Ok(Outcome::CheckAfter(LOOK_AT_CLAIMS)),
+            Progress::Wait => Ok(Outcome::CheckAfter(RECHECK_CLAIMS_AFTER)),
             Progress::Bound => {
                 self.shared.state.lock().preparing.remove(&pod.meta().uid);
                 self.bind(pod, &preparing.node).await
             }
             Progress::Failed(why) => {
-                self.shared.gone(&mut self.shared.state.lock(), pod);
+                self.shared.release_pod(&mut self.shared.state.lock(), pod);
                 let message = format!("running PreBind plugin \"VolumeBinding\": binding volumes: {why}");
                 self.fail(pod, &message).await
             }
@@ -253,10 +255,10 @@ impl Scheduler {
                 Ok(Outcome::Settled)
             }
             Err(error) => {
-                self.shared.gone(&mut self.shared.state.lock(), pod);
+                self.shared.release_pod(&mut self.shared.state.lock(), pod);
                 // Another scheduler may have bound it. The retry, shortly after, finds out.
                 let conflict = error.is_conflict();
-                let settled = unless_gone(Err(error), format!("bind pod {key} to {node}"))?;
+                let settled = ignore_gone(Err(error), format!("bind pod {key} to {node}"))?;
                 Ok(if conflict { Outcome::Requeue } else { settled })
             }
         }
@@ -264,7 +266,7 @@ impl Scheduler {
 }
 
 /// Ignores errors for pods that are gone or bound by another scheduler.
-pub(crate) fn unless_gone(
+pub(crate) fn ignore_gone(
     result: Result<(), ClientError>,
     attempted: String,
 ) -> Result<Outcome, ReconcileError> {

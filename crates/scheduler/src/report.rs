@@ -6,65 +6,67 @@ use setpoint::client::{Part, Patch};
 use setpoint::conditions::whole_seconds;
 use setpoint::{EventType, Outcome, ReconcileError};
 
-use crate::decide::{LetGo, Misfit, Remedy};
+use crate::decide::{Deallocation, FitError, PreemptionOutcome};
 use crate::preempt::Preemption;
-use crate::reconcile::{COMPONENT, LOOK_AGAIN, Scheduler, pod_kind, unless_gone};
+use crate::reconcile::{COMPONENT, RETRY_UNSCHEDULABLE_AFTER, Scheduler, ignore_gone, pod_kind};
 use crate::view::{Condition, Pod, PodView};
 
 impl Scheduler {
     /// Sets the `PodScheduled` condition to `SchedulerError`, and retries later.
     pub(crate) async fn fail(&self, pod: &Pod, message: &str) -> Result<Outcome, ReconcileError> {
-        if !already_says(pod, "SchedulerError", message) {
+        if !has_condition(pod, "SchedulerError", message) {
             self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, "FailedScheduling", message);
             let condition = self.condition(pod, "PodScheduled", "False", "SchedulerError", message);
-            self.patch_status(pod, json!({"conditions": [condition]}), "say why it is not bound").await?;
+            self.patch_status(pod, json!({"conditions": [condition]}), "set the SchedulerError condition")
+                .await?;
         }
         Err(ReconcileError::retry(format!("bind pod {}: {message}", pod.key())))
     }
 
     /// Sets the `PodScheduled` condition to `Unschedulable`, and carries out the preemption if there is one.
-    pub(crate) async fn report(&self, pod: &Pod, misfit: &Misfit) -> Result<Outcome, ReconcileError> {
+    pub(crate) async fn report(&self, pod: &Pod, fit_error: &FitError) -> Result<Outcome, ReconcileError> {
         let mut status = json!({});
-        let promised = match &misfit.remedy {
-            Remedy::Preempt(preemption) => {
-                self.make_room(pod, preemption).await?;
+        let nominated = match &fit_error.preemption_outcome {
+            PreemptionOutcome::Preempt(preemption) => {
+                self.evict_victims(pod, preemption).await?;
                 &preemption.node
             }
-            Remedy::None => "",
-            Remedy::Wait => &pod.status.nominated_node_name,
+            PreemptionOutcome::None => "",
+            PreemptionOutcome::Wait => &pod.status.nominated_node_name,
         };
-        if pod.status.nominated_node_name != *promised {
-            status["nominatedNodeName"] = if promised.is_empty() { json!(null) } else { json!(promised) };
+        if pod.status.nominated_node_name != *nominated {
+            status["nominatedNodeName"] = if nominated.is_empty() { json!(null) } else { json!(nominated) };
         }
-        if let Some(LetGo(claim)) = &misfit.let_go {
-            self.let_go(claim).await?;
+        if let Some(Deallocation(claim)) = &fit_error.deallocation {
+            self.deallocate(claim).await?;
         }
-        let message = &misfit.message;
-        if !already_says(pod, "Unschedulable", message) {
+        let message = &fit_error.message;
+        if !has_condition(pod, "Unschedulable", message) {
             self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, "FailedScheduling", message);
             status["conditions"] =
                 json!([self.condition(pod, "PodScheduled", "False", "Unschedulable", message)]);
         }
         if status.as_object().is_some_and(|fields| !fields.is_empty()) {
-            self.patch_status(pod, status, "say why it fits nowhere").await?;
+            self.patch_status(pod, status, "set the Unschedulable condition").await?;
         }
-        Ok(Outcome::CheckAfter(LOOK_AGAIN))
+        Ok(Outcome::CheckAfter(RETRY_UNSCHEDULABLE_AFTER))
     }
 
     /// Evicts the victims, and clears the nomination of lower-priority pods on the node.
-    async fn make_room(&self, pod: &Pod, preemption: &Preemption) -> Result<(), ReconcileError> {
+    async fn evict_victims(&self, pod: &Pod, preemption: &Preemption) -> Result<(), ReconcileError> {
         for displaced in &preemption.displaced {
             self.shared.state.lock().ledger.forget_nomination(&displaced.meta().uid);
-            self.patch_status(displaced, json!({"nominatedNodeName": null}), "take back its node").await?;
+            self.patch_status(displaced, json!({"nominatedNodeName": null}), "clear its nominated node")
+                .await?;
         }
         // Victims that are already being deleted need no second request.
         for victim in preemption.victims.iter().filter(|victim| !victim.meta().is_being_deleted()) {
-            self.send_away(victim, pod, &preemption.node).await?;
+            self.evict_victim(victim, pod, &preemption.node).await?;
         }
         Ok(())
     }
 
-    async fn send_away(&self, victim: &Pod, pod: &Pod, node: &str) -> Result<(), ReconcileError> {
+    async fn evict_victim(&self, victim: &Pod, pod: &Pod, node: &str) -> Result<(), ReconcileError> {
         let scheduler = match pod.spec.scheduler_name.as_str() {
             "" => COMPONENT,
             name => name,
@@ -75,7 +77,7 @@ impl Scheduler {
         let delete = setpoint::client::Delete::of_uid(&*victim.meta().uid);
         let deleted = self.client.delete(&pod_kind(), victim.key(), &delete).await;
         let is_deleted = deleted.is_ok();
-        unless_gone(deleted, format!("preempt pod {}", victim.key()))?;
+        ignore_gone(deleted, format!("preempt pod {}", victim.key()))?;
         if is_deleted {
             let message = format!("Preempted by pod {} on node {node}", pod.meta().uid);
             self.recorder.event(&pod_kind(), victim.object(), EventType::Normal, "Preempted", message);
@@ -97,11 +99,11 @@ impl Scheduler {
     async fn patch_status(&self, pod: &Pod, status: Value, attempted: &str) -> Result<(), ReconcileError> {
         let patch = Patch::strategic(&json!({"metadata": {"uid": &pod.meta().uid}, "status": status}));
         let written = self.client.patch_and_forget(&pod_kind(), pod.key(), Part::Status, patch).await;
-        unless_gone(written, format!("patch the status of pod {}: {attempted}", pod.key())).map(drop)
+        ignore_gone(written, format!("patch the status of pod {}: {attempted}", pod.key())).map(drop)
     }
 }
 
-fn already_says(pod: &PodView, reason: &str, message: &str) -> bool {
+fn has_condition(pod: &PodView, reason: &str, message: &str) -> bool {
     pod.status.conditions.iter().any(|condition| {
         condition.condition_type == "PodScheduled"
             && condition.status == "False"

@@ -6,7 +6,7 @@ use setpoint::reconcile::Attempting;
 use setpoint::{Cached, ClientError, Kind, ReconcileError};
 
 use crate::devices::{self, Claim as DeviceClaim, Reserving, Write};
-use crate::reconcile::{Scheduler, unless_gone};
+use crate::reconcile::{Scheduler, ignore_gone};
 use crate::view::Pod;
 
 /// A claim needs two writes, and is read again after each conflict. Like v1.34, give up after four conflicts.
@@ -22,7 +22,7 @@ impl Scheduler {
             match self.reserve_claim(pod, reserving).await.attempting(attempted())? {
                 Ok(()) => {}
                 Err(lost) => {
-                    self.shared.gone(&mut self.shared.state.lock(), pod);
+                    self.shared.release_pod(&mut self.shared.state.lock(), pod);
                     let done = reservation.iter().flat_map(|reservation| &reservation.claims[..index]);
                     self.unreserve(pod, done).await?;
                     let message = format!("running PreBind plugin \"DynamicResources\": {lost}");
@@ -50,7 +50,7 @@ impl Scheduler {
                 Write::Main(object) => (Part::Main, object),
                 Write::Status(object) => (Part::Status, object),
                 Write::Nothing => {
-                    let shown = self.shared.surroundings.devices.claims.get(key).ok().flatten();
+                    let shown = self.shared.listers.devices.claims.get(key).ok().flatten();
                     self.shared.state.lock().ledger.devices.wrote(&claim, shown.as_ref());
                     return Ok(Ok(()));
                 }
@@ -67,7 +67,7 @@ impl Scheduler {
                 written => written?,
             };
         }
-        Ok(Err(format!("claim {key} changes all the time")))
+        Ok(Err(format!("claim {key}: too many conflicts")))
     }
 
     /// Removes a pod from the `reservedFor` of claims that it reserved and cannot use.
@@ -83,16 +83,16 @@ impl Scheduler {
             let kind = Kind::of::<DeviceClaim>();
             let patch = Patch::strategic(&patch);
             let written = self.client.patch_and_forget(&kind, key, Part::Status, patch).await;
-            unless_gone(written, format!("take pod {} off claim {key}", pod.key()))?;
+            ignore_gone(written, format!("remove pod {} from claim {key}", pod.key()))?;
         }
         Ok(())
     }
 
     /// Deallocates the devices of an unused claim.
-    pub(crate) async fn let_go(&self, claim: &Cached<DeviceClaim>) -> Result<(), ReconcileError> {
-        let Write::Status(object) = devices::let_go(claim) else { return Ok(()) };
+    pub(crate) async fn deallocate(&self, claim: &Cached<DeviceClaim>) -> Result<(), ReconcileError> {
+        let Write::Status(object) = devices::deallocation(claim) else { return Ok(()) };
         let (kind, key) = (Kind::of::<DeviceClaim>(), claim.key());
         let written = self.client.update_encoded(&kind, key, Part::Status, object.raw().clone()).await;
-        unless_gone(written.map(drop), format!("deallocate claim {key}")).map(drop)
+        ignore_gone(written.map(drop), format!("deallocate claim {key}")).map(drop)
     }
 }

@@ -9,19 +9,14 @@ use setpoint_placement::{Amount, PREFER_NO_SCHEDULE, Taint, Toleration};
 use crate::demand::{demand, demand_for_scoring};
 use crate::image;
 use crate::ledger::{Ledger, NodeInfo};
-use crate::surroundings::Surroundings;
+use crate::listers::Listers;
 use crate::view::Pod;
 use crate::{interpod, spread};
 
 const MAX: i64 = 100;
 
 /// Returns the total score of each candidate, in order.
-pub(crate) fn scores(
-    pod: &Pod,
-    candidates: &[&NodeInfo],
-    ledger: &Ledger,
-    surroundings: &Surroundings,
-) -> Vec<i64> {
+pub(crate) fn scores(pod: &Pod, candidates: &[&NodeInfo], ledger: &Ledger, listers: &Listers) -> Vec<i64> {
     let mut totals = allocation(pod, candidates);
     let mut add = |weight: i64, scores: Option<Vec<i64>>| {
         for (total, score) in totals.iter_mut().zip(scores.into_iter().flatten()) {
@@ -30,8 +25,8 @@ pub(crate) fn scores(
     };
     add(3, preferred_taints(pod, candidates));
     add(2, preferred_affinity(pod, candidates));
-    add(2, spread::scores(pod, candidates, ledger, surroundings));
-    add(2, interpod::scores(pod, candidates, ledger, surroundings));
+    add(2, spread::scores(pod, candidates, ledger, listers));
+    add(2, interpod::scores(pod, candidates, ledger, listers));
     add(1, image::scores(pod, candidates, ledger));
     totals
 }
@@ -41,8 +36,8 @@ fn allocation(pod: &Pod, candidates: &[&NodeInfo]) -> Vec<i64> {
     let (asks, counts) = (demand(pod), demand_for_scoring(pod));
     let best_effort = asks.cpu == 0 && asks.memory == 0;
     let score = |node: &&NodeInfo| {
-        let balanced = if best_effort { 0 } else { balance(&asks, &node.room.requested, &node.allocatable) };
-        least(&counts, &node.room.requested_for_scoring, &node.allocatable) + balanced
+        let balanced = if best_effort { 0 } else { balance(&asks, &node.usage.requested, &node.allocatable) };
+        least(&counts, &node.usage.requested_for_scoring, &node.allocatable) + balanced
     };
     candidates.iter().map(score).collect()
 }
@@ -102,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_emptier_and_the_more_evenly_used_the_better() {
+    fn emptier_and_more_balanced_nodes_score_higher() {
         let amount = |cpu, memory| Amount { cpu, memory, ..Amount::default() };
         let check = |asks: Amount, used: Amount, has: Amount, expected: (i64, i64)| {
             assert_eq!((least(&asks, &used, &has), balance(&asks, &used, &has)), expected, "{has:?}");

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use setpoint::{LabelSelector, Labels, Metadata};
 use setpoint_placement::untolerated;
 
-use crate::alike::OnNodes;
 use crate::filter::{Check, Obstacle, REPELLING, may_be_on};
+use crate::label_index::OnNodes;
 use crate::ledger::{Ledger, NodeInfo};
-use crate::surroundings::Surroundings;
+use crate::listers::Listers;
 use crate::view::{Pod, SpreadConstraint};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -45,8 +45,8 @@ impl<'a> Spread<'a> {
         }
         let nodes: Vec<&NodeInfo> = ledger.nodes().filter(|node| spread.has_all_keys(node)).collect();
         for counted in &mut spread.constraints {
-            let kin = Kin::selected_by(counted.constraint, pod, ledger);
-            nodes.iter().for_each(|node| counted.count_node(pod, node, &kin));
+            let counts = SpreadCounts::selected_by(counted.constraint, pod, ledger);
+            nodes.iter().for_each(|node| counted.count_node(pod, node, &counts));
             counted.find_least();
         }
         Some(spread)
@@ -78,10 +78,10 @@ impl<'a> Spread<'a> {
 }
 
 impl Counted<'_> {
-    fn count_node(&mut self, pod: &Pod, node: &NodeInfo, kin: &Kin<'_>) {
+    fn count_node(&mut self, pod: &Pod, node: &NodeInfo, counts: &SpreadCounts<'_>) {
         if self.constraint.covers(pod, node) {
             let domain = node.labels.get(&self.constraint.topology_key).unwrap_or_default();
-            *self.by_domain.entry(domain.into()).or_default() += kin.on(&node.name);
+            *self.by_domain.entry(domain.into()).or_default() += counts.on(&node.name);
         }
     }
 
@@ -96,8 +96,8 @@ impl Counted<'_> {
             return Some(Obstacle::firm(Check::Spread, reason));
         };
         // With fewer domains than `minDomains`, the global minimum is zero.
-        let enough = self.by_domain.len() >= constraint.min_domains.unwrap_or(1);
-        let least = if enough { self.least } else { 0 };
+        let feasible_nodes_to_find = self.by_domain.len() >= constraint.min_domains.unwrap_or(1);
+        let least = if feasible_nodes_to_find { self.least } else { 0 };
         let itself = i64::from(constraint.selects(pod.meta(), &pod.meta().labels));
         let there = self.by_domain.get(domain).copied().unwrap_or(0);
         (there + itself - least > constraint.max_skew).then(|| {
@@ -138,14 +138,14 @@ impl SpreadConstraint {
 }
 
 /// The counts of the pods to spread with.
-enum Kin<'a> {
+enum SpreadCounts<'a> {
     /// From the label index.
     Known(Vec<&'a OnNodes>),
     /// Counted by going through all pods.
     Counted(OnNodes),
 }
 
-impl<'a> Kin<'a> {
+impl<'a> SpreadCounts<'a> {
     fn selected_by(constraint: &SpreadConstraint, pod: &Pod, ledger: &'a Ledger) -> Self {
         Self::of(&constraint.selectors(pod.meta()), pod, ledger)
     }
@@ -157,7 +157,7 @@ impl<'a> Kin<'a> {
         }
         let namespace = pod.meta().namespace.as_deref().unwrap_or_default();
         let selected = |labels: &&Labels| selectors.iter().all(|selector| selector.matches(labels));
-        ledger.alike.selected(namespace, selectors).map_or_else(
+        ledger.label_index.selected(namespace, selectors).map_or_else(
             || {
                 let counts = ledger
                     .nodes()
@@ -177,7 +177,7 @@ impl<'a> Kin<'a> {
     }
 
     /// Lists nodes with their counts. A node may appear more than once.
-    fn places(&self) -> impl Iterator<Item = (&str, i64)> {
+    fn per_node(&self) -> impl Iterator<Item = (&str, i64)> {
         let (known, counted) = match self {
             Self::Known(groups) => (&groups[..], None),
             Self::Counted(on_nodes) => (&[][..], Some(on_nodes)),
@@ -189,7 +189,7 @@ impl<'a> Kin<'a> {
 
 /// Lists the labels of pods on a node that are in the pod's namespace and not terminating.
 fn staying<'a>(pod: &'a Pod, node: &'a NodeInfo) -> impl Iterator<Item = &'a Labels> {
-    let pods = node.pods.values().map(|held| held.pod.meta());
+    let pods = node.pods.values().map(|pod_info| pod_info.pod.meta());
     let counts = |meta: &&Metadata| !meta.is_being_deleted() && meta.namespace == pod.meta().namespace;
     pods.filter(counts).map(|meta| &meta.labels)
 }
@@ -200,7 +200,7 @@ struct Preference<'a> {
     max_skew: i64,
     /// The pod's own constraint, or `None` for a default.
     constraint: Option<&'a SpreadConstraint>,
-    kin: Rc<Kin<'a>>,
+    counts: Rc<SpreadCounts<'a>>,
 }
 
 impl Preference<'_> {
@@ -214,11 +214,11 @@ pub(crate) fn scores(
     pod: &Pod,
     candidates: &[&NodeInfo],
     ledger: &Ledger,
-    surroundings: &Surroundings,
+    listers: &Listers,
 ) -> Option<Vec<i64>> {
     let own = !pod.spec.topology_spread_constraints.is_empty();
     let preferences =
-        if own { preferences_of(pod, ledger) } else { default_preferences(pod, ledger, surroundings) };
+        if own { preferences_of(pod, ledger) } else { default_preferences(pod, ledger, listers) };
     if preferences.is_empty() {
         return None;
     }
@@ -234,7 +234,7 @@ pub(crate) fn scores(
         if !by_node {
             let counted = candidates.iter().filter(|node| counts_for(node));
             by_domain.extend(counted.map(|node| (node.labels.get(preference.key).unwrap_or_default(), 0)));
-            for (node, there) in preference.kin.places() {
+            for (node, there) in preference.counts.per_node() {
                 let counted = |node: &&NodeInfo| counts_for(node) && preference.covers(pod, node);
                 let Some(node) = ledger.node(node).filter(counted) else { continue };
                 if let Some(count) = by_domain.get_mut(node.labels.get(preference.key).unwrap_or_default()) {
@@ -248,7 +248,7 @@ pub(crate) fn scores(
         let weight = ((domains + 2) as f64).ln();
         for (score, node) in scores.iter_mut().zip(candidates) {
             let (Some(score), Some(domain)) = (score, node.labels.get(preference.key)) else { continue };
-            let count = if by_node { preference.kin.on(&node.name) } else { by_domain[domain] };
+            let count = if by_node { preference.counts.on(&node.name) } else { by_domain[domain] };
             *score += count as f64 * weight + (preference.max_skew - 1) as f64;
         }
     }
@@ -260,23 +260,21 @@ fn preferences_of<'a>(pod: &'a Pod, ledger: &'a Ledger) -> Vec<Preference<'a>> {
         key: &soft.topology_key,
         max_skew: soft.max_skew,
         constraint: Some(soft),
-        kin: Rc::new(Kin::selected_by(soft, pod, ledger)),
+        counts: Rc::new(SpreadCounts::selected_by(soft, pod, ledger)),
     });
     soft.collect()
 }
 
 /// Builds the default preferences: pods are spread with those that match the same Services and controller.
-fn default_preferences<'a>(
-    pod: &Pod,
-    ledger: &'a Ledger,
-    surroundings: &Surroundings,
-) -> Vec<Preference<'a>> {
-    let selectors = surroundings.selectors_for(pod);
+fn default_preferences<'a>(pod: &Pod, ledger: &'a Ledger, listers: &Listers) -> Vec<Preference<'a>> {
+    let selectors = listers.selectors_for(pod);
     if selectors.is_empty() {
         return Vec::new();
     }
-    let kin = Rc::new(Kin::of(&selectors, pod, ledger));
-    BY_DEFAULT.map(|(key, max_skew)| Preference { key, max_skew, constraint: None, kin: kin.clone() }).into()
+    let counts = Rc::new(SpreadCounts::of(&selectors, pod, ledger));
+    BY_DEFAULT
+        .map(|(key, max_skew)| Preference { key, max_skew, constraint: None, counts: counts.clone() })
+        .into()
 }
 
 /// Inverts and normalizes scores: fewer pods are better, unscored candidates are worst.

@@ -284,8 +284,10 @@ impl PodView {
 impl PodSpec {
     /// Whether the pod has inter-pod affinity or anti-affinity.
     pub(crate) fn is_affine(&self) -> bool {
-        let Affinity { pod_affinity: near, pod_anti_affinity: far, .. } = &self.affinity;
-        [near, far].iter().any(|terms| !terms.required.is_empty() || !terms.preferred.is_empty())
+        let Affinity { pod_affinity: affinity, pod_anti_affinity: anti_affinity, .. } = &self.affinity;
+        [affinity, anti_affinity]
+            .iter()
+            .any(|terms| !terms.required.is_empty() || !terms.preferred.is_empty())
     }
 
     /// The pod's host ports.

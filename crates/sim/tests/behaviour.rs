@@ -58,7 +58,7 @@ fn pod(name: &str, labels: Value, spec: Value) -> Value {
 }
 
 /// Writes a pod's status, as its node would.
-async fn tell(cluster: &Running, name: &str, status: Value) {
+async fn set_status(cluster: &Running, name: &str, status: Value) {
     let patch = Patch::Merge(json!({"status": status}));
     pods(cluster).patch_status(name, &PatchParams::default(), &patch).await.expect("a pod");
 }
@@ -67,7 +67,7 @@ async fn make_ready(cluster: &Running) {
     for name in names(&all_pods(cluster).await) {
         let conditions =
             json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2025-01-01T00:00:00Z"}]);
-        tell(cluster, &name, json!({"phase": "Running", "conditions": conditions})).await;
+        set_status(cluster, &name, json!({"phase": "Running", "conditions": conditions})).await;
     }
 }
 
@@ -86,7 +86,7 @@ async fn quota(cluster: &Running, pods: u32) {
 }
 
 #[test]
-fn pods_that_are_about_to_go_are_counted_where_the_feature_is_on() {
+fn terminating_pods_are_counted_with_the_feature_gate() {
     let check = |on: bool, expected: Option<i32>, after: Option<i32>| {
         let feature = "DeploymentReplicaSetTerminatingReplicas";
         let cluster = TestCluster::new().controllers(&["deployment", "replicaset"]).feature(feature, on);
@@ -95,19 +95,19 @@ fn pods_that_are_about_to_go_are_counted_where_the_feature_is_on() {
             let mut spec = template("web");
             merge(&mut spec["spec"], json!({"nodeName": "n", "terminationGracePeriodSeconds": 300}));
             cluster.create(set("Deployment", "web", 3, json!({"template": spec}))).await;
-            let told = |deployment: &Deployment| deployment.status.clone().unwrap_or_default();
-            cluster.until(&key("web"), |one: &Deployment| told(one).replicas == Some(3)).await;
+            let status_of = |deployment: &Deployment| deployment.status.clone().unwrap_or_default();
+            cluster.until(&key("web"), |one: &Deployment| status_of(one).replicas == Some(3)).await;
             make_ready(cluster).await;
             let first = names(&all_pods(cluster).await)[0].clone();
             pods(cluster).delete(&first, &DeleteParams::default()).await.expect("a pod");
             cluster
                 .until(&key("web"), |one: &Deployment| {
-                    told(one).terminating_replicas == expected && told(one).replicas == Some(3)
+                    status_of(one).terminating_replicas == expected && status_of(one).replicas == Some(3)
                 })
                 .await;
             let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
             pods(cluster).delete(&first, &now).await.expect("a pod");
-            cluster.until(&key("web"), |one: &Deployment| told(one).terminating_replicas == after).await;
+            cluster.until(&key("web"), |one: &Deployment| status_of(one).terminating_replicas == after).await;
         });
     };
     check(true, Some(1), Some(0));
@@ -115,7 +115,7 @@ fn pods_that_are_about_to_go_are_counted_where_the_feature_is_on() {
 }
 
 #[test]
-fn an_update_of_a_stateful_set_takes_down_several_pods_where_the_feature_is_on() {
+fn a_stateful_set_update_replaces_several_pods_with_the_feature_gate() {
     let check = |on: bool, broken: usize, expected: usize| {
         let cluster = TestCluster::new().controllers(&["statefulset"]);
         cluster.feature("MaxUnavailableStatefulSet", on).run(async |cluster| {
@@ -136,7 +136,8 @@ fn an_update_of_a_stateful_set_takes_down_several_pods_where_the_feature_is_on()
             }
             make_ready(cluster).await;
             for name in names(&all_pods(cluster).await).iter().take(broken) {
-                tell(cluster, name, json!({"conditions": [{"type": "Ready", "status": "False"}]})).await;
+                set_status(cluster, name, json!({"conditions": [{"type": "Ready", "status": "False"}]}))
+                    .await;
             }
             cluster.settled(Duration::from_secs(5)).await;
             let patch = json!({"spec": {"template": {"metadata": {"annotations": {"new": "yes"}}}}});
@@ -156,7 +157,7 @@ fn an_update_of_a_stateful_set_takes_down_several_pods_where_the_feature_is_on()
 }
 
 #[test]
-fn the_status_of_sets_is_told_although_pods_cannot_be_made() {
+fn the_status_of_sets_is_updated_although_pods_cannot_be_created() {
     TestCluster::new().controllers(&["statefulset", "daemonset", "resourcequota"]).run(async |cluster| {
         account(cluster).await;
         quota(cluster, 2).await;
@@ -194,7 +195,7 @@ fn the_status_of_sets_is_told_although_pods_cannot_be_made() {
 }
 
 #[test]
-fn pods_that_match_are_adopted_and_those_that_are_too_many_go() {
+fn matching_pods_are_adopted_and_excess_pods_are_deleted() {
     TestCluster::new().controllers(&["replicaset"]).run(async |cluster| {
         account(cluster).await;
         for name in ["a", "b", "c"] {
@@ -218,7 +219,7 @@ fn pods_that_match_are_adopted_and_those_that_are_too_many_go() {
 }
 
 #[test]
-fn the_pod_that_costs_least_goes_first_unless_the_feature_is_off() {
+fn the_pod_with_the_lowest_deletion_cost_is_deleted_first_with_the_feature_gate() {
     let check = |on: bool| {
         TestCluster::new().controllers(&["replicaset"]).feature("PodDeletionCost", on).run(async |cluster| {
             account(cluster).await;
@@ -247,7 +248,7 @@ fn the_pod_that_costs_least_goes_first_unless_the_feature_is_off() {
 }
 
 #[test]
-fn a_job_that_others_manage_is_left_alone_unless_the_feature_is_off() {
+fn an_externally_managed_job_is_left_alone_with_the_feature_gate() {
     let check = |on: bool, expected: usize| {
         TestCluster::new().controllers(&["job"]).feature("JobManagedBy", on).run(async |cluster| {
             account(cluster).await;
@@ -269,7 +270,7 @@ fn a_job_that_others_manage_is_left_alone_unless_the_feature_is_off() {
 }
 
 #[test]
-fn a_pod_of_a_stateful_set_is_called_by_its_name_under_the_service() {
+fn a_pod_of_a_stateful_set_has_its_name_as_hostname() {
     TestCluster::new().controllers(&["statefulset"]).run(async |cluster| {
         account(cluster).await;
         cluster.create(set("StatefulSet", "web", 1, json!({"serviceName": "svc"}))).await;
@@ -284,7 +285,7 @@ fn a_pod_of_a_stateful_set_is_called_by_its_name_under_the_service() {
 }
 
 #[test]
-fn an_empty_selector_of_a_budget_is_about_all_pods_and_none_about_none() {
+fn an_empty_budget_selector_selects_all_pods_and_a_missing_one_none() {
     TestCluster::new().controllers(&["disruption"]).run(async |cluster| {
         account(cluster).await;
         cluster.create(pod("labelled", json!({"app": "a"}), json!({}))).await;
@@ -329,14 +330,14 @@ async fn change_service(cluster: &Running, patch: Value) {
 }
 
 #[test]
-fn a_service_that_stops_being_an_alias_gets_endpoints() {
+fn a_service_that_stops_being_an_external_name_gets_endpoints() {
     TestCluster::new().controllers(&["endpointslice", "endpoint"]).run(async |cluster| {
         account(cluster).await;
         cluster.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})).await;
         cluster.create(pod("p", json!({"app": "a"}), json!({"nodeName": "n"}))).await;
         let conditions = json!([{"type": "Ready", "status": "True"}]);
         let ips = json!([{"ip": "10.1.1.1"}]);
-        tell(
+        set_status(
             cluster,
             "p",
             json!({"phase": "Running", "podIP": "10.1.1.1", "podIPs": ips, "conditions": conditions}),
@@ -378,7 +379,7 @@ fn mirrored_slices_go_when_a_service_gets_a_selector_and_come_back_when_it_loses
 }
 
 #[test]
-fn traffic_stays_where_a_service_asks_for_it_unless_the_feature_is_off() {
+fn traffic_distribution_is_honoured_with_the_feature_gate() {
     let check = |on: bool, hinted: bool| {
         let cluster = TestCluster::new().controllers(&["endpointslice"]);
         cluster.feature("PreferSameTrafficDistribution", on).run(async |cluster| {
@@ -389,7 +390,7 @@ fn traffic_stays_where_a_service_asks_for_it_unless_the_feature_is_off() {
             cluster.create(pod("p", json!({"app": "a"}), json!({"nodeName": "n"}))).await;
             let conditions = json!([{"type": "Ready", "status": "True"}]);
             let ips = json!([{"ip": "10.1.1.1"}]);
-            tell(cluster, "p", json!({"phase": "Running", "podIP": "10.1.1.1", "podIPs": ips, "conditions": conditions})).await;
+            set_status(cluster, "p", json!({"phase": "Running", "podIP": "10.1.1.1", "podIPs": ips, "conditions": conditions})).await;
             let distribution = "PreferSameNode";
             service(cluster, json!({"selector": {"app": "a"}, "ports": [{"port": 80}], "trafficDistribution": distribution})).await;
             cluster.settled(Duration::from_secs(5)).await;
@@ -402,9 +403,9 @@ fn traffic_stays_where_a_service_asks_for_it_unless_the_feature_is_off() {
 }
 
 #[test]
-fn a_slice_holds_as_many_endpoints_as_is_set() {
+fn a_slice_holds_at_most_the_configured_number_of_endpoints() {
     let mut options = setpoint_controllers::Options::default();
-    options.endpoints.most_in_slice = 2;
+    options.endpoints.max_endpoints_per_slice = 2;
     TestCluster::new().controllers(&["endpointslice"]).options(options).run(async |cluster| {
         account(cluster).await;
         cluster.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})).await;
@@ -413,7 +414,7 @@ fn a_slice_holds_as_many_endpoints_as_is_set() {
             cluster.create(pod(&name, json!({"app": "a"}), json!({"nodeName": "n"}))).await;
             let ip = format!("10.1.1.{n}");
             let status = json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]});
-            tell(cluster, &name, status).await;
+            set_status(cluster, &name, status).await;
         }
         service(cluster, json!({"selector": {"app": "a"}, "ports": [{"port": 80}]})).await;
         cluster.settled(Duration::from_secs(5)).await;
@@ -424,7 +425,7 @@ fn a_slice_holds_as_many_endpoints_as_is_set() {
 }
 
 #[test]
-fn an_autoscaler_may_have_no_replicas_where_the_feature_is_on() {
+fn an_autoscaler_may_scale_to_zero_with_the_feature_gate() {
     let hpa = || {
         let metric = json!({"type": "External", "external": {"metric": {"name": "m"},
             "target": {"type": "Value", "value": "1"}}});
@@ -452,13 +453,13 @@ fn an_autoscaler_may_have_no_replicas_where_the_feature_is_on() {
 }
 
 #[test]
-fn the_node_that_a_pod_was_meant_for_is_forgotten_when_it_is_bound_where_the_feature_is_on() {
+fn the_nominated_node_is_cleared_on_binding_with_the_feature_gate() {
     for (on, expected) in [(false, Some("n")), (true, None)] {
         let cluster = TestCluster::new().feature("ClearingNominatedNodeNameAfterBinding", on);
         cluster.run(async |cluster| {
             account(cluster).await;
             cluster.create(pod("p", json!({}), json!({}))).await;
-            tell(cluster, "p", json!({"nominatedNodeName": "n"})).await;
+            set_status(cluster, "p", json!({"nominatedNodeName": "n"})).await;
             let pods: Api<Pod> = Api::namespaced(cluster.kube(), "default");
             let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
             let bound: Value =
@@ -471,7 +472,7 @@ fn the_node_that_a_pod_was_meant_for_is_forgotten_when_it_is_bound_where_the_fea
 }
 
 #[test]
-fn pods_have_the_zone_of_their_node_where_the_feature_is_on() {
+fn pods_get_the_topology_labels_of_their_node_with_the_feature_gate() {
     for (on, expected) in [(false, None), (true, Some("z"))] {
         let cluster = TestCluster::new().feature("PodTopologyLabelsAdmission", on);
         cluster.run(async |cluster| {
@@ -497,7 +498,7 @@ fn pods_have_the_zone_of_their_node_where_the_feature_is_on() {
 }
 
 #[test]
-fn services_may_have_names_that_begin_with_digits_where_the_feature_is_on() {
+fn service_names_may_start_with_a_digit_with_the_feature_gate() {
     for on in [false, true] {
         TestCluster::new().feature("RelaxedServiceNameValidation", on).run(async |cluster| {
             let services: Api<Service> = Api::namespaced(cluster.kube(), "default");
@@ -509,7 +510,7 @@ fn services_may_have_names_that_begin_with_digits_where_the_feature_is_on() {
 }
 
 #[test]
-fn tokens_of_another_account_of_the_same_name_are_refused_unless_the_feature_is_off() {
+fn token_requests_with_another_account_uid_are_rejected_with_the_feature_gate() {
     for on in [true, false] {
         let cluster = TestCluster::new().feature("TokenRequestServiceAccountUIDValidation", on);
         cluster.run(async |cluster| {
@@ -525,7 +526,7 @@ fn tokens_of_another_account_of_the_same_name_are_refused_unless_the_feature_is_
 }
 
 #[test]
-fn pods_that_want_a_volume_labelled_differently_are_told() {
+fn pods_with_conflicting_selinux_labels_get_events() {
     TestCluster::new().controllers(&["selinux-warning-controller", "persistentvolume-binder"]).run(async |cluster| {
         account(cluster).await;
         let driver = json!({"seLinuxMount": true, "attachRequired": false});
@@ -563,12 +564,12 @@ fn pods_that_want_a_volume_labelled_differently_are_told() {
         cluster.settled(Duration::from_secs(5)).await;
         let events: Api<Event> = Api::namespaced(cluster.kube(), "default");
         let events = events.list(&ListParams::default()).await.expect("events").items;
-        let mut told: Vec<_> = events.iter()
+        let mut reported: Vec<_> = events.iter()
             .filter(|event| event.reason.as_deref() == Some("SELinuxLabelConflict"))
             .filter_map(|event| event.involved_object.name.clone())
             .collect();
-        told.sort();
-        assert_eq!(told, ["far", "near", "old", "older", "one", "other"]);
+                reported.sort();
+        assert_eq!(reported, ["far", "near", "old", "older", "one", "other"]);
     });
 }
 
@@ -591,18 +592,18 @@ async fn change_job(cluster: &Running, name: &str, spec: Value) {
 
 fn conditions(job: &Job) -> Vec<(String, String, String)> {
     let status = job.status.clone().unwrap_or_default();
-    let told = status.conditions.unwrap_or_default().into_iter();
-    told.map(|one| (one.type_, one.status, one.reason.unwrap_or_default())).collect()
+    let conditions = status.conditions.unwrap_or_default().into_iter();
+    conditions.map(|one| (one.type_, one.status, one.reason.unwrap_or_default())).collect()
 }
 
-fn told(expected: &[(&str, &str, &str)]) -> Vec<(String, String, String)> {
+fn owned_conditions(expected: &[(&str, &str, &str)]) -> Vec<(String, String, String)> {
     let owned =
         |(one, two, three): &(&str, &str, &str)| ((*one).to_owned(), (*two).to_owned(), (*three).to_owned());
     expected.iter().map(owned).collect()
 }
 
 #[test]
-fn a_job_is_over_when_its_success_policy_is_met_and_its_other_pods_go() {
+fn a_job_completes_when_its_success_policy_is_met_and_its_other_pods_are_deleted() {
     TestCluster::new().controllers(&["job"]).run(async |cluster| {
         account(cluster).await;
         let rules = json!({"rules": [{"succeededCount": 1}]});
@@ -611,9 +612,11 @@ fn a_job_is_over_when_its_success_policy_is_met_and_its_other_pods_go() {
         cluster.create(job("j", json!({}), spec)).await;
         cluster.settled(Duration::from_secs(5)).await;
         let first = names(&all_pods(cluster).await)[0].clone();
-        tell(cluster, &first, json!({"phase": "Succeeded"})).await;
-        let expected =
-            told(&[("SuccessCriteriaMet", "True", "SuccessPolicy"), ("Complete", "True", "SuccessPolicy")]);
+        set_status(cluster, &first, json!({"phase": "Succeeded"})).await;
+        let expected = owned_conditions(&[
+            ("SuccessCriteriaMet", "True", "SuccessPolicy"),
+            ("Complete", "True", "SuccessPolicy"),
+        ]);
         let over = cluster.until(&key("j"), |job: &Job| conditions(job) == expected).await;
         let status = over.status.expect("a status");
         assert_eq!((status.succeeded, status.active.unwrap_or(0)), (Some(1), 0));
@@ -623,13 +626,13 @@ fn a_job_is_over_when_its_success_policy_is_met_and_its_other_pods_go() {
 }
 
 #[test]
-fn a_pod_is_replaced_when_it_has_failed_where_a_job_asks_for_that() {
+fn a_pod_is_replaced_only_once_it_has_failed_if_the_job_says_so() {
     TestCluster::new().controllers(&["job"]).run(async |cluster| {
         account(cluster).await;
         cluster.create(job("j", json!({"nodeName": "n"}), json!({"podReplacementPolicy": "Failed"}))).await;
         cluster.settled(Duration::from_secs(5)).await;
         let first = names(&all_pods(cluster).await)[0].clone();
-        tell(cluster, &first, json!({"phase": "Running"})).await;
+        set_status(cluster, &first, json!({"phase": "Running"})).await;
         pods(cluster).delete(&first, &DeleteParams::default()).await.expect("a pod");
         cluster
             .until(&key("j"), |job: &Job| {
@@ -639,7 +642,7 @@ fn a_pod_is_replaced_when_it_has_failed_where_a_job_asks_for_that() {
             .await;
         cluster.settled(Duration::from_secs(30)).await;
         assert_eq!(names(&all_pods(cluster).await), std::slice::from_ref(&first));
-        tell(cluster, &first, json!({"phase": "Failed"})).await;
+        set_status(cluster, &first, json!({"phase": "Failed"})).await;
         cluster
             .until(&key("j"), |job: &Job| {
                 let status = job.status.clone().unwrap_or_default();
@@ -650,17 +653,17 @@ fn a_pod_is_replaced_when_it_has_failed_where_a_job_asks_for_that() {
 }
 
 #[test]
-fn a_job_that_is_suspended_has_no_pods_until_it_goes_on() {
+fn a_suspended_job_has_no_pods_until_it_is_resumed() {
     TestCluster::new().controllers(&["job"]).run(async |cluster| {
         account(cluster).await;
         cluster.create(job("j", json!({}), json!({"suspend": true, "parallelism": 2}))).await;
-        let suspended = told(&[("Suspended", "True", "JobSuspended")]);
+        let suspended = owned_conditions(&[("Suspended", "True", "JobSuspended")]);
         let waiting = cluster.until(&key("j"), |job: &Job| conditions(job) == suspended).await;
         assert!(waiting.status.expect("a status").start_time.is_none());
         assert!(all_pods(cluster).await.is_empty());
         change_job(cluster, "j", json!({"suspend": false})).await;
         let running: Job = cluster.find(&key("j")).await.expect("a job");
-        assert_eq!(conditions(&running), told(&[("Suspended", "False", "JobResumed")]));
+        assert_eq!(conditions(&running), owned_conditions(&[("Suspended", "False", "JobResumed")]));
         let status = running.status.expect("a status");
         assert!(status.start_time.is_some());
         assert_eq!(status.active, Some(2));
@@ -670,7 +673,7 @@ fn a_job_that_is_suspended_has_no_pods_until_it_goes_on() {
 }
 
 #[test]
-fn an_indexed_job_gives_up_the_indexes_that_it_does_not_want_any_more() {
+fn an_indexed_job_that_is_scaled_down_deletes_the_pods_of_dropped_indexes() {
     TestCluster::new().controllers(&["job"]).run(async |cluster| {
         account(cluster).await;
         let spec = json!({"completionMode": "Indexed", "completions": 4, "parallelism": 4});
@@ -691,7 +694,7 @@ fn an_indexed_job_gives_up_the_indexes_that_it_does_not_want_any_more() {
 }
 
 #[test]
-fn pods_that_lost_their_job_are_let_go_of() {
+fn orphaned_pods_are_released() {
     TestCluster::new().controllers(&["job", "garbagecollector"]).run(async |cluster| {
         account(cluster).await;
         cluster.create(job("j", json!({}), json!({}))).await;
@@ -712,7 +715,7 @@ fn pods_that_lost_their_job_are_let_go_of() {
 }
 
 #[test]
-fn a_pod_whose_labels_change_is_let_go_of_and_adopted_again_when_they_change_back() {
+fn a_pod_is_released_when_its_labels_change_and_adopted_when_they_change_back() {
     TestCluster::new().controllers(&["replicaset"]).run(async |cluster| {
         account(cluster).await;
         cluster.create(set("ReplicaSet", "web", 1, json!({}))).await;
@@ -735,7 +738,7 @@ fn a_pod_whose_labels_change_is_let_go_of_and_adopted_again_when_they_change_bac
 }
 
 #[test]
-fn a_volume_of_a_plugin_of_old_is_attached_by_the_driver_that_took_over() {
+fn an_in_tree_volume_is_attached_by_its_csi_driver() {
     TestCluster::new().controllers(&["attachdetach", "persistentvolume-binder"]).run(async |cluster| {
         account(cluster).await;
         let managed = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
@@ -790,7 +793,7 @@ fn fits_nowhere(pod: &Pod) -> bool {
 }
 
 #[test]
-fn room_that_was_kept_for_a_pod_is_free_when_the_pod_goes() {
+fn resources_of_a_nominated_node_are_freed_when_the_nominee_is_deleted() {
     TestCluster::new().controllers(&[]).scheduler().run(async |cluster| {
         account(cluster).await;
         lone_node(cluster).await;
@@ -811,7 +814,7 @@ fn room_that_was_kept_for_a_pod_is_free_when_the_pod_goes() {
 }
 
 #[test]
-fn a_pod_that_waits_gets_its_node_when_another_changes_its_labels_or_its_size() {
+fn a_pending_pod_is_scheduled_when_another_pod_changes_its_labels_or_size() {
     TestCluster::new().controllers(&[]).scheduler().run(async |cluster| {
         account(cluster).await;
         lone_node(cluster).await;

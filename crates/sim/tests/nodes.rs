@@ -21,7 +21,7 @@ async fn mark(world: &World, failed: Value) {
 
 /// A node stops reporting and is detected. When it recovers, it is as before, and catches up.
 #[test]
-fn a_node_that_is_made_to_fail_is_found_out_and_recovers() {
+fn a_failing_node_becomes_unready_and_recovers() {
     let controllers = setpoint_controllers::selected(&["nodelifecycle", "serviceaccount"]);
     let parts = Parts {
         controllers: controllers.expect("known controllers"),
@@ -90,7 +90,7 @@ fn waiting(pod: &Value) -> &str {
 
 /// A pod whose volume and environment are missing waits, reports the reason, and starts once they exist.
 #[test]
-fn a_pod_waits_for_what_it_is_made_from() {
+fn a_pod_waits_for_its_volumes_and_config() {
     World::simulate(1, one_node(), Vec::new(), async |world| {
         let from = json!([{"secretRef": {"name": "env"}}]);
         let volumes = json!([{"name": "v", "configMap": {"name": "files"}}]);
@@ -100,9 +100,9 @@ fn a_pod_waits_for_what_it_is_made_from() {
         let waits =
             |reason: &'static str| move |pod: Option<&Value>| pod.is_some_and(|pod| waiting(pod) == reason);
         world.until(&pods, &key, waits("ContainerCreating")).await;
-        let told = world.list(&Kind::of::<Event>(), Some("default")).await;
+        let events = world.list(&Kind::of::<Event>(), Some("default")).await;
         let expected = "MountVolume.SetUp failed for volume \"v\" : configmap \"files\" not found";
-        assert!(told.iter().any(|event| event["reason"] == "FailedMount" && event["message"] == expected));
+        assert!(events.iter().any(|event| event["reason"] == "FailedMount" && event["message"] == expected));
         let named = |name: &str| json!({"metadata": {"name": name}});
         world.create(&Kind::of::<ConfigMap>(), Some("default"), named("files")).await;
         world.until(&pods, &key, waits("CreateContainerConfigError")).await;
@@ -113,7 +113,7 @@ fn a_pod_waits_for_what_it_is_made_from() {
 
 /// A pod assigned to a node by name is checked there: a port can be used once.
 #[test]
-fn a_pod_that_does_not_fit_where_it_was_put_is_refused() {
+fn a_pod_that_does_not_fit_on_its_node_is_rejected() {
     World::simulate(1, one_node(), Vec::new(), async |world| {
         let container = json!({"name": "c", "image": "i", "ports": [{"containerPort": 80, "hostPort": 80}]});
         let spec = json!({"containers": [container], "nodeName": "node-0"});
@@ -131,7 +131,7 @@ fn a_pod_that_does_not_fit_where_it_was_put_is_refused() {
 
 /// A node rejects a pod that is bound to it but does not fit.
 #[test]
-fn a_pod_that_is_bound_to_a_node_that_is_too_small_is_refused() {
+fn a_pod_that_is_bound_to_a_node_that_is_too_small_is_rejected() {
     World::simulate(1, one_node(), Vec::new(), async |world| {
         let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1000"}}});
         let key = create(world, "huge", json!({"containers": [container], "schedulerName": "mine"})).await;
@@ -146,7 +146,7 @@ fn a_pod_that_is_bound_to_a_node_that_is_too_small_is_refused() {
 
 /// A resource added to a node's capacity becomes available to pods.
 #[test]
-fn a_resource_that_is_added_to_a_nodes_capacity_can_be_had() {
+fn a_resource_added_to_the_capacity_of_a_node_can_be_requested() {
     World::simulate(1, one_node(), Vec::new(), async |world| {
         let node = Key::cluster("node-0");
         world.until(&Kind::of::<Node>(), &node, |node| node.is_some_and(|node| ready(node, "True"))).await;
@@ -190,7 +190,7 @@ fn a_crashing_container_is_restarted_with_growing_back_off() {
 
 /// Under memory pressure, pods without memory requests are evicted, and the node reports the condition.
 #[test]
-fn a_node_that_is_short_of_memory_says_so_and_sends_pods_away() {
+fn a_node_short_of_memory_reports_pressure_and_evicts_pods() {
     World::simulate(1, one_node(), Vec::new(), async |world| {
         let (nodes, pods) = (Kind::of::<Node>(), Kind::of::<Pod>());
         let requests = json!({"requests": {"memory": "1Gi"}});
@@ -221,7 +221,10 @@ fn a_node_that_is_short_of_memory_says_so_and_sends_pods_away() {
         let gone = world.get(&pods, &goes).await.expect("it is there");
         assert_eq!(gone["status"]["reason"], "Evicted");
         let conditions = gone["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let target = conditions.iter().find(|one| one["type"] == "DisruptionTarget").expect("it is told");
+        let target = conditions
+            .iter()
+            .find(|one| one["type"] == "DisruptionTarget")
+            .expect("a DisruptionTarget condition");
         assert_eq!(target["reason"], "TerminationByKubelet");
         press(Value::Null).await;
         world.until(&nodes, &Key::cluster("node-0"), shows("False")).await;

@@ -216,7 +216,7 @@ fn no_delete_is_lost_when_a_watch_expires_or_begins_too_late() {
 }
 
 #[test]
-fn watches_that_close_every_second_are_resumed_and_no_list_is_asked_for_again() {
+fn watches_that_close_every_second_are_resumed_without_another_list() {
     let faults = vec![Fault::Watches { last: SECOND }];
     World::simulate(1, parts(), faults, async |world| {
         kept(world).await;
@@ -230,7 +230,7 @@ fn watches_that_close_every_second_are_resumed_and_no_list_is_asked_for_again() 
 
 /// Delete events are hidden. The deletion is detected by comparing two lists.
 #[test]
-fn a_deletion_seen_only_by_the_next_list_is_told_to_handlers() {
+fn a_deletion_seen_only_by_the_next_list_reaches_the_handlers() {
     World::simulate(1, parts(), Vec::new(), async |world| {
         ask_for(world, 2).await;
         until_kept(world, 2).await;
@@ -245,7 +245,7 @@ fn a_deletion_seen_only_by_the_next_list_is_told_to_handlers() {
         }
         let (lists, _) = world.faults().listed_and_watched();
         world.pass(20 * SECOND).await;
-        assert!(secrets(world).await.is_empty(), "nobody has been told");
+        assert!(secrets(world).await.is_empty(), "no handler has been called");
         until_kept(world, 2).await;
         assert_eq!(world.faults().listed_and_watched().0, lists + 1);
     });
@@ -253,7 +253,7 @@ fn a_deletion_seen_only_by_the_next_list_is_told_to_handlers() {
 
 /// Other clients change objects that this controller does not watch. Its caches follow, and there is nothing to do.
 #[test]
-fn bookmarks_alone_move_the_version_and_no_key_is_worked_on() {
+fn bookmarks_advance_the_version_and_enqueue_nothing() {
     let seen = Seen::default();
     World::simulate(1, parts_seen(&seen), Vec::new(), async |world| {
         ask_for(world, 1).await;
@@ -273,7 +273,7 @@ fn bookmarks_alone_move_the_version_and_no_key_is_worked_on() {
 
 /// A manager starts with a view of the API server from before a ConfigMap was deleted and recreated.
 #[test]
-fn what_was_made_again_is_not_deleted_by_an_own_controller_that_starts_on_an_older_view() {
+fn a_recreated_object_is_not_deleted_by_an_own_controller_that_starts_on_an_older_view() {
     World::simulate(1, parts(), Vec::new(), async |world| {
         ask_for(world, 1).await;
         until_kept(world, 1).await;
@@ -314,7 +314,7 @@ fn tries(world: &World) -> usize {
 
 /// A forbidden request waits for a change. A failing API server is retried, with growing delays. Both recover.
 #[test]
-fn what_is_refused_is_asked_for_seldom_and_comes_when_it_is_allowed() {
+fn a_rejected_create_is_retried_with_backoff_until_it_is_allowed() {
     for (code, most) in [(403, 1), (500, 12), (503, 12), (429, 12)] {
         World::simulate(1, parts(), Vec::new(), async |world| {
             world.faults().refuse("secrets", code);

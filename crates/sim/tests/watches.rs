@@ -119,19 +119,19 @@ fn long_rollout(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn a_cache_that_stands_still_for_ten_minutes_leads_to_no_further_pods() {
+fn a_cache_frozen_for_ten_minutes_leads_to_no_extra_pods() {
     let scenario = Scenario { name: "frozen", parts: parts(), script: long_rollout, always: anything };
     let frozen = |nth| vec![Fault::Event { nth, what: OnEvent::Delay(FROZEN) }];
     check_scenario(&scenario, (0..60).step_by(4).map(frozen));
 }
 
 #[test]
-fn writes_that_are_carried_out_and_not_answered_are_not_made_again() {
+fn writes_without_an_answer_are_not_repeated() {
     check((0..30).step_by(2).map(|nth| vec![Fault::Call { nth, what: OnCall::DropAfter }]));
 }
 
 #[test]
-fn calls_of_which_a_third_fail_lead_to_the_same_world() {
+fn failures_of_a_third_of_all_calls_lead_to_the_same_state() {
     for seed in 1..=3 {
         let storm = vec![Fault::Storm { percent: 30, seed }];
         World::simulate(1, parts(), storm, async |world| {
@@ -146,7 +146,7 @@ fn calls_of_which_a_third_fail_lead_to_the_same_world() {
 }
 
 #[test]
-fn a_resource_that_is_forbidden_degrades_its_controller_alone() {
+fn a_forbidden_resource_degrades_only_its_controller() {
     World::simulate(1, parts(), Vec::new(), async |world| {
         world.faults().refuse("endpointslices", 403);
         let service = json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
@@ -172,7 +172,7 @@ fn a_resource_that_is_forbidden_degrades_its_controller_alone() {
 
 /// The API server's response if a required webhook does not respond.
 #[test]
-fn pods_that_a_webhook_keeps_away_are_not_asked_for_in_a_hot_loop() {
+fn pods_rejected_by_a_webhook_are_not_retried_in_a_hot_loop() {
     World::simulate(1, parts(), Vec::new(), async |world| {
         world.faults().refuse("pods", 500);
         let kind = Kind::of::<Deployment>();

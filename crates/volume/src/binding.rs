@@ -16,7 +16,7 @@ use crate::{BIND_COMPLETED, BOUND_BY_CONTROLLER, Claim, Volume, storage};
 const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 
 /// Returns the volume bound to this claim, or `None` if it is already.
-pub fn volume_for<'a>(volume: &'a Cached<Volume>, claim: &Cached<Claim>) -> Option<Edit<'a>> {
+pub fn volume_bound_to<'a>(volume: &'a Cached<Volume>, claim: &Cached<Claim>) -> Option<Edit<'a>> {
     let reference = volume.spec.claim_ref.as_ref();
     let bound = reference.is_some_and(|one| one.names(claim.key()) && one.uid == claim.meta().uid);
     let mark = !volume.is_for(claim) && !volume.metadata.has(BOUND_BY_CONTROLLER);
@@ -43,7 +43,7 @@ pub fn reference_to(claim: &Cached<Claim>) -> Value {
 }
 
 /// Returns the volume unbound: still reserved if the user reserved it, otherwise available to all.
-pub fn volume_for_nobody(volume: &Cached<Volume>) -> Edit<'_> {
+pub fn unbound_volume(volume: &Cached<Volume>) -> Edit<'_> {
     let edit = Edit::of(volume.object());
     if volume.metadata.has(BOUND_BY_CONTROLLER) {
         let edit = edit.remove(&["spec", "claimRef"]);
@@ -60,7 +60,7 @@ pub fn volume_for_nobody(volume: &Cached<Volume>) -> Edit<'_> {
 }
 
 /// Returns the volume in this phase, or `None` if it is already.
-pub fn volume_in<'a>(volume: &'a Cached<Volume>, phase: &str, message: &str) -> Option<Edit<'a>> {
+pub fn volume_in_phase<'a>(volume: &'a Cached<Volume>, phase: &str, message: &str) -> Option<Edit<'a>> {
     if &*volume.status.phase == phase {
         return None;
     }
@@ -118,12 +118,12 @@ fn capacity(claim: &Claim, volume: &Volume) -> Option<Value> {
             Ok(_) => json!(before),
             Err(_) => whole.get("storage")?.clone(),
         };
-        let mut said = claim.status.capacity.clone().unwrap_or_default();
-        said.insert("storage".into(), before);
-        return Some(json!(said));
+        let mut recorded = claim.status.capacity.clone().unwrap_or_default();
+        recorded.insert("storage".into(), before);
+        return Some(json!(recorded));
     }
-    let said = claim.status.capacity.as_ref().filter(|said| said.contains_key("storage"));
-    let same = said.is_some_and(|said| storage(said) == storage(whole));
+    let recorded = claim.status.capacity.as_ref().filter(|recorded| recorded.contains_key("storage"));
+    let same = recorded.is_some_and(|recorded| storage(recorded) == storage(whole));
     (!same).then(|| json!(whole))
 }
 
@@ -134,8 +134,8 @@ pub fn status_without<'a>(claim: &'a Cached<Claim>, phase: &str) -> Option<Edit<
     if &*status.phase != phase {
         changes.insert("phase".into(), json!(phase));
     }
-    let mut reset = |field: &str, said: bool| {
-        if said {
+    let mut reset = |field: &str, recorded: bool| {
+        if recorded {
             changes.insert(field.into(), Value::Null);
         }
     };
@@ -183,12 +183,12 @@ mod tests {
     fn a_volume_is_marked_unless_the_user_reserved_it() {
         let claim = claim(json!({}));
         let free = volume(json!({}), Value::Null);
-        let bound = value(volume_for(&free, &claim)).expect("a change");
+        let bound = value(volume_bound_to(&free, &claim)).expect("a change");
         assert_eq!(bound["metadata"]["annotations"], json!({BOUND_BY_CONTROLLER: "yes"}));
         assert_eq!(bound["spec"]["claimRef"], reference_to(&claim));
-        assert!(volume_for(&cached(bound), &claim).is_none(), "once is enough");
+        assert!(volume_bound_to(&cached(bound), &claim).is_none(), "once is enough");
         let reserved = volume(json!({}), json!({"namespace": "ns", "name": "c"}));
-        let bound = value(volume_for(&reserved, &claim)).expect("a change");
+        let bound = value(volume_bound_to(&reserved, &claim)).expect("a change");
         assert_eq!(bound["metadata"], json!({"name": "v"}));
         assert_eq!(bound["spec"]["claimRef"]["uid"], "u");
     }
@@ -196,22 +196,22 @@ mod tests {
     #[test]
     fn an_unbound_volume_keeps_the_reservation_of_its_user() {
         let reserved = volume(json!({}), json!({"namespace": "ns", "name": "c", "uid": "u"}));
-        let unbound = value(Some(volume_for_nobody(&reserved))).expect("a change");
+        let unbound = value(Some(unbound_volume(&reserved))).expect("a change");
         assert_eq!(unbound["spec"]["claimRef"], json!({"namespace": "ns", "name": "c"}));
         let ours = volume(json!({"annotations": {BOUND_BY_CONTROLLER: "yes"}}), json!({"name": "c"}));
-        let unbound = value(Some(volume_for_nobody(&ours))).expect("a change");
+        let unbound = value(Some(unbound_volume(&ours))).expect("a change");
         assert_eq!(
             (&unbound["metadata"], &unbound["spec"]["claimRef"]),
             (&json!({"name": "v"}), &Value::Null)
         );
         let annotations = json!({"annotations": {BOUND_BY_CONTROLLER: "yes", "a": "b"}});
         let unbound =
-            value(Some(volume_for_nobody(&volume(annotations, json!({"name": "c"}))))).expect("a change");
+            value(Some(unbound_volume(&volume(annotations, json!({"name": "c"}))))).expect("a change");
         assert_eq!(unbound["metadata"]["annotations"], json!({"a": "b"}));
     }
 
     #[test]
-    fn a_claim_says_what_its_volume_has() {
+    fn a_bound_claim_reports_the_capacity_and_access_modes_of_its_volume() {
         let volume = volume(json!({}), Value::Null);
         let pending = claim(json!({"phase": "Pending"}));
         let expected =
@@ -224,10 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_without_a_volume_says_nothing_of_one() {
-        let said =
+    fn an_unbound_claim_has_no_volume_fields() {
+        let recorded =
             json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}});
-        let lost = value(status_without(&claim(said), "Lost")).expect("a change");
+        let lost = value(status_without(&claim(recorded), "Lost")).expect("a change");
         assert_eq!(lost["status"], json!({"phase": "Lost"}));
         assert!(status_without(&claim(json!({"phase": "Pending"})), "Pending").is_none());
     }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 /// An in-tree source migrated to CSI. Each kind of source has some of these fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Moved {
+pub(crate) struct MigratedSource {
     /// Its id at the storage provider.
     #[serde(rename = "volumeID", alias = "diskURI", alias = "pdName", alias = "volumePath")]
     pub(crate) id: Box<str>,
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn disks_on_the_network_are_known_by_where_they_are() {
+    fn network_disks_are_named_by_their_location() {
         let iscsi: Iscsi = serde_json::from_value(
             json!({"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2025-01.x", "lun": 3}),
         )

@@ -10,8 +10,10 @@ use serde_json::{Map, Value, json};
 use setpoint::indexer::IndexFn;
 use setpoint::{Informer, Object};
 
-use crate::in_tree::{FibreChannel, Iscsi, Moved};
-use crate::migrated::{AZURE_DISK, AZURE_FILE, Around, CINDER, EBS, GCE, PORTWORX, VSPHERE, translated};
+use crate::in_tree::{FibreChannel, Iscsi, MigratedSource};
+use crate::migrated::{
+    AZURE_DISK, AZURE_FILE, CINDER, EBS, GCE, PORTWORX, TranslationContext, VSPHERE, translated,
+};
 use crate::volume::Csi;
 
 /// The ends of the relevant field names. Few other fields match.
@@ -65,13 +67,13 @@ struct Spec {
 #[serde(rename_all = "camelCase", default)]
 struct PodVolume {
     name: Box<str>,
-    aws_elastic_block_store: Option<Moved>,
-    gce_persistent_disk: Option<Moved>,
-    cinder: Option<Moved>,
-    azure_disk: Option<Moved>,
-    azure_file: Option<Moved>,
-    vsphere_volume: Option<Moved>,
-    portworx_volume: Option<Moved>,
+    aws_elastic_block_store: Option<MigratedSource>,
+    gce_persistent_disk: Option<MigratedSource>,
+    cinder: Option<MigratedSource>,
+    azure_disk: Option<MigratedSource>,
+    azure_file: Option<MigratedSource>,
+    vsphere_volume: Option<MigratedSource>,
+    portworx_volume: Option<MigratedSource>,
     iscsi: Option<Iscsi>,
     fc: Option<FibreChannel>,
 }
@@ -125,10 +127,11 @@ impl PodVolume {
         if let Some(fibre) = &self.fc {
             return fibre.unique_name().map(InlineDisk::OnNetwork);
         }
-        let (plugin, source) = self.moved()?;
+        let (plugin, source) = self.migrated_source()?;
         let secret_namespace = if namespace.is_empty() { "default" } else { namespace };
-        let around = Around { zones: "", resource_group: "", name: &self.name, secret_namespace };
-        let csi = translated(plugin, source, &around)?;
+        let context =
+            TranslationContext { zones: "", resource_group: "", name: &self.name, secret_namespace };
+        let csi = translated(plugin, source, &context)?;
         let name = match plugin {
             AZURE_DISK | AZURE_FILE => csi.volume_handle.to_string(),
             GCE => format!("{}-{}", csi.driver, source.id),
@@ -138,7 +141,7 @@ impl PodVolume {
         Some(InlineDisk::OfDriver(Translated { name, csi, spec }))
     }
 
-    fn moved(&self) -> Option<(&'static str, &Moved)> {
+    fn migrated_source(&self) -> Option<(&'static str, &MigratedSource)> {
         let sources = [
             (EBS, &self.aws_elastic_block_store),
             (GCE, &self.gce_persistent_disk),
@@ -160,32 +163,33 @@ impl Translated {
 }
 
 /// Builds the spec of a volume with this source.
-fn spec_of(plugin: &str, source: &Moved, csi: &Csi, secret_namespace: &str) -> Value {
+fn spec_of(plugin: &str, source: &MigratedSource, csi: &Csi, secret_namespace: &str) -> Value {
     let access = match plugin {
         AZURE_FILE => "ReadWriteMany",
         GCE | PORTWORX if source.read_only => "ReadOnlyMany",
         _ => "ReadWriteOnce",
     };
-    let mut told = json!({"driver": csi.driver, "volumeHandle": csi.volume_handle});
+    let mut translated_source = json!({"driver": csi.driver, "volumeHandle": csi.volume_handle});
     // `readOnly` of vSphere and Portworx disks was never passed on.
     if source.read_only && !matches!(plugin, VSPHERE | PORTWORX) {
-        told["readOnly"] = json!(true);
+        translated_source["readOnly"] = json!(true);
     }
     if !source.fs_type.is_empty() && plugin != AZURE_FILE {
-        told["fsType"] = json!(source.fs_type);
+        translated_source["fsType"] = json!(source.fs_type);
     }
     let attributes = attributes_of(plugin, source);
     if !attributes.is_empty() {
-        told["volumeAttributes"] = Value::Object(attributes);
+        translated_source["volumeAttributes"] = Value::Object(attributes);
     }
     if plugin == AZURE_FILE {
-        told["nodeStageSecretRef"] = json!({"name": source.secret_name, "namespace": secret_namespace});
+        translated_source["nodeStageSecretRef"] =
+            json!({"name": source.secret_name, "namespace": secret_namespace});
     }
-    json!({"accessModes": [access], "csi": told, "volumeMode": "Filesystem"})
+    json!({"accessModes": [access], "csi": translated_source, "volumeMode": "Filesystem"})
 }
 
 /// Returns the volume attributes for the driver.
-fn attributes_of(plugin: &str, source: &Moved) -> Map<String, Value> {
+fn attributes_of(plugin: &str, source: &MigratedSource) -> Map<String, Value> {
     let mut attributes = Map::new();
     let mut put = |name: &str, value: &str| {
         attributes.insert(name.to_owned(), value.into());
@@ -240,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_of_old_are_what_their_drivers_know() {
+    fn in_tree_disks_are_translated_to_csi() {
         let once = "ReadWriteOnce";
         let csi = |driver: &str, handle: &str, more: Value| {
             let mut csi = json!({"driver": driver, "volumeHandle": handle});
@@ -250,25 +254,37 @@ mod tests {
             csi
         };
         let ebs = json!({"volumeID": "aws://z/vol-1", "fsType": "ext4", "readOnly": true});
-        let told = json!({"fsType": "ext4", "readOnly": true, "volumeAttributes": {"partition": "0"}});
+        let translated_source =
+            json!({"fsType": "ext4", "readOnly": true, "volumeAttributes": {"partition": "0"}});
         let (driver, name) = ("ebs.csi.aws.com", "ebs.csi.aws.com-vol-1");
-        check(json!({"awsElasticBlockStore": ebs}), name, csi(driver, "vol-1", told), once);
+        check(json!({"awsElasticBlockStore": ebs}), name, csi(driver, "vol-1", translated_source), once);
         let gce = json!({"pdName": "d", "readOnly": true});
-        let told = json!({"readOnly": true, "volumeAttributes": {"partition": ""}});
+        let translated_source = json!({"readOnly": true, "volumeAttributes": {"partition": ""}});
         let (driver, name) = ("pd.csi.storage.gke.io", "pd.csi.storage.gke.io-d");
         let handle = "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d";
-        check(json!({"gcePersistentDisk": gce}), name, csi(driver, handle, told), "ReadOnlyMany");
+        check(
+            json!({"gcePersistentDisk": gce}),
+            name,
+            csi(driver, handle, translated_source),
+            "ReadOnlyMany",
+        );
         let (driver, name) = ("cinder.csi.openstack.org", "cinder.csi.openstack.org-c");
         check(json!({"cinder": {"volumeID": "c"}}), name, csi(driver, "c", json!({})), once);
         let disk = json!({"diskURI": "u", "kind": "Managed", "cachingMode": "None", "fsType": "ext4"});
         let attributes = json!({"kind": "Managed", "cachingMode": "None", "fsType": "ext4"});
-        let told = csi("disk.csi.azure.com", "u", json!({"fsType": "ext4", "volumeAttributes": attributes}));
-        check(json!({"azureDisk": disk}), "u", told, once);
+        let translated_source =
+            csi("disk.csi.azure.com", "u", json!({"fsType": "ext4", "volumeAttributes": attributes}));
+        check(json!({"azureDisk": disk}), "u", translated_source, once);
         let share = json!({"secretName": "azure-storage-account-acc-secret", "shareName": "s"});
         let secret = json!({"name": "azure-storage-account-acc-secret", "namespace": "ns"});
-        let told = json!({"volumeAttributes": {"shareName": "s"}, "nodeStageSecretRef": secret});
+        let translated_source = json!({"volumeAttributes": {"shareName": "s"}, "nodeStageSecretRef": secret});
         let handle = "#acc#s#data#ns";
-        check(json!({"azureFile": share}), handle, csi("file.csi.azure.com", handle, told), "ReadWriteMany");
+        check(
+            json!({"azureFile": share}),
+            handle,
+            csi("file.csi.azure.com", handle, translated_source),
+            "ReadWriteMany",
+        );
         let vsphere = json!({"volumePath": "[x] y", "fsType": "ext4"});
         let (driver, name) = ("csi.vsphere.vmware.com", "csi.vsphere.vmware.com-[x] y");
         check(json!({"vsphereVolume": vsphere}), name, csi(driver, "[x] y", json!({"fsType": "ext4"})), once);
@@ -277,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn other_volumes_are_no_disks() {
+    fn other_volumes_are_not_disks() {
         assert_eq!(disks(json!({"emptyDir": {}})), []);
         assert_eq!(disks(json!({"azureDisk": {"diskURI": "u", "kind": "Shared"}})), []);
         let iscsi = disks(json!({"iscsi": {"targetPortal": "t", "iqn": "i", "lun": 0}}));

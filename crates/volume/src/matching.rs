@@ -24,7 +24,7 @@ pub fn best<'a>(
         by_modes.entry((modes.len(), modes)).or_default().push(volume);
     }
     by_modes.values().find_map(|volumes| {
-        let reserved = volumes.iter().find(|volume| volume.is_for(claim) && could_serve(volume, claim));
+        let reserved = volumes.iter().find(|volume| volume.is_for(claim) && could_match(volume, claim));
         reserved.copied().or_else(|| smallest(claim, volumes.iter().copied().filter(|_| !delayed)))
     })
 }
@@ -35,7 +35,7 @@ pub fn best_on_node<'a>(
     volumes: impl Iterator<Item = &'a Cached<Volume>> + Clone,
     reaches: impl Fn(&Volume) -> bool,
 ) -> Option<&'a Cached<Volume>> {
-    let mut reserved = volumes.clone().filter(|volume| volume.is_for(claim) && could_serve(volume, claim));
+    let mut reserved = volumes.clone().filter(|volume| volume.is_for(claim) && could_match(volume, claim));
     if let Some(reserved) = reserved.next() {
         return Some(reserved).filter(|volume| reaches(volume));
     }
@@ -52,12 +52,12 @@ fn smallest<'a>(
     };
     volumes
         .filter(|volume| volume.spec.claim_ref.is_none() && &*volume.status.phase == "Available")
-        .filter(|volume| volume.class() == claim.class() && selected(volume) && could_serve(volume, claim))
+        .filter(|volume| volume.class() == claim.class() && selected(volume) && could_match(volume, claim))
         .min_by_key(|volume| volume.size())
 }
 
 /// Whether a volume is large enough, of the right mode, and not being deleted.
-fn could_serve(volume: &Cached<Volume>, claim: &Cached<Claim>) -> bool {
+fn could_match(volume: &Cached<Volume>, claim: &Cached<Claim>) -> bool {
     volume.size() >= claim.requested()
         && same_mode(volume, claim)
         && same_attributes(volume, claim)
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_volume_that_is_large_enough_serves() {
+    fn the_smallest_volume_that_is_large_enough_is_chosen() {
         let volumes = [sized("a", "5Gi"), sized("b", "1Gi"), sized("c", "512Mi"), sized("d", "2Gi")];
         check(&claim(json!({})), &volumes, Some("b"));
         check(
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_of_another_kind_does_not_serve() {
+    fn a_volume_that_differs_in_a_required_field_does_not_match() {
         let none = |over: Value| check(&claim(json!({})), &[volume("v", over)], None);
         none(json!({"spec": {"storageClassName": "t"}}));
         none(json!({"metadata": {"annotations": {"volume.beta.kubernetes.io/storage-class": "t"}}}));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserved_volume_serves_whatever_its_class_phase_and_labels() {
+    fn a_reserved_volume_matches_whatever_its_class_phase_and_labels() {
         let reserved = json!({"spec": {"storageClassName": "t", "capacity": {"storage": "9Gi"},
             "claimRef": {"namespace": "ns", "name": "c"}}, "status": {"phase": "Pending"}});
         check(&claim(json!({})), &[sized("a", "1Gi"), volume("v", reserved.clone())], Some("v"));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_node_only_what_it_reaches_serves() {
+    fn on_a_node_only_accessible_volumes_match() {
         let volumes = [sized("a", "1Gi"), sized("b", "2Gi")];
         let find = |claim: &Cached<Claim>, volumes: &[Cached<Volume>], reached: &str| {
             let capacity =

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 
 use setpoint::{Cached, Labels};
 
-use crate::in_tree::Moved;
+use crate::in_tree::MigratedSource;
 use crate::volume::{Csi, Volume};
 
 /// In-tree plugins and their CSI drivers.
-const MOVED: [(&str, &str); 7] = [
+const MIGRATED: [(&str, &str); 7] = [
     (EBS, "ebs.csi.aws.com"),
     (GCE, "pd.csi.storage.gke.io"),
     (CINDER, "cinder.csi.openstack.org"),
@@ -32,17 +32,17 @@ const RESOURCE_GROUP: &str = "kubernetes.io/azure-file-resource-group";
 
 /// Returns the CSI driver of a migrated plugin.
 pub fn driver_of(plugin: &str) -> Option<&'static str> {
-    MOVED.iter().find(|(moved, _)| *moved == plugin).map(|(_, driver)| *driver)
+    MIGRATED.iter().find(|(migrated_source, _)| *migrated_source == plugin).map(|(_, driver)| *driver)
 }
 
 /// Returns a volume's CSI source: its own, or the translation of its in-tree source. `None` if there is none.
-pub fn behind_driver(volume: &Cached<Volume>) -> Option<Cow<'_, Csi>> {
+pub fn csi_source(volume: &Cached<Volume>) -> Option<Cow<'_, Csi>> {
     if let Some(csi) = &volume.spec.csi {
         return Some(Cow::Borrowed(csi));
     }
-    let (plugin, source) = volume.moved()?;
+    let (plugin, source) = volume.migrated_source()?;
     let claim = volume.spec.claim_ref.as_ref();
-    let around = Around {
+    let context = TranslationContext {
         zones: zones_of(&volume.meta().labels),
         resource_group: volume.metadata.get(RESOURCE_GROUP).unwrap_or_default(),
         name: volume.key().name(),
@@ -51,11 +51,11 @@ pub fn behind_driver(volume: &Cached<Volume>) -> Option<Cow<'_, Csi>> {
             None => claim.map(|claim| &*claim.namespace).unwrap_or_default(),
         },
     };
-    translated(plugin, source, &around).map(Cow::Owned)
+    translated(plugin, source, &context).map(Cow::Owned)
 }
 
 /// Inputs of a volume handle besides its source.
-pub(crate) struct Around<'a> {
+pub(crate) struct TranslationContext<'a> {
     pub(crate) zones: &'a str,
     pub(crate) resource_group: &'a str,
     pub(crate) name: &'a str,
@@ -63,12 +63,16 @@ pub(crate) struct Around<'a> {
 }
 
 /// Translates an in-tree source to CSI.
-pub(crate) fn translated(plugin: &str, source: &Moved, around: &Around<'_>) -> Option<Csi> {
+pub(crate) fn translated(
+    plugin: &str,
+    source: &MigratedSource,
+    context: &TranslationContext<'_>,
+) -> Option<Csi> {
     let volume_handle = match plugin {
         EBS => ebs_volume(&source.id)?.into(),
-        GCE => gce_disk(&source.id, around.zones)?.into(),
+        GCE => gce_disk(&source.id, context.zones)?.into(),
         AZURE_DISK if !is_managed(source) => return None,
-        AZURE_FILE => azure_share(source, around)?.into(),
+        AZURE_FILE => azure_share(source, context)?.into(),
         _ => source.id.clone(),
     };
     Some(Csi { driver: driver_of(plugin)?.into(), volume_handle })
@@ -109,15 +113,15 @@ fn region_of<'a>(zones: &[&'a str]) -> Option<&'a str> {
 }
 
 /// Only managed disks are migrated.
-fn is_managed(source: &Moved) -> bool {
+fn is_managed(source: &MigratedSource) -> bool {
     source.kind.as_deref().is_none_or(|kind| kind.eq_ignore_ascii_case("managed"))
 }
 
-fn azure_share(source: &Moved, around: &Around<'_>) -> Option<String> {
-    if around.secret_namespace.is_empty() {
+fn azure_share(source: &MigratedSource, context: &TranslationContext<'_>) -> Option<String> {
+    if context.secret_namespace.is_empty() {
         return None;
     }
-    let (group, name, namespace) = (around.resource_group, around.name, around.secret_namespace);
+    let (group, name, namespace) = (context.resource_group, context.name, context.secret_namespace);
     let account = account_of(&source.secret_name);
     Some(format!("{group}#{account}#{}#{name}#{namespace}", source.share_name))
 }
@@ -142,7 +146,7 @@ mod tests {
         text["metadata"]["name"] = json!("v");
         let object = Object::from_json(text.to_string().into()).expect("a volume");
         let volume = Cached::<Volume>::new(object).expect("a volume");
-        let known = behind_driver(&volume).map(|csi| (csi.driver.to_string(), csi.volume_handle.to_string()));
+        let known = csi_source(&volume).map(|csi| (csi.driver.to_string(), csi.volume_handle.to_string()));
         let expected = expected.map(|(driver, handle)| (driver.to_owned(), handle.to_owned()));
         assert_eq!(known, expected, "{text}");
     }
@@ -152,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_of_old_is_known_to_the_driver_that_took_over() {
+    fn an_in_tree_volume_is_translated_for_its_csi_driver() {
         check(none(), json!({"csi": {"driver": "d", "volumeHandle": "h"}}), Some(("d", "h")));
         check(none(), json!({"hostPath": {"path": "/x"}}), None);
         let aws = |id: &str| json!({"awsElasticBlockStore": {"volumeID": id}});
@@ -167,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_in_a_zone_or_in_the_region_of_several() {
+    fn disks_are_zonal_or_regional() {
         let gce = || json!({"gcePersistentDisk": {"pdName": "d"}});
         let disk = |place: &str| format!("projects/UNSPECIFIED/{place}/disks/d");
         let driver = "pd.csi.storage.gke.io";
@@ -181,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn azure_has_managed_disks_and_shares_of_accounts() {
+    fn azure_disks_and_file_shares_are_translated() {
         let disk = |kind: Value| json!({"azureDisk": {"diskName": "n", "diskURI": "u", "kind": kind}});
         for kind in [Value::Null, json!("Managed"), json!("managed")] {
             check(none(), disk(kind), Some(("disk.csi.azure.com", "u")));

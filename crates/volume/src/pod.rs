@@ -50,13 +50,13 @@ struct ContainerStatus {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 struct State {
-    waiting: Option<Anything>,
-    terminated: Option<Anything>,
+    waiting: Option<Present>,
+    terminated: Option<Present>,
 }
 
 /// Only the presence of the field matters.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct Anything {}
+struct Present {}
 
 /// A volume of a pod. Volumes without a claim have no data here.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -64,7 +64,7 @@ struct Anything {}
 pub struct PodVolume {
     pub name: Box<str>,
     persistent_volume_claim: Option<ClaimSource>,
-    ephemeral: Option<Anything>,
+    ephemeral: Option<Present>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -103,14 +103,14 @@ impl PodVolume {
     }
 
     /// Whether it uses this claim: the name matches and, for an ephemeral volume, the claim was generated for this pod.
-    pub fn means(&self, pod: &Object, claim: &Object) -> bool {
+    pub fn refers_to(&self, pod: &Object, claim: &Object) -> bool {
         self.claim_name(pod.key().name()).as_deref() == Some(claim.key().name())
             && (!self.is_ephemeral() || claim.meta().is_controlled_by(&pod.meta().uid))
     }
 }
 
 /// Whether a pod no longer runs: it has finished, or it is being deleted and its containers have stopped.
-pub fn is_over(pod: &Cached<PodVolumes>) -> bool {
+pub fn is_terminated(pod: &Cached<PodVolumes>) -> bool {
     let stopped = |one: &ContainerStatus| one.state.waiting.is_some() || one.state.terminated.is_some();
     let mut containers = pod.status.container_statuses.iter().flatten();
     pod.has_ended() || (pod.meta().is_being_deleted() && containers.all(stopped))
@@ -125,8 +125,9 @@ pub fn bound_volume(
 ) -> Result<Option<Cached<Volume>>, DecodeError> {
     let Some(name) = volume.claim_name(pod.key().name()) else { return Ok(None) };
     let claim = claims.get(&pod.key().sibling(name))?;
-    let is_bound =
-        |claim: &Cached<Claim>| volume.means(pod.object(), claim.object()) && &*claim.status.phase == "Bound";
+    let is_bound = |claim: &Cached<Claim>| {
+        volume.refers_to(pod.object(), claim.object()) && &*claim.status.phase == "Bound"
+    };
     let Some(claim) = claim.filter(is_bound) else { return Ok(None) };
     let bound = volumes.get(&Key::cluster(&*claim.spec.volume_name))?;
     let points_back = |volume: &Cached<Volume>| {
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_a_volume_is_what_its_own_claim_is_bound_to_and_back() {
+    fn a_pods_volume_leads_to_the_volume_of_its_claim_and_back() {
         let check = |volume: Value, claim: Value, reference: Value, expected: bool| {
             let object = |value: Value| Object::from_json(value.to_string().into()).expect("an object");
             let meta = json!({"name": "p", "namespace": "ns", "uid": "pod"});

@@ -8,7 +8,7 @@ use setpoint::{Cached, Informer, Key, Labels};
 use setpoint_placement::NodeSelector;
 use setpoint_quantity::Quantity;
 
-use crate::in_tree::{FibreChannel, Iscsi, Moved};
+use crate::in_tree::{FibreChannel, Iscsi, MigratedSource};
 use crate::migrated::{AZURE_DISK, AZURE_FILE, CINDER, EBS, GCE, PORTWORX, VSPHERE};
 use crate::{Amounts, Annotated, BETA_CLASS, Claim, storage};
 
@@ -38,13 +38,13 @@ pub struct VolumeSpec {
     pub csi: Option<Csi>,
     pub iscsi: Option<Box<Iscsi>>,
     pub fc: Option<Box<FibreChannel>>,
-    aws_elastic_block_store: Option<Box<Moved>>,
-    gce_persistent_disk: Option<Box<Moved>>,
-    cinder: Option<Box<Moved>>,
-    azure_disk: Option<Box<Moved>>,
-    azure_file: Option<Box<Moved>>,
-    vsphere_volume: Option<Box<Moved>>,
-    portworx_volume: Option<Box<Moved>>,
+    aws_elastic_block_store: Option<Box<MigratedSource>>,
+    gce_persistent_disk: Option<Box<MigratedSource>>,
+    cinder: Option<Box<MigratedSource>>,
+    azure_disk: Option<Box<MigratedSource>>,
+    azure_file: Option<Box<MigratedSource>>,
+    vsphere_volume: Option<Box<MigratedSource>>,
+    portworx_volume: Option<Box<MigratedSource>>,
 }
 
 /// The claim that a volume belongs to. Without a uid it is reserved, not bound.
@@ -104,12 +104,12 @@ impl Volume {
     }
 
     /// The migrated in-tree plugin of its source, if any.
-    pub fn moved_plugin(&self) -> Option<&'static str> {
-        self.moved().map(|(plugin, _)| plugin)
+    pub fn migrated_plugin(&self) -> Option<&'static str> {
+        self.migrated_source().map(|(plugin, _)| plugin)
     }
 
     /// Its in-tree source, if it is migrated to CSI.
-    pub(crate) fn moved(&self) -> Option<(&'static str, &Moved)> {
+    pub(crate) fn migrated_source(&self) -> Option<(&'static str, &MigratedSource)> {
         let spec = &self.spec;
         let sources = [
             (EBS, &spec.aws_elastic_block_store),

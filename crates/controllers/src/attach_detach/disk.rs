@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 use setpoint::{Cached, Key};
 use setpoint_volume::inline::Translated;
-use setpoint_volume::migrated::behind_driver;
+use setpoint_volume::migrated::csi_source;
 use setpoint_volume::{ClaimRef, Csi, Volume};
 
 pub(super) struct Disk {
@@ -34,7 +34,7 @@ impl Disk {
         Some(Self {
             key: volume.key().clone(),
             name: volume.key().name().to_owned(),
-            csi: behind_driver(volume).map(Cow::into_owned)?,
+            csi: csi_source(volume).map(Cow::into_owned)?,
             can_be_shared: volume.can_be_shared(),
             source: json!({"persistentVolumeName": volume.key().name()}),
             claim: volume.spec.claim_ref.clone(),
@@ -57,7 +57,7 @@ impl Disk {
     }
 
     /// Returns an inline disk that no pod uses any more but that is still attached.
-    pub(super) fn left(csi: &Csi) -> Self {
+    pub(super) fn unused(csi: &Csi) -> Self {
         Self {
             key: Key::cluster(csi.unique_name()),
             name: format!("{}-{}", csi.driver, csi.volume_handle),

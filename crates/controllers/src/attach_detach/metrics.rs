@@ -8,22 +8,22 @@ use setpoint::Key;
 use setpoint::metrics::{Labels, Metrics};
 use setpoint::object::DecodeError;
 use setpoint_volume::inline::{InlineDisk, inline_disks, is_on_network};
-use setpoint_volume::migrated::behind_driver;
-use setpoint_volume::{Csi, PodVolumes, Volume, bound_volume, is_over};
+use setpoint_volume::migrated::csi_source;
+use setpoint_volume::{Csi, PodVolumes, Volume, bound_volume, is_terminated};
 
 use super::disk::Disk;
 use super::observe::Caches;
 use crate::metrics::{self, Counts};
 
 /// Registers the gauges of volumes in use and of volumes to attach.
-pub(super) fn show(metrics: &Metrics, caches: &Arc<Caches>) {
+pub(super) fn register_gauges(metrics: &Metrics, caches: &Arc<Caches>) {
     let (used, all) = (caches.clone(), caches.clone());
     let help = "Attachable volumes that pods use, by node and plugin";
-    metrics::show(metrics, "storage_count_attachable_volumes_in_use", help, move || {
+    metrics::register_gauge(metrics, "storage_count_attachable_volumes_in_use", help, move || {
         used.in_use().unwrap_or_default()
     });
     let help = "Volumes by plugin and by whether they should be or are attached";
-    metrics::show(metrics, "attachdetach_controller_total_volumes", help, move || {
+    metrics::register_gauge(metrics, "attachdetach_controller_total_volumes", help, move || {
         all.totals().unwrap_or_default()
     });
 }
@@ -71,7 +71,7 @@ impl Used {
     }
 
     fn volume(volume: &setpoint::Cached<Volume>) -> Option<Self> {
-        match behind_driver(volume) {
+        match csi_source(volume) {
             Some(csi) => Some(Self::of_driver(&csi)),
             None => volume.network_name().map(Self::on_network),
         }
@@ -114,7 +114,7 @@ impl Caches {
     fn totals(&self) -> Result<Counts, DecodeError> {
         let mut wanted = BTreeSet::new();
         for pod in self.pods.list(None)? {
-            let node = pod.node().filter(|_| !is_over(&pod));
+            let node = pod.node().filter(|_| !is_terminated(&pod));
             let Some(node) = node else { continue };
             if !self.nodes.get(&Key::cluster(node))?.is_some_and(|node| node.is_served()) {
                 continue;

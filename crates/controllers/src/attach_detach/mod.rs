@@ -119,7 +119,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         drivers: drivers.lister(),
         on_node: OnNode::of(&pods),
     });
-    metrics::show(&context.metrics, &caches);
+    metrics::register_gauges(&context.metrics, &caches);
     let attacher = Arc::new(Attacher::new(context, options, by_node.clone(), caches.clone()));
     let wake = Arc::new(Wake {
         by_volume: by_volume.clone(),

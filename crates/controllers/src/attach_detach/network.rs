@@ -10,7 +10,7 @@ use std::time::Duration;
 use setpoint::object::DecodeError;
 use setpoint::{Cached, EventType, Key, ReconcileError};
 use setpoint_volume::inline::{InlineDisk, PODS_BY_DISK, inline_disks, is_on_network};
-use setpoint_volume::{PodVolumes, bound_volume, is_over};
+use setpoint_volume::{PodVolumes, bound_volume, is_terminated};
 
 use super::observe::{Caches, Site};
 use super::plan::{May, may_detach};
@@ -33,16 +33,16 @@ pub(super) struct Attached {
     pub(super) new: Vec<Wanted>,
     /// The reason of each forced detach.
     pub(super) forced: Vec<&'static str>,
-    pub(super) look_again: Option<Duration>,
+    pub(super) recheck_after: Option<Duration>,
 }
 
 /// How soon to check again when a fresh read shows a disk in use that the cache does not.
-const ASK_AGAIN: Duration = Duration::from_secs(10);
+const RECHECK_IN_USE: Duration = Duration::from_secs(10);
 
 impl Attached {
     /// Keeps a disk attached until the next check.
-    fn keep(&mut self, name: String, look_again: Duration) {
-        self.look_again = Some(self.look_again.map_or(look_again, |least| least.min(look_again)));
+    fn keep(&mut self, name: String, recheck_after: Duration) {
+        self.recheck_after = Some(self.recheck_after.map_or(recheck_after, |least| least.min(recheck_after)));
         self.names.push(name);
     }
 }
@@ -75,7 +75,7 @@ impl Caches {
             let new = || Wanted { name: name.to_owned(), can_be_shared, pods: Vec::new() };
             wanted.entry(unique).or_insert_with(new).pods.push(pod.clone());
         };
-        for pod in self.on_node.pods(node)?.iter().filter(|pod| !is_over(pod)) {
+        for pod in self.on_node.pods(node)?.iter().filter(|pod| !is_terminated(pod)) {
             for inline in inline_disks(pod.object()) {
                 if let InlineDisk::OnNetwork(unique) = inline.disk {
                     want(unique, &inline.name, true, pod);
@@ -93,7 +93,7 @@ impl Caches {
     }
 
     /// Whether another node has a disk in `volumesAttached`.
-    fn is_elsewhere(&self, name: &str, node: &Key) -> Result<bool, DecodeError> {
+    fn is_on_another_node(&self, name: &str, node: &Key) -> Result<bool, DecodeError> {
         let others = self.nodes.list(None)?;
         let mut others = others.iter().filter(|other| other.key() != node);
         Ok(others.any(|other| other.attached.iter().any(|one| **one == *name)))
@@ -108,12 +108,12 @@ impl Attacher {
     }
 
     /// Computes the network disks for a node's `volumesAttached`.
-    pub(super) async fn on_network(&self, node: &Cached<Node>) -> Result<Attached, ReconcileError> {
+    pub(super) async fn network_disks(&self, node: &Cached<Node>) -> Result<Attached, ReconcileError> {
         let wanted = self.caches.network_wanted(node.key().name())?;
         let known: BTreeSet<String> =
             node.attached.iter().filter(|name| is_on_network(name)).map(|name| name.to_string()).collect();
         let mut attached = Attached::default();
-        self.let_go(
+        self.release_unwanted(
             node,
             known.iter().filter(|name| !wanted.contains_key(*name)).cloned().collect(),
             &mut attached,
@@ -127,49 +127,49 @@ impl Attacher {
                 attached.names.push(name);
                 attached.new.push(disk);
             } else {
-                self.taken_events(&name, node.key(), &disk);
+                self.multi_attach_events(&name, node.key(), &disk);
                 blocked.insert(name);
             }
         }
-        self.memory.lock().waits(node.key(), blocked);
+        self.memory.lock().set_waiting(node.key(), blocked);
         Ok(attached)
     }
 
     /// Takes an exclusive disk for a node. Also consults the memory, since the cache may lag behind writes.
     fn take(&self, name: &str, node: &Key) -> Result<bool, DecodeError> {
-        Ok(!self.caches.is_elsewhere(name, node)? && self.memory.lock().take(name, node))
+        Ok(!self.caches.is_on_another_node(name, node)? && self.memory.lock().take(name, node))
     }
 
     /// Reads the node past the cache if a written `volumesAttached` differs from the cached one, and corrects the
     /// memory.
-    pub(super) async fn recall(&self, node: &Key, shown: &[String]) -> Result<(), ReconcileError> {
-        if !self.memory.lock().may_know_more(node, shown) {
+    pub(super) async fn refresh_memory(&self, node: &Key, shown: &[String]) -> Result<(), ReconcileError> {
+        if !self.memory.lock().may_have_others(node, shown) {
             return Ok(());
         }
         let fresh = self.fresh_node(node).await?;
         let known = fresh.iter().flat_map(|node| &node.attached).filter(|name| is_on_network(name));
         let known: Vec<String> = known.map(|name| name.to_string()).collect();
-        self.memory.lock().knows(node, &known);
+        self.memory.lock().record_attached(node, &known);
         Ok(())
     }
 
     /// Decides which unwanted disks must be kept because the node still uses them.
-    async fn let_go(
+    async fn release_unwanted(
         &self,
         node: &Cached<Node>,
-        leaving: BTreeSet<String>,
+        unwanted: BTreeSet<String>,
         attached: &mut Attached,
     ) -> Result<(), ReconcileError> {
         let now = self.clock.now();
-        let leaving = self.memory.lock().leaving_network(node.key(), leaving, now);
+        let pending = self.memory.lock().pending_release(node.key(), unwanted, now);
         let site = Site { node: Some(node.clone()), ..Site::default() };
-        for (name, since) in leaving {
+        for (name, since) in pending {
             match may_detach(&site, &name, since, self.by_force, now) {
                 May::After(time) => attached.keep(name, time),
                 May::Now { force: Some(reason) } => attached.forced.push(reason),
                 // The cache may never show that it was in use for a while.
                 May::Now { force: None } if self.still_uses(&name, node.key()).await? => {
-                    attached.keep(name, ASK_AGAIN);
+                    attached.keep(name, RECHECK_IN_USE);
                 }
                 May::Now { force: None } => {}
             }
@@ -177,8 +177,8 @@ impl Attacher {
         Ok(())
     }
 
-    fn taken_events(&self, name: &str, node: &Key, disk: &Wanted) {
-        if !self.memory.lock().is_news(&Key::cluster(name), node.name()) {
+    fn multi_attach_events(&self, name: &str, node: &Key, disk: &Wanted) {
+        if !self.memory.lock().is_first_warning(&Key::cluster(name), node.name()) {
             return;
         }
         let message = format!(
@@ -191,7 +191,7 @@ impl Attacher {
         }
     }
 
-    pub(super) fn found_events(&self, disk: &Wanted) {
+    pub(super) fn network_attached_events(&self, disk: &Wanted) {
         let message = format!("AttachVolume.Attach succeeded for volume {:?} ", disk.name);
         for pod in &disk.pods {
             self.pod_event(pod, EventType::Normal, "SuccessfulAttachVolume", message.clone());

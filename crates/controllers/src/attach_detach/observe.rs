@@ -7,7 +7,9 @@ use setpoint::indexer::IndexFn;
 use setpoint::object::DecodeError;
 use setpoint::{Cached, Informer, Key, Lister};
 use setpoint_volume::inline::{PODS_BY_DISK, index_by_disk, translated_disks};
-use setpoint_volume::{Claim, ClaimRef, Csi, PODS_BY_CLAIM, PodVolumes, Volume, index_by_claim, is_over};
+use setpoint_volume::{
+    Claim, ClaimRef, Csi, PODS_BY_CLAIM, PodVolumes, Volume, index_by_claim, is_terminated,
+};
 use sha2::{Digest, Sha256};
 
 use super::disk::Disk;
@@ -82,7 +84,7 @@ impl Caches {
             }
         }
         let attached = self.attachments.indexed(BY_DISK, key.name())?;
-        Ok(attached.iter().find_map(|attachment| attachment.inline()).map(Disk::left))
+        Ok(attached.iter().find_map(|attachment| attachment.inline()).map(Disk::unused))
     }
 
     /// Lists the nodes where a disk is wanted or attached.
@@ -120,7 +122,7 @@ impl Caches {
             None if disk.is_inline => self.pods.indexed(PODS_BY_DISK, disk.key.name())?,
             None => Vec::new(),
         };
-        pods.retain(|pod| !is_over(pod));
+        pods.retain(|pod| !is_terminated(pod));
         Ok(pods)
     }
 
@@ -137,7 +139,7 @@ impl Caches {
         };
         let Some(claim) = self.claims.get(&reference.key())?.filter(is_bound) else { return Ok(Vec::new()) };
         let mut pods = self.pods.indexed(PODS_BY_CLAIM, &reference.key().to_string())?;
-        pods.retain(|pod| pod.volumes().iter().any(|volume| volume.means(pod.object(), claim.object())));
+        pods.retain(|pod| pod.volumes().iter().any(|volume| volume.refers_to(pod.object(), claim.object())));
         Ok(pods)
     }
 }

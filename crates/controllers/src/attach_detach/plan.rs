@@ -22,9 +22,9 @@ pub(super) struct Plan {
     /// Nodes that wait for another node to detach.
     pub(super) blocked: BTreeSet<Box<str>>,
     /// Nodes the volume should be detached from.
-    pub(super) leaving: BTreeSet<Box<str>>,
+    pub(super) pending_detach: BTreeSet<Box<str>>,
     /// When to check again if nothing changes.
-    pub(super) look_again: Option<Duration>,
+    pub(super) recheck_after: Option<Duration>,
 }
 
 /// Plans attaches and detaches. `since` returns when a detach became pending; `by_force` allows forced detaches after a
@@ -41,13 +41,15 @@ pub(super) fn plan(
     for (node, site) in sites {
         let attached = site.attachment.as_ref().filter(|_| site.pods.is_empty());
         let Some(attachment) = attached else { continue };
-        plan.leaving.insert(node.clone());
+        plan.pending_detach.insert(node.clone());
         if attachment.meta().is_being_deleted() {
             continue;
         }
         match may_detach(site, &name, since(node), by_force, now) {
             May::Now { force } => plan.detach.push((node.clone(), force)),
-            May::After(time) => plan.look_again = Some(plan.look_again.map_or(time, |least| least.min(time))),
+            May::After(time) => {
+                plan.recheck_after = Some(plan.recheck_after.map_or(time, |least| least.min(time)))
+            }
         }
     }
     let mut holders = sites.values().filter(|site| site.attachment.is_some()).count();
@@ -173,11 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_leaves_a_node_that_has_let_go_of_it() {
+    fn a_volume_is_detached_once_the_node_has_unmounted_it() {
         let once = &["ReadWriteOnce"][..];
         check(once, &[site(false, there(), Some((false, true, false)))], 0, &[], &[("a", true)]);
         let waits = check(once, &[site(false, there(), Some((true, true, false)))], 0, &[], &[]);
-        assert_eq!(waits.look_again, Some(Duration::from_secs(361)));
+        assert_eq!(waits.recheck_after, Some(Duration::from_secs(361)));
         check(once, &[site(false, there(), Some((true, true, false)))], 1000, &[], &[]);
         check(once, &[site(false, there(), Some((true, false, false)))], 300, &[], &[]);
         check(once, &[site(false, there(), Some((true, false, false)))], 361, &[], &[("a", false)]);
@@ -189,15 +191,15 @@ mod tests {
     }
 
     #[test]
-    fn a_second_node_waits_for_the_first_to_let_go() {
+    fn a_second_node_waits_for_the_first_to_release_the_volume() {
         let fine = Some((false, true, false));
-        let leaving = site(false, there(), fine);
-        check(&["ReadWriteOnce"], &[leaving.clone(), site(true, None, fine)], 0, &[], &[("a", true)]);
-        check(&["ReadOnlyMany"], &[leaving, site(true, None, fine)], 0, &["b"], &[("a", true)]);
+        let unwanted = site(false, there(), fine);
+        check(&["ReadWriteOnce"], &[unwanted.clone(), site(true, None, fine)], 0, &[], &[("a", true)]);
+        check(&["ReadOnlyMany"], &[unwanted, site(true, None, fine)], 0, &["b"], &[("a", true)]);
     }
 
     #[test]
-    fn pods_are_told_who_has_their_volume() {
+    fn multi_attach_errors_name_the_users_of_the_volume() {
         let fine = Some((false, true, false));
         let pod = &site(true, None, fine).pods[0];
         let check = |other: Site, expected: &str| {

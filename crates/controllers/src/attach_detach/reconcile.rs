@@ -58,8 +58,8 @@ impl Reconciler for Nodes {
     type Key = Key;
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
-        let look_again = self.0.report(key).await?;
-        Ok(look_again.map_or(Outcome::Settled, Outcome::CheckAfter))
+        let recheck_after = self.0.report(key).await?;
+        Ok(recheck_after.map_or(Outcome::Settled, Outcome::CheckAfter))
     }
 }
 
@@ -87,9 +87,9 @@ impl Attacher {
         let now = self.clock.now();
         let plan = {
             let mut memory = self.memory.lock();
-            let since = |node: &str| memory.leaving_since(&disk.key, node, now);
+            let since = |node: &str| memory.pending_since(&disk.key, node, now);
             let plan = plan(disk, &sites, since, self.by_force, now);
-            memory.keep(&disk.key, &plan.leaving, &plan.blocked);
+            memory.keep(&disk.key, &plan.pending_detach, &plan.blocked);
             plan
         };
         for (node, force) in &plan.detach {
@@ -104,7 +104,7 @@ impl Attacher {
             self.blocked_events(disk, node, &sites);
         }
         sites.values().for_each(|site| self.failure_events(disk, site));
-        Ok(plan.look_again.map_or(Outcome::Settled, Outcome::CheckAfter))
+        Ok(plan.recheck_after.map_or(Outcome::Settled, Outcome::CheckAfter))
     }
 
     async fn attach(&self, disk: &Disk, node: &str) -> Result<(), ReconcileError> {
@@ -155,7 +155,7 @@ impl Attacher {
     /// Reads a node past the cache.
     pub(super) async fn fresh_node(&self, node: &Key) -> Result<Option<Cached<Node>>, ReconcileError> {
         let fresh = self.client.get(&Kind::of::<Node>(), node).await.optional();
-        let fresh = fresh.attempting(format!("ask node {node} what it uses"))?;
+        let fresh = fresh.attempting(format!("read the volumes in use on node {node}"))?;
         Ok(fresh.map(Cached::<Node>::new).transpose()?)
     }
 
@@ -180,7 +180,7 @@ impl Attacher {
             let took = Duration::try_from(since).unwrap_or_default();
             attached.extend(disk.flatten().map(|disk| (disk.csi.unique_name(), disk, took)));
         }
-        let network = self.on_network(&node).await?;
+        let network = self.network_disks(&node).await?;
         let of_drivers = attached.iter().map(|(name, ..)| &**name);
         let mut names: Vec<&str> = of_drivers.chain(network.names.iter().map(String::as_str)).collect();
         names.sort_unstable();
@@ -189,11 +189,11 @@ impl Attacher {
         let mut written: Vec<&str> = node.attached.iter().map(|name| &**name).collect();
         written.sort_unstable();
         if names == written {
-            self.recall(key, &network.names).await?;
-            return Ok(network.look_again);
+            self.refresh_memory(key, &network.names).await?;
+            return Ok(network.recheck_after);
         }
         self.write_attached(&node, &names).await?;
-        self.memory.lock().knows(key, &network.names);
+        self.memory.lock().record_attached(key, &network.names);
         for (name, disk, took) in &attached {
             if !written.contains(&&**name) {
                 metrics::count_attached(&self.metrics, disk, *took);
@@ -201,8 +201,8 @@ impl Attacher {
             }
         }
         network.forced.iter().for_each(|reason| metrics::count_force(&self.metrics, reason));
-        network.new.iter().for_each(|disk| self.found_events(disk));
-        Ok(network.look_again)
+        network.new.iter().for_each(|disk| self.network_attached_events(disk));
+        Ok(network.recheck_after)
     }
 
     async fn write_attached(&self, node: &Cached<Node>, names: &[&str]) -> Result<(), ReconcileError> {
@@ -212,7 +212,7 @@ impl Attacher {
         let patch = Patch::strategic(&body);
         let patched =
             self.client.patch(&Kind::of::<Node>(), node.key(), Part::Status, patch).await.optional();
-        patched.map(drop).attempting(format!("write what is attached to node {}", node.key()))
+        patched.map(drop).attempting(format!("update volumesAttached of node {}", node.key()))
     }
 
     fn attached_events(&self, disk: &Disk, node: &str) -> Result<(), ReconcileError> {
@@ -225,7 +225,7 @@ impl Attacher {
     }
 
     fn blocked_events(&self, disk: &Disk, node: &str, sites: &Sites) {
-        if !self.memory.lock().is_news(&disk.key, node) {
+        if !self.memory.lock().is_first_warning(&disk.key, node) {
             return;
         }
         for pod in sites.get(node).into_iter().flat_map(|site| &site.pods) {
@@ -238,7 +238,7 @@ impl Attacher {
     fn failure_events(&self, disk: &Disk, site: &Site) {
         let Some(attachment) = site.attachment.as_ref().filter(|one| !one.status.attached) else { return };
         let Some(error) = &attachment.status.attach_error else { return };
-        if !self.memory.lock().fails_anew(attachment.key(), &error.message) {
+        if !self.memory.lock().is_new_failure(attachment.key(), &error.message) {
             return;
         }
         let name = &disk.name;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use setpoint::{Event, Key, Object, Queue};
 use setpoint_volume::inline::{inline_disks, translated_disks};
-use setpoint_volume::migrated::behind_driver;
+use setpoint_volume::migrated::csi_source;
 use setpoint_volume::{Claim, claim_keys};
 
 use super::memory::Memory;
@@ -52,7 +52,7 @@ impl Wake {
     pub(super) fn driver_changed(&self, event: &Event) {
         let is_its = |driver: &str| driver == event.object().key().name();
         for volume in self.caches.volumes.list(None).unwrap_or_default() {
-            if behind_driver(&volume).is_some_and(|csi| is_its(&csi.driver)) {
+            if csi_source(&volume).is_some_and(|csi| is_its(&csi.driver)) {
                 self.by_volume.add(volume.key().clone());
             }
         }

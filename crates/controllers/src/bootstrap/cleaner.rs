@@ -57,7 +57,7 @@ impl Reconciler for Cleaner {
             Left::Nothing => {
                 let delete = Delete::of_uid(secret.meta().uid.to_string());
                 let deleted = self.client.delete(&Kind::of::<Secret>(), key, &delete).await.optional();
-                deleted.attempting(format!("remove expired token {key}"))?;
+                deleted.attempting(format!("delete expired token {key}"))?;
                 Ok(Outcome::Settled)
             }
         }

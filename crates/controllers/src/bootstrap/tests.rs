@@ -23,7 +23,7 @@ const GOOD: [(&str, &str); 3] =
     [("token-id", "abcdef"), ("token-secret", "0123456789abcdef"), ("usage-bootstrap-signing", "true")];
 
 #[test]
-fn the_config_map_carries_the_signatures_of_the_tokens_there_are() {
+fn the_config_map_has_a_signature_of_every_valid_token() {
     let data = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     };
@@ -38,7 +38,7 @@ fn the_config_map_carries_the_signatures_of_the_tokens_there_are() {
 }
 
 #[test]
-fn a_token_signs_if_it_is_whole_and_says_so() {
+fn a_token_signs_if_it_is_complete_and_enabled() {
     let check = |name: &str, fields: &[(&str, &str)], expected: bool| {
         let secret = secret(name, fields);
         assert_eq!(content(&secret).signing_token(name, at(0)).is_some(), expected, "{name} {fields:?}");
@@ -53,7 +53,7 @@ fn a_token_signs_if_it_is_whole_and_says_so() {
 }
 
 #[test]
-fn a_token_ends_when_it_says() {
+fn a_token_expires_at_its_expiration() {
     let check = |fields: &[(&str, &str)], expected: Left| {
         assert_eq!(content(&secret("t", fields)).left(at(0)), expected);
     };

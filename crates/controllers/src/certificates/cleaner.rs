@@ -30,14 +30,14 @@ const ANSWERED: SignedDuration = SignedDuration::from_hours(1);
 const PENDING: SignedDuration = SignedDuration::from_hours(24);
 
 fn build(context: &Context, _: &Options) -> Vec<Box<dyn Runnable>> {
-    Sweep { queue: "certificate_cleaner", period: PERIOD, has_served }.build(context, &ENTRY)
+    Sweep { queue: "certificate_cleaner", period: PERIOD, is_expired }.build(context, &ENTRY)
 }
 
-pub(super) fn has_served(request: &Cached<SigningRequest>, now: Timestamp) -> bool {
-    served(request, request.meta(), now)
+pub(super) fn is_expired(request: &Cached<SigningRequest>, now: Timestamp) -> bool {
+    expired(request, request.meta(), now)
 }
 
-fn served(request: &SigningRequest, meta: &Metadata, now: Timestamp) -> bool {
+fn expired(request: &SigningRequest, meta: &Metadata, now: Timestamp) -> bool {
     let older = |since: Option<Timestamp>, age: SignedDuration| {
         since.is_some_and(|since| now.duration_since(since) > age)
     };

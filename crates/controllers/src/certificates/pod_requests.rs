@@ -39,10 +39,10 @@ struct PodRequest {}
 setpoint::view!(PodRequest of k8s_openapi::api::certificates::v1alpha1::PodCertificateRequest);
 
 fn build(context: &Context, _: &Options) -> Vec<Box<dyn Runnable>> {
-    Sweep { queue: "pod_certificate_cleaner", period: PERIOD, has_served }.build(context, &ENTRY)
+    Sweep { queue: "pod_certificate_cleaner", period: PERIOD, is_expired }.build(context, &ENTRY)
 }
 
-fn has_served(request: &Cached<PodRequest>, now: Timestamp) -> bool {
+fn is_expired(request: &Cached<PodRequest>, now: Timestamp) -> bool {
     request.meta().creation_timestamp.is_some_and(|made| now.duration_since(made) >= PATIENCE)
 }
 
@@ -54,11 +54,11 @@ mod tests {
     use crate::workload::fixtures::{at, cached};
 
     #[test]
-    fn a_request_has_a_quarter_of_an_hour() {
+    fn a_request_expires_after_fifteen_minutes() {
         let request =
             cached(json!({"metadata": {"name": "r", "namespace": "ns", "creationTimestamp": at(0)}}));
         for (now, expected) in [(0, false), (899, false), (900, true)] {
-            assert_eq!(has_served(&request, at(now)), expected, "{now}");
+            assert_eq!(is_expired(&request, at(now)), expected, "{now}");
         }
     }
 }

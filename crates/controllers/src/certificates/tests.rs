@@ -44,7 +44,7 @@ fn issue(lifetime: Duration, now: Timestamp) -> Result<String, String> {
 }
 
 #[test]
-fn a_certificate_says_what_was_asked_for_and_verifies() {
+fn a_certificate_has_the_requested_fields_and_verifies() {
     let hour = Duration::from_secs(3600);
     let (_, block) = parse_x509_pem(issue(hour, now()).unwrap().as_bytes()).unwrap();
     let (rest, certificate) = x509_parser::parse_x509_certificate(&block.contents).unwrap();
@@ -80,14 +80,14 @@ fn a_certificate_ends_with_its_authority() {
 }
 
 #[test]
-fn what_is_no_request_is_refused() {
+fn an_invalid_request_is_rejected() {
     let error = Request::parse(b"nonsense").unwrap_err();
     assert_eq!(error, "PEM block type must be CERTIFICATE REQUEST");
     assert_eq!(Request::parse(CA.as_bytes()).unwrap_err(), error);
 }
 
 #[test]
-fn a_key_of_somebody_else_is_no_authority() {
+fn a_mismatched_key_is_rejected() {
     let other = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f\n-----END PRIVATE KEY-----\n";
     let error = CertificateAuthority::from_pem(CA, other).unwrap_err().to_string();
     assert_eq!(error, "no usable certificate authority: the private key is not that of the certificate");
@@ -95,12 +95,12 @@ fn a_key_of_somebody_else_is_no_authority() {
 }
 
 #[test]
-fn requests_go_an_hour_after_their_answer_or_after_a_day_of_silence() {
+fn requests_are_deleted_an_hour_after_an_answer_or_a_day_without_one() {
     let check = |status: serde_json::Value, age_hours: i64, expected: bool| {
         let created = now() - jiff::SignedDuration::from_hours(age_hours);
         let request = json!({"metadata": {"name": "r", "creationTimestamp": created}, "status": status});
         let request = crate::workload::fixtures::cached(request);
-        assert_eq!(super::cleaner::has_served(&request, now()), expected, "{:?}", request.status);
+        assert_eq!(super::cleaner::is_expired(&request, now()), expected, "{:?}", request.status);
     };
     let condition = |kind: &str, hours: i64| {
         let since = now() - jiff::SignedDuration::from_mins(hours * 60 + 1);

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_become_bits_and_identifiers() {
+    fn usages_become_key_usage_bits_and_identifiers() {
         let usages = Usages::of(&["client auth", "digital signature", "key encipherment"]).unwrap();
         assert_eq!(usages.key, 0b101);
         assert_eq!(usages.extended, [EXTENDED[2].1]);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_means_nothing_is_named() {
+    fn an_unknown_usage_is_named_in_the_error() {
         let error = Usages::of(&["client auth", "magic"]).unwrap_err();
         assert_eq!(error, "unrecognized usage values: [\"magic\"]");
     }

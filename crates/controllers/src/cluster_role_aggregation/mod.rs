@@ -109,7 +109,7 @@ impl Reconciler for Aggregator {
             let patch =
                 Patch::Apply { body: body.to_string().into(), manager: ENTRY.name.to_owned(), force: true };
             let applied = self.client.patch(&Kind::of::<ClusterRole>(), key, Part::Main, patch).await;
-            applied.attempting(format!("write the rules that {key} gathers"))?;
+            applied.attempting(format!("update the aggregated rules of {key}"))?;
         }
         Ok(Outcome::Settled)
     }

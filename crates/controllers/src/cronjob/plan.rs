@@ -11,7 +11,7 @@ use super::view::{Concurrency, CronJob, CronJobStatus, JobRef};
 use crate::job::Job;
 
 /// The Jobs of a CronJob compared with its status.
-pub(super) struct Roster<'a> {
+pub(super) struct ActiveJobs<'a> {
     /// The updated status, according to the cache.
     pub(super) status: CronJobStatus,
     /// Jobs listed in the status that have finished.
@@ -22,16 +22,16 @@ pub(super) struct Roster<'a> {
     pub(super) missing: Vec<JobRef>,
 }
 
-pub(super) fn roster<'a>(cron_job: &CronJob, jobs: &'a [Cached<Job>]) -> Roster<'a> {
+pub(super) fn active_jobs<'a>(cron_job: &CronJob, jobs: &'a [Cached<Job>]) -> ActiveJobs<'a> {
     let mut status = cron_job.status.clone();
-    let listed = |job: &&Cached<Job>| cron_job.status.lists(&job.meta().uid);
+    let listed = |job: &&Cached<Job>| cron_job.status.has_active(&job.meta().uid);
     let ended: Vec<_> = jobs.iter().filter(|job| job.is_finished()).filter(listed).collect();
-    ended.iter().for_each(|job| status.strike(&job.meta().uid));
+    ended.iter().for_each(|job| status.remove_active(&job.meta().uid));
     let successes = jobs.iter().filter(|job| job.has_succeeded()).filter_map(|job| job.completion_time());
     status.last_successful_time = status.last_successful_time.max(successes.max());
     let running = jobs.iter().filter(|job| !job.is_finished());
     let known = |listed: &JobRef| jobs.iter().any(|job| *job.meta().uid == *listed.uid);
-    Roster {
+    ActiveJobs {
         missing: status.active.iter().filter(|listed| !known(listed)).cloned().collect(),
         unexpected: running.filter(|job| !listed(job)).collect(),
         status,
@@ -53,7 +53,7 @@ pub(super) enum Start {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Never {
     /// Suspended or being deleted.
-    AtRest,
+    Inactive,
     UnknownTimeZone(String),
     /// Event reason and message.
     BadSchedule(&'static str, String),
@@ -68,13 +68,13 @@ pub(super) enum NotNow {
 pub(super) fn start(cron_job: &Cached<CronJob>, status: &CronJobStatus, now: Timestamp) -> Start {
     let spec = &cron_job.spec;
     if cron_job.meta().is_being_deleted() {
-        return Start::Never(Never::AtRest);
+        return Start::Never(Never::Inactive);
     }
     if let (Some(zone), None) = (&spec.time_zone, spec.zone()) {
         return Start::Never(Never::UnknownTimeZone(zone.to_string()));
     }
     if spec.suspend == Some(true) {
-        return Start::Never(Never::AtRest);
+        return Start::Never(Never::Inactive);
     }
     let text = &spec.schedule;
     let schedule = match spec.parse_schedule() {
@@ -168,11 +168,11 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_started_when_it_is_due_and_nothing_is_against_it() {
+    fn a_job_is_started_when_it_is_due_and_allowed() {
         let check = |spec: Value, status: Value, now: &str, expected: &str| {
             let cron_job = cron_job(spec.clone(), status.clone());
             let start = start(&cron_job, &cron_job.status, now.parse().unwrap());
-            let told = match start {
+            let actual = match start {
                 Start::Never(why) => format!("never: {why:?}"),
                 Start::NotNow { why, next } => format!("not now: {why:?}, next in {}", next.as_secs()),
                 Start::Now { time, too_many_missed, replace } => {
@@ -180,7 +180,7 @@ mod tests {
                     format!("{} {too_many_missed} {names:?}", job_name("c", time))
                 }
             };
-            assert_eq!(told, expected, "{spec} {status} at {now}");
+            assert_eq!(actual, expected, "{spec} {status} at {now}");
         };
         let active = || json!({"active": [{"name": "c-1", "uid": "1"}]});
         let due = "2025-01-01T00:01:00Z";
@@ -209,24 +209,31 @@ mod tests {
     }
 
     #[test]
-    fn the_roster_strikes_what_has_ended_and_asks_about_the_rest() {
+    fn finished_jobs_leave_the_active_list_and_unknown_ones_are_looked_up() {
         let cron_job = cron_job(
             json!({}),
             json!({"active": [
             {"name": "a", "uid": "a"}, {"name": "b", "uid": "b"}, {"name": "gone", "uid": "gone"}]}),
         );
         let jobs = [job("a", Some("Complete"), 5), job("b", None, 6), job("new", None, 7)];
-        let roster = roster(&cron_job, &jobs);
+        let active_jobs = active_jobs(&cron_job, &jobs);
         let names =
             |jobs: &[&Cached<Job>]| jobs.iter().map(|job| job.meta().name.to_string()).collect::<Vec<_>>();
-        assert_eq!((names(&roster.ended), names(&roster.unexpected)), (vec!["a".into()], vec!["new".into()]));
-        assert_eq!(roster.missing.iter().map(|job| &*job.name).collect::<Vec<_>>(), ["gone"]);
-        assert_eq!(roster.status.last_successful_time, Some(crate::workload::fixtures::at(5)));
-        assert!(!roster.status.lists("a") && roster.status.lists("b") && roster.status.lists("gone"));
+        assert_eq!(
+            (names(&active_jobs.ended), names(&active_jobs.unexpected)),
+            (vec!["a".into()], vec!["new".into()])
+        );
+        assert_eq!(active_jobs.missing.iter().map(|job| &*job.name).collect::<Vec<_>>(), ["gone"]);
+        assert_eq!(active_jobs.status.last_successful_time, Some(crate::workload::fixtures::at(5)));
+        assert!(
+            !active_jobs.status.has_active("a")
+                && active_jobs.status.has_active("b")
+                && active_jobs.status.has_active("gone")
+        );
     }
 
     #[test]
-    fn the_oldest_ended_jobs_beyond_the_limits_go() {
+    fn the_oldest_finished_jobs_beyond_the_limits_are_deleted() {
         let jobs = [
             job("s1", Some("Complete"), 1),
             job("s3", Some("Complete"), 3),

@@ -14,7 +14,7 @@ use setpoint::{
     OwnerRef, ReconcileError, Reconciler, Recorder,
 };
 
-use super::plan::{Never, NotNow, Start, excess, job_name, roster, start};
+use super::plan::{Never, NotNow, Start, active_jobs, excess, job_name, start};
 use super::timing::next_in;
 use super::view::{CronJob, CronJobStatus, JobRef};
 use crate::job::Job;
@@ -45,7 +45,7 @@ impl Reconciler for CronJobs {
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(cron_job) = self.listed.get(key)? else { return Ok(Outcome::Settled) };
         let jobs = self.jobs.controlled_by(&cron_job.meta().uid)?;
-        let Some(mut status) = self.call_roll(&cron_job, &jobs).await? else {
+        let Some(mut status) = self.sync_active(&cron_job, &jobs).await? else {
             return Ok(Outcome::Requeue);
         };
         let started = self.start(&cron_job, &mut status).await;
@@ -60,19 +60,19 @@ impl Reconciler for CronJobs {
 
 impl CronJobs {
     /// Updates the status from its Jobs. `None` if the cache is known to be stale.
-    async fn call_roll(
+    async fn sync_active(
         &self,
         cron_job: &Cached<CronJob>,
         jobs: &[Cached<Job>],
     ) -> Result<Option<CronJobStatus>, ReconcileError> {
-        let roster = roster(cron_job, jobs);
-        let mut status = roster.status;
-        if !roster.unexpected.is_empty() {
+        let active_jobs = active_jobs(cron_job, jobs);
+        let mut status = active_jobs.status;
+        if !active_jobs.unexpected.is_empty() {
             let fresh = self.client.get(&self.kind, cron_job.key()).await;
-            let fresh = fresh.attempting(format!("look at cronjob {} past the cache", cron_job.key()))?;
+            let fresh = fresh.attempting(format!("get cronjob {} uncached", cron_job.key()))?;
             let fresh = Cached::<CronJob>::new(fresh)?;
-            for job in &roster.unexpected {
-                if fresh.status.lists(&job.meta().uid) {
+            for job in &active_jobs.unexpected {
+                if fresh.status.has_active(&job.meta().uid) {
                     return Ok(None);
                 }
                 let message =
@@ -80,16 +80,16 @@ impl CronJobs {
                 self.record(cron_job, EventType::Warning, "UnexpectedJob", message);
             }
         }
-        for missing in &roster.missing {
+        for missing in &active_jobs.missing {
             let key = cron_job.key().sibling(&*missing.name);
             let found = self.client.get(&self.jobs_kind, &key).await.optional();
-            if found.attempting(format!("look for job {key} past the cache"))?.is_none() {
-                status.strike(&missing.uid);
+            if found.attempting(format!("get job {key} uncached"))?.is_none() {
+                status.remove_active(&missing.uid);
                 let message = format!("Active job went missing: {}", missing.name);
                 self.record(cron_job, EventType::Normal, "MissingJob", message);
             }
         }
-        for job in &roster.ended {
+        for job in &active_jobs.ended {
             let (name, end) = (&job.meta().name, job.finished_as().unwrap_or_default());
             let message = format!("Saw completed job: {name}, condition: {end}");
             self.record(cron_job, EventType::Normal, "SawCompletedJob", message);
@@ -105,7 +105,7 @@ impl CronJobs {
     ) -> Result<Outcome, ReconcileError> {
         let now = self.clock.now();
         let decision = start(cron_job, status, now);
-        let considered = !matches!(decision, Start::Never(Never::AtRest | Never::UnknownTimeZone(_)));
+        let considered = !matches!(decision, Start::Never(Never::Inactive | Never::UnknownTimeZone(_)));
         if considered && cron_job.spec.zone_in_schedule() {
             let message = format!(
                 "CRON_TZ or TZ used in schedule {:?} is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
@@ -135,7 +135,7 @@ impl CronJobs {
 
     fn record_never(&self, cron_job: &Cached<CronJob>, why: Never) {
         match why {
-            Never::AtRest => {}
+            Never::Inactive => {}
             Never::UnknownTimeZone(zone) => {
                 let message = format!("invalid timeZone: {zone:?}: unknown time zone {zone}");
                 self.record(cron_job, EventType::Warning, "UnknownTimeZone", message);
@@ -170,7 +170,7 @@ impl CronJobs {
         for job in jobs {
             let key = cron_job.key().sibling(&*job.name);
             self.delete(cron_job, &key, &job.uid).await.attempting(format!("replace job {key}"))?;
-            status.strike(&job.uid);
+            status.remove_active(&job.uid);
         }
         Ok(())
     }
@@ -191,7 +191,7 @@ impl CronJobs {
                 job
             }
             Err(error) if error.is_already_exists() => {
-                match self.find_ours(cron_job, &name).await? {
+                match self.get_own_job(cron_job, &name).await? {
                     // The name is taken by a Job of another owner.
                     None => return Ok(Outcome::Settled),
                     Some(job) => job,
@@ -205,7 +205,7 @@ impl CronJobs {
                 return Err(error.into_reconcile_error(format!("create job {name} for {}", cron_job.key())));
             }
         };
-        if !status.lists(&job.meta().uid) {
+        if !status.has_active(&job.meta().uid) {
             status.active.push(JobRef::to(job.meta()));
         }
         status.last_schedule_time = Some(time);
@@ -222,13 +222,13 @@ impl CronJobs {
     }
 
     /// Returns the Job with a name if the CronJob controls it: created before a crash, or not in the cache yet.
-    async fn find_ours(
+    async fn get_own_job(
         &self,
         cron_job: &Cached<CronJob>,
         name: &str,
     ) -> Result<Option<Object>, ReconcileError> {
         let key = cron_job.key().sibling(name);
-        let job = self.client.get(&self.jobs_kind, &key).await.attempting(format!("look at job {key}"))?;
+        let job = self.client.get(&self.jobs_kind, &key).await.attempting(format!("get job {key}"))?;
         Ok(Some(job).filter(|job| job.meta().is_controlled_by(&cron_job.meta().uid)))
     }
 
@@ -244,7 +244,7 @@ impl CronJobs {
     ) -> Result<(), ReconcileError> {
         for job in excess(cron_job, jobs).into_iter().filter(|job| !job.meta().is_being_deleted()) {
             let deleted = self.delete(cron_job, job.key(), &job.meta().uid).await;
-            deleted.attempting(format!("delete job {}, which is history", job.key()))?;
+            deleted.attempting(format!("delete old job {}", job.key()))?;
         }
         Ok(())
     }

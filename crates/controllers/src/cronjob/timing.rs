@@ -54,13 +54,13 @@ pub(super) fn due(
     let deadline = cron_job.spec.starting_deadline_seconds.map(SignedDuration::from_secs);
     let not_before = deadline.and_then(|deadline| now.checked_sub(deadline).ok());
     let since = started(cron_job).max(not_before.unwrap_or(Timestamp::MIN));
-    let past = look_back(since, schedule, now)?;
+    let past = missed_schedules(since, schedule, now)?;
     Ok(past.latest.map(|time| Due { time, missed: past.missed }))
 }
 
 /// Returns the time until the next Job is due.
 pub(super) fn next_in(cron_job: &Cached<CronJob>, schedule: &Schedule, now: Timestamp) -> Duration {
-    let from = match look_back(started(cron_job), schedule, now) {
+    let from = match missed_schedules(started(cron_job), schedule, now) {
         Ok(Past { latest: Some(latest), .. }) => latest,
         Ok(Past { since, missed: Missed::None, .. }) => since,
         _ => now,
@@ -75,7 +75,7 @@ fn started(cron_job: &Cached<CronJob>) -> Timestamp {
     cron_job.status.last_schedule_time.or(created).unwrap_or(Timestamp::MIN)
 }
 
-fn look_back(since: Timestamp, schedule: &Schedule, now: Timestamp) -> Result<Past, NeverDue> {
+fn missed_schedules(since: Timestamp, schedule: &Schedule, now: Timestamp) -> Result<Past, NeverDue> {
     let first = schedule.next(since).ok_or(NeverDue)?;
     if now < first {
         return Ok(Past { since, latest: None, missed: Missed::None });
@@ -119,13 +119,13 @@ mod tests {
     fn check(cron_job: &Cached<CronJob>, now: &str, expected: &str) {
         let schedule = cron_job.spec.parse_schedule().unwrap();
         let now = now.parse().unwrap();
-        let told = match due(cron_job, &schedule, now) {
+        let actual = match due(cron_job, &schedule, now) {
             Err(NeverDue) => "never".into(),
             Ok(None) => "nothing".into(),
             Ok(Some(Due { time, missed })) => format!("{time} {missed:?}"),
         };
         let next = next_in(cron_job, &schedule, now).as_secs();
-        assert_eq!(format!("{told}, next in {next}"), expected, "{:?} at {now}", cron_job.spec.schedule);
+        assert_eq!(format!("{actual}, next in {next}"), expected, "{:?} at {now}", cron_job.spec.schedule);
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_deadline_is_not_looked_at() {
+    fn schedules_before_the_starting_deadline_are_ignored() {
         let late = cron_job("0 * * * *", None, Some(60));
         check(&late, "2025-01-01T05:00:30Z", "2025-01-01T05:00:00Z None, next in 3570");
         check(&late, "2025-01-01T05:02:00Z", "nothing, next in 3480");

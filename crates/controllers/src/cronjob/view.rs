@@ -128,11 +128,11 @@ impl CronJobSpec {
 }
 
 impl CronJobStatus {
-    pub(super) fn lists(&self, uid: &str) -> bool {
+    pub(super) fn has_active(&self, uid: &str) -> bool {
         self.active.iter().any(|job| *job.uid == *uid)
     }
 
-    pub(super) fn strike(&mut self, uid: &str) {
+    pub(super) fn remove_active(&mut self, uid: &str) {
         self.active.retain(|job| *job.uid != *uid);
     }
 }

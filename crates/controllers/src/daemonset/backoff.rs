@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_daemon_that_keeps_failing_is_replaced_ever_more_rarely() {
+    async fn a_failing_daemon_pod_is_replaced_with_backoff() {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
         let (failures, key) = (Failures::new(clock.clone()), Key::namespaced("ns", "d"));
         let left = |node: &str| failures.remaining(&key, 1, node).map(|left| left.as_secs());
@@ -72,7 +72,7 @@ mod tests {
             assert_eq!(left("n"), None);
         }
         failures.count(&key, 1, "n");
-        assert_eq!(failures.remaining(&key, 2, "n"), None, "another generation starts anew");
+        assert_eq!(failures.remaining(&key, 2, "n"), None, "another generation starts over");
         clock.sleep(Duration::from_secs(3600)).await;
         failures.count(&key, 1, "n");
         assert_eq!(left("n"), Some(1), "forgotten");

@@ -80,7 +80,7 @@ mod tests {
     use crate::workload::fixtures::cached;
 
     #[test]
-    fn a_pod_is_meant_for_one_node_and_tolerates_what_daemons_do() {
+    fn a_daemon_pod_targets_one_node_and_has_the_daemon_tolerations() {
         let brief = json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
         let set: setpoint::Cached<DaemonSet> = cached(json!({
             "metadata": {"name": "d", "annotations": {"deprecated.daemonset.template.generation": "3"}},

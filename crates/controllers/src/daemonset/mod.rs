@@ -39,7 +39,7 @@ use setpoint::{Cached, Context, Event, Key, Kind, Lister, Object, Queue, Runnabl
 use self::backoff::Failures;
 use self::placement::{Placement, Verdict};
 use self::reconcile::DaemonSets;
-use self::view::{DaemonSet, Node, Where};
+use self::view::{DaemonSet, Node, PlacementSpec};
 use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::wiring;
@@ -97,7 +97,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         pods: Dependents::of(&pods),
         historian,
         expectations: wake.expectations.clone(),
-        pace: wake.pace.clone(),
+        throttle: wake.throttle.clone(),
         failures: Failures::new(clock.clone()),
         pod_control: PodControl::new(context, Kind::of::<DaemonSet>(), ENTRY.name),
     };
@@ -116,8 +116,8 @@ struct NodeEvents {
 impl NodeEvents {
     fn node_changed(&self, event: &Event) {
         match event {
-            Event::Updated { old, new } if !is_news(old, new) => {}
-            Event::Added { object, .. } | Event::Updated { new: object, .. } => self.judge(object),
+            Event::Updated { old, new } if !affects_placement(old, new) => {}
+            Event::Added { object, .. } | Event::Updated { new: object, .. } => self.enqueue_affected(object),
             Event::Deleted { .. } => {
                 for set in self.sets.list(None).unwrap_or_default() {
                     self.queue.add(set.key().clone());
@@ -127,11 +127,11 @@ impl NodeEvents {
     }
 
     /// Enqueues the DaemonSets whose pods on the node need a change.
-    fn judge(&self, node: &Object) {
+    fn enqueue_affected(&self, node: &Object) {
         let Ok(node) = Cached::<Node>::new(node.clone()) else { return };
         let pods = self.pods.pods(&node.meta().name).unwrap_or_default();
         for set in self.sets.list(None).unwrap_or_default() {
-            let verdict = Placement::of(Where::of(&set.spec.template)).verdict(&node);
+            let verdict = Placement::of(PlacementSpec::of(&set.spec.template)).verdict(&node);
             let there = pods.iter().any(|pod| pod.meta().is_controlled_by(&set.meta().uid));
             let misplaced = there && set.status.number_misscheduled > 0;
             if (verdict == Verdict::Run) != there || misplaced {
@@ -142,6 +142,6 @@ impl NodeEvents {
 }
 
 /// Whether anything changed that affects which daemon pods a node gets.
-fn is_news(old: &Object, new: &Object) -> bool {
+fn affects_placement(old: &Object, new: &Object) -> bool {
     old.meta().labels != new.meta().labels || old.view::<Node>().ok() != new.view::<Node>().ok()
 }

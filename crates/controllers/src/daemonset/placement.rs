@@ -3,7 +3,7 @@
 use setpoint::{Cached, Labels};
 use setpoint_placement::{NO_EXECUTE, NO_SCHEDULE, Toleration, untolerated};
 
-use super::view::{Node, Where};
+use super::view::{Node, PlacementSpec};
 
 /// Taints that every daemon pod tolerates, with their effects.
 pub(super) const TOLERATED: [(&str, &str); 6] = [
@@ -31,12 +31,12 @@ pub(super) enum Verdict {
 
 /// The placement rules of a pod template.
 pub(super) struct Placement {
-    spec: Where,
+    spec: PlacementSpec,
     tolerations: Vec<Toleration>,
 }
 
 impl Placement {
-    pub(super) fn of(spec: Where) -> Self {
+    pub(super) fn of(spec: PlacementSpec) -> Self {
         let mut tolerations = spec.tolerations.clone().unwrap_or_default();
         let network = spec.host_network.then_some(NETWORK_UNAVAILABLE);
         let always = TOLERATED.into_iter().chain(network).map(|(key, effect)| Toleration {
@@ -81,7 +81,7 @@ mod tests {
     use crate::workload::fixtures::cached;
 
     #[test]
-    fn a_node_is_judged_by_its_name_its_labels_and_its_taints() {
+    fn name_labels_and_taints_of_a_node_decide_whether_it_runs_a_daemon() {
         let check = |spec: Value, taints: Value, expected: Verdict| {
             let placement = Placement::of(serde_json::from_value(spec.clone()).unwrap());
             let node: Cached<Node> = cached(json!({

@@ -7,14 +7,14 @@ use jiff::Timestamp;
 use setpoint::{Cached, EventType};
 
 use super::placement::{Placement, Verdict};
-use super::view::{DaemonSet, Node, Where, target_node};
+use super::view::{DaemonSet, Node, PlacementSpec, target_node};
 use crate::workload::history::REVISION_LABEL;
 use crate::workload::pod::{Phase, Pod};
 
 const GENERATION_LABEL: &str = "pod-template-generation";
 
 /// The input of a plan, except the time.
-pub(super) struct Scene<'a> {
+pub(super) struct Observed<'a> {
     pub(super) set: &'a Cached<DaemonSet>,
     /// The revision hash that current pods are labelled with.
     pub(super) hash: &'a str,
@@ -43,14 +43,14 @@ impl Plan {
     }
 }
 
-impl<'a> Scene<'a> {
+impl<'a> Observed<'a> {
     pub(super) fn new(
         set: &'a Cached<DaemonSet>,
         hash: &'a str,
         nodes: &[Cached<Node>],
         pods: &[Cached<Pod>],
     ) -> Self {
-        let placement = Placement::of(Where::of(&set.spec.template));
+        let placement = Placement::of(PlacementSpec::of(&set.spec.template));
         let verdict = |node: &Cached<Node>| ((*node.meta().name).into(), placement.verdict(node));
         let mut by_node: BTreeMap<Box<str>, Vec<Cached<Pod>>> = BTreeMap::new();
         for pod in pods {
@@ -96,34 +96,34 @@ impl<'a> Scene<'a> {
 /// Plans one pod for every node that should run one, and none for others. `held_back` returns how long the failed pod
 /// on a node must be kept.
 pub(super) fn manage(
-    scene: &Scene<'_>,
+    observed: &Observed<'_>,
     held_back: impl Fn(&str) -> Option<Duration>,
     now: Timestamp,
 ) -> Plan {
     let mut plan = Plan::default();
-    for (node, verdict) in &scene.nodes {
-        let pods = scene.on(node);
+    for (node, verdict) in &observed.nodes {
+        let pods = observed.on(node);
         match verdict {
             Verdict::Run if pods.is_empty() => plan.create.push(node.clone()),
-            Verdict::Run | Verdict::Keep => plan.keep(scene, node, *verdict, &held_back, now),
+            Verdict::Run | Verdict::Keep => plan.keep(observed, node, *verdict, &held_back, now),
             Verdict::Not => plan.delete.extend(pods.iter().filter(|pod| is_staying(pod)).cloned()),
         }
     }
-    plan.delete.extend(meant_for_nobody(scene));
+    plan.delete.extend(targeting_deleted_nodes(observed));
     plan
 }
 
 impl Plan {
     fn keep(
         &mut self,
-        scene: &Scene<'_>,
+        observed: &Observed<'_>,
         node: &str,
         verdict: Verdict,
         held_back: impl Fn(&str) -> Option<Duration>,
         now: Timestamp,
     ) {
         let mut running = Vec::new();
-        for pod in scene.on(node).iter().filter(|pod| is_staying(pod)) {
+        for pod in observed.on(node).iter().filter(|pod| is_staying(pod)) {
             match pod.phase {
                 Phase::Failed => match held_back(node) {
                     Some(wait) => self.wait = self.wait.into_iter().chain([wait]).min(),
@@ -133,21 +133,21 @@ impl Plan {
                 _ => running.push(pod),
             }
         }
-        if !scene.set.spec.allows_surge() {
+        if !observed.set.spec.allows_surge() {
             self.delete.extend(running.into_iter().skip(1).cloned());
         } else if running.is_empty() && verdict == Verdict::Run {
             self.create.push(node.into());
         } else {
-            self.keep_surge(scene, &running, now);
+            self.keep_surge(observed, &running, now);
         }
     }
 
     /// Allows two pods on the node during a surge: one of the newest revision, and the one it replaces.
-    fn keep_surge(&mut self, scene: &Scene<'_>, running: &[&Cached<Pod>], now: Timestamp) {
+    fn keep_surge(&mut self, observed: &Observed<'_>, running: &[&Cached<Pod>], now: Timestamp) {
         if running.len() <= 1 {
             return;
         }
-        let is_new = |pod: &Cached<Pod>| pod.meta().labels.get(REVISION_LABEL) == Some(scene.hash);
+        let is_new = |pod: &Cached<Pod>| pod.meta().labels.get(REVISION_LABEL) == Some(observed.hash);
         let (mut new, mut old) = (None, None);
         for pod in running {
             let place = if is_new(pod) { &mut new } else { &mut old };
@@ -157,7 +157,7 @@ impl Plan {
             }
         }
         if let (Some(new), Some(old)) = (new, old)
-            && (!old.is_ready() || scene.is_available(new, now))
+            && (!old.is_ready() || observed.is_available(new, now))
         {
             self.delete.push(old.clone());
         }
@@ -183,8 +183,8 @@ fn is_staying(pod: &Cached<Pod>) -> bool {
 }
 
 /// Lists unscheduled pods that target a deleted node.
-fn meant_for_nobody<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = Cached<Pod>> + 'a {
-    let gone = scene.pods.iter().filter(|(node, _)| !scene.nodes.contains_key(*node));
+fn targeting_deleted_nodes<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = Cached<Pod>> + 'a {
+    let gone = observed.pods.iter().filter(|(node, _)| !observed.nodes.contains_key(*node));
     gone.flat_map(|(_, pods)| pods).filter(|pod| pod.node.is_empty() && is_staying(pod)).cloned()
 }
 

@@ -14,17 +14,17 @@ use setpoint::{
 
 use super::backoff::Failures;
 use super::bodies::Templates;
-use super::plan::{Plan, Scene, manage};
+use super::plan::{Observed, Plan, manage};
 use super::revisions::{Found, History, excess, hash_of, history};
-use super::rolling::roll;
+use super::rolling::rolling_update;
 use super::status::{next_check, status};
 use super::view::{DaemonSet, DaemonSetStatus, Node};
 use crate::workload::claims::{Claimant, Claims};
 use crate::workload::dependents::Dependents;
 use crate::workload::history::Historian;
-use crate::workload::pace::Pace;
 use crate::workload::pod::Pod;
 use crate::workload::pod_control::{PodControl, namespace_is_terminating};
+use crate::workload::throttle::Throttle;
 
 /// The maximum number of pods created, and deleted, before the cache must show them.
 const BURST: usize = 250;
@@ -42,7 +42,7 @@ pub(super) struct DaemonSets {
     pub(super) pods: Dependents<Pod>,
     pub(super) historian: Historian,
     pub(super) expectations: Arc<Expectations<Key>>,
-    pub(super) pace: Arc<Pace<Key>>,
+    pub(super) throttle: Arc<Throttle<Key>>,
     pub(super) failures: Failures,
     pub(super) pod_control: PodControl,
 }
@@ -53,7 +53,7 @@ impl Reconciler for DaemonSets {
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(set) = self.sets.get(key)? else {
             self.expectations.forget(key);
-            self.pace.forget(key);
+            self.throttle.forget(key);
             self.failures.forget(key);
             self.historian.forget(key);
             return Ok(Outcome::Settled);
@@ -66,7 +66,7 @@ impl Reconciler for DaemonSets {
         if set.meta().is_being_deleted() {
             return Ok(Outcome::Settled);
         }
-        self.pace.looked(key);
+        self.throttle.reconciled(key);
         // Check this before listing pods: events observed after the list must not count for it.
         let caught_up = self.expectations.satisfied(key);
         let pods = self.claim_pods(&set).await?;
@@ -117,44 +117,44 @@ impl DaemonSets {
         caught_up: bool,
     ) -> Result<Outcome, ReconcileError> {
         let nodes = self.nodes.list(None)?;
-        let scene = Scene::new(set, hash_of(&history.current), &nodes, pods);
+        let observed = Observed::new(set, hash_of(&history.current), &nodes, pods);
         let acted = match caught_up {
-            true => self.act(&scene, history, pods).await,
+            true => self.act(&observed, history, pods).await,
             false => Ok(Outcome::Settled),
         };
         let now = self.clock.now();
-        let status = status(&scene, caught_up, now);
+        let status = status(&observed, caught_up, now);
         if status != set.status {
             self.write_status(set, &status).await?;
         }
-        let next = next_check(&scene, now).map_or(Outcome::Settled, Outcome::CheckAfter);
+        let next = next_check(&observed, now).map_or(Outcome::Settled, Outcome::CheckAfter);
         Ok(acted?.and(next))
     }
 
     /// Creates and deletes pods. Continues a rolling update if there is nothing to repair.
     async fn act(
         &self,
-        scene: &Scene<'_>,
+        observed: &Observed<'_>,
         history: &History,
         pods: &[Cached<Pod>],
     ) -> Result<Outcome, ReconcileError> {
-        let (key, generation) = (scene.set.key(), scene.set.status.observed_generation);
+        let (key, generation) = (observed.set.key(), observed.set.status.observed_generation);
         let held_back = |node: &str| self.failures.remaining(key, generation, node);
-        let managed = manage(scene, held_back, self.clock.now());
+        let managed = manage(observed, held_back, self.clock.now());
         let wait = managed.wait.map_or(Outcome::Settled, Outcome::CheckAfter);
-        let rolls = managed.is_empty() && scene.set.spec.update_strategy.is_rolling();
-        self.apply(scene, managed).await?;
+        let rolls = managed.is_empty() && observed.set.spec.update_strategy.is_rolling();
+        self.apply(observed, managed).await?;
         if rolls {
-            self.apply(scene, roll(scene, self.clock.now())).await?;
+            self.apply(observed, rolling_update(observed, self.clock.now())).await?;
         }
-        for revision in excess(scene.set, history, pods) {
+        for revision in excess(observed.set, history, pods) {
             self.historian.delete(key, revision).await?;
         }
         Ok(wait)
     }
 
-    async fn apply(&self, scene: &Scene<'_>, plan: Plan) -> Result<(), ReconcileError> {
-        let (set, key) = (scene.set, scene.set.key());
+    async fn apply(&self, observed: &Observed<'_>, plan: Plan) -> Result<(), ReconcileError> {
+        let (set, key) = (observed.set, observed.set.key());
         for (event_type, reason, message) in &plan.events {
             self.recorder.event(&self.kind, set.object(), *event_type, reason, message.clone());
         }
@@ -168,17 +168,17 @@ impl DaemonSets {
             (&plan.create[..plan.create.len().min(BURST)], &plan.delete[..plan.delete.len().min(BURST)]);
         self.expectations.expect_deletions(key, delete.iter().map(|pod| pod.meta().uid.to_string()));
         self.expectations.raise_creations(key, create.len());
-        let created = self.create(scene, create).await;
+        let created = self.create(observed, create).await;
         let deleted = self.delete(set, delete).await;
         match created.or(deleted) {
-            Some(error) => Err(error.into_reconcile_error(format!("bring daemons of {key} to their nodes"))),
+            Some(error) => Err(error.into_reconcile_error(format!("sync the pods of daemonset {key}"))),
             None => Ok(()),
         }
     }
 
-    async fn create(&self, scene: &Scene<'_>, nodes: &[Box<str>]) -> Option<ClientError> {
-        let set = scene.set;
-        let templates = Templates::of(set, scene.hash);
+    async fn create(&self, observed: &Observed<'_>, nodes: &[Box<str>]) -> Option<ClientError> {
+        let set = observed.set;
+        let templates = Templates::of(set, observed.hash);
         let owner = controller_ref(&self.kind, set.meta());
         let started = slow_start(nodes.len(), SLOW_START, |nth| {
             let template = templates.pod(&nodes[nth]).unwrap_or_else(|| set.spec.template.clone());

@@ -5,20 +5,24 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::placement::Verdict;
-use super::plan::Scene;
+use super::plan::Observed;
 use super::view::DaemonSetStatus;
 
 /// Computes the status. `acted_on` says whether the current generation has been acted on.
-pub(super) fn status(scene: &Scene<'_>, acted_on: bool, now: Timestamp) -> DaemonSetStatus {
-    let before = &scene.set.status;
+pub(super) fn status(observed: &Observed<'_>, acted_on: bool, now: Timestamp) -> DaemonSetStatus {
+    let before = &observed.set.status;
     let mut status = DaemonSetStatus {
-        observed_generation: if acted_on { scene.set.meta().generation } else { before.observed_generation },
+        observed_generation: if acted_on {
+            observed.set.meta().generation
+        } else {
+            before.observed_generation
+        },
         collision_count: before.collision_count,
         conditions: before.conditions.clone(),
         ..DaemonSetStatus::default()
     };
-    for (node, verdict) in &scene.nodes {
-        let first = scene.on(node).first();
+    for (node, verdict) in &observed.nodes {
+        let first = observed.on(node).first();
         if *verdict != Verdict::Run {
             status.number_misscheduled += i32::from(first.is_some());
             continue;
@@ -27,15 +31,15 @@ pub(super) fn status(scene: &Scene<'_>, acted_on: bool, now: Timestamp) -> Daemo
         let Some(pod) = first else { continue };
         status.current_number_scheduled += 1;
         status.number_ready += i32::from(pod.is_ready());
-        status.number_available += i32::from(scene.is_available(pod, now));
-        status.updated_number_scheduled += i32::from(scene.is_updated(pod));
+        status.number_available += i32::from(observed.is_available(pod, now));
+        status.updated_number_scheduled += i32::from(observed.is_updated(pod));
     }
     status.number_unavailable = status.desired_number_scheduled - status.number_available;
     status
 }
 
 /// Returns when the next pod becomes available through `minReadySeconds`, if one will.
-pub(super) fn next_check(scene: &Scene<'_>, now: Timestamp) -> Option<Duration> {
-    let min_ready = scene.set.spec.min_ready();
-    scene.pods.values().flatten().filter_map(|pod| pod.available_in(min_ready, now)).min()
+pub(super) fn next_check(observed: &Observed<'_>, now: Timestamp) -> Option<Duration> {
+    let min_ready = observed.set.spec.min_ready();
+    observed.pods.values().flatten().filter_map(|pod| pod.available_in(min_ready, now)).min()
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use setpoint::Cached;
 
-use super::plan::{Plan, Scene, manage};
-use super::rolling::roll;
+use super::plan::{Observed, Plan, manage};
+use super::rolling::rolling_update;
 use super::status::status;
 use super::view::{DaemonSet, Node};
 use crate::workload::fixtures::{at, cached};
@@ -77,9 +77,9 @@ fn words(plan: &Plan) -> String {
 fn check(spec: Value, names: &str, members: &[&str], managed: &str, rolled: &str) {
     let (set, nodes) = (set(spec.clone()), nodes(names));
     let pods: Vec<_> = members.iter().map(|text| pod(text)).collect();
-    let scene = Scene::new(&set, "h2", &nodes, &pods);
-    let told = (words(&manage(&scene, |_| None, at(NOW))), words(&roll(&scene, at(NOW))));
-    assert_eq!((&*told.0, &*told.1), (managed, rolled), "{spec} on {names} with {members:?}");
+    let observed = Observed::new(&set, "h2", &nodes, &pods);
+    let actual = (words(&manage(&observed, |_| None, at(NOW))), words(&rolling_update(&observed, at(NOW))));
+    assert_eq!((&*actual.0, &*actual.1), (managed, rolled), "{spec} on {names} with {members:?}");
 }
 
 #[test]
@@ -96,12 +96,12 @@ fn every_node_that_fits_has_one_pod() {
 }
 
 #[test]
-fn a_failed_pod_stays_for_as_long_as_it_is_held_back() {
+fn a_failed_pod_is_kept_during_its_backoff() {
     let (set, nodes, pods) = (set(json!({})), nodes("a"), vec![pod("p a failed")]);
-    let scene = Scene::new(&set, "h2", &nodes, &pods);
-    let plan = manage(&scene, |_| Some(Duration::from_secs(4)), at(NOW));
+    let observed = Observed::new(&set, "h2", &nodes, &pods);
+    let plan = manage(&observed, |_| Some(Duration::from_secs(4)), at(NOW));
     assert_eq!((words(&plan), plan.wait), (String::new(), Some(Duration::from_secs(4))));
-    let plan = manage(&scene, |_| None, at(NOW));
+    let plan = manage(&observed, |_| None, at(NOW));
     assert_eq!((words(&plan), plan.failed.len(), plan.events.len()), ("-p".into(), 1, 1));
 }
 
@@ -132,11 +132,11 @@ fn new_pods_come_within_the_surge_before_old_ones_go() {
 fn the_status_counts_nodes() {
     let (set, nodes) = (set(json!({})), nodes("abC"));
     let pods: Vec<_> = ["p a new", "q b unready", "r c old"].iter().map(|text| pod(text)).collect();
-    let scene = Scene::new(&set, "h2", &nodes, &pods);
-    let told = serde_json::to_value(status(&scene, true, at(NOW))).unwrap();
+    let observed = Observed::new(&set, "h2", &nodes, &pods);
+    let actual = serde_json::to_value(status(&observed, true, at(NOW))).unwrap();
     let expected = json!({
         "currentNumberScheduled": 2, "numberMisscheduled": 1, "desiredNumberScheduled": 2, "numberReady": 1,
         "observedGeneration": 2, "updatedNumberScheduled": 1, "numberAvailable": 1, "numberUnavailable": 1,
     });
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
 }

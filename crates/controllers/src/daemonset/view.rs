@@ -130,7 +130,7 @@ setpoint::view!(Node of k8s_openapi::api::core::v1::Node);
 /// The placement fields of a pod spec.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Where {
+pub(super) struct PlacementSpec {
     pub(super) node_name: Box<str>,
     pub(super) node_selector: Option<BTreeMap<String, String>>,
     affinity: Option<Affinity>,
@@ -144,7 +144,7 @@ struct Affinity {
     node_affinity: Option<NodeAffinity>,
 }
 
-impl Where {
+impl PlacementSpec {
     /// Reads the fields from a template.
     pub(super) fn of(template: &PodTemplate) -> Self {
         serde_json::from_str(template.spec.get()).unwrap_or_default()
@@ -166,7 +166,7 @@ impl Where {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Target {
-    spec: Where,
+    spec: PlacementSpec,
 }
 
 setpoint::view!(Target of k8s_openapi::api::core::v1::Pod);

@@ -27,12 +27,12 @@ impl Bounds {
     }
 
     /// The maximum total number of pods.
-    pub(super) fn most(&self) -> i32 {
+    pub(super) fn max_total(&self) -> i32 {
         self.replicas.saturating_add(self.max_surge)
     }
 
     /// The minimum number of available pods.
-    pub(super) fn fewest_available(&self) -> i32 {
+    pub(super) fn min_available(&self) -> i32 {
         self.replicas.saturating_sub(self.max_unavailable)
     }
 }

@@ -127,7 +127,7 @@ impl Member {
     }
 
     /// Whether the ReplicaSet still has more pods than its size.
-    pub(super) fn has_pods_to_lose(&self) -> bool {
+    pub(super) fn has_excess_pods(&self) -> bool {
         self.status().is_some_and(|status| status.replicas > self.replicas)
     }
 

@@ -130,7 +130,7 @@ impl Sync {
 
     fn forget_history(mut self, deployment: &Cached<Deployment>) -> Self {
         if let Some(limit) = deployment.spec.history_limit() {
-            self.delete = history::beyond(&self.members, limit);
+            self.delete = history::revisions_to_delete(&self.members, limit);
         }
         self
     }

@@ -127,7 +127,7 @@ pub(super) fn estimate(
     if is_complete(deployment, after) {
         let message = format!("{subject} has successfully progressed.");
         condition::set(&mut after.conditions, progressing("True", reason::AVAILABLE, message, now));
-    } else if has_moved(before, after) {
+    } else if has_progressed(before, after) {
         let mut moving = progressing("True", reason::UPDATED, format!("{subject} is progressing."), now);
         // Always update the time: the deadline runs from the last update.
         if let Some(current) = current.filter(|current| current.is_true()) {
@@ -142,7 +142,7 @@ pub(super) fn estimate(
 }
 
 /// Whether there are more updated, ready or available pods, or fewer old ones.
-fn has_moved(before: &DeploymentStatus, after: &DeploymentStatus) -> bool {
+fn has_progressed(before: &DeploymentStatus, after: &DeploymentStatus) -> bool {
     let old = |status: &DeploymentStatus| status.replicas - status.updated_replicas;
     after.updated_replicas > before.updated_replicas
         || old(after) < old(before)

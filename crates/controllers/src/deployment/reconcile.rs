@@ -69,7 +69,7 @@ impl Deployments {
         &self,
         deployment: &Cached<Deployment>,
         adopt: &[Cached<ReplicaSet>],
-        let_go: &[Cached<ReplicaSet>],
+        released: &[Cached<ReplicaSet>],
     ) -> Result<Outcome, ReconcileError> {
         if !adopt.is_empty() {
             recheck(&self.client, &self.kind, deployment.object()).await?;
@@ -81,10 +81,10 @@ impl Deployments {
                 adopted => adopted.attempting(format!("adopt replicaset {}", set.key()))?,
             }
         }
-        for set in let_go {
+        for set in released {
             match self.patch_set(set, release(&deployment.meta().uid, set.meta())).await {
                 Err(error) if error.is_not_found() || error.is_invalid() => {}
-                released => released.attempting(format!("release replicaset {}", set.key()))?,
+                patched => patched.attempting(format!("release replicaset {}", set.key()))?,
             }
         }
         // ReplicaSets that were already gone cause no event.
@@ -134,14 +134,14 @@ impl Deployments {
                 self.record_scaling(deployment, &new.name, 0, new.replicas);
                 Ok(())
             }
-            Err(error) if error.is_already_exists() => Err(self.who_has_the_name(deployment, new).await),
+            Err(error) if error.is_already_exists() => Err(self.resolve_name_conflict(deployment, new).await),
             Err(error) if namespace_is_terminating(&error) => Err(NotCreated::NamespaceIsTerminating),
             Err(error) => Err(NotCreated::Failed(error)),
         }
     }
 
     /// Finds out whether the ReplicaSet with the new one's name is the new one or a hash collision.
-    async fn who_has_the_name(&self, deployment: &Cached<Deployment>, new: &Member) -> NotCreated {
+    async fn resolve_name_conflict(&self, deployment: &Cached<Deployment>, new: &Member) -> NotCreated {
         let key = deployment.key().sibling(&*new.name);
         let found = match self.client.get(&self.sets, &key).await {
             Ok(found) => found,

@@ -69,7 +69,7 @@ fn remember(set: &mut Annotations, revision: &str) {
 /// Sets the desired-replicas and max-replicas annotations.
 pub(super) fn annotate_size(set: &mut Annotations, bounds: &Bounds) {
     set.insert(DESIRED_REPLICAS.into(), bounds.replicas.to_string());
-    set.insert(MAX_REPLICAS.into(), bounds.most().to_string());
+    set.insert(MAX_REPLICAS.into(), bounds.max_total().to_string());
 }
 
 /// Returns the desired-replicas annotation.

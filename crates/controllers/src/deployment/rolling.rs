@@ -11,10 +11,10 @@ pub(super) fn new_size(members: &Members, new: &Member, bounds: &Bounds) -> i32 
     if new.replicas >= bounds.replicas {
         return bounds.replicas;
     }
-    if members.all().any(Member::has_pods_to_lose) {
+    if members.all().any(Member::has_excess_pods) {
         return new.replicas;
     }
-    let room = bounds.most().saturating_sub(members.size()).max(0);
+    let room = bounds.max_total().saturating_sub(members.size()).max(0);
     new.replicas.saturating_add(room).min(bounds.replicas)
 }
 
@@ -39,10 +39,10 @@ fn shrink_old(members: &mut Members, bounds: &Bounds) -> bool {
     // Unavailable new pods do not replace old ones: only pods beyond the minimum available plus the unavailable new
     // ones can go.
     let new_unavailable = members.new.as_ref().map_or(0, |new| new.replicas.saturating_sub(new.available()));
-    let spare = before.saturating_sub(bounds.fewest_available()).saturating_sub(new_unavailable);
+    let spare = before.saturating_sub(bounds.min_available()).saturating_sub(new_unavailable);
     let available = available(members);
     if spare > 0 && drop_unavailable(members, bounds, spare) {
-        drop_available(members, bounds, available.saturating_sub(bounds.fewest_available()));
+        drop_available(members, bounds, available.saturating_sub(bounds.min_available()));
     }
     members.size() != before
 }

@@ -53,7 +53,7 @@ fn is_saturated(members: &Members, bounds: &Bounds) -> bool {
 /// Distributes the difference to the allowed size over the active ReplicaSets in proportion, largest first. The largest
 /// gets the rounding remainder. Among equals, the younger grows first and the older shrinks first.
 fn scale_in_proportion(members: &mut Members, reported: i32, bounds: &Bounds) {
-    let allowed = if bounds.replicas > 0 { bounds.most() } else { 0 };
+    let allowed = if bounds.replicas > 0 { bounds.max_total() } else { 0 };
     let to_add = allowed.saturating_sub(members.size());
     let mut active: Vec<&mut Member> = members.all_mut().filter(|member| member.is_active()).collect();
     active.sort_by(|a, b| {
@@ -94,7 +94,7 @@ fn share(member: &Member, reported: i32, bounds: &Bounds) -> i32 {
     if before == 0 {
         return 0;
     }
-    let scaled = f64::from(member.replicas) * f64::from(bounds.most()) / f64::from(before);
+    let scaled = f64::from(member.replicas) * f64::from(bounds.max_total()) / f64::from(before);
     // Rounds half away from zero. Sizes are far below 2^53, so nothing else is lost.
     (scaled.round() as i32).saturating_sub(member.replicas)
 }

@@ -88,7 +88,7 @@ fn terminating(members: &Members) -> Option<i32> {
 }
 
 fn availability(deployment: &Cached<Deployment>, available: i32, now: Timestamp) -> Condition {
-    let (status, reason, message) = if available >= Bounds::of(&deployment.spec).fewest_available() {
+    let (status, reason, message) = if available >= Bounds::of(&deployment.spec).min_available() {
         ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
     } else {
         ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")

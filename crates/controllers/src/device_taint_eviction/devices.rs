@@ -8,7 +8,7 @@ use super::view::{Allocated, Device, Slice};
 /// Whether the driver taints any device of a slice.
 pub(super) fn is_tainted(slice: &Object) -> bool {
     let Ok(view) = slice.view::<Slice>() else { return false };
-    view.spec.devices.iter().any(|device| device.taints.iter().any(Taint::makes_go))
+    view.spec.devices.iter().any(|device| device.taints.iter().any(Taint::evicts))
 }
 
 /// Returns the `NoExecute` taints of a device. A device in no slice has none. Calls `failed` if a rule's expression
@@ -28,7 +28,7 @@ pub(super) fn taints_of(
         capacity: &device.capacity,
     };
     let all = device.taints.iter().chain(rules.taints(&target, failed));
-    all.filter(|taint| taint.makes_go()).cloned().collect()
+    all.filter(|taint| taint.evicts()).cloned().collect()
 }
 
 /// Finds a device in the newest generation of its pool.

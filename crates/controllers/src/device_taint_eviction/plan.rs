@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_go_when_a_taint_is_not_tolerated_any_more() {
+    fn pods_are_evicted_when_a_taint_is_no_longer_tolerated() {
         let taint = |effect: &str, added: i64| json!([{"key": "k", "value": "v", "effect": effect, "timeAdded": at(added)}]);
         let tainted = [slice("s", 1, taint("NoExecute", 10))];
         check(json!([]), &tainted, &[], Some(10));

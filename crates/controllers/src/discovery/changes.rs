@@ -16,7 +16,7 @@ use setpoint::{Cached, Client, Context, Edit, Key, Kind, OwnerRef, ReconcileErro
 use super::address::Family;
 use super::metrics::SliceMetrics;
 use super::slice::{Endpoint, Port, Slice};
-use crate::workload::pod_control::{generated_name, name_prefix, namespace_is_terminating, until_answered};
+use crate::workload::pod_control::{generated_name, name_prefix, namespace_is_terminating, retry_unanswered};
 use setpoint::own_writes::OwnWrites;
 
 /// The desired state of a slice.
@@ -140,7 +140,7 @@ impl SliceWriter {
             "endpoints": draft.endpoints,
         });
         let namespace = owner.key.namespace();
-        let (created, repeated) = until_answered(|| self.client.create(&self.kind, namespace, &body)).await;
+        let (created, repeated) = retry_unanswered(|| self.client.create(&self.kind, namespace, &body)).await;
         let created = match created {
             // The name is unique to this call, so an earlier attempt with a lost response created the slice.
             Err(error) if repeated && error.is_already_exists() => {
@@ -151,7 +151,7 @@ impl SliceWriter {
         match created {
             Ok(created) => {
                 self.writes.wrote(owner.key, &created);
-                self.metrics.wrote("create");
+                self.metrics.count_write("create");
             }
             Err(error) if namespace_is_terminating(&error) => return Ok(false),
             Err(error) => {
@@ -179,7 +179,7 @@ impl SliceWriter {
         let updated =
             updated.attempting(format!("failed to update {name} EndpointSlice for Service {}", owner.key))?;
         self.writes.wrote(owner.key, &updated);
-        self.metrics.wrote("update");
+        self.metrics.count_write("update");
         Ok(())
     }
 
@@ -189,7 +189,7 @@ impl SliceWriter {
         let name = slice.key().name();
         deleted.attempting(format!("failed to delete {name} EndpointSlice for Service {owner}"))?;
         self.writes.deleted(owner, uid);
-        self.metrics.wrote("delete");
+        self.metrics.count_write("delete");
         Ok(())
     }
 }

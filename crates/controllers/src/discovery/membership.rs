@@ -9,7 +9,7 @@ use setpoint::{Cached, Event, Informer, Key, Lister, Object, Queue};
 
 use super::backend::Backend;
 use super::service::Service;
-use crate::workload::pace::Pace;
+use crate::workload::throttle::Throttle;
 
 /// Enqueues every Service that a pod event concerns, delayed by `batch`: other pods of the Service often change soon
 /// after.
@@ -17,14 +17,14 @@ pub(crate) fn follow_pods(
     pods: &Informer,
     services: &Informer,
     queue: &Queue<Key>,
-    pace: &Arc<Pace<Key>>,
+    throttle: &Arc<Throttle<Key>>,
     batch: Duration,
 ) {
-    let (queue, pace) = (queue.clone(), pace.clone());
+    let (queue, throttle) = (queue.clone(), throttle.clone());
     let memberships = Memberships { services: services.lister() };
     pods.add_handler(move |event: &Event| {
         for service in memberships.concerned(event) {
-            let delay = pace.delay(&service).max(batch);
+            let delay = throttle.delay(&service).max(batch);
             queue.add_after(service, delay);
         }
     });
@@ -89,7 +89,7 @@ impl Memberships {
                 selecting.map(|service| service.key().clone()).collect()
             }
             Err(error) => {
-                tracing::warn!(pod = %pod.key(), %error, "cannot tell which services select a pod");
+                tracing::warn!(pod = %pod.key(), %error, "cannot determine which services select a pod");
                 BTreeSet::new()
             }
         }

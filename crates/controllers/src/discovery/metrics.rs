@@ -26,27 +26,27 @@ pub(crate) struct Names {
 pub(crate) type MetricName = (&'static str, &'static str);
 
 /// Histogram buckets: 2, doubling, fifteen in total.
-pub(crate) const HOW_MANY: &[f64] =
+pub(crate) const COUNT_BUCKETS: &[f64] =
     &[2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0];
 
 pub(crate) struct SliceMetrics {
     metrics: Metrics,
     names: &'static Names,
     /// The maximum number of endpoints per slice.
-    most: usize,
-    kept: Mutex<Kept>,
+    max_endpoints: usize,
+    totals: Mutex<Totals>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Totals {
     /// Keyed by address family too if a controller plans the families separately.
-    by_owner: BTreeMap<(Key, Option<Family>), Packed>,
-    total: Packed,
+    by_owner: BTreeMap<(Key, Option<Family>), Packing>,
+    total: Packing,
 }
 
 /// How an owner's endpoints are packed.
 #[derive(Clone, Copy, Default)]
-struct Packed {
+struct Packing {
     endpoints: usize,
     slices: usize,
     /// The number of slices if each were full.
@@ -54,46 +54,51 @@ struct Packed {
 }
 
 impl SliceMetrics {
-    pub(crate) fn new(metrics: &Metrics, names: &'static Names, most: usize) -> Self {
-        Self { metrics: metrics.clone(), names, most: most.max(1), kept: Mutex::default() }
+    pub(crate) fn new(metrics: &Metrics, names: &'static Names, max_endpoints: usize) -> Self {
+        Self {
+            metrics: metrics.clone(),
+            names,
+            max_endpoints: max_endpoints.max(1),
+            totals: Mutex::default(),
+        }
     }
 
     /// Counts a slice write.
-    pub(crate) fn wrote(&self, operation: &str) {
+    pub(crate) fn count_write(&self, operation: &str) {
         let (name, help) = self.names.changes;
         self.metrics.count_as(name, help, &[("operation", operation)], 1);
     }
 
     /// Records the planned slices of an owner, of one family or all.
     pub(crate) fn planned(&self, owner: &Key, family: Option<Family>, changes: &Changes) {
-        let moved = Moved::of(changes);
+        let endpoint_changes = EndpointChanges::of(changes);
         let observe = |(name, help): MetricName, count: usize| {
-            self.metrics.observe(name, help, HOW_MANY, &[], count as f64);
+            self.metrics.observe(name, help, COUNT_BUCKETS, &[], count as f64);
         };
-        observe(self.names.added, moved.added);
-        observe(self.names.removed, moved.removed);
+        observe(self.names.added, endpoint_changes.added);
+        observe(self.names.removed, endpoint_changes.removed);
         if let Some(updated) = self.names.updated {
-            observe(updated, moved.updated);
+            observe(updated, endpoint_changes.updated);
         }
-        let packed = Packed::of(changes, self.most);
-        let mut kept = self.kept.lock();
-        let before = kept.by_owner.insert((owner.clone(), family), packed).unwrap_or_default();
-        kept.total = kept.total.plus(packed).minus(before);
-        self.show(&kept.total);
+        let packing = Packing::of(changes, self.max_endpoints);
+        let mut totals = self.totals.lock();
+        let before = totals.by_owner.insert((owner.clone(), family), packing).unwrap_or_default();
+        totals.total = totals.total.plus(packing).minus(before);
+        self.set_gauges(&totals.total);
     }
 
     /// Forgets a deleted owner.
     pub(crate) fn forget(&self, owner: &Key) {
-        let mut kept = self.kept.lock();
+        let mut totals = self.totals.lock();
         for family in [None, Some(Family::IPv4), Some(Family::IPv6)] {
-            if let Some(before) = kept.by_owner.remove(&(owner.clone(), family)) {
-                kept.total = kept.total.minus(before);
-                self.show(&kept.total);
+            if let Some(before) = totals.by_owner.remove(&(owner.clone(), family)) {
+                totals.total = totals.total.minus(before);
+                self.set_gauges(&totals.total);
             }
         }
     }
 
-    fn show(&self, total: &Packed) {
+    fn set_gauges(&self, total: &Packing) {
         for ((name, help), value) in [
             (self.names.endpoints, total.endpoints),
             (self.names.slices, total.slices),
@@ -104,20 +109,21 @@ impl SliceMetrics {
     }
 }
 
-impl Packed {
-    fn of(changes: &Changes, most: usize) -> Self {
+impl Packing {
+    fn of(changes: &Changes, max_endpoints: usize) -> Self {
         let drafts = changes.create.iter().chain(&changes.update);
         let drafts =
             drafts.map(|draft| ((Some(draft.family), ports_key(draft.ports.clone())), draft.endpoints.len()));
-        let kept = changes.unchanged.iter();
-        let kept = kept.map(|slice| ((slice.address_type, slice.ports_key()), slice.endpoints.len()));
+        let unchanged = changes.unchanged.iter();
+        let unchanged =
+            unchanged.map(|slice| ((slice.address_type, slice.ports_key()), slice.endpoints.len()));
         let mut by_ports: BTreeMap<(Option<Family>, PortsKey), usize> = BTreeMap::new();
         let mut slices = 0;
-        for (ports, endpoints) in drafts.chain(kept) {
+        for (ports, endpoints) in drafts.chain(unchanged) {
             slices += 1;
             *by_ports.entry(ports).or_default() += endpoints;
         }
-        let wanted = by_ports.values().map(|endpoints| endpoints.div_ceil(most)).sum::<usize>();
+        let wanted = by_ports.values().map(|endpoints| endpoints.div_ceil(max_endpoints)).sum::<usize>();
         Self { endpoints: by_ports.values().sum(), slices, wanted: wanted.max(1) }
     }
 
@@ -140,27 +146,27 @@ impl Packed {
 
 /// The number of endpoints added, updated and removed.
 #[derive(Default)]
-struct Moved {
+struct EndpointChanges {
     added: usize,
     updated: usize,
     removed: usize,
 }
 
-impl Moved {
+impl EndpointChanges {
     fn of(changes: &Changes) -> Self {
         let origins = changes.update.iter().filter_map(|draft| draft.origin.as_ref());
         let before = origins.chain(&changes.delete).flat_map(|slice| &slice.endpoints);
         let mut before: BTreeMap<EndpointKey, &Endpoint> =
             before.map(|endpoint| (endpoint.key(), endpoint)).collect();
-        let mut moved = Self::default();
+        let mut endpoint_changes = Self::default();
         for endpoint in changes.create.iter().chain(&changes.update).flat_map(|draft| &draft.endpoints) {
             match before.remove(&endpoint.key()) {
-                None => moved.added += 1,
-                Some(old) => moved.updated += usize::from(!old.same_state(endpoint)),
+                None => endpoint_changes.added += 1,
+                Some(old) => endpoint_changes.updated += usize::from(!old.same_state(endpoint)),
             }
         }
-        moved.removed = before.len();
-        moved
+        endpoint_changes.removed = before.len();
+        endpoint_changes
     }
 }
 
@@ -212,7 +218,7 @@ mod tests {
             ..Changes::default()
         };
         counted.planned(&owner, None, &changes);
-        counted.wrote("create");
+        counted.count_write("create");
         let shows = |lines: &[&str]| {
             let text = metrics.encode();
             lines.iter().for_each(|line| assert!(text.contains(&format!("\n{line}\n")), "{line} in {text}"));

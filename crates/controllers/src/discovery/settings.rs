@@ -12,11 +12,11 @@ pub struct EndpointSettings {
     /// How long to batch pod changes before EndpointSlices are written.
     pub slices_batch: Duration,
     /// The maximum number of endpoints per slice.
-    pub most_in_slice: usize,
+    pub max_endpoints_per_slice: usize,
     /// How long to batch changes of mirrored Endpoints.
     pub mirroring_batch: Duration,
     /// The maximum number of mirrored addresses per subset.
-    pub most_in_subset: usize,
+    pub max_endpoints_per_subset: usize,
 }
 
 impl Default for EndpointSettings {
@@ -24,15 +24,19 @@ impl Default for EndpointSettings {
         Self {
             endpoints_batch: Duration::ZERO,
             slices_batch: Duration::ZERO,
-            most_in_slice: 100,
+            max_endpoints_per_slice: 100,
             mirroring_batch: Duration::ZERO,
-            most_in_subset: 1000,
+            max_endpoints_per_subset: 1000,
         }
     }
 }
 
 /// Parses a maximum. It is limited to what fits into an API object.
-pub(crate) fn most(text: &str) -> Result<usize, String> {
-    let most: usize = number(text)?;
-    if (1..=1000).contains(&most) { Ok(most) } else { Err("expected a number from 1 to 1000".into()) }
+pub(crate) fn parse_max_endpoints(text: &str) -> Result<usize, String> {
+    let max_endpoints: usize = number(text)?;
+    if (1..=1000).contains(&max_endpoints) {
+        Ok(max_endpoints)
+    } else {
+        Err("expected a number from 1 to 1000".into())
+    }
 }

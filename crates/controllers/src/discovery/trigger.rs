@@ -27,7 +27,7 @@ struct Seen {
 impl TriggerTimes {
     /// Returns the time of the earliest change since the last call. The first call for a Service is triggered by its
     /// creation.
-    pub(crate) fn since_last_look(
+    pub(crate) fn take_trigger_time(
         &self,
         service: &Cached<Service>,
         pods: &[Cached<Backend>],

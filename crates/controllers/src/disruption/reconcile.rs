@@ -10,7 +10,7 @@ use setpoint::{
 use super::scale::{ScaleError, Scales};
 use super::status::{Demand, Granted, demand_of, failed, fixed_demand, granted, status};
 use super::view::{Budget, BudgetStatus, Target};
-use crate::workload::selector::shown;
+use crate::workload::selector::format_selector;
 
 pub(super) struct Budgets {
     pub(super) client: Client,
@@ -54,7 +54,7 @@ impl Budgets {
         }
         let expected = self.scales.expected(pods).await?;
         if !expected.unmanaged.is_empty() {
-            let selector = budget.spec.selector.as_ref().map(shown).unwrap_or_default();
+            let selector = budget.spec.selector.as_ref().map(format_selector).unwrap_or_default();
             let message = format!(
                 "Pods selected by this PodDisruptionBudget (selector: {selector}) were found to be unmanaged. As a \
                  result, the status of the PDB cannot be calculated correctly, which may result in undefined \

@@ -7,7 +7,7 @@ use setpoint::client::{Optional, Part};
 use setpoint::informer::Informer;
 use setpoint::{Cached, Client, ClientError, Context, Key, Kind, Object, OwnerRef};
 
-use super::view::{Target, Wanting};
+use super::view::{Scalable, Target};
 use crate::served::Served;
 
 /// Why the expected number of pods is unknown.
@@ -147,6 +147,6 @@ fn find(informer: &Informer, pod: &Key, owner: &OwnerRef) -> Option<Object> {
 }
 
 fn wanted(owner: &Object) -> Option<Scale> {
-    let replicas = owner.decode::<Wanting>().ok()?.replicas();
+    let replicas = owner.decode::<Scalable>().ok()?.replicas();
     Some((owner.meta().uid.clone(), replicas))
 }

@@ -49,7 +49,7 @@ impl Reconciler for Cleaner {
         });
         let patched =
             self.client.patch(&Kind::of::<Target>(), key, Part::Status, Patch::strategic(&patch)).await;
-        patched.optional().attempting(format!("say of pod {key} that it stays"))?;
+        patched.optional().attempting(format!("clear the DisruptionTarget condition of pod {key}"))?;
         Ok(Outcome::Settled)
     }
 }

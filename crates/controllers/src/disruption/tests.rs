@@ -22,7 +22,7 @@ fn pod(name: &str, ready: bool, deleted: bool) -> Cached<Target> {
 }
 
 #[test]
-fn what_is_demanded_follows_from_the_spec() {
+fn the_desired_number_of_healthy_pods_follows_from_the_spec() {
     let check = |spec: Value, expected: i32, healthy: i32| {
         let budget = budget(spec.clone(), json!({}));
         let demand = fixed_demand(&budget, 3).unwrap_or_else(|| demand_of(&budget, 10));
@@ -38,7 +38,7 @@ fn what_is_demanded_follows_from_the_spec() {
 }
 
 #[test]
-fn as_many_may_go_as_are_healthy_beyond_what_is_demanded() {
+fn disruptions_are_allowed_for_healthy_pods_beyond_the_desired_number() {
     let check = |pods: &[Cached<Target>], demand: Demand, healthy: i32, allowed: i32| {
         let status = status(&budget(json!({}), json!({})), pods, demand, Default::default(), at(0));
         assert_eq!((status.current_healthy, status.disruptions_allowed), (healthy, allowed));
@@ -54,7 +54,7 @@ fn as_many_may_go_as_are_healthy_beyond_what_is_demanded() {
 }
 
 #[test]
-fn a_granted_eviction_counts_until_the_pod_goes_or_its_time_is_over() {
+fn a_granted_eviction_counts_until_the_pod_is_deleted_or_it_expires() {
     let disrupted = json!({"disruptedPods": {"a": at(0), "b": at(100), "gone": at(100)}});
     let budget = budget(json!({}), disrupted);
     let pods = [pod("a", true, false), pod("b", true, false), pod("c", true, false)];
@@ -67,7 +67,7 @@ fn a_granted_eviction_counts_until_the_pod_goes_or_its_time_is_over() {
 }
 
 #[test]
-fn what_has_not_changed_is_not_written_and_failure_allows_nothing() {
+fn an_unchanged_status_is_not_written_and_a_failure_allows_no_disruptions() {
     let pods = [pod("a", true, false)];
     let demand = Demand { expected: 1, healthy: 0 };
     let first = status(&budget(json!({}), json!({})), &pods, demand, Default::default(), at(0));
@@ -80,6 +80,6 @@ fn what_has_not_changed_is_not_written_and_failure_allows_nothing() {
         (failure.conditions[0].reason.as_str(), failure.conditions[0].message.as_str()),
         ("SyncFailed", "why")
     );
-    let told = budget(json!({}), serde_json::to_value(&failure).expect("a status"));
-    assert_eq!(failed(&told, "why", at(99)), told.status, "it is said once");
+    let failed_budget = budget(json!({}), serde_json::to_value(&failure).expect("a status"));
+    assert_eq!(failed(&failed_budget, "why", at(99)), failed_budget.status, "it is reported once");
 }

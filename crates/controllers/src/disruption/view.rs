@@ -105,11 +105,12 @@ impl<'de> Deserialize<'de> for Target {
             conditions.iter().find(|condition| condition.r#type == r#type && condition.status == "True")
         };
         let ended = matches!(&*status.phase, "Succeeded" | "Failed");
-        let disrupted =
-            truly("DisruptionTarget").filter(|told| !ended && told.reason != "TerminationByKubelet");
+        let disrupted = truly("DisruptionTarget")
+            .filter(|condition| !ended && condition.reason != "TerminationByKubelet");
         Ok(Self {
             ready: truly("Ready").is_some(),
-            disrupted: disrupted.map(|told| told.last_transition_time.unwrap_or(Timestamp::UNIX_EPOCH)),
+            disrupted: disrupted
+                .map(|condition| condition.last_transition_time.unwrap_or(Timestamp::UNIX_EPOCH)),
         })
     }
 }
@@ -117,17 +118,17 @@ impl<'de> Deserialize<'de> for Target {
 /// The scale of an owner of pods.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Wanting {
-    spec: WantingSpec,
+pub(super) struct Scalable {
+    spec: ScalableSpec,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct WantingSpec {
+struct ScalableSpec {
     replicas: Option<i32>,
 }
 
-impl Wanting {
+impl Scalable {
     pub(super) fn replicas(&self) -> i32 {
         self.spec.replicas.unwrap_or(1)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::plan::Sketch;
+use super::plan::SliceTemplate;
 use crate::discovery::changes::Changes;
 use crate::discovery::slice::{Endpoint, Hints, Named, Slice};
 
@@ -41,8 +41,8 @@ pub(super) enum NoHints {
 
 /// Assigns every ready endpoint of the changed slices to a zone so that each zone gets its share. Slices with unusable
 /// hints are changed too. Returns the number of endpoints per zone.
-pub(super) fn share_out(
-    sketch: &Sketch<'_>,
+pub(super) fn assign_hints(
+    template: &SliceTemplate<'_>,
     shares: Option<&Shares>,
     changes: &mut Changes,
 ) -> Result<Counts, NoHints> {
@@ -55,7 +55,7 @@ pub(super) fn share_out(
                 hinted.into_iter().for_each(|(zone, count)| *counts.entry(zone).or_default() += count);
                 changes.unchanged.push(slice);
             }
-            None => changes.update.push(sketch.edit(slice)),
+            None => changes.update.push(template.edit(slice)),
         }
     }
     hint_own_zones(changes, &mut counts)?;
@@ -136,7 +136,7 @@ fn transfers(allocations: &BTreeMap<&str, Allocation>, counts: &Counts) -> (Coun
         }
     }
     let (mut giving, mut receiving) = (Counts::new(), Counts::new());
-    while let (Some((giver, to_give)), Some((receiver, to_receive))) = (most(&surplus), most(&lack)) {
+    while let (Some((giver, to_give)), Some((receiver, to_receive))) = (largest(&surplus), largest(&lack)) {
         if (to_give < 1.0 && to_receive < 1.0) || to_give < 0.5 || to_receive < 0.5 {
             break;
         }
@@ -148,7 +148,7 @@ fn transfers(allocations: &BTreeMap<&str, Allocation>, counts: &Counts) -> (Coun
     (giving, receiving)
 }
 
-fn most<'a>(zones: &BTreeMap<&'a str, f64>) -> Option<(&'a str, f64)> {
+fn largest<'a>(zones: &BTreeMap<&'a str, f64>) -> Option<(&'a str, f64)> {
     let positive = zones.iter().filter(|(_, amount)| **amount > 0.0);
     positive.max_by(|one, other| one.1.total_cmp(other.1)).map(|(zone, amount)| (*zone, *amount))
 }

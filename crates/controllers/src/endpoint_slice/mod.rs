@@ -46,14 +46,14 @@ use crate::discovery::changes::SliceWriter;
 use crate::discovery::membership::follow_pods;
 use crate::discovery::metrics::SliceMetrics;
 use crate::discovery::service::Service;
-use crate::discovery::settings::most;
+use crate::discovery::settings::parse_max_endpoints;
 use crate::discovery::slice::Slice;
 use crate::discovery::wake::{follow_slices, index_slices};
 use crate::discovery::{MAX_RETRIES, slow_queue};
 use crate::flags::{Flag, duration};
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::wiring;
-use crate::workload::pace::Pace;
+use crate::workload::throttle::Throttle;
 use setpoint::own_writes::OwnWrites;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -80,7 +80,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         "N",
         "100",
         "Maximum number of endpoints in a slice.",
-        |options, text| most(text).map(|most| options.endpoints.most_in_slice = most),
+        |options, text| parse_max_endpoints(text).map(|max| options.endpoints.max_endpoints_per_slice = max),
     ),
     Flag::new(
         "endpointslice-updates-batch-period",
@@ -107,15 +107,18 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let nodes = context.informers.of::<Node>();
     let slices = context.informers.of::<Slice>();
     let queue = slow_queue(context, "endpoint_slice", LONGEST_RETRY);
-    let pace = Arc::new(Pace::new(context.runtime.clock.clone()));
+    let throttle = Arc::new(Throttle::new(context.runtime.clock.clone()));
     let writes = Arc::new(OwnWrites::new(&slices));
     let topology = Arc::new(Topology::default());
-    let slice_metrics =
-        Arc::new(SliceMetrics::new(&context.metrics, &metrics::NAMES, options.endpoints.most_in_slice));
+    let slice_metrics = Arc::new(SliceMetrics::new(
+        &context.metrics,
+        &metrics::NAMES,
+        options.endpoints.max_endpoints_per_slice,
+    ));
 
     services.add_handler(enqueue_self(&queue));
     let batch = options.endpoints.slices_batch;
-    follow_pods(&pods, &services, &queue, &pace, batch);
+    follow_pods(&pods, &services, &queue, &throttle, batch);
     index_slices(&slices);
     follow_slices(&slices, &queue, &writes, MANAGER, batch.max(SLICE_DELAY));
     let watcher = ZoneWatcher { nodes: nodes.lister(), topology: topology.clone(), services: queue.clone() };
@@ -132,8 +135,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         triggers: Default::default(),
         topology,
         writes,
-        pace,
-        most_in_slice: options.endpoints.most_in_slice,
+        throttle,
+        max_endpoints_per_slice: options.endpoints.max_endpoints_per_slice,
         same_zone_or_node: options.gates.on("PreferSameTrafficDistribution"),
     };
     let controller = wiring::controller(&ENTRY, options, queue, keeper, [&services, &pods, &nodes, &slices])

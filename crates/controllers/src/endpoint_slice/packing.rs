@@ -5,40 +5,40 @@
 
 use setpoint::Cached;
 
-use super::plan::Sketch;
+use super::plan::SliceTemplate;
 use crate::discovery::changes::{Changes, Draft};
 use crate::discovery::slice::{EndpointSet, Port, Slice};
 
 /// Plans the changes that make the `existing` slices list the `wanted` endpoints.
 pub(super) fn pack(
-    sketch: &Sketch<'_>,
+    template: &SliceTemplate<'_>,
     ports: &[Port],
     existing: Vec<Cached<Slice>>,
     mut wanted: EndpointSet,
 ) -> Changes {
-    let (most, mut changes) = (sketch.most, Changes::default());
+    let (max_endpoints, mut changes) = (template.max_endpoints, Changes::default());
     for slice in existing {
-        keep(sketch, slice, &mut wanted, &mut changes);
+        keep(template, slice, &mut wanted, &mut changes);
     }
     // Fullest first.
     changes.update.sort_by_key(|draft| std::cmp::Reverse(draft.endpoints.len()));
     for draft in &mut changes.update {
-        fill(draft, &mut wanted, most);
+        fill(draft, &mut wanted, max_endpoints);
     }
     while !wanted.is_empty() {
-        let roomy = match wanted.len() < most {
-            true => roomiest_fit(&changes.unchanged, wanted.len(), most),
+        let roomy = match wanted.len() < max_endpoints {
+            true => roomiest_fit(&changes.unchanged, wanted.len(), max_endpoints),
             false => None,
         };
         match roomy {
             Some(at) => {
-                let mut draft = sketch.edit(changes.unchanged.remove(at));
-                fill(&mut draft, &mut wanted, most);
+                let mut draft = template.edit(changes.unchanged.remove(at));
+                fill(&mut draft, &mut wanted, max_endpoints);
                 changes.update.push(draft);
             }
             None => {
-                let mut draft = sketch.new_slice(ports.to_vec());
-                fill(&mut draft, &mut wanted, most);
+                let mut draft = template.new_slice(ports.to_vec());
+                fill(&mut draft, &mut wanted, max_endpoints);
                 changes.create.push(draft);
             }
         }
@@ -47,7 +47,7 @@ pub(super) fn pack(
 }
 
 /// Keeps what is still wanted of a slice, and removes that from `wanted`.
-fn keep(sketch: &Sketch<'_>, slice: Cached<Slice>, wanted: &mut EndpointSet, changes: &mut Changes) {
+fn keep(template: &SliceTemplate<'_>, slice: Cached<Slice>, wanted: &mut EndpointSet, changes: &mut Changes) {
     let mut kept = Vec::with_capacity(slice.endpoints.len());
     let mut changed = false;
     for endpoint in &slice.endpoints {
@@ -60,24 +60,24 @@ fn keep(sketch: &Sketch<'_>, slice: Cached<Slice>, wanted: &mut EndpointSet, cha
     if changed && kept.is_empty() {
         changes.delete.push(slice);
     } else if changed {
-        changes.update.push(Draft { endpoints: kept, ..sketch.edit(slice) });
-    } else if sketch.labels_differ(&slice) {
-        changes.update.push(sketch.edit(slice));
+        changes.update.push(Draft { endpoints: kept, ..template.edit(slice) });
+    } else if template.labels_differ(&slice) {
+        changes.update.push(template.edit(slice));
     } else {
         changes.unchanged.push(slice);
     }
 }
 
-fn fill(draft: &mut Draft, wanted: &mut EndpointSet, most: usize) {
-    while draft.endpoints.len() < most {
+fn fill(draft: &mut Draft, wanted: &mut EndpointSet, max_endpoints: usize) {
+    while draft.endpoints.len() < max_endpoints {
         let Some((_, endpoint)) = wanted.pop_first() else { return };
         draft.endpoints.push(endpoint);
     }
 }
 
 /// Returns the fullest slice that still has room for `more` endpoints.
-fn roomiest_fit(slices: &[Cached<Slice>], more: usize, most: usize) -> Option<usize> {
-    let room = |slice: &Cached<Slice>| most.checked_sub(slice.endpoints.len() + more);
+fn roomiest_fit(slices: &[Cached<Slice>], more: usize, max_endpoints: usize) -> Option<usize> {
+    let room = |slice: &Cached<Slice>| max_endpoints.checked_sub(slice.endpoints.len() + more);
     let fitting = slices.iter().enumerate().filter_map(|(at, slice)| Some((room(slice)?, at)));
     fitting.min().map(|(_, at)| at)
 }

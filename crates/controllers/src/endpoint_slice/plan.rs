@@ -23,22 +23,22 @@ const RESERVED: [&str; 3] = [SERVICE_NAME, MANAGED_BY, HEADLESS];
 pub(super) type Zones = BTreeMap<Box<str>, Option<String>>;
 
 /// The common parts of all slices of a Service and address family.
-pub(super) struct Sketch<'a> {
+pub(super) struct SliceTemplate<'a> {
     pub(super) service: &'a Cached<Service>,
     pub(super) family: Family,
     /// The maximum number of endpoints per slice.
-    pub(super) most: usize,
+    pub(super) max_endpoints: usize,
     labels: BTreeMap<String, String>,
 }
 
 /// The changes, and the pods left out because their node is unknown.
 pub(super) struct Plan {
     pub(super) changes: Changes,
-    pub(super) left_out: Vec<LeftOut>,
+    pub(super) skipped: Vec<SkippedPod>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct LeftOut {
+pub(super) struct SkippedPod {
     pub(super) pod: Key,
     pub(super) node: String,
 }
@@ -47,7 +47,7 @@ pub(super) struct LeftOut {
 #[derive(Default)]
 struct Wanted {
     by_ports: BTreeMap<PortsKey, (Vec<Port>, EndpointSet)>,
-    left_out: Vec<LeftOut>,
+    skipped: Vec<SkippedPod>,
 }
 
 /// Plans the slices of one family, without hints.
@@ -57,9 +57,9 @@ pub(super) fn plan(
     pods: &[Cached<Backend>],
     zones: &Zones,
     existing: Vec<Cached<Slice>>,
-    most: usize,
+    max_endpoints: usize,
 ) -> Plan {
-    let sketch = Sketch::new(service, family, most);
+    let template = SliceTemplate::new(service, family, max_endpoints);
     let (own, others): (Vec<_>, Vec<_>) =
         existing.into_iter().partition(|slice| is_owned_by(slice, "Service", &service.meta().uid));
     let mut by_ports: BTreeMap<PortsKey, Vec<Cached<Slice>>> = BTreeMap::new();
@@ -71,11 +71,11 @@ pub(super) fn plan(
     let mut changes = Changes { delete: others, ..Changes::default() };
     for (key, (ports, endpoints)) in wanted.by_ports {
         let existing = by_ports.remove(&key).unwrap_or_default();
-        changes.extend(pack(&sketch, &ports, existing, endpoints));
+        changes.extend(pack(&template, &ports, existing, endpoints));
     }
     changes.delete.extend(by_ports.into_values().flatten());
-    sketch.hold_the_place(&mut changes);
-    Plan { changes, left_out: wanted.left_out }
+    template.add_placeholder(&mut changes);
+    Plan { changes, skipped: wanted.skipped }
 }
 
 impl Wanted {
@@ -89,7 +89,7 @@ impl Wanted {
                 .or_insert_with(|| (ports, EndpointSet::new()));
             let zone = zones.get(&pod.node);
             if zone.is_none() && !service.spec.publish_not_ready_addresses {
-                wanted.left_out.push(LeftOut { pod: pod.key().clone(), node: pod.node.to_string() });
+                wanted.skipped.push(SkippedPod { pod: pod.key().clone(), node: pod.node.to_string() });
                 continue;
             }
             let endpoint = endpoint(service, family, pod, zone.cloned().flatten());
@@ -136,8 +136,8 @@ fn endpoint(
     }
 }
 
-impl<'a> Sketch<'a> {
-    pub(super) fn new(service: &'a Cached<Service>, family: Family, most: usize) -> Self {
+impl<'a> SliceTemplate<'a> {
+    pub(super) fn new(service: &'a Cached<Service>, family: Family, max_endpoints: usize) -> Self {
         let own = service.meta().labels.iter().filter(|(key, _)| !RESERVED.contains(key));
         let mut labels: BTreeMap<String, String> =
             own.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
@@ -146,7 +146,7 @@ impl<'a> Sketch<'a> {
         }
         labels.insert(SERVICE_NAME.to_owned(), service.meta().name.to_string());
         labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
-        Self { service, family, most, labels }
+        Self { service, family, max_endpoints, labels }
     }
 
     /// Whether the slice's labels differ from those of the Service.
@@ -180,7 +180,7 @@ impl<'a> Sketch<'a> {
     }
 
     /// Adds an empty slice if none would be left: it says that the Service has no endpoints.
-    fn hold_the_place(&self, changes: &mut Changes) {
+    fn add_placeholder(&self, changes: &mut Changes) {
         if !changes.create.is_empty() || !changes.update.is_empty() || !changes.unchanged.is_empty() {
             return;
         }

@@ -10,11 +10,11 @@ use setpoint::object::DecodeError;
 use setpoint::owner::controller_ref;
 use setpoint::{Cached, EventType, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler, Recorder};
 
-use super::hints::share_out;
+use super::hints::assign_hints;
 use super::node::{self, Node};
-use super::plan::{LeftOut, Sketch, Zones, plan};
+use super::plan::{SkippedPod, SliceTemplate, Zones, plan};
 use super::topology::Topology;
-use super::traffic::{Close, keep_close, remove_hints};
+use super::traffic::{Proximity, remove_hints, set_proximity_hints};
 use super::{MANAGER, metrics};
 use crate::discovery::address::Family;
 use crate::discovery::backend::Backend;
@@ -25,7 +25,7 @@ use crate::discovery::service::Service;
 use crate::discovery::slice::{Slice, is_owned_by};
 use crate::discovery::trigger::{LAST_CHANGE, TriggerTimes};
 use crate::discovery::wake::slices_of;
-use crate::workload::pace::Pace;
+use crate::workload::throttle::Throttle;
 use setpoint::own_writes::OwnWrites;
 
 /// The annotations that enable hints. The first takes precedence.
@@ -46,8 +46,8 @@ pub(super) struct SliceKeeper {
     pub(super) triggers: TriggerTimes,
     pub(super) topology: Arc<Topology>,
     pub(super) writes: Arc<OwnWrites<Key>>,
-    pub(super) pace: Arc<Pace<Key>>,
-    pub(super) most_in_slice: usize,
+    pub(super) throttle: Arc<Throttle<Key>>,
+    pub(super) max_endpoints_per_slice: usize,
     /// Whether `PreferSameZone` and `PreferSameNode` are enabled.
     pub(super) same_zone_or_node: bool,
 }
@@ -73,7 +73,7 @@ impl Reconciler for SliceKeeper {
         if !service.is_served() {
             return Ok(Outcome::Settled);
         }
-        self.pace.looked(key);
+        self.throttle.reconciled(key);
         let slices = self.writes.once_shown(key, || slices_of(&self.slices, key, MANAGER))?;
         let Some(slices) = slices else {
             self.count_sync("stale");
@@ -96,7 +96,7 @@ impl SliceKeeper {
         self.triggers.forget(key);
         self.writes.forget(key);
         self.topology.forget(key);
-        self.pace.forget(key);
+        self.throttle.forget(key);
         self.slice_metrics.forget(key);
         self.note_distribution(key, None);
     }
@@ -142,7 +142,7 @@ impl SliceKeeper {
                 zones.insert(pod.node.clone(), node::zone(node.meta()).map(str::to_owned));
             }
         }
-        let triggered = self.triggers.since_last_look(&service, &pods);
+        let triggered = self.triggers.take_trigger_time(&service, &pods);
         Ok(Observed { service, pods, zones, slices, triggered })
     }
 
@@ -174,8 +174,8 @@ impl SliceKeeper {
         slices: Vec<Cached<Slice>>,
     ) -> Result<(), ReconcileError> {
         let Observed { service, pods, zones, .. } = observed;
-        let mut plan = plan(service, family, pods, zones, slices, self.most_in_slice);
-        self.hint(&Sketch::new(service, family, self.most_in_slice), &mut plan.changes);
+        let mut plan = plan(service, family, pods, zones, slices, self.max_endpoints_per_slice);
+        self.hint(&SliceTemplate::new(service, family, self.max_endpoints_per_slice), &mut plan.changes);
         let uid = &service.meta().uid;
         plan.changes.recycle(|slice, draft| {
             slice.address_type == Some(draft.family) && is_owned_by(slice, "Service", uid)
@@ -191,56 +191,61 @@ impl SliceKeeper {
         if applied.is_ok() {
             self.count_changes(observed, &plan.changes);
         }
-        let complete = plan.left_out.iter().try_for_each(|left_out| Err(unknown_node(service, left_out)));
+        let complete = plan.skipped.iter().try_for_each(|skipped| Err(unknown_node(service, skipped)));
         complete.and(applied)
     }
 
     /// Sets hints. The annotation takes precedence over traffic distribution; without either, hints are removed.
-    fn hint(&self, sketch: &Sketch<'_>, changes: &mut Changes) {
-        let (service, key) = (sketch.service, sketch.service.key());
+    fn hint(&self, template: &SliceTemplate<'_>, changes: &mut Changes) {
+        let (service, key) = (template.service, template.service.key());
         if asks_for_hints(service) {
-            return self.share_out(sketch, changes);
+            return self.assign_hints(template, changes);
         }
         if self.topology.has_hints(key) {
             self.hints_event(
-                sketch,
+                template,
                 EventType::Warning,
                 "TopologyAwareHintsDisabled",
                 "Topology Aware Hints has been disabled",
             );
         }
-        self.topology.not_hinted(key, sketch.family);
-        match Close::named(service.spec.traffic_distribution.as_deref(), self.same_zone_or_node) {
-            Some(close) => keep_close(sketch, close, changes),
-            None => remove_hints(sketch, changes),
+        self.topology.not_hinted(key, template.family);
+        match Proximity::named(service.spec.traffic_distribution.as_deref(), self.same_zone_or_node) {
+            Some(proximity) => set_proximity_hints(template, proximity, changes),
+            None => remove_hints(template, changes),
         }
     }
 
-    fn share_out(&self, sketch: &Sketch<'_>, changes: &mut Changes) {
-        let key = sketch.service.key();
-        match share_out(sketch, self.topology.shares().as_ref(), changes) {
+    fn assign_hints(&self, template: &SliceTemplate<'_>, changes: &mut Changes) {
+        let key = template.service.key();
+        match assign_hints(template, self.topology.shares().as_ref(), changes) {
             Ok(counts) => {
                 if !self.topology.has_hints(key) {
                     self.hints_event(
-                        sketch,
+                        template,
                         EventType::Normal,
                         "TopologyAwareHintsEnabled",
                         "Topology Aware Hints has been enabled",
                     );
                 }
-                self.topology.hinted(key, sketch.family, counts);
+                self.topology.hinted(key, template.family, counts);
             }
             Err(why) => {
-                self.hints_event(sketch, EventType::Warning, "TopologyAwareHintsDisabled", &why.to_string());
-                self.topology.not_hinted(key, sketch.family);
-                remove_hints(sketch, changes);
+                self.hints_event(
+                    template,
+                    EventType::Warning,
+                    "TopologyAwareHintsDisabled",
+                    &why.to_string(),
+                );
+                self.topology.not_hinted(key, template.family);
+                remove_hints(template, changes);
             }
         }
     }
 
-    fn hints_event(&self, sketch: &Sketch<'_>, event_type: EventType, reason: &str, message: &str) {
-        let message = format!("{message}, addressType: {}", sketch.family.as_str());
-        self.event(sketch.service, event_type, reason, message);
+    fn hints_event(&self, template: &SliceTemplate<'_>, event_type: EventType, reason: &str, message: &str) {
+        let message = format!("{message}, addressType: {}", template.family.as_str());
+        self.event(template.service, event_type, reason, message);
     }
 
     fn event(&self, service: &Cached<Service>, event_type: EventType, reason: &str, message: String) {
@@ -265,12 +270,12 @@ fn set_trigger_time(changes: &mut Changes, triggered: Option<Timestamp>) {
 }
 
 /// The slices are written without the pod, and retried because the node may show up soon.
-fn unknown_node(service: &Cached<Service>, left_out: &LeftOut) -> ReconcileError {
+fn unknown_node(service: &Cached<Service>, skipped: &SkippedPod) -> ReconcileError {
     ReconcileError::retry(format!(
         "skipping Pod {} for Service {}: Node {} Not Found",
-        left_out.pod.name(),
+        skipped.pod.name(),
         service.key(),
-        left_out.node
+        skipped.node
     ))
 }
 

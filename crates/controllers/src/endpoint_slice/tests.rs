@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use setpoint::Cached;
 
-use super::hints::{NoHints, Shares, share_out};
-use super::plan::{Plan, Sketch, Zones, plan};
-use super::traffic::{Close, keep_close};
+use super::hints::{NoHints, Shares, assign_hints};
+use super::plan::{Plan, SliceTemplate, Zones, plan};
+use super::traffic::{Proximity, set_proximity_hints};
 use crate::discovery::address::Family;
 use crate::discovery::backend::Backend;
 use crate::discovery::changes::{Changes, Draft};
@@ -14,7 +14,7 @@ use crate::discovery::service::Service;
 use crate::discovery::slice::{Endpoint, Slice};
 use crate::workload::fixtures::{at, cached};
 
-const MOST: usize = 100;
+const MAX_ENDPOINTS: usize = 100;
 
 fn service_json() -> Value {
     json!({
@@ -74,7 +74,7 @@ fn apply(changes: &Changes, made: &mut usize) -> Vec<Cached<Slice>> {
 }
 
 fn planned(pods: &[Cached<Backend>], slices: &[Cached<Slice>]) -> Plan {
-    plan(&service(), Family::IPv4, pods, &zones(), slices.to_vec(), MOST)
+    plan(&service(), Family::IPv4, pods, &zones(), slices.to_vec(), MAX_ENDPOINTS)
 }
 
 /// `created updated deleted unchanged`
@@ -128,7 +128,7 @@ fn a_service_without_endpoints_keeps_an_empty_slice() {
 #[test]
 fn conditions_follow_the_pod() {
     let check = |pod: Value, service: Value, expected: [bool; 3]| {
-        let plan = plan(&cached(service), Family::IPv4, &[cached(pod)], &zones(), Vec::new(), MOST);
+        let plan = plan(&cached(service), Family::IPv4, &[cached(pod)], &zones(), Vec::new(), MAX_ENDPOINTS);
         let conditions = plan.changes.create[0].endpoints[0].conditions;
         let all = [conditions.ready, conditions.serving, conditions.terminating];
         assert_eq!(all, expected.map(Some));
@@ -145,13 +145,13 @@ fn conditions_follow_the_pod() {
 }
 
 #[test]
-fn a_pod_on_an_unknown_node_is_left_out_and_told_of() {
+fn a_pod_on_an_unknown_node_is_skipped_and_reported() {
     let mut lost = pod_json(1, true);
     lost["spec"]["nodeName"] = json!("gone");
     let pods = [cached(pod_json(0, true)), cached(lost)];
     let plan = planned(&pods, &[]);
     assert_eq!(plan.changes.create[0].endpoints.len(), 1);
-    assert_eq!(plan.left_out[0].node, "gone");
+    assert_eq!(plan.skipped[0].node, "gone");
 }
 
 #[test]
@@ -161,13 +161,13 @@ fn slices_follow_the_labels_of_their_service_and_go_with_another_one() {
     let mut relabelled = service_json();
     relabelled["metadata"]["labels"] = json!({"team": "b"});
     let changes =
-        plan(&cached(relabelled), Family::IPv4, &pods(0..2), &zones(), slices.clone(), MOST).changes;
+        plan(&cached(relabelled), Family::IPv4, &pods(0..2), &zones(), slices.clone(), MAX_ENDPOINTS).changes;
     assert_eq!(counts(&changes), [0, 1, 0, 0]);
     assert_eq!(changes.update[0].labels["team"], "b");
 
     let mut namesake = service_json();
     namesake["metadata"]["uid"] = json!("other");
-    let changes = plan(&cached(namesake), Family::IPv4, &pods(0..2), &zones(), slices, MOST).changes;
+    let changes = plan(&cached(namesake), Family::IPv4, &pods(0..2), &zones(), slices, MAX_ENDPOINTS).changes;
     assert_eq!(counts(&changes), [1, 0, 1, 0]);
 }
 
@@ -181,7 +181,7 @@ fn each_set_of_ports_has_its_own_slices() {
         cached(pod)
     };
     let pods = [named(0, 80), named(1, 81), named(2, 80), cached(pod_json(3, true))];
-    let changes = plan(&cached(spec), Family::IPv4, &pods, &zones(), Vec::new(), MOST).changes;
+    let changes = plan(&cached(spec), Family::IPv4, &pods, &zones(), Vec::new(), MAX_ENDPOINTS).changes;
     let found: Vec<_> = changes
         .create
         .iter()
@@ -203,22 +203,22 @@ fn zones_hinted(changes: &Changes) -> Vec<String> {
 #[test]
 fn traffic_stays_in_the_zone_or_on_the_node() {
     let service = service();
-    for (close, expected) in [
-        (Close::named(Some("PreferClose"), true), ["z0", "z1", "z2"]),
-        (Close::named(Some("PreferSameZone"), true), ["z0", "z1", "z2"]),
-        (Close::named(Some("PreferSameNode"), true), ["z0+n0", "z1+n1", "z2+n2"]),
+    for (proximity, expected) in [
+        (Proximity::named(Some("PreferClose"), true), ["z0", "z1", "z2"]),
+        (Proximity::named(Some("PreferSameZone"), true), ["z0", "z1", "z2"]),
+        (Proximity::named(Some("PreferSameNode"), true), ["z0+n0", "z1+n1", "z2+n2"]),
     ] {
-        let (sketch, mut made) = (Sketch::new(&service, Family::IPv4, MOST), 0);
+        let (template, mut made) = (SliceTemplate::new(&service, Family::IPv4, MAX_ENDPOINTS), 0);
         let mut changes = planned(&pods(0..3), &[]).changes;
-        keep_close(&sketch, close.expect("a known name"), &mut changes);
+        set_proximity_hints(&template, proximity.expect("a known name"), &mut changes);
         assert_eq!(zones_hinted(&changes), expected);
         let slices = apply(&changes, &mut made);
         let mut again = planned(&pods(0..3), &slices).changes;
-        keep_close(&sketch, close.expect("a known name"), &mut again);
+        set_proximity_hints(&template, proximity.expect("a known name"), &mut again);
         assert_eq!(counts(&again), [0, 0, 0, 1], "and then it stays");
     }
-    assert_eq!(Close::named(Some("Elsewhere"), true), None);
-    assert_eq!(Close::named(Some("PreferSameNode"), false), None);
+    assert_eq!(Proximity::named(Some("Elsewhere"), true), None);
+    assert_eq!(Proximity::named(Some("PreferSameNode"), false), None);
 }
 
 #[test]
@@ -229,7 +229,8 @@ fn each_zone_gets_its_share() {
     let service = service();
     let shared = |count: usize, shares: Option<&Shares>| {
         let mut changes = planned(&pods(0..count), &[]).changes;
-        let counts = share_out(&Sketch::new(&service, Family::IPv4, MOST), shares, &mut changes);
+        let counts =
+            assign_hints(&SliceTemplate::new(&service, Family::IPv4, MAX_ENDPOINTS), shares, &mut changes);
         counts.map(|counts| {
             counts.into_iter().map(|(zone, count)| format!("{zone}:{count}")).collect::<Vec<_>>()
         })
@@ -259,7 +260,7 @@ proptest! {
             let mut expected: Vec<String> = pods.iter().map(|pod| pod.meta().name.to_string()).collect();
             expected.sort_unstable();
             prop_assert_eq!(listed, expected);
-            prop_assert!(slices.iter().all(|slice| slice.endpoints.len() <= MOST));
+            prop_assert!(slices.iter().all(|slice| slice.endpoints.len() <= MAX_ENDPOINTS));
             let again = planned(&pods, &slices).changes;
             prop_assert_eq!(counts(&again), [0, 0, 0, slices.len()]);
         }

@@ -1,17 +1,17 @@
 //! Hints for `spec.trafficDistribution`. Pure.
 
-use super::plan::Sketch;
+use super::plan::SliceTemplate;
 use crate::discovery::changes::Changes;
 use crate::discovery::slice::{Endpoint, Hints, Named};
 
 /// The requested proximity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Close {
+pub(super) enum Proximity {
     SameZone,
     SameNode,
 }
 
-impl Close {
+impl Proximity {
     /// Parses a traffic distribution. `same` enables `PreferSameZone` and `PreferSameNode`.
     pub(super) fn named(distribution: Option<&str>, same: bool) -> Option<Self> {
         match distribution? {
@@ -39,28 +39,28 @@ impl Close {
 }
 
 /// Sets the hints of all changed slices, and changes those with wrong hints.
-pub(super) fn keep_close(sketch: &Sketch<'_>, close: Close, changes: &mut Changes) {
+pub(super) fn set_proximity_hints(template: &SliceTemplate<'_>, proximity: Proximity, changes: &mut Changes) {
     let slices = std::mem::take(&mut changes.unchanged);
     for slice in slices {
-        if slice.endpoints.iter().any(|endpoint| close.is_wrong(endpoint)) {
-            changes.update.push(sketch.edit(slice));
+        if slice.endpoints.iter().any(|endpoint| proximity.is_wrong(endpoint)) {
+            changes.update.push(template.edit(slice));
         } else {
             changes.unchanged.push(slice);
         }
     }
     for draft in changes.drafts() {
         for endpoint in draft.endpoints.iter_mut().filter(|endpoint| endpoint.is_ready()) {
-            endpoint.hints = close.hints(endpoint);
+            endpoint.hints = proximity.hints(endpoint);
         }
     }
 }
 
 /// Removes all hints.
-pub(super) fn remove_hints(sketch: &Sketch<'_>, changes: &mut Changes) {
+pub(super) fn remove_hints(template: &SliceTemplate<'_>, changes: &mut Changes) {
     let slices = std::mem::take(&mut changes.unchanged);
     for slice in slices {
         if slice.endpoints.iter().any(|endpoint| endpoint.hints.is_some()) {
-            changes.update.push(sketch.edit(slice));
+            changes.update.push(template.edit(slice));
         } else {
             changes.unchanged.push(slice);
         }

@@ -30,7 +30,7 @@ use self::reconcile::Mirror;
 use crate::discovery::changes::SliceWriter;
 use crate::discovery::metrics::SliceMetrics;
 use crate::discovery::service::Service;
-use crate::discovery::settings::most;
+use crate::discovery::settings::parse_max_endpoints;
 use crate::discovery::slice::Slice;
 use crate::discovery::subset::Endpoints;
 use crate::discovery::wake::{follow_slices, index_slices};
@@ -63,7 +63,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         "N",
         "1000",
         "Maximum number of addresses mirrored per subset.",
-        |options, text| most(text).map(|most| options.endpoints.most_in_subset = most),
+        |options, text| parse_max_endpoints(text).map(|max| options.endpoints.max_endpoints_per_subset = max),
     ),
     Flag::new(
         "mirroring-endpointslice-updates-batch-period",
@@ -87,8 +87,11 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let slices = context.informers.of::<Slice>();
     let queue = slow_queue(context, "endpoint_slice_mirroring", LONGEST_RETRY);
     let writes = Arc::new(OwnWrites::new(&slices));
-    let slice_metrics =
-        Arc::new(SliceMetrics::new(&context.metrics, &metrics::NAMES, options.endpoints.most_in_subset));
+    let slice_metrics = Arc::new(SliceMetrics::new(
+        &context.metrics,
+        &metrics::NAMES,
+        options.endpoints.max_endpoints_per_subset,
+    ));
 
     endpoints.add_handler(enqueue_self(&queue).when(concerns_mirrored_endpoints));
     services.add_handler(enqueue_self(&queue).when(concerns_service_without_selector));
@@ -105,7 +108,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         metrics: context.metrics.clone(),
         slice_metrics,
         writes,
-        most: options.endpoints.most_in_subset,
+        max_endpoints: options.endpoints.max_endpoints_per_subset,
     };
     let controller = wiring::controller(&ENTRY, options, queue, mirror, [&endpoints, &services, &slices])
         .max_retries(MAX_RETRIES);

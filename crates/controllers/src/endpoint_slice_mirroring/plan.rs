@@ -40,9 +40,13 @@ struct Wanted {
     skipped: usize,
 }
 
-/// Plans the mirror of Endpoints, with at most `most` addresses per subset.
-pub(super) fn plan(endpoints: &Cached<Endpoints>, existing: Vec<Cached<Slice>>, most: usize) -> Plan {
-    let wanted = Wanted::of(endpoints, most);
+/// Plans the mirror of Endpoints, with at most `max_endpoints` addresses per subset.
+pub(super) fn plan(
+    endpoints: &Cached<Endpoints>,
+    existing: Vec<Cached<Slice>>,
+    max_endpoints: usize,
+) -> Plan {
+    let wanted = Wanted::of(endpoints, max_endpoints);
     let mut changes = Changes::default();
     let mut by_key: BTreeMap<SliceKey, Vec<Cached<Slice>>> = BTreeMap::new();
     for slice in existing {
@@ -76,7 +80,7 @@ fn mirror(
     let origin = slices.next();
     changes.delete.extend(slices);
     match origin {
-        Some(slice) if is_right(endpoints, &set, &slice) => changes.unchanged.push(slice),
+        Some(slice) if is_up_to_date(endpoints, &set, &slice) => changes.unchanged.push(slice),
         origin => {
             let draft = draft(endpoints, family, ports, set, origin);
             let list = if draft.origin.is_some() { &mut changes.update } else { &mut changes.create };
@@ -85,7 +89,7 @@ fn mirror(
     }
 }
 
-fn is_right(endpoints: &Cached<Endpoints>, wanted: &EndpointSet, slice: &Cached<Slice>) -> bool {
+fn is_up_to_date(endpoints: &Cached<Endpoints>, wanted: &EndpointSet, slice: &Cached<Slice>) -> bool {
     let same =
         |endpoint: &Endpoint| wanted.get(&endpoint.key()).is_some_and(|other| other.same_state(endpoint));
     let of_namesake = slice.meta().owner_references.iter().any(|owner| {
@@ -123,13 +127,13 @@ fn annotations(endpoints: &Endpoints) -> BTreeMap<String, String> {
 }
 
 impl Wanted {
-    fn of(endpoints: &Endpoints, most: usize) -> Self {
+    fn of(endpoints: &Endpoints, max_endpoints: usize) -> Self {
         let mut wanted = Self::default();
-        repack(&endpoints.subsets).iter().for_each(|subset| wanted.add(subset, most));
+        repack(&endpoints.subsets).iter().for_each(|subset| wanted.add(subset, max_endpoints));
         wanted
     }
 
-    fn add(&mut self, subset: &Subset, most: usize) {
+    fn add(&mut self, subset: &Subset, max_endpoints: usize) {
         let ports: Vec<Port> = subset.ports.iter().map(Port::from).collect();
         let key = ports_key(ports.clone());
         for family in [Family::IPv4, Family::IPv6] {
@@ -139,7 +143,7 @@ impl Wanted {
         let all = ready.chain(subset.not_ready_addresses.iter().map(|address| (address, false)));
         let mut added = 0;
         for (address, ready) in all {
-            if added == most {
+            if added == max_endpoints {
                 break;
             }
             match endpoint(address, ready) {
@@ -175,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    const MOST: usize = 1000;
+    const MAX_ENDPOINTS: usize = 1000;
     use crate::workload::fixtures::cached;
 
     fn endpoints(subsets: Value) -> Cached<Endpoints> {
@@ -211,7 +215,7 @@ mod tests {
     fn each_family_and_each_set_of_ports_is_a_slice() {
         let world =
             endpoints(json!([subset(&["10.0.0.2", "fd00::1", "10.0.0.1"], 80), subset(&["10.0.0.3"], 81)]));
-        let plan = plan(&world, Vec::new(), MOST);
+        let plan = plan(&world, Vec::new(), MAX_ENDPOINTS);
         assert_eq!(
             words(&plan.changes.create),
             ["IPv4 80 10.0.0.1,10.0.0.2", "IPv4 81 10.0.0.3", "IPv6 80 fd00::1"]
@@ -222,25 +226,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_stays_and_what_is_not_is_rewritten() {
+    fn correct_slices_are_kept_and_others_are_rewritten() {
         let world = endpoints(json!([subset(&["10.0.0.1"], 80)]));
-        let first = plan(&world, Vec::new(), MOST);
+        let first = plan(&world, Vec::new(), MAX_ENDPOINTS);
         let slices = vec![stored("e-1", &first.changes.create[0])];
-        let again = plan(&world, slices.clone(), MOST);
+        let again = plan(&world, slices.clone(), MAX_ENDPOINTS);
         assert_eq!(again.changes.unchanged.len(), 1);
-        let moved = plan(&endpoints(json!([subset(&["10.0.0.2"], 80)])), slices.clone(), MOST);
+        let moved = plan(&endpoints(json!([subset(&["10.0.0.2"], 80)])), slices.clone(), MAX_ENDPOINTS);
         assert_eq!(words(&moved.changes.update), ["IPv4 80 10.0.0.2"]);
-        let other_port = plan(&endpoints(json!([subset(&["10.0.0.2"], 81)])), slices.clone(), MOST);
+        let other_port = plan(&endpoints(json!([subset(&["10.0.0.2"], 81)])), slices.clone(), MAX_ENDPOINTS);
         assert_eq!(words(&other_port.changes.update), ["IPv4 81 10.0.0.2"], "rewritten, not replaced");
-        let empty = plan(&endpoints(json!([])), slices, MOST);
+        let empty = plan(&endpoints(json!([])), slices, MAX_ENDPOINTS);
         assert_eq!(empty.changes.delete.len(), 1);
     }
 
     #[test]
-    fn what_is_no_address_or_too_much_is_skipped() {
-        let many: Vec<String> = (0..MOST + 3).map(|n| format!("10.1.{}.{}", n / 250, n % 250)).collect();
+    fn invalid_and_excess_addresses_are_skipped() {
+        let many: Vec<String> =
+            (0..MAX_ENDPOINTS + 3).map(|n| format!("10.1.{}.{}", n / 250, n % 250)).collect();
         let mut ips: Vec<&str> = many.iter().map(String::as_str).collect();
-        let plan_of = |ips: &[&str]| plan(&endpoints(json!([subset(ips, 80)])), Vec::new(), MOST);
+        let plan_of = |ips: &[&str]| plan(&endpoints(json!([subset(ips, 80)])), Vec::new(), MAX_ENDPOINTS);
         assert_eq!((plan_of(&ips).invalid, plan_of(&ips).skipped), (0, 3));
         ips.truncate(2);
         ips.push("!");

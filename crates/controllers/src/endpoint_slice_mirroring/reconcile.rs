@@ -10,7 +10,7 @@ use setpoint::{Cached, Clock, EventType, Key, Kind, Lister, Outcome, ReconcileEr
 use super::plan::{Plan, is_to_be_mirrored, plan};
 use super::{MANAGER, metrics};
 use crate::discovery::changes::{SliceOwner, SliceWriter};
-use crate::discovery::metrics::{HOW_MANY, SliceMetrics};
+use crate::discovery::metrics::{COUNT_BUCKETS, SliceMetrics};
 use crate::discovery::service::Service;
 use crate::discovery::slice::Slice;
 use crate::discovery::subset::Endpoints;
@@ -28,7 +28,7 @@ pub(super) struct Mirror {
     pub(super) slice_metrics: Arc<SliceMetrics>,
     pub(super) writes: Arc<OwnWrites<Key>>,
     /// The maximum number of mirrored addresses per subset.
-    pub(super) most: usize,
+    pub(super) max_endpoints: usize,
 }
 
 impl Reconciler for Mirror {
@@ -50,11 +50,11 @@ impl Mirror {
         let Some(endpoints) = self.mirrored(key)? else { return self.clean_up(key).await };
         let slices = self.writes.once_shown(key, || slices_of(&self.slices, key, MANAGER))?;
         let Some(slices) = slices else { return Ok(Outcome::Requeue) };
-        let plan = plan(&endpoints, slices, self.most);
+        let plan = plan(&endpoints, slices, self.max_endpoints);
         self.skipped_events(&endpoints, &plan);
         self.slice_metrics.planned(key, None, &plan.changes);
         let (name, help) = metrics::SKIPPED;
-        self.metrics.observe(name, help, HOW_MANY, &[], plan.skipped as f64);
+        self.metrics.observe(name, help, COUNT_BUCKETS, &[], plan.skipped as f64);
         let owner = SliceOwner {
             key,
             reference: controller_ref(&Kind::of::<Endpoints>(), endpoints.meta()),
@@ -94,7 +94,7 @@ impl Mirror {
             let message = format!(
                 "A max of {} addresses can be mirrored to EndpointSlices per Endpoints subset. {} addresses \
                  were skipped",
-                self.most, plan.skipped
+                self.max_endpoints, plan.skipped
             );
             event("TooManyAddressesToMirror", message);
         }

@@ -3,21 +3,25 @@
 use crate::discovery::subset::{Address, Subset};
 
 /// The maximum number of addresses.
-pub(super) const MOST: usize = 1000;
+pub(super) const MAX_ADDRESSES: usize = 1000;
 
 /// Truncates subsets to the limit, each in proportion: not-ready addresses first, ready ones only if they alone exceed
 /// the limit. Returns `false` if nothing had to be removed.
 pub(super) fn truncate(subsets: &mut [Subset]) -> bool {
     let ready: usize = subsets.iter().map(|subset| subset.addresses.len()).sum();
     let not_ready: usize = subsets.iter().map(|subset| subset.not_ready_addresses.len()).sum();
-    if ready + not_ready <= MOST {
+    if ready + not_ready <= MAX_ADDRESSES {
         return false;
     }
-    if ready > MOST {
+    if ready > MAX_ADDRESSES {
         subsets.iter_mut().for_each(|subset| subset.not_ready_addresses.clear());
-        cut(subsets.iter_mut().map(|subset| &mut subset.addresses), ready, MOST);
+        cut(subsets.iter_mut().map(|subset| &mut subset.addresses), ready, MAX_ADDRESSES);
     } else {
-        cut(subsets.iter_mut().map(|subset| &mut subset.not_ready_addresses), not_ready, MOST - ready);
+        cut(
+            subsets.iter_mut().map(|subset| &mut subset.not_ready_addresses),
+            not_ready,
+            MAX_ADDRESSES - ready,
+        );
     }
     true
 }

@@ -12,7 +12,7 @@
 //!
 //! Invariants:
 //! - terminating pods are not listed, unless the Service publishes not-ready addresses;
-//! - at most [`capacity::MOST`] addresses are listed, ready ones first; an annotation says if some were left out;
+//! - at most [`capacity::MAX_ADDRESSES`] addresses are listed, ready ones first; an annotation says if some were left out;
 //! - an object is not reconciled before the cache shows the last write;
 //! - an object whose Service is gone is deleted after the API server has confirmed that it is gone.
 
@@ -36,7 +36,7 @@ use crate::discovery::subset::Endpoints;
 use crate::flags::{Flag, duration};
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::wiring;
-use crate::workload::pace::Pace;
+use crate::workload::throttle::Throttle;
 use setpoint::own_writes::OwnWrites;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -70,11 +70,11 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let pods = context.informers.of::<Backend>();
     let endpoints = context.informers.of::<Endpoints>();
     let queue = wiring::queue(context, "endpoint");
-    let pace = Arc::new(Pace::new(context.runtime.clock.clone()));
+    let throttle = Arc::new(Throttle::new(context.runtime.clock.clone()));
     let writes = Arc::new(OwnWrites::new(&endpoints));
 
     services.add_handler(enqueue_self(&queue));
-    follow_pods(&pods, &services, &queue, &pace, options.endpoints.endpoints_batch);
+    follow_pods(&pods, &services, &queue, &throttle, options.endpoints.endpoints_batch);
     let concerns_us = endpoints_predicate(writes.clone(), services.lister());
     endpoints.add_handler(enqueue_self(&queue).when(concerns_us));
 
@@ -86,7 +86,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         endpoints: endpoints.lister(),
         triggers: Default::default(),
         writes,
-        pace,
+        throttle,
     };
     let controller = wiring::controller(&ENTRY, options, queue, keeper, [&services, &pods, &endpoints])
         .max_retries(MAX_RETRIES);

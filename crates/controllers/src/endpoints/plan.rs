@@ -35,7 +35,7 @@ pub(super) fn plan(
 ) -> Option<Content> {
     let mut subsets = repack(&subsets(service, pods));
     let truncated = truncate(&mut subsets);
-    if current.is_some_and(|current| is_right(current, service, &subsets, truncated)) {
+    if current.is_some_and(|current| is_up_to_date(current, service, &subsets, truncated)) {
         return None;
     }
     let mut annotations = current.map(|current| current.metadata.annotations.clone()).unwrap_or_default();
@@ -63,7 +63,7 @@ fn labels(service: &Cached<Service>) -> BTreeMap<String, String> {
     labels
 }
 
-fn is_right(
+fn is_up_to_date(
     current: &Cached<Endpoints>,
     service: &Cached<Service>,
     wanted: &[Subset],
@@ -71,12 +71,12 @@ fn is_right(
 ) -> bool {
     let annotated = current.metadata.annotations.contains_key(OVER_CAPACITY);
     annotated == truncated
-        && are_right(&current.meta().labels, &service.meta().labels)
+        && labels_match(&current.meta().labels, &service.meta().labels)
         && without_versions(&current.subsets) == without_versions(wanted)
 }
 
 /// Whether the labels match those of the Service, ignoring the headless label.
-fn are_right(labels: &Labels, of_service: &Labels) -> bool {
+fn labels_match(labels: &Labels, of_service: &Labels) -> bool {
     let copied = labels.iter().filter(|(key, _)| *key != HEADLESS && *key != MANAGED_BY);
     let wanted = of_service.iter().filter(|(key, _)| *key != HEADLESS && *key != MANAGED_BY);
     labels.get(MANAGED_BY) == Some(COMPONENT) && copied.eq(wanted)

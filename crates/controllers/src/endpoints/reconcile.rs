@@ -19,8 +19,8 @@ use crate::discovery::membership::selected_pods;
 use crate::discovery::service::Service;
 use crate::discovery::subset::Endpoints;
 use crate::discovery::trigger::TriggerTimes;
-use crate::workload::pace::Pace;
 use crate::workload::pod_control::namespace_is_terminating;
+use crate::workload::throttle::Throttle;
 use setpoint::own_writes::OwnWrites;
 
 /// Endpoints with this annotation are a leader election lock and belong to no Service.
@@ -34,7 +34,7 @@ pub(super) struct EndpointsKeeper {
     pub(super) endpoints: Lister<Endpoints>,
     pub(super) triggers: TriggerTimes,
     pub(super) writes: Arc<OwnWrites<Key>>,
-    pub(super) pace: Arc<Pace<Key>>,
+    pub(super) throttle: Arc<Throttle<Key>>,
 }
 
 impl Reconciler for EndpointsKeeper {
@@ -46,13 +46,13 @@ impl Reconciler for EndpointsKeeper {
         if !service.is_served() {
             return Ok(Outcome::Settled);
         }
-        self.pace.looked(key);
+        self.throttle.reconciled(key);
         let Some(current) = self.writes.once_shown(key, || self.current(key))? else {
             return Ok(Outcome::Requeue);
         };
         let current = current.first();
         let pods = selected_pods(&self.pods, &service)?;
-        let triggered = self.triggers.since_last_look(&service, &pods);
+        let triggered = self.triggers.take_trigger_time(&service, &pods);
         match (plan(&service, &pods, current, triggered), current) {
             (None, _) => {}
             (Some(content), None) => self.create(key, &content).await?,
@@ -71,7 +71,7 @@ impl EndpointsKeeper {
     async fn remove(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let kind = Kind::of::<Endpoints>();
         let found =
-            self.client.get(&kind, key).await.optional().attempting(format!("look for endpoints {key}"))?;
+            self.client.get(&kind, key).await.optional().attempting(format!("get endpoints {key}"))?;
         if let Some(endpoints) = found.filter(|endpoints| !is_a_lock(endpoints)) {
             let service = self.client.get(&Kind::of::<Service>(), key).await.optional();
             if service.attempting(format!("recheck that service {key} is gone"))?.is_some() {
@@ -83,7 +83,7 @@ impl EndpointsKeeper {
         }
         self.triggers.forget(key);
         self.writes.forget(key);
-        self.pace.forget(key);
+        self.throttle.forget(key);
         Ok(Outcome::Settled)
     }
 

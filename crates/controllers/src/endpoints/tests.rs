@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use setpoint::Cached;
 
-use super::capacity::MOST;
+use super::capacity::MAX_ADDRESSES;
 use super::plan::{Content, plan};
 use crate::discovery::backend::Backend;
 use crate::discovery::service::Service;
@@ -68,7 +68,7 @@ fn ready_and_not_ready_pods_are_listed_apart() {
 }
 
 #[test]
-fn what_has_ended_or_has_no_address_is_not_listed() {
+fn finished_pods_and_pods_without_an_address_are_not_listed() {
     let ended = changed(pod("a", "10.1.0.1", true), "/status/phase", json!("Succeeded"));
     let ending = changed(pod("b", "10.1.0.2", true), "/metadata/deletionTimestamp", json!(at(0)));
     let mut homeless = pod("c", "", true);
@@ -108,7 +108,7 @@ fn stored(content: &Content) -> Cached<Endpoints> {
 }
 
 #[test]
-fn what_is_right_is_not_written_again() {
+fn correct_endpoints_are_not_rewritten() {
     let (service, pods) = (service(http()), [cached(pod("a", "10.1.0.1", true))]);
     let content = plan(&service, &pods, None, Some(at(0))).expect("there is nothing yet");
     assert_eq!(content.annotations["endpoints.kubernetes.io/last-change-trigger-time"], at(0).to_string());
@@ -120,7 +120,7 @@ fn what_is_right_is_not_written_again() {
 }
 
 #[test]
-fn too_many_addresses_are_cut_and_it_says_so() {
+fn excess_addresses_are_truncated_and_annotated() {
     let many = |ready: usize, not_ready: usize| -> Vec<Cached<Backend>> {
         let ip = |n: usize| format!("10.1.{}.{}", n / 250, n % 250);
         (0..ready + not_ready).map(|n| cached(pod(&format!("p{n}"), &ip(n), n < ready))).collect()
@@ -130,13 +130,16 @@ fn too_many_addresses_are_cut_and_it_says_so() {
         let subset = &content.subsets[0];
         (subset.addresses.len(), subset.not_ready_addresses.len())
     };
-    for (ready, not_ready, expected) in
-        [(MOST + 5, 10, (MOST, 0)), (990, 30, (990, 10)), (990, 10, (990, 10)), (0, MOST + 1, (0, MOST))]
-    {
+    for (ready, not_ready, expected) in [
+        (MAX_ADDRESSES + 5, 10, (MAX_ADDRESSES, 0)),
+        (990, 30, (990, 10)),
+        (990, 10, (990, 10)),
+        (0, MAX_ADDRESSES + 1, (0, MAX_ADDRESSES)),
+    ] {
         let pods = many(ready, not_ready);
         let content = plan(&service, &pods, None, None).expect("there is nothing yet");
         assert_eq!(counts(&content), expected, "{ready} ready and {not_ready} not");
-        let cut = ready + not_ready > MOST;
+        let cut = ready + not_ready > MAX_ADDRESSES;
         assert_eq!(content.annotations.contains_key("endpoints.kubernetes.io/over-capacity"), cut);
         assert_eq!(plan(&service, &pods, Some(&stored(&content)), None), None, "and it stays so");
     }

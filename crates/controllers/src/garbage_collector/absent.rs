@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_not_asked_for_longest_makes_room() {
+    fn the_least_recently_used_owner_is_dropped() {
         let mut absent = AbsentOwners::default();
         (0..CAPACITY).for_each(|nth| absent.add(owner(nth)));
         assert!(absent.has(&owner(0)));

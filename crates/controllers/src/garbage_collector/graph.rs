@@ -109,7 +109,7 @@ impl Graph {
         let before = match self.nodes.insert(uid.clone(), seen) {
             Some(Node::Observed { object: before, .. }) => Some(before),
             Some(Node::Virtual(named)) => {
-                self.doubt_dependents(&uid, &named, &Identity::of(kind, object), &mut work);
+                self.recheck_dependents(&uid, &named, &Identity::of(kind, object), &mut work);
                 None
             }
             None => None,
@@ -216,12 +216,12 @@ impl Graph {
                 work.delete.push(owner);
                 continue;
             };
-            let doubt = if doubtful { None } else { node.doubt(reference, dependent) };
-            if doubt == Some(Doubt::OtherNamespace) {
+            let mismatch = if doubtful { None } else { node.mismatch(reference, dependent) };
+            if mismatch == Some(Mismatch::OtherNamespace) {
                 work.misplaced.push(misplaced(kind, dependent, reference));
             }
             // An owner in foreground deletion has not processed this dependent yet.
-            doubtful |= doubt.is_some() || node.waits_for_dependents();
+            doubtful |= mismatch.is_some() || node.waits_for_dependents();
         }
         if doubtful {
             work.delete.push(uid.clone());
@@ -230,7 +230,7 @@ impl Graph {
 
     /// Checks the dependents whose references disagree with the observed owner: they may refer to something that does
     /// not exist.
-    fn doubt_dependents(&self, uid: &Uid, named: &Identity, seen: &Identity, work: &mut Work) {
+    fn recheck_dependents(&self, uid: &Uid, named: &Identity, seen: &Identity, work: &mut Work) {
         if named == seen {
             return;
         }
@@ -291,7 +291,7 @@ impl Graph {
 
 /// A problem with a reference to a known node.
 #[derive(PartialEq, Eq)]
-enum Doubt {
+enum Mismatch {
     /// The observed owner is in another namespace.
     OtherNamespace,
     /// The reference may point to something that does not exist.
@@ -304,25 +304,25 @@ impl Node {
     }
 
     /// Whether this is certainly the owner that a dependent's reference points to.
-    pub(super) fn is_meant_by(&self, reference: &OwnerRef, dependent: &Object) -> bool {
-        matches!(self, Self::Observed { .. }) && self.doubt(reference, dependent).is_none()
+    pub(super) fn is_referenced_by(&self, reference: &OwnerRef, dependent: &Object) -> bool {
+        matches!(self, Self::Observed { .. }) && self.mismatch(reference, dependent).is_none()
     }
 
-    fn doubt(&self, reference: &OwnerRef, dependent: &Object) -> Option<Doubt> {
+    fn mismatch(&self, reference: &OwnerRef, dependent: &Object) -> Option<Mismatch> {
         let dependent_namespace = dependent.key().namespace();
         match self {
             Self::Observed { kind, object } => {
                 let namespace = object.key().namespace();
                 let named = kind.is_called(&reference.api_version, &reference.kind);
                 if namespace.is_some() && namespace != dependent_namespace {
-                    Some(Doubt::OtherNamespace)
+                    Some(Mismatch::OtherNamespace)
                 } else {
-                    (!named || object.key().name() != &*reference.name).then_some(Doubt::Unclear)
+                    (!named || object.key().name() != &*reference.name).then_some(Mismatch::Unclear)
                 }
             }
             Self::Virtual(named) => {
                 let elsewhere = named.namespace.as_deref() != dependent_namespace;
-                (elsewhere || !named.is_named_by(reference)).then_some(Doubt::Unclear)
+                (elsewhere || !named.is_named_by(reference)).then_some(Mismatch::Unclear)
             }
         }
     }

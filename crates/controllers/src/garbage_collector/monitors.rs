@@ -62,12 +62,12 @@ impl Monitors {
         let discovered = match discover(self.shared.client()).await {
             Ok(discovered) => Arc::new(discovered),
             Err(error) => {
-                tracing::warn!(%error, "cannot discover what to collect");
+                tracing::warn!(%error, "cannot discover the resources to monitor");
                 return self.count_error();
             }
         };
         if !discovered.failures().is_empty() {
-            tracing::warn!(failures = %discovered.failures(), "cannot discover everything to collect");
+            tracing::warn!(failures = %discovered.failures(), "cannot discover all resources to monitor");
         }
         let wanted = wanted(&discovered, &self.running.lock().keys().collect());
         if wanted.is_empty() {
@@ -92,7 +92,7 @@ impl Monitors {
         let synced = join_all(started.iter().map(Informer::synced));
         if tokio::time::timeout(PERIOD, synced).await.is_err() {
             let late = started.iter().filter(|informer| !informer.has_synced()).map(Informer::kind);
-            tracing::warn!(kinds = ?late.collect::<Vec<_>>(), "collecting without knowing all objects yet");
+            tracing::warn!(kinds = ?late.collect::<Vec<_>>(), "collecting before all caches have synced");
             self.count_error();
         }
     }
@@ -124,7 +124,7 @@ impl Monitors {
             ended
         };
         for (kind, monitor) in ended {
-            self.shared.monitors_no_longer(&kind);
+            self.shared.stop_monitoring(&kind);
             monitor.registration.remove();
             self.informers.remove_unheard(&monitor.informer);
             self.shared.update(|graph| graph.forget_kind(&kind));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_discovered_is_not_given_up() {
+    fn kinds_that_cannot_be_discovered_stay_monitored() {
         let partly = discovered(&[("", "pods", ALL)], &["down.example.com/v1"]);
         check(&partly, &[("down.example.com", "downs"), ("gone.example.com", "gones")], &["pods", "downs"]);
     }

@@ -4,7 +4,7 @@ use setpoint::{Kind, Object, OwnerRef};
 
 use super::graph::{FOREGROUND, Graph, Node, ORPHAN, is_deleted_with};
 use super::identity::Identity;
-use super::plan::{Dependents, Standing};
+use super::plan::{Dependents, OwnerState};
 use super::uid::Uid;
 
 /// An item in the graph.
@@ -31,8 +31,8 @@ pub(super) struct Waiting {
 pub(super) struct Owned {
     pub(super) kind: Kind,
     pub(super) object: Object,
-    /// The standing of each reference's owner. `None` if only the API server knows.
-    pub(super) standings: Vec<Option<Standing>>,
+    /// The state of each reference's owner. `None` if only the API server knows.
+    pub(super) owner_states: Vec<Option<OwnerState>>,
     pub(super) dependents: Dependents,
 }
 
@@ -49,9 +49,9 @@ pub(super) fn observe(graph: &mut Graph, uid: &Uid) -> Observed {
     if meta.is_being_deleted() || meta.owner_references.is_empty() {
         return Observed::Done;
     }
-    let standings = meta.owner_references.iter().map(|owner| standing(graph, owner, &object)).collect();
+    let owner_states = meta.owner_references.iter().map(|owner| owner_state(graph, owner, &object)).collect();
     let dependents = dependents(graph, uid);
-    Observed::Owned(Owned { kind, object, standings, dependents })
+    Observed::Owned(Owned { kind, object, owner_states, dependents })
 }
 
 /// Returns the owner if it waits for its dependents to be orphaned.
@@ -72,16 +72,16 @@ fn waiting(graph: &Graph, uid: &Uid, kind: Kind, object: Object) -> Waiting {
     Waiting { kind, object, blocked, untouched }
 }
 
-fn standing(graph: &mut Graph, owner: &OwnerRef, dependent: &Object) -> Option<Standing> {
+fn owner_state(graph: &mut Graph, owner: &OwnerRef, dependent: &Object) -> Option<OwnerState> {
     if let Some(node) = graph.node(&Uid::from(&*owner.uid))
-        && node.is_meant_by(owner, dependent)
+        && node.is_referenced_by(owner, dependent)
     {
-        return Some(if node.waits_for_dependents() { Standing::Waiting } else { Standing::Solid });
+        return Some(if node.waits_for_dependents() { OwnerState::Waiting } else { OwnerState::Solid });
     }
     let absent = [None, dependent.key().namespace()]
         .into_iter()
         .any(|namespace| graph.is_absent(&Identity::of_owner(owner, namespace)));
-    absent.then_some(Standing::Dangling)
+    absent.then_some(OwnerState::Dangling)
 }
 
 fn dependents(graph: &Graph, uid: &Uid) -> Dependents {

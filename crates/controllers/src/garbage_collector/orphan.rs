@@ -59,12 +59,12 @@ impl Orphaner {
         owner: &Object,
     ) -> Result<BTreeMap<Uid, (Kind, Object)>, ClientError> {
         // Check this before reading the graph, which is then at least as new.
-        let behind = self.0.kinds_behind(owner.meta().revision());
+        let lagging = self.0.lagging_kinds(owner.meta().revision());
         let mut dependents: BTreeMap<_, _> = self.0.look(|graph| {
             let known = graph.dependents(uid);
             known.map(|(uid, kind, object)| (uid.clone(), (kind.clone(), object.clone()))).collect()
         });
-        for kind in behind {
+        for kind in lagging {
             for object in self.list(uid, &kind, owner).await? {
                 dependents.insert(Uid::from(&*object.meta().uid), (kind.clone(), object));
             }
@@ -84,7 +84,7 @@ impl Orphaner {
             Err(error) if matches!(error.code(), Some(404 | 405)) => Vec::new(),
             Err(error) if self.0.orphan_retries(uid) < PATIENCE => return Err(error),
             Err(error) => {
-                tracing::warn!(%kind, %error, owner = %owner.key(), "releasing dependents without knowing all");
+                tracing::warn!(%kind, %error, owner = %owner.key(), "releasing dependents before all caches have caught up");
                 Vec::new()
             }
         };

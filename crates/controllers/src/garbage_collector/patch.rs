@@ -10,8 +10,8 @@ use setpoint::{Object, OwnerRef};
 
 /// Removes owner references by uid: a strategic merge patch.
 pub(super) fn drop_owners(item: &Object, uids: &[&str]) -> Bytes {
-    let let_go: Vec<Value> = uids.iter().map(|uid| json!({"$patch": "delete", "uid": uid})).collect();
-    body(json!({"metadata": {"uid": item.meta().uid, "ownerReferences": let_go}}))
+    let dropped: Vec<Value> = uids.iter().map(|uid| json!({"$patch": "delete", "uid": uid})).collect();
+    body(json!({"metadata": {"uid": item.meta().uid, "ownerReferences": dropped}}))
 }
 
 /// Removes owner references by uid: a JSON merge patch.
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_let_go_by_uid() {
+    fn owner_references_are_removed_by_uid() {
         let expected = json!({"uid": "i", "ownerReferences": [{"$patch": "delete", "uid": "a"}]});
         check(drop_owners(&item(), &["a"]), json!({"metadata": expected}));
         let stays = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "b", "uid": "b",

@@ -7,7 +7,7 @@ use super::graph::{FOREGROUND, ORPHAN, has_finalizer, is_deleted_with};
 
 /// The state of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum OwnerState {
     /// It exists.
     Solid,
     /// It is in foreground deletion.
@@ -16,13 +16,13 @@ pub(super) enum Standing {
     Dangling,
 }
 
-/// Returns the standing of a reference's owner, given the object at its coordinates.
-pub(super) fn standing(reference: &OwnerRef, found: Option<&Object>) -> Standing {
+/// Returns the state of a reference's owner, given the object at its coordinates.
+pub(super) fn owner_state(reference: &OwnerRef, found: Option<&Object>) -> OwnerState {
     match found.map(Object::meta) {
-        Some(owner) if owner.uid != reference.uid => Standing::Dangling,
-        Some(owner) if is_deleted_with(owner, FOREGROUND) => Standing::Waiting,
-        Some(_) => Standing::Solid,
-        None => Standing::Dangling,
+        Some(owner) if owner.uid != reference.uid => OwnerState::Dangling,
+        Some(owner) if is_deleted_with(owner, FOREGROUND) => OwnerState::Waiting,
+        Some(_) => OwnerState::Solid,
+        None => OwnerState::Dangling,
     }
 }
 
@@ -47,26 +47,27 @@ pub(super) enum Plan {
     },
 }
 
-/// Decides on an item with owners. `standings` are those of its references, in order.
-pub(super) fn plan(item: &Metadata, standings: &[Standing], dependents: Dependents) -> Plan {
-    let is = |wanted: Standing| standings.contains(&wanted);
-    if is(Standing::Solid) {
-        let let_go = standings.iter().enumerate().filter(|(_, standing)| **standing != Standing::Solid);
-        let let_go: Vec<usize> = let_go.map(|(position, _)| position).collect();
-        return if let_go.is_empty() { Plan::Keep } else { Plan::DropOwners(let_go) };
+/// Decides on an item with owners. `owner_states` are those of its references, in order.
+pub(super) fn plan(item: &Metadata, owner_states: &[OwnerState], dependents: Dependents) -> Plan {
+    let is = |wanted: OwnerState| owner_states.contains(&wanted);
+    if is(OwnerState::Solid) {
+        let dropped =
+            owner_states.iter().enumerate().filter(|(_, owner_state)| **owner_state != OwnerState::Solid);
+        let dropped: Vec<usize> = dropped.map(|(position, _)| position).collect();
+        return if dropped.is_empty() { Plan::Keep } else { Plan::DropOwners(dropped) };
     }
-    if standings.is_empty() {
+    if owner_states.is_empty() {
         return Plan::Keep;
     }
-    if is(Standing::Waiting) && dependents != Dependents::None {
+    if is(OwnerState::Waiting) && dependents != Dependents::None {
         let unblock_owners = dependents == Dependents::SomeWaiting;
         return Plan::Delete { propagation: Propagation::Foreground, unblock_owners };
     }
-    Plan::Delete { propagation: wished_propagation(item), unblock_owners: false }
+    Plan::Delete { propagation: requested_propagation(item), unblock_owners: false }
 }
 
 /// Returns the propagation policy requested by an earlier deletion.
-fn wished_propagation(item: &Metadata) -> Propagation {
+fn requested_propagation(item: &Metadata) -> Propagation {
     if has_finalizer(item, ORPHAN) {
         Propagation::Orphan
     } else if has_finalizer(item, FOREGROUND) {

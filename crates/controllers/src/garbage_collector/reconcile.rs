@@ -9,7 +9,7 @@ use super::graph::FOREGROUND;
 use super::identity::Identity;
 use super::observe::{Observed, Owned, Waiting, observe};
 use super::patch;
-use super::plan::{self, Plan, Standing, plan};
+use super::plan::{self, OwnerState, Plan, plan};
 use super::shared::{Found, Shared};
 use super::uid::Uid;
 
@@ -23,7 +23,7 @@ impl Reconciler for Collector {
         match attempted {
             Observed::Done => Ok(Outcome::Settled),
             Observed::Virtual(identity) => {
-                self.verify(&identity).await.attempting(format!("see whether {identity} exists"))
+                self.verify(&identity).await.attempting(format!("look up {identity}"))
             }
             Observed::Waiting(waiting) => {
                 let attempted = format!("finish the deletion of {} {}", waiting.kind, waiting.object.key());
@@ -64,35 +64,35 @@ impl Collector {
     }
 
     async fn collect(&self, owned: Owned) -> Result<Outcome, ClientError> {
-        let standings = match self.standings(&owned).await? {
-            Ok(standings) => standings,
+        let owner_states = match self.owner_states(&owned).await? {
+            Ok(owner_states) => owner_states,
             Err(outcome) => return Ok(outcome),
         };
-        let plan = plan(owned.object.meta(), &standings, owned.dependents);
+        let plan = plan(owned.object.meta(), &owner_states, owned.dependents);
         self.apply(&owned, plan).await
     }
 
-    /// Returns the owners' standings, or the outcome if they cannot be determined.
-    async fn standings(&self, owned: &Owned) -> Result<Result<Vec<Standing>, Outcome>, ClientError> {
-        let mut standings = Vec::with_capacity(owned.standings.len());
-        for (reference, known) in owned.object.meta().owner_references.iter().zip(&owned.standings) {
-            let standing = match known {
-                Some(standing) => *standing,
+    /// Returns the owners' states, or the outcome if they cannot be determined.
+    async fn owner_states(&self, owned: &Owned) -> Result<Result<Vec<OwnerState>, Outcome>, ClientError> {
+        let mut owner_states = Vec::with_capacity(owned.owner_states.len());
+        for (reference, known) in owned.object.meta().owner_references.iter().zip(&owned.owner_states) {
+            let owner_state = match known {
+                Some(owner_state) => *owner_state,
                 None => match self.ask(reference, &owned.object).await? {
-                    Ok(standing) => standing,
+                    Ok(owner_state) => owner_state,
                     Err(outcome) => return Ok(Err(outcome)),
                 },
             };
-            standings.push(standing);
+            owner_states.push(owner_state);
         }
-        Ok(Ok(standings))
+        Ok(Ok(owner_states))
     }
 
     async fn ask(
         &self,
         reference: &OwnerRef,
         dependent: &Object,
-    ) -> Result<Result<Standing, Outcome>, ClientError> {
+    ) -> Result<Result<OwnerState, Outcome>, ClientError> {
         let owner = Identity::of_owner(reference, dependent.key().namespace());
         let found = match self.0.look_up(&owner).await? {
             // Its kind may be served later; until then its state is unknown.
@@ -103,11 +103,11 @@ impl Collector {
             Found::Object(object) => Some(object),
             Found::Nothing => None,
         };
-        let standing = plan::standing(reference, found.as_ref());
-        if standing == Standing::Dangling {
+        let owner_state = plan::owner_state(reference, found.as_ref());
+        if owner_state == OwnerState::Dangling {
             self.0.look(|graph| graph.remember_absent(owner));
         }
-        Ok(Ok(standing))
+        Ok(Ok(owner_state))
     }
 
     async fn apply(&self, Owned { kind, object, .. }: &Owned, plan: Plan) -> Result<Outcome, ClientError> {

@@ -88,15 +88,15 @@ impl Shared {
         self.monitored.lock().insert(informer.kind().clone(), informer.clone());
     }
 
-    pub(super) fn monitors_no_longer(&self, kind: &Kind) {
+    pub(super) fn stop_monitoring(&self, kind: &Kind) {
         self.monitored.lock().remove(kind);
     }
 
     /// Returns the kinds whose monitors have not reached a revision.
-    pub(super) fn kinds_behind(&self, revision: u64) -> Vec<Kind> {
+    pub(super) fn lagging_kinds(&self, revision: u64) -> Vec<Kind> {
         let monitored = self.monitored.lock();
-        let behind = monitored.iter().filter(|(_, informer)| informer.revision() < revision);
-        behind.map(|(kind, _)| kind.clone()).collect()
+        let lagging = monitored.iter().filter(|(_, informer)| informer.revision() < revision);
+        lagging.map(|(kind, _)| kind.clone()).collect()
     }
 
     /// Returns how often orphaning an owner's dependents has failed.

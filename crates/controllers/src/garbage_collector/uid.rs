@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uid_is_written_as_it_was_read() {
+    fn a_uid_round_trips() {
         for text in [
             "5c1cc9a6-b8ab-4b1a-9a53-0a3c1f4c8d21",
             "5C1CC9A6-B8AB-4B1A-9A53-0A3C1F4C8D21",

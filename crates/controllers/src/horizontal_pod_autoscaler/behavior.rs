@@ -99,12 +99,12 @@ fn stabilize(
 
 /// Without a behavior: at most doubles, or up to four replicas.
 fn limit(current: i32, wanted: i32, Bounds { min, max, .. }: Bounds) -> (i32, ConditionText) {
-    let most = current.saturating_mul(2).max(4);
-    let (most, why) = if max > most { (most, UP_LIMIT) } else { (max, TOO_MANY) };
+    let up_limit = current.saturating_mul(2).max(4);
+    let (up_limit, why) = if max > up_limit { (up_limit, UP_LIMIT) } else { (max, TOO_MANY) };
     if wanted < min {
         (min, TOO_FEW)
-    } else if wanted > most {
-        (most, why)
+    } else if wanted > up_limit {
+        (up_limit, why)
     } else {
         (wanted, WITHIN)
     }
@@ -120,16 +120,16 @@ fn limit_rate(
 ) -> (i32, ConditionText) {
     let before = |policy: &Policy| history.replicas_before(current, policy.period(), now);
     if wanted > current {
-        let most = behavior.scale_up.most(current, before).max(current);
-        let (most, why) = if max > most { (most, UP_LIMIT) } else { (max, TOO_MANY) };
-        if wanted > most {
-            return (most, why);
+        let up_limit = behavior.scale_up.up_limit(current, before).max(current);
+        let (up_limit, why) = if max > up_limit { (up_limit, UP_LIMIT) } else { (max, TOO_MANY) };
+        if wanted > up_limit {
+            return (up_limit, why);
         }
     } else if wanted < current {
-        let fewest = behavior.scale_down.fewest(current, before).min(current);
-        let (fewest, why) = if min < fewest { (fewest, DOWN_LIMIT) } else { (min, TOO_FEW) };
-        if wanted < fewest {
-            return (fewest, why);
+        let down_limit = behavior.scale_down.down_limit(current, before).min(current);
+        let (down_limit, why) = if min < down_limit { (down_limit, DOWN_LIMIT) } else { (min, TOO_FEW) };
+        if wanted < down_limit {
+            return (down_limit, why);
         }
     }
     (wanted, WITHIN)
@@ -155,7 +155,7 @@ impl Rules {
     }
 
     /// The maximum number of replicas.
-    fn most(&self, current: i32, before: impl Fn(&Policy) -> i32) -> i32 {
+    fn up_limit(&self, current: i32, before: impl Fn(&Policy) -> i32) -> i32 {
         if self.is("Disabled") {
             return current;
         }
@@ -169,7 +169,7 @@ impl Rules {
     }
 
     /// The minimum number of replicas.
-    fn fewest(&self, current: i32, before: impl Fn(&Policy) -> i32) -> i32 {
+    fn down_limit(&self, current: i32, before: impl Fn(&Policy) -> i32) -> i32 {
         if self.is("Disabled") {
             return current;
         }

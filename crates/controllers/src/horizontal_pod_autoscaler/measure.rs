@@ -8,12 +8,14 @@ use setpoint::{Clock, LabelSelector};
 use setpoint_quantity::{Format, Quantity};
 
 use super::metrics_api::{MetricsApi, MetricsError, Samples};
-use super::replicas::{Goal, Leniency, NoNumber, Proposal, propose, propose_by_average, propose_by_value};
+use super::replicas::{
+    Goal, NoReplicaCount, Proposal, Thresholds, propose, propose_by_average, propose_by_value,
+};
 use super::settings::{Start, Tolerances};
 use super::view::{MetricId, MetricSpec, ObjectRef, Replica, Source};
 use crate::served::Served;
 
-pub(super) struct Gauge {
+pub(super) struct MetricEvaluator {
     pub(super) metrics: MetricsApi,
     pub(super) served: Served,
     pub(super) clock: Clock,
@@ -59,7 +61,7 @@ impl Failure {
     }
 }
 
-impl Gauge {
+impl MetricEvaluator {
     pub(super) async fn read(&self, spec: &MetricSpec, subject: &Subject<'_>) -> Result<Reading, Failure> {
         match spec.r#type.as_str() {
             "Resource" => {
@@ -180,23 +182,19 @@ impl Gauge {
                 object.kind, subject.namespace, object.name
             )
         });
-        let measured = |proposal: Proposal, field: &str, called: String| {
+        let reading = |proposal: Proposal, field: &str, called: String| {
             let current = json!({field: amount(proposal.usage, false)});
-            let shown = json!({"describedObject": source.described_object, "metric": source.metric, "current": current});
+            let status = json!({"describedObject": source.described_object, "metric": source.metric, "current": current});
             Reading {
                 replicas: proposal.replicas,
                 name: called,
-                status: json!({"type": "Object", "object": shown}),
+                status: json!({"type": "Object", "object": status}),
             }
         };
         if let Some(value) = value {
             let usage = usage.map_err(both)?;
             let proposal = self.by_value(subject, usage, value).map_err(both)?;
-            return Ok(measured(
-                proposal,
-                "value",
-                format!("{} metric {name}", source.described_object.kind),
-            ));
+            return Ok(reading(proposal, "value", format!("{} metric {name}", source.described_object.kind)));
         }
         let usage =
             usage.map_err(|cause| (cause.clone(), format!("failed to get {name} object metric: {cause}")))?;
@@ -206,10 +204,10 @@ impl Gauge {
             average.unwrap_or(1).max(1),
             subject.tolerances,
         );
-        Ok(measured(
+        Ok(reading(
             proposal,
             "averageValue",
-            format!("external metric {name}({})", shown(source.metric.selector.as_ref())),
+            format!("external metric {name}({})", format_selector(source.metric.selector.as_ref())),
         ))
     }
 
@@ -238,19 +236,19 @@ impl Gauge {
 
     async fn external(&self, source: &Source, subject: &Subject<'_>) -> Result<Reading, (String, String)> {
         let (MetricId { name, selector }, target) = (&source.metric, &source.target);
-        let selected = shown(selector.as_ref());
+        let selected = format_selector(selector.as_ref());
         let read = self.metrics.external(name, subject.namespace, selector.as_ref()).await;
         let usage = read.map(|values| values.into_iter().fold(0_i64, i64::saturating_add)).map_err(|error| {
             format!("unable to get external metric {}/{name}/{selected}: {error}", subject.namespace)
         });
-        let measured = |proposal: Proposal, field: &str| {
+        let reading = |proposal: Proposal, field: &str| {
             let current = json!({field: amount(proposal.usage, false)});
-            let shown = json!({"metric": source.metric, "current": current});
+            let status = json!({"metric": source.metric, "current": current});
             let called = format!("external metric {name}({selected})");
             Reading {
                 replicas: proposal.replicas,
                 name: called,
-                status: json!({"type": "External", "external": shown}),
+                status: json!({"type": "External", "external": status}),
             }
         };
         match (target.average_value, target.value) {
@@ -259,13 +257,13 @@ impl Gauge {
                     (cause.clone(), format!("failed to get {name} external metric: {cause}"))
                 })?;
                 let (replicas, tolerances) = (subject.status_replicas, subject.tolerances);
-                Ok(measured(propose_by_average(replicas, usage, average.max(1), tolerances), "averageValue"))
+                Ok(reading(propose_by_average(replicas, usage, average.max(1), tolerances), "averageValue"))
             }
             (None, Some(value)) => {
                 let more =
                     |cause: String| (cause.clone(), format!("failed to get external metric {name}: {cause}"));
                 let proposal = self.by_value(subject, usage.map_err(more)?, value).map_err(more)?;
-                Ok(measured(proposal, "value"))
+                Ok(reading(proposal, "value"))
             }
             (None, None) => {
                 let text = "invalid external metric source: neither a value target nor an average value target was set";
@@ -277,7 +275,7 @@ impl Gauge {
     fn by_value(&self, subject: &Subject<'_>, usage: i64, target: i64) -> Result<Proposal, String> {
         let (replicas, tolerances) = (subject.spec_replicas, subject.tolerances);
         let proposal = propose_by_value(replicas, usage, target.max(1), &self.replicas(subject), tolerances);
-        proposal.map_err(|error: NoNumber| format!("unable to calculate ready pods: {error}"))
+        proposal.map_err(|error: NoReplicaCount| format!("unable to calculate ready pods: {error}"))
     }
 
     fn by_samples(
@@ -285,8 +283,8 @@ impl Gauge {
         goal: Goal<'_>,
         subject: &Subject<'_>,
         samples: Samples,
-    ) -> Result<Proposal, NoNumber> {
-        let rules = Leniency { tolerances: subject.tolerances, start: self.start };
+    ) -> Result<Proposal, NoReplicaCount> {
+        let rules = Thresholds { tolerances: subject.tolerances, start: self.start };
         propose(goal, subject.spec_replicas, samples, &self.replicas(subject), rules, self.clock.now())
     }
 
@@ -311,6 +309,6 @@ fn amount(milli: i64, binary: bool) -> String {
 }
 
 /// Formats a selector for events.
-fn shown(selector: Option<&LabelSelector>) -> String {
-    selector.map_or_else(|| "nil".to_owned(), crate::workload::selector::shown)
+fn format_selector(selector: Option<&LabelSelector>) -> String {
+    selector.map_or_else(|| "nil".to_owned(), crate::workload::selector::format_selector)
 }

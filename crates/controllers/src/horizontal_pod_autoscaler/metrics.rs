@@ -20,7 +20,7 @@ pub(super) enum Action {
 
 /// The kind of error: an invalid spec, or an internal error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum ErrorKind {
     None,
     Spec,
     Internal,
@@ -44,7 +44,7 @@ impl Action {
     }
 }
 
-impl Trouble {
+impl ErrorKind {
     fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -56,8 +56,8 @@ impl Trouble {
 
 impl AutoscalerMetrics {
     /// Records a reconcile.
-    pub(super) fn reconciled(&self, action: Action, trouble: Trouble, took: Duration) {
-        let labels = [("action", action.name()), ("error", trouble.name())];
+    pub(super) fn reconciled(&self, action: Action, error_kind: ErrorKind, took: Duration) {
+        let labels = [("action", action.name()), ("error", error_kind.name())];
         let help = "Number of reconciliations of HPA controller. The label 'action' should be either 'scale_down', \
                     'scale_up', or 'none'. Also, the label 'error' should be either 'spec', 'internal', or 'none'. Note \
                     that if both spec and internal errors happen during a reconciliation, the first one to occur is \
@@ -72,8 +72,8 @@ impl AutoscalerMetrics {
     }
 
     /// Records the evaluation of a metric.
-    pub(super) fn computed(&self, metric: &str, action: Action, trouble: Trouble, took: Duration) {
-        let labels = [("action", action.name()), ("error", trouble.name()), ("metric_type", metric)];
+    pub(super) fn computed(&self, metric: &str, action: Action, error_kind: ErrorKind, took: Duration) {
+        let labels = [("action", action.name()), ("error", error_kind.name()), ("metric_type", metric)];
         let help = "Number of metric computations. The label 'action' should be either 'scale_down', 'scale_up', or \
                     'none'. Also, the label 'error' should be either 'spec', 'internal', or 'none'. The label \
                     'metric_type' corresponds to HPA.spec.metrics[*].type";

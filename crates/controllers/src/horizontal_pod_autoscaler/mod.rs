@@ -41,7 +41,7 @@ use setpoint::backoff::Backoff;
 use setpoint::queue::limiter::PerKey;
 use setpoint::{Context, Event, Queue, Runnable};
 
-use self::measure::Gauge;
+use self::measure::MetricEvaluator;
 use self::metrics::AutoscalerMetrics;
 use self::metrics_api::MetricsApi;
 use self::reconcile::Autoscaler;
@@ -85,7 +85,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         Event::Deleted { last, .. } => changed.add(last.key().clone()),
         event => changed.add_after(event.object().key().clone(), period),
     });
-    let gauge = Gauge {
+    let evaluator = MetricEvaluator {
         metrics: MetricsApi::new(context.client.clone()),
         served: Served::new(context),
         clock: context.runtime.clock.clone(),
@@ -99,7 +99,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         recorder: context.recorder(COMPONENT),
         served: Served::new(context),
         hpas: hpas.lister(),
-        gauge,
+        evaluator,
         metrics: AutoscalerMetrics(context.metrics.clone()),
         settings,
         own_tolerances: options.gates.on("HPAConfigurableTolerance"),

@@ -15,8 +15,8 @@ use setpoint::{
 
 use super::behavior::{Bounds, decide};
 use super::history::History;
-use super::measure::{Failure, Gauge, Reading, Subject};
-use super::metrics::{Action, AutoscalerMetrics, Trouble};
+use super::measure::{Failure, MetricEvaluator, Reading, Subject};
+use super::metrics::{Action, AutoscalerMetrics, ErrorKind};
 use super::settings::{Settings, Tolerances};
 use super::status::{ABLE, ACTIVE, LIMITED};
 use super::view::{Hpa, HpaStatus, MetricSpec, ObjectRef};
@@ -32,7 +32,7 @@ pub(super) struct Autoscaler {
     pub(super) recorder: Recorder,
     pub(super) served: Served,
     pub(super) hpas: Lister<Hpa>,
-    pub(super) gauge: Gauge,
+    pub(super) evaluator: MetricEvaluator,
     pub(super) metrics: AutoscalerMetrics,
     pub(super) settings: Settings,
     /// Whether autoscalers may configure their own tolerance.
@@ -59,7 +59,7 @@ struct Scale {
 }
 
 /// The recommended replicas, the metric that recommends them, and the metrics' status entries.
-struct Measured {
+struct Recommendation {
     replicas: i32,
     by: String,
     statuses: Vec<Value>,
@@ -84,15 +84,19 @@ impl Reconciler for Autoscaler {
             return Ok(Outcome::Settled);
         };
         let (start, mut action) = (self.clock.instant(), Action::None);
-        let looked = self.look_at(&hpa, &mut action).await;
-        let trouble = if looked.is_ok() { Trouble::None } else { Trouble::Internal };
-        self.metrics.reconciled(action, trouble, self.clock.instant() - start);
-        looked.map(|()| Outcome::CheckAfter(self.settings.period))
+        let reconciled = self.reconcile_autoscaler(&hpa, &mut action).await;
+        let error_kind = if reconciled.is_ok() { ErrorKind::None } else { ErrorKind::Internal };
+        self.metrics.reconciled(action, error_kind, self.clock.instant() - start);
+        reconciled.map(|()| Outcome::CheckAfter(self.settings.period))
     }
 }
 
 impl Autoscaler {
-    async fn look_at(&self, hpa: &Cached<Hpa>, action: &mut Action) -> Result<(), ReconcileError> {
+    async fn reconcile_autoscaler(
+        &self,
+        hpa: &Cached<Hpa>,
+        action: &mut Action,
+    ) -> Result<(), ReconcileError> {
         let mut status = hpa.status.clone();
         let scaled = self.scale_target(hpa, &mut status, action).await;
         self.write(hpa, &status).await?;
@@ -172,22 +176,29 @@ impl Autoscaler {
         if current < min {
             return Ok(plain(min, "Current number of replicas below Spec.MinReplicas"));
         }
-        let measured = self.measure(hpa, scale, status).await?;
-        let reason = if measured.replicas > current {
-            format!("{} above target", measured.by)
+        let recommendation = self.measure(hpa, scale, status).await?;
+        let reason = if recommendation.replicas > current {
+            format!("{} above target", recommendation.by)
         } else {
             "All metrics below target".to_owned()
         };
         let decision = self.remember(hpa.key(), |memory| {
             let behavior = hpa.spec.behavior.as_ref();
             let bounds = Bounds { min, max, stable_before_down: self.settings.downscale_stabilization };
-            decide(behavior, &mut memory.history, current, measured.replicas, bounds, self.clock.instant())
+            decide(
+                behavior,
+                &mut memory.history,
+                current,
+                recommendation.replicas,
+                bounds,
+                self.clock.instant(),
+            )
         });
         let now = self.clock.now();
         for (r#type, (holds, reason, message)) in [(ABLE, decision.able), (LIMITED, decision.limited)] {
             status.set_condition(r#type, holds, reason, message, now);
         }
-        let Measured { statuses, failure, .. } = measured;
+        let Recommendation { statuses, failure, .. } = recommendation;
         Ok(Resolve { replicas: decision.replicas, reason, statuses, failure })
     }
 
@@ -197,7 +208,7 @@ impl Autoscaler {
         hpa: &Cached<Hpa>,
         scale: &Scale,
         status: &mut HpaStatus,
-    ) -> Result<Measured, String> {
+    ) -> Result<Recommendation, String> {
         let selector = self.selector(hpa, scale, status)?;
         let subject = Subject {
             namespace: hpa.key().namespace().unwrap_or_default(),
@@ -209,20 +220,21 @@ impl Autoscaler {
                 hpa.spec.behavior.as_ref().filter(|_| self.own_tolerances),
             ),
         };
-        let mut measured = Measured { replicas: 0, by: String::new(), statuses: Vec::new(), failure: None };
+        let mut recommendation =
+            Recommendation { replicas: 0, by: String::new(), statuses: Vec::new(), failure: None };
         let (mut failures, mut first) = (0, None);
         for spec in &hpa.spec.metrics {
             match self.read(hpa, spec, &subject).await {
                 Ok(reading) => {
-                    measured.statuses.push(reading.status);
-                    if measured.replicas == 0 || reading.replicas > measured.replicas {
-                        (measured.replicas, measured.by) = (reading.replicas, reading.name);
+                    recommendation.statuses.push(reading.status);
+                    if recommendation.replicas == 0 || reading.replicas > recommendation.replicas {
+                        (recommendation.replicas, recommendation.by) = (reading.replicas, reading.name);
                     }
                 }
                 Err(failure) => {
                     self.event(hpa, EventType::Warning, failure.reason, &failure.cause);
                     // A placeholder for the failed metric.
-                    measured.statuses.push(json!({"type": ""}));
+                    recommendation.statuses.push(json!({"type": ""}));
                     failures += 1;
                     first.get_or_insert(failure);
                 }
@@ -234,18 +246,18 @@ impl Autoscaler {
                 "invalid metrics ({failures} invalid out of {all}), first error is: {}",
                 first.message
             );
-            if failures == all || measured.replicas < scale.spec_replicas {
+            if failures == all || recommendation.replicas < scale.spec_replicas {
                 let message = format!("the HPA was unable to compute the replica count: {}", first.cause);
                 status.set_condition(ACTIVE, false, first.reason, message, now);
-                status.current_metrics = measured.statuses;
+                status.current_metrics = recommendation.statuses;
                 return Err(failure);
             }
-            measured.failure = Some(failure);
+            recommendation.failure = Some(failure);
         }
         let message =
-            format!("the HPA was able to successfully calculate a replica count from {}", measured.by);
+            format!("the HPA was able to successfully calculate a replica count from {}", recommendation.by);
         status.set_condition(ACTIVE, true, "ValidMetricFound", message, now);
-        Ok(measured)
+        Ok(recommendation)
     }
 
     /// Evaluates a metric and records the result.
@@ -256,13 +268,13 @@ impl Autoscaler {
         subject: &Subject<'_>,
     ) -> Result<Reading, Failure> {
         let start = self.clock.instant();
-        let read = self.gauge.read(spec, subject).await;
-        let (action, trouble) = match &read {
-            Ok(reading) => (Action::from(hpa.status.current_replicas, reading.replicas), Trouble::None),
-            Err(failure) if failure.is_of_spec() => (Action::None, Trouble::Spec),
-            Err(_) => (Action::None, Trouble::Internal),
+        let read = self.evaluator.read(spec, subject).await;
+        let (action, error_kind) = match &read {
+            Ok(reading) => (Action::from(hpa.status.current_replicas, reading.replicas), ErrorKind::None),
+            Err(failure) if failure.is_of_spec() => (Action::None, ErrorKind::Spec),
+            Err(_) => (Action::None, ErrorKind::Internal),
         };
-        self.metrics.computed(&spec.r#type, action, trouble, self.clock.instant() - start);
+        self.metrics.computed(&spec.r#type, action, error_kind, self.clock.instant() - start);
         read
     }
 
@@ -293,7 +305,7 @@ impl Autoscaler {
                 return refuse("InvalidSelector", "InvalidSelector", &message, &message);
             }
         };
-        let others = self.rivals(hpa.key(), &selector);
+        let others = self.conflicting_autoscalers(hpa.key(), &selector);
         if !others.is_empty() {
             let names: Vec<String> = others.iter().chain([hpa.key()]).map(Key::to_string).collect();
             let message = format!(
@@ -307,8 +319,8 @@ impl Autoscaler {
     }
 
     /// Lists other autoscalers whose targets select some of the same pods.
-    fn rivals(&self, key: &Key, selector: &LabelSelector) -> Vec<Key> {
-        let pods = self.gauge.pods.list(key.namespace());
+    fn conflicting_autoscalers(&self, key: &Key, selector: &LabelSelector) -> Vec<Key> {
+        let pods = self.evaluator.pods.list(key.namespace());
         let selected: Vec<_> = pods.iter().filter(|pod| selector.matches(&pod.meta().labels)).collect();
         let mut memory = self.memory.lock();
         memory.entry(key.clone()).or_default().selector = Some(selector.clone());

@@ -10,7 +10,7 @@ use super::view::Replica;
 
 /// Why no number can be computed, with v1.34's messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NoNumber {
+pub(super) enum NoReplicaCount {
     #[error("no pods returned by selector while calculating replica count")]
     NoPods,
     #[error("did not receive metrics for targeted pods (pods might be unready)")]
@@ -44,7 +44,7 @@ pub(super) enum Goal<'a> {
 
 /// Tolerances, and which starting pods to ignore.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leniency {
+pub(super) struct Thresholds {
     pub(super) tolerances: Tolerances,
     pub(super) start: Start,
 }
@@ -71,16 +71,16 @@ pub(super) fn propose(
     current: i32,
     mut samples: Samples,
     pods: &[Replica],
-    Leniency { tolerances, start }: Leniency,
+    Thresholds { tolerances, start }: Thresholds,
     now: Timestamp,
-) -> Result<Proposal, NoNumber> {
+) -> Result<Proposal, NoReplicaCount> {
     if pods.is_empty() {
-        return Err(NoNumber::NoPods);
+        return Err(NoReplicaCount::NoPods);
     }
     let groups = Groups::of(pods, &samples, (goal.resource() == Some("cpu")).then_some(start), now);
     samples.retain(|pod, _| !groups.ignored.contains(pod) && !groups.unready.contains(pod));
     if samples.is_empty() {
-        return Err(NoNumber::NoMetrics);
+        return Err(NoReplicaCount::NoMetrics);
     }
     let requests = goal.requests(pods)?;
     let usage = goal.usage(&samples, &requests)?;
@@ -118,12 +118,12 @@ pub(super) fn propose_by_value(
     target: i64,
     pods: &[Replica],
     tolerances: Tolerances,
-) -> Result<Proposal, NoNumber> {
+) -> Result<Proposal, NoReplicaCount> {
     let ratio = usage as f64 / target as f64;
     let replicas = match current {
         0 => times(ratio, 1),
         current if tolerances.cover(ratio) => current,
-        _ if pods.is_empty() => return Err(NoNumber::NoPods),
+        _ if pods.is_empty() => return Err(NoReplicaCount::NoPods),
         _ => times(ratio, pods.iter().filter(|pod| pod.is_running_and_ready()).count()),
     };
     Ok(Proposal { replicas, usage, utilization: None })
@@ -197,12 +197,12 @@ impl Goal<'_> {
     }
 
     /// Returns each pod's request, if the goal depends on it.
-    fn requests(&self, pods: &[Replica]) -> Result<BTreeMap<String, i64>, NoNumber> {
+    fn requests(&self, pods: &[Replica]) -> Result<BTreeMap<String, i64>, NoReplicaCount> {
         let Self::Utilization { resource, container, .. } = self else { return Ok(BTreeMap::new()) };
         pods.iter().map(|pod| Ok((pod.name.clone(), request(pod, resource, container)?))).collect()
     }
 
-    fn usage(&self, samples: &Samples, requests: &BTreeMap<String, i64>) -> Result<Usage, NoNumber> {
+    fn usage(&self, samples: &Samples, requests: &BTreeMap<String, i64>) -> Result<Usage, NoReplicaCount> {
         match self {
             Self::Utilization { percent, .. } => {
                 let known =
@@ -213,7 +213,7 @@ impl Goal<'_> {
                         (used.saturating_add(value), asked.saturating_add(request), count + 1);
                 }
                 if asked == 0 {
-                    return Err(NoNumber::NoRequests);
+                    return Err(NoReplicaCount::NoRequests);
                 }
                 let utilization = (used.saturating_mul(100) / asked) as i32;
                 let ratio = f64::from(utilization) / f64::from(*percent);
@@ -238,7 +238,7 @@ impl Goal<'_> {
     }
 }
 
-fn request(pod: &Replica, resource: &str, container: &str) -> Result<i64, NoNumber> {
+fn request(pod: &Replica, resource: &str, container: &str) -> Result<i64, NoReplicaCount> {
     if container.is_empty()
         && let Some(request) = pod.requests.get(resource)
     {
@@ -248,7 +248,7 @@ fn request(pod: &Replica, resource: &str, container: &str) -> Result<i64, NoNumb
     for (name, requests) in
         pod.containers.iter().filter(|(name, _)| container.is_empty() || name == container)
     {
-        let missing = || NoNumber::MissingRequest {
+        let missing = || NoReplicaCount::MissingRequest {
             resource: resource.to_owned(),
             container: name.clone(),
             pod: pod.name.clone(),

@@ -15,7 +15,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         "DURATION",
         "15s",
         "How often autoscalers are evaluated.",
-        |options, text| at_least_a_moment(text).map(|value| options.autoscaler.period = value),
+        |options, text| nonzero(text).map(|value| options.autoscaler.period = value),
     ),
     Flag::new(
         "horizontal-pod-autoscaler-downscale-stabilization",
@@ -104,7 +104,7 @@ impl Tolerances {
     }
 }
 
-fn at_least_a_moment(text: &str) -> Result<Duration, String> {
+fn nonzero(text: &str) -> Result<Duration, String> {
     let period = duration(text)?;
     if period.is_zero() { Err("expected a duration greater than 0".into()) } else { Ok(period) }
 }

@@ -8,7 +8,9 @@ use setpoint::{Clock, Instant, Object};
 use super::behavior::{Bounds, decide};
 use super::history::History;
 use super::metrics_api::{Sample, Samples};
-use super::replicas::{Goal, Leniency, NoNumber, Proposal, propose, propose_by_average, propose_by_value};
+use super::replicas::{
+    Goal, NoReplicaCount, Proposal, Thresholds, propose, propose_by_average, propose_by_value,
+};
 use super::settings::{Settings, Tolerances};
 use super::view::{Behavior, Replica};
 use crate::workload::fixtures::at;
@@ -41,8 +43,8 @@ const HALF: Goal<'_> = Goal::Utilization { percent: 50, resource: "cpu", contain
 
 const EVEN: Tolerances = Tolerances { down: 0.1, up: 0.1 };
 
-fn lenient() -> Leniency {
-    Leniency { tolerances: EVEN, start: Settings::default().start }
+fn lenient() -> Thresholds {
+    Thresholds { tolerances: EVEN, start: Settings::default().start }
 }
 
 #[track_caller]
@@ -52,7 +54,7 @@ fn check(goal: Goal<'_>, current: i32, values: &[i64], pods: &[Replica], expecte
 }
 
 #[test]
-fn replicas_follow_the_ratio_of_usage_to_goal() {
+fn replicas_follow_the_ratio_of_usage_to_target() {
     check(HALF, 3, &[500, 500, 500], &running(3), 3);
     check(HALF, 3, &[1000, 1000, 1000], &running(3), 6);
     check(HALF, 3, &[100, 100, 100], &running(3), 1);
@@ -64,7 +66,7 @@ fn replicas_follow_the_ratio_of_usage_to_goal() {
 }
 
 #[test]
-fn tolerances_are_those_of_all_unless_an_autoscaler_has_its_own() {
+fn an_autoscalers_tolerance_overrides_the_default() {
     let check = |behavior: Value, expected: (f64, f64)| {
         let behavior: Option<Behavior> = serde_json::from_value(behavior).expect("a behaviour");
         let Tolerances { down, up } = Tolerances::of(&Settings::default(), behavior.as_ref());
@@ -80,7 +82,7 @@ fn tolerances_are_those_of_all_unless_an_autoscaler_has_its_own() {
 }
 
 #[test]
-fn who_cannot_be_measured_dampens_the_change() {
+fn pods_without_metrics_dampen_the_change() {
     let missing = running(4);
     check(HALF, 4, &[1000, 1000], &missing, 4);
     check(HALF, 4, &[2000, 2000, 2000], &missing, 12);
@@ -95,16 +97,16 @@ fn who_cannot_be_measured_dampens_the_change() {
 }
 
 #[test]
-fn without_pods_or_requests_there_is_no_number() {
-    let check = |pods: &[Replica], values: &[i64], expected: NoNumber| {
+fn without_pods_or_requests_there_is_no_replica_count() {
+    let check = |pods: &[Replica], values: &[i64], expected: NoReplicaCount| {
         assert_eq!(propose(HALF, 1, samples(values), pods, lenient(), at(NOW)), Err(expected));
     };
-    check(&[], &[1], NoNumber::NoPods);
-    check(&[pod("p0", "Pending", false)], &[1], NoNumber::NoMetrics);
+    check(&[], &[1], NoReplicaCount::NoPods);
+    check(&[pod("p0", "Pending", false)], &[1], NoReplicaCount::NoMetrics);
     let mut greedy = running(1);
     greedy[0].containers[0].1.clear();
     let missing =
-        NoNumber::MissingRequest { resource: "cpu".into(), container: "c".into(), pod: "p0".into() };
+        NoReplicaCount::MissingRequest { resource: "cpu".into(), container: "c".into(), pod: "p0".into() };
     check(&greedy, &[1], missing);
 }
 
@@ -116,7 +118,7 @@ fn one_value_counts_for_all() {
     assert_eq!(by_value(2, 105, &running(2)), Ok(2));
     assert_eq!(by_value(2, 300, &running(2)), Ok(6));
     assert_eq!(by_value(0, 250, &[]), Ok(3));
-    assert_eq!(by_value(2, 300, &[]), Err(NoNumber::NoPods));
+    assert_eq!(by_value(2, 300, &[]), Err(NoReplicaCount::NoPods));
     let average = propose_by_average(2, 500, 100, EVEN);
     assert_eq!((average.replicas, average.usage), (5, 250));
     assert_eq!(propose_by_average(5, 500, 100, EVEN).replicas, 5);
@@ -143,7 +145,7 @@ fn decisions(behavior: Value, start: i32, recommended: &[i32]) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_behaviour_it_goes_up_by_doubling_and_down_after_five_minutes() {
+async fn by_default_it_doubles_and_scales_down_after_five_minutes() {
     let up = decisions(Value::Null, 3, &[30, 30, 30]);
     let expected = [
         "6 ReadyForNewScale ScaleUpLimit",
@@ -159,7 +161,7 @@ async fn without_a_behaviour_it_goes_up_by_doubling_and_down_after_five_minutes(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_behaviour_limits_the_rate_and_says_how_long_to_wait() {
+async fn a_behavior_limits_the_scaling_rate_and_sets_the_stabilization_window() {
     let two_a_minute = json!({"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]});
     let up = decisions(json!({"scaleUp": two_a_minute}), 3, &[30; 5]);
     let replicas: Vec<_> = up.iter().map(|text| text.split(' ').next().unwrap_or_default()).collect();

@@ -158,7 +158,7 @@ impl Reconciler for Pointer {
         });
         let patch = Patch::merge(&body);
         let patched = self.client.patch(&Kind::of::<Ingress>(), key, Part::Status, patch).await;
-        patched.optional().attempting(format!("say where ingress {key} can be reached"))?;
+        patched.optional().attempting(format!("update the load balancer status of ingress {key}"))?;
         Ok(Outcome::Settled)
     }
 }

@@ -12,11 +12,11 @@ use jiff::Timestamp;
 use super::assess::{Assessment, Ending};
 use super::failure_policy::{Verdict, action, verdict};
 use super::pod::Member;
-use super::view::{JobStatus, SUSPENDED, Uncounted, end_type, target_type};
+use super::view::{JobStatus, SUSPENDED, Uncounted, announcing_condition_type, final_condition_type};
 use crate::workload::condition::{Condition, whole_seconds};
 
 /// The maximum number of pods recorded at once: about 20 KB of uids.
-const MOST_NOTED: usize = 500;
+const MAX_RECORDED: usize = 500;
 
 /// Pod counts after this step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,12 +41,12 @@ pub(super) struct Account<'a> {
 
 /// A Job was suspended or resumed; reported by an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum SuspensionChange {
     Suspended,
     Resumed,
 }
 
-impl Turn {
+impl SuspensionChange {
     /// The event's reason and message.
     pub(super) fn reason_and_message(self) -> (&'static str, &'static str) {
         match self {
@@ -57,19 +57,23 @@ impl Turn {
 }
 
 /// Sets the Suspended condition. Returns the change, if any.
-pub(super) fn turn(status: &mut JobStatus, suspended: bool, now: Timestamp) -> Option<Turn> {
-    let (truth, reason, message, turn) = match suspended {
-        true => ("True", "JobSuspended", "Job suspended", Turn::Suspended),
-        false => ("False", "JobResumed", "Job resumed", Turn::Resumed),
+pub(super) fn update_suspension(
+    status: &mut JobStatus,
+    suspended: bool,
+    now: Timestamp,
+) -> Option<SuspensionChange> {
+    let (truth, reason, message, change) = match suspended {
+        true => ("True", "JobSuspended", "Job suspended", SuspensionChange::Suspended),
+        false => ("False", "JobResumed", "Job resumed", SuspensionChange::Resumed),
     };
-    if !status.ensure(Condition::new(SUSPENDED, truth, reason, message, now).probed(now)) {
+    if !status.ensure_condition(Condition::new(SUSPENDED, truth, reason, message, now).probed(now)) {
         return None;
     }
-    if turn == Turn::Resumed {
+    if change == SuspensionChange::Resumed {
         // The active deadline runs from the resumption.
         status.start_time = Some(whole_seconds(now));
     }
-    Some(turn)
+    Some(change)
 }
 
 /// Records finished pods. `ending` is the Job's outcome, if it is over and all its pods are terminating.
@@ -84,27 +88,33 @@ pub(super) fn account<'a>(
     status.ready = Some(counts.ready);
     status.terminating = Some(counts.terminating);
     let waiting: BTreeSet<Box<str>> =
-        assessment.pods.iter().filter(|pod| pod.waits()).map(|pod| pod.uid().into()).collect();
+        assessment.pods.iter().filter(|pod| pod.is_uncounted()).map(|pod| pod.uid().into()).collect();
     count_released(&mut status, &waiting);
 
-    let Noted { release, handled, is_last } = note(assessment, &mut status, ending);
+    let Recorded { release, handled, is_last } = record_finished(assessment, &mut status, ending);
     if let Some(ending) = ending.filter(|ending| !ending.announced) {
-        let Ending { well, reason, message, .. } = ending;
-        status.conditions.push(Condition::new(target_type(*well), "True", reason, message, now).probed(now));
+        let Ending { success, reason, message, .. } = ending;
+        status.conditions.push(
+            Condition::new(announcing_condition_type(*success), "True", reason, message, now).probed(now),
+        );
     }
     Account { status, release, waiting, handled, is_last }
 }
 
-struct Noted<'a> {
+struct Recorded<'a> {
     release: Vec<&'a Member>,
     handled: Vec<&'static str>,
     is_last: bool,
 }
 
 /// Records as many pods as fit in one status. Returns the pods to release and whether these are all.
-fn note<'a>(assessment: &Assessment<'a>, status: &mut JobStatus, ending: Option<&Ending>) -> Noted<'a> {
-    let noted = assessment.job.status.uncounted_terminated_pods.clone().unwrap_or_default();
-    let mut pods: Vec<_> = assessment.pods.iter().filter(|pod| pod.waits()).collect();
+fn record_finished<'a>(
+    assessment: &Assessment<'a>,
+    status: &mut JobStatus,
+    ending: Option<&Ending>,
+) -> Recorded<'a> {
+    let recorded = assessment.job.status.uncounted_terminated_pods.clone().unwrap_or_default();
+    let mut pods: Vec<_> = assessment.pods.iter().filter(|pod| pod.is_uncounted()).collect();
     if assessment.indexed.is_some() {
         pods.sort_by_key(|pod| pod.pod.index);
     }
@@ -112,18 +122,18 @@ fn note<'a>(assessment: &Assessment<'a>, status: &mut JobStatus, ending: Option<
     let (mut release, mut handled, mut indexes, mut is_last) = (Vec::new(), Vec::new(), Vec::new(), true);
     for pod in pods.into_iter().filter(|pod| can_be_released(assessment, pod, ending.is_some())) {
         release.push(pod);
-        let fate = fate(assessment, pod, &noted, ending);
-        if matches!(fate, Fate::Failed | Fate::Ignored) {
+        let count_as = count_as(assessment, pod, &recorded, ending);
+        if matches!(count_as, CountAs::Failed | CountAs::Ignored) {
             handled.extend(action(policy, &pod.pod));
         }
-        match fate {
-            Fate::Index(index) => indexes.push(index),
-            Fate::Succeeded => status.uncounted().succeeded.push(pod.uid().into()),
-            Fate::Failed => status.uncounted().failed.push(pod.uid().into()),
-            Fate::Ignored | Fate::Counted => {}
+        match count_as {
+            CountAs::Index(index) => indexes.push(index),
+            CountAs::Succeeded => status.uncounted().succeeded.push(pod.uid().into()),
+            CountAs::Failed => status.uncounted().failed.push(pod.uid().into()),
+            CountAs::Ignored | CountAs::Counted => {}
         }
         let Uncounted { succeeded, failed } = status.uncounted();
-        if indexes.len() + succeeded.len() + failed.len() >= MOST_NOTED {
+        if indexes.len() + succeeded.len() + failed.len() >= MAX_RECORDED {
             is_last = false;
             break;
         }
@@ -135,7 +145,7 @@ fn note<'a>(assessment: &Assessment<'a>, status: &mut JobStatus, ending: Option<
         status.failed_indexes = indexed.failed.as_ref().map(ToString::to_string);
     }
     status.uncounted();
-    Noted { release, handled, is_last }
+    Recorded { release, handled, is_last }
 }
 
 /// Whether a pod's finalizer can be removed: it has finished, or its Job is over or being deleted. The last failed pod
@@ -154,7 +164,7 @@ fn can_be_released(assessment: &Assessment<'_>, pod: &Member, over: bool) -> boo
 }
 
 /// How a released pod is counted.
-enum Fate {
+enum CountAs {
     /// As a completed index, which needs no uid record.
     Index(usize),
     Succeeded,
@@ -165,28 +175,33 @@ enum Fate {
     Counted,
 }
 
-fn fate(assessment: &Assessment<'_>, pod: &Member, noted: &Uncounted, ending: Option<&Ending>) -> Fate {
-    let noted_as = |uids: &[Box<str>]| uids.iter().any(|uid| **uid == *pod.uid());
-    if pod.has_succeeded() && !noted_as(&noted.failed) {
+fn count_as(
+    assessment: &Assessment<'_>,
+    pod: &Member,
+    recorded: &Uncounted,
+    ending: Option<&Ending>,
+) -> CountAs {
+    let is_recorded = |uids: &[Box<str>]| uids.iter().any(|uid| **uid == *pod.uid());
+    if pod.has_succeeded() && !is_recorded(&recorded.failed) {
         return match &assessment.indexed {
             Some(indexed) => match pod.pod.index {
                 Some(index) if assessment.is_valid(pod) && !indexed.recorded.contains(index) => {
-                    Fate::Index(index)
+                    CountAs::Index(index)
                 }
-                _ => Fate::Counted,
+                _ => CountAs::Counted,
             },
-            None if noted_as(&noted.succeeded) => Fate::Counted,
-            None => Fate::Succeeded,
+            None if is_recorded(&recorded.succeeded) => CountAs::Counted,
+            None => CountAs::Succeeded,
         };
     }
     // When a Job fails, all its unfinished pods fail with it.
     let failed =
-        pod.has_failed(assessment.job.spec.replaces_only_failed()) || ending.is_some_and(|end| !end.well);
+        pod.has_failed(assessment.job.spec.replaces_only_failed()) || ending.is_some_and(|end| !end.success);
     let counts = || verdict(assessment.job.spec.pod_failure_policy.as_ref(), &pod.pod) != Verdict::Ignore;
-    if !failed || noted_as(&noted.failed) || !assessment.is_valid(pod) {
-        return Fate::Counted;
+    if !failed || is_recorded(&recorded.failed) || !assessment.is_valid(pod) {
+        return CountAs::Counted;
     }
-    if counts() { Fate::Failed } else { Fate::Ignored }
+    if counts() { CountAs::Failed } else { CountAs::Ignored }
 }
 
 /// Turns the records of released pods into counts.
@@ -208,11 +223,11 @@ pub(super) fn finish(status: &mut JobStatus, ending: &Ending, now: Timestamp) ->
     if !succeeded.is_empty() || !failed.is_empty() || status.terminating.is_some_and(|left| left > 0) {
         return false;
     }
-    let Ending { well, reason, message, .. } = ending;
-    let end = Condition::new(end_type(*well), "True", reason, message, now).probed(now);
-    if *well {
+    let Ending { success, reason, message, .. } = ending;
+    let end = Condition::new(final_condition_type(*success), "True", reason, message, now).probed(now);
+    if *success {
         status.completion_time = end.last_transition_time;
     }
-    status.ensure(end);
+    status.ensure_condition(end);
     true
 }

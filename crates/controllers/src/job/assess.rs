@@ -51,7 +51,7 @@ pub(super) struct Indexed<'a> {
 /// The outcome of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ending {
-    pub(super) well: bool,
+    pub(super) success: bool,
     pub(super) reason: String,
     pub(super) message: String,
     /// Whether the status already announces it.
@@ -59,8 +59,8 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    fn new(well: bool, reason: &str, message: impl Into<String>) -> Self {
-        Self { well, reason: reason.into(), message: message.into(), announced: false }
+    fn new(success: bool, reason: &str, message: impl Into<String>) -> Self {
+        Self { success, reason: reason.into(), message: message.into(), announced: false }
     }
 
     fn failure(reason: &str, message: &str) -> Self {
@@ -211,8 +211,9 @@ impl<'a> Indexed<'a> {
         let active: BTreeSet<_> = active.iter().filter_map(|pod| pod.pod.index).collect();
         let only_when_ended = job.spec.replaces_only_failed();
         let mut last: BTreeMap<usize, &Member> = BTreeMap::new();
-        for pod in
-            pods.iter().filter(|pod| pod.waits() && is_valid(job, pod) && pod.has_failed(only_when_ended))
+        for pod in pods
+            .iter()
+            .filter(|pod| pod.is_uncounted() && is_valid(job, pod) && pod.has_failed(only_when_ended))
         {
             let Some(index) = pod.pod.index else { continue };
             let settled = self.succeeded.contains(index) || self.has_failed(index) || active.contains(&index);
@@ -245,10 +246,11 @@ impl<'a> Indexed<'a> {
 
 /// Returns the outcome announced in the status.
 fn announced(job: &Job) -> Option<Ending> {
-    let ending = |r#type: &str, well: bool| {
+    let ending = |r#type: &str, success: bool| {
         let condition = condition::find(&job.status.conditions, r#type).filter(|one| one.is_true())?;
-        let Ending { reason, message, .. } = Ending::new(well, &condition.reason, condition.message.clone());
-        Some(Ending { well, reason, message, announced: true })
+        let Ending { reason, message, .. } =
+            Ending::new(success, &condition.reason, condition.message.clone());
+        Some(Ending { success, reason, message, announced: true })
     };
     ending(SUCCESS_CRITERIA_MET, true).or_else(|| ending(FAILURE_TARGET, false))
 }
@@ -260,7 +262,8 @@ fn newly_ended<'a>(job: &Job, pods: &'a [Member]) -> (Vec<&'a Member>, Vec<&'a M
         (uncounted.succeeded.into_iter().collect(), uncounted.failed.into_iter().collect());
     let only_when_ended = job.spec.replaces_only_failed();
     let new = |known: &BTreeSet<Box<str>>, ended: &dyn Fn(&Member) -> bool| {
-        let new = pods.iter().filter(|pod| pod.waits() && !known.contains(pod.uid()) && is_valid(job, pod));
+        let new =
+            pods.iter().filter(|pod| pod.is_uncounted() && !known.contains(pod.uid()) && is_valid(job, pod));
         new.filter(|pod| ended(pod)).collect()
     };
     (new(&succeeded, &|pod| pod.has_succeeded()), new(&failed, &|pod| pod.has_failed(only_when_ended)))

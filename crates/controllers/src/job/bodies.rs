@@ -108,15 +108,15 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_told_its_index_once() {
+    fn a_container_gets_its_index_variable_once() {
         let mut container = json!({"name": "c", "env": [{"name": "A", "value": "1"}]});
         add_index_variable(&mut container);
         add_index_variable(&mut container);
-        let told = json!({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {
+        let expected = json!({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {
             "fieldPath": "metadata.labels['batch.kubernetes.io/job-completion-index']"}}});
-        assert_eq!(container["env"], json!([{"name": "A", "value": "1"}, told]));
+        assert_eq!(container["env"], json!([{"name": "A", "value": "1"}, expected]));
         let mut plain = json!({"name": "c"});
         add_index_variable(&mut plain);
-        assert_eq!(plain["env"], json!([told]));
+        assert_eq!(plain["env"], json!([expected]));
     }
 }

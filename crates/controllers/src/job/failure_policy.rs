@@ -162,7 +162,7 @@ mod tests {
             assert_eq!(verdict(Some(&policy(rules.clone())), &pod()), expected, "{rules}");
         };
         let on = |action: &str, operator: &str, values: &[i32]| json!({"action": action, "onExitCodes": {"operator": operator, "values": values}});
-        let told = |message: &str| Verdict::FailJob(message.into());
+        let fail_job = |message: &str| Verdict::FailJob(message.into());
         check(json!([]), Verdict::Count);
         check(json!([on("Ignore", "In", &[1, 2])]), Verdict::Count);
         check(json!([on("Ignore", "In", &[42])]), Verdict::Ignore);
@@ -172,7 +172,7 @@ mod tests {
         check(json!([on("Later", "In", &[42]), on("Ignore", "In", &[42])]), Verdict::Ignore);
         check(
             json!([on("Ignore", "In", &[1]), on("FailJob", "In", &[7])]),
-            told("Container init for pod ns/p failed with exit code 7 matching FailJob rule at index 1"),
+            fail_job("Container init for pod ns/p failed with exit code 7 matching FailJob rule at index 1"),
         );
         let named = |name: &str| json!([{"action": "Ignore", "onExitCodes": {"containerName": name, "operator": "NotIn", "values": [1]}}]);
         check(named("main"), Verdict::Ignore);
@@ -183,7 +183,7 @@ mod tests {
         check(disrupted("Ignore", "False"), Verdict::Count);
         check(
             disrupted("FailJob", "True"),
-            told("Pod ns/p has condition DisruptionTarget matching FailJob rule at index 0"),
+            fail_job("Pod ns/p has condition DisruptionTarget matching FailJob rule at index 0"),
         );
         assert_eq!(verdict(None, &pod()), Verdict::Count);
     }

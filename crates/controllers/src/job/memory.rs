@@ -43,7 +43,7 @@ impl Memory {
     }
 
     /// Records the written version of a Job.
-    pub(super) fn wrote(&self, job: &Object) {
+    pub(super) fn record_write(&self, job: &Object) {
         let written = Written { uid: job.meta().uid.clone(), revision: job.meta().revision() };
         self.written.lock().insert(job.key().clone(), written);
     }

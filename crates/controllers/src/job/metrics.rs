@@ -52,7 +52,7 @@ impl Action {
 }
 
 impl JobMetrics {
-    pub(super) fn looked_at(&self, job: &Job, action: Action, succeeded: bool, took: Duration) {
+    pub(super) fn count_sync(&self, job: &Job, action: Action, succeeded: bool, took: Duration) {
         let result = if succeeded { "success" } else { "error" };
         let labels = [("completion_mode", mode(job)), ("result", result), ("action", action.name())];
         let help = "The time it took to sync a job";
@@ -68,12 +68,12 @@ impl JobMetrics {
 
     pub(super) fn ended(&self, job: &Job, ending: &Ending) {
         let labels =
-            [("completion_mode", mode(job)), ("result", result(ending.well)), ("reason", &*ending.reason)];
+            [("completion_mode", mode(job)), ("result", result(ending.success)), ("reason", &*ending.reason)];
         self.0.count("job_controller_jobs_finished", "Jobs that finished, by outcome", &labels, 1);
     }
 
     /// Counts an externally managed Job.
-    pub(super) fn left_to(&self, manager: &str) {
+    pub(super) fn count_externally_managed(&self, manager: &str) {
         let help = "Jobs left to another controller by spec.managedBy";
         self.0.count("job_controller_jobs_by_external_controller", help, &[("controller_name", manager)], 1);
     }
@@ -97,16 +97,16 @@ impl JobMetrics {
         self.pods_finished(job, false, difference(before.failed, after.failed));
     }
 
-    fn indexes(&self, job: &Job, well: bool, count: u64) {
+    fn indexes(&self, job: &Job, success: bool, count: u64) {
         let limit = if job.spec.backoff_limit_per_index.is_some() { "perIndex" } else { "global" };
         let help = "The number of finished indexes. Possible values for the status label are: \"succeeded\", \
                     \"failed\". Possible values for the backoffLimit label are: \"perIndex\" and \"global\"";
-        let labels = [("status", result(well)), ("backoffLimit", limit)];
+        let labels = [("status", result(success)), ("backoffLimit", limit)];
         self.0.count("job_controller_job_finished_indexes", help, &labels, count);
     }
 
-    fn pods_finished(&self, job: &Job, well: bool, count: u64) {
-        let labels = [("completion_mode", mode(job)), ("result", result(well))];
+    fn pods_finished(&self, job: &Job, success: bool, count: u64) {
+        let labels = [("completion_mode", mode(job)), ("result", result(success))];
         let help = "The number of finished Pods that are fully tracked";
         self.0.count("job_controller_job_pods_finished", help, &labels, count);
     }
@@ -136,9 +136,9 @@ impl JobMetrics {
                     settings. Possible values of the \"reason\" label are: \"new\", \
                     \"recreate_terminating_or_failed\", \"recreate_failed\". Possible values of the \"status\" \
                     label are: \"succeeded\", \"failed\".";
-        for (well, count) in [(true, created), (false, refused)] {
+        for (success, count) in [(true, created), (false, refused)] {
             if count > 0 {
-                let labels = [("reason", reason), ("status", result(well))];
+                let labels = [("reason", reason), ("status", result(success))];
                 self.0.count("job_controller_job_pods_creation", help, &labels, count as u64);
             }
         }
@@ -151,7 +151,7 @@ impl JobMetrics {
             Event::Updated { old, new } => (Some(old), Some(new)),
             Event::Deleted { last, .. } => (Some(last), None),
         };
-        let waits = |pod: Option<&Object>| pod.is_some_and(ended_and_waits);
+        let waits = |pod: Option<&Object>| pod.is_some_and(is_finished_and_uncounted);
         let event = match (waits(before), waits(after)) {
             (false, true) => "add",
             (true, false) => "delete",
@@ -164,7 +164,7 @@ impl JobMetrics {
     }
 }
 
-fn ended_and_waits(pod: &Object) -> bool {
+fn is_finished_and_uncounted(pod: &Object) -> bool {
     pod.meta().has_finalizer(TRACKING) && pod.view::<JobPod>().is_ok_and(|pod| pod.phase.has_ended())
 }
 
@@ -172,8 +172,8 @@ fn mode(job: &Job) -> &'static str {
     if job.spec.is_indexed() { "Indexed" } else { "NonIndexed" }
 }
 
-fn result(well: bool) -> &'static str {
-    if well { "succeeded" } else { "failed" }
+fn result(success: bool) -> &'static str {
+    if success { "succeeded" } else { "failed" }
 }
 
 fn difference(before: i32, after: i32) -> u64 {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_status_newly_tells_is_counted() {
+    fn new_counts_in_a_status_are_exported() {
         let status = |status: Value| serde_json::from_value::<JobStatus>(status).unwrap();
         let before = status(json!({"succeeded": 1, "failed": 1, "completedIndexes": "0"}));
         let after =
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_pod_is_counted_when_it_begins_to_wait_and_when_it_ceases_to() {
+    fn a_finished_pod_is_counted_when_its_finalizer_is_pending_and_when_it_is_removed() {
         let pod = |phase: &str, tracked: bool| {
             let finalizers = if tracked { vec![TRACKING] } else { vec![] };
             let pod =
@@ -281,14 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn ends_and_looks_are_counted_by_what_they_were() {
+    fn outcomes_and_syncs_are_counted_by_result() {
         let job = job(json!({"suspend": true}));
         check(
             |metrics| {
                 metrics.ended(&job, &Ending::completions_reached());
                 let action = Action::of(&Step::Keep, &job.spec);
-                metrics.looked_at(&job, action, true, Duration::from_millis(5));
-                metrics.left_to("example.com/queue");
+                metrics.count_sync(&job, action, true, Duration::from_millis(5));
+                metrics.count_externally_managed("example.com/queue");
                 metrics.handled_by_policy(&["Ignore", "Ignore"]);
             },
             &[

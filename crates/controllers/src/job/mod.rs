@@ -18,7 +18,7 @@
 //!  account.rs         counts pods, each exactly once                            (pure)
 //!  metrics.rs         metrics: `job_controller_*`
 //!  memory.rs          recent writes that the cache may not show yet
-//!  leftovers.rs       removes the finalizer from pods without a Job
+//!  orphans.rs         removes the finalizer from pods without a Job
 //!  reconcile.rs       observe, assess, plan, apply, then count
 //! ```
 //!
@@ -36,10 +36,10 @@ mod backoff;
 mod bodies;
 mod failure_policy;
 mod indexes;
-mod leftovers;
 mod memory;
 mod metrics;
 mod observe;
+mod orphans;
 mod plan;
 mod pod;
 mod reconcile;
@@ -57,10 +57,10 @@ use setpoint::queue::limiter::PerKey;
 use setpoint::{Context, Expectations, Key, Kind, Queue, Runnable};
 
 use self::backoff::Records;
-use self::leftovers::{Leftovers, Releasing};
 use self::memory::Memory;
 use self::metrics::JobMetrics;
 use self::observe::Observer;
+use self::orphans::{FinalizerRemoval, OrphanedPods};
 use self::pod::JobPod;
 use self::reconcile::Jobs;
 use self::wake::Wake;
@@ -69,8 +69,8 @@ use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::wiring;
 use crate::workload::dependents::Dependents;
 use crate::workload::owners::Owners;
-use crate::workload::pace::Pace;
 use crate::workload::pod_control::PodControl;
+use crate::workload::throttle::Throttle;
 
 pub(crate) use self::view::Job;
 
@@ -95,11 +95,11 @@ pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-job-syncs", &ENTRY
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let jobs = context.informers.of::<Job>();
     let pods = context.informers.of::<JobPod>();
-    let (queue, leftovers) = (queue(context, "job"), queue(context, "job_orphan_pod"));
+    let (queue, orphans) = (queue(context, "job"), queue(context, "job_orphan_pod"));
     let tracker = Tracker::new(context, options);
     let wake = Arc::new(Wake {
         queue: queue.clone(),
-        leftovers: leftovers.clone(),
+        orphans: orphans.clone(),
         tracker: tracker.clone(),
         jobs: Owners::new(jobs.lister()),
         pods: Dependents::of(&pods),
@@ -107,12 +107,12 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     wiring::follow(&jobs, &wake, Wake::job_changed);
     wiring::follow(&pods, &wake, Wake::pod_changed);
 
-    let releasing = Releasing::new(context.client.clone());
-    let letting_go = Leftovers {
-        releasing: releasing.clone(),
+    let finalizer_removal = FinalizerRemoval::new(context.client.clone());
+    let orphan_reconciler = OrphanedPods {
+        finalizer_removal: finalizer_removal.clone(),
         pods: pods.objects().clone(),
         jobs: Owners::new(jobs.lister()),
-        heeds_managers: tracker.heeds_managers,
+        respects_managed_by: tracker.respects_managed_by,
     };
     let reconciler = Jobs {
         client: context.client.clone(),
@@ -122,11 +122,11 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         observer: Observer { jobs: jobs.lister(), pods: Dependents::of(&pods), tracker: tracker.clone() },
         tracker,
         pod_control: PodControl::new(context, Kind::of::<Job>(), ENTRY.name),
-        releasing,
+        finalizer_removal,
     };
     let counting = wiring::controller(&ENTRY, options, queue, reconciler, [&jobs, &pods]);
-    let leftovers = wiring::part("job-orphan-pods", leftovers, letting_go, [&jobs, &pods]);
-    vec![Box::new(counting), Box::new(leftovers.workers(options.workers(&ENTRY)))]
+    let orphans = wiring::part("job-orphan-pods", orphans, orphan_reconciler, [&jobs, &pods]);
+    vec![Box::new(counting), Box::new(orphans.workers(options.workers(&ENTRY)))]
 }
 
 /// State kept between reconciles, and metrics.
@@ -135,10 +135,10 @@ struct Tracker {
     expectations: Arc<Expectations<Key>>,
     memory: Arc<Memory>,
     records: Arc<Records>,
-    pace: Arc<Pace<Key>>,
+    throttle: Arc<Throttle<Key>>,
     metrics: JobMetrics,
     /// Whether externally managed Jobs are left alone (`managedBy`).
-    heeds_managers: bool,
+    respects_managed_by: bool,
 }
 
 impl Tracker {
@@ -148,9 +148,9 @@ impl Tracker {
             expectations: Arc::new(Expectations::new(clock.clone())),
             memory: Arc::default(),
             records: Arc::default(),
-            pace: Arc::new(Pace::new(clock.clone())),
+            throttle: Arc::new(Throttle::new(clock.clone())),
             metrics: JobMetrics(context.metrics.clone()),
-            heeds_managers: options.gates.on("JobManagedBy"),
+            respects_managed_by: options.gates.on("JobManagedBy"),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::pod::Member;
 use crate::workload::pod::{Pod, Readiness};
 
 /// The maximum number of pods created or deleted in one step.
-const MOST: usize = 500;
+const MAX_PODS_PER_SYNC: usize = 500;
 
 /// The next step for a Job's pods.
 pub(super) enum Step<'a> {
@@ -45,7 +45,7 @@ pub(super) fn plan<'a>(assessment: &Assessment<'a>, caught_up: bool, now: Timest
         return removal(assessment, active, usize::MAX);
     }
     let wanted = wanted(assessment);
-    match removal(assessment, active.saturating_sub(wanted), MOST) {
+    match removal(assessment, active.saturating_sub(wanted), MAX_PODS_PER_SYNC) {
         Step::Keep => start(assessment, wanted, now),
         removal => removal,
     }
@@ -125,7 +125,7 @@ fn start<'a>(assessment: &Assessment<'a>, wanted: usize, now: Timestamp) -> Step
     {
         return Step::Wait(wait);
     }
-    let count = missing.min(MOST);
+    let count = missing.min(MAX_PODS_PER_SYNC);
     match &assessment.indexed {
         None => Step::Create { count },
         Some(indexed) => start_indexes(indexed, pending(assessment, indexed, count), now),

@@ -58,7 +58,7 @@ impl Member {
     }
 
     /// Whether it still has to be counted.
-    pub(super) fn waits(&self) -> bool {
+    pub(super) fn is_uncounted(&self) -> bool {
         self.tracked && !self.counted
     }
 
@@ -86,11 +86,11 @@ impl Member {
     /// Returns when it finished: when its containers did, when it became unready, or when its deletion was requested.
     pub(super) fn finished_at(&self) -> Option<Timestamp> {
         let meta = self.pod.meta();
-        let told_to_end = || {
+        let deletion_requested_at = || {
             let grace = SignedDuration::from_secs(meta.deletion_grace_period_seconds.unwrap_or(0));
             meta.deletion_timestamp.and_then(|by| by.checked_sub(grace).ok())
         };
-        self.pod.finished.or_else(told_to_end).or(meta.creation_timestamp)
+        self.pod.finished.or_else(deletion_requested_at).or(meta.creation_timestamp)
     }
 
     pub(super) fn all_index_failures(&self) -> i32 {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_pod_is_told_by_whoever_knows_best() {
+    fn the_finish_time_comes_from_the_most_precise_source() {
         let check = |what: &str, pod: Value, expected: Option<i64>| {
             assert_eq!(member(pod).finished_at(), expected.map(at), "{what}");
         };
@@ -190,7 +190,7 @@ mod tests {
         check("nothing known", json!({"metadata": {"name": "a"}}), None);
         check("creation", json!({"metadata": {"name": "a", "creationTimestamp": at(1)}}), Some(1));
         check(
-            "told to end",
+            "deletion requested",
             json!({"metadata": {"name": "a", "deletionTimestamp": at(40), "deletionGracePeriodSeconds": 30}}),
             Some(10),
         );
@@ -233,12 +233,12 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_told_to_end_has_failed_unless_only_the_ended_count() {
-        let told = |phase: &str| {
+    fn a_terminating_pod_has_failed_unless_only_finished_pods_count() {
+        let terminating = |phase: &str| {
             member(json!({"metadata": {"name": "a", "deletionTimestamp": at(1)}, "status": {"phase": phase}}))
         };
-        assert!(told("Running").has_failed(false) && !told("Running").has_failed(true));
-        assert!(told("Failed").has_failed(true) && !told("Succeeded").has_failed(false));
-        assert!(told("Running").is_terminating() && !told("Failed").is_terminating());
+        assert!(terminating("Running").has_failed(false) && !terminating("Running").has_failed(true));
+        assert!(terminating("Failed").has_failed(true) && !terminating("Succeeded").has_failed(false));
+        assert!(terminating("Running").is_terminating() && !terminating("Failed").is_terminating());
     }
 }

@@ -15,12 +15,12 @@ use setpoint::{
 };
 
 use super::Tracker;
-use super::account::{Account, Counts, account, count_released, finish, turn};
+use super::account::{Account, Counts, account, count_released, finish, update_suspension};
 use super::assess::{Assessment, Ending};
 use super::bodies::{IndexedTemplates, name_prefix, tracked};
-use super::leftovers::Releasing;
 use super::metrics::Action;
 use super::observe::{Observed, Observer};
+use super::orphans::FinalizerRemoval;
 use super::plan::{Step, plan};
 use super::pod::{JobPod, Member};
 use super::view::{CompletionMode, Job, JobStatus, TRACKING};
@@ -42,7 +42,7 @@ pub(super) struct Jobs {
     pub(super) observer: Observer,
     pub(super) tracker: Tracker,
     pub(super) pod_control: PodControl,
-    pub(super) releasing: Releasing,
+    pub(super) finalizer_removal: FinalizerRemoval,
 }
 
 /// The result of a step.
@@ -66,10 +66,10 @@ impl Reconciler for Jobs {
             self.tracker.expectations.forget(key);
             self.tracker.memory.forget(key);
             self.tracker.records.forget(key);
-            self.tracker.pace.forget(key);
+            self.tracker.throttle.forget(key);
             return Ok(Outcome::Settled);
         };
-        if (self.tracker.heeds_managers && job.is_managed_elsewhere())
+        if (self.tracker.respects_managed_by && job.is_managed_elsewhere())
             || job.is_finished()
             || self.tracker.memory.is_newer_than(key, job.meta())
         {
@@ -80,24 +80,24 @@ impl Reconciler for Jobs {
             self.record(&job, EventType::Warning, "UnknownCompletionMode", message);
             return Ok(Outcome::Settled);
         }
-        self.tracker.pace.looked(key);
+        self.tracker.throttle.reconciled(key);
         let began = self.clock.instant();
         let mut action = Action::Reconciling;
-        let looked = self.look(&job, &mut action).await;
+        let reconciled = self.sync(&job, &mut action).await;
         let took = self.clock.instant().duration_since(began);
-        self.tracker.metrics.looked_at(&job, action, looked.is_ok(), took);
-        looked
+        self.tracker.metrics.count_sync(&job, action, reconciled.is_ok(), took);
+        reconciled
     }
 }
 
-fn next_look(backoff: Option<Duration>, deadline: Option<Duration>) -> Outcome {
+fn next_check(backoff: Option<Duration>, deadline: Option<Duration>) -> Outcome {
     let backoff = backoff.map(|wait| wait.max(SHORTEST_WAIT));
     backoff.into_iter().chain(deadline).min().map_or(Outcome::Settled, Outcome::CheckAfter)
 }
 
 impl Jobs {
     /// Reconciles an unfinished Job. `action` is set to what was done, as far as it got.
-    async fn look(&self, job: &Cached<Job>, action: &mut Action) -> Result<Outcome, ReconcileError> {
+    async fn sync(&self, job: &Cached<Job>, action: &mut Action) -> Result<Outcome, ReconcileError> {
         let key = job.key();
         let observed = self.observer.observe(job)?;
         let caught_up = observed.caught_up;
@@ -117,7 +117,7 @@ impl Jobs {
         self.count(&assessment, &applied, self.clock.now()).await?;
         match applied.failure {
             Some(error) => Err(error.into_reconcile_error(format!("manage the pods of job {key}"))),
-            None => Ok(next_look(applied.wait, assessment.deadline_in)),
+            None => Ok(next_check(applied.wait, assessment.deadline_in)),
         }
     }
 
@@ -160,7 +160,7 @@ impl Jobs {
         let deletions = assessment.active.iter().map(|member| async move {
             self.pod_control.delete(job, member.pod.object()).await.map(|_| *member)
         });
-        let (counts, failure) = taken_away(counts, join_all(deletions).await);
+        let (counts, failure) = after_deletion(counts, join_all(deletions).await);
         // Pods missing from the cache may still run.
         let ending = assessment.ending.clone().filter(|_| failure.is_none() && caught_up);
         Applied { counts, ending, failure, ..Applied::default() }
@@ -173,7 +173,7 @@ impl Jobs {
         self.tracker.expectations.expect_deletions(job.key(), uids);
         let deletions = pods.iter().map(|member| async move {
             let pod = member.pod.object();
-            let released = if member.tracked { self.releasing.release(pod).await } else { Ok(()) };
+            let released = if member.tracked { self.finalizer_removal.release(pod).await } else { Ok(()) };
             let deleted = match released {
                 Ok(()) => self.pod_control.delete(job.object(), pod).await,
                 Err(error) => Err(error),
@@ -184,7 +184,7 @@ impl Jobs {
             }
             deleted.map(|_| *member)
         });
-        let (counts, failure) = taken_away(still.counts, join_all(deletions).await);
+        let (counts, failure) = after_deletion(still.counts, join_all(deletions).await);
         Applied { counts, failure, ..still }
     }
 
@@ -245,8 +245,8 @@ impl Jobs {
         let job = assessment.job;
         let mut status = job.status.clone();
         status.start_time = assessment.start_time.map(whole_seconds);
-        let turned = match (applied.managed, &applied.ending) {
-            (true, None) => turn(&mut status, job.spec.is_suspended(), now),
+        let suspension = match (applied.managed, &applied.ending) {
+            (true, None) => update_suspension(&mut status, job.spec.is_suspended(), now),
             _ => None,
         };
         let account = account(assessment, status, applied.counts, applied.ending.as_ref(), now);
@@ -257,7 +257,7 @@ impl Jobs {
             self.tracker.metrics.counted(job, &job.status, &account.status);
         }
         self.tracker.metrics.handled_by_policy(&account.handled);
-        if let Some((reason, message)) = turned.map(|turn| turn.reason_and_message()) {
+        if let Some((reason, message)) = suspension.map(|change| change.reason_and_message()) {
             self.record(job, EventType::Normal, reason, message);
         }
         self.settle(job, &object, account, applied.ending.as_ref(), now).await
@@ -272,17 +272,17 @@ impl Jobs {
         ending: Option<&Ending>,
         now: Timestamp,
     ) -> Result<(), ReconcileError> {
-        let Account { status: noted, release, mut waiting, is_last, .. } = account;
+        let Account { status: recorded, release, mut waiting, is_last, .. } = account;
         let failure = self.release(job.key(), &release, &mut waiting).await;
-        let mut status = noted.clone();
+        let mut status = recorded.clone();
         count_released(&mut status, &waiting);
         let finished = match ending {
             Some(ending) if is_last && failure.is_none() => finish(&mut status, ending, now),
             _ => false,
         };
-        if status != noted {
+        if status != recorded {
             self.write_status(object, &status).await?;
-            self.tracker.metrics.counted(job, &noted, &status);
+            self.tracker.metrics.counted(job, &recorded, &status);
         }
         if let (true, Some(ending)) = (finished, ending) {
             self.record_end(job, &status, ending);
@@ -305,7 +305,7 @@ impl Jobs {
     ) -> Option<ClientError> {
         self.tracker.memory.release(job, pods.iter().map(|member| member.uid().into()));
         let releases = pods.iter().map(|member| async move {
-            let released = self.releasing.release(member.pod.object()).await;
+            let released = self.finalizer_removal.release(member.pod.object()).await;
             if released.is_err() {
                 self.tracker.memory.release_observed(job, member.uid());
             }
@@ -322,7 +322,7 @@ impl Jobs {
     }
 
     fn record_end(&self, job: &Cached<Job>, status: &JobStatus, ending: &Ending) {
-        if !ending.well {
+        if !ending.success {
             return self.record(job, EventType::Warning, &ending.reason, &ending.message);
         }
         if job.spec.completions.is_some_and(|completions| status.succeeded > completions) {
@@ -336,7 +336,7 @@ impl Jobs {
         let body = Edit::of(object).set(&["status"], status);
         let written = self.client.update(&self.kind, object.key(), Part::Status, &body).await;
         let written = written.attempting(format!("update the status of job {}", object.key()))?;
-        self.tracker.memory.wrote(&written);
+        self.tracker.memory.record_write(&written);
         Ok(written)
     }
 
@@ -346,7 +346,7 @@ impl Jobs {
 }
 
 /// Returns the counts after these pods were deleted, and the first error.
-fn taken_away(
+fn after_deletion(
     mut counts: Counts,
     deletions: Vec<Result<&Member, ClientError>>,
 ) -> (Counts, Option<ClientError>) {

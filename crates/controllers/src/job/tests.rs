@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use setpoint::Cached;
 
-use super::account::{Counts, account, count_released, finish, turn};
+use super::account::{Counts, account, count_released, finish, update_suspension};
 use super::assess::{Assessment, Ending};
 use super::backoff::Record;
 use super::plan::{Step, plan};
@@ -91,7 +91,7 @@ mod planning {
     use super::*;
 
     #[test]
-    fn as_many_run_as_are_wanted_and_left() {
+    fn active_pods_follow_parallelism_and_the_remaining_completions() {
         let none = || json!({});
         check(none(), none(), &[], "create 2");
         check(none(), none(), &["a Running"], "create 1");
@@ -116,7 +116,7 @@ mod planning {
     }
 
     #[test]
-    fn failures_are_waited_for_and_are_too_many_at_some_point() {
+    fn failures_back_off_until_they_exceed_the_limit() {
         check(json!({}), json!({}), &["a Failed"], "create 2");
         check(json!({"backoffLimit": 0}), json!({}), &["a Failed", "b Running"], "end BackoffLimitExceeded");
         check(json!({}), json!({"failed": 2}), &["a Failed"], "end BackoffLimitExceeded");
@@ -126,7 +126,7 @@ mod planning {
     }
 
     #[test]
-    fn a_deadline_ends_a_job_and_what_was_announced_stays() {
+    fn a_deadline_ends_a_job_and_an_announced_outcome_stays() {
         let deadline = || json!({"activeDeadlineSeconds": 100});
         check(deadline(), json!({"startTime": at(NOW - 99)}), &[], "create 2");
         check(deadline(), json!({"startTime": at(NOW - 100)}), &["a Running"], "end DeadlineExceeded");
@@ -146,7 +146,7 @@ mod planning {
     }
 
     #[test]
-    fn a_pod_that_ends_is_replaced_at_once_or_when_it_has_ended() {
+    fn a_terminating_pod_is_replaced_at_once_or_when_it_has_finished() {
         check(json!({"backoffLimit": 6}), json!({}), &["a Running", "b Going-"], "create 1");
         check(json!({"podReplacementPolicy": "Failed"}), json!({}), &["a Running", "b Going"], "keep");
         check(json!({"podReplacementPolicy": "Failed"}), json!({}), &["a Running", "b Failed-"], "create 1");
@@ -175,7 +175,7 @@ mod planning {
     }
 
     #[test]
-    fn indexes_fail_by_themselves_where_they_have_a_limit() {
+    fn indexes_with_their_own_limit_fail_separately() {
         let indexed = |more: Value| {
             let mut spec = json!({"completionMode": "Indexed", "completions": 2, "backoffLimitPerIndex": 0,
                 "backoffLimit": i32::MAX});
@@ -220,7 +220,7 @@ mod planning {
     }
 
     #[test]
-    fn nothing_is_done_while_the_cache_is_behind() {
+    fn nothing_is_done_while_the_cache_lags() {
         let (job, members) = (job(json!({}), json!({})), pods(&["a Running"]));
         let assessment = Assessment::of(&job, &members, &Record::default(), at(NOW));
         assert_eq!(words(&plan(&assessment, false, at(NOW))), "hold");
@@ -231,7 +231,7 @@ mod counting {
     use super::*;
 
     #[test]
-    fn a_job_is_over_when_all_is_counted_and_nothing_is_about_to_end() {
+    fn a_job_finishes_when_all_pods_are_counted_and_none_is_terminating() {
         let ending = Ending::completions_reached();
         let mut status = JobStatus { terminating: Some(1), ..JobStatus::default() };
         assert!(!finish(&mut status, &ending, at(NOW)), "one is about to end");
@@ -240,16 +240,19 @@ mod counting {
         assert!(!finish(&mut status, &ending, at(NOW)), "one is not counted");
         status.uncounted().failed.clear();
         assert!(finish(&mut status, &ending, at(NOW)));
-        assert_eq!((status.completion_time, status.holds("Complete")), (Some(at(NOW)), true));
+        assert_eq!((status.completion_time, status.has_true_condition("Complete")), (Some(at(NOW)), true));
     }
 
     #[test]
-    fn suspension_is_told_when_it_changes_and_resuming_starts_the_clock_anew() {
+    fn suspension_changes_are_reported_and_resuming_restarts_the_deadline() {
         let mut status = JobStatus { start_time: Some(at(1)), ..JobStatus::default() };
-        assert_eq!(turn(&mut status, false, at(NOW)), None, "never suspended");
-        assert!(turn(&mut status, true, at(NOW)).is_some() && turn(&mut status, true, at(NOW)).is_none());
+        assert_eq!(update_suspension(&mut status, false, at(NOW)), None, "never suspended");
+        assert!(
+            update_suspension(&mut status, true, at(NOW)).is_some()
+                && update_suspension(&mut status, true, at(NOW)).is_none()
+        );
         assert_eq!(status.start_time, Some(at(1)));
-        assert!(turn(&mut status, false, at(NOW)).is_some());
+        assert!(update_suspension(&mut status, false, at(NOW)).is_some());
         assert_eq!((status.start_time, status.conditions.len()), (Some(at(NOW)), 1));
     }
 
@@ -302,7 +305,7 @@ mod counting {
 
     proptest! {
         #[test]
-        fn every_pod_that_ended_is_counted_once_whatever_crashes(
+        fn every_finished_pod_is_counted_once_whatever_crashes(
             steps in prop::collection::vec((0usize..4, any::<bool>(), 0usize..3, any::<bool>()), 1..12)
         ) {
             let mut model = Model { pods: BTreeMap::new(), status: json!({}), ever: 0 };

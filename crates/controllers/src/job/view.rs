@@ -45,7 +45,7 @@ pub(super) struct JobSpec {
     pub(super) pod_failure_policy: Option<FailurePolicy>,
     #[serde(default)]
     pub(super) success_policy: Option<SuccessPolicy>,
-    #[serde(default = "six")]
+    #[serde(default = "default_backoff_limit")]
     pub(super) backoff_limit: i32,
     #[serde(default)]
     pub(super) backoff_limit_per_index: Option<i32>,
@@ -112,7 +112,7 @@ pub(super) struct Uncounted {
     pub(super) failed: Vec<Box<str>>,
 }
 
-fn six() -> i32 {
+fn default_backoff_limit() -> i32 {
     6
 }
 
@@ -130,7 +130,7 @@ impl Job {
 
     /// Whether it has succeeded.
     pub(crate) fn has_succeeded(&self) -> bool {
-        self.status.holds(COMPLETE)
+        self.status.has_true_condition(COMPLETE)
     }
 
     /// When it finished.
@@ -202,7 +202,7 @@ impl JobSpec {
 
 impl JobStatus {
     /// Whether a condition of this type is true.
-    pub(super) fn holds(&self, r#type: &str) -> bool {
+    pub(super) fn has_true_condition(&self, r#type: &str) -> bool {
         condition::find(&self.conditions, r#type).is_some_and(Condition::is_true)
     }
 
@@ -216,7 +216,7 @@ impl JobStatus {
     }
 
     /// Updates a condition, or adds it unless it is false. Returns whether anything changed.
-    pub(super) fn ensure(&mut self, new: Condition) -> bool {
+    pub(super) fn ensure_condition(&mut self, new: Condition) -> bool {
         match self.conditions.iter_mut().find(|known| known.r#type == new.r#type) {
             Some(known)
                 if (&known.status, &known.reason, &known.message)
@@ -238,11 +238,11 @@ impl JobStatus {
 }
 
 /// The final condition type.
-pub(super) fn end_type(well: bool) -> &'static str {
-    if well { COMPLETE } else { FAILED }
+pub(super) fn final_condition_type(success: bool) -> &'static str {
+    if success { COMPLETE } else { FAILED }
 }
 
 /// The condition type that announces the outcome before all pods have terminated.
-pub(super) fn target_type(well: bool) -> &'static str {
-    if well { SUCCESS_CRITERIA_MET } else { FAILURE_TARGET }
+pub(super) fn announcing_condition_type(success: bool) -> &'static str {
+    if success { SUCCESS_CRITERIA_MET } else { FAILURE_TARGET }
 }

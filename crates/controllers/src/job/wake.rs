@@ -11,7 +11,7 @@ use crate::workload::owners::Owners;
 pub(super) struct Wake {
     pub(super) queue: Queue<Key>,
     /// Tracked pods that no Job will count any more.
-    pub(super) leftovers: Queue<Key>,
+    pub(super) orphans: Queue<Key>,
     pub(super) tracker: Tracker,
     pub(super) jobs: Owners<Job>,
     pub(super) pods: Dependents<JobPod>,
@@ -22,19 +22,19 @@ impl Wake {
         match event {
             Event::Added { object, .. } => self.job_added(object),
             Event::Updated { old, new } if old.meta().uid != new.meta().uid => {
-                self.job_gone(old);
+                self.job_deleted(old);
                 self.job_added(new);
             }
             Event::Updated { old, new } => self.job_updated(old, new),
-            Event::Deleted { last, .. } => self.job_gone(last),
+            Event::Deleted { last, .. } => self.job_deleted(last),
         }
     }
 
     fn job_added(&self, job: &Object) {
         self.queue.add(job.key().clone());
         let manager = job.view::<Job>().ok().and_then(Job::other_manager);
-        if let Some(manager) = manager.filter(|_| self.tracker.heeds_managers) {
-            self.tracker.metrics.left_to(manager);
+        if let Some(manager) = manager.filter(|_| self.tracker.respects_managed_by) {
+            self.tracker.metrics.count_externally_managed(manager);
         }
     }
 
@@ -42,20 +42,20 @@ impl Wake {
         let key = new.key();
         if new.view::<Job>().is_ok_and(Job::is_finished) {
             self.tracker.records.forget(key);
-            return self.wake_leftovers(new);
+            return self.enqueue_orphans(new);
         }
         if old.meta().generation == new.meta().generation {
-            self.look(key);
+            self.enqueue(key);
         } else {
             self.queue.add(key.clone());
         }
     }
 
-    fn job_gone(&self, job: &Object) {
+    fn job_deleted(&self, job: &Object) {
         self.tracker.expectations.forget(job.key());
         self.tracker.memory.forget(job.key());
         self.tracker.records.forget(job.key());
-        self.wake_leftovers(job);
+        self.enqueue_orphans(job);
         self.queue.add(job.key().clone());
     }
 
@@ -83,7 +83,7 @@ impl Wake {
         }
         if let Some(job) = self.jobs.of(pod) {
             self.tracker.expectations.creation_observed(job.key());
-            self.look(job.key());
+            self.enqueue(job.key());
         }
     }
 
@@ -98,7 +98,7 @@ impl Wake {
                 if !new.meta().has_finalizer(TRACKING) {
                     self.tracker.memory.release_observed(job.key(), &new.meta().uid);
                 }
-                self.look(job.key());
+                self.enqueue(job.key());
             }
         }
         if new.meta().controller().is_none() {
@@ -115,36 +115,36 @@ impl Wake {
                 if gone || !tracked {
                     self.tracker.memory.release_observed(job.key(), &pod.meta().uid);
                 }
-                self.look(job.key());
+                self.enqueue(job.key());
             }
-            None if tracked && is_ours(pod) => self.leftovers.add(pod.key().clone()),
+            None if tracked && has_no_other_controller(pod) => self.orphans.add(pod.key().clone()),
             None => {}
         }
     }
 
     fn orphan_changed(&self, pod: &Object, adoptable: bool) {
         if pod.meta().has_finalizer(TRACKING) {
-            self.leftovers.add(pod.key().clone());
+            self.orphans.add(pod.key().clone());
         }
         if adoptable {
-            self.jobs.selecting(pod).iter().for_each(|job| self.look(job));
+            self.jobs.selecting(pod).iter().for_each(|job| self.enqueue(job));
         }
     }
 
-    fn wake_leftovers(&self, job: &Object) {
+    fn enqueue_orphans(&self, job: &Object) {
         let pods = self.pods.controlled_by(&job.meta().uid).unwrap_or_default();
         for pod in pods.iter().filter(|pod| pod.meta().has_finalizer(TRACKING)) {
-            self.leftovers.add(pod.key().clone());
+            self.orphans.add(pod.key().clone());
         }
     }
 
     /// Enqueues a Job with a delay that batches rapid changes.
-    fn look(&self, job: &Key) {
-        self.queue.add_after(job.clone(), self.tracker.pace.delay(job));
+    fn enqueue(&self, job: &Key) {
+        self.queue.add_after(job.clone(), self.tracker.throttle.delay(job));
     }
 }
 
 /// Whether no other kind of controller owns the pod.
-fn is_ours(pod: &Object) -> bool {
+fn has_no_other_controller(pod: &Object) -> bool {
     pod.meta().controller().is_none_or(|owner| &*owner.kind == "Job")
 }

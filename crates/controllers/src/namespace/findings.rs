@@ -88,11 +88,11 @@ impl Findings {
             self.remaining.resources().map(|what| ("SomeResourcesRemain", what)),
             self.remaining.finalizers().map(|what| ("SomeFinalizersRemain", what)),
         ];
-        let told = GOOD.iter().zip(bad).map(|((r#type, reason, message), bad)| match bad {
+        let new_conditions = GOOD.iter().zip(bad).map(|((r#type, reason, message), bad)| match bad {
             Some((reason, message)) => Condition::new(r#type, "True", reason, message, now),
             None => Condition::new(r#type, "False", reason, *message, now),
         });
-        told.collect()
+        new_conditions.collect()
     }
 
     fn content_failure(&self) -> Option<String> {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_tell_what_is_left_and_what_failed() {
+    fn conditions_report_what_remains_and_what_failed() {
         let findings = findings();
         let resources = "Some resources are remaining: configmaps. has 2 resource instances, \
                          deployments.apps has 1 resource instances";

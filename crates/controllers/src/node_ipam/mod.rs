@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use setpoint::{Context, Event, Runnable};
 
-use self::ranges::Ledger;
+use self::ranges::Allocations;
 pub use self::ranges::{BadRanges, MaskSizes, NodeRanges};
 use self::reconcile::Allocator;
 use crate::registry::{Access, EVENTS, Entry, Options};
@@ -64,23 +64,23 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let Some(ranges) = &options.node_ranges else { return Vec::new() };
     let nodes = context.informers.of::<Node>();
     let queue = wiring::queue(context, "cidrallocator_node");
-    let ledger = Arc::new(Mutex::new(Ledger::new(ranges)));
-    let (changed, given, metrics) = (queue.clone(), ledger.clone(), context.metrics.clone());
+    let allocations = Arc::new(Mutex::new(Allocations::new(ranges)));
+    let (changed, allocated, metrics) = (queue.clone(), allocations.clone(), context.metrics.clone());
     nodes.add_handler(move |event: &Event| {
         let node = event.object();
         let taken = node.view::<Node>().map(|node| node.spec.pod_cidrs.as_slice()).unwrap_or_default();
         match event {
             Event::Deleted { .. } => {
-                let standing = {
-                    let mut ledger = given.lock();
-                    ledger.release(node.key().name(), taken);
-                    ledger.standing()
+                let usage = {
+                    let mut allocations = allocated.lock();
+                    allocations.release(node.key().name(), taken);
+                    allocations.usage()
                 };
-                standing.iter().for_each(|range| reconcile::show(&metrics, range));
+                usage.iter().for_each(|range| reconcile::export(&metrics, range));
             }
             _ => {
                 // Done in the handler, so that all existing CIDRs are known before the first allocation.
-                given.lock().occupy(node.key().name(), taken);
+                allocated.lock().occupy(node.key().name(), taken);
                 changed.add(node.key().clone());
             }
         }
@@ -89,7 +89,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         client: context.client.clone(),
         recorder: context.recorder("cidrAllocator"),
         nodes: nodes.lister(),
-        ledger,
+        allocations,
         metrics: context.metrics.clone(),
     };
     let controller = wiring::controller(&ENTRY, options, queue, allocator, [&nodes]);

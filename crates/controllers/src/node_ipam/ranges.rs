@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::prefix::Prefix;
 
 /// IPv6 CIDRs are not split into more subnets than this many bits can number: the allocation table would hold millions.
-const MOST_BITS: u32 = 16;
+const MAX_BITS: u32 = 16;
 const DEFAULT_V4: u32 = 24;
 const DEFAULT_V6: u32 = 64;
 
@@ -50,13 +50,13 @@ impl NodeRanges {
             .map(|range| (range, if range.is_v4() { sizes.0 } else { sizes.1 }))
             .collect();
         for (range, size) in &clusters {
-            if range.bits() > *size || *size > range.most_bits() {
+            if range.bits() > *size || *size > range.max_bits() {
                 return Err(bad(
                     "--cluster-cidr: the mask of the cluster's range must not be longer than that of the nodes' \
                      (--node-cidr-mask-size)",
                 ));
             }
-            if !range.is_v4() && size - range.bits() > MOST_BITS {
+            if !range.is_v4() && size - range.bits() > MAX_BITS {
                 return Err(bad("New CIDR set failed; the node CIDR size is too big"));
             }
         }
@@ -103,10 +103,10 @@ fn prefixes(flag: &str, text: &str) -> Result<Vec<Prefix>, BadRanges> {
 
 /// The allocated CIDRs.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct Allocations {
     pools: Vec<Pool>,
     /// By node; at most one entry per existing node.
-    given: BTreeMap<String, Vec<String>>,
+    allocated: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Debug)]
@@ -116,36 +116,41 @@ struct Pool {
     /// The numbers of allocated subnets: at most one per node, and those of Services.
     used: BTreeSet<u64>,
     next: u64,
-    tally: Tally,
+    counters: Counters,
 }
 
 /// Counts allocations and releases of a CIDR, for metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
-    pub(super) given: u64,
+pub(super) struct Counters {
+    pub(super) allocated: u64,
     pub(super) released: u64,
     /// For each allocation, the number of used subnets that were skipped.
     pub(super) tries: Vec<u64>,
 }
 
 /// The usage of a cluster CIDR, for metrics.
-pub(super) struct Standing {
+pub(super) struct RangeUsage {
     pub(super) range: String,
     pub(super) parts: u64,
     pub(super) used: u64,
     /// Changes since the last call.
-    pub(super) since: Tally,
+    pub(super) since: Counters,
 }
 
-impl Ledger {
+impl Allocations {
     pub(super) fn new(ranges: &NodeRanges) -> Self {
         let pool = |(range, size): &(Prefix, u32)| {
-            let mut pool =
-                Pool { range: *range, size: *size, used: BTreeSet::new(), next: 0, tally: Tally::default() };
+            let mut pool = Pool {
+                range: *range,
+                size: *size,
+                used: BTreeSet::new(),
+                next: 0,
+                counters: Counters::default(),
+            };
             ranges.services.iter().for_each(|service| pool.occupy(service));
             pool
         };
-        Self { pools: ranges.clusters.iter().map(pool).collect(), given: BTreeMap::new() }
+        Self { pools: ranges.clusters.iter().map(pool).collect(), allocated: BTreeMap::new() }
     }
 
     /// Records the CIDRs of a node.
@@ -153,18 +158,18 @@ impl Ledger {
         if ranges.is_empty() {
             return;
         }
-        if self.given.get(node).is_some_and(|given| given != ranges) {
+        if self.allocated.get(node).is_some_and(|allocated| allocated != ranges) {
             // Someone else allocated another CIDR. Release the one chosen for the node.
             self.release(node, &[]);
         }
         self.each(ranges, Pool::occupy);
-        self.given.insert(node.to_owned(), ranges.to_vec());
+        self.allocated.insert(node.to_owned(), ranges.to_vec());
     }
 
     /// Releases the CIDRs of a deleted node.
     pub(super) fn release(&mut self, node: &str, ranges: &[String]) {
-        let given = self.given.remove(node).unwrap_or_default();
-        self.each(&given, Pool::release);
+        let allocated = self.allocated.remove(node).unwrap_or_default();
+        self.each(&allocated, Pool::release);
         self.each(ranges, Pool::release);
     }
 
@@ -178,23 +183,23 @@ impl Ledger {
 
     /// Returns the CIDRs of a node: those already allocated, or the next free ones. `None` if there are none left.
     pub(super) fn allocate(&mut self, node: &str) -> Option<Vec<String>> {
-        if let Some(given) = self.given.get(node) {
-            return Some(given.clone());
+        if let Some(allocated) = self.allocated.get(node) {
+            return Some(allocated.clone());
         }
         let free: Option<Vec<u64>> = self.pools.iter().map(Pool::free).collect();
         let taken: Vec<String> =
             self.pools.iter_mut().zip(free?).map(|(pool, number)| pool.take(number).to_string()).collect();
-        self.given.insert(node.to_owned(), taken.clone());
+        self.allocated.insert(node.to_owned(), taken.clone());
         Some(taken)
     }
 
     /// Returns the usage of each cluster CIDR, and the changes since the last call.
-    pub(super) fn standing(&mut self) -> Vec<Standing> {
-        let of = |pool: &mut Pool| Standing {
+    pub(super) fn usage(&mut self) -> Vec<RangeUsage> {
+        let of = |pool: &mut Pool| RangeUsage {
             range: pool.range.to_string(),
             parts: pool.parts(),
             used: pool.used.len() as u64,
-            since: std::mem::take(&mut pool.tally),
+            since: std::mem::take(&mut pool.counters),
         };
         self.pools.iter_mut().map(of).collect()
     }
@@ -206,7 +211,7 @@ impl Pool {
     }
 
     /// Returns the numbers of the subnets that a CIDR overlaps.
-    fn touched(&self, range: &Prefix) -> Option<std::ops::RangeInclusive<u64>> {
+    fn overlapping(&self, range: &Prefix) -> Option<std::ops::RangeInclusive<u64>> {
         if !self.range.overlaps(range) {
             return None;
         }
@@ -219,14 +224,14 @@ impl Pool {
     }
 
     fn occupy(&mut self, range: &Prefix) {
-        for number in self.touched(range).into_iter().flatten() {
-            self.tally.given += u64::from(self.used.insert(number));
+        for number in self.overlapping(range).into_iter().flatten() {
+            self.counters.allocated += u64::from(self.used.insert(number));
         }
     }
 
     fn release(&mut self, range: &Prefix) {
-        for number in self.touched(range).into_iter().flatten() {
-            self.tally.released += u64::from(self.used.remove(&number));
+        for number in self.overlapping(range).into_iter().flatten() {
+            self.counters.released += u64::from(self.used.remove(&number));
         }
     }
 
@@ -239,8 +244,8 @@ impl Pool {
     fn take(&mut self, number: u64) -> Prefix {
         let tries = (number + self.parts() - self.next) % self.parts();
         // Read after every allocation, so this stays small.
-        self.tally.tries.push(tries);
-        self.tally.given += u64::from(self.used.insert(number));
+        self.counters.tries.push(tries);
+        self.counters.allocated += u64::from(self.used.insert(number));
         self.next = (number + 1) % self.parts();
         self.range.part(number, self.size)
     }
@@ -250,41 +255,43 @@ impl Pool {
 mod tests {
     use super::*;
 
-    fn ledger(clusters: &str, services: &str, any: Option<u32>) -> Ledger {
-        Ledger::new(&NodeRanges::new(clusters, services, MaskSizes { any, ..MaskSizes::default() }).unwrap())
+    fn allocations(clusters: &str, services: &str, any: Option<u32>) -> Allocations {
+        Allocations::new(
+            &NodeRanges::new(clusters, services, MaskSizes { any, ..MaskSizes::default() }).unwrap(),
+        )
     }
 
     #[test]
-    fn nodes_get_one_part_after_the_other_and_services_keep_theirs() {
-        let mut ledger = ledger("10.0.0.0/22", "10.0.1.0/24", None);
-        let mut give = |node: &str| ledger.allocate(node).map(|ranges| ranges.join(","));
-        assert_eq!(give("a").as_deref(), Some("10.0.0.0/24"));
-        assert_eq!(give("a").as_deref(), Some("10.0.0.0/24"));
-        assert_eq!(give("b").as_deref(), Some("10.0.2.0/24"));
-        assert_eq!(give("c").as_deref(), Some("10.0.3.0/24"));
-        assert_eq!(give("d"), None);
-        ledger.release("b", &["10.0.2.0/24".into()]);
-        assert_eq!(ledger.allocate("d").unwrap(), ["10.0.2.0/24"]);
-        let standing = ledger.standing().remove(0);
-        assert_eq!((&*standing.range, standing.parts, standing.used), ("10.0.0.0/22", 4, 4));
+    fn nodes_get_consecutive_subnets_outside_of_service_ranges() {
+        let mut allocations = allocations("10.0.0.0/22", "10.0.1.0/24", None);
+        let mut assign = |node: &str| allocations.allocate(node).map(|ranges| ranges.join(","));
+        assert_eq!(assign("a").as_deref(), Some("10.0.0.0/24"));
+        assert_eq!(assign("a").as_deref(), Some("10.0.0.0/24"));
+        assert_eq!(assign("b").as_deref(), Some("10.0.2.0/24"));
+        assert_eq!(assign("c").as_deref(), Some("10.0.3.0/24"));
+        assert_eq!(assign("d"), None);
+        allocations.release("b", &["10.0.2.0/24".into()]);
+        assert_eq!(allocations.allocate("d").unwrap(), ["10.0.2.0/24"]);
+        let usage = allocations.usage().remove(0);
+        assert_eq!((&*usage.range, usage.parts, usage.used), ("10.0.0.0/22", 4, 4));
         // The Service subnet is counted too, as in v1.34.
-        assert_eq!(standing.since, Tally { given: 5, released: 1, tries: vec![0, 1, 0, 2] });
-        assert_eq!(ledger.standing()[0].since, Tally::default());
+        assert_eq!(usage.since, Counters { allocated: 5, released: 1, tries: vec![0, 1, 0, 2] });
+        assert_eq!(allocations.usage()[0].since, Counters::default());
     }
 
     #[test]
-    fn what_nodes_have_already_is_not_given_again() {
-        let mut ledger = ledger("10.0.0.0/16,fd00::/56", "", None);
-        ledger.occupy("a", &["10.0.0.0/24".into(), "fd00::/64".into()]);
-        assert_eq!(ledger.allocate("b").unwrap(), ["10.0.1.0/24", "fd00:0:0:1::/64"]);
+    fn existing_node_ranges_are_not_allocated_again() {
+        let mut allocations = allocations("10.0.0.0/16,fd00::/56", "", None);
+        allocations.occupy("a", &["10.0.0.0/24".into(), "fd00::/64".into()]);
+        assert_eq!(allocations.allocate("b").unwrap(), ["10.0.1.0/24", "fd00:0:0:1::/64"]);
         // Someone else allocated another CIDR to b. The one chosen for it is free again.
-        ledger.occupy("b", &["10.0.9.0/24".into(), "fd00:0:0:9::/64".into()]);
-        ledger.release("b", &["10.0.9.0/24".into(), "fd00:0:0:9::/64".into()]);
-        assert_eq!(ledger.standing()[0].used, 1);
+        allocations.occupy("b", &["10.0.9.0/24".into(), "fd00:0:0:9::/64".into()]);
+        allocations.release("b", &["10.0.9.0/24".into(), "fd00:0:0:9::/64".into()]);
+        assert_eq!(allocations.usage()[0].used, 1);
     }
 
     #[test]
-    fn a_configuration_that_makes_no_sense_is_refused() {
+    fn an_invalid_configuration_is_rejected() {
         let check = |clusters: &str, sizes: MaskSizes, expected: &str| {
             let error = NodeRanges::new(clusters, "", sizes).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

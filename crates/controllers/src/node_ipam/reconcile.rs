@@ -10,13 +10,13 @@ use setpoint::reconcile::Attempting;
 use setpoint::{Cached, Client, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder};
 
 use super::Node;
-use super::ranges::{Ledger, Standing};
+use super::ranges::{Allocations, RangeUsage};
 
 pub(super) struct Allocator {
     pub(super) client: Client,
     pub(super) recorder: Recorder,
     pub(super) nodes: Lister<Node>,
-    pub(super) ledger: Arc<Mutex<Ledger>>,
+    pub(super) allocations: Arc<Mutex<Allocations>>,
     pub(super) metrics: Metrics,
 }
 
@@ -30,22 +30,22 @@ impl Reconciler for Allocator {
         if !node.spec.pod_cidrs.is_empty() {
             return Ok(Outcome::Settled);
         }
-        let ranges = self.ledger.lock().allocate(key.name());
-        self.show_usage();
+        let ranges = self.allocations.lock().allocate(key.name());
+        self.export_usage();
         let Some(ranges) = ranges else {
             self.event(&node, "CIDRNotAvailable");
             let why = "there are no remaining CIDRs left to allocate in the accepted range";
             return Err(ReconcileError::Retry {
-                attempted: format!("give node {key} a range of addresses"),
+                attempted: format!("allocate a pod CIDR to node {key}"),
                 source: Some(why.into()),
             });
         };
-        let given = self.give(&node, &ranges).await;
-        if given.is_err() {
+        let assigned = self.assign(&node, &ranges).await;
+        if assigned.is_err() {
             // Keep the allocation: the write may have succeeded with a lost response.
             self.event(&node, "CIDRAssignmentFailed");
         }
-        given.map(|()| Outcome::Settled)
+        assigned.map(|()| Outcome::Settled)
     }
 }
 
@@ -53,16 +53,16 @@ impl Reconciler for Allocator {
 const TRIES: &[f64] = &[1.0, 5.0, 25.0, 125.0, 625.0];
 
 /// Exports the usage of a CIDR, with the metric names Kubernetes uses.
-pub(super) fn show(metrics: &Metrics, standing: &Standing) {
-    let labels = [("clusterCIDR", standing.range.as_str())];
+pub(super) fn export(metrics: &Metrics, usage: &RangeUsage) {
+    let labels = [("clusterCIDR", usage.range.as_str())];
     let help = "Maximum number of CIDRs that can be allocated.";
-    metrics.set_gauge("node_ipam_controller_cirdset_max_cidrs", help, &labels, standing.parts as f64);
+    metrics.set_gauge("node_ipam_controller_cirdset_max_cidrs", help, &labels, usage.parts as f64);
     let help = "Share of the cluster CIDR's node ranges that is allocated.";
-    let used = standing.used as f64 / standing.parts as f64;
+    let used = usage.used as f64 / usage.parts as f64;
     metrics.set_gauge("node_ipam_controller_cidrset_usage_cidrs", help, &labels, used);
-    let since = &standing.since;
+    let since = &usage.since;
     let help = "Counter measuring total number of CIDR allocations.";
-    metrics.count("node_ipam_controller_cidrset_cidrs_allocations", help, &labels, since.given);
+    metrics.count("node_ipam_controller_cidrset_cidrs_allocations", help, &labels, since.allocated);
     let help = "Counter measuring total number of CIDR releases.";
     metrics.count("node_ipam_controller_cidrset_cidrs_releases", help, &labels, since.released);
     let name = "node_ipam_controller_cidrset_allocation_tries_per_request";
@@ -72,23 +72,23 @@ pub(super) fn show(metrics: &Metrics, standing: &Standing) {
 }
 
 impl Allocator {
-    async fn give(&self, node: &Cached<Node>, ranges: &[String]) -> Result<(), ReconcileError> {
+    async fn assign(&self, node: &Cached<Node>, ranges: &[String]) -> Result<(), ReconcileError> {
         let body = json!({
             "metadata": {"uid": node.meta().uid},
             "spec": {"podCIDR": ranges.first(), "podCIDRs": ranges},
         });
         let patched =
             self.client.patch(&Kind::of::<Node>(), node.key(), Part::Main, Patch::strategic(&body)).await;
-        let done = patched.optional().attempting(format!("give node {} a range of addresses", node.key()))?;
+        let done = patched.optional().attempting(format!("allocate a pod CIDR to node {}", node.key()))?;
         if done.is_none() {
-            self.ledger.lock().release(node.key().name(), &[]);
+            self.allocations.lock().release(node.key().name(), &[]);
         }
         Ok(())
     }
 
-    fn show_usage(&self) {
-        let standing = self.ledger.lock().standing();
-        standing.iter().for_each(|range| show(&self.metrics, range));
+    fn export_usage(&self) {
+        let usage = self.allocations.lock().usage();
+        usage.iter().for_each(|range| export(&self.metrics, range));
     }
 
     fn event(&self, node: &Cached<Node>, reason: &str) {

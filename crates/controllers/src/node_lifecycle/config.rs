@@ -42,13 +42,13 @@ impl Default for NodeLifecycle {
 
 impl NodeLifecycle {
     /// Returns how long a node may be silent, depending on whether it has ever reported.
-    pub(super) fn grace(&self, has_told: bool) -> SignedDuration {
-        let grace = if has_told { self.monitor_grace } else { self.startup_grace };
+    pub(super) fn grace(&self, has_reported: bool) -> SignedDuration {
+        let grace = if has_reported { self.monitor_grace } else { self.startup_grace };
         SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX)
     }
 
     /// Returns the interval between nodes. `None` means that none is tainted.
-    pub(super) fn pace(rate: f64) -> Option<Duration> {
+    pub(super) fn interval(rate: f64) -> Option<Duration> {
         (rate > 0.0).then(|| Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX))
     }
 }

@@ -5,7 +5,7 @@ use setpoint::reconcile::Attempting;
 use setpoint::{Cached, Client, Clock, Edit, Key, Kind, Outcome, ReconcileError, Reconciler};
 
 use super::Shared;
-use super::taints::{Expulsion, expelling};
+use super::taints::{EvictionReason, with_eviction_taint};
 use super::view::Node;
 
 pub(super) struct Evictor(pub(super) Shared);
@@ -19,14 +19,14 @@ impl Reconciler for Evictor {
         while let Some(name) = self.0.known.zones(|zones| zones.due(zone, self.0.clock.instant())) {
             let node = self.0.nodes.get(&Key::cluster(&*name))?;
             let status = node.as_ref().and_then(|node| Some(node.condition("Ready")?.status.as_str()));
-            match (&node, status.and_then(Expulsion::for_status)) {
+            match (&node, status.and_then(EvictionReason::for_status)) {
                 (Some(node), Some(why)) => {
                     taint(&self.0.client, &self.0.clock, node, Some(why)).await?;
-                    self.0.known.zones(|zones| zones.tainted(zone, &name, self.0.clock.instant()));
+                    self.0.known.zones(|zones| zones.mark_tainted(zone, &name, self.0.clock.instant()));
                     self.0.metrics.node_evicted(zone);
                 }
                 // It is gone or ready again.
-                _ => self.0.known.zones(|zones| zones.stop_waiting(zone, &name)),
+                _ => self.0.known.zones(|zones| zones.dequeue(zone, &name)),
             }
         }
         let next = self.0.known.zones(|zones| zones.next(zone, self.0.clock.instant()));
@@ -39,9 +39,9 @@ pub(super) async fn taint(
     client: &Client,
     clock: &Clock,
     node: &Cached<Node>,
-    why: Option<Expulsion>,
+    why: Option<EvictionReason>,
 ) -> Result<(), ReconcileError> {
-    let Some(taints) = expelling(node, why, clock.now()) else { return Ok(()) };
+    let Some(taints) = with_eviction_taint(node, why, clock.now()) else { return Ok(()) };
     let edited = Edit::of(node.object()).set(&["spec", "taints"], &taints);
     let written = client.update(&Kind::of::<Node>(), node.key(), Part::Main, &edited).await;
     written.map(drop).attempting(format!("taint node {}", node.key()))

@@ -8,13 +8,13 @@ use super::view::{Condition, Node};
 use crate::workload::condition::whole_seconds;
 
 /// Conditions that become Unknown when a node stops reporting.
-const TOLD_BY_NODES: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+const REPORTED_BY_KUBELET: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
 /// The last known health of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Health {
     /// When the last change was observed.
-    pub(super) heard: Timestamp,
+    pub(super) last_heartbeat: Timestamp,
     /// The last observed Ready condition.
     ready: Option<Condition>,
     /// The last observed renew time of the lease.
@@ -23,7 +23,7 @@ pub(super) struct Health {
 
 /// The result of checking a node.
 #[derive(Debug)]
-pub(super) struct Finding {
+pub(super) struct HealthCheck {
     pub(super) health: Health,
     /// The Ready status before and after the check. `before` is `None` if the node never reported.
     pub(super) before: Option<String>,
@@ -33,55 +33,58 @@ pub(super) struct Finding {
 }
 
 /// Checks a node. `known` is the result of the last check; the first check counts as having heard from the node.
-pub(super) fn look(
+pub(super) fn check_health(
     node: &Cached<Node>,
     renewed: Option<Timestamp>,
     known: Option<&Health>,
-    patience: &NodeLifecycle,
+    config: &NodeLifecycle,
     now: Timestamp,
-) -> Finding {
+) -> HealthCheck {
     let ready = node.condition("Ready").cloned();
     let created = node.meta().creation_timestamp.unwrap_or(now);
-    let mut health = listen(ready.as_ref(), known, created, now);
+    let mut health = observe(ready.as_ref(), known, created, now);
     if renewed.is_some() && renewed > known.and_then(|known| known.renewed) {
-        health.heard = now;
+        health.last_heartbeat = now;
     }
     health.renewed = renewed.max(health.renewed);
 
-    let grace = patience.grace(ready.is_some());
+    let grace = config.grace(ready.is_some());
     let before = ready.as_ref().map(|ready| ready.status.clone());
-    let silent = now.duration_since(health.heard) > grace;
+    let silent = now.duration_since(health.last_heartbeat) > grace;
     if !silent || before.as_deref() == Some("Unknown") {
-        return Finding { health, after: before.clone(), before, conditions: None };
+        return HealthCheck { health, after: before.clone(), before, conditions: None };
     }
-    let conditions = unknown(&node.status.conditions, created, now);
+    let conditions = unknown_conditions(&node.status.conditions, created, now);
     health.ready = conditions.iter().find(|condition| condition.r#type == "Ready").cloned();
-    Finding { health, before, after: Some("Unknown".to_owned()), conditions: Some(conditions) }
+    HealthCheck { health, before, after: Some("Unknown".to_owned()), conditions: Some(conditions) }
 }
 
 /// Applies the node's reported status.
-fn listen(ready: Option<&Condition>, known: Option<&Health>, created: Timestamp, now: Timestamp) -> Health {
-    let anew =
-        |heard| Health { heard, ready: ready.cloned(), renewed: known.and_then(|known| known.renewed) };
+fn observe(ready: Option<&Condition>, known: Option<&Health>, created: Timestamp, now: Timestamp) -> Health {
+    let fresh = |last_heartbeat| Health {
+        last_heartbeat,
+        ready: ready.cloned(),
+        renewed: known.and_then(|known| known.renewed),
+    };
     match (known, ready) {
-        (None, None) => anew(created),
-        (None, Some(_)) => anew(now),
+        (None, None) => fresh(created),
+        (None, Some(_)) => fresh(now),
         (Some(known), None) => Health { ready: None, ..known.clone() },
         (Some(known), Some(ready)) => match &known.ready {
             Some(before) if before.last_heartbeat_time == ready.last_heartbeat_time => {
                 Health { ready: Some(ready.clone()), ..known.clone() }
             }
-            _ => anew(now),
+            _ => fresh(now),
         },
     }
 }
 
 /// Returns the conditions of a silent node, set to Unknown.
-fn unknown(conditions: &[Condition], created: Timestamp, now: Timestamp) -> Vec<Condition> {
+fn unknown_conditions(conditions: &[Condition], created: Timestamp, now: Timestamp) -> Vec<Condition> {
     let now = Some(whole_seconds(now));
     let mut conditions = conditions.to_vec();
-    for told in TOLD_BY_NODES {
-        match conditions.iter_mut().find(|condition| condition.r#type == told) {
+    for reported in REPORTED_BY_KUBELET {
+        match conditions.iter_mut().find(|condition| condition.r#type == reported) {
             Some(condition) if condition.status != "Unknown" => {
                 condition.status = "Unknown".to_owned();
                 condition.reason = "NodeStatusUnknown".to_owned();
@@ -90,7 +93,7 @@ fn unknown(conditions: &[Condition], created: Timestamp, now: Timestamp) -> Vec<
             }
             Some(_) => {}
             None => conditions.push(Condition {
-                r#type: told.to_owned(),
+                r#type: reported.to_owned(),
                 status: "Unknown".to_owned(),
                 reason: "NodeStatusNeverUpdated".to_owned(),
                 message: "Kubelet never posted node status.".to_owned(),

@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use setpoint::{Cached, Instant};
 
 use super::config::NodeLifecycle;
-use super::health::{Finding, Health};
+use super::health::{Health, HealthCheck};
 use super::view::Node;
-use super::zones::{Census, Turn, Zones};
+use super::zones::{Census, OutageChange, Zones};
 
 /// At most one entry per node, plus the zones' state.
 #[derive(Default)]
@@ -22,13 +22,13 @@ struct State {
     nodes: BTreeMap<Box<str>, Entry>,
     zones: Zones,
     /// Whether nodes have been listed before.
-    called: bool,
+    listed: bool,
 }
 
 struct Entry {
     uid: Box<str>,
     /// Whether the node existed when the controller started.
-    from_before: bool,
+    existed_at_startup: bool,
     health: Option<Health>,
     /// Its Ready status.
     ready: Option<String>,
@@ -38,49 +38,54 @@ struct Entry {
 
 /// Nodes added and removed since the last update, with their uids.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Movement {
-    pub(super) come: Vec<(Box<str>, Box<str>)>,
-    pub(super) gone: Vec<(Box<str>, Box<str>)>,
+pub(super) struct NodeChanges {
+    pub(super) added: Vec<(Box<str>, Box<str>)>,
+    pub(super) removed: Vec<(Box<str>, Box<str>)>,
 }
 
 impl KnownNodes {
-    pub(super) fn new(patience: NodeLifecycle) -> Self {
-        Self { state: Mutex::new(State { zones: Zones::new(patience), ..State::default() }) }
+    pub(super) fn new(config: NodeLifecycle) -> Self {
+        Self { state: Mutex::new(State { zones: Zones::new(config), ..State::default() }) }
     }
 
     /// Updates the set of nodes. Returns those added and removed.
-    pub(super) fn update(&self, nodes: &[Cached<Node>]) -> Movement {
+    pub(super) fn update(&self, nodes: &[Cached<Node>]) -> NodeChanges {
         let mut state = self.state.lock();
-        let mut movement = Movement::default();
-        let from_before = !std::mem::replace(&mut state.called, true);
+        let mut changes = NodeChanges::default();
+        let existed_at_startup = !std::mem::replace(&mut state.listed, true);
         let present: BTreeSet<&str> = nodes.iter().map(|node| node.key().name()).collect();
         state.nodes.retain(|name, entry| {
-            let here = present.contains(&**name);
-            if !here {
-                movement.gone.push((name.clone(), entry.uid.clone()));
+            let exists = present.contains(&**name);
+            if !exists {
+                changes.removed.push((name.clone(), entry.uid.clone()));
             }
-            here
+            exists
         });
         for node in nodes {
             let (name, uid) = (node.key().name(), &node.meta().uid);
             if !state.nodes.contains_key(name) {
-                let entry =
-                    Entry { uid: uid.clone(), from_before, health: None, ready: None, unmarked: false };
+                let entry = Entry {
+                    uid: uid.clone(),
+                    existed_at_startup,
+                    health: None,
+                    ready: None,
+                    unmarked: false,
+                };
                 state.nodes.insert(name.into(), entry);
-                movement.come.push((name.into(), uid.clone()));
+                changes.added.push((name.into(), uid.clone()));
             }
         }
-        movement
+        changes
     }
 
     pub(super) fn health(&self, node: &str) -> Option<Health> {
         self.state.lock().nodes.get(node)?.health.clone()
     }
 
-    pub(super) fn found(&self, node: &str, finding: &Finding) {
+    pub(super) fn record_check(&self, node: &str, checked: &HealthCheck) {
         if let Some(entry) = self.state.lock().nodes.get_mut(node) {
-            entry.health = Some(finding.health.clone());
-            entry.ready = finding.after.clone();
+            entry.health = Some(checked.health.clone());
+            entry.ready = checked.after.clone();
         }
     }
 
@@ -91,9 +96,9 @@ impl KnownNodes {
     }
 
     /// Whether the node existed at startup and has not been checked yet.
-    pub(super) fn is_from_before(&self, node: &str) -> bool {
+    pub(super) fn existed_at_startup(&self, node: &str) -> bool {
         let state = self.state.lock();
-        state.nodes.get(node).is_some_and(|entry| entry.from_before && entry.health.is_none())
+        state.nodes.get(node).is_some_and(|entry| entry.existed_at_startup && entry.health.is_none())
     }
 
     /// Records whether pods of the node still have to be marked.
@@ -108,15 +113,20 @@ impl KnownNodes {
     }
 
     /// Applies the census. When nodes become ready again after a total outage, all grace periods restart.
-    pub(super) fn assess(&self, census: &BTreeMap<String, Census>, now: Timestamp, instant: Instant) -> Turn {
+    pub(super) fn assess(
+        &self,
+        census: &BTreeMap<String, Census>,
+        now: Timestamp,
+        instant: Instant,
+    ) -> OutageChange {
         let mut state = self.state.lock();
-        let turn = state.zones.assess(census, instant);
-        if turn == Turn::Seeing {
+        let change = state.zones.assess(census, instant);
+        if change == OutageChange::Ended {
             for health in state.nodes.values_mut().filter_map(|entry| entry.health.as_mut()) {
-                health.heard = now;
+                health.last_heartbeat = now;
             }
         }
-        turn
+        change
     }
 
     /// Gives access to the zones.

@@ -58,13 +58,13 @@ impl NodeMetrics {
         self.metrics.count("node_collector_evictions", help, &[("zone", zone)], more);
     }
 
-    pub(super) fn looked_at_node(&self, took: Duration) {
+    pub(super) fn observe_node_check(&self, took: Duration) {
         let help = "Duration in seconds for NodeController to update the health of a single node.";
         let name = "node_collector_update_node_health_duration_seconds";
         self.metrics.observe(name, help, NODE_SECONDS, &[], took.as_secs_f64());
     }
 
-    pub(super) fn looked_at_nodes(&self, took: Duration) {
+    pub(super) fn observe_check(&self, took: Duration) {
         let help = "Duration in seconds for NodeController to update the health of all nodes.";
         let name = "node_collector_update_all_nodes_health_duration_seconds";
         self.metrics.observe(name, help, NODES_SECONDS, &[], took.as_secs_f64());
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_zone_whose_nodes_are_gone_is_well_and_empty() {
+    fn a_zone_without_nodes_is_healthy_and_empty() {
         let metrics = Metrics::new();
         let counted = NodeMetrics::new(metrics.clone());
         counted.zones(&BTreeMap::from([("a".to_owned(), Census { ready: 1, not_ready: 3 })]));

@@ -90,12 +90,12 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let leases = context.informers.of::<Lease>();
     let pods = context.informers.of::<Pod>();
     let changed = wiring::queue(context, "node_lifecycle_controller");
-    let looks = wiring::queue(context, "node_lifecycle_controller_health");
+    let checks = wiring::queue(context, "node_lifecycle_controller_health");
     let zones = wiring::queue(context, "node_lifecycle_controller_zones");
     let placed = wiring::queue(context, "node_lifecycle_controller_pods");
     nodes.add_handler(enqueue_self(&changed));
     pods.add_handler(enqueue_self(&placed).when(pods::is_placed));
-    looks.add(Key::cluster("nodes"));
+    checks.add(Key::cluster("nodes"));
 
     let shared = Shared::new(context, &nodes, &options.node_lifecycle);
     let readiness = Arc::new(PodReadiness::new(context, COMPONENT));
@@ -106,7 +106,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         pods: OnNode::of(&pods),
         readiness: readiness.clone(),
         zones: zones.clone(),
-        patience: options.node_lifecycle.clone(),
+        config: options.node_lifecycle.clone(),
     };
     let marker =
         PodMarker { pods: pods.lister(), nodes: nodes.lister(), known: shared.known.clone(), readiness };
@@ -114,7 +114,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let health = [&nodes, &leases, &pods];
     vec![
         Box::new(wiring::controller(&ENTRY, options, changed, tainter, [&nodes])),
-        Box::new(wiring::part("node-lifecycle-controller-health", looks, monitor, health)),
+        Box::new(wiring::part("node-lifecycle-controller-health", checks, monitor, health)),
         Box::new(wiring::part("node-lifecycle-controller-zones", zones, evictor, [&nodes])),
         Box::new(
             wiring::part("node-lifecycle-controller-pods", placed, marker, [&nodes, &pods])
@@ -134,12 +134,12 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(context: &Context, nodes: &Informer, patience: &NodeLifecycle) -> Self {
+    fn new(context: &Context, nodes: &Informer, config: &NodeLifecycle) -> Self {
         Self {
             client: context.client.clone(),
             clock: context.runtime.clock.clone(),
             nodes: nodes.lister(),
-            known: Arc::new(KnownNodes::new(patience.clone())),
+            known: Arc::new(KnownNodes::new(config.clone())),
             metrics: Arc::new(NodeMetrics::new(context.metrics.clone())),
         }
     }

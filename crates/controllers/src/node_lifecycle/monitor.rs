@@ -16,12 +16,12 @@ use setpoint::{
 use super::Shared;
 use super::config::NodeLifecycle;
 use super::evictor::taint;
-use super::health::{Finding, look};
-use super::known_nodes::Movement;
+use super::health::{HealthCheck, check_health};
+use super::known_nodes::NodeChanges;
 use super::pods::PodReadiness;
-use super::taints::{Expulsion, expels};
+use super::taints::{EvictionReason, has_eviction_taint};
 use super::view::{Lease, Node, counts_for_its_zone, zone_of};
-use super::zones::{Census, Turn};
+use super::zones::{Census, OutageChange};
 use crate::workload::on_node::OnNode;
 use crate::workload::pod::Pod;
 
@@ -37,7 +37,7 @@ pub(super) struct Monitor {
     pub(super) pods: OnNode<Pod>,
     pub(super) readiness: Arc<PodReadiness>,
     pub(super) zones: Queue<Key>,
-    pub(super) patience: NodeLifecycle,
+    pub(super) config: NodeLifecycle,
 }
 
 impl Reconciler for Monitor {
@@ -47,9 +47,9 @@ impl Reconciler for Monitor {
     async fn reconcile(&self, _: &Key) -> Result<Outcome, ReconcileError> {
         let began = self.shared.clock.instant();
         let nodes = self.shared.nodes.list(None)?;
-        self.record_movement(&self.shared.known.update(&nodes));
-        let looks: Vec<_> = nodes.iter().map(|node| self.check(node)).collect();
-        let readiness: Vec<Option<bool>> = stream::iter(looks).buffered(CONCURRENCY).collect().await;
+        self.record_changes(&self.shared.known.update(&nodes));
+        let checks: Vec<_> = nodes.iter().map(|node| self.check(node)).collect();
+        let readiness: Vec<Option<bool>> = stream::iter(checks).buffered(CONCURRENCY).collect().await;
         let mut census: BTreeMap<String, Census> = BTreeMap::new();
         for (node, ready) in nodes.iter().zip(readiness) {
             if let Some(ready) = ready
@@ -60,8 +60,8 @@ impl Reconciler for Monitor {
         }
         self.shared.metrics.zones(&census);
         self.assess(&nodes, &census).await;
-        self.shared.metrics.looked_at_nodes(self.shared.clock.instant().saturating_duration_since(began));
-        Ok(Outcome::CheckAfter(self.patience.monitor_period))
+        self.shared.metrics.observe_check(self.shared.clock.instant().saturating_duration_since(began));
+        Ok(Outcome::CheckAfter(self.config.monitor_period))
     }
 }
 
@@ -69,38 +69,39 @@ impl Monitor {
     /// Checks one node. Returns whether it is ready, or `None` on error.
     async fn check(&self, node: &Cached<Node>) -> Option<bool> {
         let began = self.shared.clock.instant();
-        let looked = self.look(node).await;
-        self.shared.metrics.looked_at_node(self.shared.clock.instant().saturating_duration_since(began));
-        match looked {
+        let checked = self.check_health(node).await;
+        self.shared.metrics.observe_node_check(self.shared.clock.instant().saturating_duration_since(began));
+        match checked {
             Ok(ready) => Some(ready),
             // The next round tries again.
             Err(error) => {
                 tracing::warn!(
                     node = node.key().name(),
                     error = error.report(),
-                    "cannot follow a node's health"
+                    "cannot check the health of a node"
                 );
                 None
             }
         }
     }
 
-    async fn look(&self, node: &Cached<Node>) -> Result<bool, ReconcileError> {
+    async fn check_health(&self, node: &Cached<Node>) -> Result<bool, ReconcileError> {
         let name = node.key().name();
-        let (known, from_before) = (self.shared.known.health(name), self.shared.known.is_from_before(name));
-        let finding =
-            look(node, self.renewed(name)?, known.as_ref(), &self.patience, self.shared.clock.now());
-        if let Some(conditions) = &finding.conditions {
+        let (known, existed_at_startup) =
+            (self.shared.known.health(name), self.shared.known.existed_at_startup(name));
+        let checked =
+            check_health(node, self.renewed(name)?, known.as_ref(), &self.config, self.shared.clock.now());
+        if let Some(conditions) = &checked.conditions {
             let body = Edit::of(node.object()).set(&["status", "conditions"], conditions);
             let written =
                 self.shared.client.update(&Kind::of::<Node>(), node.key(), Part::Status, &body).await;
-            written.attempting(format!("say that node {name} is silent"))?;
+            written.attempting(format!("set the conditions of node {name} to Unknown"))?;
         }
-        self.shared.known.found(name, &finding);
-        let ready = finding.after.as_deref() == Some("True");
-        if let Some(after) = &finding.after {
-            self.expel(node, after).await?;
-            self.mark_pods(node, &finding, from_before).await;
+        self.shared.known.record_check(name, &checked);
+        let ready = checked.after.as_deref() == Some("True");
+        if let Some(after) = &checked.after {
+            self.taint_for_eviction(node, after).await?;
+            self.mark_pods(node, &checked, existed_at_startup).await;
         }
         Ok(ready)
     }
@@ -111,37 +112,37 @@ impl Monitor {
 
     /// Taints an unready node for eviction. If it already has an eviction taint, the taint is corrected at once;
     /// otherwise the node waits for its zone's rate limit.
-    async fn expel(&self, node: &Cached<Node>, status: &str) -> Result<(), ReconcileError> {
+    async fn taint_for_eviction(&self, node: &Cached<Node>, status: &str) -> Result<(), ReconcileError> {
         let (zone, name) = (zone_of(node.meta()), node.key().name());
-        let Some(why) = Expulsion::for_status(status) else {
-            self.shared.known.zones(|zones| zones.stop_waiting(&zone, name));
+        let Some(why) = EvictionReason::for_status(status) else {
+            self.shared.known.zones(|zones| zones.dequeue(&zone, name));
             return taint(&self.shared.client, &self.shared.clock, node, None).await;
         };
         if why.is_on(node) {
             return Ok(());
         }
-        if expels(node) {
+        if has_eviction_taint(node) {
             return taint(&self.shared.client, &self.shared.clock, node, Some(why)).await;
         }
         // The zone's rate is only known after all nodes have been checked.
-        self.shared.known.zones(|zones| zones.wait(&zone, name));
+        self.shared.known.zones(|zones| zones.enqueue(&zone, name));
         Ok(())
     }
 
     /// Marks the pods of a node that has just become unready as not ready. Also for a node that was unready at startup,
     /// since its pods may not all have been marked.
-    async fn mark_pods(&self, node: &Cached<Node>, finding: &Finding, from_before: bool) {
+    async fn mark_pods(&self, node: &Cached<Node>, checked: &HealthCheck, existed_at_startup: bool) {
         let name = node.key().name();
         let ready = |status: &Option<String>| status.as_deref() == Some("True");
-        if ready(&finding.after) {
+        if ready(&checked.after) {
             return self.shared.known.set_unmarked(name, false);
         }
-        let ceased = ready(&finding.before);
+        let ceased = ready(&checked.before);
         if ceased {
             let message = format!("Node {name} status is now: NodeNotReady");
             self.node_event(name, &node.meta().uid, "NodeNotReady", message);
         }
-        if ceased || from_before || self.shared.known.is_unmarked(name) {
+        if ceased || existed_at_startup || self.shared.known.is_unmarked(name) {
             let marked = self.mark_all(name).await;
             if let Err(error) = &marked {
                 tracing::warn!(node = name, error = error.report(), "cannot mark all pods of a node");
@@ -159,15 +160,15 @@ impl Monitor {
     }
 
     async fn assess(&self, nodes: &[Cached<Node>], census: &BTreeMap<String, Census>) {
-        let turn = self.shared.known.assess(census, self.shared.clock.now(), self.shared.clock.instant());
-        if turn == Turn::Blind {
-            tracing::warn!("no node is ready: nobody is made to leave");
+        let change = self.shared.known.assess(census, self.shared.clock.now(), self.shared.clock.instant());
+        if change == OutageChange::Started {
+            tracing::warn!("no node is ready: eviction is suspended");
             for node in nodes {
                 if let Err(error) = taint(&self.shared.client, &self.shared.clock, node, None).await {
                     tracing::warn!(
                         node = node.key().name(),
                         error = error.report(),
-                        "cannot take a taint back"
+                        "cannot remove an eviction taint"
                     );
                 }
             }
@@ -176,12 +177,12 @@ impl Monitor {
         zones.into_iter().for_each(|zone| self.zones.add(Key::cluster(zone)));
     }
 
-    fn record_movement(&self, movement: &Movement) {
-        for (name, uid) in &movement.come {
+    fn record_changes(&self, changes: &NodeChanges) {
+        for (name, uid) in &changes.added {
             let message = format!("Node {name} event: Registered Node {name} in Controller");
             self.node_event(name, uid, "RegisteredNode", message);
         }
-        for (name, uid) in &movement.gone {
+        for (name, uid) in &changes.removed {
             let message = format!("Node {name} event: Removing Node {name} from Controller");
             self.node_event(name, uid, "RemovingNode", message);
         }

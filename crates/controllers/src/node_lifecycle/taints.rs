@@ -24,12 +24,12 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
 
 /// Why pods are evicted from a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expulsion {
+pub(super) enum EvictionReason {
     NotReady,
     Unreachable,
 }
 
-impl Expulsion {
+impl EvictionReason {
     /// Returns the reason for a Ready status.
     pub(super) fn for_status(status: &str) -> Option<Self> {
         match status {
@@ -53,17 +53,21 @@ impl Expulsion {
 }
 
 /// Whether the node has a NoExecute taint for either reason.
-pub(super) fn expels(node: &Node) -> bool {
-    [Expulsion::NotReady, Expulsion::Unreachable].iter().any(|expulsion| expulsion.is_on(node))
+pub(super) fn has_eviction_taint(node: &Node) -> bool {
+    [EvictionReason::NotReady, EvictionReason::Unreachable].iter().any(|reason| reason.is_on(node))
 }
 
 /// Returns the node's taints with the NoExecute taint for this reason, or without one. `None` if nothing changes.
-pub(super) fn expelling(node: &Node, why: Option<Expulsion>, now: Timestamp) -> Option<Vec<Taint>> {
-    let wanted = why.map(Expulsion::key);
-    let ours =
+pub(super) fn with_eviction_taint(
+    node: &Node,
+    why: Option<EvictionReason>,
+    now: Timestamp,
+) -> Option<Vec<Taint>> {
+    let wanted = why.map(EvictionReason::key);
+    let is_eviction_taint =
         |taint: &Taint| taint.effect == NO_EXECUTE && (taint.key == NOT_READY || taint.key == UNREACHABLE);
-    let stays = |taint: &&Taint| !ours(taint) || wanted == Some(taint.key.as_str());
-    let mut taints: Vec<Taint> = node.spec.taints.iter().filter(stays).cloned().collect();
+    let is_kept = |taint: &&Taint| !is_eviction_taint(taint) || wanted == Some(taint.key.as_str());
+    let mut taints: Vec<Taint> = node.spec.taints.iter().filter(is_kept).cloned().collect();
     if let Some(key) = wanted
         && !taints.iter().any(|taint| taint.is(key, NO_EXECUTE))
     {
@@ -74,10 +78,10 @@ pub(super) fn expelling(node: &Node, why: Option<Expulsion>, now: Timestamp) -> 
 
 /// Returns the node's taints with those for its conditions. `None` if nothing changes.
 pub(super) fn by_conditions(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
-    let called_for: Vec<&str> = called_for(node);
-    let stays = |taint: &&Taint| !is_ours(taint) || called_for.contains(&taint.key.as_str());
-    let mut taints: Vec<Taint> = node.spec.taints.iter().filter(stays).cloned().collect();
-    for key in called_for {
+    let expected_keys: Vec<&str> = expected_keys(node);
+    let is_kept = |taint: &&Taint| !is_managed(taint) || expected_keys.contains(&taint.key.as_str());
+    let mut taints: Vec<Taint> = node.spec.taints.iter().filter(is_kept).cloned().collect();
+    for key in expected_keys {
         if !taints.iter().any(|taint| taint.is(key, NO_SCHEDULE)) {
             taints.push(Taint::new(key, NO_SCHEDULE, now));
         }
@@ -85,7 +89,7 @@ pub(super) fn by_conditions(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     (taints != node.spec.taints).then_some(taints)
 }
 
-fn called_for(node: &Node) -> Vec<&'static str> {
+fn expected_keys(node: &Node) -> Vec<&'static str> {
     let of = |condition: &Condition| {
         let row = BY_CONDITION.iter().find(|row| row.0 == condition.r#type && row.1 == condition.status);
         row.map(|row| row.2)
@@ -95,7 +99,7 @@ fn called_for(node: &Node) -> Vec<&'static str> {
 }
 
 /// Whether this controller manages the taint: it is for a condition or a cordon.
-fn is_ours(taint: &Taint) -> bool {
+fn is_managed(taint: &Taint) -> bool {
     let known = taint.key == CORDONED || BY_CONDITION.iter().any(|row| row.2 == taint.key);
     taint.effect == NO_SCHEDULE && known
 }

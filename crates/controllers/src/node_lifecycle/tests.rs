@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use setpoint::{Cached, Clock};
 
 use super::config::NodeLifecycle;
-use super::health::{Finding, Health, look};
+use super::health::{Health, HealthCheck, check_health};
 use super::labels::missing;
-use super::taints::{Expulsion, by_conditions, expelling};
+use super::taints::{EvictionReason, by_conditions, with_eviction_taint};
 use super::view::{Node, Taint};
-use super::zones::{Census, Turn, Zones};
+use super::zones::{Census, OutageChange, Zones};
 use crate::workload::fixtures::{at, cached};
 
 fn node(spec: Value, conditions: Value) -> Cached<Node> {
@@ -35,7 +35,7 @@ mod taints {
     }
 
     #[test]
-    fn a_ready_node_loses_the_taint_it_was_born_with() {
+    fn a_ready_node_loses_its_initial_taint() {
         let born = json!({"taints": [taint("node.kubernetes.io/not-ready", "NoSchedule"), taint("mine", "NoSchedule")]});
         let ready = json!([{"type": "Ready", "status": "True"}]);
         assert_eq!(written(born, ready), Some(vec!["mine:NoSchedule".into()]));
@@ -51,15 +51,15 @@ mod taints {
     }
 
     #[test]
-    fn taints_that_evict_are_left_alone_and_a_settled_node_is_not_written() {
+    fn eviction_taints_are_kept_and_a_settled_node_is_not_written() {
         let evicting = json!({"taints": [taint("node.kubernetes.io/not-ready", "NoExecute")]});
         assert_eq!(written(evicting, json!([{"type": "Ready", "status": "True"}])), None);
     }
 
     #[test]
-    fn pods_are_made_to_leave_for_one_reason_at_a_time() {
-        let check = |taints: Value, why: Option<Expulsion>, expected: Option<&[&str]>| {
-            let written = words(expelling(&node(json!({"taints": taints}), json!([])), why, at(0)));
+    fn a_node_has_at_most_one_eviction_taint() {
+        let check = |taints: Value, why: Option<EvictionReason>, expected: Option<&[&str]>| {
+            let written = words(with_eviction_taint(&node(json!({"taints": taints}), json!([])), why, at(0)));
             let expected = expected.map(|all| all.iter().map(|one| (*one).to_owned()).collect());
             assert_eq!(written, expected, "{taints} {why:?}");
         };
@@ -68,13 +68,13 @@ mod taints {
         check(json!([mine]), None, None);
         check(
             json!([mine]),
-            Some(Expulsion::NotReady),
+            Some(EvictionReason::NotReady),
             Some(&["mine:NoExecute", "node.kubernetes.io/not-ready:NoExecute"]),
         );
-        check(json!([taint(not_ready, "NoExecute")]), Some(Expulsion::NotReady), None);
+        check(json!([taint(not_ready, "NoExecute")]), Some(EvictionReason::NotReady), None);
         check(
             json!([taint(not_ready, "NoExecute"), taint(not_ready, "NoSchedule")]),
-            Some(Expulsion::Unreachable),
+            Some(EvictionReason::Unreachable),
             Some(&["node.kubernetes.io/not-ready:NoSchedule", "node.kubernetes.io/unreachable:NoExecute"]),
         );
         check(json!([taint(unreachable, "NoExecute"), mine]), None, Some(&["mine:NoExecute"]));
@@ -82,7 +82,7 @@ mod taints {
 }
 
 #[test]
-fn labels_have_their_older_names_too() {
+fn deprecated_labels_are_set_too() {
     let check = |labels: &[(&str, &str)], expected: &[(&'static str, &str)]| {
         let expected: Vec<_> = expected.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         assert_eq!(missing(&labels.iter().copied().collect()), expected);
@@ -103,25 +103,25 @@ mod health {
         json!([{"type": "Ready", "status": status, "lastHeartbeatTime": at(heartbeat)}, {"type": "Custom", "status": "True"}])
     }
 
-    fn find(conditions: Value, renewed: Option<i64>, known: Option<&Health>, now: i64) -> Finding {
-        look(&node(json!({}), conditions), renewed.map(at), known, &NodeLifecycle::default(), at(now))
+    fn find(conditions: Value, renewed: Option<i64>, known: Option<&Health>, now: i64) -> HealthCheck {
+        check_health(&node(json!({}), conditions), renewed.map(at), known, &NodeLifecycle::default(), at(now))
     }
 
     #[test]
-    fn a_node_that_renews_nothing_for_its_grace_is_unknown() {
+    fn a_node_without_heartbeats_for_its_grace_period_is_unknown() {
         let first = find(ready("True", 5), Some(7), None, 1000);
         assert!(first.conditions.is_none(), "nobody is declared silent at first sight");
         let second = find(ready("True", 5), Some(7), Some(&first.health), 1050);
         assert!(second.conditions.is_none());
         let renewed = find(ready("True", 5), Some(8), Some(&second.health), 1050);
-        assert_eq!(renewed.health.heard, at(1050), "its lease is enough");
+        assert_eq!(renewed.health.last_heartbeat, at(1050), "its lease is enough");
         let posted = find(ready("True", 6), Some(7), Some(&second.health), 1050);
-        assert_eq!(posted.health.heard, at(1050), "and so is its status");
+        assert_eq!(posted.health.last_heartbeat, at(1050), "and so is its status");
 
         let silent = find(ready("True", 5), Some(7), Some(&second.health), 1051);
         assert_eq!((silent.before.as_deref(), silent.after.as_deref()), (Some("True"), Some("Unknown")));
         let conditions = silent.conditions.expect("it is silent");
-        let told: Vec<_> =
+        let reported: Vec<_> =
             conditions.iter().map(|one| format!("{} {} {}", one.r#type, one.status, one.reason)).collect();
         let expected = [
             "Ready Unknown NodeStatusUnknown",
@@ -130,13 +130,13 @@ mod health {
             "DiskPressure Unknown NodeStatusNeverUpdated",
             "PIDPressure Unknown NodeStatusNeverUpdated",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
         let again = find(ready("Unknown", 5), Some(7), Some(&silent.health), 2000);
-        assert!(again.conditions.is_none(), "it is said once");
+        assert!(again.conditions.is_none(), "it is reported once");
     }
 
     #[test]
-    fn a_node_that_never_told_has_a_minute_from_its_creation() {
+    fn a_node_that_never_reported_has_a_minute_from_its_creation() {
         let early = find(json!([]), None, None, 60);
         assert!(early.conditions.is_none() && early.after.is_none());
         let late = find(json!([]), None, Some(&early.health), 61);
@@ -164,13 +164,13 @@ mod zones {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
         let start = clock.instant();
         for n in 0..count {
-            zones.wait("z", &format!("n{n}"));
+            zones.enqueue("z", &format!("n{n}"));
         }
         let mut done = 0;
         for second in 0..seconds {
             let now = start + Duration::from_secs(second);
             while let Some(node) = zones.due("z", now) {
-                zones.tainted("z", &node, now);
+                zones.mark_tainted("z", &node, now);
                 done += 1;
             }
         }
@@ -199,12 +199,12 @@ mod zones {
     async fn where_no_node_at_all_is_ready_none_is_tainted() {
         let now = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time")).instant();
         let mut zones = Zones::default();
-        assert_eq!(zones.assess(&census(&[("z", 2, 0), ("y", 1, 0)]), now), Turn::None);
-        zones.wait("z", "early");
-        assert_eq!(zones.assess(&census(&[("z", 0, 2), ("y", 0, 1)]), now), Turn::Blind);
-        assert_eq!(zones.assess(&census(&[("z", 0, 2), ("y", 0, 1)]), now), Turn::None);
+        assert_eq!(zones.assess(&census(&[("z", 2, 0), ("y", 1, 0)]), now), OutageChange::None);
+        zones.enqueue("z", "early");
+        assert_eq!(zones.assess(&census(&[("z", 0, 2), ("y", 0, 1)]), now), OutageChange::Started);
+        assert_eq!(zones.assess(&census(&[("z", 0, 2), ("y", 0, 1)]), now), OutageChange::None);
         assert_eq!(tainted(&mut zones, 2, 1000), 0);
-        assert_eq!(zones.assess(&census(&[("z", 1, 1), ("y", 0, 1)]), now), Turn::Seeing);
+        assert_eq!(zones.assess(&census(&[("z", 1, 1), ("y", 0, 1)]), now), OutageChange::Ended);
         assert_eq!(tainted(&mut zones, 1, 1000), 1);
     }
 }

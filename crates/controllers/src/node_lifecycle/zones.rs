@@ -34,32 +34,32 @@ pub(super) struct Census {
 
 /// A change that affects all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum OutageChange {
     None,
     /// No node is ready any more: eviction taints are removed.
-    Blind,
+    Started,
     /// Some node is ready again: grace periods restart.
-    Seeing,
+    Ended,
 }
 
 /// All zones. One entry per zone, with one entry per node that waits to be tainted.
 #[derive(Debug, Default)]
 pub(super) struct Zones {
-    patience: NodeLifecycle,
+    config: NodeLifecycle,
     zones: BTreeMap<String, Zone>,
     /// Whether no node is ready anywhere.
-    blind: bool,
+    full_outage: bool,
 }
 
 #[derive(Debug, Default)]
 struct Zone {
     state: Option<ZoneState>,
     /// The interval between nodes. `None` means that none is tainted.
-    pace: Option<Duration>,
+    interval: Option<Duration>,
     /// When the next node may be tainted.
     next: Option<Instant>,
     /// Waiting nodes, in order.
-    waiting: BTreeSet<Box<str>>,
+    queued: BTreeSet<Box<str>>,
 }
 
 impl Census {
@@ -82,86 +82,87 @@ impl Census {
 }
 
 impl Zones {
-    pub(super) fn new(patience: NodeLifecycle) -> Self {
-        Self { patience, ..Self::default() }
+    pub(super) fn new(config: NodeLifecycle) -> Self {
+        Self { config, ..Self::default() }
     }
 
     /// Applies a census of all zones.
-    pub(super) fn assess(&mut self, census: &BTreeMap<String, Census>, now: Instant) -> Turn {
-        self.zones.retain(|name, zone| census.contains_key(name) || !zone.waiting.is_empty());
+    pub(super) fn assess(&mut self, census: &BTreeMap<String, Census>, now: Instant) -> OutageChange {
+        self.zones.retain(|name, zone| census.contains_key(name) || !zone.queued.is_empty());
         for name in census.keys() {
             self.zone(name);
         }
-        let blind = !census.is_empty()
-            && census.values().all(|census| census.state(self.patience.unhealthy_zone) == ZoneState::Full);
-        if blind && self.blind {
-            return Turn::None;
+        let full_outage = !census.is_empty()
+            && census.values().all(|census| census.state(self.config.unhealthy_zone) == ZoneState::Full);
+        if full_outage && self.full_outage {
+            return OutageChange::None;
         }
-        if blind {
-            self.blind = true;
+        if full_outage {
+            self.full_outage = true;
             for zone in self.zones.values_mut() {
                 zone.state = Some(ZoneState::Full);
-                zone.pace = None;
-                zone.waiting.clear();
+                zone.interval = None;
+                zone.queued.clear();
             }
-            return Turn::Blind;
+            return OutageChange::Started;
         }
-        let turn = if std::mem::take(&mut self.blind) { Turn::Seeing } else { Turn::None };
+        let change =
+            if std::mem::take(&mut self.full_outage) { OutageChange::Ended } else { OutageChange::None };
         for (name, census) in census {
-            let state = census.state(self.patience.unhealthy_zone);
-            let pace = self.pace(state, census.size());
+            let state = census.state(self.config.unhealthy_zone);
+            let interval = self.interval(state, census.size());
             let zone = self.zone(name);
-            if zone.state != Some(state) || turn == Turn::Seeing {
-                zone.enter(state, pace, now);
+            if zone.state != Some(state) || change == OutageChange::Ended {
+                zone.enter(state, interval, now);
             }
         }
-        turn
+        change
     }
 
     /// Adds a node to be tainted when its zone allows it.
-    pub(super) fn wait(&mut self, zone: &str, node: &str) {
-        if !self.blind {
-            self.zone(zone).waiting.insert(node.into());
+    pub(super) fn enqueue(&mut self, zone: &str, node: &str) {
+        if !self.full_outage {
+            self.zone(zone).queued.insert(node.into());
         }
     }
 
     /// Removes a node that need not be tainted any more.
-    pub(super) fn stop_waiting(&mut self, zone: &str, node: &str) {
+    pub(super) fn dequeue(&mut self, zone: &str, node: &str) {
         if let Some(zone) = self.zones.get_mut(zone) {
-            zone.waiting.remove(node);
+            zone.queued.remove(node);
         }
     }
 
     /// Returns the next node to taint in a zone, if it is due.
     pub(super) fn due(&self, zone: &str, now: Instant) -> Option<Box<str>> {
-        let zone = self.zones.get(zone).filter(|zone| zone.pace.is_some())?;
-        zone.waiting.first().filter(|_| zone.next.is_none_or(|next| next <= now)).cloned()
+        let zone = self.zones.get(zone).filter(|zone| zone.interval.is_some())?;
+        zone.queued.first().filter(|_| zone.next.is_none_or(|next| next <= now)).cloned()
     }
 
     /// Records that a node was tainted.
-    pub(super) fn tainted(&mut self, zone: &str, node: &str, now: Instant) {
+    pub(super) fn mark_tainted(&mut self, zone: &str, node: &str, now: Instant) {
         let zone = self.zone(zone);
-        zone.waiting.remove(node);
-        zone.next = zone.pace.map(|pace| now + pace);
+        zone.queued.remove(node);
+        zone.next = zone.interval.map(|interval| now + interval);
     }
 
     /// Returns how long until the next node of a zone may be tainted, if one waits.
     pub(super) fn next(&self, zone: &str, now: Instant) -> Option<Duration> {
-        let zone = self.zones.get(zone).filter(|zone| !zone.waiting.is_empty() && zone.pace.is_some())?;
+        let zone = self.zones.get(zone).filter(|zone| !zone.queued.is_empty() && zone.interval.is_some())?;
         Some(zone.next.map_or(Duration::ZERO, |next| next.saturating_duration_since(now)))
     }
 
     fn zone(&mut self, name: &str) -> &mut Zone {
-        let pace = NodeLifecycle::pace(self.patience.eviction_rate);
-        self.zones.entry(name.to_owned()).or_insert_with(|| Zone { pace, ..Zone::default() })
+        let interval = NodeLifecycle::interval(self.config.eviction_rate);
+        self.zones.entry(name.to_owned()).or_insert_with(|| Zone { interval, ..Zone::default() })
     }
 
     /// Returns the interval between nodes in a zone of this state and size.
-    fn pace(&self, state: ZoneState, size: usize) -> Option<Duration> {
+    fn interval(&self, state: ZoneState, size: usize) -> Option<Duration> {
         match state {
-            ZoneState::Normal | ZoneState::Full => NodeLifecycle::pace(self.patience.eviction_rate),
-            ZoneState::Partial if size > self.patience.large_cluster => {
-                NodeLifecycle::pace(self.patience.secondary_eviction_rate)
+            ZoneState::Normal | ZoneState::Full => NodeLifecycle::interval(self.config.eviction_rate),
+            ZoneState::Partial if size > self.config.large_cluster => {
+                NodeLifecycle::interval(self.config.secondary_eviction_rate)
             }
             ZoneState::Partial => None,
         }
@@ -169,12 +170,12 @@ impl Zones {
 }
 
 impl Zone {
-    fn enter(&mut self, state: ZoneState, pace: Option<Duration>, now: Instant) {
+    fn enter(&mut self, state: ZoneState, interval: Option<Duration>, now: Instant) {
         // If a wait is in progress, restart it with the new interval.
-        if self.pace != pace && self.next.is_some_and(|next| next > now) {
-            self.next = pace.map(|pace| now + pace);
+        if self.interval != interval && self.next.is_some_and(|next| next > now) {
+            self.next = interval.map(|interval| now + interval);
         }
-        self.pace = pace;
+        self.interval = interval;
         self.state = Some(state);
     }
 }

@@ -68,7 +68,7 @@ impl Step {
     }
 }
 
-struct Teller {
+struct TtlAnnotator {
     client: Client,
     nodes: Lister<Node>,
     step: Arc<Mutex<Step>>,
@@ -85,12 +85,12 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         }
         changed.add(event.object().key().clone());
     });
-    let teller = Teller { client: context.client.clone(), nodes: nodes.lister(), step };
-    let controller = wiring::controller(&ENTRY, options, queue, teller, [&nodes]);
+    let annotator = TtlAnnotator { client: context.client.clone(), nodes: nodes.lister(), step };
+    let controller = wiring::controller(&ENTRY, options, queue, annotator, [&nodes]);
     vec![Box::new(controller)]
 }
 
-impl Reconciler for Teller {
+impl Reconciler for TtlAnnotator {
     type Key = Key;
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {

@@ -5,20 +5,21 @@ use jiff::Timestamp;
 use serde_json::json;
 use setpoint::Cached;
 
-use super::plan::Why;
+use super::plan::DeletionReason;
 use crate::workload::disruption_target::disruption_target;
 use crate::workload::pod::{Phase, Pod};
 
 /// Returns the strategic merge patch of a pod's status, or `None` if the pod has already finished.
-pub(super) fn mark_failed(pod: &Cached<Pod>, why: Why, now: Timestamp) -> Option<Bytes> {
+pub(super) fn mark_failed(pod: &Cached<Pod>, reason: DeletionReason, now: Timestamp) -> Option<Bytes> {
     if matches!(pod.phase, Phase::Succeeded | Phase::Failed) {
         return None;
     }
     let meta = pod.meta();
     let mut status = json!({"phase": "Failed", "observedGeneration": meta.generation});
-    if why == Why::Orphaned {
-        let told = disruption_target(pod.object(), "DeletionByPodGC", "PodGC: node no longer exists", now);
-        status["conditions"] = told.into_iter().collect();
+    if reason == DeletionReason::Orphaned {
+        let condition =
+            disruption_target(pod.object(), "DeletionByPodGC", "PodGC: node no longer exists", now);
+        status["conditions"] = condition.into_iter().collect();
     }
     let patch = json!({"metadata": {"uid": meta.uid}, "status": status});
     Some(patch.to_string().into())

@@ -11,7 +11,7 @@ use crate::workload::pod::{Phase, Pod};
 
 /// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum DeletionReason {
     /// It has finished, and there are too many finished pods.
     Terminated,
     /// It is terminating on a node that is out of service.
@@ -22,9 +22,9 @@ pub(super) enum Why {
     Unscheduled,
 }
 
-impl Why {
+impl DeletionReason {
     /// The reason in metrics.
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn label(self) -> &'static str {
         match self {
             Self::Terminated => "terminated",
             Self::OutOfService => "out-of-service",
@@ -37,7 +37,7 @@ impl Why {
 #[derive(Clone)]
 pub(super) struct Removal {
     pub(super) pod: Cached<Pod>,
-    pub(super) why: Why,
+    pub(super) reason: DeletionReason,
 }
 
 /// Returns the nodes that pods are bound to and that are not in `nodes`.
@@ -61,10 +61,10 @@ pub(super) fn plan(
     let unscheduled = |pod: &&Cached<Pod>| pod.node.is_empty();
 
     let mut removals = Removals::default();
-    removals.add(Why::Terminated, terminated(pods, threshold));
-    removals.add(Why::OutOfService, pods.iter().filter(is_deleted).filter(out_of_service));
-    removals.add(Why::Orphaned, pods.iter().filter(orphaned));
-    removals.add(Why::Unscheduled, pods.iter().filter(is_deleted).filter(unscheduled));
+    removals.add(DeletionReason::Terminated, terminated(pods, threshold));
+    removals.add(DeletionReason::OutOfService, pods.iter().filter(is_deleted).filter(out_of_service));
+    removals.add(DeletionReason::Orphaned, pods.iter().filter(orphaned));
+    removals.add(DeletionReason::Unscheduled, pods.iter().filter(is_deleted).filter(unscheduled));
     removals.list
 }
 
@@ -75,10 +75,10 @@ struct Removals {
 }
 
 impl Removals {
-    fn add<'a>(&mut self, why: Why, pods: impl IntoIterator<Item = &'a Cached<Pod>>) {
+    fn add<'a>(&mut self, reason: DeletionReason, pods: impl IntoIterator<Item = &'a Cached<Pod>>) {
         for pod in pods {
             if self.seen.insert(pod.key().clone()) {
-                self.list.push(Removal { pod: pod.clone(), why });
+                self.list.push(Removal { pod: pod.clone(), reason });
             }
         }
     }

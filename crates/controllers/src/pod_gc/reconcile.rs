@@ -12,7 +12,7 @@ use setpoint::{
 };
 
 use super::patch::mark_failed;
-use super::plan::{Removal, Why, missing_nodes, plan};
+use super::plan::{DeletionReason, Removal, missing_nodes, plan};
 use super::quarantine::Quarantine;
 use super::view::Node;
 use crate::workload::pod::Pod;
@@ -43,7 +43,7 @@ impl Reconciler for Sweeper {
         let pods = self.pods.list(None)?;
         let listed = self.nodes.list(None)?;
         let nodes: BTreeMap<&str, Node> = listed.iter().map(|node| (node.key().name(), **node)).collect();
-        let gone = self.gone_nodes(&pods, &nodes).await;
+        let gone = self.deleted_nodes(&pods, &nodes).await;
         let removals = plan(&pods, &nodes, &gone, self.threshold);
         stream::iter(removals)
             .for_each_concurrent(CONCURRENCY, |removal| self.remove_and_count(removal))
@@ -68,47 +68,47 @@ impl Sweeper {
     }
 
     /// Returns the nodes that have been missing long enough and that the API server confirms do not exist.
-    async fn gone_nodes(&self, pods: &[Cached<Pod>], nodes: &BTreeMap<&str, Node>) -> BTreeSet<Box<str>> {
+    async fn deleted_nodes(&self, pods: &[Cached<Pod>], nodes: &BTreeMap<&str, Node>) -> BTreeSet<Box<str>> {
         let suspects = self.quarantine.lock().pass(&missing_nodes(pods, nodes), self.clock.instant());
         let mut gone = BTreeSet::new();
         for node in suspects {
             match self.client.get(&self.node_kind, &Key::cluster(&*node)).await {
                 Ok(_) => {}
                 Err(error) if error.is_not_found() => _ = gone.insert(node),
-                Err(error) => tracing::warn!(%node, %error, "cannot tell whether a node is gone"),
+                Err(error) => tracing::warn!(%node, %error, "cannot determine whether a node exists"),
             }
         }
         gone
     }
 
     async fn remove_and_count(&self, removal: Removal) {
-        let (pod, why) = (removal.pod.key().clone(), removal.why);
+        let (pod, reason) = (removal.pod.key().clone(), removal.reason);
         let removed = self.remove(removal).await;
-        self.count(pod.namespace().unwrap_or_default(), why, removed.is_ok());
+        self.count(pod.namespace().unwrap_or_default(), reason, removed.is_ok());
         match removed {
-            Ok(()) => tracing::info!(%pod, ?why, "removed a pod"),
+            Ok(()) => tracing::info!(%pod, ?reason, "deleted a pod"),
             // The next check tries again.
-            Err(error) => tracing::warn!(%pod, ?why, %error, "cannot remove a pod"),
+            Err(error) => tracing::warn!(%pod, ?reason, %error, "cannot delete a pod"),
         }
     }
 
     /// Updates metrics. Finished and out-of-service pods are counted on every attempt, others only on success.
-    fn count(&self, namespace: &str, why: Why, removed: bool) {
-        let labels = [("namespace", namespace), ("reason", why.word())];
+    fn count(&self, namespace: &str, reason: DeletionReason, removed: bool) {
+        let labels = [("namespace", namespace), ("reason", reason.label())];
         if !removed {
             let help = "Number of errors encountered when forcefully deleting the pods since the Pod GC Controller \
                         started.";
             self.metrics.count("pod_gc_collector_force_delete_pod_errors", help, &labels, 1);
         }
-        if removed || matches!(why, Why::Terminated | Why::OutOfService) {
+        if removed || matches!(reason, DeletionReason::Terminated | DeletionReason::OutOfService) {
             let help =
                 "Number of pods that are being forcefully deleted since the Pod GC Controller started.";
             self.metrics.count("pod_gc_collector_force_delete_pods", help, &labels, 1);
         }
     }
 
-    async fn remove(&self, Removal { pod, why }: Removal) -> Result<(), ClientError> {
-        if let Some(patch) = mark_failed(&pod, why, self.clock.now()) {
+    async fn remove(&self, Removal { pod, reason }: Removal) -> Result<(), ClientError> {
+        if let Some(patch) = mark_failed(&pod, reason, self.clock.now()) {
             let patch = Patch::Strategic(patch);
             self.client.patch(&self.pod_kind, pod.key(), Part::Status, patch).await.optional()?;
         }

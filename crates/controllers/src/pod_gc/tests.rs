@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use setpoint::{Cached, Clock};
 
 use super::patch::mark_failed;
-use super::plan::{Why, missing_nodes, plan};
+use super::plan::{DeletionReason, missing_nodes, plan};
 use super::quarantine::Quarantine;
 use super::view::Node;
 use crate::workload::fixtures::{at, cached};
@@ -41,19 +41,19 @@ fn created(minute: u32) -> Value {
 }
 
 #[track_caller]
-fn check(pods: &[Cached<Pod>], threshold: usize, expected: &[(&str, Why)]) {
+fn check(pods: &[Cached<Pod>], threshold: usize, expected: &[(&str, DeletionReason)]) {
     let (up, down) =
         (Node { ready: true, out_of_service: false }, Node { ready: false, out_of_service: true });
     let tainted = Node { ready: true, out_of_service: true };
     let nodes = BTreeMap::from([("up", up), ("down", down), ("tainted", tainted)]);
     let gone = BTreeSet::from(["gone".into()]);
     let removals = plan(pods, &nodes, &gone, threshold);
-    let removed: Vec<_> = removals.iter().map(|removal| (removal.pod.key().name(), removal.why)).collect();
+    let removed: Vec<_> = removals.iter().map(|removal| (removal.pod.key().name(), removal.reason)).collect();
     assert_eq!(removed, expected);
 }
 
 #[test]
-fn pods_that_run_or_wait_stay() {
+fn running_and_pending_pods_are_kept() {
     let none = || json!({});
     check(
         &[
@@ -71,7 +71,7 @@ fn pods_that_run_or_wait_stay() {
 }
 
 #[test]
-fn a_pod_goes_with_its_node_and_when_it_never_had_one() {
+fn a_pod_is_deleted_with_its_node_or_if_it_was_never_scheduled() {
     let none = || json!({});
     check(
         &[
@@ -82,16 +82,16 @@ fn a_pod_goes_with_its_node_and_when_it_never_had_one() {
         ],
         12_500,
         &[
-            ("ends-on-down", Why::OutOfService),
-            ("orphan", Why::Orphaned),
-            ("ended-orphan", Why::Orphaned),
-            ("ends-unscheduled", Why::Unscheduled),
+            ("ends-on-down", DeletionReason::OutOfService),
+            ("orphan", DeletionReason::Orphaned),
+            ("ended-orphan", DeletionReason::Orphaned),
+            ("ends-unscheduled", DeletionReason::Unscheduled),
         ],
     );
 }
 
 #[test]
-fn of_ended_pods_the_evicted_go_first_and_then_the_oldest() {
+fn of_finished_pods_the_evicted_go_first_and_then_the_oldest() {
     let mut evicted = created(9);
     merge(&mut evicted, json!({"status": {"reason": "Evicted"}}));
     let pods = [
@@ -102,48 +102,52 @@ fn of_ended_pods_the_evicted_go_first_and_then_the_oldest() {
         pod("runs", "up", "Running", created(1)),
     ];
     check(&pods, 4, &[]);
-    check(&pods, 3, &[("evicted", Why::Terminated)]);
+    check(&pods, 3, &[("evicted", DeletionReason::Terminated)]);
     check(
         &pods,
         1,
-        &[("evicted", Why::Terminated), ("second-a", Why::Terminated), ("second-b", Why::Terminated)],
+        &[
+            ("evicted", DeletionReason::Terminated),
+            ("second-a", DeletionReason::Terminated),
+            ("second-b", DeletionReason::Terminated),
+        ],
     );
     check(&pods, 0, &[]);
 }
 
 #[test]
-fn a_pod_goes_once_however_many_reasons_there_are() {
+fn a_pod_is_deleted_once_however_many_reasons_there_are() {
     let pods = [pod("ended", "gone", "Failed", json!({})), pod("other", "up", "Failed", created(5))];
-    check(&pods, 1, &[("ended", Why::Terminated)]);
+    check(&pods, 1, &[("ended", DeletionReason::Terminated)]);
 }
 
 #[test]
-fn a_pod_that_had_not_ended_says_that_it_failed() {
-    let said = |pod: &Cached<Pod>, why| {
-        mark_failed(pod, why, at(7)).map(|patch| serde_json::from_slice::<Value>(&patch).unwrap())
+fn an_unfinished_pod_is_marked_failed() {
+    let marked = |pod: &Cached<Pod>, reason| {
+        mark_failed(pod, reason, at(7)).map(|patch| serde_json::from_slice::<Value>(&patch).unwrap())
     };
     let running = pod("runs", "gone", "Running", json!({}));
     let unscheduled =
         json!({"metadata": {"uid": "runs"}, "status": {"phase": "Failed", "observedGeneration": 3}});
-    assert_eq!(said(&running, Why::Unscheduled), Some(unscheduled.clone()));
+    assert_eq!(marked(&running, DeletionReason::Unscheduled), Some(unscheduled.clone()));
 
     let mut orphaned = unscheduled;
     orphaned["status"]["conditions"] = json!([{
         "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
         "message": "PodGC: node no longer exists", "lastTransitionTime": at(7), "observedGeneration": 3,
     }]);
-    assert_eq!(said(&running, Why::Orphaned), Some(orphaned.clone()));
+    assert_eq!(marked(&running, DeletionReason::Orphaned), Some(orphaned.clone()));
 
     let condition = json!({"type": "DisruptionTarget", "status": "True", "lastTransitionTime": at(1)});
     let disrupted = pod("runs", "gone", "Running", json!({"status": {"conditions": [condition]}}));
     orphaned["status"]["conditions"][0]["lastTransitionTime"] = json!(at(1));
-    assert_eq!(said(&disrupted, Why::Orphaned), Some(orphaned), "it is disrupted since then");
+    assert_eq!(marked(&disrupted, DeletionReason::Orphaned), Some(orphaned), "it is disrupted since then");
 
-    assert_eq!(said(&pod("ended", "gone", "Succeeded", json!({})), Why::Orphaned), None);
+    assert_eq!(marked(&pod("ended", "gone", "Succeeded", json!({})), DeletionReason::Orphaned), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_is_asked_for_after_it_has_been_missed_for_forty_seconds() {
+async fn a_missing_node_is_looked_up_after_forty_seconds() {
     let start = Clock::simulated(at(0)).instant();
     let mut quarantine = Quarantine::default();
     let after = |seconds| start + Duration::from_secs(seconds);
@@ -152,12 +156,12 @@ async fn a_node_is_asked_for_after_it_has_been_missed_for_forty_seconds() {
     assert!(quarantine.pass(&missing, after(39)).is_empty());
     let missing = BTreeSet::from(["gone"]);
     assert_eq!(quarantine.pass(&missing, after(40)), ["gone".into()], "one has shown up");
-    assert!(quarantine.pass(&missing, after(60)).is_empty(), "whoever is missed again starts anew");
+    assert!(quarantine.pass(&missing, after(60)).is_empty(), "a node that is missing again starts over");
     assert_eq!(quarantine.pass(&missing, after(100)), ["gone".into()]);
 }
 
 #[test]
-fn only_nodes_that_pods_are_bound_to_are_missed() {
+fn only_nodes_with_bound_pods_can_be_missing() {
     let pods = [
         pod("a", "gone", "Running", json!({})),
         pod("b", "up", "Running", json!({})),

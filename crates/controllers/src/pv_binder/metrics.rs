@@ -4,13 +4,13 @@ use setpoint::metrics::Metrics;
 use setpoint::{Cached, Lister};
 use setpoint_volume::{Claim, Volume};
 
-use crate::metrics::{Counts, count, show};
+use crate::metrics::{Counts, count, register_gauge};
 
 /// Registers the gauges of volumes and claims.
 pub(super) fn register(metrics: &Metrics, volumes: &Lister<Volume>, claims: &Lister<Claim>) {
     let gauge = |name, help, of: fn(&[Cached<Volume>]) -> Counts| {
         let volumes = volumes.clone();
-        show(metrics, name, help, move || of(&volumes.list(None).unwrap_or_default()));
+        register_gauge(metrics, name, help, move || of(&volumes.list(None).unwrap_or_default()));
     };
     gauge("pv_collector_total_pv_count", "PersistentVolumes, by plugin and volume mode", totals);
     gauge("pv_collector_bound_pv_count", "PersistentVolumes that are bound", |all| of_volumes(all, true));
@@ -19,7 +19,7 @@ pub(super) fn register(metrics: &Metrics, volumes: &Lister<Volume>, claims: &Lis
     });
     let gauge = |name, help, of: fn(&[Cached<Claim>]) -> Counts| {
         let claims = claims.clone();
-        show(metrics, name, help, move || of(&claims.list(None).unwrap_or_default()));
+        register_gauge(metrics, name, help, move || of(&claims.list(None).unwrap_or_default()));
     };
     gauge("pv_collector_bound_pvc_count", "PersistentVolumeClaims that are bound", |all| {
         of_claims(all, true)
@@ -61,7 +61,7 @@ fn plugin(volume: &Volume) -> String {
         (None, None, None) if spec.fc.is_some() => "kubernetes.io/fc".to_owned(),
         // Portworx is the only migrated in-tree plugin that still exists beside its CSI driver.
         (None, None, None) => {
-            volume.moved_plugin().filter(|plugin| plugin.contains("portworx")).unwrap_or("N/A").to_owned()
+            volume.migrated_plugin().filter(|plugin| plugin.contains("portworx")).unwrap_or("N/A").to_owned()
         }
     }
 }

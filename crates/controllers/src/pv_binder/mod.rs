@@ -149,7 +149,7 @@ const OWN_TEMPLATE: &str = "Not supported: the recycler pod cannot be customized
 fn no_template(_: &mut Options, text: &str) -> Result<(), String> {
     match text {
         "" => Ok(()),
-        _ => Err("templates of one's own for the pods that empty volumes are not supported".into()),
+        _ => Err("custom templates for recycler pods are not supported".into()),
     }
 }
 

@@ -4,7 +4,7 @@ use setpoint::object::DecodeError;
 use setpoint::{Cached, Key, Lister};
 use setpoint_volume::{
     Claim, Class, FREE_BY_CLASS, Latest, PODS_BY_CLAIM, PodVolumes, SELECTED_NODE, VOLUMES_BY_CLAIM, Volume,
-    default_class, is_over,
+    default_class, is_terminated,
 };
 
 pub(super) struct Caches {
@@ -59,13 +59,13 @@ impl Caches {
 
     fn unscheduled_pods_of(&self, claim: &Key) -> Result<Vec<String>, DecodeError> {
         let pods = self.pods.indexed(PODS_BY_CLAIM, &claim.to_string())?;
-        let waits = |pod: &&Cached<PodVolumes>| !is_over(pod) && pod.node().is_none();
+        let waits = |pod: &&Cached<PodVolumes>| !is_terminated(pod) && pod.node().is_none();
         Ok(pods.iter().filter(waits).map(|pod| pod.key().name().to_owned()).collect())
     }
 
     /// Lists unfinished pods that use a claim.
     pub(super) fn pods_using(&self, claim: &Key) -> Result<Vec<String>, DecodeError> {
         let pods = self.pods.indexed(PODS_BY_CLAIM, &claim.to_string())?;
-        Ok(pods.iter().filter(|pod| !is_over(pod)).map(|pod| pod.key().to_string()).collect())
+        Ok(pods.iter().filter(|pod| !is_terminated(pod)).map(|pod| pod.key().to_string()).collect())
     }
 }

@@ -34,7 +34,7 @@ pub(super) enum Provision {
 pub(super) struct Failure {
     pub(super) event: PlannedEvent,
     /// Whether provisioning got far enough to annotate the claim with the provisioner.
-    pub(super) asked: bool,
+    pub(super) requested: bool,
     /// Whether the scheduler should choose another node.
     pub(super) reschedule: bool,
 }
@@ -76,12 +76,12 @@ fn host_path(
     observed: &Observed,
     settings: Settings,
 ) -> Result<Value, Failure> {
-    let fail = |message: String| Failure { event: failed(message), asked: true, reschedule: false };
+    let fail = |message: String| Failure { event: failed(message), requested: true, reschedule: false };
     if claim.spec.data_source.is_some() {
         let message = format!(
             "plugin {HOST_PATH:?} is not a CSI plugin. Only CSI plugin can provision a claim with a datasource"
         );
-        return Err(Failure { asked: false, ..fail(message) });
+        return Err(Failure { requested: false, ..fail(message) });
     }
     let name = class.key().name();
     let options = class.mount_options.as_deref().unwrap_or_default();

@@ -39,7 +39,7 @@ impl Reconciler for Claims {
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(claim) = self.0.caches.claims.get(key)? else { return Ok(Outcome::Settled) };
-        self.0.settle_claim(claim).await
+        self.0.sync_claim(claim).await
     }
 }
 
@@ -48,14 +48,19 @@ impl Reconciler for Volumes {
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(volume) = self.0.caches.volumes.get(key)? else { return Ok(Outcome::Settled) };
-        self.0.settle_volume(volume).await
+        self.0.sync_volume(volume).await
     }
 }
 
 impl Binder {
-    async fn settle_claim(&self, claim: Cached<Claim>) -> Result<Outcome, ReconcileError> {
+    async fn sync_claim(&self, claim: Cached<Claim>) -> Result<Outcome, ReconcileError> {
         let claim = self
-            .write_claim(&claim, provision::with_driver(&claim), Part::Main, "say whose a claim is")
+            .write_claim(
+                &claim,
+                provision::with_driver(&claim),
+                Part::Main,
+                "set the migrated driver of a claim",
+            )
             .await?;
         let mut observed = self.caches.observe(&claim)?;
         let mut plan = claim::plan(&claim, &observed, self.settings);
@@ -81,7 +86,7 @@ impl Binder {
             }
             claim::Plan::AssignClass(class) => {
                 let edit = Edit::of(claim.object()).set(&["spec", "storageClassName"], &class);
-                let given = self.write_claim(claim, Some(edit), Part::Main, "give a class to a claim").await;
+                let given = self.write_claim(claim, Some(edit), Part::Main, "set the class of a claim").await;
                 metrics::count_class(&self.metrics, given.is_ok());
                 given.map(|_| Outcome::Settled)
             }
@@ -92,14 +97,13 @@ impl Binder {
             claim::Plan::Wait(event) => {
                 self.claim_event(claim, event.as_ref());
                 let edit = binding::status_without(claim, "Pending");
-                self.write_claim(claim, edit, Part::Status, "say that a claim waits").await?;
+                self.write_claim(claim, edit, Part::Status, "set a claim to Pending").await?;
                 again
             }
             claim::Plan::GiveUp(event) => {
                 if &*claim.status.phase != "Lost" {
                     let edit = binding::status_without(claim, "Lost");
-                    let claim =
-                        self.write_claim(claim, edit, Part::Status, "say that a claim is lost").await?;
+                    let claim = self.write_claim(claim, edit, Part::Status, "set a claim to Lost").await?;
                     self.claim_event(&claim, Some(&event));
                 }
                 Ok(Outcome::Settled)
@@ -113,14 +117,14 @@ impl Binder {
 
     /// Completes a binding, volume first.
     async fn bind(&self, claim: Cached<Claim>, volume: Cached<Volume>) -> Result<(), ReconcileError> {
-        let edit = binding::volume_for(&volume, &claim);
+        let edit = binding::volume_bound_to(&volume, &claim);
         let volume = self.write_volume(&volume, edit, Part::Main, "bind a volume").await?;
-        let edit = binding::volume_in(&volume, "Bound", "");
-        let volume = self.write_volume(&volume, edit, Part::Status, "say that a volume is bound").await?;
+        let edit = binding::volume_in_phase(&volume, "Bound", "");
+        let volume = self.write_volume(&volume, edit, Part::Status, "set a volume to Bound").await?;
         let edit = binding::claim_with(&claim, &volume);
         let claim = self.write_claim(&claim, edit, Part::Main, "bind a claim").await?;
         let edit = binding::status_with(&claim, &volume);
-        self.write_claim(&claim, edit, Part::Status, "say that a claim is bound").await.map(drop)
+        self.write_claim(&claim, edit, Part::Status, "set a claim to Bound").await.map(drop)
     }
 
     async fn provision(&self, claim: &Cached<Claim>, how: Provision) -> Result<(), ReconcileError> {
@@ -131,8 +135,8 @@ impl Binder {
                 Ok(())
             }
             Provision::Ask(driver) => {
-                let asked = self.ask(claim, &driver).await;
-                let event = match &asked {
+                let requested = self.request_provisioning(claim, &driver).await;
+                let event = match &requested {
                     Ok(_) => PlannedEvent::normal("ExternalProvisioning", waits_for_driver(&driver)),
                     Err(error) => PlannedEvent::warning(
                         "ProvisioningFailed",
@@ -140,30 +144,36 @@ impl Binder {
                     ),
                 };
                 self.claim_event(claim, Some(&event));
-                asked.map(drop)
+                requested.map(drop)
             }
-            Provision::HostPath(made) => self.make_host_path(claim, made).await,
+            Provision::HostPath(made) => self.provision_host_path(claim, made).await,
         }
     }
 
-    async fn ask(&self, claim: &Cached<Claim>, driver: &str) -> Result<Cached<Claim>, ReconcileError> {
+    async fn request_provisioning(
+        &self,
+        claim: &Cached<Claim>,
+        driver: &str,
+    ) -> Result<Cached<Claim>, ReconcileError> {
         let edit = provision::addressed_to(claim, driver);
-        self.write_claim(claim, edit, Part::Main, "say who makes a volume").await
+        self.write_claim(claim, edit, Part::Main, "set the provisioner of a claim").await
     }
 
-    async fn make_host_path(
+    async fn provision_host_path(
         &self,
         claim: &Cached<Claim>,
         made: Result<Value, provision::Failure>,
     ) -> Result<(), ReconcileError> {
-        let asked = made.as_ref().map_or_else(|failure| failure.asked, |_| true);
-        let claim = if asked { self.ask(claim, HOST_PATH).await? } else { claim.clone() };
+        let requested = made.as_ref().map_or_else(|failure| failure.requested, |_| true);
+        let claim =
+            if requested { self.request_provisioning(claim, HOST_PATH).await? } else { claim.clone() };
         let body = match made {
             Ok(body) => body,
             Err(failure) => {
                 if failure.reschedule && claim.has_selected_node() {
                     let edit = Edit::of(claim.object()).remove(&["metadata", "annotations", SELECTED_NODE]);
-                    self.write_claim(&claim, Some(edit), Part::Main, "have another node chosen").await?;
+                    self.write_claim(&claim, Some(edit), Part::Main, "clear the selected node of a claim")
+                        .await?;
                 }
                 self.claim_event(&claim, Some(&failure.event));
                 metrics::count_failure(&self.metrics, HOST_PATH, "provision");
@@ -173,21 +183,22 @@ impl Binder {
         let name = provision::volume_name(&claim);
         match self.client.create(&Kind::of::<Volume>(), None, &body).await {
             Err(error) if error.is_already_exists() => return Ok(()),
-            created => created.attempting(format!("make volume {name}"))?,
+            created => created.attempting(format!("create volume {name}"))?,
         };
         let message = format!("Successfully provisioned volume {name} using {HOST_PATH}");
         self.claim_event(&claim, Some(&PlannedEvent::normal("ProvisioningSucceeded", message)));
         Ok(())
     }
 
-    async fn settle_volume(&self, volume: Cached<Volume>) -> Result<Outcome, ReconcileError> {
+    async fn sync_volume(&self, volume: Cached<Volume>) -> Result<Outcome, ReconcileError> {
         let edit = reclaim::kept(&volume);
-        let volume = self.write_volume(&volume, edit, Part::Main, "hold a volume").await?;
+        let volume =
+            self.write_volume(&volume, edit, Part::Main, "update the finalizers of a volume").await?;
         let claim = self.claim_of(&volume).await?;
         match volume::plan(&volume, claim.as_ref()) {
             volume::Plan::Be(phase) => {
-                let edit = binding::volume_in(&volume, phase, "");
-                self.write_volume(&volume, edit, Part::Status, "say how a volume stands").await?;
+                let edit = binding::volume_in_phase(&volume, phase, "");
+                self.write_volume(&volume, edit, Part::Status, "update the phase of a volume").await?;
                 Ok(Outcome::Settled)
             }
             volume::Plan::WakeClaim => {
@@ -238,8 +249,8 @@ impl Binder {
     async fn release(&self, volume: Cached<Volume>) -> Result<Outcome, ReconcileError> {
         let mut volume = volume;
         if !volume::is_released(&volume) {
-            let edit = binding::volume_in(&volume, "Released", "");
-            volume = self.write_volume(&volume, edit, Part::Status, "say that a volume is released").await?;
+            let edit = binding::volume_in_phase(&volume, "Released", "");
+            volume = self.write_volume(&volume, edit, Part::Status, "set a volume to Released").await?;
         }
         let again = Outcome::CheckAfter(self.settings.sync_period);
         match reclaim(&volume) {
@@ -257,8 +268,8 @@ impl Binder {
 
     /// Sets the phase `Failed` and reports it once. Reclaiming is still retried.
     async fn fail(&self, volume: &Cached<Volume>, event: &PlannedEvent) -> Result<(), ReconcileError> {
-        let Some(edit) = binding::volume_in(volume, "Failed", &event.message) else { return Ok(()) };
-        let volume = self.write_volume(volume, Some(edit), Part::Status, "say that a volume failed").await?;
+        let Some(edit) = binding::volume_in_phase(volume, "Failed", &event.message) else { return Ok(()) };
+        let volume = self.write_volume(volume, Some(edit), Part::Status, "set a volume to Failed").await?;
         self.volume_event(&volume, event);
         Ok(())
     }
@@ -284,7 +295,9 @@ impl Binder {
         if let Some(patch) = finalizer::removal(fresh.meta(), reclaim::FINALIZER) {
             let patched =
                 self.client.patch(&Kind::of::<Volume>(), fresh.key(), Part::Main, patch).await.optional();
-            let Some(patched) = patched.attempting(format!("let volume {} go", fresh.key()))? else {
+            let Some(patched) =
+                patched.attempting(format!("remove the finalizer of volume {}", fresh.key()))?
+            else {
                 return Ok(());
             };
             fresh = Cached::new(patched)?;
@@ -335,17 +348,17 @@ impl Binder {
     }
 
     async fn unbind(&self, volume: &Cached<Volume>) -> Result<(), ReconcileError> {
-        let edit = Some(binding::volume_for_nobody(volume));
-        let volume = self.write_volume(volume, edit, Part::Main, "free a volume").await?;
-        let edit = binding::volume_in(&volume, "Available", "");
-        self.write_volume(&volume, edit, Part::Status, "say that a volume is available").await.map(drop)
+        let edit = Some(binding::unbound_volume(volume));
+        let volume = self.write_volume(volume, edit, Part::Main, "unbind a volume").await?;
+        let edit = binding::volume_in_phase(&volume, "Available", "");
+        self.write_volume(&volume, edit, Part::Status, "set a volume to Available").await.map(drop)
     }
 
     /// Reads an object past the cache.
     async fn fresh<V: View>(&self, key: &Key) -> Result<Option<Cached<V>>, ReconcileError> {
         let kind = Kind::of::<V>();
         let got = self.client.get(&kind, key).await.optional();
-        let got = got.attempting(format!("look at {} {key} past the cache", kind.kind()))?;
+        let got = got.attempting(format!("get {} {key} uncached", kind.kind()))?;
         Ok(got.map(Cached::new).transpose()?)
     }
 

@@ -76,7 +76,7 @@ fn a_claim_that_was_bound_stays_with_its_volume_or_is_lost() {
 }
 
 #[test]
-fn a_claim_that_names_a_volume_gets_it_unless_it_is_somebody_elses() {
+fn a_claim_that_names_a_volume_gets_it_unless_another_claim_has_it() {
     let wants = |annotations: Value| claim(annotations, json!({"volumeName": "v", "storageClassName": "s"}));
     check(&wants(json!({})), Observed::default(), "wait");
     check(&wants(json!({})), named(volume(Value::Null)), "bind v");
@@ -92,7 +92,7 @@ fn a_claim_that_names_a_volume_gets_it_unless_it_is_somebody_elses() {
 }
 
 #[test]
-fn a_claim_that_finds_no_volume_waits_or_has_one_made() {
+fn a_claim_without_a_matching_volume_waits_or_is_provisioned() {
     let wants = |class: Value| claim(json!({}), json!({"storageClassName": class}));
     let of = |class: Cached<Class>| Observed { class: Some(class), ..Observed::default() };
     let nothing =
@@ -135,7 +135,7 @@ fn a_claim_of_a_delayed_class_waits_for_its_pod_and_its_node() {
 }
 
 #[test]
-fn host_paths_are_made_if_that_is_switched_on() {
+fn host_paths_are_provisioned_if_enabled() {
     let check = |spec: Value, annotations: Value, on: bool, expected: &str| {
         let mut spec = spec;
         spec["storageClassName"] = json!("s");
@@ -220,7 +220,7 @@ fn a_released_volume_is_reclaimed_as_its_policy_says() {
 }
 
 #[test]
-fn volumes_made_here_are_held_while_they_are_to_be_deleted() {
+fn volumes_provisioned_here_have_a_finalizer_until_they_are_deleted() {
     let check = |policy: &str, by: &str, finalizers: Value, expected: Option<Value>| {
         let annotations = json!({"pv.kubernetes.io/provisioned-by": by});
         let volume: Cached<Volume> = cached(json!({

@@ -104,7 +104,7 @@ pub(crate) fn keeper<R: Replicated>(
             by_cost: options.gates.on("PodDeletionCost"),
         },
         expectations: wake.expectations.clone(),
-        pace: wake.pace.clone(),
+        throttle: wake.throttle.clone(),
         metrics: context.metrics.clone(),
         pod_control: PodControl::new(context, Kind::of::<R>(), names.component),
     };

@@ -22,7 +22,7 @@ pub(super) struct Observer<R> {
 }
 
 /// The number of pods per node.
-pub(super) type Crowds = BTreeMap<Box<str>, usize>;
+pub(super) type PodsPerNode = BTreeMap<Box<str>, usize>;
 
 /// The input of a plan, except the set and the time.
 #[derive(Clone)]
@@ -31,7 +31,7 @@ pub(super) struct Observed {
     pub(super) pods: Vec<Cached<Pod>>,
     /// Active pods per node of sibling sets, i.e. those with the same owner. Only needed, and filled, if pods have to
     /// be deleted.
-    pub(super) neighbours: Crowds,
+    pub(super) sibling_pods_per_node: PodsPerNode,
     /// Whether the cache shows all earlier creates and deletes of this set.
     pub(super) caught_up: bool,
     /// The number of terminating pods, if they are counted.
@@ -51,22 +51,26 @@ impl<R: Replicated> Observer<R> {
         let mut pods = self.pods.claimable_by(set.meta())?;
         let terminating = self.counts_terminating.then(|| terminating(set, &pods));
         pods.retain(is_active);
-        let neighbours = if pods.len() > set.spec().wanted() { self.neighbours(set)? } else { Crowds::new() };
-        Ok(Observed { pods, neighbours, caught_up, terminating, by_cost: self.by_cost })
+        let sibling_pods_per_node = if pods.len() > set.spec().wanted() {
+            self.sibling_pods_per_node(set)?
+        } else {
+            PodsPerNode::new()
+        };
+        Ok(Observed { pods, sibling_pods_per_node, caught_up, terminating, by_cost: self.by_cost })
     }
 
-    fn neighbours(&self, set: &Cached<R>) -> Result<Crowds, DecodeError> {
-        let mut crowds = Crowds::new();
-        let Some(owner) = set.meta().controller() else { return Ok(crowds) };
+    fn sibling_pods_per_node(&self, set: &Cached<R>) -> Result<PodsPerNode, DecodeError> {
+        let mut pods_per_node = PodsPerNode::new();
+        let Some(owner) = set.meta().controller() else { return Ok(pods_per_node) };
         for sibling in self.sets.controlled_by(&owner.uid)? {
             if sibling.meta().uid == set.meta().uid {
                 continue;
             }
             for pod in self.pods.controlled_by(&sibling.meta().uid)?.iter().filter(|pod| is_active(pod)) {
-                *crowds.entry(pod.node.clone()).or_default() += 1;
+                *pods_per_node.entry(pod.node.clone()).or_default() += 1;
             }
         }
-        Ok(crowds)
+        Ok(pods_per_node)
     }
 }
 

@@ -5,8 +5,8 @@ use setpoint::Cached;
 use setpoint::owner::{Claim, claim};
 
 use super::Replicated;
-use super::observe::{Crowds, Observed};
-use super::rank::first_to_go;
+use super::observe::{Observed, PodsPerNode};
+use super::rank::pods_to_delete;
 use crate::workload::pod::Pod;
 
 /// The maximum number of pods created or deleted before the cache must show them.
@@ -64,17 +64,18 @@ impl Plan {
             self.actions.push(Action::Create { count: (wanted - have).min(BURST) });
         } else if have > wanted {
             let count = (have - wanted).min(BURST);
-            let pods = first_to_go(&self.pods, count, &self.crowds(observed), observed.by_cost, now);
+            let pods =
+                pods_to_delete(&self.pods, count, &self.pods_per_node(observed), observed.by_cost, now);
             self.actions.push(Action::Delete { pods });
         }
     }
 
     /// Counts pods per node, of the set (including adopted ones) and of its siblings.
-    fn crowds(&self, observed: &Observed) -> Crowds {
-        let mut crowds = observed.neighbours.clone();
+    fn pods_per_node(&self, observed: &Observed) -> PodsPerNode {
+        let mut pods_per_node = observed.sibling_pods_per_node.clone();
         for pod in &self.pods {
-            *crowds.entry(pod.node.clone()).or_default() += 1;
+            *pods_per_node.entry(pod.node.clone()).or_default() += 1;
         }
-        crowds
+        pods_per_node
     }
 }

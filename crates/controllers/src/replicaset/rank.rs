@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use jiff::Timestamp;
 use setpoint::Cached;
 
-use super::observe::Crowds;
+use super::observe::PodsPerNode;
 use crate::workload::pod::{Phase, Pod, Readiness, Restarts};
 
 /// The deletion rank of a pod. The lowest is deleted first.
@@ -39,19 +39,19 @@ struct Rank<'a> {
 /// The base-2 logarithm of an age in nanoseconds. `None` for a time in the future.
 type Age = Option<u32>;
 
-/// Returns the first `count` pods to delete. `crowds` has the related pods per node; `by_cost` enables the pod deletion
+/// Returns the first `count` pods to delete. `pods_per_node` has the related pods per node; `by_cost` enables the pod deletion
 /// cost.
-pub(super) fn first_to_go(
+pub(super) fn pods_to_delete(
     pods: &[Cached<Pod>],
     count: usize,
-    crowds: &Crowds,
+    pods_per_node: &PodsPerNode,
     by_cost: bool,
     now: Timestamp,
 ) -> Vec<Cached<Pod>> {
     if count >= pods.len() {
         return pods.to_vec();
     }
-    let mut ranked: Vec<_> = pods.iter().map(|pod| (rank(pod, crowds, by_cost, now), pod)).collect();
+    let mut ranked: Vec<_> = pods.iter().map(|pod| (rank(pod, pods_per_node, by_cost, now), pod)).collect();
     ranked.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     ranked.into_iter().take(count).map(|(_, pod)| pod.clone()).collect()
 }
@@ -66,13 +66,13 @@ pub(super) fn age_ratios(pods: &[Cached<Pod>], going: &[Cached<Pod>], now: Times
     going.iter().filter(ready).filter_map(age).map(|age| (age / youngest) as f64).collect()
 }
 
-fn rank<'a>(pod: &'a Cached<Pod>, crowds: &Crowds, by_cost: bool, now: Timestamp) -> Rank<'a> {
+fn rank<'a>(pod: &'a Cached<Pod>, pods_per_node: &PodsPerNode, by_cost: bool, now: Timestamp) -> Rank<'a> {
     Rank {
         assigned: !pod.node.is_empty(),
         phase: pod.phase,
         ready: pod.is_ready(),
         deletion_cost: if by_cost { pod.deletion_cost } else { 0 },
-        crowd: Reverse(crowds.get(&pod.node).copied().unwrap_or(0)),
+        crowd: Reverse(pods_per_node.get(&pod.node).copied().unwrap_or(0)),
         ready_for: ready_since(pod).map(|since| age(since, now)),
         restarts: Reverse(pod.restarts),
         age: pod.meta().creation_timestamp.map(|created| age(created, now)),

@@ -19,9 +19,9 @@ use super::rank::age_ratios;
 use super::status::{Failed, next_check, status};
 use super::{ReplicaSetStatus, Replicated};
 use crate::workload::claims::recheck;
-use crate::workload::pace::Pace;
 use crate::workload::pod::Pod;
 use crate::workload::pod_control::{PodControl, namespace_is_terminating};
+use crate::workload::throttle::Throttle;
 
 /// The size of the first batch of creations. It doubles after each successful batch.
 const SLOW_START: usize = 1;
@@ -35,7 +35,7 @@ pub(super) struct ReplicaSets<R> {
     pub(super) kind: Kind,
     pub(super) observer: Observer<R>,
     pub(super) expectations: Arc<Expectations<Key>>,
-    pub(super) pace: Arc<Pace<Key>>,
+    pub(super) throttle: Arc<Throttle<Key>>,
     pub(super) metrics: Metrics,
     pub(super) pod_control: PodControl,
 }
@@ -61,10 +61,10 @@ impl<R: Replicated> Reconciler for ReplicaSets<R> {
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(set) = self.observer.set(key)? else {
             self.expectations.forget(key);
-            self.pace.forget(key);
+            self.throttle.forget(key);
             return Ok(Outcome::Settled);
         };
-        self.pace.looked(key);
+        self.throttle.reconciled(key);
         let observed = self.observer.observe(&set)?;
         let plan = plan(&set, &observed, self.clock.now());
         self.count_ages(&plan);

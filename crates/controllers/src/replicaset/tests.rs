@@ -11,7 +11,7 @@ use setpoint::Cached;
 use super::ReplicaSet;
 use super::observe::Observed;
 use super::plan::{Action, BURST, Plan, plan};
-use super::rank::{age_ratios, first_to_go};
+use super::rank::{age_ratios, pods_to_delete};
 use super::status::{Failed, next_check, status};
 use crate::workload::condition::Condition;
 use crate::workload::fixtures::{DELETION_COST, at, cached};
@@ -95,7 +95,13 @@ fn observed(pods: &[Model]) -> Observed {
     let mut pods: Vec<_> =
         pods.iter().filter(|pod| pod.controller != Some("other")).map(Model::cached).collect();
     pods.retain(is_active);
-    Observed { pods, neighbours: BTreeMap::new(), caught_up: true, terminating: None, by_cost: true }
+    Observed {
+        pods,
+        sibling_pods_per_node: BTreeMap::new(),
+        caught_up: true,
+        terminating: None,
+        by_cost: true,
+    }
 }
 
 fn names(pods: &[Cached<Pod>]) -> Vec<String> {
@@ -141,7 +147,7 @@ mod planning {
     }
 
     #[test]
-    fn what_has_ended_or_is_ending_does_not_count() {
+    fn finished_and_terminating_pods_do_not_count() {
         check(2, &pods(["a", "b"], |pod| pod.being_deleted = true), &["create 2"]);
         check(2, &pods(["a", "b"], |pod| pod.phase = "Failed"), &["create 2"]);
         check(2, &pods(["a", "b"], |pod| pod.phase = "Succeeded"), &["create 2"]);
@@ -161,18 +167,18 @@ mod planning {
     }
 
     #[test]
-    fn pods_in_a_crowd_go_before_those_that_are_alone() {
+    fn pods_on_crowded_nodes_are_deleted_first() {
         let mut pods = pods(["a", "b", "c"], |pod| pod.controller = None);
         (pods[0].node, pods[1].node, pods[2].node) = ("n2", "n1", "n1");
         check(2, &pods, &["recheck, adopt a", "adopt b", "adopt c", "delete b"]);
         let mut crowded = observed(&pods);
-        crowded.neighbours = [("n2".into(), 2)].into();
+        crowded.sibling_pods_per_node = [("n2".into(), 2)].into();
         let plan = plan(&set(2), &crowded, at(NOW));
         assert_eq!(words(&plan).last().unwrap(), "delete a", "a sibling has two more there");
     }
 
     #[test]
-    fn what_no_longer_matches_is_released_and_replaced() {
+    fn pods_that_no_longer_match_are_released_and_replaced() {
         check(1, &pods(["a"], |pod| pod.app = "theirs"), &["release a", "create 1"]);
     }
 
@@ -213,11 +219,11 @@ mod planning {
 mod ranking {
     use super::*;
 
-    fn order(pods: &[Model], crowds: &[(&str, usize)]) -> Vec<String> {
+    fn order(pods: &[Model], pods_per_node: &[(&str, usize)]) -> Vec<String> {
         let cached: Vec<_> = pods.iter().map(Model::cached).collect();
-        let crowds = crowds.iter().map(|(node, count)| ((*node).into(), *count)).collect();
+        let pods_per_node = pods_per_node.iter().map(|(node, count)| ((*node).into(), *count)).collect();
         let keep_one = cached.len() - 1;
-        names(&first_to_go(&cached, keep_one, &crowds, true, at(NOW)))
+        names(&pods_to_delete(&cached, keep_one, &pods_per_node, true, at(NOW)))
     }
 
     /// Checks that `first` is deleted before `second`, although its uid sorts after.
@@ -227,11 +233,11 @@ mod ranking {
     }
 
     #[track_caller]
-    fn check_crowded(first: Model, second: Model, crowds: &[(&str, usize)]) {
+    fn check_crowded(first: Model, second: Model, pods_per_node: &[(&str, usize)]) {
         let first = Model { name: "z".into(), ..first };
         let second = Model { name: "a".into(), ..second };
         for pods in [[first.clone(), second.clone()], [second.clone(), first.clone()]] {
-            assert_eq!(order(&pods, crowds), ["z"], "{first:?} goes before {second:?}");
+            assert_eq!(order(&pods, pods_per_node), ["z"], "{first:?} goes before {second:?}");
         }
     }
 
@@ -251,23 +257,31 @@ mod ranking {
             ..Model { node: "crowded", ..pod() }
         };
         let best = || Model { cost: 9, ready_for: Some(900_000), age: 900_000, ..pod() };
-        let crowds = [("crowded", 3), ("n1", 1)];
+        let pods_per_node = [("crowded", 3), ("n1", 1)];
 
-        check_crowded(Model { node: "", ..best() }, worst(), &crowds);
-        check_crowded(Model { phase: "Pending", ..best() }, Model { phase: "Unknown", ..worst() }, &crowds);
-        check_crowded(Model { phase: "Unknown", ..best() }, Model { phase: "Running", ..worst() }, &crowds);
+        check_crowded(Model { node: "", ..best() }, worst(), &pods_per_node);
+        check_crowded(
+            Model { phase: "Pending", ..best() },
+            Model { phase: "Unknown", ..worst() },
+            &pods_per_node,
+        );
+        check_crowded(
+            Model { phase: "Unknown", ..best() },
+            Model { phase: "Running", ..worst() },
+            &pods_per_node,
+        );
         let running = || Model { phase: "Running", ..worst() };
         check_crowded(
             Model { ready_for: None, ..best() },
             Model { ready_for: Some(1), ..running() },
-            &crowds,
+            &pods_per_node,
         );
         let ready = || Model { ready_for: Some(1), ..running() };
-        check_crowded(Model { cost: -10, ..best() }, ready(), &crowds);
+        check_crowded(Model { cost: -10, ..best() }, ready(), &pods_per_node);
         check_crowded(
             Model { node: "crowded", cost: 0, ..best() },
             Model { node: "n1", cost: 0, ..ready() },
-            &crowds,
+            &pods_per_node,
         );
         check(
             Model { ready_for: Some(1), ..pod() },
@@ -289,7 +303,7 @@ mod ranking {
     }
 
     #[test]
-    fn the_ages_of_pods_that_go_are_told_by_that_of_the_youngest_ready_one() {
+    fn age_ratios_are_relative_to_the_youngest_ready_pod() {
         let pods = [(10, Some(1)), (25, Some(1)), (1, None)].map(|(age, ready_for)| {
             let name = format!("p{age}");
             Model { age, ready_for, ..Model::named(&name) }.cached()
@@ -304,11 +318,11 @@ mod ranking {
         let mut unstamped = Model::named("z").cached().object().decode::<Value>().unwrap();
         unstamped["metadata"]["creationTimestamp"] = Value::Null;
         let pods = [Model { age: -50, ..Model::named("a") }.cached(), cached(unstamped)];
-        assert_eq!(names(&first_to_go(&pods, 1, &BTreeMap::new(), true, at(NOW))), ["z"]);
+        assert_eq!(names(&pods_to_delete(&pods, 1, &BTreeMap::new(), true, at(NOW))), ["z"]);
     }
 
     #[test]
-    fn two_on_a_node_go_before_one_alone() {
+    fn a_pod_that_shares_its_node_is_deleted_before_one_that_does_not() {
         let pods = [("a", "n1"), ("b", "n2"), ("c", "n2"), ("d", "n3")]
             .map(|(name, node)| Model { node, ..Model::named(name) });
         assert_eq!(order(&pods, &[("n1", 1), ("n2", 2), ("n3", 1)]), ["b", "c", "a"]);
@@ -346,7 +360,7 @@ mod reporting {
     }
 
     #[test]
-    fn a_set_without_pods_says_so() {
+    fn a_set_without_pods_reports_zero() {
         let status = status(&set(0), &[], None, at(NOW));
         assert_eq!(serde_json::to_value(&status).unwrap(), json!({"replicas": 0, "observedGeneration": 3}));
     }
@@ -358,7 +372,7 @@ mod reporting {
     }
 
     #[test]
-    fn the_next_look_is_when_the_next_pod_becomes_available() {
+    fn the_next_check_is_when_the_next_pod_becomes_available() {
         let check = |min_ready: i32, ready_for: &[Option<i64>], expected: Option<u64>| {
             let pods: Vec<_> = ready_for
                 .iter()
@@ -383,7 +397,7 @@ mod reporting {
     }
 
     #[test]
-    fn a_failure_is_told_until_it_is_over() {
+    fn a_failure_is_reported_until_it_is_resolved() {
         let failing = status(&set(3), &[], Some((Failed::Create, "quota")), at(NOW));
         assert_eq!(
             failing.conditions,
@@ -475,7 +489,7 @@ mod properties {
         }
 
         #[test]
-        fn the_first_to_go_do_not_depend_on_the_order_they_are_listed_in(
+        fn the_pods_to_delete_do_not_depend_on_the_order_of_the_list(
             world in world(), count in 0..12usize, turn in 0..12usize,
         ) {
             let pods: Vec<_> = world.iter().map(Model::cached).collect();
@@ -483,7 +497,7 @@ mod properties {
             turned.rotate_left(turn.min(pods.len()));
             turned.reverse();
             let chosen = |pods: &[Cached<Pod>]| {
-                let mut names = names(&first_to_go(pods, count, &BTreeMap::new(), true, at(NOW)));
+                let mut names = names(&pods_to_delete(pods, count, &BTreeMap::new(), true, at(NOW)));
                 names.sort();
                 names
             };

@@ -18,7 +18,7 @@ impl Claims {
         let Some(claim) = self.claims.get(key)? else { return Ok(()) };
         let mut left = Vec::new();
         for consumer in &claim.status.reserved_for {
-            if self.is_there(&claim, consumer).await? {
+            if self.is_in_use(&claim, consumer).await? {
                 left.push(consumer.clone());
             }
         }
@@ -43,7 +43,7 @@ impl Claims {
     }
 
     /// Whether a consumer may still use the claim.
-    async fn is_there(&self, claim: &Cached<Claim>, consumer: &Consumer) -> Result<bool, ReconcileError> {
+    async fn is_in_use(&self, claim: &Cached<Claim>, consumer: &Consumer) -> Result<bool, ReconcileError> {
         if !consumer.api_group.is_empty() || consumer.resource != "pods" {
             return Err(ReconcileError::retry(format!("unsupported ReservedFor entry: {consumer:?}")));
         }
@@ -53,7 +53,7 @@ impl Claims {
         }
         // The cache may be stale.
         let asked = self.client.get(&Kind::of::<Pod>(), &key).await.optional();
-        let pod = asked.attempting(format!("look whether pod {key} still uses a claim"))?;
+        let pod = asked.attempting(format!("check whether pod {key} still uses a claim"))?;
         Ok(pod.is_some_and(|pod| *pod.meta().uid == *consumer.uid))
     }
 
@@ -68,14 +68,14 @@ impl Claims {
             edit = edit.remove(&["status", "allocation"]);
         }
         let updated = self.client.update(&Kind::of::<Claim>(), claim.key(), Part::Status, &edit).await;
-        updated.attempting(format!("take consumers off claim {}", claim.key()))
+        updated.attempting(format!("remove consumers from claim {}", claim.key()))
     }
 
     async fn unprotect(&self, claim: &Object) -> Result<(), ReconcileError> {
         let left: Vec<_> = claim.meta().finalizers.iter().filter(|name| &***name != FINALIZER).collect();
         let edit = Edit::of(claim).set(&["metadata", "finalizers"], &left);
         let updated = self.client.update(&Kind::of::<Claim>(), claim.key(), Part::Main, &edit).await;
-        updated.optional().map(drop).attempting(format!("take the finalizer off claim {}", claim.key()))
+        updated.optional().map(drop).attempting(format!("remove the finalizer from claim {}", claim.key()))
     }
 
     /// Deletes a claim generated for a pod that no longer needs it. If the pod is gone, the garbage collector does

@@ -82,7 +82,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let templates = context.informers.of::<Template>();
     let queue = wiring::queue(context, "resource_claim");
     wake::on_changes(&queue, &pods, &claims);
-    show_claims(context, &claims);
+    register_claim_counts(context, &claims);
     let reconciler = Both {
         pods: Pods {
             client: context.client.clone(),
@@ -104,11 +104,11 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
 }
 
 /// Registers the gauges of claims.
-fn show_claims(context: &Context, claims: &Informer) {
+fn register_claim_counts(context: &Context, claims: &Informer) {
     let claims = claims.lister::<Claim>();
     let name = "resourceclaim_controller_resource_claims";
     let help = "Number of ResourceClaims, categorized by allocation status and admin access";
-    metrics::show(&context.metrics, name, help, move || {
+    metrics::register_gauge(&context.metrics, name, help, move || {
         let all = claims.objects().list(None);
         metrics::count(all.iter().filter_map(|claim| {
             let claim: Value = claim.decode().ok()?;

@@ -11,7 +11,7 @@ use setpoint::{
     Cached, Client, Edit, EventType, Key, Kind, Lister, ReconcileError, Recorder, owner::controller_ref,
 };
 
-use super::view::{Claim, Consumer, FOR_REQUEST, Given, Named, Pod, Request, Template};
+use super::view::{Claim, Consumer, FOR_REQUEST, GeneratedClaim, Named, Pod, Request, Template};
 use super::wake::OF_POD;
 use setpoint::own_writes::OwnWrites;
 
@@ -146,11 +146,11 @@ impl Pods {
         made: BTreeMap<&str, String>,
     ) -> Result<(), ReconcileError> {
         let known = pod.status.resource_claim_statuses.iter();
-        let mut statuses: Vec<Given> =
+        let mut statuses: Vec<GeneratedClaim> =
             known.filter(|given| !made.contains_key(given.name.as_str())).cloned().collect();
         statuses.extend(
             made.into_iter()
-                .map(|(name, claim)| Given { name: name.into(), resource_claim_name: Some(claim) }),
+                .map(|(name, claim)| GeneratedClaim { name: name.into(), resource_claim_name: Some(claim) }),
         );
         let key = pod.key();
         let body = json!({

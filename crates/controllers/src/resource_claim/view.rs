@@ -11,7 +11,7 @@ pub(crate) const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// The annotation with the pod's claim entry that a claim was generated for.
 pub(crate) const FOR_REQUEST: &str = "resource.kubernetes.io/pod-claim-name";
 /// The maximum number of consumers of a claim.
-const MOST_CONSUMERS: usize = 256;
+const MAX_CONSUMERS: usize = 256;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -37,7 +37,7 @@ pub(crate) struct PodStatus {
     #[serde(deserialize_with = "null_is_empty")]
     pub(crate) phase: String,
     #[serde(deserialize_with = "null_is_empty")]
-    pub(crate) resource_claim_statuses: Vec<Given>,
+    pub(crate) resource_claim_statuses: Vec<GeneratedClaim>,
 }
 
 /// An entry of a pod's `resourceClaims`: an existing claim or a template.
@@ -52,7 +52,7 @@ pub(crate) struct Request {
 /// The claim generated for an entry. `None` if none is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct Given {
+pub(crate) struct GeneratedClaim {
     pub(crate) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) resource_claim_name: Option<String>,
@@ -80,7 +80,9 @@ impl Pod {
             return Named::Claim { name, of_pod: false };
         }
         match self.status.resource_claim_statuses.iter().find(|given| given.name == request.name) {
-            Some(Given { resource_claim_name: Some(name), .. }) => Named::Claim { name, of_pod: true },
+            Some(GeneratedClaim { resource_claim_name: Some(name), .. }) => {
+                Named::Claim { name, of_pod: true }
+            }
             Some(_) => Named::NotNeeded,
             None => Named::NotMadeYet,
         }
@@ -125,14 +127,14 @@ struct Annotations {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ClaimStatus {
-    #[serde(deserialize_with = "is_there")]
+    #[serde(deserialize_with = "is_present")]
     pub(crate) allocation: bool,
     #[serde(deserialize_with = "null_is_empty")]
     pub(crate) reserved_for: Vec<Consumer>,
 }
 
 /// Only the presence of an allocation is decoded.
-fn is_there<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+fn is_present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<serde::de::IgnoredAny>::deserialize(deserializer)?.is_some())
 }
 
@@ -162,7 +164,7 @@ impl Claim {
     pub(crate) fn lacks(&self, pod_uid: &str) -> bool {
         let reserved = &self.status.reserved_for;
         let has = reserved.iter().any(|consumer| consumer.uid == pod_uid);
-        self.status.allocation && !has && reserved.len() < MOST_CONSUMERS
+        self.status.allocation && !has && reserved.len() < MAX_CONSUMERS
     }
 }
 

@@ -79,14 +79,15 @@ impl Monitors {
         for monitor in &monitors {
             if tokio::time::timeout(PATIENCE, monitor.informer.synced()).await.is_err() {
                 let kind = monitor.informer.kind().plural();
-                return Err(ReconcileError::retry(format!("count {kind}: not all of them are known yet")));
+                return Err(ReconcileError::retry(format!("count {kind}: its cache has not synced yet")));
             }
         }
         Ok(monitors)
     }
 
     async fn start(&self, missing: &[KindName]) -> Result<(), ReconcileError> {
-        let discovered = discover(&self.client).await.attempting("discover what quotas limit")?;
+        let discovered =
+            discover(&self.client).await.attempting("discover the resources that quotas limit")?;
         for (group, plural) in missing {
             let served = discovered.preferred().map(|resource| &resource.kind);
             let kind = served.into_iter().find(|kind| kind.group() == group && kind.plural() == plural);

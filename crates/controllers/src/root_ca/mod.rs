@@ -40,7 +40,7 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 /// How soon to check a created ConfigMap again: if it is deleted before the cache has shown it, no event reports that.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const RECHECK_AFTER: Duration = Duration::from_secs(60);
 
 const NAME: &str = "kube-root-ca.crt";
 const FIELD: &str = "ca.crt";
@@ -132,8 +132,8 @@ impl Publisher {
     async fn publish(&self, namespace: &Key) -> Result<Outcome, ReconcileError> {
         let key = Key::namespaced(namespace.name(), NAME);
         match self.config_maps.get(&key)? {
-            None if self.create(&key).await? => return Ok(Outcome::CheckAfter(LOOK_AGAIN)),
-            Some(published) if !self.is_right(&published) => self.correct(&published).await?,
+            None if self.create(&key).await? => return Ok(Outcome::CheckAfter(RECHECK_AFTER)),
+            Some(published) if !self.is_up_to_date(&published) => self.correct(&published).await?,
             _ => {}
         }
         Ok(Outcome::Settled)
@@ -143,7 +143,7 @@ impl Publisher {
         BTreeMap::from([(FIELD.to_owned(), self.certificate.clone())])
     }
 
-    fn is_right(&self, published: &ConfigMap) -> bool {
+    fn is_up_to_date(&self, published: &ConfigMap) -> bool {
         let annotations = published.metadata.annotations.as_ref();
         let described = annotations.and_then(|annotations| annotations.get(DESCRIPTION));
         published.data.as_ref() == Some(&self.data())

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_conflict_where_both_say_something_else() {
+    fn labels_conflict_where_both_are_set_and_differ() {
         for (one, other, expected) in [
             ("", "", false),
             (":::s0:c1,c2", ":::s0:c1,c2", false),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_says_for_itself_or_the_pod_for_all() {
+    fn a_containers_label_overrides_that_of_the_pod() {
         let container = |level: Option<&str>| {
             let context = level.map(|level| json!({"seLinuxOptions": {"level": level}}));
             json!({"securityContext": context, "volumeMounts": [{"name": "v"}]})

@@ -84,7 +84,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     wiring::follow(&claims, &wake, |wake, event| wake.claim(event.object().key()));
     wiring::follow(&volumes, &wake, Wake::volume_changed);
     wiring::follow(&drivers, &wake, Wake::driver_changed);
-    show_conflicts(context, users.clone());
+    register_conflicts(context, users.clone());
 
     let warner = Warner {
         recorder: context.recorder(COMPONENT),
@@ -99,10 +99,10 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(wiring::controller(&ENTRY, options, queue, warner, informers))]
 }
 
-fn show_conflicts(context: &Context, users: Arc<Mutex<Users>>) {
+fn register_conflicts(context: &Context, users: Arc<Mutex<Users>>) {
     let name = "selinux_warning_controller_selinux_volume_conflict";
     let help = "Conflict between two Pods using the same volume";
-    metrics::show(&context.metrics, name, help, move || {
+    metrics::register_gauge(&context.metrics, name, help, move || {
         users.lock().conflicts().into_iter().map(|labels| (labels.into(), 1)).collect()
     });
 }
@@ -128,8 +128,8 @@ impl Wake {
     }
 
     fn driver_changed(&self, event: &Event) {
-        let says = |driver: &Object| driver.view::<Driver>().cloned().unwrap_or_default();
-        if !matches!(event, Event::Updated { old, new } if says(old) == says(new)) {
+        let supports_label = |driver: &Object| driver.view::<Driver>().cloned().unwrap_or_default();
+        if !matches!(event, Event::Updated { old, new } if supports_label(old) == supports_label(new)) {
             let pods = self.users.lock().of_driver(event.object().key().name());
             pods.into_iter().for_each(|pod| self.queue.add(pod));
         }

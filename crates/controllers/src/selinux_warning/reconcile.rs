@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use setpoint::object::DecodeError;
 use setpoint::{Cached, EventType, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler, Recorder};
 use setpoint_volume::inline::{InlineDisk, inline_disks};
-use setpoint_volume::migrated::behind_driver;
+use setpoint_volume::migrated::csi_source;
 use setpoint_volume::{Claim, Csi, PodVolumes, Volume, bound_volume};
 
 use super::Driver;
@@ -29,7 +29,7 @@ impl Reconciler for Warner {
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         match self.pods.get(key)?.filter(|pod| !pod.has_ended()) {
-            Some(pod) => self.look_at(&pod)?,
+            Some(pod) => self.check_pod(&pod)?,
             None => self.users.lock().forget(key),
         }
         Ok(Outcome::Settled)
@@ -37,14 +37,14 @@ impl Reconciler for Warner {
 }
 
 /// The storage behind a pod's volume.
-struct Behind {
+struct BackingStorage {
     /// The unique volume name, the same for all pods.
     name: String,
     /// The CSI driver that mounts it. `None` if the kubelet does.
     driver: Option<Box<str>>,
 }
 
-impl Behind {
+impl BackingStorage {
     fn driver(csi: &Csi) -> Self {
         Self { name: csi.unique_name(), driver: Some(csi.driver.clone()) }
     }
@@ -54,7 +54,7 @@ impl Behind {
     }
 
     fn volume(volume: &Cached<Volume>) -> Option<Self> {
-        match behind_driver(volume) {
+        match csi_source(volume) {
             Some(csi) => Some(Self::driver(&csi)),
             None => volume.network_name().map(Self::network),
         }
@@ -62,13 +62,13 @@ impl Behind {
 }
 
 impl Warner {
-    fn look_at(&self, pod: &Cached<PodVolumes>) -> Result<(), DecodeError> {
+    fn check_pod(&self, pod: &Cached<PodVolumes>) -> Result<(), DecodeError> {
         let labelled: Labelled = pod.object().decode()?;
-        for (volume, behind) in self.volumes_of(pod)? {
-            let can_be_mounted = self.can_be_mounted(&behind)?;
+        for (volume, storage) in self.volumes_of(pod)? {
+            let can_be_mounted = self.can_be_mounted(&storage)?;
             match labelled.of_volume(&volume, can_be_mounted) {
                 Ok(Some(used)) => {
-                    let conflicts = self.users.lock().add(&behind.name, pod.key(), used);
+                    let conflicts = self.users.lock().add(&storage.name, pod.key(), used);
                     for conflict in conflicts {
                         let warned = self.pods.objects().get(&conflict.pod);
                         warned.iter().for_each(|pod| self.event(pod, conflict.reason, &conflict.message));
@@ -84,29 +84,29 @@ impl Warner {
     }
 
     /// Lists a pod's relevant volumes by name. Unbound claims are checked once they are bound.
-    fn volumes_of(&self, pod: &Cached<PodVolumes>) -> Result<Vec<(Box<str>, Behind)>, DecodeError> {
+    fn volumes_of(&self, pod: &Cached<PodVolumes>) -> Result<Vec<(Box<str>, BackingStorage)>, DecodeError> {
         let mut found = Vec::new();
         for volume in pod.volumes() {
             let bound = bound_volume(pod, volume, &self.claims, &self.volumes)?;
-            let behind = bound.as_ref().and_then(Behind::volume);
-            found.extend(behind.map(|behind| (volume.name.clone(), behind)));
+            let storage = bound.as_ref().and_then(BackingStorage::volume);
+            found.extend(storage.map(|storage| (volume.name.clone(), storage)));
         }
         found.extend(inline_disks(pod.object()).into_iter().map(|inline| {
-            let behind = match inline.disk {
-                InlineDisk::OfDriver(disk) => Behind::driver(&disk.csi),
-                InlineDisk::OnNetwork(name) => Behind::network(name),
+            let storage = match inline.disk {
+                InlineDisk::OfDriver(disk) => BackingStorage::driver(&disk.csi),
+                InlineDisk::OnNetwork(name) => BackingStorage::network(name),
             };
-            (inline.name, behind)
+            (inline.name, storage)
         }));
         Ok(found)
     }
 
     /// Whether a volume can be mounted with a label: its driver supports it, or the kubelet mounts it.
-    fn can_be_mounted(&self, behind: &Behind) -> Result<bool, DecodeError> {
-        let Some(driver) = &behind.driver else { return Ok(self.mounts_with_labels) };
+    fn can_be_mounted(&self, storage: &BackingStorage) -> Result<bool, DecodeError> {
+        let Some(driver) = &storage.driver else { return Ok(self.mounts_with_labels) };
         let driver = self.drivers.get(&Key::cluster(&**driver))?;
-        let says = driver.is_some_and(|driver| driver.spec.mounts_with_label == Some(true));
-        Ok(says && self.mounts_with_labels)
+        let supports_label = driver.is_some_and(|driver| driver.spec.mounts_with_label == Some(true));
+        Ok(supports_label && self.mounts_with_labels)
     }
 
     fn event(&self, pod: &Object, reason: &str, message: &str) {

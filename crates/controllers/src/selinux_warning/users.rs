@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn both_are_told_once_and_strangers_are_not_named() {
+    fn both_pods_get_one_event_and_other_namespaces_are_not_named() {
         let mut users = Users::default();
         let (a, b, far) =
             (Key::namespaced("ns", "a"), Key::namespaced("ns", "b"), Key::namespaced("far", "c"));

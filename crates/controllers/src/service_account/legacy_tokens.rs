@@ -87,11 +87,11 @@ struct Cleaner {
 
 /// The decision about a token.
 #[derive(Debug, PartialEq, Eq)]
-enum Fate {
-    Stays,
+enum Decision {
+    Keep,
     /// Invalid from this day on.
-    Invalid(Date),
-    Goes,
+    Invalidate(Date),
+    Delete,
 }
 
 #[derive(Default, Deserialize)]
@@ -107,20 +107,20 @@ impl Reconciler for Cleaner {
     /// All Secrets share one key and are checked once a day.
     async fn reconcile(&self, _: &Key) -> Result<Outcome, ReconcileError> {
         let now = self.clock.now();
-        let Some(before) = self.horizon(now).await? else { return Ok(Outcome::CheckAfter(PERIOD)) };
+        let Some(before) = self.unused_before(now).await? else { return Ok(Outcome::CheckAfter(PERIOD)) };
         let mut mounted = BTreeMap::new();
         for secret in self.secrets.list(None)? {
             if !self.is_of_its_account(&secret)? || self.is_mounted(&secret, &mut mounted) {
                 continue;
             }
-            let done = match fate(&secret, before, now) {
-                Fate::Stays => Ok(()),
-                Fate::Invalid(since) => self.invalidate(&secret, since).await,
-                Fate::Goes => self.remove(&secret).await,
+            let done = match decide(&secret, before, now) {
+                Decision::Keep => Ok(()),
+                Decision::Invalidate(since) => self.invalidate(&secret, since).await,
+                Decision::Delete => self.remove(&secret).await,
             };
             if let Err(error) = done {
                 // The next check tries again.
-                tracing::warn!(secret = %secret.key(), %error, "cannot retire a token");
+                tracing::warn!(secret = %secret.key(), %error, "cannot invalidate or delete a token");
             }
         }
         Ok(Outcome::CheckAfter(PERIOD))
@@ -129,20 +129,20 @@ impl Reconciler for Cleaner {
 
 impl Cleaner {
     /// Tokens last used before this time are unused. `None` if usage has not been tracked for long enough.
-    async fn horizon(&self, now: Timestamp) -> Result<Option<Timestamp>, ReconcileError> {
+    async fn unused_before(&self, now: Timestamp) -> Result<Option<Timestamp>, ReconcileError> {
         let kind = Kind::of::<k8s_openapi::api::core::v1::ConfigMap>();
         let tracking = self.client.get(&kind, &Key::namespaced(TRACKING.0, TRACKING.1)).await;
         let tracking: Tracking = match tracking {
             Err(error) if error.is_not_found() => return Ok(None),
-            found => found.attempting("read since when the use of tokens is noted")?.decode()?,
+            found => found.attempting("read since when token usage is tracked")?.decode()?,
         };
         let Some(since) = tracking.data.get("since").and_then(|since| since.parse::<Date>().ok()) else {
             return Ok(None);
         };
         // The first day may be tracked only partially.
         let since = since.checked_add(1.day()).unwrap_or(since).to_zoned(TimeZone::UTC);
-        let Ok(horizon) = now.checked_sub(self.unused_for) else { return Ok(None) };
-        Ok(since.is_ok_and(|since| since.timestamp() <= horizon).then_some(horizon))
+        let Ok(unused_before) = now.checked_sub(self.unused_for) else { return Ok(None) };
+        Ok(since.is_ok_and(|since| since.timestamp() <= unused_before).then_some(unused_before))
     }
 
     /// Whether the Secret was generated for the account it names. Others are managed by users.
@@ -183,7 +183,7 @@ impl Cleaner {
     }
 }
 
-fn fate(secret: &Cached<Secret>, before: Timestamp, now: Timestamp) -> Fate {
+fn decide(secret: &Cached<Secret>, before: Timestamp, now: Timestamp) -> Decision {
     let meta = secret.meta();
     let young = meta.creation_timestamp.is_none_or(|created| created >= before);
     let day = |time: Timestamp| time.to_zoned(TimeZone::UTC).date();
@@ -194,12 +194,12 @@ fn fate(secret: &Cached<Secret>, before: Timestamp, now: Timestamp) -> Fate {
         Some(used) => used.is_none_or(|used| used >= day(before)),
     };
     if young || meta.is_being_deleted() || in_use {
-        return Fate::Stays;
+        return Decision::Keep;
     }
     match label(INVALID_SINCE).flatten() {
-        None => Fate::Invalid(day(now)),
-        Some(since) if since >= day(before) => Fate::Stays,
-        Some(_) => Fate::Goes,
+        None => Decision::Invalidate(day(now)),
+        Some(since) if since >= day(before) => Decision::Keep,
+        Some(_) => Decision::Delete,
     }
 }
 
@@ -233,25 +233,25 @@ mod tests {
     use crate::workload::fixtures::cached;
 
     #[test]
-    fn a_token_is_invalid_for_a_period_before_it_goes() {
+    fn a_token_is_invalid_for_a_period_before_it_is_deleted() {
         let time = |day: &str| format!("{day}T12:00:00Z").parse::<Timestamp>().unwrap();
         let (before, now) = (time("2025-01-10"), time("2026-01-10"));
-        let check = |created: &str, labels: Value, expected: Fate| {
+        let check = |created: &str, labels: Value, expected: Decision| {
             let secret =
                 json!({"metadata": {"name": "t", "creationTimestamp": time(created), "labels": labels}});
-            assert_eq!(fate(&cached(secret.clone()), before, now), expected, "{secret}");
+            assert_eq!(decide(&cached(secret.clone()), before, now), expected, "{secret}");
         };
-        let today = Fate::Invalid("2026-01-10".parse().unwrap());
-        check("2025-01-11", json!({}), Fate::Stays);
-        check("2024-01-01", json!({LAST_USED: "2025-01-10"}), Fate::Stays);
-        check("2024-01-01", json!({LAST_USED: "nonsense"}), Fate::Stays);
+        let today = Decision::Invalidate("2026-01-10".parse().unwrap());
+        check("2025-01-11", json!({}), Decision::Keep);
+        check("2024-01-01", json!({LAST_USED: "2025-01-10"}), Decision::Keep);
+        check("2024-01-01", json!({LAST_USED: "nonsense"}), Decision::Keep);
         check("2024-01-01", json!({}), today);
-        check("2024-01-01", json!({LAST_USED: "2025-01-09", INVALID_SINCE: "2025-06-01"}), Fate::Stays);
-        check("2024-01-01", json!({LAST_USED: "2025-01-09", INVALID_SINCE: "2025-01-09"}), Fate::Goes);
+        check("2024-01-01", json!({LAST_USED: "2025-01-09", INVALID_SINCE: "2025-06-01"}), Decision::Keep);
+        check("2024-01-01", json!({LAST_USED: "2025-01-09", INVALID_SINCE: "2025-01-09"}), Decision::Delete);
     }
 
     #[test]
-    fn a_pod_refers_to_secrets_in_many_places() {
+    fn many_pod_fields_refer_to_secrets() {
         let pod = json!({"spec": {
             "imagePullSecrets": [{"name": "a"}],
             "containers": [{"env": [{"valueFrom": {"secretKeyRef": {"name": "b"}}}], "envFrom": [{"secretRef": {"name": "c"}}]}],

@@ -37,7 +37,7 @@ pub(crate) const ENTRY: Entry = Entry {
 const DEFAULT: &str = "default";
 
 /// How soon to check a created account again: if it is deleted before the cache has shown it, no event reports that.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const RECHECK_AFTER: Duration = Duration::from_secs(60);
 
 /// A ServiceAccount. Only its existence matters.
 #[derive(Deserialize)]
@@ -88,7 +88,7 @@ impl Reconciler for ServiceAccounts {
         let active = self.namespaces.get(namespace)?.is_some_and(|namespace| namespace.is_active());
         if active && self.accounts.get(&account)?.is_none() {
             self.create(&account).await?;
-            return Ok(Outcome::CheckAfter(LOOK_AGAIN));
+            return Ok(Outcome::CheckAfter(RECHECK_AFTER));
         }
         Ok(Outcome::Settled)
     }

@@ -29,17 +29,17 @@ pub(super) enum Action {
 
 /// Returns the address of an IPAddress, if it belongs to a Service.
 pub(super) fn address_of(address: &Object) -> Option<IpAddr> {
-    is_given(address.meta()).then(|| address.meta().name.parse().ok()).flatten()
+    is_allocated(address.meta()).then(|| address.meta().name.parse().ok()).flatten()
 }
 
-fn is_given(meta: &Metadata) -> bool {
+fn is_allocated(meta: &Metadata) -> bool {
     meta.label(MANAGED_BY) == Some(ALLOCATOR)
 }
 
 pub(super) fn plan(
     range: &Cached<ServiceCidr>,
     ranges: &Ranges,
-    given: &[IpAddr],
+    allocated: &[IpAddr],
     now: Timestamp,
 ) -> Vec<Action> {
     let Some(deleted) = range.meta().deletion_timestamp else {
@@ -47,7 +47,7 @@ pub(super) fn plan(
         let condition = ready(range, "True", "", "Kubernetes Service CIDR is ready");
         return hold.into_iter().chain(condition).collect();
     };
-    if !can_go(range, ranges, given) {
+    if !can_be_deleted(range, ranges, allocated) {
         let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
         return ready(range, "False", "Terminating", message).into_iter().collect();
     }
@@ -59,7 +59,7 @@ pub(super) fn plan(
 }
 
 /// Whether every address in use is covered by another ServiceCIDR.
-fn can_go(range: &Cached<ServiceCidr>, ranges: &Ranges, given: &[IpAddr]) -> bool {
+fn can_be_deleted(range: &Cached<ServiceCidr>, ranges: &Ranges, allocated: &[IpAddr]) -> bool {
     let others = || ranges.iter().filter(|(key, _): &(&Key, _)| *key != range.key()).flat_map(|(_, all)| all);
     let covered = |prefix: super::Prefix| others().any(|other| other.covers(&prefix));
     if range.prefixes().all(covered) {
@@ -70,7 +70,7 @@ fn can_go(range: &Cached<ServiceCidr>, ranges: &Ranges, given: &[IpAddr]) -> boo
             range.prefixes().any(|prefix| prefix.is_v4() == address.is_ipv4() && prefix.can_give(*address));
         own && !others().any(|other| other.can_give(*address))
     };
-    !given.iter().any(needs)
+    !allocated.iter().any(needs)
 }
 
 /// Returns the Ready condition, if it is not set yet.
@@ -98,22 +98,29 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(range: &Cached<ServiceCidr>, others: &[Cached<ServiceCidr>], given: &[&str], expected: &[&str]) {
+    fn check(
+        range: &Cached<ServiceCidr>,
+        others: &[Cached<ServiceCidr>],
+        allocated: &[&str],
+        expected: &[&str],
+    ) {
         let all: Vec<_> = others.iter().cloned().chain([range.clone()]).collect();
-        let given: Vec<IpAddr> = given.iter().map(|text| text.parse().expect("an address")).collect();
+        let allocated: Vec<IpAddr> = allocated.iter().map(|text| text.parse().expect("an address")).collect();
         let words =
-            plan(range, &super::super::ranges(&all), &given, at(15)).into_iter().map(|action| match action {
-                Action::SetCondition(condition) => {
-                    format!("set {} {}", condition.status, condition.reason).trim().to_owned()
-                }
-                Action::Wait(time) => format!("wait {}", time.as_secs()),
-                other => format!("{other:?}"),
-            });
+            plan(range, &super::super::ranges(&all), &allocated, at(15)).into_iter().map(
+                |action| match action {
+                    Action::SetCondition(condition) => {
+                        format!("set {} {}", condition.status, condition.reason).trim().to_owned()
+                    }
+                    Action::Wait(time) => format!("wait {}", time.as_secs()),
+                    other => format!("{other:?}"),
+                },
+            );
         assert_eq!(words.collect::<Vec<_>>(), expected);
     }
 
     #[test]
-    fn a_range_is_held_and_told_ready() {
+    fn a_range_gets_a_finalizer_and_becomes_ready() {
         check(&range("a", &["10.0.0.0/24"], None, json!([])), &[], &[], &["AddFinalizer", "set True"]);
         let ready =
             json!([{"type": "Ready", "status": "True", "message": "Kubernetes Service CIDR is ready"}]);
@@ -121,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_goes_when_nobody_needs_it_any_more() {
+    fn a_range_is_deleted_when_no_address_needs_it() {
         let going = range("a", &["10.0.0.0/24", "fd00::/64"], Some(0), json!([]));
         let just_now = range("a", &["10.0.0.0/24"], Some(10), json!([]));
         check(&going, &[], &[], &["RemoveFinalizer"]);

@@ -29,7 +29,7 @@ impl Reconciler for RangeKeeper {
         let Some(range) = self.cidrs.get(key)? else { return Ok(Outcome::Settled) };
         let ranges = ranges(&self.cidrs.list(None)?);
         let mut outcome = Outcome::Settled;
-        for action in plan(&range, &ranges, &self.given(&range), self.clock.now()) {
+        for action in plan(&range, &ranges, &self.allocated(&range), self.clock.now()) {
             match action {
                 Action::AddFinalizer => {
                     self.patch(&range, json!({"finalizers": [FINALIZER]})).await?;
@@ -47,7 +47,7 @@ impl Reconciler for RangeKeeper {
 
 impl RangeKeeper {
     /// Returns the addresses of Services. Only needed if the ServiceCIDR is being deleted.
-    fn given(&self, range: &Cached<ServiceCidr>) -> Vec<IpAddr> {
+    fn allocated(&self, range: &Cached<ServiceCidr>) -> Vec<IpAddr> {
         if !range.meta().is_being_deleted() {
             return Vec::new();
         }
@@ -62,7 +62,10 @@ impl RangeKeeper {
         metadata["uid"] = json!(range.meta().uid);
         let patch = Patch::strategic(&json!({"metadata": metadata}));
         let patched = self.client.patch(&Kind::of::<ServiceCidr>(), range.key(), Part::Main, patch).await;
-        patched.optional().map(drop).attempting(format!("change the finalizers of range {}", range.key()))
+        patched
+            .optional()
+            .map(drop)
+            .attempting(format!("update the finalizers of ServiceCIDR {}", range.key()))
     }
 
     async fn set_condition(
@@ -76,7 +79,7 @@ impl RangeKeeper {
             let (kind, reason) = (Kind::of::<ServiceCidr>(), "KubernetesServiceCIDRError");
             self.recorder.event(&kind, range.object(), EventType::Warning, reason, message);
         }
-        applied.map(drop).attempting(format!("say how range {} stands", range.key()))
+        applied.map(drop).attempting(format!("update the status of ServiceCIDR {}", range.key()))
     }
 
     async fn apply(&self, range: &Cached<ServiceCidr>, condition: &Condition) -> Result<Object, ClientError> {

@@ -24,7 +24,7 @@ pub(super) enum Plan {
 /// Plans for a Service. `taken` are the addresses of all other Services.
 pub(super) fn plan(service: &Service, meta: &Metadata, pool: &AddressPool, taken: &BTreeSet<IpAddr>) -> Plan {
     let marked = meta.has_finalizer(FINALIZER);
-    if meta.is_being_deleted() || !service.wants_one() {
+    if meta.is_being_deleted() || !service.wants_load_balancer() {
         return if marked { Plan::CleanUp } else { Plan::Nothing };
     }
     let has = service.address().and_then(|address| address.parse::<IpAddr>().ok());
@@ -62,7 +62,7 @@ mod tests {
     use crate::workload::fixtures::cached;
 
     #[test]
-    fn a_service_gets_keeps_and_gives_back_an_address() {
+    fn a_service_gets_keeps_and_releases_an_address() {
         let pool = AddressPool::parse("192.0.2.0/29").unwrap();
         let taken = BTreeSet::from(["192.0.2.2".parse().unwrap()]);
         let check = |metadata: Value, spec: Value, ip: &str, expected: Plan| {

@@ -9,7 +9,7 @@ use crate::prefix::Prefix;
 pub struct AddressPool(Prefix);
 
 /// The maximum number of addresses used from a range, to bound the search.
-const MOST: u64 = 1 << 16;
+const MAX_ADDRESSES: u64 = 1 << 16;
 
 impl AddressPool {
     /// Parses a range in CIDR notation.
@@ -32,6 +32,8 @@ impl AddressPool {
     }
 
     fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        (0..MOST).map_while(|number| self.0.address(number)).filter(|address| self.0.can_give(*address))
+        (0..MAX_ADDRESSES)
+            .map_while(|number| self.0.address(number))
+            .filter(|address| self.0.can_give(*address))
     }
 }

@@ -40,7 +40,7 @@ impl Reconciler for Balancer {
             Plan::Refuse(why) => {
                 let message = format!("Error syncing load balancer: failed to ensure load balancer: {why}");
                 self.event(&service, EventType::Warning, "SyncLoadBalancerFailed", &message);
-                return Err(ReconcileError::retry(format!("give service {key} an address: {why}")));
+                return Err(ReconcileError::retry(format!("allocate an address to service {key}: {why}")));
             }
         }
         Ok(Outcome::Settled)
@@ -87,7 +87,7 @@ impl Balancer {
         self.given.lock().remove(key);
         if let Some(patch) = object.and_then(|object| finalizer::removal(object.meta(), FINALIZER)) {
             let released = self.client.patch(&kind, key, Part::Status, patch).await;
-            released.optional().attempting(format!("take the finalizer off service {key}"))?;
+            released.optional().attempting(format!("remove the finalizer from service {key}"))?;
         }
         self.event(service, EventType::Normal, "DeletedLoadBalancer", "Deleted load balancer");
         Ok(())
@@ -102,7 +102,7 @@ impl Balancer {
         let body = json!({"metadata": {"uid": service.meta().uid}, "status": {"loadBalancer": status}});
         let patched =
             self.client.patch(&Kind::of::<Service>(), service.key(), Part::Status, Patch::merge(&body)).await;
-        patched.optional().attempting(format!("write the address of service {}", service.key()))
+        patched.optional().attempting(format!("update the load balancer status of service {}", service.key()))
     }
 
     fn event(&self, service: &Cached<Service>, r#type: EventType, reason: &str, message: &str) {

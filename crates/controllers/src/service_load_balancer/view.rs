@@ -45,7 +45,7 @@ pub(super) struct Ingress {
 
 impl Service {
     /// Whether it needs a load balancer from this controller. Services with a class are left to others.
-    pub(super) fn wants_one(&self) -> bool {
+    pub(super) fn wants_load_balancer(&self) -> bool {
         self.spec.r#type == "LoadBalancer" && self.spec.load_balancer_class.is_none()
     }
 

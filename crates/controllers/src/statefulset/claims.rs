@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use setpoint::owner::controller_ref;
 use setpoint::{Cached, Kind, Metadata, OwnerRef};
 
-use super::view::{Claim, ClaimTemplate, Fate, Retention, StatefulSet, claim_name};
+use super::view::{Claim, ClaimTemplate, Retention, RetentionPolicyType, StatefulSet, claim_name};
 use crate::workload::pod::Pod;
 
 /// Builds a pod's claim: the template with the set's labels and its own name.
@@ -38,10 +38,10 @@ pub(super) struct Owners<'a> {
 
 /// The owner that a claim is deleted with.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum With {
+enum DeletedWith {
     Set,
     Pod,
-    Nobody,
+    None,
 }
 
 impl Owners<'_> {
@@ -50,10 +50,10 @@ impl Owners<'_> {
         if self.is_up_to_date(claim.meta()) {
             return None;
         }
-        let kept = claim.meta().owner_references.iter().filter(|owner| !self.names_us(owner));
+        let kept = claim.meta().owner_references.iter().filter(|owner| !self.is_own_reference(owner));
         let mut owners: Vec<_> = kept.cloned().collect();
         if !self.has_other_controller(claim.meta()) {
-            owners.extend(self.owner(self.goes_with()));
+            owners.extend(self.owner(self.deleted_with()));
         }
         Some(owners)
     }
@@ -86,15 +86,16 @@ impl Owners<'_> {
         if claim.owner_references.iter().any(idle) {
             return false;
         }
-        let with = self.goes_with();
-        owned_by(set) == (with == With::Set) && owned_by(pod) == (with == With::Pod)
+        let deleted_with = self.deleted_with();
+        owned_by(set) == (deleted_with == DeletedWith::Set)
+            && owned_by(pod) == (deleted_with == DeletedWith::Pod)
     }
 
-    fn goes_with(&self) -> With {
+    fn deleted_with(&self) -> DeletedWith {
         match (self.policy(), self.wanted) {
-            (Retention { when_scaled: Fate::Delete, .. }, false) => With::Pod,
-            (Retention { when_deleted: Fate::Delete, .. }, _) => With::Set,
-            _ => With::Nobody,
+            (Retention { when_scaled: RetentionPolicyType::Delete, .. }, false) => DeletedWith::Pod,
+            (Retention { when_deleted: RetentionPolicyType::Delete, .. }, _) => DeletedWith::Set,
+            _ => DeletedWith::None,
         }
     }
 
@@ -102,15 +103,15 @@ impl Owners<'_> {
         self.set.spec.persistent_volume_claim_retention_policy
     }
 
-    fn owner(&self, with: With) -> Option<OwnerRef> {
-        match with {
-            With::Set => Some(controller_ref(&Kind::of::<StatefulSet>(), self.set.meta())),
-            With::Pod => Some(controller_ref(&Kind::of::<Pod>(), self.pod.meta())),
-            With::Nobody => None,
+    fn owner(&self, deleted_with: DeletedWith) -> Option<OwnerRef> {
+        match deleted_with {
+            DeletedWith::Set => Some(controller_ref(&Kind::of::<StatefulSet>(), self.set.meta())),
+            DeletedWith::Pod => Some(controller_ref(&Kind::of::<Pod>(), self.pod.meta())),
+            DeletedWith::None => None,
         }
     }
 
-    fn names_us(&self, owner: &OwnerRef) -> bool {
+    fn is_own_reference(&self, owner: &OwnerRef) -> bool {
         self.uid_of_namesake(owner).is_some()
     }
 
@@ -128,7 +129,7 @@ impl Owners<'_> {
 }
 
 /// Whether a claim still belongs to an earlier pod of this name, and is about to be deleted with it.
-pub(super) fn is_leftover(claim: &Metadata, pod_name: &str) -> bool {
+pub(super) fn is_stale_claim(claim: &Metadata, pod_name: &str) -> bool {
     let of_pod = |owner: &OwnerRef| (&*owner.kind, &*owner.name) == ("Pod", pod_name);
     claim.owner_references.iter().any(of_pod)
 }

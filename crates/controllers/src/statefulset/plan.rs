@@ -33,12 +33,12 @@ pub(super) enum Action {
         ordinal: usize,
     },
     /// Fix a pod's labels, volumes, and the owner references of its claims.
-    Mend {
+    UpdatePod {
         pod: Cached<Pod>,
         ordinal: usize,
     },
     /// Fix the owner references of the claims of a pod that is about to be deleted.
-    Entrust {
+    UpdateClaimOwners {
         pod: Cached<Pod>,
         ordinal: usize,
     },
@@ -117,7 +117,7 @@ impl<'a> Planner<'a> {
 
     fn plan_all(&mut self) -> Result<(), Blocked> {
         self.keep_slots()?;
-        self.entrust_claims();
+        self.plan_claim_owners();
         self.remove_condemned()?;
         if self.set.spec.update_strategy.is_rolling() {
             match self.at_once {
@@ -167,7 +167,7 @@ impl<'a> Planner<'a> {
         if self.set.spec.is_ordered() && self.is_unavailable(pod) {
             return (None, false);
         }
-        (Some(Action::Mend { pod: pod.clone(), ordinal }), true)
+        (Some(Action::UpdatePod { pod: pod.clone(), ordinal }), true)
     }
 
     /// Whether the pod of an ordinal is created from the update revision.
@@ -182,13 +182,15 @@ impl<'a> Planner<'a> {
     }
 
     /// Claims that are deleted with a pod must be owned by it before it is deleted.
-    fn entrust_claims(&mut self) {
+    fn plan_claim_owners(&mut self) {
         if self.set.spec.volume_claim_templates.is_empty() {
             return;
         }
-        let entrust =
-            |(ordinal, pod): &(usize, Cached<Pod>)| Action::Entrust { pod: pod.clone(), ordinal: *ordinal };
-        self.plan.push(self.condemned.iter().map(entrust).collect());
+        let update_claim_owners = |(ordinal, pod): &(usize, Cached<Pod>)| Action::UpdateClaimOwners {
+            pod: pod.clone(),
+            ordinal: *ordinal,
+        };
+        self.plan.push(self.condemned.iter().map(update_claim_owners).collect());
     }
 
     /// Deletes unwanted pods, highest ordinal first.

@@ -12,12 +12,13 @@ use setpoint::{
 };
 
 use super::bodies::{identity, pod_template, volumes};
-use super::claims::{Owners, claim_body, is_leftover};
+use super::claims::{Owners, claim_body, is_stale_claim};
 use super::plan::{Action, Plan, has_identity, has_storage, plan};
 use super::revisions::{History, excess, history};
 use super::status::{next_check, status};
 use super::view::{
-    Claim, ClaimTemplate, Fate, StatefulSet, StatefulSetStatus, claim_name, ordinal_in, pod_name,
+    Claim, ClaimTemplate, RetentionPolicyType, StatefulSet, StatefulSetStatus, claim_name, ordinal_in,
+    pod_name,
 };
 use crate::workload::claims::{Claimant, Claims};
 use crate::workload::dependents::Dependents;
@@ -48,7 +49,7 @@ struct Applied {
     /// The number of outdated pods deleted.
     renewed: i32,
     /// Whether to check again, because something to wait for causes no event.
-    look_again: bool,
+    recheck: bool,
     failure: Option<ReconcileError>,
 }
 
@@ -77,7 +78,7 @@ impl Reconciler for StatefulSets {
         if let Some(failure) = applied.failure {
             return Err(failure);
         }
-        if applied.look_again {
+        if applied.recheck {
             return Ok(Outcome::Requeue);
         }
         Ok(next_check(&set, &pods, now).map_or(Outcome::Settled, Outcome::CheckAfter))
@@ -108,11 +109,10 @@ impl StatefulSets {
     /// Applies a plan stage by stage. Stops after a stage that fails.
     async fn apply(&self, set: &Cached<StatefulSet>, history: &History, plan: Plan) -> Applied {
         let mut applied = Applied::default();
-        let look_again = AtomicBool::new(false);
+        let recheck = AtomicBool::new(false);
         for stage in plan {
-            let started = slow_start(stage.len(), SLOW_START, |nth| {
-                self.perform(set, history, &stage[nth], &look_again)
-            });
+            let started =
+                slow_start(stage.len(), SLOW_START, |nth| self.perform(set, history, &stage[nth], &recheck));
             applied.failure = started.await.failure;
             if applied.failure.is_some() {
                 break;
@@ -120,7 +120,7 @@ impl StatefulSets {
             let renewals = stage.iter().filter(|action| matches!(action, Action::Renew { .. })).count();
             applied.renewed += i32::try_from(renewals).unwrap_or(i32::MAX);
         }
-        applied.look_again = look_again.into_inner();
+        applied.recheck = recheck.into_inner();
         applied
     }
 
@@ -129,22 +129,24 @@ impl StatefulSets {
         set: &Cached<StatefulSet>,
         history: &History,
         action: &Action,
-        look_again: &AtomicBool,
+        recheck: &AtomicBool,
     ) -> Result<(), ReconcileError> {
         match action {
             Action::Create { ordinal, updated } => {
-                if self.claims_are_leftover(set, *ordinal)? {
-                    look_again.store(true, Ordering::Relaxed);
+                if self.has_stale_claims(set, *ordinal)? {
+                    recheck.store(true, Ordering::Relaxed);
                     return Ok(());
                 }
                 self.create(set, history, *ordinal, *updated).await
             }
             Action::Provide { pod, ordinal } => {
                 self.make_claims(set, *ordinal).await?;
-                self.entrust(set, pod, *ordinal).await.map(drop)
+                self.update_claim_owners(set, pod, *ordinal).await.map(drop)
             }
-            Action::Mend { pod, ordinal } => self.mend(set, pod, *ordinal).await,
-            Action::Entrust { pod, ordinal } => self.entrust(set, pod, *ordinal).await.map(drop),
+            Action::UpdatePod { pod, ordinal } => self.update_pod(set, pod, *ordinal).await,
+            Action::UpdateClaimOwners { pod, ordinal } => {
+                self.update_claim_owners(set, pod, *ordinal).await.map(drop)
+            }
             Action::Delete { pod } | Action::Renew { pod } => self.delete(set, pod).await,
         }
     }
@@ -159,13 +161,13 @@ impl StatefulSets {
     }
 
     /// Whether a claim of the ordinal is about to be deleted with an earlier pod. The new pod has to wait for that.
-    fn claims_are_leftover(&self, set: &Cached<StatefulSet>, ordinal: usize) -> Result<bool, ReconcileError> {
-        if set.spec.persistent_volume_claim_retention_policy.when_scaled == Fate::Retain {
+    fn has_stale_claims(&self, set: &Cached<StatefulSet>, ordinal: usize) -> Result<bool, ReconcileError> {
+        if set.spec.persistent_volume_claim_retention_policy.when_scaled == RetentionPolicyType::Retain {
             return Ok(false);
         }
         let pod = pod_name(set.meta(), ordinal);
         for template in &set.spec.volume_claim_templates {
-            if self.claim(set, template, ordinal)?.is_some_and(|claim| is_leftover(claim.meta(), &pod)) {
+            if self.claim(set, template, ordinal)?.is_some_and(|claim| is_stale_claim(claim.meta(), &pod)) {
                 return Ok(true);
             }
         }
@@ -261,7 +263,7 @@ impl StatefulSets {
     }
 
     /// Fixes the owner references of a pod's claims. Returns whether anything changed.
-    async fn entrust(
+    async fn update_claim_owners(
         &self,
         set: &Cached<StatefulSet>,
         pod: &Cached<Pod>,
@@ -291,7 +293,7 @@ impl StatefulSets {
     }
 
     /// Fixes a pod's labels, volumes and claims.
-    async fn mend(
+    async fn update_pod(
         &self,
         set: &Cached<StatefulSet>,
         pod: &Cached<Pod>,
@@ -299,13 +301,13 @@ impl StatefulSets {
     ) -> Result<(), ReconcileError> {
         let (identified, stored) = (has_identity(pod.meta()), has_storage(set, pod, ordinal));
         let name = &pod.meta().name;
-        let mended = async {
+        let updated_pod = async {
             if !stored {
                 self.make_claims(set, ordinal).await?;
             }
-            let entrusted = self.entrust(set, pod, ordinal).await?;
+            let owners_changed = self.update_claim_owners(set, pod, ordinal).await?;
             if identified && stored {
-                return Ok(entrusted);
+                return Ok(owners_changed);
             }
             let labels = identity(set, &pod.meta().labels, ordinal);
             let mut body = Edit::of(pod.object()).set(&["metadata", "labels"], &labels);
@@ -316,7 +318,7 @@ impl StatefulSets {
             let updated = self.client.update(&self.pods_kind, pod.key(), Part::Main, &body).await;
             updated.attempting(format!("update pod {name}")).map(|_| true)
         };
-        match mended.await {
+        match updated_pod.await {
             Ok(changed) => {
                 if changed {
                     self.record_pod(set, "update", name, None);

@@ -14,7 +14,7 @@ use crate::workload::template::{PodTemplate, with_label};
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 
 /// Hash collisions are rare; this many in a row indicate another problem.
-const MOST_COLLISIONS: usize = 16;
+const MAX_COLLISIONS: usize = 16;
 
 /// The current and update revision, with their templates.
 pub(super) struct History {
@@ -58,7 +58,7 @@ async fn make(
     collision_count: &mut i32,
 ) -> Result<Cached<Revision>, ReconcileError> {
     let template = &set.spec.template;
-    for _ in 0..MOST_COLLISIONS {
+    for _ in 0..MAX_COLLISIONS {
         let hash = template.hash(Some(*collision_count));
         let new = NewRevision {
             name: revision_name(&set.meta().name, &hash),

@@ -65,7 +65,7 @@ fn words(set: &Cached<StatefulSet>, pods: &[Cached<Pod>], several_at_once: bool)
         Action::Provide { ordinal, .. } => Some(format!("provide {ordinal}")),
         Action::Delete { pod } => Some(format!("delete {}", pod.meta().name)),
         Action::Renew { pod } => Some(format!("renew {}", pod.meta().name)),
-        Action::Mend { .. } | Action::Entrust { .. } => None,
+        Action::UpdatePod { .. } | Action::UpdateClaimOwners { .. } => None,
     };
     let stage = |stage: &Vec<Action>| stage.iter().filter_map(word).collect::<Vec<_>>().join(", ");
     let stages: Vec<_> = plan(set, pods, &revisions(), several_at_once, at(NOW)).iter().map(stage).collect();
@@ -168,7 +168,7 @@ fn the_status_counts_by_revision_and_completes_an_update() {
 }
 
 #[test]
-fn a_claim_goes_with_whom_the_policy_says() {
+fn a_claim_is_deleted_with_the_owner_that_the_policy_names() {
     let owner = |kind: &str, name: &str, uid: &str| {
         let api_version = if kind == "Pod" { "v1" } else { "apps/v1" };
         json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true})

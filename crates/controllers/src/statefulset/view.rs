@@ -81,13 +81,13 @@ pub(super) struct RollingUpdate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Retention {
-    pub(super) when_deleted: Fate,
-    pub(super) when_scaled: Fate,
+    pub(super) when_deleted: RetentionPolicyType,
+    pub(super) when_scaled: RetentionPolicyType,
 }
 
 /// The retention policy of claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(super) enum Fate {
+pub(super) enum RetentionPolicyType {
     #[default]
     Retain,
     Delete,
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pods_name_tells_its_set_and_ordinal() {
+    fn a_pods_name_contains_its_set_and_ordinal() {
         for (name, expected) in [
             ("web-0", Some(("web", 0))),
             ("my-web-12", Some(("my-web", 12))),

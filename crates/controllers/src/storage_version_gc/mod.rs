@@ -107,7 +107,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     versions.add_handler(move |event: &Event| {
         let doubtful = |record: &Object| {
             let servers = record.view::<StorageVersion>().map(|view| view.status.storage_versions.iter());
-            servers.is_ok_and(|mut servers| servers.any(|server| !is_there(&known, &server.api_server_id)))
+            servers.is_ok_and(|mut servers| servers.any(|server| !has_lease(&known, &server.api_server_id)))
         };
         if !matches!(event, Event::Deleted { .. }) && doubtful(event.object()) {
             changed.add(event.object().key().clone());
@@ -137,7 +137,7 @@ fn is_identity(lease: &Metadata) -> bool {
     lease.namespace.as_deref() == Some(NAMESPACE) && lease.label(IDENTITY) == Some(API_SERVER)
 }
 
-fn is_there(leases: &Lister<Lease>, server: &str) -> bool {
+fn has_lease(leases: &Lister<Lease>, server: &str) -> bool {
     let lease = leases.objects().get(&Key::namespaced(NAMESPACE, server));
     lease.is_some_and(|lease| is_identity(lease.meta()))
 }

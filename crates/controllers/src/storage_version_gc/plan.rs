@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_are_gone_are_forgotten_and_the_others_agree_or_not() {
+    fn deleted_servers_are_removed_and_the_common_version_is_updated() {
         let gone = |id: &str| id.starts_with("gone");
         assert_eq!(plan(&servers(&[("a", "v1")]), gone, at(1)), Plan::Keep);
         assert_eq!(plan(&servers(&[("gone", "v1")]), gone, at(1)), Plan::Delete);

@@ -21,13 +21,13 @@ impl Reconciler for Collector {
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let kind = Kind::of::<StorageVersion>();
         let found = self.client.get(&kind, key).await.optional();
-        let Some(found) = found.attempting(format!("look at storage version {key}"))? else {
+        let Some(found) = found.attempting(format!("get storage version {key}"))? else {
             return Ok(Outcome::Settled);
         };
         let record = Cached::<StorageVersion>::new(found)?;
         let mut gone = BTreeSet::new();
         for server in &record.status.storage_versions {
-            if !self.is_there(&server.api_server_id).await? {
+            if !self.has_lease(&server.api_server_id).await? {
                 gone.insert(server.api_server_id.as_str());
             }
         }
@@ -36,12 +36,12 @@ impl Reconciler for Collector {
             Plan::Delete => {
                 let delete = Delete::of_uid(record.meta().uid.to_string());
                 let deleted = self.client.delete(&kind, key, &delete).await.optional();
-                deleted.attempting(format!("remove storage version {key}, of which no server tells"))?;
+                deleted.attempting(format!("delete storage version {key}, which no API server uses"))?;
             }
             Plan::Write(status) => {
                 let body = Edit::of(record.object()).set(&["status"], &status);
                 let written = self.client.update(&kind, key, Part::Status, &body).await;
-                written.attempting(format!("forget servers of storage version {key} that are gone"))?;
+                written.attempting(format!("remove deleted API servers from storage version {key}"))?;
             }
         }
         Ok(Outcome::Settled)
@@ -49,10 +49,10 @@ impl Reconciler for Collector {
 }
 
 impl Collector {
-    async fn is_there(&self, server: &str) -> Result<bool, ReconcileError> {
+    async fn has_lease(&self, server: &str) -> Result<bool, ReconcileError> {
         let lease =
             self.client.get(&Kind::of::<Lease>(), &Key::namespaced(NAMESPACE, server)).await.optional();
-        let lease = lease.attempting(format!("look for the lease of API server {server}"))?;
+        let lease = lease.attempting(format!("get the lease of API server {server}"))?;
         Ok(lease.is_some_and(|lease| is_identity(lease.meta())))
     }
 }

@@ -10,7 +10,7 @@ pub(super) enum Step {
     /// It has finished.
     Nothing,
     /// Record the resource version of the resource: newer objects already have the new storage version.
-    NotePlace,
+    RecordVersion,
     Migrate,
 }
 
@@ -27,7 +27,7 @@ impl Status {
         if self.is("Succeeded") || self.is("Failed") {
             return Step::Nothing;
         }
-        if self.resource_version.is_empty() { Step::NotePlace } else { Step::Migrate }
+        if self.resource_version.is_empty() { Step::RecordVersion } else { Step::Migrate }
     }
 
     fn is(&self, r#type: &str) -> bool {
@@ -67,9 +67,9 @@ mod tests {
     use crate::workload::fixtures::at;
 
     #[test]
-    fn a_migration_notes_where_it_stands_runs_and_ends() {
+    fn a_migration_records_its_resource_version_runs_and_finishes() {
         let new = Status::default();
-        assert_eq!(new.next(), Step::NotePlace);
+        assert_eq!(new.next(), Step::RecordVersion);
         let placed = Status { resource_version: "7".to_owned(), ..new };
         assert_eq!(placed.next(), Step::Migrate);
         let running = placed.with_progress(Progress::Running, at(1));

@@ -30,7 +30,7 @@ impl Reconciler for Migrator {
         let Some(migration) = self.migrations.get(key)? else { return Ok(Outcome::Settled) };
         match migration.status.next() {
             Step::Nothing => {}
-            Step::NotePlace => self.note_place(&migration).await?,
+            Step::RecordVersion => self.record_resource_version(&migration).await?,
             Step::Migrate => self.migrate(&migration).await?,
         }
         Ok(Outcome::Settled)
@@ -38,7 +38,7 @@ impl Reconciler for Migrator {
 }
 
 impl Migrator {
-    async fn note_place(&self, migration: &Cached<Migration>) -> Result<(), ReconcileError> {
+    async fn record_resource_version(&self, migration: &Cached<Migration>) -> Result<(), ReconcileError> {
         let Some(kind) = self.kind(migration).await? else {
             let progress = Progress::Failed("resource does not exist in discovery");
             let status = migration.status.with_progress(progress, self.now());
@@ -47,7 +47,7 @@ impl Migrator {
         let namespace = kind.namespaced().then(|| NOWHERE.to_owned());
         let selection = Selection { namespace, metadata_only: true, ..Selection::default() };
         let listed = self.client.list(&kind, &selection).await;
-        let listed = listed.attempting(format!("find out where {kind} stands"))?;
+        let listed = listed.attempting(format!("get the resource version of {kind}"))?;
         let status = Status { resource_version: listed.resource_version, ..migration.status.clone() };
         self.write(migration.object(), &status).await.map(drop)
     }
@@ -64,14 +64,14 @@ impl Migrator {
         };
         let selection = Selection { metadata_only: true, ..Selection::default() };
         let listed = self.client.list(&kind, &selection).await;
-        let listed = listed.attempting(format!("list what there is of {kind}"))?;
+        let listed = listed.attempting(format!("list {kind}"))?;
         for one in &listed.objects {
-            if let Err(error) = self.store_anew(&kind, one).await {
+            if let Err(error) = self.rewrite(&kind, one).await {
                 // Retry errors other than a refusal.
                 if !error.is_forbidden() && !error.is_invalid() {
-                    return Err(error.into_reconcile_error(format!("store {kind} {} anew", one.key())));
+                    return Err(error.into_reconcile_error(format!("rewrite {kind} {}", one.key())));
                 }
-                tracing::warn!(%kind, key = %one.key(), %error, "cannot store an object anew");
+                tracing::warn!(%kind, key = %one.key(), %error, "cannot rewrite an object");
                 let progress = Progress::Failed("migration encountered unhandled error");
                 return self.write(&object, &running.with_progress(progress, self.now())).await.map(drop);
             }
@@ -81,7 +81,7 @@ impl Migrator {
 
     /// Rewrites an object in the current storage version with an empty apply. Conflicts are ignored: an object that was
     /// changed or deleted meanwhile does not need it.
-    async fn store_anew(&self, kind: &Kind, object: &Object) -> Result<(), ClientError> {
+    async fn rewrite(&self, kind: &Kind, object: &Object) -> Result<(), ClientError> {
         let meta = object.meta();
         let body = json!({
             "apiVersion": kind.api_version(),
@@ -99,7 +99,7 @@ impl Migrator {
     /// Returns the kind of the resource, if it is served.
     async fn kind(&self, migration: &Migration) -> Result<Option<Kind>, ReconcileError> {
         let wanted = &migration.spec.resource;
-        let served = self.served.get().await.attempting("find out what is served")?;
+        let served = self.served.get().await.attempting("discover the served resources")?;
         let mut kinds = served.resources().iter().map(|resource| &resource.kind);
         let found = kinds.find(|kind| {
             kind.group() == wanted.group
@@ -108,7 +108,7 @@ impl Migrator {
         });
         if found.is_none() && !served.failures().is_empty() {
             return Err(ReconcileError::retry(format!(
-                "find out whether {} is served: {}",
+                "discover whether {} is served: {}",
                 wanted.resource,
                 served.failures()
             )));
@@ -120,7 +120,7 @@ impl Migrator {
         let body = Edit::of(migration).set(&["status"], status);
         let written =
             self.client.update(&Kind::of::<Migration>(), migration.key(), Part::Status, &body).await;
-        written.attempting(format!("say how migration {} stands", migration.key()))
+        written.attempting(format!("update the status of migration {}", migration.key()))
     }
 
     fn now(&self) -> jiff::Timestamp {

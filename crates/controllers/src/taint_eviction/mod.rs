@@ -32,7 +32,7 @@ use setpoint::{Context, Event, Key, Lister, Object, Runnable};
 
 use self::reconcile::Evictor;
 use self::schedule::Schedule;
-use self::view::{Guest, Host};
+use self::view::{NodeTaints, PodTolerations};
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::wiring;
 use crate::workload::on_node::{OnNode, node_of};
@@ -50,20 +50,21 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
-    let nodes = context.informers.of::<Host>();
-    let pods = context.informers.of::<Guest>();
+    let nodes = context.informers.of::<NodeTaints>();
+    let pods = context.informers.of::<PodTolerations>();
     let queue = wiring::queue(context, "noexec_taint_pod");
 
     let schedule = Arc::new(Mutex::new(Schedule::default()));
-    let (changed, hosts, known) = (queue.clone(), nodes.lister::<Host>(), schedule.clone());
+    let (changed, taints_by_node, known) = (queue.clone(), nodes.lister::<NodeTaints>(), schedule.clone());
     pods.add_handler(move |event: &Event| {
-        if may_have_to_go(event, &hosts) || known.lock().has(event.object().key()) {
+        if may_need_eviction(event, &taints_by_node) || known.lock().has(event.object().key()) {
             changed.add(event.object().key().clone());
         }
     });
-    let (changed, on_node) = (queue.clone(), OnNode::<Guest>::of(&pods));
+    let (changed, on_node) = (queue.clone(), OnNode::<PodTolerations>::of(&pods));
     nodes.add_handler(move |event: &Event| {
-        let taints = |node: &Object| node.view::<Host>().map(|node| node.taints.clone()).unwrap_or_default();
+        let taints =
+            |node: &Object| node.view::<NodeTaints>().map(|node| node.taints.clone()).unwrap_or_default();
         let changes = match event {
             Event::Added { object, .. } => !taints(object).is_empty(),
             Event::Updated { old, new } => taints(old) != taints(new),
@@ -90,11 +91,15 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
 
 /// Whether a pod event can lead to its eviction. Not on a node without taints, so that tolerations need not be decoded;
 /// when a node is tainted, all its pods are checked.
-fn may_have_to_go(event: &Event, hosts: &Lister<Host>) -> bool {
-    let tainted =
-        |node: Key| hosts.get(&node).is_ok_and(|host| host.is_some_and(|host| !host.taints.is_empty()));
+fn may_need_eviction(event: &Event, taints_by_node: &Lister<NodeTaints>) -> bool {
+    let tainted = |node: Key| {
+        taints_by_node
+            .get(&node)
+            .is_ok_and(|node_taints| node_taints.is_some_and(|node_taints| !node_taints.taints.is_empty()))
+    };
     // Only its node and its tolerations matter.
-    let same = |old: &Object, new: &Object| old.view::<Guest>().ok() == new.view::<Guest>().ok();
+    let same =
+        |old: &Object, new: &Object| old.view::<PodTolerations>().ok() == new.view::<PodTolerations>().ok();
     node_of(event.object()).map(Key::cluster).is_some_and(tainted)
         && !matches!(event, Event::Updated { old, new } if same(old, new))
 }

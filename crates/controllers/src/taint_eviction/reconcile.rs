@@ -12,9 +12,9 @@ use setpoint::{
     Cached, Client, Clock, EventType, Key, Lister, Outcome, ReconcileError, Reconciler, Recorder,
 };
 
-use super::schedule::{Schedule, Verdict};
-use super::toleration::stay;
-use super::view::{Guest, Host};
+use super::schedule::{Decision, Schedule};
+use super::toleration::tolerated;
+use super::view::{NodeTaints, PodTolerations};
 use crate::workload::eviction::Evicting;
 
 const EVICTING: Evicting =
@@ -28,8 +28,8 @@ pub(super) struct Evictor {
     pub(super) clock: Clock,
     pub(super) recorder: Recorder,
     pub(super) metrics: Metrics,
-    pub(super) pods: Lister<Guest>,
-    pub(super) nodes: Lister<Host>,
+    pub(super) pods: Lister<PodTolerations>,
+    pub(super) nodes: Lister<NodeTaints>,
     pub(super) schedule: Arc<Mutex<Schedule>>,
 }
 
@@ -48,31 +48,31 @@ impl Reconciler for Evictor {
             return Ok(Outcome::Settled);
         }
         match self.decide(&pod)? {
-            Verdict::Stays { reprieved } => {
-                if reprieved {
+            Decision::Keep { cancelled } => {
+                if cancelled {
                     self.event(key, "Cancelling deletion of Pod");
                 }
                 Ok(Outcome::Settled)
             }
-            Verdict::GoesIn(time) => Ok(Outcome::CheckAfter(time)),
-            Verdict::Goes { late } => self.evict(&pod, late).await.map(|()| Outcome::Settled),
+            Decision::EvictIn(time) => Ok(Outcome::CheckAfter(time)),
+            Decision::Evict { late } => self.evict(&pod, late).await.map(|()| Outcome::Settled),
         }
     }
 }
 
 impl Evictor {
     /// Decides about a pod. If its node is gone, a scheduled eviction is kept: such pods are garbage collected anyway.
-    fn decide(&self, pod: &Cached<Guest>) -> Result<Verdict, DecodeError> {
+    fn decide(&self, pod: &Cached<PodTolerations>) -> Result<Decision, DecodeError> {
         let now = self.clock.instant();
         let node = self.nodes.get(&Key::cluster(&*pod.node))?;
         let mut schedule = self.schedule.lock();
         Ok(match node {
-            Some(node) => schedule.decide(pod.key(), stay(&node.taints, &pod.tolerations), now),
-            None => schedule.recall(pod.key(), now),
+            Some(node) => schedule.decide(pod.key(), tolerated(&node.taints, &pod.tolerations), now),
+            None => schedule.scheduled(pod.key(), now),
         })
     }
 
-    async fn evict(&self, pod: &Cached<Guest>, late: Duration) -> Result<(), ReconcileError> {
+    async fn evict(&self, pod: &Cached<PodTolerations>, late: Duration) -> Result<(), ReconcileError> {
         let began = self.clock.instant();
         self.event(pod.key(), "Marking for deletion Pod");
         if EVICTING.end(&self.client, &self.clock, pod.key(), &pod.meta().uid).await? {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use setpoint::{Instant, Key};
 
-use super::toleration::Stay;
+use super::toleration::Tolerated;
 
 /// Scheduled evictions. Bounded by the pods on tainted nodes.
 #[derive(Debug, Default)]
@@ -15,25 +15,25 @@ pub(super) struct Schedule {
 
 /// The decision about a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// It stays. `reprieved` says that it was scheduled for eviction.
-    Stays { reprieved: bool },
+pub(super) enum Decision {
+    /// It stays. `cancelled` says that it was scheduled for eviction.
+    Keep { cancelled: bool },
     /// It is evicted after this time.
-    GoesIn(Duration),
+    EvictIn(Duration),
     /// It is evicted now, this long after its due time.
-    Goes { late: Duration },
+    Evict { late: Duration },
 }
 
 impl Schedule {
     /// Decides about a pod. A scheduled time is kept as long as the pod must be evicted at all.
-    pub(super) fn decide(&mut self, pod: &Key, stay: Stay, now: Instant) -> Verdict {
-        match stay {
-            Stay::Forever => Verdict::Stays { reprieved: self.due.remove(pod).is_some() },
-            Stay::Not => {
+    pub(super) fn decide(&mut self, pod: &Key, tolerated: Tolerated, now: Instant) -> Decision {
+        match tolerated {
+            Tolerated::Forever => Decision::Keep { cancelled: self.due.remove(pod).is_some() },
+            Tolerated::Not => {
                 self.due.remove(pod);
-                Verdict::Goes { late: Duration::ZERO }
+                Decision::Evict { late: Duration::ZERO }
             }
-            Stay::For(time) => {
+            Tolerated::For(time) => {
                 let due = *self.due.entry(pod.clone()).or_insert(now + time);
                 self.at(due, now)
             }
@@ -41,8 +41,8 @@ impl Schedule {
     }
 
     /// Returns the decision for a pod without new information.
-    pub(super) fn recall(&self, pod: &Key, now: Instant) -> Verdict {
-        self.due.get(pod).map_or(Verdict::Stays { reprieved: false }, |due| self.at(*due, now))
+    pub(super) fn scheduled(&self, pod: &Key, now: Instant) -> Decision {
+        self.due.get(pod).map_or(Decision::Keep { cancelled: false }, |due| self.at(*due, now))
     }
 
     /// Whether the pod is scheduled for eviction.
@@ -55,10 +55,10 @@ impl Schedule {
         self.due.remove(pod).is_some()
     }
 
-    fn at(&self, due: Instant, now: Instant) -> Verdict {
+    fn at(&self, due: Instant, now: Instant) -> Decision {
         match due.saturating_duration_since(now) {
-            Duration::ZERO => Verdict::Goes { late: now.saturating_duration_since(due) },
-            left => Verdict::GoesIn(left),
+            Duration::ZERO => Decision::Evict { late: now.saturating_duration_since(due) },
+            left => Decision::EvictIn(left),
         }
     }
 }

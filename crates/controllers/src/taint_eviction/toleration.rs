@@ -5,7 +5,7 @@ use std::time::Duration;
 use setpoint_placement::{Taint, Toleration};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stay {
+pub(super) enum Tolerated {
     Forever,
     For(Duration),
     Not,
@@ -13,21 +13,21 @@ pub(super) enum Stay {
 
 /// Returns how long a pod with these tolerations stays on a node with these taints. For each taint the first matching
 /// toleration applies; the shortest of these wins.
-pub(super) fn stay(taints: &[Taint], tolerations: &[Toleration]) -> Stay {
+pub(super) fn tolerated(taints: &[Taint], tolerations: &[Toleration]) -> Tolerated {
     let mut shortest: Option<i64> = None;
     for taint in taints {
         let Some(fitting) = tolerations.iter().find(|toleration| toleration.tolerates(taint)) else {
-            return Stay::Not;
+            return Tolerated::Not;
         };
         if let Some(seconds) = fitting.toleration_seconds {
             shortest = Some(shortest.map_or(seconds, |known| known.min(seconds)));
         }
     }
     match shortest {
-        None => Stay::Forever,
+        None => Tolerated::Forever,
         Some(seconds) => match u64::try_from(seconds) {
-            Ok(seconds @ 1..) => Stay::For(Duration::from_secs(seconds)),
-            _ => Stay::Not,
+            Ok(seconds @ 1..) => Tolerated::For(Duration::from_secs(seconds)),
+            _ => Tolerated::Not,
         },
     }
 }

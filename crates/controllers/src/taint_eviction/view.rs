@@ -7,22 +7,22 @@ use setpoint_placement::{Taint, Toleration};
 
 /// A node's `NoExecute` taints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Host {
+pub(super) struct NodeTaints {
     pub(super) taints: Box<[Taint]>,
 }
 
-setpoint::view!(Host of k8s_openapi::api::core::v1::Node);
+setpoint::view!(NodeTaints of k8s_openapi::api::core::v1::Node);
 
 /// A pod's node and tolerations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Guest {
+pub(super) struct PodTolerations {
     pub(super) node: Box<str>,
     pub(super) tolerations: Box<[Toleration]>,
 }
 
-setpoint::view!(Guest of k8s_openapi::api::core::v1::Pod);
+setpoint::view!(PodTolerations of k8s_openapi::api::core::v1::Pod);
 
-impl<'de> Deserialize<'de> for Host {
+impl<'de> Deserialize<'de> for NodeTaints {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize, Default)]
         #[serde(default)]
@@ -40,7 +40,7 @@ impl<'de> Deserialize<'de> for Host {
     }
 }
 
-impl<'de> Deserialize<'de> for Guest {
+impl<'de> Deserialize<'de> for PodTolerations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize, Default)]
         #[serde(default)]

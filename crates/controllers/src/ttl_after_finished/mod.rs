@@ -76,7 +76,7 @@ impl Reconciler for Expiry {
         }
         // The cache may not show a changed TTL.
         let fresh = self.client.get(&self.kind, key).await.optional();
-        let Some(fresh) = fresh.attempting(format!("look at job {key} before its removal"))? else {
+        let Some(fresh) = fresh.attempting(format!("get job {key} before its deletion"))? else {
             return Ok(Outcome::Settled);
         };
         let fresh = Cached::<Job>::new(fresh)?;
@@ -88,7 +88,7 @@ impl Reconciler for Expiry {
             ..Delete::of_uid(fresh.meta().uid.to_string())
         };
         let deleted = self.client.delete(&self.kind, key, &delete).await.optional();
-        deleted.attempting(format!("remove job {key}, whose time is up"))?;
+        deleted.attempting(format!("delete job {key}, whose TTL has expired"))?;
         if let Some(expiry) = expiry(&fresh) {
             self.count(self.clock.now().duration_since(expiry));
         }
@@ -131,7 +131,7 @@ mod tests {
     use crate::workload::fixtures::{at, cached};
 
     #[test]
-    fn a_job_goes_when_its_time_is_up() {
+    fn a_job_is_deleted_when_its_ttl_expires() {
         let check =
             |ttl: Option<i32>, ended: Option<&str>, deleted: bool, now: i64, expected: Option<Outcome>| {
                 let condition = ended

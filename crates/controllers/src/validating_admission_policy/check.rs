@@ -26,8 +26,10 @@ pub(super) struct Warning {
 
 /// Checks all expressions against all kinds.
 pub(super) fn warnings(policy: &Policy, kinds: &[Checked], parameters: Option<&Declared>) -> Vec<Warning> {
-    let environments: Vec<(String, Environment)> =
-        kinds.iter().map(|checked| (shown(&checked.kind), within(policy, checked, parameters))).collect();
+    let environments: Vec<(String, Environment)> = kinds
+        .iter()
+        .map(|checked| (format_kind(&checked.kind), within(policy, checked, parameters)))
+        .collect();
     let mut found = Vec::new();
     for (at, validation) in policy.spec.validations.iter().enumerate() {
         let fields =
@@ -49,7 +51,7 @@ pub(super) fn warnings(policy: &Policy, kinds: &[Checked], parameters: Option<&D
 }
 
 /// `apps/v1, Kind=Deployment`
-fn shown(kind: &Kind) -> String {
+fn format_kind(kind: &Kind) -> String {
     format!("{}/{}, Kind={}", kind.group(), kind.version(), kind.kind())
 }
 

@@ -8,7 +8,7 @@ use setpoint::discovery::Discovered;
 use super::view::{Policy, Rule};
 
 /// The maximum number of kinds checked per policy.
-const MOST: usize = 10;
+const MAX_KINDS: usize = 10;
 
 /// Returns the kinds that the policy's rules name, sorted by group, version and kind.
 pub(super) fn of(policy: &Policy, served: &Discovered) -> Vec<Kind> {
@@ -18,7 +18,7 @@ pub(super) fn of(policy: &Policy, served: &Discovered) -> Vec<Kind> {
         for kind in named(rule, served) {
             found.insert((kind.group().to_owned(), kind.version().to_owned(), kind.kind().to_owned()), kind);
             count += 1;
-            if count == MOST {
+            if count == MAX_KINDS {
                 return found.into_values().collect();
             }
         }

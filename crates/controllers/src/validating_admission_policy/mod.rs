@@ -83,7 +83,7 @@ impl Reconciler for Checker {
         if policy.meta().generation <= policy.status.observed_generation {
             return Ok(Outcome::Settled);
         }
-        let found = self.check(&policy).await.attempting(format!("learn what policy {key} is about"))?;
+        let found = self.check(&policy).await.attempting(format!("resolve the types of policy {key}"))?;
         self.write_status(&policy, &found).await?;
         Ok(Outcome::Settled)
     }
@@ -127,6 +127,9 @@ impl Checker {
         });
         let patch = Patch::Apply { body: body.to_string().into(), manager: MANAGER.into(), force: true };
         let applied = self.client.patch(&Kind::of::<Policy>(), policy.key(), Part::Status, patch).await;
-        applied.optional().map(drop).attempting(format!("say how policy {} was checked", policy.key()))
+        applied
+            .optional()
+            .map(drop)
+            .attempting(format!("update the type checking status of policy {}", policy.key()))
     }
 }

@@ -44,7 +44,7 @@ fn found(spec: Value) -> Vec<(String, String)> {
 }
 
 #[test]
-fn an_expression_that_fits_gives_no_warning() {
+fn a_well_typed_expression_gives_no_warning() {
     for text in [
         "object.spec.replicas <= 5",
         "object.metadata.labels['a'] == 'b' && object.kind == 'Deployment'",
@@ -57,7 +57,7 @@ fn an_expression_that_fits_gives_no_warning() {
 }
 
 #[test]
-fn an_expression_that_does_not_fit_is_shown_with_its_place() {
+fn an_ill_typed_expression_is_reported_with_its_position() {
     let validation = json!({"expression": "object.spec.replicaz <= 5", "messageExpression": "object.spec.x"});
     let expected = [
         (
@@ -86,7 +86,7 @@ fn variables_have_the_types_of_their_expressions() {
 }
 
 #[test]
-fn a_policy_is_about_the_kinds_that_it_names() {
+fn a_policy_applies_to_the_kinds_that_it_names() {
     let pods = Kind::new("", "v1", "Pod", "pods", true);
     let served = Discovered::of([(deployment(), vec![]), (pods.clone(), vec![])], []);
     let check = |groups: Value, resources: Value, expected: &[&Kind]| {

@@ -94,8 +94,8 @@ fn plan(claim: &Claim, volume: &Volume) -> Plan {
     if claim.requested() <= amount(&claim.status.capacity) && !growing {
         return Plan::Nothing;
     }
-    let moved = volume.moved_plugin();
-    match moved.and_then(|plugin| Some((plugin, migrated::driver_of(plugin)?))) {
+    let migrated = volume.migrated_plugin();
+    match migrated.and_then(|plugin| Some((plugin, migrated::driver_of(plugin)?))) {
         Some((plugin, driver)) => Plan::Driver { plugin, driver },
         None => Plan::AnyDriver,
     }
@@ -149,7 +149,7 @@ impl Expander {
         }
         let edit = Edit::of(claim.object()).set(&["metadata", "annotations", RESIZER], &driver);
         let updated = self.client.update(&kind, claim.key(), Part::Status, &edit).await;
-        updated.map(drop).attempting(format!("say who makes the volume of claim {} larger", claim.key()))
+        updated.map(drop).attempting(format!("set the resizer of claim {}", claim.key()))
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_claim_that_asks_for_more_is_told_who_does_it() {
+    fn only_a_claim_that_requests_more_gets_a_resizer() {
         let check = |wants: &str, has: &str, volume: Value, expected: Plan| {
             let claim: Claim = serde_json::from_value(json!({
                 "spec": {"resources": {"requests": {"storage": wants}}}, "status": {"capacity": {"storage": has}},

@@ -9,7 +9,7 @@ use setpoint::source::Selection;
 use setpoint::{
     Cached, Client, Context, Event, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler, Runnable,
 };
-use setpoint_volume::{Claim, PODS_BY_CLAIM, PodVolumes, claims_of, index_by_claim, is_over};
+use setpoint_volume::{Claim, PODS_BY_CLAIM, PodVolumes, claims_of, index_by_claim, is_terminated};
 
 use super::{change, concerns, is_due};
 use crate::registry::{Access, EVENTS, Entry, Options};
@@ -42,7 +42,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     });
     let wake = queue.clone();
     pods.add_handler(move |event: &Event| {
-        if lets_go(event) {
+        if may_release_claims(event) {
             wake.add(namespace_of(event.object()));
         }
     });
@@ -55,10 +55,10 @@ fn namespace_of(object: &Object) -> Key {
 }
 
 /// Whether a pod may have stopped using its claims. A pod on a node uses them until it is gone.
-fn lets_go(event: &Event) -> bool {
+fn may_release_claims(event: &Event) -> bool {
     let Some(pod) = claims_of(event.object()) else { return false };
     let gone = matches!(event, Event::Deleted { .. });
-    (gone || is_over(&pod) || pod.node().is_none())
+    (gone || is_terminated(&pod) || pod.node().is_none())
         && pod.volumes().iter().any(|one| one.claim_name("").is_some())
 }
 
@@ -103,7 +103,7 @@ impl ClaimKeeper {
     async fn pods_of(&self, namespace: &Key) -> Result<Vec<Cached<PodVolumes>>, ReconcileError> {
         let selection = Selection { namespace: Some(namespace.name().to_owned()), ..Selection::default() };
         let listed = self.client.list(&Kind::of::<PodVolumes>(), &selection).await;
-        let listed = listed.attempting(format!("look for pods of namespace {namespace} past the cache"))?;
+        let listed = listed.attempting(format!("list the pods of namespace {namespace} uncached"))?;
         Ok(listed.objects.iter().filter_map(claims_of).collect())
     }
 

@@ -133,7 +133,8 @@ impl ClassKeeper {
         classes_of: fn(&Object) -> BTreeSet<String>,
     ) -> Result<bool, ReconcileError> {
         let listed = self.client.list(kind, &Selection::default()).await;
-        let listed = listed.attempting(format!("look for a {} of attributes class {class}", kind.kind()))?;
+        let listed =
+            listed.attempting(format!("look for a {} that uses attributes class {class}", kind.kind()))?;
         Ok(listed.objects.iter().any(|object| classes_of(object).contains(class)))
     }
 }

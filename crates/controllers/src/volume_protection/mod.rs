@@ -52,7 +52,7 @@ async fn make(
     if let Some(finalizers) = finalizers {
         let edit = Edit::of(object).set(&["metadata", "finalizers"], &finalizers);
         let updated = client.update(kind, object.key(), Part::Main, &edit).await.optional();
-        updated.attempting(format!("change the protection of {} {}", kind.kind(), object.key()))?;
+        updated.attempting(format!("update the finalizers of {} {}", kind.kind(), object.key()))?;
     }
     Ok(Outcome::Settled)
 }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn protection_comes_at_once_and_goes_with_the_last_user() {
+    fn the_finalizer_is_added_at_once_and_removed_with_the_last_user() {
         let check = |finalizers: Value, deleted: Value, in_use: bool, expected: Option<Value>| {
             let object = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "1",
                 "finalizers": finalizers, "deletionTimestamp": deleted}});

@@ -26,12 +26,12 @@ impl Evicting {
     ) -> Result<bool, ReconcileError> {
         let kind = Kind::of::<Pod>();
         let fresh = client.get(&kind, key).await.optional();
-        let fresh = fresh.attempting(format!("look at pod {key} before it goes"))?;
+        let fresh = fresh.attempting(format!("get pod {key} before its eviction"))?;
         let Some(fresh) = fresh.filter(|fresh| *fresh.meta().uid == *uid) else { return Ok(false) };
         if let Some(condition) = disruption_target(&fresh, self.reason, self.message, clock.now()) {
             let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
             let told = client.patch(&kind, key, Part::Status, Patch::strategic(&patch)).await;
-            told.optional().attempting(format!("say of pod {key} that it is made to go"))?;
+            told.optional().attempting(format!("set the DisruptionTarget condition of pod {key}"))?;
         }
         let deleted = client.delete(&kind, key, &Delete::of_uid(uid)).await.optional();
         deleted.attempting(format!("delete pod {key}"))?;

@@ -158,7 +158,7 @@ impl Historian {
             }
             Err(error) if error.is_already_exists() => {
                 let found =
-                    self.client.get(&self.kind, &key).await.attempting(format!("look at revision {key}"))?;
+                    self.client.get(&self.kind, &key).await.attempting(format!("get revision {key}"))?;
                 let found = Cached::<Revision>::new(found)?;
                 if !found.is_of(new.template) {
                     return Ok(Made::Collision);
@@ -274,7 +274,7 @@ mod tests {
     use crate::workload::fixtures::cached;
 
     #[test]
-    fn what_was_saved_is_read_back() {
+    fn a_revision_round_trips() {
         let template: PodTemplate =
             serde_json::from_str(r#"{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c"}]}}"#)
                 .unwrap();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn data_are_written_in_one_way_whatever_the_template_looks_like() {
+    fn revision_data_is_canonical() {
         let spec =
             r#"{"restartPolicy":"Always","containers":[{"name":"c","args":["a && b < c > d\u2028"]}]}"#;
         let template = r#"{"spec":SPEC,"metadata":{"labels":{"b":"1","a":"2"}}}"#.replace("SPEC", spec);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_template_is_no_revision_of_any() {
+    fn invalid_data_matches_no_template() {
         let template: PodTemplate = serde_json::from_str("{}").unwrap();
         let other: Cached<Revision> =
             cached(json!({"metadata": {"name": "r"}, "revision": 1, "data": [1, 2]}));

@@ -13,7 +13,7 @@
 //!  disruption_target.rs  the DisruptionTarget condition of pods (pure)
 //!  wake.rs         maps pod events to sets
 //!  history.rs      the template history of a set
-//!  pace.rs         batches frequent changes of an owner
+//!  throttle.rs     batches frequent changes of an owner
 //!  amount.rs       absolute or percentage amounts (pure)
 //!  condition.rs    status conditions (pure)
 //!  selector.rs     formats selectors for events (pure)
@@ -33,10 +33,10 @@ pub(crate) mod fixtures;
 pub(crate) mod history;
 pub(crate) mod on_node;
 pub(crate) mod owners;
-pub(crate) mod pace;
 pub(crate) mod pod;
 pub(crate) mod pod_control;
 pub(crate) mod selector;
 pub(crate) mod template;
+pub(crate) mod throttle;
 pub(crate) mod update_strategy;
 pub(crate) mod wake;

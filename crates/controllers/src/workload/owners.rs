@@ -36,7 +36,7 @@ impl<V: Owner> Owners<V> {
         let mut keys: Vec<Key> = had.map(|had| had.key().clone()).into_iter().collect();
         if new.meta().controller().is_some() {
             keys.extend(self.of(new).map(|has| has.key().clone()));
-        } else if is_news_for_adopters(event) {
+        } else if may_lead_to_adoption(event) {
             keys.extend(self.selecting(new));
         }
         keys
@@ -52,7 +52,7 @@ impl<V: Owner> Owners<V> {
         match self.lister.list(orphan.key().namespace()) {
             Ok(owners) => owners.iter().filter(selects).map(|owner| owner.key().clone()).collect(),
             Err(error) => {
-                tracing::warn!(orphan = %orphan.key(), kind = %self.kind, %error, "cannot tell who selects an orphan");
+                tracing::warn!(orphan = %orphan.key(), kind = %self.kind, %error, "cannot determine which owners select an orphan");
                 Vec::new()
             }
         }
@@ -60,7 +60,7 @@ impl<V: Owner> Owners<V> {
 }
 
 /// Whether a change of an orphan may lead to its adoption.
-fn is_news_for_adopters(event: &Event) -> bool {
+fn may_lead_to_adoption(event: &Event) -> bool {
     match event {
         Event::Added { .. } => true,
         Event::Updated { old, new } => {

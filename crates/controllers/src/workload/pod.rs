@@ -106,8 +106,8 @@ impl EncodedPod<'_, Annotations<'_>> {
             readiness: self.readiness(),
             deletion_cost: self.deletion_cost(),
             restarts: Restarts {
-                containers: most_restarts(self.status.containers()),
-                sidecars: most_restarts(self.status.sidecars(&self.spec)),
+                containers: max_restarts(self.status.containers()),
+                sidecars: max_restarts(self.status.sidecars(&self.spec)),
             },
         }
     }
@@ -124,7 +124,7 @@ impl EncodedPod<'_, Annotations<'_>> {
     }
 }
 
-fn most_restarts<'a>(containers: impl Iterator<Item = &'a EncodedContainerStatus<'a>>) -> i32 {
+fn max_restarts<'a>(containers: impl Iterator<Item = &'a EncodedContainerStatus<'a>>) -> i32 {
     containers.map(|container| container.restart_count).max().unwrap_or(0)
 }
 

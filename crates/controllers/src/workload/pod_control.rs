@@ -62,7 +62,7 @@ impl PodControl {
         let body = template.pod(&name, prefix, owner_ref);
         let namespace = owner.key().namespace();
         let (created, repeated) =
-            until_answered(|| self.client.create_and_forget(&self.pods, namespace, &body)).await;
+            retry_unanswered(|| self.client.create_and_forget(&self.pods, namespace, &body)).await;
         match created {
             Ok(()) => {
                 self.record(owner, EventType::Normal, "SuccessfulCreate", format!("Created pod: {name}"))
@@ -72,7 +72,7 @@ impl PodControl {
                 self.record(owner, EventType::Normal, "SuccessfulCreate", format!("Created pod: {name}"));
             }
             Err(error) => {
-                let error = about(error, &name, prefix);
+                let error = with_name_prefix(error, &name, prefix);
                 if !namespace_is_terminating(&error) {
                     self.record(
                         owner,
@@ -90,7 +90,7 @@ impl PodControl {
     /// Deletes a pod. Returns `false` if it was already gone.
     pub(crate) async fn delete(&self, owner: &Object, pod: &Object) -> Result<bool, ClientError> {
         let delete = Delete { uid: Some(pod.meta().uid.to_string()), ..Delete::default() };
-        let (deleted, _) = until_answered(|| self.client.delete(&self.pods, pod.key(), &delete)).await;
+        let (deleted, _) = retry_unanswered(|| self.client.delete(&self.pods, pod.key(), &delete)).await;
         match deleted {
             Ok(_) => {
                 let name = &pod.meta().name;
@@ -134,7 +134,7 @@ impl PodControl {
 }
 
 /// Repeats an idempotent call a few times until there is a response. Also returns whether it was repeated.
-pub(crate) async fn until_answered<T, F>(mut call: impl FnMut() -> F) -> (Result<T, ClientError>, bool)
+pub(crate) async fn retry_unanswered<T, F>(mut call: impl FnMut() -> F) -> (Result<T, ClientError>, bool)
 where
     F: Future<Output = Result<T, ClientError>>,
 {
@@ -153,7 +153,7 @@ pub(crate) fn namespace_is_terminating(error: &ClientError) -> bool {
 }
 
 /// Replaces the random pod name in an error by its prefix. Otherwise every attempt would look like a different failure.
-fn about(error: ClientError, name: &str, prefix: &str) -> ClientError {
+fn with_name_prefix(error: ClientError, name: &str, prefix: &str) -> ClientError {
     match error {
         ClientError::Api { code, reason, message, causes, retry_after_seconds } => {
             let message = message.replace(name, prefix);
@@ -179,10 +179,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_told_the_same_each_time() {
+    fn a_repeated_failure_has_the_same_message() {
         let body = br#"{"kind":"Status","reason":"Forbidden","message":"pods \"web-abcde\" is forbidden: no","code":403}"#;
         let error = ClientError::from_reply(403, &Default::default(), body);
-        assert_eq!(about(error, "web-abcde", "web-").to_string(), "pods \"web-\" is forbidden: no");
+        assert_eq!(
+            with_name_prefix(error, "web-abcde", "web-").to_string(),
+            "pods \"web-\" is forbidden: no"
+        );
     }
 
     #[test]

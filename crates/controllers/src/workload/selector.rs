@@ -5,7 +5,7 @@ use std::fmt::Write;
 use setpoint::LabelSelector;
 
 /// Formats a selector for events.
-pub(crate) fn shown(selector: &LabelSelector) -> String {
+pub(crate) fn format_selector(selector: &LabelSelector) -> String {
     let mut text = "&LabelSelector{MatchLabels:map[string]string{".to_owned();
     for (key, value) in selector.match_labels.iter() {
         let _ = write!(text, "{key}: {value},");

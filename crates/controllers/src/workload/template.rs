@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_the_same_when_they_amount_to_the_same() {
+    fn equal_quantities_are_the_same_in_any_notation() {
         let with = |memory: Value| {
             template(
                 json!({"spec": {"containers": [{"resources": {"limits": {"memory": memory}}}], "hostname": "1Gi"}}),

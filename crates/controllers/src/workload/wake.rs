@@ -8,13 +8,13 @@ use std::sync::Arc;
 use setpoint::{Context, Event, Expectations, Informer, Key, Object, Queue};
 
 use super::owners::{Owner, Owners};
-use super::pace::Pace;
+use super::throttle::Throttle;
 use crate::wiring;
 
 pub(crate) struct Wake<R> {
     queue: Queue<Key>,
     pub(crate) expectations: Arc<Expectations<Key>>,
-    pub(crate) pace: Arc<Pace<Key>>,
+    pub(crate) throttle: Arc<Throttle<Key>>,
     sets: Owners<R>,
 }
 
@@ -30,7 +30,7 @@ impl<R: Owner> Wake<R> {
         let wake = Arc::new(Self {
             queue: queue.clone(),
             expectations: Arc::new(Expectations::new(clock.clone())),
-            pace: Arc::new(Pace::new(clock.clone())),
+            throttle: Arc::new(Throttle::new(clock.clone())),
             sets: Owners::new(sets.lister()),
         });
         wiring::follow(sets, &wake, Self::set_changed);
@@ -90,7 +90,7 @@ impl<R: Owner> Wake<R> {
         }
         if let Some(set) = self.sets.of(new) {
             // Probably just a status count, so changes can be batched.
-            self.queue.add_after(set.key().clone(), self.pace.delay(set.key()));
+            self.queue.add_after(set.key().clone(), self.throttle.delay(set.key()));
         } else if new.meta().controller().is_none() && (relabelled || handed_over) {
             self.wake_adopters(new);
         }

@@ -7,7 +7,7 @@ use setpoint::client::Propagation::{self, Background, Foreground, Orphan};
 use setpoint_cluster::Parts;
 use setpoint_sim::{Scenario, World, check_all};
 
-use super::land::{Land, kind, owner};
+use super::cluster::{TestCluster, kind, owner};
 
 /// Crashes before and after every write, hides or delays every event, then tries combinations.
 #[track_caller]
@@ -23,14 +23,14 @@ fn check(name: &'static str, script: for<'a> fn(&'a World) -> LocalBoxFuture<'a,
 
 /// `a` owns `b`, which owns `c`. `d` is owned by `a` and `e`. Then `a` is deleted.
 async fn delete_owner(world: &World, propagation: Propagation) {
-    let land = Land { world };
-    land.pass(1).await;
-    let a = land.config_map("a", &[]).await;
-    let e = land.config_map("e", &[]).await;
-    let b = land.config_map("b", &[owner("a", &a, true)]).await;
-    land.config_map("c", &[owner("b", &b, true)]).await;
-    land.config_map("d", &[owner("a", &a, true), owner("e", &e, false)]).await;
-    land.delete("ConfigMap", "a", propagation).await;
+    let cluster = TestCluster { world };
+    cluster.pass(1).await;
+    let a = cluster.config_map("a", &[]).await;
+    let e = cluster.config_map("e", &[]).await;
+    let b = cluster.config_map("b", &[owner("a", &a, true)]).await;
+    cluster.config_map("c", &[owner("b", &b, true)]).await;
+    cluster.config_map("d", &[owner("a", &a, true), owner("e", &e, false)]).await;
+    cluster.delete("ConfigMap", "a", propagation).await;
     gone(world, "a").await;
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use setpoint::client::Part;
 use setpoint::client::Propagation::Background;
 
-use super::land::{Land, land, owner};
+use super::cluster::{TestCluster, cluster, owner};
 
 /// Pods need service accounts.
 const CONTROLLERS: &[&str] = &["namespace", "garbagecollector", "serviceaccount"];
@@ -20,36 +20,36 @@ fn condition(namespace: &Value, r#type: &str) -> String {
     format!("{} {}: {}", text("status"), text("reason"), text("message"))
 }
 
-async fn namespace(land: &Land<'_>, name: &str) -> Value {
-    land.get("Namespace", name).await.expect("the namespace is there")
+async fn namespace(cluster: &TestCluster<'_>, name: &str) -> Value {
+    cluster.get("Namespace", name).await.expect("the namespace is there")
 }
 
 #[test]
 fn a_namespace_goes_with_its_content_after_a_grace() {
-    land(CONTROLLERS, async |land| {
-        land.create("Namespace", "old", json!({})).await;
-        let a = land.config_map("old/a", &[]).await;
-        land.config_map("old/b", &[owner("a", &a, true)]).await;
-        land.create("Secret", "old/s", json!({})).await;
-        land.delete("Namespace", "old", Background).await;
-        land.pass(4).await;
-        assert!(land.has("ConfigMap", "old/a").await, "others may not know yet");
-        land.pass(2).await;
-        assert!(!land.has("Namespace", "old").await);
-        assert!(!land.has("ConfigMap", "old/a").await && !land.has("Secret", "old/s").await);
+    cluster(CONTROLLERS, async |cluster| {
+        cluster.create("Namespace", "old", json!({})).await;
+        let a = cluster.config_map("old/a", &[]).await;
+        cluster.config_map("old/b", &[owner("a", &a, true)]).await;
+        cluster.create("Secret", "old/s", json!({})).await;
+        cluster.delete("Namespace", "old", Background).await;
+        cluster.pass(4).await;
+        assert!(cluster.has("ConfigMap", "old/a").await, "others may not know yet");
+        cluster.pass(2).await;
+        assert!(!cluster.has("Namespace", "old").await);
+        assert!(!cluster.has("ConfigMap", "old/a").await && !cluster.has("Secret", "old/s").await);
     });
 }
 
 #[test]
-fn what_is_held_is_reported_and_waited_for() {
-    land(CONTROLLERS, async |land| {
-        land.create("Namespace", "old", json!({})).await;
-        land.create("ConfigMap", "old/a", json!({"metadata": {"finalizers": ["example.com/hold"]}})).await;
-        land.create("ConfigMap", "old/b", json!({})).await;
-        land.delete("Namespace", "old", Background).await;
-        land.pass(6).await;
-        assert!(!land.has("ConfigMap", "old/b").await);
-        let held = namespace(land, "old").await;
+fn objects_with_finalizers_are_reported_and_waited_for() {
+    cluster(CONTROLLERS, async |cluster| {
+        cluster.create("Namespace", "old", json!({})).await;
+        cluster.create("ConfigMap", "old/a", json!({"metadata": {"finalizers": ["example.com/hold"]}})).await;
+        cluster.create("ConfigMap", "old/b", json!({})).await;
+        cluster.delete("Namespace", "old", Background).await;
+        cluster.pass(6).await;
+        assert!(!cluster.has("ConfigMap", "old/b").await);
+        let held = namespace(cluster, "old").await;
         assert_eq!(held["status"]["phase"], "Terminating");
         assert_eq!(
             condition(&held, "NamespaceContentRemaining"),
@@ -64,32 +64,33 @@ fn what_is_held_is_reported_and_waited_for() {
             condition(&held, "NamespaceDeletionContentFailure"),
             "False ContentDeleted: All content successfully deleted, may be waiting on finalization"
         );
-        land.patch("ConfigMap", "old/a", Part::Main, json!({"metadata": {"finalizers": null}})).await;
+        cluster.patch("ConfigMap", "old/a", Part::Main, json!({"metadata": {"finalizers": null}})).await;
         // It is checked again within half of the 15 seconds estimated for finalizers, plus one.
-        land.pass(9).await;
-        assert!(!land.has("Namespace", "old").await);
+        cluster.pass(9).await;
+        assert!(!cluster.has("Namespace", "old").await);
     });
 }
 
 #[test]
 fn pods_end_before_anything_else_is_deleted() {
-    land(CONTROLLERS, async |land| {
-        land.create("Namespace", "old", json!({})).await;
-        land.pass(1).await;
-        land.create("Pod", "old/p", pod()).await;
-        land.create("ConfigMap", "old/a", json!({})).await;
-        land.delete("Namespace", "old", Background).await;
-        land.pass(10).await;
-        let ending = land.get("Pod", "old/p").await.expect("nobody has ended it");
+    cluster(CONTROLLERS, async |cluster| {
+        cluster.create("Namespace", "old", json!({})).await;
+        cluster.pass(1).await;
+        cluster.create("Pod", "old/p", pod()).await;
+        cluster.create("ConfigMap", "old/a", json!({})).await;
+        cluster.delete("Namespace", "old", Background).await;
+        cluster.pass(10).await;
+        let ending = cluster.get("Pod", "old/p").await.expect("nobody has ended it");
         assert!(!ending["metadata"]["deletionTimestamp"].is_null());
-        assert!(land.has("ConfigMap", "old/a").await, "the pod may use it");
-        land.world
+        assert!(cluster.has("ConfigMap", "old/a").await, "the pod may use it");
+        cluster
+            .world
             .client()
-            .delete(&super::land::kind("Pod"), &setpoint::Key::namespaced("old", "p"), &at_once())
+            .delete(&super::cluster::kind("Pod"), &setpoint::Key::namespaced("old", "p"), &at_once())
             .await
             .unwrap();
-        land.pass(17).await;
-        assert!(!land.has("Namespace", "old").await);
+        cluster.pass(17).await;
+        assert!(!cluster.has("Namespace", "old").await);
     });
 }
 
@@ -98,20 +99,21 @@ fn at_once() -> setpoint::client::Delete {
 }
 
 #[test]
-fn a_finalizer_of_others_keeps_the_empty_namespace() {
-    land(CONTROLLERS, async |land| {
-        land.create("Namespace", "old", json!({"spec": {"finalizers": ["example.com/mine", "kubernetes"]}}))
+fn another_finalizer_keeps_the_empty_namespace() {
+    cluster(CONTROLLERS, async |cluster| {
+        cluster
+            .create("Namespace", "old", json!({"spec": {"finalizers": ["example.com/mine", "kubernetes"]}}))
             .await;
-        land.delete("Namespace", "old", Background).await;
-        land.pass(10).await;
-        let kept = namespace(land, "old").await;
+        cluster.delete("Namespace", "old", Background).await;
+        cluster.pass(10).await;
+        let kept = namespace(cluster, "old").await;
         assert_eq!(kept["spec"]["finalizers"], json!(["example.com/mine"]));
         assert_eq!(
             condition(&kept, "NamespaceContentRemaining"),
             "False ContentRemoved: All content successfully removed"
         );
-        let before = land.world.revision();
-        land.pass(300).await;
-        assert_eq!(land.world.revision(), before, "there is nothing more to say");
+        let before = cluster.world.revision();
+        cluster.pass(300).await;
+        assert_eq!(cluster.world.revision(), before, "there is nothing more to say");
     });
 }

@@ -1,5 +1,5 @@
 //! ReplicaSets and Deployments in a whole control plane, on a virtual clock.
 
+mod cluster;
 mod deployment;
 mod replicaset;
-mod town;

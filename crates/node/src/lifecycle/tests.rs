@@ -51,8 +51,8 @@ impl Watched {
         let conditions = self.pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let written = patch["conditions"].as_array().cloned().unwrap_or_default();
         let kept = conditions.into_iter().filter(|old| !written.iter().any(|new| new["type"] == old["type"]));
-        let said = written.iter().filter(|new| new["$patch"].is_null()).cloned();
-        patch["conditions"] = kept.chain(said).collect();
+        let updated = written.iter().filter(|new| new["$patch"].is_null()).cloned();
+        patch["conditions"] = kept.chain(updated).collect();
         for (field, value) in patch.as_object().into_iter().flatten() {
             self.pod["status"][field] = value.clone();
         }
@@ -168,7 +168,7 @@ fn containers_exit_and_are_restarted_each_on_its_own() {
 }
 
 #[test]
-fn commands_that_are_known_end_by_themselves_and_annotations_come_before_them() {
+fn known_commands_exit_by_themselves_unless_annotations_override_them() {
     let spec = json!({"restartPolicy": "Never",
         "initContainers": [{"name": "setup", "command": ["sleep", "3"]}],
         "containers": [{"name": "c", "command": ["sh", "-c", "echo -n gone > /log; sleep 2; exit 3"],
@@ -180,10 +180,10 @@ fn commands_that_are_known_end_by_themselves_and_annotations_come_before_them() 
     assert_eq!(pod.after(2).shown(), "0/1 Error 0 Failed");
     let ended = &pod.pod["status"]["containerStatuses"][0]["state"]["terminated"];
     assert_eq!((&ended["exitCode"], &ended["message"]), (&json!(3), &json!("gone")));
-    let mut told = Watched::new(json!({"node.setpoint.dev/run-for": "9s"}), spec);
-    told.settle();
-    assert_eq!(told.after(3).after(3).shown(), "1/1 Running 0 Running");
-    assert_eq!(told.after(6).shown(), "0/1 Completed 0 Succeeded");
+    let mut annotated = Watched::new(json!({"node.setpoint.dev/run-for": "9s"}), spec);
+    annotated.settle();
+    assert_eq!(annotated.after(3).after(3).shown(), "1/1 Running 0 Running");
+    assert_eq!(annotated.after(6).shown(), "0/1 Completed 0 Succeeded");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn readiness_comes_when_probes_first_look_or_never() {
 }
 
 #[test]
-fn readiness_gates_hold_the_pod_back_until_somebody_opens_them() {
+fn readiness_gates_keep_the_pod_unready_until_they_are_true() {
     let mut spec = one();
     spec["readinessGates"] = json!([{"conditionType": "lb"}]);
     let mut pod = Watched::new(json!({}), spec);
@@ -267,7 +267,7 @@ fn a_pod_that_starts_slowly_is_accepted_first() {
 }
 
 #[test]
-fn a_deadline_ends_the_pod_wherever_it_stands() {
+fn an_active_deadline_ends_the_pod_in_any_state() {
     let mut spec = one();
     spec["activeDeadlineSeconds"] = 30.into();
     let mut pod = Watched::new(json!({}), spec);
@@ -289,7 +289,7 @@ fn a_deleted_pod_stops_within_its_grace_period_and_is_then_removed() {
 }
 
 #[test]
-fn a_deleted_pod_does_first_what_it_has_to_do_before_it_stops() {
+fn a_deleted_pod_runs_its_pre_stop_hook_first() {
     for hook in [json!({"sleep": {"seconds": 20}}), json!({"exec": {"command": ["sh", "-c", "sleep 20"]}})] {
         let spec = json!({"containers": [{"name": "c", "lifecycle": {"preStop": hook}}]});
         let mut pod = Watched::new(json!({}), spec);
@@ -301,7 +301,7 @@ fn a_deleted_pod_does_first_what_it_has_to_do_before_it_stops() {
 }
 
 #[test]
-fn a_container_to_look_around_with_runs_and_a_resize_is_shown() {
+fn an_ephemeral_container_runs_and_a_resize_is_reported() {
     let mut pod = Watched::new(json!({}), one());
     pod.settle();
     assert_eq!(pod.pod["status"]["containerStatuses"][0]["resources"], json!({}));
@@ -319,7 +319,7 @@ fn a_container_to_look_around_with_runs_and_a_resize_is_shown() {
 }
 
 #[test]
-fn a_container_keeps_what_it_has_until_it_can_get_what_it_asks_for() {
+fn a_container_keeps_its_resources_until_a_resize_is_possible() {
     let mut spec = one();
     spec["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}});
     let mut pod = Watched::new(json!({}), spec);
@@ -339,15 +339,15 @@ fn a_container_keeps_what_it_has_until_it_can_get_what_it_asks_for() {
 }
 
 /// Returns the events of the next step.
-fn told(pod: &Watched) -> Vec<(String, String)> {
+fn recorded_events(pod: &Watched) -> Vec<(String, String)> {
     let Step::Write(next) = pod.step() else { return Vec::new() };
     let cached = Cached::new(pod.object()).expect("a pod");
-    let told = crate::pod_events::pod_events(&cached, &next);
-    told.into_iter().map(|told| (told.reason.to_owned(), told.message)).collect()
+    let events = crate::pod_events::pod_events(&cached, &next);
+    events.into_iter().map(|event| (event.reason.to_owned(), event.message)).collect()
 }
 
 #[test]
-fn what_becomes_of_containers_is_told_in_the_kubelets_words() {
+fn container_changes_are_reported_with_the_messages_of_the_kubelet() {
     let event = |reason: &str, message: &str| (reason.to_owned(), message.to_owned());
     let starts = || {
         [
@@ -361,7 +361,7 @@ fn what_becomes_of_containers_is_told_in_the_kubelets_words() {
     let spec =
         json!({"containers": [{"name": "c", "image": "i", "readinessProbe": probe, "livenessProbe": probe}]});
     let mut pod = Watched::new(json!({}), spec);
-    assert_eq!(told(&pod), starts());
+    assert_eq!(recorded_events(&pod), starts());
     pod.settle();
     pod.now += Duration::from_secs(60);
     let annotate = |pod: &mut Watched, probes: &str| {
@@ -369,7 +369,7 @@ fn what_becomes_of_containers_is_told_in_the_kubelets_words() {
     };
     annotate(&mut pod, "readiness");
     assert_eq!(
-        told(&pod),
+        recorded_events(&pod),
         [event("Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 503")]
     );
     pod.settle();
@@ -382,13 +382,13 @@ fn what_becomes_of_containers_is_told_in_the_kubelets_words() {
         event("Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 503"),
         event("Killing", "Container c failed liveness probe, will be restarted"),
     ];
-    assert_eq!(told(&pod), expected);
+    assert_eq!(recorded_events(&pod), expected);
     pod.settle();
     pod.now += Duration::from_secs(1);
-    assert_eq!(told(&pod), starts());
+    assert_eq!(recorded_events(&pod), starts());
     pod.settle();
     assert_eq!(pod.shown(), "1/1 Running 1 Running");
     pod.pod["metadata"]["deletionTimestamp"] = "2025-01-01T00:01:00Z".into();
     pod.pod["metadata"]["deletionGracePeriodSeconds"] = 0.into();
-    assert_eq!(told(&pod), [event("Killing", "Stopping container c")]);
+    assert_eq!(recorded_events(&pod), [event("Killing", "Stopping container c")]);
 }

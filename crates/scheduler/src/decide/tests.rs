@@ -11,7 +11,7 @@ use crate::view::NodeView;
 /// An in-memory cluster of nodes and pods.
 struct Cluster {
     ledger: Ledger,
-    surroundings: Surroundings,
+    listers: Listers,
     pods: usize,
 }
 
@@ -32,7 +32,7 @@ impl Cluster {
             let object = object(node.clone());
             ledger.put_node(&object, object.view::<NodeView>().expect("a node"));
         }
-        Self { ledger, surroundings: Surroundings::fixed(vec![], vec![], vec![]), pods: 0 }
+        Self { ledger, listers: Listers::fixed(vec![], vec![], vec![]), pods: 0 }
     }
 
     /// Nodes of one cpu each, two in zone a and one in zone b.
@@ -52,24 +52,24 @@ impl Cluster {
     }
 
     fn decide(&mut self, pod: &Pod) -> Decision {
-        decide(pod, &mut self.ledger, &self.surroundings, |_| 0)
+        decide(pod, &mut self.ledger, &self.listers, |_| 0)
     }
 
     /// Schedules a new pod and places it on the chosen node.
-    fn place(&mut self, labels: Value, spec: Value) -> Result<String, Misfit> {
+    fn place(&mut self, labels: Value, spec: Value) -> Result<String, FitError> {
         let pod = self.pod(labels, spec, json!({}));
         match self.decide(&pod) {
             Decision::Bind { node } => {
                 self.ledger.assume(&pod, &node);
                 Ok(node)
             }
-            Decision::FitsNowhere(misfit) => Err(misfit),
+            Decision::FitsNowhere(fit_error) => Err(fit_error),
             Decision::Failed(why) => panic!("{why}"),
         }
     }
 
     /// Adds a pod that is already bound.
-    fn there(&mut self, on: &str, labels: Value, mut spec: Value) -> Pod {
+    fn bound_pod(&mut self, on: &str, labels: Value, mut spec: Value) -> Pod {
         spec["nodeName"] = on.into();
         let pod = self.pod(labels, spec, json!({"startTime": format!("2025-01-01T00:00:{:02}Z", self.pods)}));
         self.ledger.put_pod(&pod);
@@ -97,7 +97,7 @@ const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 const NO_HELP: &str = "Preemption is not helpful for scheduling";
 
 #[test]
-fn the_reasons_are_counted_and_told_in_v134s_words() {
+fn the_reasons_are_counted_with_the_messages_of_v134() {
     assert_eq!(Cluster::new(&[]).refused(json!({}), wants("1")), "no nodes available to schedule pods");
     let taint = json!({"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]});
     let mut three = Cluster::new(&[
@@ -113,7 +113,7 @@ fn the_reasons_are_counted_and_told_in_v134s_words() {
 }
 
 #[test]
-fn an_assumed_pod_takes_its_room_at_once() {
+fn an_assumed_pod_uses_resources_at_once() {
     let mut one = Cluster::new(&[node("a", "z", json!({}), "1")]);
     assert_eq!(one.place(json!({}), wants("1")).expect("it fits"), "a");
     let expected = format!(
@@ -129,7 +129,7 @@ fn with_replica_set() -> Cluster {
     let mut cluster = Cluster::of_three();
     let set = object(json!({"metadata": {"name": "r", "namespace": "default"},
                             "spec": {"selector": {"matchLabels": {"app": "r"}}}}));
-    cluster.surroundings.replica_sets = setpoint::Lister::fixed([set]);
+    cluster.listers.replica_sets = setpoint::Lister::fixed([set]);
     cluster
 }
 
@@ -156,14 +156,14 @@ fn replicas_of_a_controller_are_spread_over_nodes_and_zones() {
 fn replicas_are_spread_with_all_pods_that_their_controller_selects() {
     let mut cluster = with_replica_set();
     for _ in 0..2 {
-        cluster.there("n0", json!({"app": "r"}), wants("1m"));
-        cluster.there("n2", json!({"app": "r"}), wants("1m"));
+        cluster.bound_pod("n0", json!({"app": "r"}), wants("1m"));
+        cluster.bound_pod("n2", json!({"app": "r"}), wants("1m"));
     }
     assert_eq!(place_replica(&mut cluster, "a"), "n1", "whoever the others belong to");
 }
 
 #[test]
-fn a_pod_counts_for_spreading_once_it_has_the_labels_and_while_it_stays() {
+fn a_pod_counts_for_spreading_while_it_has_the_labels_and_is_not_terminating() {
     let mut cluster = with_replica_set();
     let put = |cluster: &mut Cluster, uid: &str, on: &str, app: &str, deleted: Value| {
         let metadata = json!({"name": uid, "namespace": "default", "uid": uid, "labels": {"app": app}, "deletionTimestamp": deleted});
@@ -187,7 +187,7 @@ fn pods_of_a_service_are_spread_too() {
     let service = object(
         json!({"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"app": "w"}}}),
     );
-    cluster.surroundings = Surroundings::fixed(vec![], vec![service], vec![]);
+    cluster.listers = Listers::fixed(vec![], vec![service], vec![]);
     let chosen: BTreeSet<String> =
         (0..3).map(|_| cluster.place(json!({"app": "w"}), wants("1m")).expect("it fits")).collect();
     assert_eq!(chosen.len(), 3);
@@ -195,7 +195,7 @@ fn pods_of_a_service_are_spread_too() {
 
 #[test]
 fn large_clusters_are_searched_in_part() {
-    let check = |nodes, expected| assert_eq!(enough(nodes), expected);
+    let check = |nodes, expected| assert_eq!(feasible_nodes_to_find(nodes), expected);
     check(3, 3);
     check(100, 100);
     check(1000, 420);
@@ -203,7 +203,7 @@ fn large_clusters_are_searched_in_part() {
 }
 
 #[test]
-fn a_pod_that_names_its_node_is_held_against_no_other() {
+fn a_pod_that_names_its_node_is_checked_against_that_node_only() {
     let mut cluster = Cluster::of_three();
     let named = |names: Value| {
         let fields = json!([{"key": "metadata.name", "operator": "In", "values": names}]);
@@ -246,9 +246,9 @@ fn important(priority: i32, cpu: &str) -> Value {
     with(wants(cpu), json!({"priority": priority}))
 }
 
-fn preemption(result: Result<String, Misfit>) -> (String, Vec<String>) {
-    match result.expect_err("there is no room").remedy {
-        Remedy::Preempt(preemption) => {
+fn preemption(result: Result<String, FitError>) -> (String, Vec<String>) {
+    match result.expect_err("there is no room").preemption_outcome {
+        PreemptionOutcome::Preempt(preemption) => {
             let victims = preemption.victims.iter().map(|pod| pod.meta().name.to_string());
             (preemption.node, victims.collect())
         }
@@ -257,13 +257,13 @@ fn preemption(result: Result<String, Misfit>) -> (String, Vec<String>) {
 }
 
 #[test]
-fn the_node_is_freed_where_the_least_harm_is_done() {
+fn preemption_chooses_the_node_with_the_lowest_cost() {
     let mut cluster = Cluster::of_three();
-    cluster.there("n0", json!({}), important(5, "1"));
-    cluster.there("n1", json!({}), important(3, "500m"));
-    cluster.there("n1", json!({}), important(3, "500m"));
-    cluster.there("n2", json!({}), important(3, "600m"));
-    cluster.there("n2", json!({}), important(2, "300m"));
+    cluster.bound_pod("n0", json!({}), important(5, "1"));
+    cluster.bound_pod("n1", json!({}), important(3, "500m"));
+    cluster.bound_pod("n1", json!({}), important(3, "500m"));
+    cluster.bound_pod("n2", json!({}), important(3, "600m"));
+    cluster.bound_pod("n2", json!({}), important(2, "300m"));
     // n2 has the lower-priority victims, and the most important of them is reprieved because evicting the others is
     // enough.
     assert_eq!(preemption(cluster.place(json!({}), important(10, "400m"))), ("n2".into(), vec!["p5".into()]));
@@ -279,24 +279,24 @@ fn the_node_is_freed_where_the_least_harm_is_done() {
 }
 
 #[test]
-fn budgets_are_spared_where_they_can_be() {
+fn preemption_avoids_violating_disruption_budgets() {
     let mut cluster = Cluster::of_three();
     let budget = json!({"metadata": {"name": "b", "namespace": "default"},
         "spec": {"selector": {"matchLabels": {"app": "kept"}}}, "status": {"disruptionsAllowed": 0}});
-    cluster.surroundings = Surroundings::fixed(vec![], vec![], vec![object(budget)]);
-    cluster.there("n0", json!({"app": "kept"}), important(1, "1"));
-    cluster.there("n1", json!({"app": "kept"}), important(1, "500m"));
-    cluster.there("n1", json!({"app": "free"}), important(1, "500m"));
-    cluster.there("n2", json!({"app": "free"}), important(4, "1"));
+    cluster.listers = Listers::fixed(vec![], vec![], vec![object(budget)]);
+    cluster.bound_pod("n0", json!({"app": "kept"}), important(1, "1"));
+    cluster.bound_pod("n1", json!({"app": "kept"}), important(1, "500m"));
+    cluster.bound_pod("n1", json!({"app": "free"}), important(1, "500m"));
+    cluster.bound_pod("n2", json!({"app": "free"}), important(4, "1"));
     assert_eq!(preemption(cluster.place(json!({}), important(5, "500m"))), ("n1".into(), vec!["p3".into()]));
     assert_eq!(preemption(cluster.place(json!({}), important(5, "1"))), ("n2".into(), vec!["p4".into()]));
     assert_eq!(preemption(cluster.place(json!({}), important(4, "1"))), ("n0".into(), vec!["p1".into()]));
 }
 
 #[test]
-fn promised_room_is_kept_for_the_pod_it_was_made_for() {
+fn resources_of_a_nominated_node_are_kept_for_the_nominee() {
     let mut one = Cluster::new(&[node("a", "z", json!({}), "1")]);
-    let victim = one.there("a", json!({}), important(0, "1"));
+    let victim = one.bound_pod("a", json!({}), important(0, "1"));
     let preemptor = one.pod(json!({}), important(5, "1"), json!({"nominatedNodeName": "a"}));
     one.ledger.put_pod(&preemptor);
     one.ledger.remove_pod(&victim.meta().uid);
@@ -307,7 +307,7 @@ fn promised_room_is_kept_for_the_pod_it_was_made_for() {
 }
 
 #[test]
-fn nobody_else_is_sent_away_while_victims_are_still_going() {
+fn no_further_victims_are_evicted_while_some_are_terminating() {
     let mut one = Cluster::new(&[node("a", "z", json!({}), "1")]);
     let mut going = json!({"metadata": {"name": "v", "namespace": "default", "uid": "v",
         "deletionTimestamp": "2025-01-01T00:00:00Z"}, "spec": important(0, "1"),
@@ -315,9 +315,9 @@ fn nobody_else_is_sent_away_while_victims_are_still_going() {
     going["spec"]["nodeName"] = "a".into();
     one.ledger.put_pod(&Pod::new(object(going)).expect("a pod"));
     let preemptor = one.pod(json!({}), important(5, "1"), json!({"nominatedNodeName": "a"}));
-    let Decision::FitsNowhere(misfit) = one.decide(&preemptor) else { panic!("there is no room yet") };
-    assert!(matches!(misfit.remedy, Remedy::Wait));
-    assert!(misfit.message.ends_with("not eligible due to a terminating pod on the nominated node."));
+    let Decision::FitsNowhere(fit_error) = one.decide(&preemptor) else { panic!("there is no room yet") };
+    assert!(matches!(fit_error.preemption_outcome, PreemptionOutcome::Wait));
+    assert!(fit_error.message.ends_with("not eligible due to a terminating pod on the nominated node."));
 }
 
 /// Builds a required affinity or anti-affinity term for pods with the label `app`, over a topology key.
@@ -330,16 +330,16 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 const HOST: &str = "kubernetes.io/hostname";
 
 #[test]
-fn pods_that_want_each_other_near_share_a_domain() {
+fn pods_with_affinity_share_a_domain() {
     let mut cluster = Cluster::of_three();
-    let near = with(wants("1m"), rule("podAffinity", "db", ZONE));
-    let refused = cluster.refused(json!({"app": "web"}), near.clone());
+    let affinity = with(wants("1m"), rule("podAffinity", "db", ZONE));
+    let refused = cluster.refused(json!({"app": "web"}), affinity.clone());
     assert!(
         refused.starts_with("0/3 nodes are available: 3 node(s) didn't match pod affinity rules. "),
         "{refused}"
     );
-    cluster.there("n2", json!({"app": "db"}), wants("1m"));
-    assert_eq!(cluster.place(json!({"app": "web"}), near).expect("it fits"), "n2");
+    cluster.bound_pod("n2", json!({"app": "db"}), wants("1m"));
+    assert_eq!(cluster.place(json!({"app": "web"}), affinity).expect("it fits"), "n2");
     let itself = with(wants("1m"), rule("podAffinity", "ring", ZONE));
     let first = cluster.place(json!({"app": "ring"}), itself.clone()).expect("the first may go anywhere");
     let second = cluster.place(json!({"app": "ring"}), itself).expect("it fits");
@@ -347,13 +347,14 @@ fn pods_that_want_each_other_near_share_a_domain() {
 }
 
 #[test]
-fn pods_that_want_each_other_far_are_kept_apart_both_ways() {
+fn anti_affinity_keeps_pods_apart_in_both_directions() {
     let mut cluster = Cluster::of_three();
-    let far = with(wants("1m"), rule("podAntiAffinity", "web", HOST));
-    let chosen: BTreeSet<String> =
-        (0..3).map(|_| cluster.place(json!({"app": "web"}), far.clone()).expect("it fits")).collect();
+    let anti_affinity = with(wants("1m"), rule("podAntiAffinity", "web", HOST));
+    let chosen: BTreeSet<String> = (0..3)
+        .map(|_| cluster.place(json!({"app": "web"}), anti_affinity.clone()).expect("it fits"))
+        .collect();
     assert_eq!(chosen.len(), 3);
-    let fourth = cluster.refused(json!({"app": "web"}), far);
+    let fourth = cluster.refused(json!({"app": "web"}), anti_affinity);
     assert!(
         fourth.starts_with("0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules. "),
         "{fourth}"
@@ -365,13 +366,12 @@ fn pods_that_want_each_other_far_are_kept_apart_both_ways() {
 }
 
 #[test]
-fn rules_reach_the_namespaces_that_they_name() {
+fn affinity_terms_apply_to_the_namespaces_that_they_name() {
     let mut cluster = Cluster::new(&[node("a", "z", json!({}), "1")]);
     let namespace =
         |name: &str, team: &str| object(json!({"metadata": {"name": name, "labels": {"team": team}}}));
-    cluster.surroundings =
-        Surroundings::fixed(vec![namespace("default", "x"), namespace("far", "y")], vec![], vec![]);
-    cluster.there("a", json!({"app": "web"}), wants("1m"));
+    cluster.listers = Listers::fixed(vec![namespace("default", "x"), namespace("far", "y")], vec![], vec![]);
+    cluster.bound_pod("a", json!({"app": "web"}), wants("1m"));
     let mut check = |field: &str, value: Value, expected: bool| {
         let mut spec = with(wants("1m"), rule("podAntiAffinity", "web", HOST));
         spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0][field] =
@@ -390,7 +390,7 @@ fn rules_reach_the_namespaces_that_they_name() {
 #[test]
 fn preferences_for_other_pods_decide_between_nodes_that_fit() {
     let mut cluster = Cluster::of_three();
-    cluster.there("n2", json!({"app": "db"}), wants("500m"));
+    cluster.bound_pod("n2", json!({"app": "db"}), wants("500m"));
     let term = json!({"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": HOST});
     let preferred = |kind: &str| {
         let terms = json!([{"weight": 100, "podAffinityTerm": term.clone()}]);
@@ -424,13 +424,13 @@ fn a_spread_constraint_bounds_the_skew_between_domains() {
 }
 
 #[test]
-fn a_node_that_is_out_of_bounds_says_so() {
+fn a_node_without_the_topology_key_is_reported() {
     let mut cluster = Cluster::of_three();
-    cluster.there("n0", json!({"app": "web"}), wants("1m"));
+    cluster.bound_pod("n0", json!({"app": "web"}), wants("1m"));
     let selected = |zone: &str| json!({"nodeSelector": {ZONE: zone}});
     let check = |cluster: &mut Cluster, spec: Value, expected: &str| {
         let result = cluster.place(json!({"app": "web"}), spec);
-        let message = result.err().map_or("fits".into(), |misfit| misfit.message);
+        let message = result.err().map_or("fits".into(), |fit_error| fit_error.message);
         assert!(message.contains(expected), "{message}");
     };
     // Nodes that the pod cannot run on are not counted unless the policy is `Ignore`.
@@ -450,9 +450,9 @@ fn a_node_that_is_out_of_bounds_says_so() {
 }
 
 #[test]
-fn keys_of_labels_narrow_whom_a_pod_is_spread_with() {
+fn match_label_keys_narrow_the_pods_to_spread_with() {
     let mut cluster = Cluster::of_three();
-    cluster.there("n0", json!({"app": "web", "version": "1"}), wants("1m"));
+    cluster.bound_pod("n0", json!({"app": "web", "version": "1"}), wants("1m"));
     let narrowed = with(
         spread(json!({"matchLabelKeys": ["version"], "nodeAffinityPolicy": "Ignore"})),
         json!({"nodeSelector": {ZONE: "a"}}),
@@ -462,9 +462,9 @@ fn keys_of_labels_narrow_whom_a_pod_is_spread_with() {
 }
 
 #[test]
-fn a_constraint_that_only_prefers_never_keeps_a_pod_out() {
+fn a_soft_constraint_never_rejects_a_node() {
     let mut cluster = Cluster::of_three();
-    cluster.there("n2", json!({"app": "web"}), wants("1m"));
+    cluster.bound_pod("n2", json!({"app": "web"}), wants("1m"));
     let soft = spread(json!({"whenUnsatisfiable": "ScheduleAnyway"}));
     assert_ne!(cluster.place(json!({"app": "web"}), soft.clone()).expect("it fits"), "n2");
     let only = with(soft, json!({"nodeSelector": {HOST: "n2"}}));

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use setpoint_placement::{NodeSelector, NodeSelectorTerm, Requirement};
 
-use super::asks::ClaimAsks;
 use super::pools::Offer;
+use super::requests::ClaimRequests;
 use super::search::Solution;
 use super::view::{Config, DeviceId};
 
@@ -19,29 +19,29 @@ pub(crate) struct Decided {
 }
 
 impl Decided {
-    pub(super) fn of(asks: &ClaimAsks<'_>, solution: &Solution, offers: &[Offer<'_>]) -> Self {
+    pub(super) fn of(requested: &ClaimRequests<'_>, solution: &Solution, offers: &[Offer<'_>]) -> Self {
         let mut devices = Vec::new();
         let mut results = Vec::new();
         for taken in &solution.devices {
-            let request = &asks.requests[taken.request];
+            let request = &requested.requests[taken.request];
             let id = &offers[taken.offer].id;
             let mut result = json!({
                 "request": request.name_of(taken.alternative),
                 "driver": id.driver, "pool": id.pool, "device": id.device,
             });
-            let wish = request.alternatives[taken.alternative].wish;
-            match wish.admin_access {
+            let exact = request.alternatives[taken.alternative].exact;
+            match exact.admin_access {
                 Some(true) => result["adminAccess"] = true.into(),
                 _ => devices.push(id.clone()),
             }
             // Taint eviction reads the tolerations here, because the claim's spec may have changed by then.
-            if !wish.tolerations.is_empty() {
-                result["tolerations"] = json!(wish.tolerations);
+            if !exact.tolerations.is_empty() {
+                result["tolerations"] = json!(exact.tolerations);
             }
             results.push(result);
         }
         let mut allocated = json!({"results": results});
-        let configs = configs(asks, solution);
+        let configs = configs(requested, solution);
         if !configs.is_empty() {
             allocated["config"] = configs.into();
         }
@@ -54,13 +54,13 @@ impl Decided {
 }
 
 /// Collects the driver configuration: first from the classes, each once with all its requests, then from the claim.
-fn configs(asks: &ClaimAsks<'_>, solution: &Solution) -> Vec<Value> {
+fn configs(requested: &ClaimRequests<'_>, solution: &Solution) -> Vec<Value> {
     let mut configs = Vec::new();
     let mut of_class: BTreeMap<&str, std::ops::Range<usize>> = BTreeMap::new();
-    for (request, &chosen) in asks.requests.iter().zip(&solution.chosen) {
-        let Some(ask) = request.alternatives.get(chosen) else { continue };
+    for (request, &chosen) in requested.requests.iter().zip(&solution.chosen) {
+        let Some(device_request) = request.alternatives.get(chosen) else { continue };
         let name = request.name_of(chosen);
-        if let Some(known) = of_class.get(ask.class.key().name()) {
+        if let Some(known) = of_class.get(device_request.class.key().name()) {
             for config in &mut configs[known.clone()] {
                 push_request(config, &name);
             }
@@ -68,15 +68,17 @@ fn configs(asks: &ClaimAsks<'_>, solution: &Solution) -> Vec<Value> {
         }
         let start = configs.len();
         let one = [name];
-        configs.extend(ask.class.spec.config.iter().map(|config| configuration("FromClass", &one, config)));
-        of_class.insert(ask.class.key().name(), start..configs.len());
+        configs.extend(
+            device_request.class.spec.config.iter().map(|config| configuration("FromClass", &one, config)),
+        );
+        of_class.insert(device_request.class.key().name(), start..configs.len());
     }
-    for config in &asks.claim.spec.devices.config {
+    for config in &requested.claim.spec.devices.config {
         if config.requests.is_empty() {
             configs.push(configuration("FromClaim", &[], config));
             continue;
         }
-        for (request, &chosen) in asks.requests.iter().zip(&solution.chosen) {
+        for (request, &chosen) in requested.requests.iter().zip(&solution.chosen) {
             let full = request.name_of(chosen);
             if config.requests.iter().any(|name| *name == request.request.name || *name == full) {
                 configs.push(configuration("FromClaim", &config.requests, config));

@@ -36,11 +36,11 @@ impl DeviceSources {
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Informer> {
-        std::iter::once(&self.claims).chain(self.helpful())
+        std::iter::once(&self.claims).chain(self.unblocking())
     }
 
     /// The informers whose changes can make any pod with claims schedulable.
-    pub(crate) fn helpful(&self) -> impl Iterator<Item = &Informer> {
+    pub(crate) fn unblocking(&self) -> impl Iterator<Item = &Informer> {
         let rules = self.rules.iter().flat_map(RuleSources::all);
         [&self.classes, &self.slices].into_iter().chain(rules)
     }

@@ -65,7 +65,7 @@ fn named<'a>(pod: &'a PodView, request: &'a PodClaim) -> Named<'a> {
 }
 
 /// Whether a claim is new or its state changed.
-pub(crate) fn is_news(event: &Event, claim: &Claim) -> bool {
+pub(crate) fn changes_state(event: &Event, claim: &Claim) -> bool {
     match event {
         Event::Added { .. } => true,
         Event::Updated { old, .. } => old.view::<Claim>().map_or(true, |old| old.status != claim.status),

@@ -53,7 +53,7 @@ impl InUse {
     }
 
     /// Removes a deleted claim. Returns whether devices were freed.
-    pub(crate) fn gone(&mut self, claim: &Cached<Claim>) -> bool {
+    pub(crate) fn claim_deleted(&mut self, claim: &Cached<Claim>) -> bool {
         self.forget_decided(&claim.meta().uid);
         let before = self.shown.remove(claim.key());
         self.release(before, true)

@@ -7,7 +7,7 @@
 //!  claims.rs     finds the claims of a pod                             (pure)
 //!  needs.rs      what the claims require of a node                     (pure)
 //!  pools.rs      the devices accessible from a node                    (pure)
-//!  asks.rs       resolves the requests of claims for a node            (pure)
+//!  requests.rs   resolves the requests of claims for a node            (pure)
 //!  search.rs     matches devices to requests                           (pure)
 //!  allocation.rs builds the allocation in a claim's status             (pure)
 //!  in_use.rs     tracks allocated devices, decided ones included
@@ -19,12 +19,12 @@
 //! reserved for it.
 
 mod allocation;
-mod asks;
 mod caches;
 mod claims;
 mod in_use;
 mod needs;
 mod pools;
+mod requests;
 mod reserve;
 mod search;
 #[cfg(test)]
@@ -32,8 +32,8 @@ mod tests;
 mod view;
 
 pub(crate) use caches::{DeviceCaches, DeviceSources};
-pub(crate) use claims::{claims_of, is_news, uses};
+pub(crate) use claims::{changes_state, claims_of, uses};
 pub(crate) use in_use::InUse;
 pub(crate) use needs::DeviceNeeds;
-pub(crate) use reserve::{Reservation, Reserving, Write, let_go, next_write};
+pub(crate) use reserve::{Reservation, Reserving, Write, deallocation, next_write};
 pub(crate) use view::{Claim, PodClaim, PodClaimStatus};

@@ -7,11 +7,11 @@ use setpoint::{Cached, Key};
 use setpoint_device::{RuleLister, Rules};
 
 use super::allocation::Decided;
-use super::asks::{ClaimAsks, Failure};
 use super::caches::DeviceCaches;
 use super::claims::claims_of;
 use super::in_use::InUse;
 use super::pools::{offers, pools};
+use super::requests::{ClaimRequests, Failure};
 use super::search::{Found, search};
 use super::view::{Claim, DeviceId, Slice};
 use crate::filter::{Check, Obstacle};
@@ -89,7 +89,7 @@ impl<'a> DeviceNeeds<'a> {
 
     /// Returns the allocated claims that keep the pod off some of these nodes and that no other pod uses. They could be
     /// deallocated and allocated elsewhere.
-    pub(crate) fn idle_elsewhere<'n>(
+    pub(crate) fn deallocatable<'n>(
         &self,
         pod: &Pod,
         nodes: impl Iterator<Item = &'n NodeInfo> + Clone,
@@ -105,7 +105,7 @@ impl<'a> DeviceNeeds<'a> {
     }
 
     /// Returns allocations for the unallocated claims, on a node that can satisfy them.
-    pub(super) fn decided_on(&self, node: &NodeInfo) -> Vec<(Cached<Claim>, Decided)> {
+    pub(super) fn allocations_on(&self, node: &NodeInfo) -> Vec<(Cached<Claim>, Decided)> {
         let unallocated = self.claims.iter().filter(|claim| !claim.is_allocated()).cloned();
         match self.served_on(node) {
             Ok(Served::By(decided)) => unallocated.zip(decided).collect(),
@@ -122,14 +122,14 @@ impl<'a> DeviceNeeds<'a> {
         }
         let pools = pools(&self.slices, node);
         let offers = offers(&pools);
-        let asks = |claim| ClaimAsks::of(claim, &pools, &offers, self.caches);
-        let asks = unallocated.into_iter().map(asks).collect::<Result<Vec<_>, _>>()?;
-        Ok(match search(&asks, &pools, &offers, &self.taken, self.tainting.as_ref(), self.caches)? {
+        let requested = |claim| ClaimRequests::of(claim, &pools, &offers, self.caches);
+        let requested = unallocated.into_iter().map(requested).collect::<Result<Vec<_>, _>>()?;
+        Ok(match search(&requested, &pools, &offers, &self.taken, self.tainting.as_ref(), self.caches)? {
             Found::Nothing => Served::NotAll,
             Found::GaveUp => Served::TooHard,
             Found::All(solutions) => {
-                let decided = |(asks, solution)| Decided::of(asks, solution, &offers);
-                Served::By(asks.iter().zip(&solutions).map(decided).collect())
+                let decided = |(requested, solution)| Decided::of(requested, solution, &offers);
+                Served::By(requested.iter().zip(&solutions).map(decided).collect())
             }
         })
     }
@@ -148,11 +148,11 @@ fn check_classes(claim: &Cached<Claim>, caches: &DeviceCaches) -> Result<(), Ref
             let (claim, request) = (claim.key(), &request.name);
             return Err(format!("resource claim {claim}, request {request}: unknown request type"));
         }
-        for wish in request.exactly.iter().chain(&request.first_available) {
-            let class = &wish.device_class_name;
+        for exact in request.exactly.iter().chain(&request.first_available) {
+            let class = &exact.device_class_name;
             let there = caches.classes.objects().get(&Key::cluster(&**class)).is_some();
             if !there {
-                let name = match wish.name.as_str() {
+                let name = match exact.name.as_str() {
                     "" => request.name.clone(),
                     name => format!("{}/{name}", request.name),
                 };

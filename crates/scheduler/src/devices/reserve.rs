@@ -43,7 +43,7 @@ pub(crate) enum Write {
 impl Reservation {
     /// Computes a pod's reservation on a node that can satisfy its claims.
     pub(crate) fn of(needs: &DeviceNeeds<'_>, pod: &Pod, node: &NodeInfo) -> Self {
-        let mut decided = needs.decided_on(node);
+        let mut decided = needs.allocations_on(node);
         let open = needs.claims.iter().filter(|claim| !claim.is_reserved_for(&pod.meta().uid));
         let claims = open.map(|claim| {
             let at = decided.iter().position(|(other, _)| other.key() == claim.key());
@@ -104,7 +104,7 @@ pub(crate) fn next_write(claim: &Cached<Claim>, reserving: &Reserving, pod: &Pod
 }
 
 /// Returns the write that deallocates an unused claim.
-pub(crate) fn let_go(claim: &Cached<Claim>) -> Write {
+pub(crate) fn deallocation(claim: &Cached<Claim>) -> Write {
     let edit = Edit::of(claim.object());
     let edit = edit.remove(&["status", "allocation"]).remove(&["status", "reservedFor"]);
     written(&edit.remove(&["status", "devices"]), Write::Status)

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use setpoint_device::Rules;
 
-use super::asks::{Amount, Ask, ClaimAsks, Failure, MOST_DEVICES};
 use super::caches::DeviceCaches;
 use super::pools::{Offer, Pool};
+use super::requests::{Amount, ClaimRequests, DeviceRequest, Failure, MAX_DEVICES};
 use super::view::{Constraint, DeviceId};
 
 /// The step limit of a search. A step takes about a microsecond, so this is a tenth of a second; v1.34 allows ten
 /// seconds, but there the search does not block other pods.
-const MOST_STEPS: u32 = 100_000;
+const MAX_STEPS: u32 = 100_000;
 
 /// The devices allocated to a claim.
 #[derive(Clone, Default)]
@@ -40,15 +40,17 @@ pub(super) enum Found {
 }
 
 pub(super) fn search(
-    claims: &[ClaimAsks<'_>],
+    claims: &[ClaimRequests<'_>],
     pools: &[Pool<'_>],
     offers: &[Offer<'_>],
     taken: &BTreeMap<DeviceId, usize>,
     tainting: Option<&Rules>,
     caches: &DeviceCaches,
 ) -> Result<Found, Failure> {
-    let of_claim =
-        |asks: &ClaimAsks<'_>| Solution { devices: Vec::new(), chosen: vec![0; asks.requests.len()] };
+    let of_claim = |requested: &ClaimRequests<'_>| Solution {
+        devices: Vec::new(),
+        chosen: vec![0; requested.requests.len()],
+    };
     let mut search = Search {
         claims,
         pools,
@@ -62,7 +64,7 @@ pub(super) fn search(
         solutions: claims.iter().map(of_claim).collect(),
         steps: 0,
     };
-    match search.go_on(At::default()) {
+    match search.advance(At::default()) {
         Ok(Step::Done) => Ok(Found::All(search.solutions)),
         Ok(_) => Ok(Found::Nothing),
         Err(Stop::Failure(why)) => Err(why),
@@ -97,7 +99,7 @@ enum Stop {
 }
 
 struct Search<'a> {
-    claims: &'a [ClaimAsks<'a>],
+    claims: &'a [ClaimRequests<'a>],
     pools: &'a [Pool<'a>],
     offers: &'a [Offer<'a>],
     caches: &'a DeviceCaches,
@@ -115,36 +117,36 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn go_on(&mut self, at: At) -> Result<Step, Stop> {
+    fn advance(&mut self, at: At) -> Result<Step, Stop> {
         self.steps += 1;
-        if self.steps > MOST_STEPS {
+        if self.steps > MAX_STEPS {
             return Err(Stop::GaveUp);
         }
         let claims = self.claims;
         let Some(claim) = claims.get(at.claim) else { return Ok(Step::Done) };
-        let Some(asks) = claim.requests.get(at.request) else {
+        let Some(requested) = claim.requests.get(at.request) else {
             // Another choice for an earlier claim may still succeed, so this is not yet "too many".
-            let next = self.go_on(At { claim: at.claim + 1, ..At::default() })?;
+            let next = self.advance(At { claim: at.claim + 1, ..At::default() })?;
             return Ok(if next == Step::TooMany { Step::NoWay } else { next });
         };
-        if asks.is_list() && at.alternative.is_none() {
-            return self.choose(at, asks.alternatives.len());
+        if requested.is_list() && at.alternative.is_none() {
+            return self.choose(at, requested.alternatives.len());
         }
         let alternative = at.alternative.unwrap_or(0);
-        let Some(ask) = asks.alternatives.get(alternative) else { return Ok(Step::NoWay) };
-        if matches!(&ask.amount, Amount::All(all) if all.is_empty()) {
+        let Some(device_request) = requested.alternatives.get(alternative) else { return Ok(Step::NoWay) };
+        if matches!(&device_request.amount, Amount::All(all) if all.is_empty()) {
             return Ok(Step::NoWay);
         }
-        if at.device >= ask.amount.count() {
-            return self.go_on(At { claim: at.claim, request: at.request + 1, ..At::default() });
+        if at.device >= device_request.amount.count() {
+            return self.advance(At { claim: at.claim, request: at.request + 1, ..At::default() });
         }
-        let after = self.solutions[at.claim].devices.len() + ask.amount.count() - at.device;
-        if after > MOST_DEVICES {
+        let after = self.solutions[at.claim].devices.len() + device_request.amount.count() - at.device;
+        if after > MAX_DEVICES {
             return Ok(Step::TooMany);
         }
-        match &ask.amount {
-            Amount::All(all) => self.take_the_next(at, alternative, ask, all[at.device]),
-            Amount::Count(_) => self.take_any(at, alternative, ask),
+        match &device_request.amount {
+            Amount::All(all) => self.take_next(at, alternative, device_request, all[at.device]),
+            Amount::Count(_) => self.take_any(at, alternative, device_request),
         }
     }
 
@@ -152,7 +154,7 @@ impl Search<'_> {
     fn choose(&mut self, at: At, alternatives: usize) -> Result<Step, Stop> {
         let mut all_too_many = true;
         for alternative in 0..alternatives {
-            match self.go_on(At { alternative: Some(alternative), ..at })? {
+            match self.advance(At { alternative: Some(alternative), ..at })? {
                 Step::TooMany => continue,
                 Step::NoWay => all_too_many = false,
                 Step::Done => {
@@ -165,14 +167,14 @@ impl Search<'_> {
     }
 
     /// Takes the next device of an `All` request. Every device is needed, so the order does not matter.
-    fn take_the_next(
+    fn take_next(
         &mut self,
         at: At,
         alternative: usize,
-        ask: &Ask<'_>,
+        device_request: &DeviceRequest<'_>,
         offer: usize,
     ) -> Result<Step, Stop> {
-        if !self.is_free(offer, at.claim, ask) {
+        if !self.is_free(offer, at.claim, device_request) {
             return Ok(Step::NoWay);
         }
         if !self.take(at, alternative, offer) {
@@ -182,27 +184,32 @@ impl Search<'_> {
                 "claim {claim}, request {request}: cannot add device {id} because a claim constraint would not be satisfied"
             )));
         }
-        let next = self.go_on(At { device: at.device + 1, ..at })?;
+        let next = self.advance(At { device: at.device + 1, ..at })?;
         if next != Step::Done {
             self.give_back(at, alternative, offer);
         }
         Ok(next)
     }
 
-    fn take_any(&mut self, at: At, alternative: usize, ask: &Ask<'_>) -> Result<Step, Stop> {
+    fn take_any(
+        &mut self,
+        at: At,
+        alternative: usize,
+        device_request: &DeviceRequest<'_>,
+    ) -> Result<Step, Stop> {
         for index in at.from..self.offers.len() {
             let pool = &self.pools[self.offers[index].pool];
             if let Some(twice) = pool.twice {
                 let name = pool.name;
                 return Err(Stop::Failure(format!("pool {name} is invalid: duplicate device name {twice}")));
             }
-            if !self.is_free(index, at.claim, ask)
-                || !self.fits(at, alternative, ask, index)?
+            if !self.is_free(index, at.claim, device_request)
+                || !self.fits(at, alternative, device_request, index)?
                 || !self.take(at, alternative, index)
             {
                 continue;
             }
-            let next = self.go_on(At { device: at.device + 1, from: index + 1, ..at })?;
+            let next = self.advance(At { device: at.device + 1, from: index + 1, ..at })?;
             if next == Step::Done {
                 return Ok(next);
             }
@@ -215,30 +222,36 @@ impl Search<'_> {
     }
 
     /// Whether a device is free. Shared counters belong to a feature that is off by default in v1.34.
-    fn is_free(&self, offer: usize, claim: usize, ask: &Ask<'_>) -> bool {
-        let tolerated = |rules| ask.tolerates(self.offers[offer].taints(rules));
-        let free = match ask.wish.admin_access {
+    fn is_free(&self, offer: usize, claim: usize, device_request: &DeviceRequest<'_>) -> bool {
+        let tolerated = |rules| device_request.tolerates(self.offers[offer].taints(rules));
+        let free = match device_request.exact.admin_access {
             Some(true) => !self.taking[offer].contains(&claim),
             _ => !self.in_use[offer] && self.taking[offer].is_empty(),
         };
         free && self.offers[offer].device.consumes_counters.is_empty() && self.tainting.is_none_or(tolerated)
     }
 
-    fn fits(&mut self, at: At, alternative: usize, ask: &Ask<'_>, offer: usize) -> Result<bool, Stop> {
+    fn fits(
+        &mut self,
+        at: At,
+        alternative: usize,
+        device_request: &DeviceRequest<'_>,
+        offer: usize,
+    ) -> Result<bool, Stop> {
         let key = (at.claim, at.request, alternative, offer);
         if let Some(known) = self.fits.get(&key) {
             return Ok(*known);
         }
         let claim = self.claims[at.claim].claim.key();
-        let fits = ask.wants(&self.offers[offer], claim, self.caches).map_err(Stop::Failure)?;
+        let fits = device_request.wants(&self.offers[offer], claim, self.caches).map_err(Stop::Failure)?;
         self.fits.insert(key, fits);
         Ok(fits)
     }
 
     /// Takes a device if the claim's constraints allow it.
     fn take(&mut self, at: At, alternative: usize, offer: usize) -> bool {
-        let asks = &self.claims[at.claim].requests[at.request];
-        let (request, full) = (&*asks.request.name, asks.name_of(alternative));
+        let requested = &self.claims[at.claim].requests[at.request];
+        let (request, full) = (&*requested.request.name, requested.name_of(alternative));
         let rules = &mut self.rules[at.claim];
         let refused = rules.iter_mut().position(|rule| !rule.add(request, &full, &self.offers[offer]));
         if let Some(refused) = refused {
@@ -251,8 +264,8 @@ impl Search<'_> {
     }
 
     fn give_back(&mut self, at: At, alternative: usize, offer: usize) {
-        let asks = &self.claims[at.claim].requests[at.request];
-        let (request, full) = (&*asks.request.name, asks.name_of(alternative));
+        let requested = &self.claims[at.claim].requests[at.request];
+        let (request, full) = (&*requested.request.name, requested.name_of(alternative));
         self.rules[at.claim].iter_mut().for_each(|rule| rule.remove(request, &full));
         self.taking[offer].remove(&at.claim);
         self.solutions[at.claim].devices.pop();
@@ -267,8 +280,8 @@ struct Rule<'a> {
     devices: usize,
 }
 
-fn rules_of<'a>(asks: &ClaimAsks<'a>) -> Vec<Rule<'a>> {
-    let claim: &'a super::view::Claim = asks.claim;
+fn rules_of<'a>(requested: &ClaimRequests<'a>) -> Vec<Rule<'a>> {
+    let claim: &'a super::view::Claim = requested.claim;
     let rule = |constraint: &'a Constraint| {
         let attribute = constraint.match_attribute.as_deref()?;
         Some(Rule { requests: &constraint.requests, attribute, value: None, devices: 0 })

@@ -117,10 +117,14 @@ impl World {
     fn status_on(&self, node: &str) -> (Vec<String>, Value) {
         let pod = pod(&["c"]);
         let reserving = &self.reservation(&pod, node).claims[0];
-        let Write::Main(held) = next_write(&reserving.claim, reserving, &pod) else { panic!("held first") };
-        let held: Cached<Claim> = Cached::new(held).expect("a claim");
-        assert_eq!(held.metadata.finalizers, ["resource.kubernetes.io/delete-protection"]);
-        let Write::Status(written) = next_write(&held, reserving, &pod) else { panic!("then allocated") };
+        let Write::Main(protected) = next_write(&reserving.claim, reserving, &pod) else {
+            panic!("held first")
+        };
+        let protected: Cached<Claim> = Cached::new(protected).expect("a claim");
+        assert_eq!(protected.metadata.finalizers, ["resource.kubernetes.io/delete-protection"]);
+        let Write::Status(written) = next_write(&protected, reserving, &pod) else {
+            panic!("then allocated")
+        };
         let status = written.decode::<Value>().expect("JSON")["status"].clone();
         let results = status["allocation"]["devices"]["results"].as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -141,7 +145,7 @@ fn check(claims: Vec<Object>, expected: Result<[&str; 2], &str>) {
 }
 
 #[test]
-fn a_pod_waits_for_claims_and_classes_that_are_not_there() {
+fn a_pod_waits_for_missing_claims_and_classes() {
     check(vec![], Err("resourceclaim.resource.k8s.io \"c\" not found"));
     let ghost = wants(json!({"deviceClassName": "ghost"}));
     check(vec![ghost], Err("request r: device class ghost does not exist"));
@@ -166,7 +170,7 @@ fn a_pod_goes_where_enough_devices_are_free() {
 }
 
 #[test]
-fn what_another_claim_has_is_not_free_except_to_an_admin() {
+fn devices_of_another_claim_are_only_available_with_admin_access() {
     let has = |device: &str, admin: bool| {
         let mut result = json!({"request": "r", "driver": "d.io", "pool": "n", "device": device});
         if admin {
@@ -180,7 +184,7 @@ fn what_another_claim_has_is_not_free_except_to_an_admin() {
 }
 
 #[test]
-fn an_allocated_claim_draws_the_pod_to_where_it_is() {
+fn a_pod_goes_where_its_claim_is_allocated() {
     let selector = json!({"nodeSelectorTerms": [{"matchFields": [
         {"key": "metadata.name", "operator": "In", "values": ["n"]}]}]});
     let allocated = claim("c", json!({}), json!({"allocation": {"devices": {}, "nodeSelector": selector}}));
@@ -188,27 +192,27 @@ fn an_allocated_claim_draws_the_pod_to_where_it_is() {
     let world = World::of(vec![allocated], slices());
     let pod = pod(&["c"]);
     let needs = DeviceNeeds::of(&pod, &world.ledger.devices, &world.caches).expect("fits").expect("needs");
-    let idle = |node| needs.idle_elsewhere(&pod, world.ledger.node(node).into_iter()).len();
-    assert_eq!((idle("m"), idle("n")), (1, 0), "let go only where it is in the way");
+    let idle = |node| needs.deallocatable(&pod, world.ledger.node(node).into_iter()).len();
+    assert_eq!((idle("m"), idle("n")), (1, 0), "deallocated only where it is in the way");
 }
 
 #[test]
-fn something_wrong_with_an_expression_ends_the_search() {
+fn a_failing_expression_ends_the_search() {
     let claims = vec![wants(json!({"deviceClassName": "broken"}))];
     let why = "running \"DynamicResources\" filter plugin: class broken: selector #0: CEL runtime error: no such key: weight";
     check(claims, Ok([why, why]));
 }
 
 #[test]
-fn devices_of_one_constraint_are_alike() {
-    let alike = |attribute: &str, requests: Value| {
+fn devices_of_a_constraint_have_the_same_attribute() {
+    let allocated_with = |attribute: &str, requests: Value| {
         let constraint = json!({"matchAttribute": attribute, "requests": requests});
         let devices = json!({"requests": [exactly("x", json!({})), exactly("y", json!({"selectors":
             cel("device.attributes['d.io'].model == 'b'")}))], "constraints": [constraint]});
         World::of(vec![claim("c", devices, json!({}))], slices()).status_on("m").0
     };
-    assert_eq!(alike("d.io/slot", json!([])), ["x=m/a1", "y=m/b1"]);
-    assert_eq!(alike("d.io/model", json!(["x"])), ["x=m/a1", "y=m/b1"]);
+    assert_eq!(allocated_with("d.io/slot", json!([])), ["x=m/a1", "y=m/b1"]);
+    assert_eq!(allocated_with("d.io/model", json!(["x"])), ["x=m/a1", "y=m/b1"]);
     let devices = json!({"requests": [exactly("x", json!({"count": 2}))],
                          "constraints": [{"matchAttribute": "d.io/slot"}]});
     let world = World::of(vec![claim("c", devices, json!({}))], slices());
@@ -216,7 +220,7 @@ fn devices_of_one_constraint_are_alike() {
 }
 
 #[test]
-fn the_first_alternative_that_can_be_had_is_taken() {
+fn the_first_available_alternative_is_taken() {
     let choice = |count: i64| {
         let alternatives = json!([
             {"name": "many", "deviceClassName": "a", "allocationMode": "ExactCount", "count": count},
@@ -238,7 +242,7 @@ fn the_first_alternative_that_can_be_had_is_taken() {
 }
 
 #[test]
-fn the_status_says_which_devices_from_where_and_for_whom() {
+fn the_status_has_the_devices_the_node_selector_and_the_consumers() {
     let (_, status) = World::of(vec![wants(json!({"adminAccess": true}))], slices()).status_on("n");
     let result = json!({"request": "r", "driver": "d.io", "pool": "n", "device": "b1", "adminAccess": true});
     let config = json!({"source": "FromClass", "requests": ["r"],
@@ -253,7 +257,7 @@ fn the_status_says_which_devices_from_where_and_for_whom() {
 }
 
 #[test]
-fn pools_are_reached_by_name_label_or_everywhere() {
+fn pools_are_accessible_by_node_name_node_selector_or_everywhere() {
     let check = |at: Value, expected: [&str; 2]| {
         let world =
             World::of(vec![wants(json!({}))], vec![slice("x", at.clone(), 1, &[device("d", "a", 1)])]);
@@ -307,17 +311,19 @@ fn a_decided_allocation_is_taken_until_the_cache_shows_it() {
 
     reservation.assume(&mut world.ledger.devices);
     let reserving = &reservation.claims[0];
-    let Write::Main(held) = next_write(&reserving.claim, reserving, &first) else { panic!("held first") };
-    let held = Cached::new(held).expect("a claim");
-    world.ledger.devices.follow(&held);
+    let Write::Main(protected) = next_write(&reserving.claim, reserving, &first) else {
+        panic!("held first")
+    };
+    let protected = Cached::new(protected).expect("a claim");
+    world.ledger.devices.follow(&protected);
     assert_eq!(world.obstacles(&second).expect("it can fit"), ["", NOT_ALL], "only held so far");
-    let Write::Status(written) = next_write(&held, reserving, &first) else { panic!("then allocated") };
+    let Write::Status(written) = next_write(&protected, reserving, &first) else { panic!("then allocated") };
     let written = Cached::new(written).expect("a claim");
     assert!(!world.ledger.devices.follow(&written));
     assert_eq!(world.obstacles(&second).expect("it can fit"), ["", NOT_ALL]);
     assert!(matches!(next_write(&written, reserving, &first), Write::Nothing));
     assert!(matches!(next_write(&written, reserving, &pod_named("q")), Write::Lost(_)));
-    assert!(world.ledger.devices.follow(&held), "let go again");
+    assert!(world.ledger.devices.follow(&protected), "deallocated again");
     assert_eq!(world.obstacles(&second).expect("it can fit"), ["", ""]);
 }
 
@@ -327,14 +333,14 @@ fn pod_named(uid: &str) -> Pod {
 }
 
 #[test]
-fn a_pod_is_looked_at_only_when_the_claims_made_for_it_are_its_own() {
+fn a_pod_is_scheduled_only_when_its_generated_claims_are_its_own() {
     let made = |owner: &str| {
         let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": true});
         object(
             json!({"metadata": {"name": "made", "namespace": "ns", "uid": "made", "ownerReferences": [owner]}}),
         )
     };
-    let asks = |status: Value| {
+    let requested = |status: Value| {
         let spec = json!({"resourceClaims": [{"name": "r", "resourceClaimTemplateName": "t"}]});
         let metadata = json!({"name": "p", "namespace": "ns", "uid": "p"});
         let status = json!({"resourceClaimStatuses": status});
@@ -345,22 +351,22 @@ fn a_pod_is_looked_at_only_when_the_claims_made_for_it_are_its_own() {
         let found = claims_of(pod, &caches.claims).map(|claims| claims.len());
         assert_eq!(found, expected.map_err(str::to_owned));
     };
-    check(&asks(json!([])), "p", Err("pod \"ns/p\": ResourceClaim not created yet"));
+    check(&requested(json!([])), "p", Err("pod \"ns/p\": ResourceClaim not created yet"));
     let given = json!([{"name": "r", "resourceClaimName": "made"}]);
-    check(&asks(given.clone()), "p", Ok(1));
+    check(&requested(given.clone()), "p", Ok(1));
     let message = "ResourceClaim ns/made was not created for pod ns/p (pod is not owner)";
-    check(&asks(given), "q", Err(message));
-    check(&asks(json!([{"name": "r"}])), "p", Ok(0));
+    check(&requested(given), "q", Err(message));
+    check(&requested(json!([{"name": "r"}])), "p", Ok(0));
 }
 
 #[test]
-fn devices_with_taints_that_are_not_tolerated_cannot_be_had() {
+fn devices_with_untolerated_taints_are_not_available() {
     let rule = |selector: Value, value: &str| {
         let taint = json!({"key": "broken", "value": value, "effect": "NoSchedule"});
         object(json!({"metadata": {"name": "r"}, "spec": {"deviceSelector": selector, "taint": taint}}))
     };
-    let on = |rules: Vec<Object>, wish: Value, node: &str| {
-        let mut world = World::of(vec![wants(wish)], slices());
+    let on = |rules: Vec<Object>, exact: Value, node: &str| {
+        let mut world = World::of(vec![wants(exact)], slices());
         world.caches = world.caches.tainted_by(rules, classes());
         world.status_on(node)
     };
@@ -370,11 +376,11 @@ fn devices_with_taints_that_are_not_tolerated_cannot_be_had() {
     let by_expression = json!({"selectors": cel("device.attributes['d.io'].slot == 1")});
     assert_eq!(on(vec![rule(by_expression, "")], json!({}), "m").0, ["r=m/a2"]);
     let tolerations = json!([{"key": "broken", "operator": "Equal", "value": "a bit"}]);
-    let wish = json!({"tolerations": tolerations});
-    let (results, status) = on(vec![rule(json!({"device": "a1"}), "a bit")], wish.clone(), "m");
+    let exact = json!({"tolerations": tolerations});
+    let (results, status) = on(vec![rule(json!({"device": "a1"}), "a bit")], exact.clone(), "m");
     assert_eq!(results, ["r=m/a1"]);
     assert_eq!(status["allocation"]["devices"]["results"][0]["tolerations"], tolerations);
-    assert_eq!(on(vec![rule(json!({"device": "a1"}), "wholly")], wish, "m").0, ["r=m/a2"]);
+    assert_eq!(on(vec![rule(json!({"device": "a1"}), "wholly")], exact, "m").0, ["r=m/a2"]);
 
     let mut all = World::of(vec![wants(json!({"allocationMode": "All"}))], slices());
     all.caches = all.caches.tainted_by(vec![rule(json!({"device": "b1", "pool": "n"}), "")], classes());

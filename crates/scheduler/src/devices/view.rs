@@ -58,13 +58,13 @@ pub(super) struct ClaimDevices {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Request {
     pub(super) name: String,
-    pub(super) exactly: Option<Wish>,
-    pub(super) first_available: Vec<Wish>,
+    pub(super) exactly: Option<ExactRequest>,
+    pub(super) first_available: Vec<ExactRequest>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Wish {
+pub(super) struct ExactRequest {
     /// Only set for alternatives of a list.
     pub(super) name: String,
     pub(super) device_class_name: String,

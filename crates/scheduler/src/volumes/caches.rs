@@ -67,7 +67,7 @@ impl VolumeSources {
     }
 
     /// The informers whose changes can make any pod with claims schedulable.
-    pub(crate) fn helpful(&self) -> [&Informer; 6] {
+    pub(crate) fn unblocking(&self) -> [&Informer; 6] {
         [&self.volumes, &self.classes, &self.nodes, &self.drivers, &self.capacities, &self.attachments]
     }
 
@@ -98,7 +98,7 @@ impl<V: View> Assumed<V> {
     }
 
     pub(crate) fn get(&self, key: &Key) -> Result<Option<Cached<V>>, DecodeError> {
-        self.latest.get(key)?.map(|known| self.foreseen(known)).transpose()
+        self.latest.get(key)?.map(|known| self.with_assumed(known)).transpose()
     }
 
     /// Returns the object without assumed changes.
@@ -107,10 +107,10 @@ impl<V: View> Assumed<V> {
     }
 
     pub(crate) fn indexed(&self, name: &str, value: &str) -> Result<Vec<Cached<V>>, DecodeError> {
-        self.latest.indexed(name, value)?.into_iter().map(|known| self.foreseen(known)).collect()
+        self.latest.indexed(name, value)?.into_iter().map(|known| self.with_assumed(known)).collect()
     }
 
-    fn foreseen(&self, known: Cached<V>) -> Result<Cached<V>, DecodeError> {
+    fn with_assumed(&self, known: Cached<V>) -> Result<Cached<V>, DecodeError> {
         let assumed = self.assumed.lock().get(known.key()).cloned();
         match assumed.filter(|object| object.same_version(known.object())) {
             Some(object) => Cached::new(object),

@@ -90,7 +90,7 @@ impl DiskNeeds {
 
     pub(crate) fn obstacle(&self, node: &NodeInfo) -> Option<Obstacle> {
         let staying = node.pods.iter().filter(|(uid, _)| !self.away.contains(*uid));
-        let mut theirs = staying.flat_map(|(_, held)| disks_of(held.pod.object()));
+        let mut theirs = staying.flat_map(|(_, pod_info)| disks_of(pod_info.pod.object()));
         let clash = theirs.any(|their| self.own.iter().any(|own| own.clashes_with(&their)));
         clash.then(|| Obstacle::resolvable(Check::VolumeUse, "node(s) had no available disk"))
     }
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_disk_is_shared_only_by_those_who_read() {
+    fn a_disk_is_shared_only_by_readers() {
         let disks = |volume: Value| {
             let pod = json!({"metadata": {"name": "p"}, "spec": {"volumes": [volume, {"emptyDir": {}}]}});
             disks_of(&Object::from_json(pod.to_string().into()).expect("a pod"))

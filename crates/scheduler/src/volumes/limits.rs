@@ -39,8 +39,8 @@ impl Counted {
 /// Collects a node's volumes: those of its pods, and those still attached.
 fn volumes_on(node: &NodeInfo, caches: &VolumeCaches) -> Counted {
     let mut there = Counted::default();
-    for held in node.pods.values() {
-        for claim in claim_keys(held.pod.object()) {
+    for pod_info in node.pods.values() {
+        for claim in claim_keys(pod_info.pod.object()) {
             if let Ok(Some(claim)) = caches.claims.get(&claim) {
                 there.0.extend(counted(&claim, caches));
             }

@@ -25,7 +25,7 @@ const EXCLUSIVE: &str =
     "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
 
 /// Topology labels of volumes and nodes: the deprecated name and the current one.
-const PLACES: [(&str, &str); 4] = [
+const TOPOLOGY_LABELS: [(&str, &str); 4] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
     ("topology.kubernetes.io/zone", "topology.kubernetes.io/zone"),
@@ -39,7 +39,7 @@ pub(crate) struct VolumeNeeds<'a> {
     bound: Vec<Option<Cached<Volume>>>,
     /// Claims with delayed binding, smallest first.
     delayed: Vec<Delayed>,
-    places: Vec<Place>,
+    topology_labels: Vec<TopologyLabel>,
     /// The pod's ReadWriteOncePod claims, and how many of them other pods use.
     exclusive: BTreeSet<Key>,
     rivals: i64,
@@ -57,7 +57,7 @@ struct Delayed {
 
 /// A topology label of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct TopologyLabel {
     label: &'static str,
     label_now: &'static str,
     values: BTreeSet<String>,
@@ -96,7 +96,7 @@ impl<'a> VolumeNeeds<'a> {
             caches,
             bound: Vec::new(),
             delayed: Vec::new(),
-            places: Vec::new(),
+            topology_labels: Vec::new(),
             exclusive: BTreeSet::new(),
             rivals: 0,
             counted: Counted::of(claims.iter().map(|(_, claim)| claim), caches),
@@ -106,7 +106,7 @@ impl<'a> VolumeNeeds<'a> {
         }
         needs.delayed.sort_by_key(|delayed| delayed.claim.requested());
         for (_, claim) in claims.iter().filter(|(volume, _)| !volume.is_ephemeral()) {
-            needs.add_place(claim).map_err(|error| error.to_string())??;
+            needs.add_topology_labels(claim).map_err(|error| error.to_string())??;
         }
         needs.count_rivals(pod, &claims, ledger).map_err(|error| error.to_string())?;
         Ok(needs)
@@ -129,7 +129,7 @@ impl<'a> VolumeNeeds<'a> {
     }
 
     /// Adds the topology labels of a claim's volume. As in v1.34, the volume must exist, except for ephemeral claims.
-    fn add_place(&mut self, claim: &Cached<Claim>) -> Result<Result<(), Refusal>, DecodeError> {
+    fn add_topology_labels(&mut self, claim: &Cached<Claim>) -> Result<Result<(), Refusal>, DecodeError> {
         if claim.spec.volume_name.is_empty() {
             return Ok(Ok(()));
         }
@@ -137,7 +137,7 @@ impl<'a> VolumeNeeds<'a> {
         let Some(volume) = self.caches.volumes.get(&key)? else {
             return Ok(Err(format!("persistentvolume {:?} not found", key.name())));
         };
-        self.places.extend(places_of(&volume));
+        self.topology_labels.extend(topology_labels_of(&volume));
         Ok(Ok(()))
     }
 
@@ -180,8 +180,8 @@ impl<'a> VolumeNeeds<'a> {
             let reasons = reasons.into_iter().map(Cow::from).collect();
             return Some(Obstacle { check: Check::Volumes, reasons, severity: Severity::Firm });
         }
-        let elsewhere = !self.places.iter().all(|place| place.is_of(node));
-        (elsewhere && has_place(node)).then(|| Obstacle::firm(Check::Volumes, OTHER_ZONE))
+        let elsewhere = !self.topology_labels.iter().all(|label| label.is_of(node));
+        (elsewhere && has_topology_label(node)).then(|| Obstacle::firm(Check::Volumes, OTHER_ZONE))
     }
 
     /// Finds volumes for the claims on a node, or the reasons why some cannot be satisfied.
@@ -244,8 +244,8 @@ impl Delayed {
     /// Whether a volume can be provisioned for the claim on a node.
     fn can_be_made_for(&self, node: &NodeInfo, caches: &VolumeCaches) -> Result<(), &'static str> {
         let Some(class) = &self.class else { return Err(NO_MATCH) };
-        let nobody_makes = class.provisioner.is_empty() || &*class.provisioner == NO_PROVISIONER;
-        if nobody_makes || !class.allows(&node.labels) {
+        let no_provisioner = class.provisioner.is_empty() || &*class.provisioner == NO_PROVISIONER;
+        if no_provisioner || !class.allows(&node.labels) {
             return Err(NO_MATCH);
         }
         let driver = caches.drivers.get(&Key::cluster(&*class.provisioner)).ok().flatten();
@@ -262,7 +262,7 @@ impl Delayed {
     }
 }
 
-impl Place {
+impl TopologyLabel {
     fn is_of(&self, node: &NodeInfo) -> bool {
         let value = node.labels.get(self.label).or_else(|| node.labels.get(self.label_now));
         value.is_some_and(|value| self.values.contains(value))
@@ -270,18 +270,18 @@ impl Place {
 }
 
 /// Returns a volume's topology labels. Multiple values are separated by `__`.
-fn places_of(volume: &Cached<Volume>) -> Vec<Place> {
+fn topology_labels_of(volume: &Cached<Volume>) -> Vec<TopologyLabel> {
     let of = |(label, label_now): &(&'static str, &'static str)| {
         let value = volume.meta().label(label)?;
         let values = value.split("__").map(str::to_owned).collect();
-        Some(Place { label, label_now, values })
+        Some(TopologyLabel { label, label_now, values })
     };
-    PLACES.iter().filter_map(of).collect()
+    TOPOLOGY_LABELS.iter().filter_map(of).collect()
 }
 
 /// Whether a node has topology labels. Without any, the zone check is skipped (single-zone clusters).
-fn has_place(node: &NodeInfo) -> bool {
-    PLACES.iter().any(|(label, _)| node.labels.contains_key(label))
+fn has_topology_label(node: &NodeInfo) -> bool {
+    TOPOLOGY_LABELS.iter().any(|(label, _)| node.labels.contains_key(label))
 }
 
 /// Returns the claims of a pod's volumes, if all exist and are usable.
@@ -313,7 +313,7 @@ fn claims<'v>(
         if claim.meta().is_being_deleted() {
             return Err(format!("persistentvolumeclaim {name:?} is being deleted"));
         }
-        if !volume.means(pod.object(), claim.object()) {
+        if !volume.refers_to(pod.object(), claim.object()) {
             let (claim, pod) = (claim.key(), pod.key());
             return Err(format!("PVC {claim} was not created for pod {pod} (pod is not owner)"));
         }

@@ -47,7 +47,9 @@ impl Preparation {
         let mut preparation = Self::default();
         for (claim, volume) in &served.bindings {
             preparation.waits_for.push(claim.key().clone());
-            preparation.volumes.extend(binding::volume_for(volume, claim).and_then(|edit| edited(&edit)));
+            preparation
+                .volumes
+                .extend(binding::volume_bound_to(volume, claim).and_then(|edit| edited(&edit)));
         }
         for claim in &served.provisions {
             preparation.waits_for.push(claim.key().clone());

@@ -101,7 +101,7 @@ fn a_pod_without_usable_claims_fits_nowhere() {
 }
 
 #[test]
-fn a_bound_volume_draws_the_pod_to_where_it_is() {
+fn a_pod_goes_where_its_bound_volume_is_accessible() {
     let at = |zone, labels| caches(vec![bound("c", "v")], vec![volume("v", "", zone, labels)]);
     check(&pod(&["c"]), &at(None, json!({})), Ok(["", ""]));
     let far = "node(s) didn't match PersistentVolume's node affinity";
@@ -112,7 +112,7 @@ fn a_bound_volume_draws_the_pod_to_where_it_is() {
 }
 
 #[test]
-fn a_delayed_claim_is_served_by_what_a_node_reaches() {
+fn a_delayed_claim_gets_a_volume_that_is_accessible_from_the_node() {
     let wants = |class: &str, annotations: Value| claim("c", json!({"storageClassName": class}), annotations);
     let none = || json!({});
     check(&pod(&["c"]), &caches(vec![wants("later", none())], vec![]), Ok([NO_MATCH, NO_MATCH]));
@@ -127,7 +127,7 @@ fn a_delayed_claim_is_served_by_what_a_node_reaches() {
 }
 
 #[test]
-fn what_serves_a_claim_is_written_and_assumed_at_once() {
+fn the_volume_chosen_for_a_claim_is_written_and_assumed_at_once() {
     let wants = |name: &str, class: &str| claim(name, json!({"storageClassName": class}), json!({}));
     let all =
         caches(vec![wants("c", "later"), wants("d", "made")], vec![volume("v", "later", None, json!({}))]);

@@ -11,7 +11,7 @@ use setpoint_controllers::{AddressPool, INGRESS_CONTROLLER, MaskSizes, NodeRange
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
-use super::land::{create, delete, kind, parts, survives_with, survives_within, until};
+use super::scenarios::{create, delete, kind, parts, survives_with, survives_within, until};
 
 /// Nodes come and go. Each has a unique CIDR.
 fn nodes(world: &World) -> LocalBoxFuture<'_, ()> {

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use setpoint::client::Part;
 use setpoint_sim::World;
 
-use super::land::{create, delete, patch, survives, until};
+use super::scenarios::{create, delete, patch, survives, until};
 
-fn told(hpa: &Value, condition: &str, reason: &str) -> bool {
+fn has_reason(hpa: &Value, condition: &str, reason: &str) -> bool {
     let conditions = hpa["status"]["conditions"].as_array();
     conditions.is_some_and(|all| all.iter().any(|one| one["type"] == condition && one["reason"] == reason))
 }
@@ -26,7 +26,7 @@ fn bounds(world: &World) -> LocalBoxFuture<'_, ()> {
         create(world, "HorizontalPodAutoscaler", "h", json!({"spec": spec})).await;
         until(world, "ReplicaSet", "r", |set| set["spec"]["replicas"] == 3).await;
         until(world, "HorizontalPodAutoscaler", "h", |hpa| {
-            told(hpa, "ScalingActive", "FailedGetResourceMetric")
+            has_reason(hpa, "ScalingActive", "FailedGetResourceMetric")
         })
         .await;
         let fewer = json!({"spec": {"minReplicas": 1, "maxReplicas": 2}});

@@ -11,7 +11,7 @@ use setpoint::client::Part;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
-use super::land::{create, delete, found, kind, parts, pod, running, survives, survives_within, until};
+use super::scenarios::{create, delete, found, kind, parts, pod, running, survives, survives_within, until};
 
 fn allows(budget: &Value, count: i32) -> bool {
     budget["status"]["disruptionsAllowed"] == count

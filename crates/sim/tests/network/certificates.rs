@@ -11,7 +11,7 @@ use setpoint_cluster::Parts;
 use setpoint_controllers::{CertificateAuthority, Options, Signers};
 use setpoint_sim::World;
 
-use super::land::{create, kind, parts, patch, survives_with, until};
+use super::scenarios::{create, kind, parts, patch, survives_with, until};
 
 /// Generated for these tests and used nowhere else. Ed25519, so that the same text has the same signature.
 const CA_KEY: &str = "-----BEGIN PRIVATE KEY-----
@@ -75,7 +75,7 @@ fn certificates_survive_every_crash_and_every_stale_or_hidden_event() {
 }
 
 #[test]
-fn a_request_that_has_been_answered_goes_after_an_hour() {
+fn an_answered_request_is_deleted_after_an_hour() {
     World::simulate(1, signing(&["csrsigning", "csrapproving", "csrcleaner"]), Vec::new(), async |world| {
         certificates(world).await;
         let (request, key) = (kind("CertificateSigningRequest"), Key::cluster("kubelet"));

@@ -6,7 +6,7 @@ use serde_json::json;
 use setpoint::client::Part;
 use setpoint_sim::World;
 
-use super::land::{create, found, patch, survives, until, until_all};
+use super::scenarios::{create, found, patch, survives, until, until_all};
 
 /// A pod gets its own claim, which is deleted when the pod has finished.
 fn claims(world: &World) -> LocalBoxFuture<'_, ()> {

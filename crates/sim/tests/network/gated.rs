@@ -12,7 +12,7 @@ use setpoint_controllers::{FeatureGates, Options};
 use setpoint_sim::World;
 
 use super::certificates::CA;
-use super::land::{create, delete, kind, list, parts, patch, survives_with, until};
+use super::scenarios::{create, delete, kind, list, parts, patch, survives_with, until};
 use super::tokens::create_in;
 
 /// These controllers, with these features enabled.
@@ -67,7 +67,7 @@ fn trust_bundles_survive_every_crash_and_every_stale_or_hidden_event() {
 }
 
 #[test]
-fn a_bundle_that_is_deleted_comes_back_and_one_of_others_is_left_alone() {
+fn a_deleted_bundle_is_recreated_and_foreign_bundles_are_left_alone() {
     World::simulate(1, publishing(), Vec::new(), async |world| {
         trust(world).await;
         let name = bundles(world).await[0]["metadata"]["name"].as_str().expect("a name").to_owned();
@@ -78,7 +78,7 @@ fn a_bundle_that_is_deleted_comes_back_and_one_of_others_is_left_alone() {
 }
 
 #[test]
-fn without_the_feature_nothing_of_it_is_served_or_run() {
+fn without_the_feature_gate_nothing_of_it_is_served_or_run() {
     let parts = with(&[], &[PUBLISHER]);
     World::simulate(1, parts, Vec::new(), async |world| {
         world.pass(Duration::from_secs(60)).await;
@@ -115,12 +115,12 @@ fn unanswered(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn requests_of_pods_go_once_whatever_happens() {
+fn pod_certificate_requests_are_deleted_once_whatever_happens() {
     survives_with("requests of pods", cleaning(), unanswered);
 }
 
 #[test]
-fn a_request_of_a_pod_goes_after_a_quarter_of_an_hour() {
+fn a_pod_certificate_request_is_deleted_after_fifteen_minutes() {
     World::simulate(1, cleaning(), Vec::new(), async |world| {
         request(world, "r").await;
         world.pass(Duration::from_secs(14 * 60)).await;
@@ -272,7 +272,7 @@ fn device_taints_survive_every_crash_and_every_stale_or_hidden_event() {
 }
 
 #[test]
-fn pods_go_from_tainted_devices_unless_they_tolerate_it() {
+fn pods_are_evicted_from_tainted_devices_unless_they_tolerate_the_taint() {
     World::simulate(1, evicting(), Vec::new(), async |world| {
         device_taints(world).await;
         world.pass(Duration::from_secs(30)).await;
@@ -283,14 +283,15 @@ fn pods_go_from_tainted_devices_unless_they_tolerate_it() {
         let key = Key::namespaced("default", "by-rule");
         if let Some(pod) = world.get(&kind("Pod"), &key).await {
             let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let told = conditions.iter().find(|one| one["type"] == "DisruptionTarget").expect("a condition");
-            assert_eq!(told["reason"], "DeletionByDeviceTaintManager");
+            let condition =
+                conditions.iter().find(|one| one["type"] == "DisruptionTarget").expect("a condition");
+            assert_eq!(condition["reason"], "DeletionByDeviceTaintManager");
         }
     });
 }
 
 #[test]
-fn a_taint_that_is_tolerated_for_a_while_makes_pods_go_after_it() {
+fn a_pod_is_evicted_from_a_tainted_device_after_its_toleration_seconds() {
     World::simulate(1, evicting(), Vec::new(), async |world| {
         create(world, "ServiceAccount", "default", json!({})).await;
         create(world, "Node", "n", json!({})).await;

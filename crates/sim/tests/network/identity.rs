@@ -11,7 +11,7 @@ use setpoint_cluster::Parts;
 use setpoint_controllers::{Options, TokenSigner};
 use setpoint_sim::World;
 
-use super::land::{create, delete, kind, parts, survives, survives_with, until};
+use super::scenarios::{create, delete, kind, parts, survives, survives_with, until};
 
 /// Generated for these tests and used nowhere else.
 const KEY: &str = "-----BEGIN PRIVATE KEY-----
@@ -131,7 +131,7 @@ fn unused(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn tokens_that_nobody_uses_go_whatever_happens() {
+fn unused_tokens_are_deleted_whatever_happens() {
     let legacy_token_clean_up_period = Duration::from_secs(20 * 3600);
     let controller_options = Options { legacy_token_clean_up_period, ..Options::default() };
     let parts = Parts { controller_options, ..parts(&["legacy-service-account-token-cleaner"]) };

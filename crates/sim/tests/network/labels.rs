@@ -7,7 +7,7 @@ use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use setpoint_sim::{Fault, Scenario, World, check_faults};
 
-use super::land::{create, found, parts, survives, until_all};
+use super::scenarios::{create, found, parts, survives, until_all};
 
 const CONTROLLERS: [&str; 2] = ["selinux-warning-controller", "persistentvolume-binder"];
 
@@ -20,7 +20,7 @@ async fn labelled(world: &World, name: &str, level: &str) {
     create(world, "Pod", name, json!({"spec": spec})).await;
 }
 
-fn is_told(events: &[Value], pod: &str) -> bool {
+fn has_conflict_event(events: &[Value], pod: &str) -> bool {
     let of_pod = |event: &&Value| event["involvedObject"]["name"] == pod;
     events.iter().filter(of_pod).any(|event| event["reason"] == "SELinuxLabelConflict")
 }
@@ -39,19 +39,19 @@ fn conflict(world: &World) -> LocalBoxFuture<'_, ()> {
         labelled(world, "other", "s0:c3,c4").await;
         let spec = json!({"seLinuxMount": true, "attachRequired": false});
         create(world, "CSIDriver", "d.example", json!({"spec": spec})).await;
-        until_all(world, "Event", |events| is_told(events, "one") && is_told(events, "other")).await;
+        until_all(world, "Event", |events| has_conflict_event(events, "one") && has_conflict_event(events, "other")).await;
     }
     .boxed_local()
 }
 
 #[test]
-fn conflicts_of_labels_are_told_whatever_is_seen_late_or_not_at_all() {
+fn label_conflicts_are_reported_whatever_is_seen_late_or_not_at_all() {
     survives("labels", &CONTROLLERS, conflict);
 }
 
 /// The controller makes no writes around which it could crash, so it crashes wherever it waits.
 #[test]
-fn conflicts_of_labels_are_told_wherever_the_manager_dies() {
+fn label_conflicts_are_reported_wherever_the_manager_dies() {
     let script = conflict;
     let steps = World::simulate(1, parts(&CONTROLLERS), Vec::new(), async |world| {
         script(world).await;

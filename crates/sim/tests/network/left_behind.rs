@@ -12,7 +12,7 @@ use setpoint_cluster::Parts;
 use setpoint_controllers::Options;
 use setpoint_sim::{Fault, World};
 
-use super::land::{create, delete, found, kind, parts, patch, pod, survives, survives_with, until};
+use super::scenarios::{create, delete, found, kind, parts, patch, pod, survives, survives_with, until};
 
 async fn gone(world: &World, kind_name: &str, key: Key) {
     world.until(&kind(kind_name), &key, |object| object.is_none()).await;
@@ -41,7 +41,7 @@ fn swept(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn pods_that_nobody_else_removes_go_once_whatever_happens() {
+fn pods_are_garbage_collected_once_whatever_happens() {
     let controller_options = Options { terminated_pod_threshold: 1, ..Options::default() };
     survives_with("pods that are left", Parts { controller_options, ..parts(&["podgc"]) }, swept);
 }
@@ -75,7 +75,7 @@ fn holds(object: &Value, condition: &str) -> bool {
 }
 
 #[test]
-fn a_namespace_on_its_way_out_survives_every_crash_and_every_stale_or_hidden_event() {
+fn a_terminating_namespace_survives_every_crash_and_every_stale_or_hidden_event() {
     survives("namespace", &["namespace"], emptied);
 }
 
@@ -90,8 +90,8 @@ fn a_namespace_waits_for_a_dead_part_of_the_api_and_goes_when_it_is_removed() {
         delete(world, "Namespace", "team").await;
         let failure = "NamespaceDeletionDiscoveryFailure";
         until(world, "Namespace", "team", |team| holds(team, failure)).await;
-        let told = world.get(&kind("Namespace"), &Key::cluster("team")).await.expect("it waits");
-        assert!(told.to_string().contains("dead.example.com/v1"), "{told}");
+        let namespace = world.get(&kind("Namespace"), &Key::cluster("team")).await.expect("it waits");
+        assert!(namespace.to_string().contains("dead.example.com/v1"), "{namespace}");
         // Everything that can be deleted is.
         gone(world, "ConfigMap", Key::namespaced("team", "a")).await;
         let calls = world.trace().text().lines().count();
@@ -122,7 +122,7 @@ fn owned_by(owner: &Value) -> Value {
 
 /// If a part of the API cannot be discovered, an owner in that part may exist although it is not visible.
 #[test]
-fn where_discovery_fails_in_part_the_garbage_collector_deletes_nothing_live() {
+fn with_partial_discovery_the_garbage_collector_deletes_nothing_live() {
     World::simulate(1, parts(&["garbagecollector"]), Vec::new(), async |world| {
         let definitions = Kind::of::<CustomResourceDefinition>();
         world.create(&definitions, None, serde_json::to_value(definition()).expect("JSON")).await;
@@ -183,7 +183,7 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
 /// Invalid references: to another namespace, with a wrong kind, from a cluster-scoped object to a namespaced one. In
 /// whatever order the garbage collector learns of the four objects, the result is the same.
 #[test]
-fn references_that_lead_nowhere_end_the_same_in_every_order_of_events() {
+fn dangling_references_end_the_same_in_every_order_of_events() {
     for order in orders(4) {
         World::simulate(1, parts(&["garbagecollector"]), Vec::new(), async |world| {
             create(world, "Namespace", "team", json!({})).await;

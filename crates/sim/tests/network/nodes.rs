@@ -9,7 +9,7 @@ use setpoint::client::Part;
 use setpoint_cluster::Parts;
 use setpoint_sim::World;
 
-use super::land::{create, found, parts, patch, survives, survives_with, until};
+use super::scenarios::{create, found, parts, patch, survives, survives_with, until};
 
 /// A pod that tolerates a taint for a few seconds.
 async fn patient_pod(world: &World) {
@@ -107,7 +107,7 @@ fn a_pod_stays_when_the_taint_that_it_tolerates_for_a_while_is_removed() {
 
 /// A node says that it is not ready, and then nothing any more.
 #[test]
-fn a_node_that_is_not_ready_and_falls_silent_has_the_taint_of_a_silent_one() {
+fn an_unready_node_that_stops_reporting_gets_the_unreachable_taint() {
     // Without a node that is heard none would be tainted.
     let parts = Parts { nodes: 1, ..parts(&["nodelifecycle"]) };
     World::simulate(1, parts, Vec::new(), async |world| {
@@ -124,7 +124,7 @@ fn a_node_that_is_not_ready_and_falls_silent_has_the_taint_of_a_silent_one() {
 
 /// A node that reports itself as not ready can also report on its pods.
 #[test]
-fn the_pods_of_a_node_that_speaks_are_left_to_it() {
+fn the_pods_of_a_node_that_reports_are_left_to_it() {
     World::simulate(1, parts(&["nodelifecycle"]), Vec::new(), async |world| {
         world.pass(Duration::from_secs(6)).await;
         found(world).await;
@@ -140,7 +140,7 @@ fn the_pods_of_a_node_that_speaks_are_left_to_it() {
 
 /// If no node at all is ready, the controller may be disconnected, so no pod is evicted.
 #[test]
-fn nobody_is_made_to_leave_where_nobody_is_ready() {
+fn no_pod_is_evicted_while_no_node_is_ready() {
     World::simulate(1, parts(&["nodelifecycle"]), Vec::new(), async |world| {
         found(world).await;
         let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});

@@ -5,7 +5,7 @@ use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use setpoint_sim::World;
 
-use super::land::{create, delete, survives, until};
+use super::scenarios::{create, delete, survives, until};
 
 fn used(quota: &Value) -> &Value {
     &quota["status"]["used"]["count/secrets"]

@@ -8,7 +8,7 @@ use serde_json::json;
 use setpoint::client::Part;
 use setpoint_sim::World;
 
-use super::land::{create, delete, found, kind, parts, patch, survives, until};
+use super::scenarios::{create, delete, found, kind, parts, patch, survives, until};
 
 /// A role aggregates the rules of another one, which changes.
 fn roles(world: &World) -> LocalBoxFuture<'_, ()> {
@@ -52,7 +52,7 @@ fn ranges_of_service_addresses_survive_them() {
     survives("ranges", &["service-cidr-controller"], range);
 }
 
-fn told(world: &World) -> LocalBoxFuture<'_, ()> {
+fn node_ttl(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         found(world).await;
         let annotation = "node.alpha.kubernetes.io/ttl";
@@ -62,8 +62,8 @@ fn told(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn the_time_to_live_that_nodes_are_told_survives_them() {
-    survives("node ttl", &["ttl"], told);
+fn the_ttl_annotation_of_nodes_survives_them() {
+    survives("node ttl", &["ttl"], node_ttl);
 }
 
 /// A policy is checked, and checked again when it changes.
@@ -111,7 +111,7 @@ fn a_restart_in_a_steady_state_writes_nothing() {
     ];
     World::simulate(1, parts(&controllers), Vec::new(), async |world| {
         roles(world).await;
-        told(world).await;
+        node_ttl(world).await;
         create(world, "ServiceCIDR", "more", json!({"spec": {"cidrs": ["10.77.0.0/24"]}})).await;
         create(world, "ResourceQuota", "q", json!({"spec": {"hard": {"count/secrets": "5"}}})).await;
         create(world, "PodDisruptionBudget", "b", json!({"spec": {"minAvailable": 1, "selector": {}}})).await;

@@ -10,7 +10,7 @@ use setpoint_cluster::Parts;
 use setpoint_controllers::Options;
 use setpoint_sim::World;
 
-use super::land::{create, kind, parts, survives, survives_with};
+use super::scenarios::{create, kind, parts, survives, survives_with};
 
 pub(crate) async fn create_in(
     world: &World,

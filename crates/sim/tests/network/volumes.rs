@@ -10,7 +10,7 @@ use setpoint::client::Part;
 use setpoint_cluster::Parts;
 use setpoint_sim::{Fault, History, OnEvent, World};
 
-use super::land::{
+use super::scenarios::{
     create, delete, found, kind, list, parts, patch, survives, survives_within, until, until_all,
 };
 
@@ -190,7 +190,7 @@ async fn protected_and_settled(world: &World) {
 
 /// A hundred claims that all want the smallest volume need four writes each, and their volumes one more.
 #[test]
-fn many_claims_at_once_do_not_get_into_each_others_way() {
+fn many_claims_at_once_do_not_conflict() {
     World::simulate(1, parts(&[BINDER]), Vec::new(), async |world| {
         for index in 0..100 {
             volume(world, &format!("v{index:03}"), "1Gi", "Retain").await;
@@ -296,8 +296,8 @@ fn attached_inline(world: &World) -> LocalBoxFuture<'_, ()> {
             let name = attachment["metadata"]["name"].as_str().expect("a name").to_owned();
             patch(world, "VolumeAttachment", &name, Part::Status, json!({"status": {"attached": true}}))
                 .await;
-            let told = json!([{"name": "kubernetes.io/csi/ebs.csi.aws.com^vol-1", "devicePath": ""}]);
-            until(world, "Node", node, |node| node["status"]["volumesAttached"] == told).await;
+            let attached_to = json!([{"name": "kubernetes.io/csi/ebs.csi.aws.com^vol-1", "devicePath": ""}]);
+            until(world, "Node", node, |node| node["status"]["volumesAttached"] == attached_to).await;
             delete(world, "Pod", node).await;
             gone(world, "VolumeAttachment", &name).await;
             until(world, "Node", node, |node| node["status"]["volumesAttached"].is_null()).await;
@@ -307,7 +307,7 @@ fn attached_inline(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn disks_that_pods_name_themselves_are_attached_and_never_to_two_nodes() {
+fn inline_disks_are_attached_and_never_to_two_nodes() {
     survives_within("attached disks", parts(&["attachdetach"]), attached_inline, one_node_at_a_time);
 }
 
@@ -324,44 +324,44 @@ fn found_on_network(world: &World) -> LocalBoxFuture<'_, ()> {
         claim(world, "c").await;
         phase(world, "PersistentVolumeClaim", "c", "Bound").await;
         let name = "kubernetes.io/iscsi/10.0.0.1:3260:iqn.2025-01.example:x:1";
-        let told = json!([{"name": name, "devicePath": ""}]);
+        let attached_to = json!([{"name": name, "devicePath": ""}]);
         for node in ["m", "n"] {
             let annotations = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
             create(world, "Node", node, json!({"metadata": {"annotations": annotations}})).await;
             user_of_claim(world, node).await;
         }
-        until(world, "Node", "m", |node| node["status"]["volumesAttached"] == told).await;
+        until(world, "Node", "m", |node| node["status"]["volumesAttached"] == attached_to).await;
         patch(world, "Node", "m", Part::Status, json!({"status": {"volumesInUse": [name]}})).await;
         delete(world, "Pod", "m").await;
         world.pass(Duration::from_secs(30)).await;
         until(world, "Node", "n", |node| node["status"]["volumesAttached"].is_null()).await;
         patch(world, "Node", "m", Part::Status, json!({"status": {"volumesInUse": null}})).await;
         until(world, "Node", "m", |node| node["status"]["volumesAttached"].is_null()).await;
-        until(world, "Node", "n", |node| node["status"]["volumesAttached"] == told).await;
+        until(world, "Node", "n", |node| node["status"]["volumesAttached"] == attached_to).await;
     }
     .boxed_local()
 }
 
 /// Two nodes are never notified at the same time that they may use the disk.
-fn told_to_one_node(history: &History) -> Result<(), String> {
-    let mut told = std::collections::BTreeSet::new();
+fn attached_to_one_node(history: &History) -> Result<(), String> {
+    let mut attached_to = std::collections::BTreeSet::new();
     for (_, node) in history.changes().filter(|(_, object)| object["kind"] == "Node") {
         let name = node["metadata"]["name"].to_string();
         match node["status"]["volumesAttached"].is_array() {
-            true => told.insert(name),
-            false => told.remove(&name),
+            true => attached_to.insert(name),
+            false => attached_to.remove(&name),
         };
-        if told.len() > 1 {
-            return Err(format!("told to {told:?}"));
+        if attached_to.len() > 1 {
+            return Err(format!("attached to {attached_to:?}"));
         }
     }
     Ok(())
 }
 
 #[test]
-fn disks_on_the_network_are_told_to_one_node_after_the_other_whatever_goes_wrong() {
+fn network_disks_are_attached_to_one_node_after_the_other_whatever_goes_wrong() {
     let parts = parts(&[BINDER, "attachdetach"]);
-    survives_within("disks on the network", parts, found_on_network, told_to_one_node);
+    survives_within("disks on the network", parts, found_on_network, attached_to_one_node);
 }
 
 /// A node that does not respond keeps its volume for six minutes. A node that is out of service loses it immediately.
@@ -445,7 +445,7 @@ fn volumes_first(history: &History) -> Result<(), String> {
 }
 
 #[test]
-fn pods_and_their_volumes_find_each_other_whatever_goes_wrong() {
+fn pods_and_their_volumes_are_matched_whatever_goes_wrong() {
     let parts = Parts { scheduler: true, nodes: 1, ..parts(&[BINDER, "nodelifecycle"]) };
     survives_within("scheduled volumes", parts, scheduled, volumes_first);
 }
@@ -475,6 +475,6 @@ fn expanded(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn claims_that_ask_for_more_survive_them() {
+fn claim_expansion_survives_them() {
     survives("expanded claims", &[BINDER, "persistentvolume-expander"], expanded);
 }

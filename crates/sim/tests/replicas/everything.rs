@@ -48,7 +48,7 @@ fn template(app: &str, annotations: Value, more: Value) -> Value {
 }
 
 /// Creates work for every controller.
-async fn inhabit(world: &World) {
+async fn populate(world: &World) {
     let selector = |app: &str| json!({"matchLabels": {"app": app}});
     let plain = |app: &str| template(app, json!({}), json!({}));
     let web = json!({"spec": {"replicas": 2, "selector": selector("web"), "template": plain("web")}});
@@ -95,7 +95,7 @@ async fn inhabit(world: &World) {
     create::<Secret>(world, "plain", json!({})).await;
 }
 
-async fn is_inhabited(world: &World) {
+async fn is_populated(world: &World) {
     let (deployments, key) = (Kind::of::<Deployment>(), Key::namespaced("default", "web"));
     world.until(&deployments, &key, |web| web.is_some_and(|web| web["status"]["readyReplicas"] == 2)).await;
     let (sets, key) = (Kind::of::<StatefulSet>(), Key::namespaced("default", "db"));
@@ -108,11 +108,11 @@ fn is_a_nodes(write: &str) -> bool {
 }
 
 #[test]
-fn with_every_controller_on_a_restart_at_rest_writes_nothing() {
+fn with_every_controller_a_restart_in_a_steady_state_writes_nothing() {
     World::simulate(1, everything(), Vec::new(), async |world| {
         world.pass(10 * SECOND).await;
-        inhabit(world).await;
-        is_inhabited(world).await;
+        populate(world).await;
+        is_populated(world).await;
         world.pass(1200 * SECOND).await;
         let (before, graph) = (world.trace().writes().len(), world.graph().await);
         world.restart().await;
@@ -144,7 +144,7 @@ fn start(world: &World, name: &'static str) -> Replica {
 
 /// A leader is paused in the middle of a rollout of everything, for longer than its lease, and resumes.
 #[test]
-fn with_every_controller_on_a_leader_that_stood_still_writes_nothing_after_the_takeover() {
+fn with_every_controller_a_paused_leader_writes_nothing_after_the_takeover() {
     let beside = Parts { scheduler: true, nodes: 2, ..Parts::default() };
     for pause in [12, 16, 40] {
         World::simulate(1, beside.clone(), Vec::new(), async |world| {
@@ -152,13 +152,13 @@ fn with_every_controller_on_a_leader_that_stood_still_writes_nothing_after_the_t
             world.pass(5 * SECOND).await;
             let second = start(world, "b");
             world.pass(10 * SECOND).await;
-            inhabit(world).await;
+            populate(world).await;
             world.pass(SECOND / 4).await;
             first.link.pause();
             world.pass(pause * SECOND).await;
             let moved = world.clock().now();
             first.link.mend();
-            is_inhabited(world).await;
+            is_populated(world).await;
             world.pass(120 * SECOND).await;
             let of = |replica: &Replica| {
                 let writes = replica.link.writes();

@@ -102,7 +102,7 @@ fn a_leader_cut_off_stops_before_another_takes_over() {
 }
 
 #[test]
-fn a_leader_that_stood_still_writes_nothing_after_the_takeover() {
+fn a_paused_leader_writes_nothing_after_the_takeover() {
     for pause in [3, 7, 9, 11, 14, 16, 20, 40] {
         simulate(async |world| {
             let marks = Marks::default();
@@ -127,21 +127,21 @@ fn a_leader_that_stood_still_writes_nothing_after_the_takeover() {
 }
 
 #[test]
-fn who_became_leader_is_told_in_events() {
+fn leader_changes_are_recorded_as_events() {
     simulate(async |world| {
         let marks = Marks::default();
         let replica = start(world, "a", &marks);
         world.pass(5 * SECOND).await;
         replica.stop().await;
         let events = world.list(&Kind::of::<Event>(), Some("default")).await;
-        let told: Vec<_> = events
+        let recorded: Vec<_> = events
             .iter()
             .filter(|event| event["reason"] == "LeaderElection")
             .map(|event| (event["message"].as_str().unwrap_or_default(), &event["involvedObject"]["kind"]))
             .collect();
-        assert_eq!(told.len(), 2, "{events:?}");
-        assert!(told.iter().any(|(message, kind)| *message == "a became leader" && *kind == "Lease"));
-        assert!(told.iter().any(|(message, _)| *message == "a stopped leading"));
+        assert_eq!(recorded.len(), 2, "{events:?}");
+        assert!(recorded.iter().any(|(message, kind)| *message == "a became leader" && *kind == "Lease"));
+        assert!(recorded.iter().any(|(message, _)| *message == "a stopped leading"));
     });
 }
 

@@ -110,7 +110,7 @@ fn simulate(inside: impl AsyncFnOnce(&World, &Marks)) {
 }
 
 #[test]
-fn replicas_share_the_keys_and_hand_them_on_as_they_come_and_go() {
+fn replicas_share_the_keys_and_rebalance_when_one_joins_or_leaves() {
     simulate(async |world, marks| {
         let mut watcher = Watcher::new(world);
         let first = start(world, "a", marks);
@@ -173,7 +173,7 @@ fn under_a_partition_no_key_has_two_owners_nor_none_for_longer_than_the_lease() 
 }
 
 #[test]
-fn with_a_replica_that_stands_still_no_key_has_two_owners_nor_none_for_longer_than_the_lease() {
+fn with_a_paused_replica_no_key_has_two_owners_nor_none_for_longer_than_the_lease() {
     for seconds in [3, 11, 14, 16, 60] {
         disturbed(seconds, Link::pause);
     }

@@ -11,7 +11,7 @@ use setpoint::Kind;
 use setpoint_cluster::Parts;
 use setpoint_sim::World;
 
-use super::place::{anything, create, parts, patch, survives, until};
+use super::scenarios::{anything, create, parts, patch, survives, until};
 
 const CONTROLLERS: &[&str] = &["cronjob", "job"];
 
@@ -50,7 +50,7 @@ async fn jobs(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn of_more_than_a_hundred_missed_times_one_is_made_up_for() {
+fn of_more_than_a_hundred_missed_schedules_one_is_started() {
     World::simulate(1, parts(CONTROLLERS), Vec::new(), async |world| {
         let body = cron_job("* * * * *", json!({"suspend": true}));
         create::<CronJob>(world, "tick", body).await;
@@ -68,7 +68,7 @@ fn of_more_than_a_hundred_missed_times_one_is_made_up_for() {
 }
 
 #[test]
-fn a_zone_in_which_clocks_go_forward_has_no_job_in_the_hour_that_is_left_out() {
+fn no_job_is_started_in_the_hour_that_daylight_saving_skips() {
     World::simulate(1, cron_alone(), Vec::new(), async |world| {
         set_clocks(world, "2025-03-07T12:00:00Z");
         let zone = json!({"timeZone": "America/New_York", "successfulJobsHistoryLimit": 10});
@@ -91,7 +91,7 @@ fn cron_alone() -> Parts {
 }
 
 #[test]
-fn where_clocks_go_back_every_time_has_one_job() {
+fn when_clocks_go_back_every_schedule_has_one_job() {
     World::simulate(1, cron_alone(), Vec::new(), async |world| {
         set_clocks(world, "2025-10-31T12:00:00Z");
         let zone = json!({"timeZone": "America/New_York", "successfulJobsHistoryLimit": 10});
@@ -109,7 +109,7 @@ fn where_clocks_go_back_every_time_has_one_job() {
 
 /// An hour is skipped or repeated, because the clock is set.
 #[test]
-fn a_clock_that_is_set_by_an_hour_leads_to_no_second_job_and_makes_up_for_none() {
+fn a_clock_changed_by_an_hour_starts_no_second_and_no_missed_job() {
     let started = |forward: i64| {
         World::simulate(1, cron_alone(), Vec::new(), async |world| {
             create::<CronJob>(world, "tick", cron_job("*/10 * * * *", json!({}))).await;

@@ -11,7 +11,7 @@ use setpoint::Kind;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
-use super::place::{bears_staleness, count, create, parts, patch, survives, until};
+use super::scenarios::{count, create, parts, patch, survives, tolerates_staleness, until};
 
 const CONTROLLERS: &[&str] = &["daemonset"];
 
@@ -82,7 +82,7 @@ fn a_stale_daemon_set_has_at_most_one_pod_on_a_node() {
 
 #[test]
 fn a_stale_daemon_set_that_surges_has_at_most_two_pods_on_a_node() {
-    bears_staleness(CONTROLLERS, surged, |history| at_most(2, history));
+    tolerates_staleness(CONTROLLERS, surged, |history| at_most(2, history));
 }
 
 /// A manually created revision stays until something else happens to the set.
@@ -107,7 +107,7 @@ fn a_revision_that_somebody_makes_stays_until_there_is_something_to_do() {
 }
 
 #[test]
-fn a_manager_that_comes_back_to_settled_daemons_writes_nothing() {
+fn a_restart_with_settled_daemons_writes_nothing() {
     World::simulate(1, parts(CONTROLLERS), Vec::new(), async |world| {
         update(world, 0).await;
         world.pass(Duration::from_secs(5)).await;

@@ -12,7 +12,7 @@ use setpoint::client::Delete;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
-use super::place::{create, key, survives, until};
+use super::scenarios::{create, key, survives, until};
 use super::scheduling::{account, pod, runs};
 
 const CONTROLLERS: &[&str] = &["resourceclaim-controller", "garbage-collector-controller"];
@@ -73,6 +73,6 @@ fn nobody_shares(history: &History) -> Result<(), String> {
 }
 
 #[test]
-fn devices_change_hands_whatever_crashes_and_whatever_is_hidden() {
+fn devices_are_reallocated_whatever_crashes_and_whatever_is_hidden() {
     survives("devices", CONTROLLERS, one_after_the_other, nobody_shares);
 }

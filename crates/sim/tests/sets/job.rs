@@ -10,7 +10,7 @@ use setpoint::client::Delete;
 use setpoint::{Kind, View};
 use setpoint_sim::{History, World};
 
-use super::place::{anything, bears_staleness, count, create, holds, key, parts, survives, until};
+use super::scenarios::{anything, count, create, holds, key, parts, survives, tolerates_staleness, until};
 
 const CONTROLLERS: &[&str] = &["job"];
 
@@ -91,22 +91,22 @@ fn a_failing_job_fails_once_whatever_happens() {
 }
 
 #[test]
-fn a_job_whose_time_is_up_goes_once() {
+fn a_job_is_deleted_once_after_its_ttl() {
     survives("expiring job", &["job", "ttl-after-finished"], expired, anything);
 }
 
 #[test]
 fn a_job_update_seen_before_the_pod_update_is_counted_once() {
-    bears_staleness(CONTROLLERS, plain, counted_once);
+    tolerates_staleness(CONTROLLERS, plain, counted_once);
 }
 
 #[test]
 fn an_indexed_job_whose_events_are_late_runs_every_index_once() {
-    bears_staleness(CONTROLLERS, completed, counted_once);
+    tolerates_staleness(CONTROLLERS, completed, counted_once);
 }
 
 #[test]
-fn the_pods_of_a_deleted_job_are_let_go() {
+fn the_pods_of_a_deleted_job_are_released() {
     World::simulate(1, parts(&["job", "garbagecollector"]), Vec::new(), async |world| {
         let mut forever = job(json!({"parallelism": 2}), "0");
         forever["spec"]["template"]["metadata"]["annotations"] = json!({});
@@ -123,7 +123,7 @@ fn the_pods_of_a_deleted_job_are_let_go() {
 }
 
 #[test]
-fn a_manager_that_comes_back_to_finished_and_running_jobs_writes_nothing() {
+fn a_restart_with_finished_and_running_jobs_writes_nothing() {
     World::simulate(1, parts(CONTROLLERS), Vec::new(), async |world| {
         plain(world).await;
         let mut forever = job(json!({}), "0");

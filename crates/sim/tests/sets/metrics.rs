@@ -8,7 +8,7 @@ use setpoint::Kind;
 use setpoint::client::{Part, Patch};
 use setpoint_sim::World;
 
-use super::place::{count, create, holds, parts, until};
+use super::scenarios::{count, create, holds, parts, until};
 
 fn node_metrics() -> Kind {
     Kind::new("metrics.k8s.io", "v1beta1", "NodeMetrics", "nodes", false)
@@ -31,7 +31,7 @@ pub(crate) async fn use_cpu(world: &World, amount: &str) {
     for pod in world.list(&kind, Some("default")).await {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default();
         let patch = json!({"metadata": {"annotations": {"node.setpoint.dev/cpu-usage": amount}}});
-        let key = super::place::key(name);
+        let key = super::scenarios::key(name);
         world
             .client()
             .patch(&kind, &key, Part::Main, Patch::merge(&patch))
@@ -41,7 +41,7 @@ pub(crate) async fn use_cpu(world: &World, amount: &str) {
 }
 
 #[test]
-fn pods_and_nodes_show_what_they_use() {
+fn pod_and_node_metrics_report_usage() {
     World::simulate(1, parts(&["deployment", "replicaset"]), Vec::new(), async |world| {
         create::<Deployment>(world, "web", deployment(2)).await;
         until::<Deployment>(world, "web", |web| count(web, "readyReplicas") == 2).await;
@@ -58,7 +58,7 @@ fn pods_and_nodes_show_what_they_use() {
 }
 
 #[test]
-fn an_autoscaler_follows_what_pods_use() {
+fn an_autoscaler_follows_the_usage_of_pods() {
     let controllers = ["deployment", "replicaset", "horizontalpodautoscaling"];
     World::simulate(1, parts(&controllers), Vec::new(), async |world| {
         create::<Deployment>(world, "web", deployment(2)).await;

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ReplicationController;
 use serde_json::{Value, json};
 use setpoint_sim::World;
 
-use super::place::{anything, count, create, patch, survives, until};
+use super::scenarios::{anything, count, create, patch, survives, until};
 
 fn settled(replicas: u64) -> impl Fn(&Value) -> bool {
     move |object| count(object, "replicas") == replicas && count(object, "readyReplicas") == replicas

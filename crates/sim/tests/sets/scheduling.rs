@@ -11,7 +11,7 @@ use setpoint::Kind;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
-use super::place::{anything, create, key, parts, patch, survives, until};
+use super::scenarios::{anything, create, key, parts, patch, survives, until};
 
 /// A pod that requests this many of the node's 32 CPUs.
 pub(crate) fn pod(cpus: u32, fields: Value) -> Value {
@@ -76,7 +76,7 @@ fn a_preemption_survives_every_crash_and_every_stale_or_hidden_event() {
 }
 
 #[test]
-fn a_pod_that_makes_room_is_told_so_and_the_other_gets_its_node() {
+fn a_victim_gets_an_event_and_the_preemptor_gets_its_node() {
     World::simulate(1, parts(&[]), Vec::new(), async |world| {
         preempted(world).await;
         world.pass(Duration::from_secs(5)).await;
@@ -85,15 +85,15 @@ fn a_pod_that_makes_room_is_told_so_and_the_other_gets_its_node() {
         let events = world.list(&Kind::of::<Event>(), Some("default")).await;
         let expected =
             format!("Preempted by pod {} on node node-0", high["metadata"]["uid"].as_str().unwrap_or(""));
-        let told = events
+        let reported = events
             .iter()
             .any(|event| event["reason"] == "Preempted" && event["message"] == expected.as_str());
-        assert!(told, "{events:#?}");
+        assert!(reported, "{events:#?}");
     });
 }
 
 #[test]
-fn a_pod_that_may_not_preempt_waits_and_says_so() {
+fn a_pod_that_may_not_preempt_waits_and_reports_why() {
     World::simulate(1, parts(&[]), Vec::new(), async |world| {
         let kind = Kind::of::<PriorityClass>();
         world
@@ -110,9 +110,9 @@ fn a_pod_that_may_not_preempt_waits_and_says_so() {
                         no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never.";
         until::<Pod>(world, "waits", |pod| condition(pod) == ("Unschedulable", expected)).await;
         let waits = world.get(&Kind::of::<Pod>(), &key("waits")).await.expect("it waits");
-        let told = &waits["status"]["conditions"][0];
-        assert_eq!(told["observedGeneration"], 1, "{told}");
-        assert!(told["lastTransitionTime"].is_string(), "{told}");
+        let reported = &waits["status"]["conditions"][0];
+        assert_eq!(reported["observedGeneration"], 1, "{reported}");
+        assert!(reported["lastTransitionTime"].is_string(), "{reported}");
         let gone = setpoint::client::Delete::default();
         world.client().delete(&Kind::of::<Pod>(), &key("low"), &gone).await.expect("the user's own call");
         until::<Pod>(world, "waits", runs).await;
@@ -136,7 +136,7 @@ fn a_gated_pod_waits_until_its_last_gate_opens() {
 
 /// The node has room for one pod at a time. When it is free, the pod with the higher priority is next.
 #[test]
-fn the_more_important_of_two_waiting_pods_goes_first() {
+fn of_two_pending_pods_the_one_with_the_higher_priority_is_scheduled_first() {
     World::simulate(1, parts(&[]), Vec::new(), async |world| {
         for (name, value) in [("first", 30), ("second", 20), ("third", 10)] {
             class(world, name, value).await;
@@ -157,7 +157,7 @@ fn the_more_important_of_two_waiting_pods_goes_first() {
 
 /// A pod that loses the room that was being made for it gets room elsewhere.
 #[test]
-fn a_pod_that_loses_its_promised_node_looks_for_another_at_once() {
+fn a_pod_that_loses_its_nominated_node_is_rescheduled_at_once() {
     World::simulate(1, parts(&[]), Vec::new(), async |world| {
         account(world).await;
         for (name, value) in [("high", 30), ("medium", 20)] {
@@ -181,7 +181,7 @@ fn a_pod_that_loses_its_promised_node_looks_for_another_at_once() {
 }
 
 #[test]
-fn pods_that_fit_nowhere_cost_nothing_while_nothing_changes() {
+fn unschedulable_pods_cost_nothing_while_nothing_changes() {
     survives("unschedulable", &[], unschedulable, anything);
     World::simulate(1, parts(&[]), Vec::new(), async |world| {
         unschedulable(world).await;

@@ -12,7 +12,7 @@ use setpoint::Kind;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
-use super::place::{count, create, parts, patch, survives, until};
+use super::scenarios::{count, create, parts, patch, survives, until};
 
 const CONTROLLERS: &[&str] = &["statefulset", "persistentvolume-binder"];
 
@@ -96,7 +96,7 @@ fn a_stateful_set_under_staleness_has_one_pod_of_each_ordinal_and_keeps_its_clai
 }
 
 #[test]
-fn a_manager_that_comes_back_to_a_settled_set_writes_nothing() {
+fn a_restart_with_a_settled_set_writes_nothing() {
     World::simulate(1, parts(CONTROLLERS), Vec::new(), async |world| {
         volumes(world).await;
         create::<StatefulSet>(world, "web", set(2)).await;

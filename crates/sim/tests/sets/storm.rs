@@ -20,9 +20,12 @@ use setpoint_sim::{Fault, History, OnCall, OnEvent, World, check_faults};
 use setpoint_store::EventKind;
 
 use super::job::job;
-use super::place::{Always, Script, anything, create, holds, key, parts, patch, scenario, survives, until};
 use super::regressions::{
-    denied, let_go, orphaned, pods, ready, replicas, rolled, scaled, sliced, small, stateful, two_stay_ready,
+    deleted_in_background, denied, orphaned, pods, ready, replicas, rolled, scaled, sliced, small, stateful,
+    two_stay_ready,
+};
+use super::scenarios::{
+    Always, Script, anything, create, holds, key, parts, patch, scenario, survives, until,
 };
 
 /// Checks that each of these plans ends like the run without faults.
@@ -63,8 +66,13 @@ fn a_manager_killed_wherever_it_waits_converges() {
 #[test]
 fn a_job_whose_manager_is_killed_wherever_it_waits_leaves_no_finalizer() {
     let controllers = &["job", "garbagecollector"];
-    let steps = measure(controllers, let_go).1;
-    ends_the_same(controllers, let_go, anything, places(steps).map(|step| vec![Fault::Kill { step }]));
+    let steps = measure(controllers, deleted_in_background).1;
+    ends_the_same(
+        controllers,
+        deleted_in_background,
+        anything,
+        places(steps).map(|step| vec![Fault::Kill { step }]),
+    );
 }
 
 #[test]
@@ -93,11 +101,11 @@ fn a_rollout_during_which_a_third_of_all_calls_fail_ends_the_same() {
 
 #[test]
 fn a_cascade_in_the_background_survives_every_crash() {
-    survives("background", &["job", "garbagecollector"], let_go, anything);
+    survives("background", &["job", "garbagecollector"], deleted_in_background, anything);
 }
 
 #[test]
-fn dependents_that_are_left_behind_survive_every_crash() {
+fn orphaned_dependents_survive_every_crash() {
     survives("orphans", &["replicaset", "garbagecollector"], orphaned, anything);
 }
 
@@ -150,7 +158,7 @@ fn a_set_that_is_made_again_has_its_pods_at_once() {
 
 /// A manager starts with a view of the API server from before a pod was deleted and recreated.
 #[test]
-fn what_was_made_again_is_not_deleted_from_an_older_view() {
+fn a_recreated_object_is_not_deleted_from_an_older_view() {
     World::simulate(1, parts(&["statefulset"]), Vec::new(), async |world| {
         create::<StatefulSet>(world, "db", stateful(2, json!({}))).await;
         until::<StatefulSet>(world, "db", ready(2)).await;
@@ -170,7 +178,7 @@ fn what_was_made_again_is_not_deleted_from_an_older_view() {
 }
 
 #[test]
-fn a_quota_that_denies_every_pod_meets_few_creates() {
+fn a_quota_that_denies_every_pod_gets_few_creates() {
     World::simulate(1, parts(&["replicaset", "resourcequota"]), Vec::new(), async |world| {
         denied(world).await
     });
@@ -181,7 +189,7 @@ fn slices(listed: &[Value]) -> usize {
 }
 
 #[test]
-fn a_resource_that_is_forbidden_degrades_one_controller_only() {
+fn a_forbidden_resource_degrades_only_one_controller() {
     let faults = vec![Fault::Deny { path: "/endpointslices", code: 403 }];
     World::simulate(1, parts(&["replicaset", "endpointslice"]), faults, async |world| {
         sliced(world).await;
@@ -200,7 +208,7 @@ fn a_resource_that_is_forbidden_degrades_one_controller_only() {
 
 /// The rejections could come from a webhook that is down.
 #[test]
-fn pods_that_are_refused_are_not_tried_all_the_time() {
+fn rejected_pods_are_retried_with_backoff() {
     let faults = vec![Fault::Deny { path: "/namespaces/default/pods", code: 500 }];
     World::simulate(1, parts(&["replicaset"]), faults, async |world| {
         create::<ReplicaSet>(world, "web", replicas(2, small())).await;
@@ -214,7 +222,7 @@ fn pods_that_are_refused_are_not_tried_all_the_time() {
 
 /// A policy rejects every pod. There are few attempts, and once it is lifted, all pods are created.
 #[test]
-fn pods_that_a_policy_refuses_are_asked_for_seldom_and_come_when_it_is_lifted() {
+fn pods_rejected_by_a_policy_are_retried_with_backoff_until_it_is_lifted() {
     let controllers = &["replicaset", "statefulset", "daemonset", "job"];
     World::simulate(1, parts(controllers), Vec::new(), async |world| {
         let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]});
@@ -257,7 +265,7 @@ fn pods_that_a_policy_refuses_are_asked_for_seldom_and_come_when_it_is_lifted() 
 
 /// A node rejects every pod, so each one fails immediately.
 #[test]
-fn pods_that_their_node_rejects_are_made_ever_more_seldom() {
+fn pods_rejected_by_their_node_are_recreated_with_backoff() {
     let parts = Parts { nodes: 0, ..parts(&["daemonset", "job"]) };
     World::simulate(1, parts, Vec::new(), async |world| {
         create::<ServiceAccount>(world, "robot", json!({})).await;
@@ -301,16 +309,16 @@ async fn reject_all(world: &World) {
 }
 
 #[test]
-fn a_namespace_whose_content_cannot_be_removed_says_so_and_goes_when_it_can() {
+fn a_namespace_whose_content_cannot_be_deleted_reports_it_and_is_deleted_later() {
     let faults = vec![Fault::Deny { path: "/namespaces/team/configmaps", code: 503 }];
     World::simulate(1, parts(&["namespace"]), faults, async |world| {
         let (namespaces, team) = (Kind::of::<Namespace>(), Key::cluster("team"));
         world.create(&namespaces, None, json!({"metadata": {"name": "team"}})).await;
         world.create(&Kind::of::<ConfigMap>(), Some("team"), json!({"metadata": {"name": "a"}})).await;
         world.client().delete(&namespaces, &team, &Delete::default()).await.expect("the user's own call");
-        let told =
+        let reported =
             |team: Option<&Value>| team.is_some_and(|team| holds(team, "NamespaceDeletionContentFailure"));
-        world.until(&namespaces, &team, told).await;
+        world.until(&namespaces, &team, reported).await;
         world.faults().calm();
         world.until(&namespaces, &team, |team| team.is_none()).await;
     });

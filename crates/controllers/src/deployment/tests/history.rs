@@ -18,7 +18,7 @@ mod claims {
     }
 
     #[test]
-    fn a_deployment_that_selects_everything_is_refused() {
+    fn a_deployment_that_selects_everything_is_rejected() {
         let d = deployment(|d| d["spec"]["selector"] = json!({}));
         assert!(matches!(plan(&d, &observed(&[])), Plan::SelectsEverything));
         let unseen = deployment(|d| {
@@ -152,7 +152,7 @@ mod rollbacks {
     }
 
     #[test]
-    fn what_cannot_be_rolled_back_to_is_told() {
+    fn an_impossible_rollback_is_reported() {
         let sets = [Model::of(9, 10), Model::of(4, 0)];
         assert!(matches!(rolled_back("9", &sets).0, Rollback::Unchanged));
         assert!(matches!(rolled_back("7", &sets).0, Rollback::NotFound { asked_for_last: false }));

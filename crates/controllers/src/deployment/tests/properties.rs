@@ -84,14 +84,14 @@ proptest! {
     ) {
         let deployment = sized(replicas, json!(surge), json!(unavailable));
         let bounds = Bounds::of(&deployment.spec);
-        let sized_for = (replicas, bounds.most());
+        let sized_for = (replicas, bounds.max_total());
         let mut world = vec![Model { sized_for, ..Model::of(1, replicas) }];
         for turn in &turns {
             take(&mut world, &deployment, turn);
-            prop_assert!(total(&world, |set| set.replicas) <= bounds.most(), "{world:?}");
+            prop_assert!(total(&world, |set| set.replicas) <= bounds.max_total(), "{world:?}");
             // Available pods that no size change has marked for deletion yet.
             let kept = total(&world, |set| set.available.min(set.replicas));
-            prop_assert!(kept >= bounds.fewest_available(), "{world:?}");
+            prop_assert!(kept >= bounds.min_available(), "{world:?}");
         }
         prop_assert!(settle(&mut world, &deployment), "does not end: {world:?}");
         let (new, old): (Vec<_>, Vec<_>) = world.iter().partition(|set| set.version == 9);
@@ -111,7 +111,7 @@ proptest! {
         world.extend((1..).zip(&old).map(|(version, replicas)| Model { sized_for, ..Model::of(version, *replicas) }));
         let deployment = sized(to, json!(surge), json!(1));
         let sync = sync(&deployment, &world);
-        let allowed = if to == 0 { 0 } else { Bounds::of(&deployment.spec).most() };
+        let allowed = if to == 0 { 0 } else { Bounds::of(&deployment.spec).max_total() };
         prop_assert_eq!(sync.members.size(), allowed);
         prop_assert!(sync.members.all().all(|member| member.replicas >= 0));
     }

@@ -67,7 +67,7 @@ fn the_sets_are_summed_up() {
 }
 
 #[test]
-fn progress_is_told_from_what_changed() {
+fn progress_is_derived_from_status_changes() {
     let nine = unavailable(Model::of(9, 10), 1);
     let moving =
         check_progress(&with(&[], 8), std::slice::from_ref(&nine), Some(("True", "ReplicaSetUpdated")))
@@ -112,7 +112,7 @@ fn a_rollout_that_does_not_move_times_out() {
 }
 
 #[test]
-fn without_a_deadline_nothing_is_said_about_progress() {
+fn without_a_deadline_there_is_no_progressing_condition() {
     for deadline in [json!(null), json!(i32::MAX)] {
         let d = deployment(|d| {
             d["spec"]["progressDeadlineSeconds"] = deadline;
@@ -124,7 +124,7 @@ fn without_a_deadline_nothing_is_said_about_progress() {
 }
 
 #[test]
-fn a_new_set_is_noted() {
+fn a_new_set_is_reported() {
     let created = check_progress(&with(&[], 0), &[], Some(("True", "NewReplicaSetCreated"))).unwrap();
     assert_eq!(created.message, "Created new replica set \"created\"");
     let d = with(&[progressing("True", "NewReplicaSetAvailable", 5)], 10);
@@ -139,7 +139,7 @@ fn a_new_set_is_noted() {
 }
 
 #[test]
-fn pausing_and_resuming_are_noted() {
+fn pausing_and_resuming_are_reported() {
     let pause = |paused: bool, reason: &str| {
         deployment(|d| {
             d["spec"]["paused"] = json!(paused);
@@ -158,7 +158,7 @@ fn pausing_and_resuming_are_noted() {
 }
 
 #[test]
-fn a_failure_to_create_pods_is_passed_on() {
+fn a_failure_to_create_pods_is_copied_from_the_replica_set() {
     let failure =
         |message: &str| json!([Condition::new("ReplicaFailure", "True", "FailedCreate", message, at(3))]);
     let failing = |version: i64, message: &str| {
@@ -178,7 +178,7 @@ fn a_failure_to_create_pods_is_passed_on() {
 }
 
 #[test]
-fn the_next_look_is_a_second_after_the_deadline() {
+fn the_next_check_is_a_second_after_the_deadline() {
     let check = |conditions: &[Condition], pods: i32, expected: NextCheck| {
         let d = with(conditions, pods);
         assert_eq!(next_check(&d, &d.status, at(NOW)), expected, "{conditions:?}");
@@ -202,7 +202,7 @@ fn a_collision_of_hashes_is_counted() {
 }
 
 #[test]
-fn a_failure_to_create_the_set_is_told_and_nothing_else() {
+fn a_failure_to_create_the_set_is_the_only_thing_reported() {
     let d = with(&[progressing("True", "NewReplicaSetAvailable", 5)], 4);
     let told = status::failed_creation(&d, "Failed to create", at(NOW));
     let expected =

@@ -28,7 +28,7 @@ mod bounds {
     #[test]
     fn a_recreate_has_no_room() {
         let bounds = Bounds::of(&deployment(|d| d["spec"]["strategy"] = json!({"type": "Recreate"})).spec);
-        assert_eq!((bounds.most(), bounds.fewest_available()), (10, 10));
+        assert_eq!((bounds.max_total(), bounds.min_available()), (10, 10));
     }
 }
 
@@ -118,7 +118,7 @@ mod recreating {
     }
 
     #[test]
-    fn pods_that_take_their_time_to_end_are_waited_for() {
+    fn terminating_pods_are_waited_for() {
         let waits = |busy: &str| {
             let observed =
                 Observed { busy: vec![busy.into()], ..observed(&[Model::of(1, 0), Model::of(9, 0)]) };
@@ -173,7 +173,7 @@ mod scaling {
     }
 
     #[test]
-    fn a_size_that_was_noted_on_one_set_only_is_caught_up_with() {
+    fn a_size_recorded_on_only_one_set_is_caught_up_with() {
         let d = sized(5, json!(0), json!(1));
         let set = |version, replicas, size| Model { sized_for: (size, size), ..Model::of(version, replicas) };
         super::check(&d, &[set(9, 2, 5), set(2, 1, 3), set(1, 1, 5)], &["v2 1 to 2"]);
@@ -200,7 +200,7 @@ mod scaling {
     }
 
     #[test]
-    fn the_new_size_is_noted_on_every_active_set() {
+    fn the_new_size_is_recorded_on_every_active_set() {
         let d = sized(11, json!(2), json!(0));
         let sync = sync(&d, &[Model::of(9, 6), Model::of(1, 7), Model::of(2, 0)]);
         let noted: Vec<_> =

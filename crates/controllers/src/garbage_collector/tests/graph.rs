@@ -51,7 +51,7 @@ fn dependents_go_after_their_owner_level_by_level() {
 }
 
 #[test]
-fn an_owner_deleted_in_the_foreground_goes_after_those_that_hold_it_up() {
+fn an_owner_deleted_in_the_foreground_goes_after_its_blocking_dependents() {
     let mut model = Model::new();
     let a = model.owned(BOX, &[]);
     let held = {
@@ -63,13 +63,13 @@ fn an_owner_deleted_in_the_foreground_goes_after_those_that_hold_it_up() {
     model.user_deletes(&a, Foreground);
     model.settle();
     model.check(&[&a, &held], &[&free]);
-    model.let_go_of_held();
+    model.release_held();
     model.settle();
     model.check(&[], &[&a, &held, &free]);
 }
 
 #[test]
-fn an_owner_that_orphans_takes_nobody_along() {
+fn an_orphaning_owner_deletes_no_dependents() {
     let mut model = Model::new();
     let a = model.owned(BOX, &[]);
     let b = model.blocking(BOX, &[&a]);
@@ -117,7 +117,7 @@ fn an_owner_in_another_namespace_is_no_owner() {
         order.into_iter().for_each(|kind| _ = model.deliver(kind));
         model.settle();
         model.check(&[&a], &[&b]);
-        assert_eq!(model.misplaced, 1, "and it is said so");
+        assert_eq!(model.misplaced, 1, "and it is reported");
     }
 }
 
@@ -130,7 +130,7 @@ fn an_object_outside_of_namespaces_is_not_deleted_for_naming_an_owner_inside() {
         order.into_iter().for_each(|kind| _ = model.deliver(kind));
         model.settle();
         model.check(&[&a, &b], &[]);
-        assert_eq!(model.misplaced, 1, "but it is said so");
+        assert_eq!(model.misplaced, 1, "but it is reported");
         model.user_deletes(&a, Background);
         model.settle();
         model.check(&[&b], &[&a]);
@@ -170,7 +170,7 @@ fn a_circle_keeps_itself_until_one_of_it_is_deleted() {
 }
 
 #[test]
-fn who_holds_itself_up_waits_for_itself() {
+fn an_object_that_blocks_itself_waits_for_itself() {
     let mut model = Model::new();
     let a = model.owned(BOX, &[]);
     let own = OwnerRef { block_owner_deletion: Some(true), ..model.refer(&a) };
@@ -182,7 +182,7 @@ fn who_holds_itself_up_waits_for_itself() {
 }
 
 #[test]
-fn an_owner_called_by_a_wrong_name_is_no_owner_whatever_others_call_it() {
+fn a_reference_with_a_wrong_name_is_no_owner_whatever_other_references_say() {
     let mut model = Model::new();
     let a = model.owned(BOX, &[]);
     let right = model.refer(&a);
@@ -208,7 +208,7 @@ fn an_owner_whose_kind_is_unknown_may_exist() {
 }
 
 #[test]
-fn a_dependent_that_joins_an_owner_on_its_way_out_goes_with_it() {
+fn a_dependent_added_to_a_terminating_owner_is_deleted_with_it() {
     let mut model = Model::new();
     let a = model.owned(BOX, &[]);
     let owner = OwnerRef { block_owner_deletion: Some(true), ..model.refer(&a) };
@@ -221,7 +221,7 @@ fn a_dependent_that_joins_an_owner_on_its_way_out_goes_with_it() {
 }
 
 #[test]
-fn what_an_object_of_a_forgotten_kind_owns_is_kept_and_nobody_waits_for_it() {
+fn dependents_of_an_unmonitored_kind_are_kept_and_do_not_block() {
     let mut model = Model::new();
     let lid = model.owned(LID, &[]);
     let kept = model.owned(BOX, &[&lid]);

@@ -11,7 +11,7 @@ use setpoint::{Kind, Metadata, Object, OwnerRef};
 use crate::garbage_collector::graph::{FOREGROUND, Graph, Node, ORPHAN, Work, is_deleted_with};
 use crate::garbage_collector::identity::Identity;
 use crate::garbage_collector::observe::{Observed, Owned, observe};
-use crate::garbage_collector::plan::{self, Plan, Standing, plan};
+use crate::garbage_collector::plan::{self, OwnerState, Plan, plan};
 use crate::garbage_collector::uid::Uid;
 
 pub(super) fn kinds() -> [Kind; 3] {
@@ -122,7 +122,7 @@ impl Model {
         self.objects.get(uid).map(|(_, object)| object.meta().owner_references.to_vec()).unwrap_or_default()
     }
 
-    pub(super) fn let_go_of_held(&mut self) {
+    pub(super) fn release_held(&mut self) {
         for uid in self.uids() {
             self.remove_finalizer(&uid, FOREIGN);
         }
@@ -188,8 +188,8 @@ impl Model {
 
     /// Looks up the object at these coordinates. The error says why that is impossible.
     fn look_up(&self, identity: &Identity) -> Result<Option<&Object>, Unclear> {
-        let is_meant = |kind: &Kind| kind.is_called(&identity.api_version, &identity.kind);
-        let served = self.kinds.iter().position(|kind| is_meant(kind) && !self.unserved.contains(kind));
+        let is_referenced = |kind: &Kind| kind.is_called(&identity.api_version, &identity.kind);
+        let served = self.kinds.iter().position(|kind| is_referenced(kind) && !self.unserved.contains(kind));
         let served = served.ok_or(Unclear::NotServed)?;
         let namespace = match self.kinds[served].namespaced() {
             true => Some(identity.namespace.as_deref().ok_or(Unclear::NoNamespace)?),
@@ -201,11 +201,11 @@ impl Model {
         Ok(self.objects.values().find(is_there).map(|(_, object)| object))
     }
 
-    /// Returns the true standings of an object's owners. `None` if one cannot be determined.
-    fn standings(&self, object: &Object) -> Vec<Option<Standing>> {
+    /// Returns the true states of an object's owners. `None` if one cannot be determined.
+    fn owner_states(&self, object: &Object) -> Vec<Option<OwnerState>> {
         let of = |reference: &OwnerRef| {
             let found = self.look_up(&Identity::of_owner(reference, object.key().namespace()));
-            found.ok().map(|found| plan::standing(reference, found))
+            found.ok().map(|found| plan::owner_state(reference, found))
         };
         object.meta().owner_references.iter().map(of).collect()
     }
@@ -261,14 +261,14 @@ impl Model {
     }
 
     fn classify(&mut self, uid: &Uid, owned: Owned) {
-        let Owned { object, standings, dependents, .. } = owned;
+        let Owned { object, owner_states, dependents, .. } = owned;
         let mut known = Vec::new();
-        for (reference, standing) in object.meta().owner_references.iter().zip(standings) {
+        for (reference, owner_state) in object.meta().owner_references.iter().zip(owner_states) {
             let identity = Identity::of_owner(reference, object.key().namespace());
-            match standing
-                .map_or_else(|| self.look_up(&identity).map(|found| plan::standing(reference, found)), Ok)
+            match owner_state
+                .map_or_else(|| self.look_up(&identity).map(|found| plan::owner_state(reference, found)), Ok)
             {
-                Ok(standing) => known.push(standing),
+                Ok(owner_state) => known.push(owner_state),
                 Err(Unclear::NotServed) => {
                     self.later.insert(uid.clone());
                     return;
@@ -357,12 +357,12 @@ impl Model {
 
     fn assert_may_go(&self, object: &Object) {
         let owners = &object.meta().owner_references;
-        let standings = self.standings(object);
-        let lost = |(owner, standing): (&OwnerRef, &Option<Standing>)| {
-            *standing == Some(Standing::Dangling) || self.doomed.contains(&Uid::from(&*owner.uid))
+        let owner_states = self.owner_states(object);
+        let lost = |(owner, owner_state): (&OwnerRef, &Option<OwnerState>)| {
+            *owner_state == Some(OwnerState::Dangling) || self.doomed.contains(&Uid::from(&*owner.uid))
         };
-        let may_go = !owners.is_empty() && owners.iter().zip(&standings).all(lost);
-        assert!(may_go, "{object:?} is deleted: {standings:?}");
+        let may_go = !owners.is_empty() && owners.iter().zip(&owner_states).all(lost);
+        assert!(may_go, "{object:?} is deleted: {owner_states:?}");
     }
 
     pub(super) fn assert_settled(&self) {
@@ -388,15 +388,15 @@ impl Model {
     /// Whether the collector can do nothing about an object: it is being deleted, or has an owner that cannot be looked
     /// up.
     fn is_stuck(&self, object: &Object) -> bool {
-        object.meta().is_being_deleted() || self.standings(object).iter().any(Option::is_none)
+        object.meta().is_being_deleted() || self.owner_states(object).iter().any(Option::is_none)
     }
 
     /// A live object has no missing owner, unless one of its owners cannot be looked up.
     fn assert_has_its_owners(&self, object: &Object) {
-        let standings = self.standings(object);
-        let clear = standings.iter().all(Option::is_some);
-        let solid = standings.iter().all(|standing| *standing == Some(Standing::Solid));
-        assert!(!clear || solid, "{object:?} is kept: {standings:?}");
+        let owner_states = self.owner_states(object);
+        let clear = owner_states.iter().all(Option::is_some);
+        let solid = owner_states.iter().all(|owner_state| *owner_state == Some(OwnerState::Solid));
+        assert!(!clear || solid, "{object:?} is kept: {owner_states:?}");
     }
 
     fn every_edge(&self) -> Vec<(Uid, Uid)> {

@@ -14,7 +14,7 @@ enum Step {
     Delete { which: usize, propagation: usize },
     AddOwner { which: usize, owner: Referral },
     DropOwner { which: usize },
-    LetGo,
+    ReleaseHeld,
     Deliver { kind: usize },
     Attempt { nth: usize },
     Act { nth: usize },
@@ -57,7 +57,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (any::<usize>(), 0..3usize).prop_map(|(which, propagation)| Step::Delete { which, propagation }),
         1 => (any::<usize>(), referral()).prop_map(|(which, owner)| Step::AddOwner { which, owner }),
         1 => any::<usize>().prop_map(|which| Step::DropOwner { which }),
-        1 => Just(Step::LetGo),
+        1 => Just(Step::ReleaseHeld),
         6 => (0..3usize).prop_map(|kind| Step::Deliver { kind }),
         4 => any::<usize>().prop_map(|nth| Step::Attempt { nth }),
         3 => any::<usize>().prop_map(|nth| Step::Act { nth }),
@@ -119,7 +119,7 @@ impl Run {
                     self.model.set_owners(&uid, owners);
                 }
             }
-            Step::LetGo => self.model.let_go_of_held(),
+            Step::ReleaseHeld => self.model.release_held(),
             Step::Deliver { kind } => _ = self.model.deliver(*kind),
             Step::Attempt { nth } => self.model.attempt(*nth),
             Step::Act { nth } => self.model.act(*nth),
@@ -137,14 +137,14 @@ proptest! {
 
     /// The model asserts at every deletion that the object has no remaining owner.
     #[test]
-    fn what_must_stay_stays_and_what_must_go_goes(steps in prop::collection::vec(step(), 0..60)) {
+    fn exactly_the_objects_whose_owners_are_gone_are_collected(steps in prop::collection::vec(step(), 0..60)) {
         let mut run = Run { model: Model::new(), ever: Vec::new() };
         for step in &steps {
             run.take(step);
         }
         run.model.settle();
         run.model.assert_settled();
-        run.model.let_go_of_held();
+        run.model.release_held();
         run.model.settle();
         run.model.assert_settled();
     }

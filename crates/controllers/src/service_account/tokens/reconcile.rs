@@ -11,14 +11,14 @@ use setpoint::{
 };
 
 use super::jwt::{Claims, TokenSigner};
-use super::plan::{CA, Lacking, NAMESPACE, TOKEN, encode, lacking};
+use super::plan::{CA, MissingData, NAMESPACE, TOKEN, encode, missing_data};
 use super::view::{ACCOUNT_NAME, ACCOUNT_UID, Content, Secret, ServiceAccount};
 
 /// How often an update of an account is attempted on conflict.
 const ATTEMPTS: usize = 6;
 
 /// How soon to check a Secret again whose account is not in the cache yet.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const RECHECK_AFTER: Duration = Duration::from_secs(60);
 
 pub(super) struct Tokens {
     pub(super) client: Client,
@@ -61,23 +61,23 @@ impl Reconciler for Tokens {
         match (secret, cached) {
             (None, None) => {}
             (None, Some(_)) => {
-                self.unlink(token).await.attempting(format!("take {token} off its account"))?
+                self.unlink(token).await.attempting(format!("remove {token} from its service account"))?
             }
             (Some(secret), cached) => {
                 let unseen = cached.is_none();
                 let account = match cached {
                     Some(account) => Some(account.object().clone()),
                     None => self
-                        .ask_for_account(token)
+                        .get_account(token)
                         .await
-                        .attempting(format!("look for the account of {token}"))?,
+                        .attempting(format!("get the service account of {token}"))?,
                 };
                 match account {
                     Some(account) => {
                         self.fill(&secret, &account).await?;
                         // If the account is deleted before the cache has shown it, no event reports that.
                         if unseen {
-                            return Ok(Outcome::CheckAfter(LOOK_AGAIN));
+                            return Ok(Outcome::CheckAfter(RECHECK_AFTER));
                         }
                     }
                     None => self.delete(token).await.attempting(format!("delete {token}"))?,
@@ -90,7 +90,7 @@ impl Reconciler for Tokens {
 
 impl Tokens {
     /// Reads the account past the cache.
-    async fn ask_for_account(&self, token: &Token) -> Result<Option<Object>, ClientError> {
+    async fn get_account(&self, token: &Token) -> Result<Option<Object>, ClientError> {
         let account = self.client.get(&self.account_kind, &token.account).await.optional()?;
         Ok(account.filter(|account| token.is_for(account)))
     }
@@ -105,11 +105,11 @@ impl Tokens {
     async fn fill(&self, secret: &Cached<Secret>, account: &Object) -> Result<(), ReconcileError> {
         let content: Content = secret.object().decode()?;
         let namespace = secret.key().namespace().unwrap_or_default();
-        let lacking = lacking(&content, namespace, self.root_ca.as_deref());
-        if lacking.nothing() {
+        let missing_data = missing_data(&content, namespace, self.root_ca.as_deref());
+        if missing_data.nothing() {
             return Ok(());
         }
-        let body = self.filled(secret.object(), account, lacking)?;
+        let body = self.filled(secret.object(), account, missing_data)?;
         match self.client.update(&self.secret_kind, secret.key(), Part::Main, &body).await {
             // The conflicting write wakes this controller again.
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
@@ -121,19 +121,19 @@ impl Tokens {
         &self,
         secret: &'a Object,
         account: &Object,
-        lacking: Lacking,
+        missing_data: MissingData,
     ) -> Result<Edit<'a>, ReconcileError> {
         let (account, account_uid) = (account.key().name(), &*account.meta().uid);
         let mut edit = Edit::of(secret)
             .set(&["metadata", "annotations", ACCOUNT_NAME], &account)
             .set(&["metadata", "annotations", ACCOUNT_UID], &account_uid);
-        if let Some(ca) = lacking.ca {
+        if let Some(ca) = missing_data.ca {
             edit = edit.set(&["data", CA], &ca);
         }
-        if let Some(namespace) = lacking.namespace {
+        if let Some(namespace) = missing_data.namespace {
             edit = edit.set(&["data", NAMESPACE], &namespace);
         }
-        if lacking.token {
+        if missing_data.token {
             let (namespace, name) = (secret.key().namespace().unwrap_or_default(), secret.key().name());
             let claims = Claims::new(namespace, name, account, account_uid);
             let token = self.signer.sign(&claims).map_err(|error| ReconcileError::Retry {
@@ -148,7 +148,7 @@ impl Tokens {
     /// Removes a deleted Secret from its account's list.
     async fn unlink(&self, token: &Token) -> Result<(), ClientError> {
         for attempt in 1.. {
-            let Some(account) = self.ask_for_account(token).await? else { return Ok(()) };
+            let Some(account) = self.get_account(token).await? else { return Ok(()) };
             let Some(body) = without(&account, token.secret.name()) else { return Ok(()) };
             let updated = self.client.update(&self.account_kind, &token.account, Part::Main, &body).await;
             match updated.optional() {

@@ -9,7 +9,7 @@ use ring::signature::{
 use serde_json::{Value, json};
 
 use super::jwt::{Claims, TokenSigner};
-use super::plan::{Lacking, encode, lacking};
+use super::plan::{MissingData, encode, missing_data};
 use super::view::Content;
 
 /// Generated for this test and used nowhere else.
@@ -46,7 +46,7 @@ fn decoded(part: &str) -> Value {
 }
 
 #[test]
-fn a_token_says_whose_it_is_and_verifies_against_the_public_key() {
+fn a_token_names_its_account_and_verifies_with_the_public_key() {
     let document =
         EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new()).unwrap();
     let pem =
@@ -72,14 +72,14 @@ fn a_token_says_whose_it_is_and_verifies_against_the_public_key() {
 }
 
 #[test]
-fn a_key_is_known_by_the_hash_of_its_public_half() {
+fn a_key_id_is_the_hash_of_the_public_key() {
     let token = TokenSigner::from_pem(RSA).unwrap().sign(&Claims::new("shop", "t", "robot", "u1")).unwrap();
     let header = decoded(token.split('.').next().unwrap());
     assert_eq!(header, json!({"alg": "RS256", "kid": "Dv4SVmUnk9pb-ixgzDndcf6eXIAAHSa5elvzowigsC8"}));
 }
 
 #[test]
-fn what_is_no_key_is_refused_with_a_reason() {
+fn an_invalid_key_is_rejected_with_a_reason() {
     let check = |pem: &str, expected: &str| {
         assert_eq!(
             TokenSigner::from_pem(pem).unwrap_err().to_string(),
@@ -102,14 +102,14 @@ fn what_is_no_key_is_refused_with_a_reason() {
 }
 
 #[test]
-fn a_secret_keeps_what_it_has_but_for_an_old_certificate() {
+fn a_secret_keeps_its_data_except_an_outdated_certificate() {
     let content = |data: Value| serde_json::from_value::<Content>(json!({"data": data})).unwrap();
-    let all = Lacking { ca: Some(encode("new")), namespace: Some(encode("shop")), token: true };
-    assert_eq!(lacking(&content(Value::Null), "shop", Some("new")), all);
-    assert_eq!(lacking(&content(json!({"token": ""})), "shop", Some("new")), all);
+    let all = MissingData { ca: Some(encode("new")), namespace: Some(encode("shop")), token: true };
+    assert_eq!(missing_data(&content(Value::Null), "shop", Some("new")), all);
+    assert_eq!(missing_data(&content(json!({"token": ""})), "shop", Some("new")), all);
     let full = |ca: &str| content(json!({"token": "x", "namespace": "y", "ca.crt": encode(ca)}));
-    assert!(lacking(&full("new"), "shop", Some("new")).nothing());
-    assert!(lacking(&full("old"), "shop", None).nothing());
-    let certificate = Lacking { ca: Some(encode("new")), ..Lacking::default() };
-    assert_eq!(lacking(&full("old"), "shop", Some("new")), certificate);
+    assert!(missing_data(&full("new"), "shop", Some("new")).nothing());
+    assert!(missing_data(&full("old"), "shop", None).nothing());
+    let certificate = MissingData { ca: Some(encode("new")), ..MissingData::default() };
+    assert_eq!(missing_data(&full("old"), "shop", Some("new")), certificate);
 }

@@ -12,7 +12,7 @@ use setpoint_sim::{History, World};
 
 use super::{ready, runs};
 use crate::sets::metrics::{deployment, use_cpu};
-use crate::sets::place::{anything, create, holds, key, until};
+use crate::sets::scenarios::{anything, create, holds, key, until};
 
 const AUTOSCALED: &[&str] = &["deployment", "replicaset", "horizontalpodautoscaling"];
 
@@ -37,7 +37,7 @@ fn less_to_do(world: &World) -> LocalBoxFuture<'_, ()> {
         use_cpu(world, "100m").await;
         world.pass(Duration::from_secs(60)).await;
         let web = world.get(&Kind::of::<Deployment>(), &key("web")).await;
-        assert_eq!(web.expect("it is there")["spec"]["replicas"], 2, "given up too soon");
+        assert_eq!(web.expect("it is there")["spec"]["replicas"], 2, "deleted too soon");
     }
     .boxed_local()
 }

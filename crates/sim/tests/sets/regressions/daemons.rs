@@ -15,7 +15,7 @@ use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
 use super::{another_image, each_pod, runs, runs_with};
-use crate::sets::place::{anything, count, create, parts, patch, until};
+use crate::sets::scenarios::{anything, count, create, parts, patch, until};
 
 fn daemons(strategy: Value) -> Value {
     let labels = json!({"app": "agent"});
@@ -57,7 +57,7 @@ fn one_at_a_time(history: &History) -> Result<(), String> {
 }
 
 #[test]
-fn a_daemon_waits_for_the_one_before_it_to_end() {
+fn a_daemon_pod_waits_for_its_predecessor_to_terminate() {
     runs(&["daemonset"], updated, one_at_a_time);
 }
 
@@ -78,7 +78,7 @@ fn allowed_later(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn daemons_come_soon_after_a_quota_is_raised() {
+fn daemon_pods_are_created_soon_after_a_quota_is_raised() {
     runs_with(on_nodes(3), allowed_later, anything);
 }
 
@@ -105,6 +105,6 @@ fn tainted(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn an_update_that_surges_leaves_out_nodes_that_should_have_no_daemon() {
+fn a_surging_update_skips_nodes_that_should_not_run_the_daemon() {
     runs_with(on_nodes(2), tainted, anything);
 }

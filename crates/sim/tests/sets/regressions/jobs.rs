@@ -16,7 +16,7 @@ use setpoint_store::EventKind;
 use super::{delete, gone, is_leaving, pods, runs, runs_with, set_status};
 use crate::sets::cronjob::{cron_job, set_clocks};
 use crate::sets::job::{counted_once, failed, job};
-use crate::sets::place::{anything, bears_staleness, count, create, holds, parts, patch, until};
+use crate::sets::scenarios::{anything, count, create, holds, parts, patch, tolerates_staleness, until};
 
 /// A Job whose pods run until they are stopped.
 fn endless(spec: Value) -> Value {
@@ -25,15 +25,15 @@ fn endless(spec: Value) -> Value {
     endless
 }
 
-/// A Job that runs is deleted: its pods are let go.
-pub(crate) fn let_go(world: &World) -> LocalBoxFuture<'_, ()> {
+/// A Job that runs is deleted: its pods are released.
+pub(crate) fn deleted_in_background(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<Job>(world, "work", endless(json!({}))).await;
         until::<Job>(world, "work", |job| count(job, "ready") == 1).await;
         delete::<Job>(world, "work", Propagation::Background).await;
         gone::<Job>(world, "work").await;
         world.pass(Duration::from_secs(60)).await;
-        assert!(pods(world).await.is_empty(), "they are let go");
+        assert!(pods(world).await.is_empty(), "they are released");
     }
     .boxed_local()
 }
@@ -87,7 +87,7 @@ fn scaled_down(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn an_indexed_job_that_is_scaled_down_forgets_the_indexes_beyond() {
+fn an_indexed_job_that_is_scaled_down_drops_the_indexes_beyond() {
     runs(&["job"], scaled_down, anything);
 }
 
@@ -118,7 +118,7 @@ fn no_pod_after_the_end(history: &History) -> Result<(), String> {
 
 #[test]
 fn a_complete_job_whose_completion_is_seen_late_creates_no_more_pods() {
-    bears_staleness(&["job"], cleared, no_pod_after_the_end);
+    tolerates_staleness(&["job"], cleared, no_pod_after_the_end);
 }
 
 /// The template gets other labels while a Job runs.
@@ -220,5 +220,5 @@ fn prolonged(world: &World) -> LocalBoxFuture<'_, ()> {
 
 #[test]
 fn a_job_whose_time_to_live_was_prolonged_unseen_stays() {
-    bears_staleness(&["job", "ttl-after-finished"], prolonged, anything);
+    tolerates_staleness(&["job", "ttl-after-finished"], prolonged, anything);
 }

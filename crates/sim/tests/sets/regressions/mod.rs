@@ -22,9 +22,9 @@ use setpoint_cluster::Parts;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
-use crate::sets::place::{Always, Script, count, holds, key, parts};
+use crate::sets::scenarios::{Always, Script, count, holds, key, parts};
 
-pub(crate) use self::jobs::let_go;
+pub(crate) use self::jobs::deleted_in_background;
 pub(crate) use self::removal::orphaned;
 pub(crate) use self::replicas::{denied, rolled, scaled, two_stay_ready};
 pub(crate) use self::services::sliced;

@@ -16,7 +16,7 @@ use setpoint_sim::{Fault, History, World};
 use setpoint_store::EventKind;
 
 use super::{delete, gone, pods, ready, replicas, runs, small, uid};
-use crate::sets::place::{anything, bears_staleness_with, create, holds, key, parts, until};
+use crate::sets::scenarios::{anything, create, holds, key, parts, tolerates_staleness_with, until};
 
 pub(crate) fn orphaned(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
@@ -91,8 +91,8 @@ fn left_behind(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn a_dependent_that_is_seen_late_is_left_behind_with_the_others() {
-    bears_staleness_with(&collector(), left_behind, anything);
+fn a_dependent_that_is_seen_late_is_orphaned_with_the_others() {
+    tolerates_staleness_with(&collector(), left_behind, anything);
 }
 
 /// An object in a namespace has an owner that is in none.
@@ -113,7 +113,7 @@ fn owned_from_outside(world: &World) -> LocalBoxFuture<'_, ()> {
 
 #[test]
 fn an_object_whose_cluster_scoped_owner_is_seen_late_is_not_collected() {
-    bears_staleness_with(&collector(), owned_from_outside, anything);
+    tolerates_staleness_with(&collector(), owned_from_outside, anything);
 }
 
 async fn delete_team(world: &World) {

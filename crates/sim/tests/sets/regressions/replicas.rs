@@ -17,7 +17,7 @@ use super::{
     another_image, delete, each_pod, gone, is_leaving, is_ready, pods, ready, replicas, runs, set_status,
     small,
 };
-use crate::sets::place::{anything, bears_staleness, count, create, key, patch, until};
+use crate::sets::scenarios::{anything, count, create, key, patch, tolerates_staleness, until};
 use crate::sets::scheduling::{pod, runs as is_running};
 
 pub(crate) fn scaled(world: &World) -> LocalBoxFuture<'_, ()> {
@@ -59,7 +59,7 @@ fn allowed_later(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn a_pod_that_a_quota_denied_comes_soon_after_it_is_raised() {
+fn a_pod_denied_by_a_quota_is_created_soon_after_the_quota_is_raised() {
     runs(&["replicaset", "resourcequota"], allowed_later, anything);
 }
 
@@ -86,7 +86,7 @@ fn released(world: &World) -> LocalBoxFuture<'_, ()> {
 
 #[test]
 fn a_replicaset_that_only_the_cache_knows_adopts_no_pod() {
-    bears_staleness(&["replicaset"], released, anything);
+    tolerates_staleness(&["replicaset"], released, anything);
 }
 
 /// A pod that was evicted is replaced.
@@ -126,7 +126,7 @@ fn ready_ones_stay(history: &History) -> Result<(), String> {
 }
 
 #[test]
-fn a_set_that_shrinks_gives_up_pods_that_are_not_ready_first() {
+fn a_set_that_scales_down_deletes_unready_pods_first() {
     runs(&["replicaset"], shrunk, ready_ones_stay);
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn two_stay_ready(history: &History) -> Result<(), String> {
 }
 
 #[test]
-fn a_rollout_gives_up_old_pods_only_for_new_ones_that_are_available() {
+fn a_rollout_deletes_old_pods_only_for_available_new_ones() {
     runs(&["deployment", "replicaset"], rolled, two_stay_ready);
 }
 

@@ -15,7 +15,7 @@ use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
 use super::{delete, each_pod, is_leaving, pods, replicas, runs, runs_with};
-use crate::sets::place::{anything, bears_staleness, count, create, parts, until};
+use crate::sets::scenarios::{anything, count, create, parts, tolerates_staleness, until};
 use crate::sets::scheduling::{account, class, pod, runs as is_running};
 
 /// The node has room for one of them.
@@ -41,8 +41,8 @@ fn one_fits(history: &History) -> Result<(), String> {
 }
 
 #[test]
-fn the_room_of_a_pod_that_is_being_bound_is_not_given_away_again() {
-    bears_staleness(&["replicaset"], two_for_one, one_fits);
+fn the_resources_of_an_assumed_pod_are_not_given_to_another() {
+    tolerates_staleness(&["replicaset"], two_for_one, one_fits);
 }
 
 /// A pod makes another leave, which takes its time; meanwhile the scheduler looks at it again.
@@ -71,7 +71,7 @@ fn patient(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn a_pod_that_waits_for_its_victim_makes_no_other_leave() {
+fn a_preemptor_that_waits_for_its_victim_evicts_no_other_pod() {
     runs_with(Parts { nodes: 2, ..parts(&[]) }, patient, anything);
 }
 
@@ -106,7 +106,7 @@ fn promised(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn the_room_that_is_made_for_a_pod_is_not_given_to_a_less_important_one() {
+fn resources_freed_by_preemption_are_not_given_to_a_pod_of_lower_priority() {
     runs(&[], promised, anything);
 }
 
@@ -136,6 +136,6 @@ fn two_nodes(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn of_two_nodes_the_one_with_the_less_important_victim_is_freed() {
+fn preemption_chooses_the_node_whose_victim_has_the_lower_priority() {
     runs_with(Parts { nodes: 2, ..parts(&["disruption"]) }, two_nodes, anything);
 }

@@ -15,7 +15,7 @@ use setpoint_cluster::Parts;
 use setpoint_sim::World;
 
 use super::{delete, gone, is_leaving, ready, replicas, runs, runs_with, set_status, small, uid};
-use crate::sets::place::{anything, create, holds, key, parts, patch, until};
+use crate::sets::scenarios::{anything, create, holds, key, parts, patch, until};
 use crate::sets::scheduling::{account, runs as is_running};
 
 fn service() -> Value {

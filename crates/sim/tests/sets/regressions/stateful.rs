@@ -12,7 +12,7 @@ use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
 use super::{another_image, delete, each_pod, is_leaving, is_ready, ready, runs, set_status, small, uid};
-use crate::sets::place::{anything, count, create, patch, until};
+use crate::sets::scenarios::{anything, count, create, patch, until};
 
 pub(crate) fn stateful(replicas: u32, strategy: Value) -> Value {
     let labels = json!({"app": "db"});
@@ -51,7 +51,7 @@ fn second_beside_a_ready_first(history: &History) -> Result<(), String> {
 }
 
 #[test]
-fn an_ordered_set_waits_for_a_pod_that_is_leaving_before_it_creates_the_next() {
+fn an_ordered_set_waits_for_a_terminating_pod_before_it_creates_the_next() {
     runs(&["statefulset"], grown, second_beside_a_ready_first);
 }
 
@@ -191,6 +191,6 @@ fn shut_down(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn a_pod_of_a_stateful_set_that_succeeded_is_started_again() {
+fn a_succeeded_pod_of_a_stateful_set_is_recreated() {
     runs(&["statefulset"], shut_down, anything);
 }

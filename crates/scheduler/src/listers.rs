@@ -13,7 +13,7 @@ use crate::volumes::{VolumeCaches, VolumeSources};
 
 /// Reads everything except pods and nodes.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
+pub(crate) struct Listers {
     pub(crate) namespaces: Lister<NamespaceView>,
     pub(crate) services: Lister<ServiceView>,
     pub(crate) replica_sets: Lister<ReplicaSetView>,
@@ -24,7 +24,7 @@ pub(crate) struct Surroundings {
     pub(crate) devices: DeviceCaches,
 }
 
-/// The informers behind [`Surroundings`]. They must sync before any decision.
+/// The informers behind [`Listers`]. They must sync before any decision.
 pub(crate) struct Sources {
     namespaces: Informer,
     services: Informer,
@@ -56,8 +56,8 @@ impl Sources {
         [&self.namespaces, &self.services, &self.budgets].into_iter().chain(controllers).chain(others)
     }
 
-    pub(crate) fn surroundings(&self) -> Surroundings {
-        Surroundings {
+    pub(crate) fn listers(&self) -> Listers {
+        Listers {
             namespaces: self.namespaces.lister(),
             services: self.services.lister(),
             replica_sets: self.replica_sets.lister(),
@@ -70,7 +70,7 @@ impl Sources {
     }
 }
 
-impl Surroundings {
+impl Listers {
     /// Returns the labels of a namespace. Empty if it does not exist.
     pub(crate) fn labels_of(&self, namespace: &str) -> Labels {
         let found = self.namespaces.objects().get(&Key::cluster(namespace));
@@ -109,8 +109,8 @@ impl Surroundings {
 }
 
 #[cfg(test)]
-impl Surroundings {
-    /// Builds surroundings from fixed objects.
+impl Listers {
+    /// Builds listers of fixed objects.
     pub(crate) fn fixed(
         namespaces: Vec<setpoint::Object>,
         services: Vec<setpoint::Object>,

@@ -12,28 +12,28 @@ use setpoint_sim::{Fault, World};
 pub(crate) const NAMESPACE: &str = "default";
 
 /// Runs `inside` with these controllers and without faults.
-pub(crate) fn town<T>(controllers: &[&str], inside: impl AsyncFnOnce(&Town<'_>) -> T) -> T {
-    town_with(controllers, Vec::new(), inside)
+pub(crate) fn cluster<T>(controllers: &[&str], inside: impl AsyncFnOnce(&TestCluster<'_>) -> T) -> T {
+    cluster_with(controllers, Vec::new(), inside)
 }
 
-pub(crate) fn town_with<T>(
+pub(crate) fn cluster_with<T>(
     controllers: &[&str],
     faults: Vec<Fault>,
-    inside: impl AsyncFnOnce(&Town<'_>) -> T,
+    inside: impl AsyncFnOnce(&TestCluster<'_>) -> T,
 ) -> T {
     let parts = Parts {
         controllers: setpoint_controllers::selected(controllers).expect("known controllers"),
         ..Parts::default()
     };
     World::simulate(1, parts, faults, async |world| {
-        let town = Town { world };
+        let cluster = TestCluster { world };
         // Pods need a service account.
-        town.create("ServiceAccount", json!({"metadata": {"name": "default"}})).await;
-        inside(&town).await
+        cluster.create("ServiceAccount", json!({"metadata": {"name": "default"}})).await;
+        inside(&cluster).await
     })
 }
 
-pub(crate) struct Town<'a> {
+pub(crate) struct TestCluster<'a> {
     pub(crate) world: &'a World,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn kind(name: &str) -> Kind {
         "Event" => Kind::of::<k8s_openapi::api::core::v1::Event>(),
         "ReplicaSet" => Kind::of::<k8s_openapi::api::apps::v1::ReplicaSet>(),
         "Deployment" => Kind::of::<k8s_openapi::api::apps::v1::Deployment>(),
-        other => panic!("{other} is no kind of this town"),
+        other => panic!("{other} is not a kind of this test"),
     }
 }
 
@@ -52,7 +52,7 @@ fn key(name: &str) -> Key {
     Key::namespaced(NAMESPACE, name)
 }
 
-impl Town<'_> {
+impl TestCluster<'_> {
     /// Waits until everything that happens immediately has happened.
     pub(crate) async fn settle(&self) {
         self.world.pass(Duration::from_secs(2)).await;

@@ -14,31 +14,28 @@ use setpoint::{Client, ClientError, Key, Kind, Object, Outcome, ReconcileError, 
 use super::view::{Job, TRACKING};
 use crate::workload::owners::Owners;
 
-pub(super) struct Leftovers {
-    pub(super) releasing: Releasing,
+pub(super) struct OrphanedPods {
+    pub(super) finalizer_removal: FinalizerRemoval,
     pub(super) pods: Arc<Indexer>,
     pub(super) jobs: Owners<Job>,
     /// Whether externally managed Jobs are left alone (`managedBy`).
-    pub(super) heeds_managers: bool,
+    pub(super) respects_managed_by: bool,
 }
 
-impl Reconciler for Leftovers {
+impl Reconciler for OrphanedPods {
     type Key = Key;
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
-        if let Some(pod) = self.pods.get(key).filter(|pod| self.is_leftover(pod)) {
-            self.releasing
-                .release(&pod)
-                .await
-                .attempting(format!("let go of pod {key}, which no Job counts"))?;
+        if let Some(pod) = self.pods.get(key).filter(|pod| self.is_orphaned(pod)) {
+            self.finalizer_removal.release(&pod).await.attempting(format!("release orphaned pod {key}"))?;
         }
         Ok(Outcome::Settled)
     }
 }
 
-impl Leftovers {
+impl OrphanedPods {
     /// Whether no Job will count the pod: it has none, or a finished one.
-    fn is_leftover(&self, pod: &Object) -> bool {
+    fn is_orphaned(&self, pod: &Object) -> bool {
         if !pod.meta().has_finalizer(TRACKING) {
             return false;
         }
@@ -48,18 +45,18 @@ impl Leftovers {
         }
         self.jobs
             .of(pod)
-            .is_none_or(|job| job.is_finished() && !(self.heeds_managers && job.is_managed_elsewhere()))
+            .is_none_or(|job| job.is_finished() && !(self.respects_managed_by && job.is_managed_elsewhere()))
     }
 }
 
 /// Removes the tracking finalizer from pods. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Releasing {
+pub(super) struct FinalizerRemoval {
     client: Client,
     pods: Kind,
 }
 
-impl Releasing {
+impl FinalizerRemoval {
     pub(super) fn new(client: Client) -> Self {
         Self { client, pods: Kind::of::<super::pod::JobPod>() }
     }

@@ -47,11 +47,11 @@ pub(crate) fn survives(name: &'static str, controllers: &[&str], script: Script,
 }
 
 /// Delays every event, and all that follow it in its watch. The invariant must hold.
-pub(crate) fn bears_staleness(controllers: &[&str], script: Script, always: Always) {
-    bears_staleness_with(&parts(controllers), script, always);
+pub(crate) fn tolerates_staleness(controllers: &[&str], script: Script, always: Always) {
+    tolerates_staleness_with(&parts(controllers), script, always);
 }
 
-pub(crate) fn bears_staleness_with(parts: &Parts, script: Script, always: Always) {
+pub(crate) fn tolerates_staleness_with(parts: &Parts, script: Script, always: Always) {
     let run = |faults: Vec<Fault>| {
         World::simulate(1, parts.clone(), faults.clone(), async |world| {
             script(world).await;

@@ -22,7 +22,7 @@ pub(crate) type OnNodes = BTreeMap<String, usize>;
 
 /// Bound pods that are not being deleted. Bounded by the number of pods.
 #[derive(Default)]
-pub(crate) struct Alike {
+pub(crate) struct LabelIndex {
     by_namespace: BTreeMap<Box<str>, Namespace>,
     /// The id of the next group.
     next: usize,
@@ -42,9 +42,9 @@ struct Group {
     on_nodes: OnNodes,
 }
 
-impl Alike {
+impl LabelIndex {
     /// Counts a pod on a node, unless it is being deleted.
-    pub(crate) fn stay(&mut self, pod: &Metadata, node: &str) {
+    pub(crate) fn add_pod(&mut self, pod: &Metadata, node: &str) {
         if pod.is_being_deleted() {
             return;
         }
@@ -64,7 +64,7 @@ impl Alike {
     }
 
     /// Removes a pod from a node's count. Pods that were being deleted were not counted.
-    pub(crate) fn leave(&mut self, pod: &Metadata, node: &str) {
+    pub(crate) fn remove_pod_at(&mut self, pod: &Metadata, node: &str) {
         if pod.is_being_deleted() {
             return;
         }
@@ -169,15 +169,15 @@ mod tests {
         Object::from_json(json!({"metadata": metadata}).to_string().into()).expect("a pod")
     }
 
-    fn count(alike: &Alike, selectors: Value) -> Option<usize> {
+    fn count(label_index: &LabelIndex, selectors: Value) -> Option<usize> {
         let selectors: Vec<LabelSelector> = serde_json::from_value(selectors).expect("selectors");
-        let found = alike.selected("ns", &selectors)?;
+        let found = label_index.selected("ns", &selectors)?;
         Some(found.iter().flat_map(|on_nodes| on_nodes.values()).sum())
     }
 
     #[test]
-    fn pods_are_found_by_what_selectors_ask_of_their_labels() {
-        let mut alike = Alike::default();
+    fn pods_are_found_by_label_selectors() {
+        let mut label_index = LabelIndex::default();
         let pods = [
             (pod("ns", json!({"app": "a", "tier": "web"})), "n0"),
             (pod("ns", json!({"app": "a", "tier": "db"})), "n1"),
@@ -185,22 +185,22 @@ mod tests {
             (pod("ns", json!({"app": "b", "apps.kubernetes.io/pod-index": "1"})), "n0"),
             (pod("other", json!({"app": "a"})), "n0"),
         ];
-        pods.iter().for_each(|(pod, node)| alike.stay(pod.meta(), node));
-        let check = |alike: &Alike, selectors: Value, expected: Option<usize>| {
-            assert_eq!(count(alike, selectors.clone()), expected, "{selectors}");
+        pods.iter().for_each(|(pod, node)| label_index.add_pod(pod.meta(), node));
+        let check = |label_index: &LabelIndex, selectors: Value, expected: Option<usize>| {
+            assert_eq!(count(label_index, selectors.clone()), expected, "{selectors}");
         };
         let app = |app: &str| json!({"matchLabels": {"app": app}});
-        check(&alike, json!([app("a")]), Some(2));
-        check(&alike, json!([app("b")]), Some(2));
-        check(&alike, json!([app("c")]), Some(0));
-        check(&alike, json!([app("a"), {"matchLabels": {"tier": "db"}}]), Some(1));
-        check(&alike, json!([app("a"), app("b")]), Some(0));
+        check(&label_index, json!([app("a")]), Some(2));
+        check(&label_index, json!([app("b")]), Some(2));
+        check(&label_index, json!([app("c")]), Some(0));
+        check(&label_index, json!([app("a"), {"matchLabels": {"tier": "db"}}]), Some(1));
+        check(&label_index, json!([app("a"), app("b")]), Some(0));
         let exists = json!({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]});
-        check(&alike, json!([exists]), Some(2));
-        check(&alike, json!([{"matchLabels": {"apps.kubernetes.io/pod-index": "0"}}]), None);
+        check(&label_index, json!([exists]), Some(2));
+        check(&label_index, json!([{"matchLabels": {"apps.kubernetes.io/pod-index": "0"}}]), None);
         for (pod, node) in &pods {
-            alike.leave(pod.meta(), node);
+            label_index.remove_pod_at(pod.meta(), node);
         }
-        assert!(alike.by_namespace.is_empty(), "nothing is left of pods that are gone");
+        assert!(label_index.by_namespace.is_empty(), "nothing is left of pods that are gone");
     }
 }

@@ -11,25 +11,25 @@ use setpoint_controllers::Options;
 use setpoint_sim::World;
 
 /// Runs `inside` with these controllers.
-pub(crate) fn land<T>(controllers: &[&str], inside: impl AsyncFnOnce(&Land<'_>) -> T) -> T {
-    land_with(controllers, Options::default(), inside)
+pub(crate) fn cluster<T>(controllers: &[&str], inside: impl AsyncFnOnce(&TestCluster<'_>) -> T) -> T {
+    cluster_with(controllers, Options::default(), inside)
 }
 
-pub(crate) fn land_with<T>(
+pub(crate) fn cluster_with<T>(
     controllers: &[&str],
     controller_options: Options,
-    inside: impl AsyncFnOnce(&Land<'_>) -> T,
+    inside: impl AsyncFnOnce(&TestCluster<'_>) -> T,
 ) -> T {
     let controllers = setpoint_controllers::selected(controllers).expect("known controllers");
     let parts = Parts { controllers, controller_options, ..Parts::default() };
     World::simulate(1, parts, Vec::new(), async |world| {
-        let land = Land { world };
-        land.pass(1).await;
-        inside(&land).await
+        let cluster = TestCluster { world };
+        cluster.pass(1).await;
+        inside(&cluster).await
     })
 }
 
-pub(crate) struct Land<'a> {
+pub(crate) struct TestCluster<'a> {
     pub(crate) world: &'a World,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn kind(name: &str) -> Kind {
         "ReplicaSet" => ("apps", "replicasets", true),
         "Secret" => ("", "secrets", true),
         "ServiceAccount" => ("", "serviceaccounts", true),
-        other => panic!("{other} is no kind of this land"),
+        other => panic!("{other} is not a kind of this test"),
     };
     Kind::new(group, "v1", name, plural, namespaced)
 }
@@ -57,7 +57,7 @@ fn key(kind: &Kind, name: &str) -> Key {
     }
 }
 
-impl Land<'_> {
+impl TestCluster<'_> {
     pub(crate) async fn pass(&self, seconds: u64) {
         self.world.pass(Duration::from_secs(seconds)).await;
     }

@@ -19,43 +19,45 @@ const LONGEST: Duration = Duration::from_millis(500);
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Tracks how often owners are reconciled.
-pub(crate) struct Pace<K> {
+pub(crate) struct Throttle<K> {
     clock: Clock,
     /// At most one entry per owner, dropped with it.
-    beats: Mutex<BTreeMap<K, Beat>>,
+    entries: Mutex<BTreeMap<K, Entry>>,
 }
 
 #[derive(Clone, Copy)]
-struct Beat {
+struct Entry {
     last: Instant,
-    rest: Duration,
+    interval: Duration,
 }
 
-impl<K: WorkKey> Pace<K> {
+impl<K: WorkKey> Throttle<K> {
     pub(crate) fn new(clock: Clock) -> Self {
-        Self { clock, beats: Mutex::new(BTreeMap::new()) }
+        Self { clock, entries: Mutex::new(BTreeMap::new()) }
     }
 
     /// Returns how long until an owner should be reconciled again.
     pub(crate) fn delay(&self, key: &K) -> Duration {
         let now = self.clock.instant();
-        let beats = self.beats.lock();
-        beats.get(key).map_or(Duration::ZERO, |beat| (beat.last + beat.rest).saturating_duration_since(now))
+        let entries = self.entries.lock();
+        entries
+            .get(key)
+            .map_or(Duration::ZERO, |entry| (entry.last + entry.interval).saturating_duration_since(now))
     }
 
     /// Records a reconcile of an owner.
-    pub(crate) fn looked(&self, key: &K) {
+    pub(crate) fn reconciled(&self, key: &K) {
         let now = self.clock.instant();
-        let mut beats = self.beats.lock();
-        let beat = beats.entry(key.clone()).or_insert(Beat { last: now, rest: Duration::ZERO });
-        let busy = now.saturating_duration_since(beat.last) < QUIET;
-        let rest = if busy { (2 * beat.rest).clamp(SHORTEST, LONGEST) } else { SHORTEST };
-        *beat = Beat { last: now, rest };
+        let mut entries = self.entries.lock();
+        let entry = entries.entry(key.clone()).or_insert(Entry { last: now, interval: Duration::ZERO });
+        let busy = now.saturating_duration_since(entry.last) < QUIET;
+        let interval = if busy { (2 * entry.interval).clamp(SHORTEST, LONGEST) } else { SHORTEST };
+        *entry = Entry { last: now, interval };
     }
 
     /// Forgets a deleted owner.
     pub(crate) fn forget(&self, key: &K) {
-        self.beats.lock().remove(key);
+        self.entries.lock().remove(key);
     }
 }
 
@@ -64,43 +66,43 @@ mod tests {
     use super::*;
 
     /// Returns the times, in milliseconds, at which an owner that changes at these times is reconciled.
-    async fn looks(changes: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    async fn reconciles(changes: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
-        let pace = Pace::new(clock.clone());
-        let (start, key, mut looks) = (clock.instant(), "owner".to_owned(), Vec::new());
+        let throttle = Throttle::new(clock.clone());
+        let (start, key, mut reconciles) = (clock.instant(), "owner".to_owned(), Vec::new());
         let mut due: Option<Instant> = None;
         for change in changes {
             let change = start + Duration::from_millis(change);
             while let Some(look) = due.take_if(|look| *look <= change) {
                 clock.sleep_until(look).await;
-                pace.looked(&key);
-                looks.push(look);
+                throttle.reconciled(&key);
+                reconciles.push(look);
             }
             clock.sleep_until(change).await;
-            due = due.or(Some(change + pace.delay(&key)));
+            due = due.or(Some(change + throttle.delay(&key)));
         }
-        looks.extend(due);
-        looks.into_iter().map(|look| (look - start).as_millis() as u64).collect()
+        reconciles.extend(due);
+        reconciles.into_iter().map(|look| (look - start).as_millis() as u64).collect()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lone_change_is_looked_at_at_once() {
-        assert_eq!(looks([0, 5000, 10_000]).await, [0, 5000, 10_000]);
+    async fn a_single_change_is_reconciled_at_once() {
+        assert_eq!(reconciles([0, 5000, 10_000]).await, [0, 5000, 10_000]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_handful_at_once_is_looked_at_twice() {
-        assert_eq!(looks([0, 1, 2, 3, 4]).await, [0, 20]);
+    async fn a_burst_is_reconciled_twice() {
+        assert_eq!(reconciles([0, 1, 2, 3, 4]).await, [0, 20]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_looks_at_a_busy_owner_grow_rarer() {
+    async fn the_interval_of_a_busy_owner_grows() {
         let every_10_ms = (0..300).map(|n| n * 10);
-        assert_eq!(looks(every_10_ms).await, [0, 20, 60, 140, 300, 620, 1120, 1620, 2120, 2620, 3120]);
+        assert_eq!(reconciles(every_10_ms).await, [0, 20, 60, 140, 300, 620, 1120, 1620, 2120, 2620, 3120]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_rest_the_next_change_is_a_first_one() {
-        assert_eq!(looks([0, 1, 2, 30, 31, 2000, 2001]).await, [0, 20, 60, 2000, 2020]);
+    async fn after_a_quiet_period_the_next_change_is_reconciled_at_once() {
+        assert_eq!(reconciles([0, 1, 2, 30, 31, 2000, 2001]).await, [0, 20, 60, 2000, 2020]);
     }
 }

@@ -187,7 +187,7 @@ mod tests {
         check(json!({}), json!({}), due, "c-28928161 false []");
         check(json!({}), json!({}), "2025-01-01T00:00:59Z", "not now: None, next in 1");
         check(json!({}), json!({}), "2025-01-01T02:01:00Z", "c-28928281 true []");
-        check(json!({"suspend": true}), json!({}), due, "never: AtRest");
+        check(json!({"suspend": true}), json!({}), due, "never: Inactive");
         check(json!({"timeZone": "Nowhere"}), json!({}), due, "never: UnknownTimeZone(\"Nowhere\")");
         check(json!({}), json!({"lastScheduleTime": due}), due, "not now: None, next in 60");
         check(json!({}), json!({"active": [{"name": "c-28928161"}]}), due, "not now: None, next in 60");

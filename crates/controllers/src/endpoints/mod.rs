@@ -12,7 +12,8 @@
 //!
 //! Invariants:
 //! - terminating pods are not listed, unless the Service publishes not-ready addresses;
-//! - at most [`capacity::MAX_ADDRESSES`] addresses are listed, ready ones first; an annotation says if some were left out;
+//! - at most [`capacity::MAX_ADDRESSES`] addresses are listed, ready ones first; an annotation says if some were
+//!   left out;
 //! - an object is not reconciled before the cache shows the last write;
 //! - an object whose Service is gone is deleted after the API server has confirmed that it is gone.
 

@@ -84,7 +84,7 @@ impl Orphaner {
             Err(error) if matches!(error.code(), Some(404 | 405)) => Vec::new(),
             Err(error) if self.0.orphan_retries(uid) < PATIENCE => return Err(error),
             Err(error) => {
-                tracing::warn!(%kind, %error, owner = %owner.key(), "releasing dependents before all caches have caught up");
+                tracing::warn!(%kind, %error, owner = %owner.key(), "releasing dependents while caches lag");
                 Vec::new()
             }
         };

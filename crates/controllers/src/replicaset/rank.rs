@@ -39,8 +39,8 @@ struct Rank<'a> {
 /// The base-2 logarithm of an age in nanoseconds. `None` for a time in the future.
 type Age = Option<u32>;
 
-/// Returns the first `count` pods to delete. `pods_per_node` has the related pods per node; `by_cost` enables the pod deletion
-/// cost.
+/// Returns the first `count` pods to delete. `pods_per_node` has the related pods per node; `by_cost` enables the pod
+/// deletion cost.
 pub(super) fn pods_to_delete(
     pods: &[Cached<Pod>],
     count: usize,

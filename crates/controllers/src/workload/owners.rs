@@ -52,7 +52,7 @@ impl<V: Owner> Owners<V> {
         match self.lister.list(orphan.key().namespace()) {
             Ok(owners) => owners.iter().filter(selects).map(|owner| owner.key().clone()).collect(),
             Err(error) => {
-                tracing::warn!(orphan = %orphan.key(), kind = %self.kind, %error, "cannot determine which owners select an orphan");
+                tracing::warn!(orphan = %orphan.key(), kind = %self.kind, %error, "cannot find the owners of an orphan");
                 Vec::new()
             }
         }

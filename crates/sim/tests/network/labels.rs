@@ -39,7 +39,7 @@ fn conflict(world: &World) -> LocalBoxFuture<'_, ()> {
         labelled(world, "other", "s0:c3,c4").await;
         let spec = json!({"seLinuxMount": true, "attachRequired": false});
         create(world, "CSIDriver", "d.example", json!({"spec": spec})).await;
-        until_all(world, "Event", |events| has_conflict_event(events, "one") && has_conflict_event(events, "other")).await;
+        until_all(world, "Event", |events| ["one", "other"].iter().all(|pod| has_conflict_event(events, pod))).await;
     }
     .boxed_local()
 }

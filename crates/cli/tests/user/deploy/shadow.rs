@@ -19,9 +19,10 @@ fn is_write(line: &Value) -> bool {
     is_own && !is_read && !is_review
 }
 
-/// The chart's roles are enough to read, nothing is written, and those who may see the report.
+/// The chart's roles are enough to compare, and only authorized users see the report. Whether the two sides always
+/// agree is tested in virtual time (`crates/sim/tests/shadow`): on a busy machine, one of them may skip a status.
 #[test]
-fn the_shadow_agrees_with_the_same_controllers_and_writes_nothing() {
+fn the_shadow_compares_and_writes_nothing() {
     let reader = "metrics.readers[0].name=reader,metrics.readers[0].namespace=default,shadow.window=8s";
     let deployed = Deployed::beside("*", &["--values", &values("shadow"), "--set", reader]);
     let up = &deployed.up;
@@ -46,7 +47,6 @@ fn the_shadow_agrees_with_the_same_controllers_and_writes_nothing() {
         report()["controllers"].as_object().expect("counts").values().all(|counts| counts["pending"] == 0)
     });
     let report = report();
-    assert_eq!(report["differences"], serde_json::json!([]), "{}", manager.log());
     assert!(report["controllers"]["replicaset-controller"]["matched"].as_u64() > Some(1), "{report}");
     let metrics = manager.get("/metrics", &reader).out;
     assert!(metrics.contains("setpoint_shadow_intentions_total{"), "intentions are counted");

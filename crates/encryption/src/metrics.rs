@@ -351,9 +351,9 @@ mod tests {
             "apiserver_storage_transformation_operations_total{resource=\"secrets\",transformation_type=\
              \"from_storage\",transformer_prefix=\"unknown\",status=\"unknown-non-grpc\"} 1",
             "apiserver_storage_transformation_duration_seconds_bucket{transformation_type=\"to_storage\",\
-             transformer_prefix=\"k8s:enc:aescbc:v1:\",le=\"0.00001\"} 1",
+             transformer_prefix=\"k8s:enc:aescbc:v1:\",le=\"1e-05\"} 1",
             "apiserver_storage_transformation_duration_seconds_bucket{transformation_type=\"to_storage\",\
-             transformer_prefix=\"k8s:enc:aescbc:v1:\",le=\"0.000005\"} 0",
+             transformer_prefix=\"k8s:enc:aescbc:v1:\",le=\"5e-06\"} 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");
         }

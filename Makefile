@@ -1,13 +1,13 @@
 # The commands of this project. `make help` lists them.
 .DEFAULT_GOAL := help
 CHECKS ?= licenses bans sources
-.PHONY: help run test test-quick lint deny publish-check docs demo bench fuzz loom sim-search historic test-deploy dist image reproducible
+.PHONY: help run test test-quick lint deny publish-check docs demo bench fuzz faults loom sim-search historic test-deploy dist image reproducible
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Start a control plane on this machine (Ctrl-C stops it; state is kept in ./setpoint-data)
-	cargo run --profile local --bin setpoint -- up --data-dir setpoint-data --kubeconfig setpoint.kubeconfig
+	cargo run --profile local -p setpoint-cli --no-default-features -- up --data-dir setpoint-data --kubeconfig setpoint.kubeconfig
 
 test: ## Run every lint and test: units, simulation, store crashes, and real clients against the real binary
 	scripts/test
@@ -27,12 +27,13 @@ publish-check: ## Package every published crate and build it from its package, i
 	cargo publish --workspace --dry-run --allow-dirty
 
 docs: ## Build rustdoc and the documentation site, and check links; warnings are errors
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+	@# Module headers name private items; rustdoc shows those as plain text.
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --quiet
 	cargo test --quiet --test tidy page
 	scripts/docs
 
 demo: ## Record docs/demo.svg from a real session
-	cargo build --profile local --bin setpoint
+	cargo build --profile local -p setpoint-cli --no-default-features
 	KUBECTL="$$(scripts/kubectl)" scripts/demo
 
 bench: ## Run benchmarks, next to other implementations where possible (BENCH=name runs one)
@@ -42,6 +43,10 @@ bench: ## Run benchmarks, next to other implementations where possible (BENCH=na
 fuzz: ## Fuzz documents, patches, selectors, expressions, tokens and certificates for longer (SEED=n, RUNS=n)
 	SETPOINT_FUZZ_SEED=$(or $(SEED),1) SETPOINT_FUZZ_RUNS=$(or $(RUNS),200000) \
 		cargo test --release --quiet -p setpoint-apiserver --test api fuzz
+
+faults: ## Make 10,000 failing calls to webhooks, extension servers and kubelets, and check what is left (CALLS=n)
+	SETPOINT_FAULT_CALLS=$(or $(CALLS),10000) \
+		cargo test --quiet -p setpoint-apiserver --test api endurance -- --nocapture --test-threads=1
 
 loom: ## Model-check the work queue with more preemptions than `make test` (PREEMPTIONS=n)
 	LOOM_MAX_PREEMPTIONS=$(or $(PREEMPTIONS),4) cargo test --release --quiet -p setpoint --test queue_loom

@@ -126,8 +126,8 @@ fn measure_setpoint(server: &Server, prepare: impl FnOnce(&Informer)) -> Figures
     let before = process::allocated();
     let running = informers.clone();
     let task = runtime.spawn(async move { running.run(CancellationToken::new()).await });
-    let (list, ()) = timed(|| runtime.block_on(pods.synced()));
-    let (changes, ()) = timed(|| runtime.block_on(pods.seen(&server.last.to_string())));
+    let (list, ()) = timed(|| runtime.block_on(pods.wait_for_sync()));
+    let (changes, ()) = timed(|| runtime.block_on(pods.wait_for_version(&server.last.to_string())));
     let after = process::allocated();
     assert!(told.load(Ordering::Relaxed) >= server.listed, "handlers were told");
     assert_eq!(pods.objects().len() as u64, server.listed);

@@ -1,11 +1,11 @@
-//! Between stored bytes and objects.
+//! Converts between stored bytes and objects.
 //!
-//! A stored object has its fields in the order in which v1.34 encodes them. One of a built-in kind begins with its kind
-//! and version, so a list can leave them out, as v1.34 does, without decoding anything. Where its revision and its
-//! managed fields go is known from when it was encoded.
+//! A stored object has its fields in v1.34's encoding order. One of a built-in kind starts with its kind and version,
+//! so a list can omit them, as v1.34 does, without decoding anything. The positions of its revision and its managed
+//! fields are recorded when it is encoded.
 //!
-//! Who manages its fields is kept beside it ([`ManagedFields`]). Clients see it in its place; what the server
-//! decides by it is decoded without ([`Served::decode_bare`]).
+//! Managed fields are stored separately ([`ManagedFields`]). They are inserted for clients; the server itself decodes
+//! objects without them ([`Served::decode_bare`]).
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -47,6 +47,13 @@ impl Served {
             self.name_kind(&mut object);
         }
         if let Some(custom) = self.kind.custom.as_ref().filter(|_| !self.is_shown_as_stored(record)) {
+            if self.needs_conversion(record) {
+                let version = self.kind.api_version();
+                return Err(Status::internal(format_args!(
+                    "{} has not been converted to {version}",
+                    record.key
+                )));
+            }
             custom.read(&mut object);
         }
         Ok(object)
@@ -70,8 +77,17 @@ impl Served {
         object
     }
 
+    /// An object as clients see it.
+    pub(crate) fn as_seen(&self, mut object: Value) -> Value {
+        if let Some(hide) = self.kind.semantics.hides {
+            hide(&mut object);
+        }
+        object
+    }
+
     /// An object as it would be shown had it been stored.
-    pub(crate) fn as_if_stored(&self, mut object: Value) -> Value {
+    pub(crate) fn as_if_stored(&self, object: Value) -> Value {
+        let mut object = self.as_seen(object);
         if let Some(custom) = self.kind.custom.as_ref().filter(|custom| !custom.is_stored_in_this_version()) {
             custom.write(&mut object);
             custom.read(&mut object);
@@ -100,12 +116,30 @@ impl Served {
         }
     }
 
+    /// Encodes an object that has been converted to the storage version.
+    pub(crate) fn encode_converted(&self, stored: &Value, fields: &ManagedFields) -> Payload {
+        Payload { inset: fields.inset().clone(), ..self.encode_stored(stored) }
+    }
+
     fn encode_stored(&self, object: &Value) -> Payload {
+        match &self.kind.custom {
+            Some(custom) => self.encode_as(object, custom.storage_api_version()),
+            None => self.encode_as(object, ""),
+        }
+    }
+
+    /// Encodes an object of this version in the form of a stored one.
+    pub(crate) fn encode_shown(&self, object: &Value) -> Payload {
+        self.encode_as(object, &self.kind.api_version())
+    }
+
+    /// Encodes an object. Custom resources are encoded in this version.
+    fn encode_as(&self, object: &Value, api_version: &str) -> Payload {
         let empty = Map::new();
         let members = object.as_object().unwrap_or(&empty);
         let mut text = Text::default();
         match &self.kind.custom {
-            Some(custom) => text.sorted(members, custom.storage_api_version(), &self.kind.kind),
+            Some(_) => text.sorted(members, api_version, &self.kind.kind),
             None => text.typed(&self.head, &self.target.schema, members),
         }
         let mut facts = Facts::from_object(object, self);
@@ -119,10 +153,13 @@ impl Served {
     pub(crate) fn is_shown_as_stored(&self, record: &Record) -> bool {
         match (&self.kind.conversion, &self.kind.custom) {
             (Some(_), _) => false,
-            (None, None) => true,
+            (None, None) => self.kind.semantics.hides.is_none(),
             (None, Some(custom)) => {
-                let schema = Facts::of(record, self).schema_generation;
-                custom.is_stored_in_this_version() && schema == custom.generation
+                let is_version = match custom.webhook {
+                    None => custom.is_stored_in_this_version(),
+                    Some(_) => custom.is_version_of(record),
+                };
+                is_version && Facts::of(record, self).schema_generation == custom.generation
             }
         }
     }
@@ -139,7 +176,7 @@ impl Served {
     pub fn bytes(&self, record: &Record) -> Result<Bytes, Status> {
         match self.is_shown_as_stored(record) {
             true => Ok(record.whole()),
-            false => self.decode(record).map(|object| self.text_of(&object)),
+            false => self.decode(record).map(|object| self.text_of(&self.as_seen(object))),
         }
     }
 
@@ -147,11 +184,11 @@ impl Served {
     pub fn bare_bytes(&self, record: &Record) -> Result<Bytes, Status> {
         match self.is_shown_as_stored(record) {
             true => Ok(record.value.clone()),
-            false => self.decode_bare(record).map(|object| self.text_of(&object)),
+            false => self.decode_bare(record).map(|object| self.text_of(&self.as_seen(object))),
         }
     }
 
-    /// An object of this kind, encoded.
+    /// Encodes an object of this kind.
     fn text_of(&self, object: &Value) -> Bytes {
         let mut bytes = Vec::with_capacity(1024);
         self.write_object(&mut bytes, object);
@@ -170,7 +207,7 @@ impl Served {
     pub fn write(&self, record: &Record, into: &mut Vec<u8>) -> Result<(), Status> {
         match self.is_shown_as_stored(record) {
             true => record.write_whole(into),
-            false => self.write_object(into, &self.decode(record)?),
+            false => self.write_object(into, &self.as_seen(self.decode(record)?)),
         }
         Ok(())
     }
@@ -200,11 +237,13 @@ impl Served {
     }
 
     fn has_own_head(&self, record: &Record) -> bool {
-        self.kind.conversion.is_none() && record.value.starts_with(&self.head)
+        self.kind.conversion.is_none()
+            && self.kind.semantics.hides.is_none()
+            && record.value.starts_with(&self.head)
     }
 
     fn write_decoded_item(&self, record: &Record, into: &mut Vec<u8>) {
-        let mut object = self.decode(record).unwrap_or_default();
+        let mut object = self.as_seen(self.decode(record).unwrap_or_default());
         if let Some(members) = object.as_object_mut() {
             members.remove("kind");
             members.remove("apiVersion");
@@ -213,7 +252,7 @@ impl Served {
     }
 }
 
-/// An object on its way into the store, with the places of what is added to its metadata there.
+/// An object to be stored, with the positions of the metadata added by the store.
 #[derive(Default)]
 struct Text {
     bytes: Vec<u8>,
@@ -221,11 +260,11 @@ struct Text {
     inset_at: Option<usize>,
 }
 
-/// The metadata before the revision, where fields have the order of their declaration.
+/// The metadata before the revision, in declaration order.
 const BEFORE_REVISION: [&str; 5] = ["name", "generateName", "namespace", "selfLink", "uid"];
 
 impl Text {
-    /// An object of a built-in kind: fields have the order of their declaration.
+    /// Encodes an object of a built-in kind, with fields in declaration order.
     fn typed(&mut self, head: &[u8], schema: &Schema, members: &Map<String, Value>) {
         let empty = Map::new();
         let metadata = members.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
@@ -254,7 +293,7 @@ impl Text {
         self.bytes.push(b'}');
     }
 
-    /// A custom resource: keys are sorted.
+    /// Encodes a custom resource, with sorted keys.
     fn sorted(&mut self, members: &Map<String, Value>, api_version: &str, kind: &str) {
         self.bytes = Vec::with_capacity(1024);
         self.bytes.push(b'{');
@@ -306,7 +345,7 @@ impl Text {
     }
 }
 
-/// Whether a field of the metadata is part of the stored text.
+/// Whether a metadata field is part of the stored text.
 fn is_inside(name: &str) -> bool {
     !matches!(name, "resourceVersion" | "managedFields")
 }
@@ -315,7 +354,7 @@ fn write(bytes: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
     encode::write_plain(bytes, value);
 }
 
-/// Encodes a document in v1.34's order of fields.
+/// Encodes a document with its fields in v1.34's order.
 pub(crate) fn document_bytes(document: &Value) -> Bytes {
     let mut bytes = Vec::with_capacity(512);
     documents::write_document(document, &mut bytes);

@@ -23,7 +23,7 @@ const LEVEL: Compression = Compression::new(1);
 const AT_ONCE: usize = 128 << 10;
 
 /// Compresses a response if it is long and the client accepts it. Does not apply to watches: they never end.
-pub(crate) fn answer(headers: &HeaderMap, response: Response<Body>) -> Response<Body> {
+pub(crate) fn respond(headers: &HeaderMap, response: Response<Body>) -> Response<Body> {
     let is_long = response.body().length().is_none_or(|length| length > THRESHOLD);
     if !is_long || !accepts_gzip(headers) {
         return response;
@@ -71,7 +71,7 @@ mod tests {
     #[tokio::test]
     async fn a_long_answer_is_the_same_once_it_is_read() {
         let text: String = (0..60_000).map(|number| number.to_string()).collect();
-        let response = answer(&asking("deflate, gzip"), Response::new(Body::full(text.clone())));
+        let response = respond(&asking("deflate, gzip"), Response::new(Body::full(text.clone())));
         assert_eq!(response.headers()[CONTENT_ENCODING], "gzip");
         assert_eq!(response.headers()[VARY], "Accept-Encoding");
         let bytes = response.into_body().collect().await;
@@ -91,7 +91,7 @@ mod tests {
             ("gzip;q=0.5", long(), false),
             ("", long(), false),
         ] {
-            let response = answer(&asking(accept), Response::new(Body::full(body)));
+            let response = respond(&asking(accept), Response::new(Body::full(body)));
             assert_eq!(response.headers().contains_key(CONTENT_ENCODING), expected, "{accept}");
         }
     }

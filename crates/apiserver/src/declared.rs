@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_pointers_and_in_lists_is_declared_too() {
+    fn pointers_and_list_items_are_declared() {
         let affinity = json!({"required": {"nodeSelectorTerms": [{"matchFields": [{"key": "k"}]}]}});
         assert_eq!(
             shown(&of(&affinity, &VOLUME_AFFINITY)),

@@ -64,21 +64,21 @@ pub(crate) fn delete_options(call: &Call<'_>) -> Result<Value, Status> {
 /// The kind and version that a body states.
 #[derive(Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Stated {
+struct DeclaredType {
     api_version: String,
     kind: String,
 }
 
 /// Returns the version that a JSON body states.
 pub(crate) fn stated_version(body: &[u8]) -> String {
-    serde_json::from_slice::<Stated>(body).unwrap_or_default().api_version
+    serde_json::from_slice::<DeclaredType>(body).unwrap_or_default().api_version
 }
 
 /// Returns the kind and version that a body states, if they can be those of options: options may be in their own group
 /// or in any other.
-fn stated(body: &[u8]) -> Result<Stated, String> {
+fn stated(body: &[u8]) -> Result<DeclaredType, String> {
     syntax::check(body).map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))?;
-    let stated: Stated = serde_json::from_slice(body).unwrap_or_default();
+    let stated: DeclaredType = serde_json::from_slice(body).unwrap_or_default();
     match stated.kind.as_str() {
         "" | "DeleteOptions" => Ok(stated),
         kind => Err(format!(

@@ -9,7 +9,7 @@ pub struct Features {
 }
 
 /// The feature gates that matter here, and whether v1.34 enables them.
-const KNOWN: [(&str, bool); 13] = [
+const KNOWN: [(&str, bool); 17] = [
     ("ClearingNominatedNodeNameAfterBinding", false),
     ("ClusterTrustBundle", false),
     ("DRADeviceTaints", false),
@@ -17,12 +17,16 @@ const KNOWN: [(&str, bool); 13] = [
     ("HPAConfigurableTolerance", false),
     ("HPAScaleToZero", false),
     ("MaxUnavailableStatefulSet", false),
+    ("MutatingAdmissionPolicy", false),
     ("PodCertificateRequest", false),
+    ("PodLogsQuerySplitStreams", false),
     ("PodTopologyLabelsAdmission", false),
+    ("PortForwardWebsockets", true),
     ("RelaxedServiceNameValidation", false),
     ("StorageVersionAPI", false),
     ("StorageVersionMigrator", false),
     ("TokenRequestServiceAccountUIDValidation", true),
+    ("TranslateStreamCloseWebsocketRequests", true),
 ];
 
 impl Default for Features {
@@ -33,7 +37,7 @@ impl Default for Features {
 
 impl Features {
     /// Enables the features for which `is_on` returns true.
-    pub fn that(is_on: impl Fn(&str) -> bool) -> Self {
+    pub fn enabled_by(is_on: impl Fn(&str) -> bool) -> Self {
         Self { on: KNOWN.into_iter().map(|(name, _)| name).filter(|name| is_on(name)).collect() }
     }
 

@@ -87,11 +87,11 @@ pub(crate) fn measurements(measured: String) -> Response<Body> {
     response
 }
 
-pub(crate) async fn answer(server: &Server, target: &Target<'_>, query: &Query<'_>) -> Response<Body> {
+pub(crate) async fn respond(server: &Server, target: &Target<'_>, query: &Query<'_>) -> Response<Body> {
     let endpoint = target.segment(0).unwrap_or("");
     let checks = checks(server, endpoint);
     match (target.segment(1), target.segments.len()) {
-        (None, _) => answer_all(server, endpoint, &checks, query).await,
+        (None, _) => respond_all(server, endpoint, &checks, query).await,
         (Some(name), 2) => match checks.iter().find(|check| check.name() == name) {
             Some(check) => match check.run(server).await {
                 Ok(()) => text(StatusCode::OK, "ok"),
@@ -103,7 +103,7 @@ pub(crate) async fn answer(server: &Server, target: &Target<'_>, query: &Query<'
     }
 }
 
-async fn answer_all(
+async fn respond_all(
     server: &Server,
     endpoint: &str,
     checks: &[Any<'_>],

@@ -172,7 +172,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_absent_or_null_reads_as_empty() {
+    fn absent_and_null_fields_read_as_empty() {
         let object = json!({"a": null, "n": 3});
         assert_eq!(object.text("a"), "");
         assert_eq!(object.list("b"), &[] as &[Value]);

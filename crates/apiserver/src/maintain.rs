@@ -1,13 +1,12 @@
-//! What a server does on its own, beside answering: it forgets, and looks after definitions of kinds, the record
-//! of tokens, the availability of APIServices, and the objects and limits of priority and fairness.
+//! Background work of a server: compaction, CRDs, token tracking, APIServices, and the objects and limits of priority and
+//! fairness.
 
 use std::time::Duration;
 
 use setpoint_store::Revision;
 use tokio_util::sync::CancellationToken;
 
-use crate::availability::Availability;
-use crate::flow::Keeper;
+use crate::flow::FlowController;
 use crate::server::ApiServer;
 
 /// How often to remove expired objects.
@@ -24,14 +23,21 @@ impl ApiServer {
     pub async fn maintain(&self, stop: CancellationToken) {
         let server = &self.0;
         let following = server.authorizer.follow(stop.clone());
-        tokio::join!(self.clean(stop.clone()), server.authenticator.run(stop), following);
+        let aggregating = self.aggregate(stop.clone());
+        tokio::join!(self.clean(stop.clone()), server.authenticator.run(stop), following, aggregating);
+    }
+
+    /// Probes extension API servers and reads their documents, until `stop`. A part of
+    /// [`maintain`](Self::maintain), for simulations that need no more of it.
+    pub async fn aggregate(&self, stop: CancellationToken) {
+        self.0.run_aggregation(stop).await;
     }
 
     async fn clean(&self, stop: CancellationToken) {
         let mut checkpoint: Revision = self.revision();
         let mut since_checkpoint = Duration::ZERO;
         let mut round = 0;
-        let (mut keeper, mut availability) = (Keeper::new(), Availability::default());
+        let mut keeper = FlowController::new();
         let mut next = self.0.clock.instant();
         keeper.keep(&self.0).await;
         loop {
@@ -42,7 +48,6 @@ impl ApiServer {
                     () = stop.cancelled() => return,
                     () = self.0.clock.sleep_until(next) => break,
                     () = keeper.changed(&self.0) => keeper.keep(&self.0).await,
-                    () = availability.changed(&self.0) => availability.keep(&self.0).await,
                 }
             }
             self.expire().await;
@@ -50,11 +55,10 @@ impl ApiServer {
                 fair.adjust().await;
             }
             keeper.keep(&self.0).await;
-            availability.keep(&self.0).await;
-            self.0.settle_definitions().await;
+            self.0.reconcile_definitions().await;
             self.0.keep_token_tracking().await;
             round = (round + 1) % ROUNDS_A_MINUTE;
-            self.bring_back_own_objects(round != 0).await;
+            self.recreate_system_objects(round != 0).await;
             since_checkpoint += EXPIRE_EVERY;
             if since_checkpoint >= KEEP_HISTORY {
                 self.compact(checkpoint).await;
@@ -67,14 +71,14 @@ impl ApiServer {
     async fn expire(&self) {
         match self.0.store.expire(self.0.clock.now()).await {
             Ok(0) => {}
-            Ok(removed) => tracing::debug!(removed, "removed what had expired"),
-            Err(error) => tracing::warn!(%error, "cannot remove what has expired"),
+            Ok(removed) => tracing::debug!(removed, "removed expired objects"),
+            Err(error) => tracing::warn!(%error, "cannot remove expired objects"),
         }
     }
 
     async fn compact(&self, revision: Revision) {
         if let Err(error) = self.0.store.compact(revision).await {
-            tracing::warn!(%error, revision, "cannot forget old history");
+            tracing::warn!(%error, revision, "cannot compact old history");
         }
     }
 }

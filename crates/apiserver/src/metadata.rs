@@ -44,7 +44,7 @@ pub fn fill_system_fields(object: &mut Value, uid: Uid, now: Timestamp) {
 }
 
 /// Sets an object's namespace to that of the request; fails if it has another.
-pub fn settle_namespace(object: &mut Value, namespace: Option<&str>) -> Result<(), Status> {
+pub fn normalize_namespace(object: &mut Value, namespace: Option<&str>) -> Result<(), Status> {
     let metadata = object.object_mut("metadata");
     let found = metadata.text("namespace");
     match namespace {

@@ -8,12 +8,12 @@ use crate::strategy::NameRule;
 
 impl NameRule {
     /// Validates a name, or a prefix if the rest is to be generated.
-    pub fn check(self, name: &str, is_prefix: bool) -> Complaints {
+    pub fn check(self, name: &str, is_prefix: bool) -> Messages {
         if self == Self::PathSegment {
             return if is_prefix { path_segment_prefix(name) } else { path_segment(name) };
         }
         if self == Self::Address {
-            return crate::validation::address::strict_ip_complaints(name);
+            return crate::validation::address::strict_ip_messages(name);
         }
         let masked;
         let name = match is_prefix && name.len() > 1 && name.ends_with('-') {

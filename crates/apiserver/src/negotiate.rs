@@ -70,7 +70,7 @@ pub(crate) struct Clause<'a> {
 }
 
 impl<'a> Clause<'a> {
-    fn parse(text: &'a str) -> Self {
+    pub(crate) fn parse(text: &'a str) -> Self {
         let mut parts = text.split(';').map(str::trim);
         let media = parts.next().unwrap_or("");
         let (kind, subkind) = media.split_once('/').unwrap_or((media, if media == "*" { "*" } else { "" }));
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_no_tables_they_are_passed_over() {
+    fn tables_are_skipped_where_unsupported() {
         for (header, expected) in [
             ("application/json;as=Table;v=v1;g=meta.k8s.io", Err(406)),
             ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Ok(Output::JSON)),

@@ -17,7 +17,7 @@ const JWKS_PATH: &str = "/openid/v1/jwks";
 const JWKS: &str = "application/jwk-set+json";
 
 /// Responds to a discovery path; `None` for other paths, and on a server that signs no tokens.
-pub(crate) fn answer(
+pub(crate) fn respond(
     server: &Server,
     segments: &[&str],
     headers: &HeaderMap,

@@ -237,7 +237,7 @@ impl DeleteOptions {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct WrittenDeleteOptions {
+struct RawDeleteOptions {
     grace_period_seconds: Option<i64>,
     preconditions: Option<Preconditions>,
     orphan_dependents: Option<bool>,
@@ -258,7 +258,7 @@ impl DeleteOptions {
         let written = match body {
             Some(body) => serde_json::from_value(body)
                 .map_err(|why| Status::bad_request(format!("cannot read DeleteOptions: {why}")))?,
-            None => WrittenDeleteOptions {
+            None => RawDeleteOptions {
                 grace_period_seconds: query.number("gracePeriodSeconds").map_err(Status::bad_request)?,
                 preconditions: None,
                 orphan_dependents: query.flag("orphanDependents"),
@@ -270,7 +270,7 @@ impl DeleteOptions {
     }
 }
 
-impl WrittenDeleteOptions {
+impl RawDeleteOptions {
     fn check(self) -> Result<DeleteOptions, Status> {
         let mut errors = Errors::default();
         let path = Path::root("propagationPolicy");

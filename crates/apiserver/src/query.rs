@@ -21,6 +21,11 @@ impl<'a> Query<'a> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_ref())
     }
 
+    /// Returns all parameters, in their order.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
+    }
+
     /// Returns a flag: true if present and neither `false` nor `0`.
     pub(crate) fn flag(&self, name: &str) -> Option<bool> {
         self.get(name).map(|value| !value.eq_ignore_ascii_case("false") && value != "0")

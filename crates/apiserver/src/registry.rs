@@ -45,7 +45,7 @@ pub struct Served {
     /// The prefix of every stored object of this kind: `{"kind":"Pod","apiVersion":"v1",`.
     pub head: Bytes,
     /// Its metrics.
-    pub(crate) measured: metrics::OfKind,
+    pub(crate) measured: metrics::KindMetrics,
     /// The kind that its objects are stored as, if it is another one.
     stored: Option<Arc<Served>>,
 }
@@ -65,7 +65,7 @@ impl Served {
         let target = Target { schema, group, version, kind: kind.kind.clone(), custom };
         let head = format!(r#"{{"kind":{:?},"apiVersion":{stored_version:?},"#, kind.kind);
         let resource = Resource::new(kind.stored_as.as_str());
-        let measured = metrics::OfKind::default();
+        let measured = metrics::KindMetrics::default();
         Ok(Self { resource, target, head: head.into(), measured, kind, stored })
     }
 
@@ -201,7 +201,7 @@ impl Registry {
 
     /// Returns the discovery document of the core group, or of all others.
     pub(crate) fn aggregated(&self, core: bool) -> &Aggregated {
-        self.aggregated[usize::from(core)].get_or_init(|| Aggregated::new(self, core))
+        self.aggregated[usize::from(core)].get_or_init(|| Aggregated::new(self, core, &[]))
     }
 
     pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {
@@ -237,9 +237,9 @@ impl Registry {
 
 /// The current registry. Reading it costs a pointer copy.
 #[derive(Default)]
-pub struct Live(RwLock<Arc<Registry>>);
+pub struct CurrentRegistry(RwLock<Arc<Registry>>);
 
-impl Live {
+impl CurrentRegistry {
     pub fn new(registry: Registry) -> Self {
         Self(RwLock::new(Arc::new(registry)))
     }

@@ -25,7 +25,7 @@ pub(crate) struct Target<'a> {
 }
 
 /// A resource request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ResourceTarget {
     /// The verb; `None` for a method that no resource supports.
     pub verb: Option<Verb>,
@@ -37,7 +37,7 @@ pub struct ResourceTarget {
     pub subresource: Option<String>,
     /// Whether the path continues after the subresource.
     pub has_more: bool,
-    /// What follows the subresource, with its leading slash.
+    /// The path after the subresource, with its leading slash.
     pub subpath: String,
     /// The field selector of a collection, as sent by the client.
     pub field_selector: String,

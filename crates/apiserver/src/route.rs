@@ -7,13 +7,13 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, Response};
 use jiff::Timestamp;
 
-use crate::auth::{User, harmless};
+use crate::aggregation::openapi_serve;
+use crate::auth::{User, escape_html};
 use crate::body::Body;
 use crate::chain::Context;
 use crate::kind::{Subresource, Verb};
-use crate::metrics::{self, Scope, Sort};
+use crate::metrics::{self, RequestLabels, Scope};
 use crate::negotiate::{self, Forms, Output};
-use crate::openapi::serve;
 use crate::query::Query;
 use crate::registry::{Registry, Served};
 use crate::request::{ResourceTarget, Target};
@@ -24,7 +24,7 @@ use crate::strategy::Creation;
 use crate::{compress, discovery, flow, health, openid};
 
 /// An authorized request, as every handler sees it.
-pub(crate) struct Parts<'a> {
+pub(crate) struct AuthorizedRequest<'a> {
     pub(crate) server: &'a Server,
     pub(crate) user: &'a User,
     pub(crate) method: &'a Method,
@@ -35,20 +35,26 @@ pub(crate) struct Parts<'a> {
 }
 
 /// Handles a request that has passed the filters.
-pub(crate) async fn answer(parts: &Parts<'_>, target: &Target<'_>) -> Result<Response<Body>, Status> {
+pub(crate) async fn handle(
+    parts: &AuthorizedRequest<'_>,
+    target: &Target<'_>,
+) -> Result<Response<Body>, Status> {
     if let Some(resource) = &target.resource {
-        return answer_resource(parts, resource).await;
+        return handle_resource(parts, resource).await;
     }
     let server = parts.server;
     let began = server.clock.instant();
-    let answered = answer_path(parts, target).await;
+    let answered = handle_path(parts, target).await;
     let code = answered.as_ref().map_or_else(|status| status.code, |answer| answer.status().as_u16());
-    let sort = Sort::of_path(parts.method, target.segment(0));
+    let sort = RequestLabels::of_path(parts.method, target.segment(0));
     server.measured.paths.count(sort, code, server.clock.instant() - began);
     answered
 }
 
-async fn answer_resource(parts: &Parts<'_>, target: &ResourceTarget) -> Result<Response<Body>, Status> {
+async fn handle_resource(
+    parts: &AuthorizedRequest<'_>,
+    target: &ResourceTarget,
+) -> Result<Response<Body>, Status> {
     if target.is_off_route {
         return Ok(not_found_page());
     }
@@ -62,7 +68,8 @@ async fn answer_resource(parts: &Parts<'_>, target: &ResourceTarget) -> Result<R
     if subresource.is_none() && has_no_endpoint(served, target) {
         return Err(Status::no_such_resource());
     }
-    let verb = target.verb.ok_or_else(Status::method_not_allowed)?;
+    let verb = target.verb.or_else(|| passed_on_as(parts.method, subresource));
+    let verb = verb.ok_or_else(Status::method_not_allowed)?;
     if !rest::allows(served, subresource, verb, target.name.is_some(), target.namespace.is_some()) {
         return Err(Status::method_not_allowed());
     }
@@ -99,10 +106,16 @@ async fn answer_resource(parts: &Parts<'_>, target: &ResourceTarget) -> Result<R
     let _ongoing = has_end.then(|| parts.server.measured.begin(is_read));
     let answered = rest::serve(&call, verb).await;
     let scope = Scope::of(verb, call.namespace, call.name);
-    let sort = Sort::of_object(verb, subresource, scope, parts.query, parts.headers);
+    let sort = RequestLabels::of_object(verb, subresource, scope, parts.query, parts.headers);
     let code = answered.as_ref().map_or_else(|status| status.code, |answer| answer.status().as_u16());
     served.measured.requests.count(sort, code, parts.server.clock.instant() - began);
-    answered.map(|answered| if has_end { compress::answer(parts.headers, answered) } else { answered })
+    answered.map(|answered| if has_end { compress::respond(parts.headers, answered) } else { answered })
+}
+
+/// Returns the verb that a method without one counts as: proxies pass it on.
+fn passed_on_as(method: &Method, subresource: Option<Subresource>) -> Option<Verb> {
+    let is_passed_on = subresource == Some(Subresource::Proxy);
+    (is_passed_on && matches!(*method, Method::HEAD | Method::OPTIONS)).then_some(Verb::Get)
 }
 
 /// Returns the available forms. Tables exist for objects, and for their status and scale.
@@ -167,8 +180,8 @@ fn record_document(context: &Context, document: &Response<Body>) {
     }
 }
 
-async fn answer_path(parts: &Parts<'_>, target: &Target<'_>) -> Result<Response<Body>, Status> {
-    let Parts { server, method, query, headers, context, .. } = *parts;
+async fn handle_path(parts: &AuthorizedRequest<'_>, target: &Target<'_>) -> Result<Response<Body>, Status> {
+    let AuthorizedRequest { server, method, query, headers, context, .. } = *parts;
     let path = &*target.path;
     if path.starts_with("//") {
         return Ok(not_found_page());
@@ -178,14 +191,14 @@ async fn answer_path(parts: &Parts<'_>, target: &Target<'_>) -> Result<Response<
     let is_whole = !path.ends_with('/');
     let only_reads = || if read { Ok(()) } else { Err(Status::method_not_allowed()) };
     match target.segment(0) {
-        None => Ok(discovery::root(server)),
-        Some("index.html") if target.segments.len() == 1 && is_whole => Ok(discovery::root(server)),
+        None => discovery::root(server).await,
+        Some("index.html") if target.segments.len() == 1 && is_whole => discovery::root(server).await,
         Some("version") if target.segments.len() == 1 => {
             only_gets()?;
             negotiate::check_json(headers)?;
             Ok(discovery::version())
         }
-        Some("livez" | "readyz" | "healthz") if is_whole => Ok(health::answer(server, target, query).await),
+        Some("livez" | "readyz" | "healthz") if is_whole => Ok(health::respond(server, target, query).await),
         Some("metrics") if target.segments.len() == 1 && is_whole => {
             only_reads()?;
             let mut text = metrics::text(server);
@@ -198,22 +211,22 @@ async fn answer_path(parts: &Parts<'_>, target: &Target<'_>) -> Result<Response<
             Ok(answer.unwrap_or_else(not_found_page))
         }
         Some("api" | "apis") => {
-            let document = discovery::answer(server, method, target, query, headers)?;
+            let document = discovery::respond(server, method, target, query, headers).await?;
             record_document(context, &document);
-            Ok(compress::answer(headers, document))
+            Ok(compress::respond(headers, document))
         }
         Some("openapi") => {
             let below = path.strip_prefix("/openapi/").unwrap_or_default();
-            let document = serve::answer(server.registry.snapshot().openapi(), below, query, headers);
-            Ok(compress::answer(headers, document))
+            let document = openapi_serve(server, below, query, headers).await?;
+            Ok(compress::respond(headers, document))
         }
         _ => {
             let segments: Vec<&str> = target.segments.iter().map(AsRef::as_ref).collect();
-            if let Some(answer) = openid::answer(server, &segments, headers) {
+            if let Some(answer) = openid::respond(server, &segments, headers) {
                 only_gets()?;
                 return answer;
             }
-            tracing::debug!(path, "no such path");
+            tracing::debug!(path, "path not found");
             Ok(not_found_page())
         }
     }
@@ -228,7 +241,7 @@ pub(crate) fn not_found_page() -> Response<Body> {
 pub(crate) fn internal_error_page(uri: &http::Uri, why: &str) -> Response<Body> {
     let path = uri.path_and_query().map_or(uri.path(), http::uri::PathAndQuery::as_str);
     let text = format!("Internal Server Error: {path:?}: {why}\n");
-    health::text(http::StatusCode::INTERNAL_SERVER_ERROR, harmless(&text))
+    health::text(http::StatusCode::INTERNAL_SERVER_ERROR, escape_html(&text))
 }
 
 impl Subresource {

@@ -44,6 +44,11 @@ const KNOWN: [(&str, &[&str]); 24] = [
     ("storagemigration.k8s.io", &["v1alpha1"]),
 ];
 
+/// Versions that are only served if a setting enables them, as in v1.34. Other alpha and beta kinds are served while
+/// their feature gate is on.
+const DISABLED: [(&str, &str); 2] =
+    [("admissionregistration.k8s.io", "v1alpha1"), ("admissionregistration.k8s.io", "v1beta1")];
+
 impl RuntimeConfig {
     /// Parses settings such as `api/beta=true` and `batch/v1=false`; the default value is true.
     pub fn parse(settings: &[String]) -> Result<Self, RuntimeConfigError> {
@@ -79,7 +84,7 @@ impl RuntimeConfig {
     }
 
     fn serves(&self, kind: &Kind) -> bool {
-        let mut is_on = true;
+        let mut is_on = !DISABLED.contains(&(kind.group.as_str(), kind.version.as_str()));
         for general in GENERAL.into_iter().filter(|general| is_general_for(general, &kind.version)) {
             is_on = self.0.get(general).copied().unwrap_or(is_on);
         }
@@ -135,13 +140,18 @@ fn check(key: &str) -> Result<(), RuntimeConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::features::Features;
 
     fn parse(settings: &[&str]) -> Result<RuntimeConfig, RuntimeConfigError> {
         RuntimeConfig::parse(&settings.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>())
     }
 
     fn served(settings: &[&str]) -> Vec<String> {
-        let kinds = parse(settings).unwrap().apply(crate::kinds::all());
+        served_of(crate::kinds::all(), settings)
+    }
+
+    fn served_of(kinds: Vec<Kind>, settings: &[&str]) -> Vec<String> {
+        let kinds = parse(settings).unwrap().apply(kinds);
         kinds.iter().map(|kind| format!("{}/{}/{}", kind.group, kind.version, kind.plural)).collect()
     }
 
@@ -159,7 +169,22 @@ mod tests {
     }
 
     #[test]
-    fn what_v1_34_does_not_know_is_refused() {
+    fn mutating_policies_need_a_setting_besides_their_gate() {
+        let policies = |settings: &[&str]| {
+            let kinds = crate::kinds::with(&Features::enabled_by(|name| name == "MutatingAdmissionPolicy"));
+            let served = served_of(kinds, settings);
+            served.into_iter().filter(|path| path.ends_with("/mutatingadmissionpolicies")).collect::<Vec<_>>()
+        };
+        let path =
+            |version: &str| format!("admissionregistration.k8s.io/{version}/mutatingadmissionpolicies");
+        assert_eq!(policies(&[]), [""; 0]);
+        assert_eq!(policies(&["admissionregistration.k8s.io/v1beta1=true"]), [path("v1beta1")]);
+        assert_eq!(policies(&["api/alpha=true"]), [path("v1alpha1")]);
+        assert_eq!(policies(&["api/all=true"]), [path("v1beta1"), path("v1alpha1")]);
+    }
+
+    #[test]
+    fn values_unknown_to_v1_34_are_rejected() {
         for bad in ["nope/v1", "batch/v7", "a/b/c/d", "batch/v1=maybe", "api/all=false"] {
             assert!(parse(&[bad]).is_err(), "{bad}");
         }

@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::webhooks::Webhooks;
-use crate::admission::{self, DynPlugin};
+use crate::admission::{self, AdmissionMetrics, DynPlugin, Policies};
+use crate::aggregation::{Aggregation, AggregationConfig, publish_trust, register_built_in};
 use crate::apply::Transitions;
 use crate::audit::{Audit, AuditConfig};
 use crate::auth::legacy_tokens::Tracking;
@@ -25,6 +26,7 @@ use crate::auth::{
 };
 use crate::body::Body;
 use crate::chain::{self, Caller, Payload};
+use crate::custom::conversion::Conversions;
 use crate::custom::definitions::Definitions;
 use crate::egress::EgressConfig;
 use crate::features::Features;
@@ -32,16 +34,17 @@ use crate::flow::{Flow, FlowSettings, WatchLimits, Watches};
 use crate::health::HealthCheck;
 use crate::json::Json;
 use crate::kind::Kind;
+use crate::kubelet::{KubeletConfig, Kubelets};
+use crate::loopback::managed_by;
 use crate::metrics::ServerMetrics;
-use crate::own_objects::{self, Own, Place, Return};
-use crate::own_requests::managed_by;
-use crate::registry::{Gvr, Live, Registry, Served};
+use crate::registry::{CurrentRegistry, Gvr, Registry, Served};
 use crate::request::ResourceTarget;
 use crate::rest::watch::{Recent, RecordWatch};
 use crate::selector::Selection;
 use crate::serve::ServeSettings;
-use crate::services::{self, Reserve};
+use crate::services::{self, Allocator};
 use crate::status::{Named, Status};
+use crate::system_objects::{self, RecreatePolicy, ServerAddresses, SystemObject};
 
 /// The configuration of a server.
 pub struct Config {
@@ -72,8 +75,11 @@ pub struct Config {
     pub advertise_address: Option<IpAddr>,
     /// Admission plugins, in order.
     pub admission: Vec<Box<dyn DynPlugin>>,
-    /// How webhooks that objects configure are reached.
+    /// How to reach webhooks that are configured by objects, and kubelets.
     pub egress: EgressConfig,
+    /// How requests are forwarded to extension API servers.
+    pub aggregation: AggregationConfig,
+    pub kubelets: KubeletConfig,
     /// Timeout of requests that are not long-running.
     pub request_timeout: Duration,
     /// Audit configuration; `None` disables auditing.
@@ -114,6 +120,8 @@ impl Config {
             advertise_address: None,
             admission: admission::default_plugins(),
             egress: EgressConfig::default(),
+            aggregation: AggregationConfig::default(),
+            kubelets: KubeletConfig::default(),
             request_timeout: Duration::from_secs(60),
             audit: None,
             health_checks: Vec::new(),
@@ -170,11 +178,11 @@ pub struct ApiServer(pub(crate) Arc<Server>);
 pub struct Server {
     /// This server, for tasks that outlive a request.
     pub(crate) this: Weak<Server>,
-    pub(crate) place: Place,
+    pub(crate) place: ServerAddresses,
     pub store: Arc<dyn Store>,
     pub clock: Clock,
     pub rng: Rng,
-    pub registry: Live,
+    pub registry: CurrentRegistry,
     pub(crate) authenticator: Authenticator,
     pub(crate) service_accounts: ServiceAccounts,
     pub(crate) auth_metrics: Arc<AuthMetrics>,
@@ -183,15 +191,20 @@ pub struct Server {
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) admission: Vec<Box<dyn DynPlugin>>,
     pub(crate) webhooks: Webhooks,
+    pub(crate) aggregation: Aggregation,
+    pub(crate) kubelets: Arc<Kubelets>,
+    pub(crate) policies: Policies,
+    pub(crate) admission_metrics: AdmissionMetrics,
     /// Allocators of addresses and ports, by kind.
-    pub(crate) reserves: Vec<Arc<dyn Reserve>>,
+    pub(crate) reserves: Vec<Arc<dyn Allocator>>,
     pub(crate) health_checks: Vec<HealthCheck>,
     pub(crate) metrics: Option<Metrics>,
     pub(crate) measured: ServerMetrics,
-    pub(crate) body_room: chain::Room,
+    pub(crate) body_room: chain::DecodeBudget,
     /// Encoded events shared by watchers of the same representation.
     pub(crate) recent_events: Arc<Recent>,
     pub(crate) definitions: Definitions,
+    pub(crate) conversions: Arc<Conversions>,
     pub(crate) transitions: Transitions,
     pub(crate) token_tracking: Tracking,
     /// Timeout of requests that are not long-running.
@@ -215,7 +228,7 @@ impl ApiServer {
         let registry = Registry::new(config.kinds)?;
         let reserves = services::reserves(&config.service_cidr, config.node_ports, &config.rng)?;
         let cluster_ip = services::first_address(&config.service_cidr).map(|address| address.to_string());
-        let place = Place {
+        let place = ServerAddresses {
             range: config.service_cidr,
             cluster_ip: cluster_ip.unwrap_or_default(),
             address: config.advertise_address,
@@ -225,6 +238,14 @@ impl ApiServer {
         let flow =
             config.flow.map(|settings| Flow::new(settings, config.store.clone(), config.clock.clone()));
         let webhooks = Webhooks::new(&config.egress, &config.store, &config.clock, &config.rng);
+        let aggregation =
+            Aggregation::new(config.aggregation, &config.egress, &config.store, &config.clock, &config.rng);
+        let kubelets = Arc::new(Kubelets::new(config.kubelets, config.egress.dial.clone()));
+        let policies = Policies::new(config.store.clone());
+        let closing = CancellationToken::new();
+        let conversions =
+            Conversions::new(&config.egress, &config.store, &config.clock, &config.rng, closing.clone());
+        let conversions = Arc::new(conversions);
         let server = Arc::new_cyclic(|this| Server {
             this: this.clone(),
             place,
@@ -236,7 +257,7 @@ impl ApiServer {
             store: config.store,
             clock: config.clock,
             rng: config.rng,
-            registry: Live::new(registry),
+            registry: CurrentRegistry::new(registry),
             authenticator: config.authenticator,
             service_accounts: config.service_accounts.settled(config.token_signer.as_ref()),
             auth_metrics: config.auth_metrics,
@@ -245,27 +266,35 @@ impl ApiServer {
             authorizer: config.authorizer,
             admission: config.admission,
             webhooks,
+            aggregation,
+            kubelets,
+            policies,
+            admission_metrics: AdmissionMetrics::default(),
             reserves,
             health_checks: config.health_checks,
             metrics: config.metrics,
             measured: ServerMetrics::default(),
-            body_room: chain::Room::default(),
+            body_room: chain::DecodeBudget::default(),
             recent_events: Arc::default(),
             definitions: Definitions::default(),
+            conversions,
             transitions: Transitions::default(),
             token_tracking: Tracking::default(),
             request_timeout: config.request_timeout,
             audit,
             tasks: TaskTracker::new(),
-            closing: CancellationToken::new(),
+            closing,
         });
         server.restore_reserves().await.map_err(|why| StartError::Store(Box::new(why)))?;
-        server.settle_definitions().await;
+        server.reconcile_definitions().await;
         let server = Self(server);
         let now = crate::metadata::seconds(server.0.now());
-        for own in own_objects::all(&server.0.place, &now) {
+        for own in system_objects::all(&server.0.place, &now) {
             server.ensure(&own).await.map_err(|why| StartError::Store(Box::new(why)))?;
         }
+        let failed = |why| StartError::Store(Box::new(why));
+        register_built_in(&server.0).await.map_err(failed)?;
+        publish_trust(&server.0).await;
         server.0.keep_token_tracking().await;
         services::objects::repair(&server.0).await.map_err(|why| StartError::Store(Box::new(why)))?;
         if config.bootstrap_roles {
@@ -273,40 +302,40 @@ impl ApiServer {
                 .await
                 .map_err(|why| StartError::Store(Box::new(why)))?;
         }
-        server.forget_own_beginning().await;
+        server.compact_bootstrap_writes().await;
         server.0.webhooks.start();
         Ok(server)
     }
 
     /// Compacts the initial writes to a new store: as in v1.34, the first versions are too old to be watched or
     /// listed.
-    async fn forget_own_beginning(&self) {
+    async fn compact_bootstrap_writes(&self) {
         let store = &self.0.store;
         if store.compacted() == 0
             && let Err(error) = store.compact(store.revision()).await
         {
-            tracing::warn!(%error, "cannot forget how the store was furnished");
+            tracing::warn!(%error, "cannot compact the bootstrap writes");
         }
     }
 
     /// Recreates deleted objects that the server owns: those that return soon, or all that return at run time.
-    pub(crate) async fn bring_back_own_objects(&self, only_soon: bool) {
+    pub(crate) async fn recreate_system_objects(&self, only_soon: bool) {
         let now = crate::metadata::seconds(self.0.now());
-        let returns = |own: &Own| match own.returns {
-            Return::NextStart => false,
-            Return::Soon => true,
-            Return::WithinAMinute => !only_soon,
+        let returns = |own: &SystemObject| match own.returns {
+            RecreatePolicy::NextStart => false,
+            RecreatePolicy::Soon => true,
+            RecreatePolicy::WithinAMinute => !only_soon,
         };
-        for own in own_objects::all(&self.0.place, &now).into_iter().filter(returns) {
+        for own in system_objects::all(&self.0.place, &now).into_iter().filter(returns) {
             if self.is_missing(&own).await
                 && let Err(why) = self.ensure(&own).await
             {
-                tracing::warn!(%why, resource = own.resource.resource, "cannot create one of the server's own objects");
+                tracing::warn!(%why, resource = own.resource.resource, "cannot create a system object");
             }
         }
     }
 
-    async fn is_missing(&self, own: &Own) -> bool {
+    async fn is_missing(&self, own: &SystemObject) -> bool {
         let Ok(served) = self.0.served(&own.resource) else { return false };
         let metadata = own.object.at("metadata");
         let key = served.key(Some(metadata.text("namespace")), metadata.text("name"));
@@ -314,25 +343,27 @@ impl ApiServer {
     }
 
     /// Creates an object that the server owns, unless it exists.
-    async fn ensure(&self, own: &Own) -> Result<(), Status> {
+    async fn ensure(&self, own: &SystemObject) -> Result<(), Status> {
         if self.registry().get(&own.resource).is_none() {
             return Ok(());
         }
         let metadata = own.object.at("metadata");
         let (namespace, name) = (metadata.text("namespace"), metadata.text("name"));
-        let path = managed_by(own.manager, &own_objects::path(&own.resource, namespace, ""));
-        let this = own_objects::path(&own.resource, namespace, name);
+        let path = managed_by(own.manager, &system_objects::path(&own.resource, namespace, ""));
+        let this = system_objects::path(&own.resource, namespace, name);
         // Includes 422: an existing service is invalid because it already holds its own address.
-        let created = self.0.own_request(Method::POST, &path, &own.object, &[409, 422]).await?;
+        let created = self.0.loopback_request(Method::POST, &path, &own.object, &[409, 422]).await?;
         match (&own.status, created) {
             (Some((manager, status)), true) => {
                 let path = format!("{}&force=true", managed_by(manager, &format!("{this}/status")));
                 let served = self.0.served(&own.resource)?;
                 let mut applied = json!({"metadata": {"name": name}, "status": status});
                 served.name_kind(&mut applied);
-                self.0.own_apply(&path, &applied, &[]).await?;
+                self.0.loopback_apply(&path, &applied, &[]).await?;
             }
-            (_, false) if own.follows => _ = self.0.own_request(Method::PUT, &this, &own.object, &[]).await?,
+            (_, false) if own.follows => {
+                _ = self.0.loopback_request(Method::PUT, &this, &own.object, &[]).await?
+            }
             _ => {}
         }
         Ok(())
@@ -384,7 +415,7 @@ impl ApiServer {
         if decision.is_allowed() { Ok(()) } else { Err(attributes.forbidden(decision.reason())) }
     }
 
-    /// Lists the stored records of a selection, with the revision of the read.
+    /// Lists the records of a selection, in the version of the resource, with the revision of the read.
     pub async fn list_records(
         &self,
         gvr: &Gvr,
@@ -394,7 +425,8 @@ impl ApiServer {
         let choice = selection.parse(&served)?;
         let page = self.0.store.list(&choice.range(&served), setpoint_store::ListOptions::default()).await;
         let page = page.map_err(|why| self.0.refusal(why))?;
-        Ok((choice.among(page.records, &served).await, page.revision))
+        let records = self.0.conversions.records(&served, page.records).await?;
+        Ok((choice.select_records(records, &served).await, page.revision))
     }
 
     /// Encodes records for this resource, without managed fields. Usually these are the store's own bytes.
@@ -424,6 +456,21 @@ impl ApiServer {
     /// Returns the kinds currently served.
     pub fn registry(&self) -> Arc<Registry> {
         self.0.registry.snapshot()
+    }
+
+    /// Whether requests for a group version are forwarded to another server, available or not.
+    pub async fn forwards(&self, group: &str, version: &str) -> bool {
+        let found = self.0.api_services(|services| services.remote(group, version).is_some()).await;
+        found.unwrap_or(false)
+    }
+
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// Returns a generator whose numbers follow from this server's seed.
+    pub fn fork_rng(&self) -> Rng {
+        self.0.rng.fork()
     }
 
     /// Returns the latest revision.
@@ -483,7 +530,21 @@ impl Server {
         }
     }
 
-    pub(crate) fn reserve(&self, served: &Served) -> Option<&Arc<dyn Reserve>> {
+    /// Converts a written object to the other served versions in the background, if a webhook does that.
+    pub(crate) fn convert_soon(&self, served: &Arc<Served>, record: &Arc<Record>) {
+        if !served.is_converted_by_webhook() {
+            return;
+        }
+        let registry = self.registry.snapshot();
+        let is_other = |other: &&Arc<Served>| {
+            other.kind.stored_as == served.kind.stored_as && other.kind.version != served.kind.version
+        };
+        let versions = registry.group(&served.kind.group).into_iter().flat_map(|group| &group.versions);
+        let of_kind = versions.filter_map(|version| version.resources.get(&served.kind.plural));
+        of_kind.filter(is_other).for_each(|other| self.conversions.convert_soon(other, record));
+    }
+
+    pub(crate) fn reserve(&self, served: &Served) -> Option<&Arc<dyn Allocator>> {
         self.reserves.iter().find(|reserve| reserve.stored_as() == served.kind.stored_as)
     }
 }
@@ -496,7 +557,7 @@ const FULL: &str = "the disk of the data directory is full, so the write was not
 #[derive(Default)]
 pub struct Warnings(parking_lot::Mutex<Vec<String>>);
 
-/// As many characters of warnings as a response carries whole, as in v1.34. Where they are more, each is cut.
+/// The total length of warnings in a response, in characters, as in v1.34. If exceeded, each warning is truncated.
 const WARNING_CHARACTERS: usize = 4 << 10;
 const CUT_WARNING_CHARACTERS: usize = 256;
 /// Maximum number of distinct warnings: more than a response has room for, as each takes at least about 20 bytes.
@@ -523,7 +584,7 @@ impl Warnings {
     }
 }
 
-/// All warnings, or, where they are too long together, the beginnings of the first ones.
+/// Returns all warnings, or the beginnings of the first ones if they are too long together.
 fn within_limit(texts: &[String]) -> Vec<&str> {
     let total: usize = texts.iter().map(|text| text.chars().count()).sum();
     if total <= WARNING_CHARACTERS {
@@ -542,7 +603,7 @@ fn within_limit(texts: &[String]) -> Vec<&str> {
     cut
 }
 
-/// The text as the inside of a quoted string of a header: quotes and backslashes escaped.
+/// Escapes quotes and backslashes for a quoted string in a header.
 fn quoted(text: &str) -> String {
     let mut inside = String::with_capacity(text.len());
     for character in text.chars() {

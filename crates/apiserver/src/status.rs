@@ -15,8 +15,9 @@ use crate::kind::Kind;
 /// An error response. Also the body of a successful deletion ([`Status::deleted`]).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Status {
+    #[serde(skip_serializing_if = "str::is_empty")]
     kind: &'static str,
-    #[serde(rename = "apiVersion")]
+    #[serde(rename = "apiVersion", skip_serializing_if = "str::is_empty")]
     api_version: &'static str,
     metadata: ListMetadata,
     pub status: &'static str,
@@ -311,6 +312,20 @@ impl Status {
             Self::timeout(format_args!("Too large resource version: {requested}, current: {newest}"), 1);
         status.add_cause(cause);
         status
+    }
+
+    /// The error for a response of another server that is not a `Status`.
+    pub(crate) fn of_server(code: u16, of: Named<'_>, name: &str, said: &str) -> Self {
+        let (reason, message) = setpoint_webhook::generic_error(code, said);
+        let reason = if code == 409 { "Conflict" } else { reason };
+        let message = format!("{message} ( {of} {name})");
+        Self::failure(code, reason, message).about(of.details(name))
+    }
+
+    /// Leaves out its kind, as in messages that carry nothing but a `Status`.
+    #[must_use]
+    pub(crate) fn without_kind(self) -> Self {
+        Self { kind: "", api_version: "", ..self }
     }
 
     pub fn add_cause(&mut self, cause: Cause) {

@@ -32,9 +32,10 @@ use crate::auth::MASTERS;
 
 pub use client::{AnyClient, ClientTrust, user_of};
 pub(crate) use client::{ClientCertificate, Peer, organizations};
-pub use inspect::Inspected;
-pub use names::{ByName, NamedCertificate};
-pub use serving::{Presence, ServerTls};
+pub use inspect::CertificateInfo;
+pub(crate) use inspect::{Bundled, bundled, pem};
+pub use names::{NamedCertificate, SniCertificates};
+pub use serving::{ServerIdentity, ServerTls};
 pub use suites::{MinVersion, Protocol, SuiteError};
 
 /// A certificate and its key, both as PEM.
@@ -51,7 +52,7 @@ pub struct Authority(Identity);
 /// Why a certificate is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("cannot make a certificate")]
+    #[error("cannot create a certificate")]
     Certificate(#[from] rcgen::Error),
     #[error("cannot read the PEM of a certificate or key: {0}")]
     Pem(rustls::pki_types::pem::Error),
@@ -86,8 +87,13 @@ pub const LOOPBACK_NAME: &str = "apiserver-loopback-client";
 impl Authority {
     /// Generates a new CA.
     pub fn generate(now: Timestamp) -> Result<Self, TlsError> {
+        Self::named("setpoint-ca", now)
+    }
+
+    /// Generates a new CA with this common name.
+    pub fn named(name: &str, now: Timestamp) -> Result<Self, TlsError> {
         let key = KeyPair::generate()?;
-        let certificate = authority_params("setpoint-ca", now).self_signed(&key)?.pem();
+        let certificate = authority_params(name, now).self_signed(&key)?.pem();
         Ok(Self(Identity { certificate, key: key.serialize_pem() }))
     }
 
@@ -254,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_that_was_kept_signs_on() {
+    fn a_stored_authority_is_reused() {
         let first = Authority::generate(now()).unwrap();
         let kept = Authority::from_pem(first.identity().clone()).unwrap();
         let server = kept.server_certificate(&["10.0.0.1".parse().unwrap()], now()).unwrap();

@@ -1,11 +1,12 @@
 //! WebSockets, which browsers use to watch: the handshake, the token that comes with it, and the messages.
 //!
-//! A WebSocket request is handled like any other; its response switches protocols and carries the messages as its
-//! body. The owner of the connection ([`crate::serve`]) then runs [`send`] on it. Messages from the client are
-//! discarded, except for pings and close.
+//! A watch or a log over a WebSocket is handled like any other; its response switches protocols and carries the messages
+//! as its body. The owner of the connection ([`crate::serve`]) then runs [`send`] on it. Messages from the client are
+//! discarded, except for pings and close. Streams to pods talk in both directions ([`crate::kubelet`]); only their
+//! handshake is here ([`accepted`]).
 
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{SinkExt, StreamExt};
@@ -13,7 +14,7 @@ use http::header::{
     CONNECTION, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -33,6 +34,16 @@ const RECEIVED_BYTES: usize = 64 << 10;
 pub(crate) fn is_request(headers: &HeaderMap) -> bool {
     let is_websocket = header::text(headers, &UPGRADE).eq_ignore_ascii_case("websocket");
     is_websocket && header::text(headers, &CONNECTION).to_ascii_lowercase().contains("upgrade")
+}
+
+/// Whether a request asks for a WebSocket with a subprotocol. As in v1.34, only the first header counts.
+pub(crate) fn proposes(headers: &HeaderMap, is_wanted: impl Fn(&str) -> bool) -> bool {
+    is_request(headers) && first_protocols(headers).any(is_wanted)
+}
+
+/// Returns the subprotocols in the first header.
+pub(crate) fn first_protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    header::text(headers, &SEC_WEBSOCKET_PROTOCOL).split(',').map(str::trim)
 }
 
 /// Returns the subprotocols that a client proposes.
@@ -67,23 +78,20 @@ pub(crate) fn take_token(headers: &mut HeaderMap) -> Result<Option<String>, &'st
     Ok(Some(token))
 }
 
-/// Whether the messages that follow a response are text or binary.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Messages {
-    is_text: bool,
+/// Whether the messages that follow a response are text, binary, or text that encodes binary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Messages {
+    Text,
+    Binary,
+    Base64,
 }
 
-/// Responds to a WebSocket request: the handshake, then each chunk of the body as a message.
-pub(crate) fn answer(headers: &HeaderMap, messages: Body, is_text: bool) -> Response<Body> {
-    let key = header::text(headers, &SEC_WEBSOCKET_KEY);
-    if key.is_empty() {
-        return health::text(StatusCode::BAD_REQUEST, "mismatch challenge/response");
-    }
-    if header::text(headers, &SEC_WEBSOCKET_VERSION) != "13" {
-        let mut refusal = health::text(StatusCode::BAD_REQUEST, "missing or bad WebSocket Version");
-        refusal.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-        return refusal;
-    }
+/// Responds to a WebSocket request of a watch: the handshake, then each chunk of the body as a message.
+pub(crate) fn respond(headers: &HeaderMap, messages: Body, is_text: bool) -> Response<Body> {
+    let key = match checked_key(headers) {
+        Ok(key) => key,
+        Err(refusal) => return *refusal,
+    };
     if !has_origin(headers) {
         return empty(StatusCode::FORBIDDEN);
     }
@@ -91,16 +99,75 @@ pub(crate) fn answer(headers: &HeaderMap, messages: Body, is_text: bool) -> Resp
     if proposed.len() > 1 {
         return empty(StatusCode::BAD_REQUEST);
     }
-    let mut response = Response::new(messages);
+    let kind = if is_text { Messages::Text } else { Messages::Binary };
+    sending(switching(key, proposed.first().copied()), messages, kind)
+}
+
+/// The subprotocols of logs: of messages that go one way.
+const ONE_WAY: [(&str, Messages); 3] =
+    [("", Messages::Binary), ("binary.k8s.io", Messages::Binary), ("base64.binary.k8s.io", Messages::Base64)];
+
+/// Responds to a WebSocket request for a log: an empty message, then each chunk of the body as a message.
+pub(crate) fn answer_log(headers: &HeaderMap, log: Body) -> Response<Body> {
+    match accepted(&Method::GET, headers, &ONE_WAY.map(|(name, _)| name)) {
+        Ok((response, protocol)) => {
+            let messages = ONE_WAY.iter().find(|(name, _)| *name == protocol);
+            let hello = futures::stream::iter([Bytes::new()]);
+            let body = Body::stream(hello.chain(log.into_stream()), None);
+            sending(response, body, messages.map_or(Messages::Binary, |(_, messages)| *messages))
+        }
+        Err(refusal) => *refusal,
+    }
+}
+
+/// Makes a response carry messages.
+fn sending(response: Response<Body>, body: Body, messages: Messages) -> Response<Body> {
+    let mut response = response.map(|_| body);
+    response.extensions_mut().insert(messages);
+    response
+}
+
+/// Checks a handshake as v1.34 does, and chooses the first subprotocol that both sides know. The response switches
+/// protocols. An error is the response that refuses it.
+pub(crate) fn accepted<'p>(
+    method: &Method,
+    headers: &HeaderMap,
+    known: &[&'p str],
+) -> Result<(Response<Body>, &'p str), Box<Response<Body>>> {
+    if method != Method::GET {
+        return Err(Box::new(health::text(StatusCode::METHOD_NOT_ALLOWED, "bad method")));
+    }
+    let key = checked_key(headers)?;
+    let chosen = first_protocols(headers).find_map(|name| known.iter().find(|known| **known == name));
+    let chosen = *chosen.ok_or_else(|| Box::new(empty(StatusCode::FORBIDDEN)))?;
+    Ok((switching(key, Some(chosen)), chosen))
+}
+
+/// Checks that this server speaks the client's version of the protocol, and returns the client's key.
+fn checked_key(headers: &HeaderMap) -> Result<&str, Box<Response<Body>>> {
+    let key = header::text(headers, &SEC_WEBSOCKET_KEY);
+    if key.is_empty() {
+        return Err(Box::new(health::text(StatusCode::BAD_REQUEST, "mismatch challenge/response")));
+    }
+    if header::text(headers, &SEC_WEBSOCKET_VERSION) != "13" {
+        let mut refusal = health::text(StatusCode::BAD_REQUEST, "missing or bad WebSocket Version");
+        refusal.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        return Err(Box::new(refusal));
+    }
+    Ok(key)
+}
+
+/// The response that switches protocols.
+pub(crate) fn switching(key: &str, protocol: Option<&str>) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    response.extensions_mut().insert(Messages { is_text });
     let answered = response.headers_mut();
     answered.insert(UPGRADE, HeaderValue::from_static("websocket"));
     answered.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     if let Ok(accept) = HeaderValue::from_str(&derive_accept_key(key.as_bytes())) {
         answered.insert(SEC_WEBSOCKET_ACCEPT, accept);
     }
-    if let Some(Ok(protocol)) = proposed.first().map(|name| HeaderValue::from_str(name)) {
+    if let Some(Ok(protocol)) = protocol.map(HeaderValue::from_str) {
         answered.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
     }
     response
@@ -131,8 +198,12 @@ where
     loop {
         let piece = tokio::select! {
             biased;
-            // Pings are answered along the way.
             received = from_client.next() => match received {
+                // The answer goes out before the next ping is read: a client that pings and does not read has to stop.
+                Some(Ok(Message::Ping(_))) => match to_client.flush().await {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
                 Some(Ok(message)) if !message.is_close() => continue,
                 _ => break,
             },
@@ -150,9 +221,10 @@ where
 
 impl Messages {
     fn message(self, piece: Bytes) -> Message {
-        match self.is_text {
-            true => String::from_utf8_lossy(&piece).into_owned().into(),
-            false => piece.into(),
+        match self {
+            Self::Text => String::from_utf8_lossy(&piece).into_owned().into(),
+            Self::Binary => piece.into(),
+            Self::Base64 => STANDARD.encode(&piece).into(),
         }
     }
 }
@@ -191,6 +263,27 @@ mod tests {
         assert_eq!(take_token(&mut plain), Ok(None), "only on requests for a WebSocket");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_pings_and_does_not_read_has_to_stop() {
+        let (near, far) = tokio::io::duplex(1024);
+        tokio::spawn(send(far, Messages::Text, futures::stream::pending().boxed()));
+        let mut client = WebSocketStream::from_raw_socket(near, Role::Client, None).await;
+        let pinging = async {
+            for _ in 0..10_000 {
+                client.send(Message::Ping(Bytes::from_static(&[b'x'; 100]))).await.unwrap();
+            }
+        };
+        let pinged = tokio::time::timeout(std::time::Duration::from_secs(60), pinging).await;
+        assert!(pinged.is_err(), "its pings are not read any more");
+        let mut pongs = 0;
+        while let Ok(Some(Ok(_))) =
+            tokio::time::timeout(std::time::Duration::from_secs(60), client.next()).await
+        {
+            pongs += 1;
+        }
+        assert!((1..100).contains(&pongs), "{pongs} pongs");
+    }
+
     #[test]
     fn a_handshake_is_refused_as_v1_34_refuses_it() {
         let complete = [
@@ -207,7 +300,7 @@ mod tests {
                         .insert(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap())
                 }
             }
-            answer(&asking, Body::empty(), true)
+            respond(&asking, Body::empty(), true)
         };
         for (name, value, expected) in [
             ("x", "y", 101),

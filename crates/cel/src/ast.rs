@@ -38,6 +38,29 @@ impl Expr {
     }
 }
 
+impl Expr {
+    /// Collects the fields of a variable that are selected. Returns false if the variable is also used otherwise.
+    pub(super) fn fields_of<'e>(&'e self, variable: &str, fields: &mut Vec<&'e str>) -> bool {
+        match &self.kind {
+            Kind::Ident(name) => name != variable,
+            Kind::Select { operand, field, .. } if operand.is_ident(variable) => {
+                fields.push(field);
+                true
+            }
+            Kind::Call { target: None, function, args } if function == "_?._" => match args.as_slice() {
+                [operand, Self { kind: Kind::Literal(Literal::String(field)), .. }]
+                    if operand.is_ident(variable) =>
+                {
+                    fields.push(field);
+                    true
+                }
+                args => args.iter().all(|arg| arg.fields_of(variable, fields)),
+            },
+            kind => kind.parts().into_iter().all(|part| part.fields_of(variable, fields)),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     Literal(Literal),
@@ -56,6 +79,11 @@ pub(super) enum Kind {
     /// The elements. The flag marks an element that is skipped if it is an empty optional.
     List(Vec<(Expr, bool)>),
     Map(Vec<(Expr, Expr, bool)>),
+    /// A value of a named type: `Object.spec{replicas: 1}`.
+    Message {
+        name: String,
+        fields: Vec<Initializer>,
+    },
     Fold(Box<Fold>),
 }
 
@@ -68,6 +96,7 @@ impl Kind {
             Self::Call { target, args, .. } => target.as_deref().into_iter().chain(args).collect(),
             Self::List(elements) => elements.iter().map(|(element, _)| element).collect(),
             Self::Map(entries) => entries.iter().flat_map(|(key, value, _)| [key, value]).collect(),
+            Self::Message { fields, .. } => fields.iter().map(|field| &field.value).collect(),
             Self::Fold(fold) => {
                 vec![&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result]
             }
@@ -78,6 +107,17 @@ impl Kind {
     pub(super) fn depth(&self) -> usize {
         self.parts().into_iter().map(|part| part.depth).max().unwrap_or(0)
     }
+}
+
+/// A field of a message and its value.
+#[derive(Clone, Debug)]
+pub(super) struct Initializer {
+    /// Where the colon is, as used for positions in messages.
+    pub(super) at: usize,
+    pub(super) name: String,
+    pub(super) value: Expr,
+    /// Whether the field is left out if the value is an empty optional.
+    pub(super) is_optional: bool,
 }
 
 /// A comprehension: the expansion of a macro over elements.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::ast::{Expr, Fold, Kind, Literal};
+use super::ast::{Expr, Fold, Initializer, Kind, Literal};
 use super::declarations::overloads;
 use super::lexer::Mistake;
-use super::types::{Found, Type};
+use super::message;
+use super::types::{Type, TypeBindings};
 
 /// A type-checked expression.
 #[derive(Debug)]
@@ -20,11 +21,20 @@ pub(super) struct Checked {
     pub(super) used: Vec<String>,
 }
 
-pub(super) fn check(mut expr: Expr, variables: &BTreeMap<String, Type>) -> Result<Checked, Vec<Mistake>> {
+/// The maximum number of parts of the type of an expression: many times what people write. Types nest at most this deep,
+/// which bounds the stack of what walks them.
+const LARGEST_TYPE: usize = 500;
+
+pub(super) fn check(
+    mut expr: Expr,
+    variables: &BTreeMap<String, Type>,
+    has_patch_types: bool,
+) -> Result<Checked, Vec<Mistake>> {
     let mut checker = Checker {
         variables,
+        has_patch_types,
         scopes: Vec::new(),
-        found: Found::default(),
+        found: TypeBindings::default(),
         types: BTreeMap::new(),
         overloads: BTreeMap::new(),
         used: Vec::new(),
@@ -41,8 +51,10 @@ pub(super) fn check(mut expr: Expr, variables: &BTreeMap<String, Type>) -> Resul
 
 struct Checker<'v> {
     variables: &'v BTreeMap<String, Type>,
+    /// Whether expressions can construct `Object` and `JSONPatch`.
+    has_patch_types: bool,
     scopes: Vec<(String, Type)>,
-    found: Found,
+    found: TypeBindings,
     types: BTreeMap<usize, Type>,
     overloads: BTreeMap<usize, Vec<usize>>,
     used: Vec<String>,
@@ -72,10 +84,22 @@ impl Checker<'_> {
             Kind::Call { .. } => self.call(expr),
             Kind::List(elements) => self.list(elements),
             Kind::Map(entries) => self.map(entries),
+            Kind::Message { name, fields } => self.message(at, name, fields),
             Kind::Fold(fold) => self.fold(fold),
         };
+        let ty = self.bounded(at, ty);
         self.types.insert(id, ty.clone());
         ty
+    }
+
+    /// Rejects a type that would take too long to look at.
+    fn bounded(&mut self, at: usize, ty: Type) -> Type {
+        match self.found.is_larger(&ty, LARGEST_TYPE) {
+            true => {
+                self.mistake(at, format!("the type of the expression has more than {LARGEST_TYPE} parts"))
+            }
+            false => ty,
+        }
     }
 
     fn ident(&mut self, at: usize, name: &str) -> Type {
@@ -109,6 +133,10 @@ impl Checker<'_> {
             Type::Map(_, value) => (**value).clone(),
             Type::Object(object) => match object.named(field) {
                 Some(declared) => declared.ty.clone(),
+                None => return self.mistake(at, format!("undefined field '{field}'")),
+            },
+            Type::Message(name) => match message::field_type(name, field) {
+                Some(ty) => ty,
                 None => return self.mistake(at, format!("undefined field '{field}'")),
             },
             _ => return self.mistake(at, format!("type '{operand}' does not support field selection")),
@@ -172,6 +200,35 @@ impl Checker<'_> {
         let key = key.unwrap_or_else(|| self.found.fresh());
         let value = value.unwrap_or_else(|| self.found.fresh());
         Type::map(key, value)
+    }
+
+    fn message(&mut self, at: usize, name: &str, fields: &mut [Initializer]) -> Type {
+        if !self.has_patch_types || !message::is_type(name) {
+            let why = match type_named(name) {
+                Some(_) => format!("'{name}' is not a message type"),
+                None => format!("undeclared reference to '{name}' (in container '')"),
+            };
+            return self.mistake(at, why);
+        }
+        for field in fields {
+            let (value_at, mut ty) = (field.value.at, self.check(&mut field.value));
+            if field.is_optional {
+                ty = self.unwrapped(value_at, &ty);
+            }
+            let Some(expected) = message::field_type(name, &field.name) else {
+                self.mistake(field.at, format!("undefined field '{}'", field.name));
+                continue;
+            };
+            if !self.found.assign(&ty, &expected) {
+                let ty = self.found.resolve(&ty, true);
+                let why = format!(
+                    "expected type of field '{}' is '{expected}' but provided type is '{ty}'",
+                    field.name
+                );
+                self.mistake(field.at, why);
+            }
+        }
+        Type::Message(name.into())
     }
 
     fn fold(&mut self, fold: &mut Fold) -> Type {
@@ -265,7 +322,8 @@ impl Checker<'_> {
         let is_variable =
             self.scopes.iter().any(|(name, _)| name == first) || self.variables.contains_key(first);
         let qualified = format!("{path}.{function}");
-        if is_variable || overloads(&qualified).is_empty() {
+        let is_known = self.has_patch_types || qualified != ESCAPE_KEY;
+        if is_variable || !is_known || overloads(&qualified).is_empty() {
             return;
         }
         let Kind::Call { target, function, .. } = &mut expr.kind else { return };
@@ -303,12 +361,12 @@ impl Checker<'_> {
             }
             let fresh = [self.found.fresh(), self.found.fresh()];
             let params: Vec<Type> =
-                overload.params.iter().map(|param| Found::instantiate(param, &fresh)).collect();
+                overload.params.iter().map(|param| TypeBindings::instantiate(param, &fresh)).collect();
             if !self.found.assign_all(types, &params) {
                 continue;
             }
             fitting.push(index);
-            let this = self.found.resolve(&Found::instantiate(&overload.result, &fresh), false);
+            let this = self.found.resolve(&TypeBindings::instantiate(&overload.result, &fresh), false);
             result = match result {
                 None => Some(this),
                 Some(before) if before == this => Some(before),
@@ -333,6 +391,9 @@ impl Checker<'_> {
         }
     }
 }
+
+/// The function that only expressions with patch types have.
+const ESCAPE_KEY: &str = "jsonpatch.escapeKey";
 
 /// Returns whether a string literal is a valid argument for the function.
 fn is_sensible(function: &str, arg: &Expr) -> bool {

@@ -155,6 +155,7 @@ optional.none() -> optional(A)
 .trim(string) -> string
 .format(string, list(dyn)) -> string
 strings.quote(string) -> string
+jsonpatch.escapeKey(string) -> string
 sets.contains(list(A), list(A)) -> bool
 sets.equivalent(list(A), list(A)) -> bool
 sets.intersects(list(A), list(A)) -> bool

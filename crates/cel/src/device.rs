@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_says_yes_or_no_of_a_device() {
+    fn a_selector_matches_a_device_or_not() {
         for (text, fine) in [
             ("device.driver == 'd.io'", true),
             ("device.attributes['d.io'].model == 'a'", true),

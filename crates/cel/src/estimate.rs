@@ -8,7 +8,7 @@ use super::check::Checked;
 use super::cost::{LETTER, PATTERN_LETTER};
 use super::declarations::overloads;
 use super::estimate_path::Route;
-use super::eval::LIST_COST;
+use super::eval::{LIST_COST, MESSAGE_COST};
 use super::types::{Declared, Type};
 
 /// A range from minimum to maximum.
@@ -101,6 +101,10 @@ impl Coster<'_> {
             Kind::Call { target, function, args } => self.call(expr, target.as_deref(), function, args),
             Kind::List(elements) => self.list(expr, elements),
             Kind::Map(pairs) => self.map(expr, pairs),
+            Kind::Message { fields, .. } => {
+                let sum = fields.iter().fold(Span::NOTHING, |sum, field| sum.add(self.cost(&field.value)));
+                sum.add(Span::exactly(MESSAGE_COST))
+            }
             Kind::Fold(fold) if is_bind(fold) => self.bind(expr, fold),
             Kind::Fold(fold) => self.fold(expr, fold),
         }
@@ -274,8 +278,8 @@ impl Coster<'_> {
         }
     }
 
-    /// How large what a path leads to can be. Whatever else has a name, such as a type, is taken for `self`. The keys
-    /// of maps are taken to be empty, as in v1.34: a schema does not bound them.
+    /// Returns the maximum size of the value at a path. Any other name, such as a type, is treated as `self`. Map keys
+    /// are assumed to be empty, as in v1.34, because a schema does not bound them.
     fn declared_size(&self, path: &[String]) -> Option<Span> {
         let (first, rest) = path.split_first()?;
         let mut at: &Declared = self.variables.get(first).or_else(|| self.variables.get("self"))?;
@@ -289,7 +293,7 @@ impl Coster<'_> {
         Some(Span { min: 0, max: at.max_elements })
     }
 
-    /// The type of the elements of a list, and how large they can be; `None` for what has no elements.
+    /// Returns the type and the maximum size of a list's elements. `None` if there are no elements.
     fn element(&self, list: &Expr) -> Option<(Type, Span)> {
         let item = match self.ty(list) {
             Type::List(item) | Type::Optional(item) | Type::Map(item, _) => (**item).clone(),
@@ -342,14 +346,14 @@ impl Coster<'_> {
         sum.add(own)
     }
 
-    /// What comparing two values of one type of a library costs; `None` for all others.
+    /// Returns the cost of comparing two values of a library type. `None` for other types.
     fn compared_opaques(&self, all: &[&Expr]) -> Option<Span> {
         let [left, right] = all else { return None };
         let Type::Opaque(name) = self.ty(left) else { return None };
         if self.ty(left) != self.ty(right) {
             return None;
         }
-        // A name of a format has at most 64 letters.
+        // The name of a format has at most 64 characters.
         let most = match &**name {
             "kubernetes.NamedFormat" => 64,
             "kubernetes.URL" => self.sizes.get(&right.id).map_or(1, |size| size.max),
@@ -423,7 +427,7 @@ impl Coster<'_> {
                     None => (size.scaled(LETTER), None),
                 }
             }
-            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" => {
+            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "jsonpatch.escapeKey" => {
                 let size = size_of(0);
                 (size.scaled(LETTER), Some(size))
             }
@@ -478,7 +482,7 @@ impl Coster<'_> {
             }
             "strings.quote" => {
                 let size = size_of(0);
-                // Like v1.34, which wraps around where nothing is known of the size.
+                // v1.34 wraps around if the size is unknown.
                 let most = size.max.wrapping_mul(2).wrapping_add(2);
                 (size.scaled(LETTER), Some(Span { min: size.min.wrapping_add(2), max: most }))
             }
@@ -510,12 +514,12 @@ impl Coster<'_> {
     }
 }
 
-/// The cost of a call that makes a list of this size, and the size.
+/// Returns the cost of a call that creates a list of this size, and the size.
 fn made_list(factor: f64, size: Span) -> (Span, Option<Span>) {
     (size.scaled(factor).add(Span::exactly(1 + LIST_COST)), Some(size))
 }
 
-/// What sorting costs for each pair of items of a list of this type.
+/// Returns the cost of comparing two items when sorting a list of this type.
 fn sorting(list: Option<&Type>) -> f64 {
     match list {
         Some(Type::List(item)) if matches!(**item, Type::String | Type::Bytes | Type::Dyn) => 2.0 + LETTER,
@@ -523,7 +527,7 @@ fn sorting(list: Option<&Type>) -> f64 {
     }
 }
 
-/// A number that is written out, none below 0; the other one where it is not.
+/// Returns a literal number, at least 0, or the default for other expressions.
 fn literal(expr: Option<&&Expr>, otherwise: u64) -> u64 {
     match expr.map(|expr| &expr.kind) {
         Some(Kind::Literal(Literal::Int(number))) => u64::try_from(*number).unwrap_or(0),

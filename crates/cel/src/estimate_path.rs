@@ -1,28 +1,28 @@
-//! Paths from a variable to a part of it, by which the estimate finds how large the part can be.
+//! Paths from a variable to a part of it, used to look up size limits.
 //!
-//! v1.34 keeps them in Go slices that share their arrays: a step taken from a path overwrites the step that was taken
-//! from the same path before, as long as the array has room. `x.a.all(y, x.b == y)` may so be estimated to go over
-//! `x.b`. Which rules are accepted depends on it, so paths share their steps here in the same cases.
+//! v1.34 stores them in Go slices that share their arrays: a step appended to a path overwrites the step appended to
+//! the same path before, as long as the array has capacity. So `x.a.all(y, x.b == y)` may be estimated as iterating
+//! over `x.b`. This affects which rules are accepted, so paths share their steps here in the same cases.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// A path. The default one leads nowhere.
+/// A path. The default path is empty.
 #[derive(Clone, Default)]
 pub(super) struct Route {
     array: Rc<RefCell<Vec<String>>>,
     length: usize,
-    /// How many steps the array has room for.
+    /// The capacity of the array, in steps.
     room: usize,
 }
 
 impl Route {
-    /// The path of a variable.
+    /// Returns the path of a variable.
     pub(super) fn of(variable: &str) -> Self {
         Self::default().then(variable)
     }
 
-    /// The path with one more step.
+    /// Returns the path with one more step.
     pub(super) fn then(&self, step: &str) -> Self {
         if self.length < self.room {
             let mut array = self.array.borrow_mut();

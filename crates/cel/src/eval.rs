@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::ast::{Expr, Fold, Kind, Literal};
+use super::ast::{Expr, Fold, Initializer, Kind, Literal};
 use super::libraries;
+use super::message::Message;
 use super::value::{Key, Val};
 use super::work::Work;
 
@@ -57,6 +58,7 @@ impl Run<'_> {
             Kind::Call { target, function, args } => self.call(target.as_deref(), function, args),
             Kind::List(elements) => self.list(elements),
             Kind::Map(entries) => self.map(entries),
+            Kind::Message { name, fields } => self.message(name, fields),
             Kind::Fold(fold) => self.fold(fold),
         }
     }
@@ -118,6 +120,20 @@ impl Run<'_> {
         Ok(Val::Map(Arc::new(map)))
     }
 
+    fn message(&mut self, name: &str, initializers: &[Initializer]) -> Evaluated {
+        let mut fields = BTreeMap::new();
+        for field in initializers {
+            let value = match self.eval(&field.value)? {
+                Val::Optional(None) if field.is_optional => continue,
+                Val::Optional(Some(value)) if field.is_optional => (*value).clone(),
+                value => value,
+            };
+            fields.insert(field.name.as_str().into(), value);
+        }
+        self.pay(MESSAGE_COST)?;
+        Message::construct(name, fields)
+    }
+
     fn call(&mut self, target: Option<&Expr>, function: &str, args: &[Expr]) -> Evaluated {
         match (function, args) {
             ("_&&_", [left, right]) => return self.logical(left, right, false),
@@ -145,6 +161,7 @@ impl Run<'_> {
             values.push(self.eval(arg)?);
         }
         self.work.note(function, &values)?;
+        self.pay(super::cost::in_advance(function))?;
         let result = libraries::call(function, target.is_some(), &values)?;
         self.pay(super::cost::of_call(function, &values, &result))?;
         Ok(result)
@@ -177,6 +194,10 @@ impl Run<'_> {
         match &value {
             Val::Optional(None) => Ok(Val::NONE),
             Val::Optional(Some(inner)) => Ok(found(inner, &key)),
+            Val::Foreign(foreign) => match foreign.field(field) {
+                Some(value) => value.map(Val::some),
+                None => Ok(Val::NONE),
+            },
             value => Ok(found(value, &key)),
         }
     }
@@ -292,6 +313,7 @@ impl Run<'_> {
 
 pub(super) const LIST_COST: u64 = 10;
 const MAP_COST: u64 = 30;
+pub(super) const MESSAGE_COST: u64 = 40;
 
 fn is_accu(expr: &Expr) -> bool {
     matches!(&expr.kind, Kind::Ident(name) if name == super::parser::ACCU)
@@ -327,6 +349,8 @@ fn has(value: &Val, field: &str) -> Result<bool, EvalError> {
         Val::Map(_) | Val::Domains(_) | Val::Escaped(_) => {
             Ok(value.at_key(&Key::String(field.into())).is_some())
         }
+        Val::Message(message) => Ok(message.has(field)),
+        Val::Foreign(foreign) => foreign.field(field).transpose().map(|value| value.is_some()),
         Val::Optional(None) => Ok(false),
         Val::Optional(Some(inner)) => has(inner, field),
         Val::List(_) => Err(EvalError::no_overload()),
@@ -340,6 +364,10 @@ pub(super) fn get(value: &Val, field: &str) -> Evaluated {
         Val::Map(_) | Val::Domains(_) | Val::Escaped(_) => {
             let found = value.at_key(&Key::String(field.into()));
             found.ok_or_else(|| EvalError::Failed(format!("no such key: {field}")))
+        }
+        Val::Message(message) => Ok(message.get(field)),
+        Val::Foreign(foreign) => {
+            foreign.field(field).unwrap_or_else(|| Err(EvalError::Failed(format!("no such key: {field}"))))
         }
         Val::List(_) => Err(EvalError::no_overload()),
         _ => Err(EvalError::Failed(format!("no such key: {field}"))),

@@ -26,8 +26,10 @@ mod estimate;
 mod estimate_path;
 mod eval;
 pub mod formats;
+mod json;
 mod lexer;
 mod libraries;
+mod message;
 pub mod names;
 pub mod number;
 mod parser;
@@ -43,6 +45,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use eval::{EvalError, Variables};
+pub use json::JsonLimit;
+pub use message::{JSON_PATCH, Message, OBJECT};
 pub use types::{Declared, Object, Type};
 pub use value::{Foreign, Identity, Key, List, Val};
 
@@ -57,6 +61,7 @@ pub const CALL_LIMIT: u64 = 1_000_000;
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: BTreeMap<String, Arc<Declared>>,
+    has_patch_types: bool,
 }
 
 /// A type-checked expression.
@@ -82,11 +87,18 @@ impl Environment {
         self
     }
 
+    /// Adds the types and functions that mutating admission policies describe changes with: `Object`, `JSONPatch` and
+    /// `jsonpatch.escapeKey`.
+    pub fn with_patch_types(self) -> Self {
+        Self { has_patch_types: true, ..self }
+    }
+
     pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
         let expr = parser::parse(text).map_err(|mistakes| CompileError::of(text, &mistakes))?;
         let types =
             self.variables.iter().map(|(name, declared)| (name.clone(), declared.ty.clone())).collect();
-        let checked = check::check(expr, &types).map_err(|mistakes| CompileError::of(text, &mistakes))?;
+        let checked = check::check(expr, &types, self.has_patch_types)
+            .map_err(|mistakes| CompileError::of(text, &mistakes))?;
         let max_cost = estimate::estimate(&checked, &self.variables).max;
         Ok(Program { checked, max_cost })
     }
@@ -119,6 +131,28 @@ impl Program {
             },
             _ => false,
         })
+    }
+
+    /// Returns the fields of a variable that the program selects. `None` if it also uses the variable as a whole, so that
+    /// it may select any.
+    pub fn fields_of(&self, variable: &str) -> Option<Vec<&str>> {
+        let mut fields = Vec::new();
+        self.checked.expr.fields_of(variable, &mut fields).then_some(fields)
+    }
+
+    /// Returns whether the program can make lists, maps or messages, rather than only return those it is given.
+    pub fn makes_values(&self) -> bool {
+        self.checked.expr.any(&|expr| {
+            matches!(
+                expr.kind,
+                Kind::List(_) | Kind::Map(_) | Kind::Message { .. } | Kind::Call { .. } | Kind::Fold(_)
+            )
+        })
+    }
+
+    /// Returns how deep the program nests: evaluation needs stack in proportion.
+    pub fn depth(&self) -> usize {
+        self.checked.expr.depth
     }
 
     /// Returns whether the result is always that of a call to this function.

@@ -22,7 +22,7 @@ const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumer
      validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 
 /// The error messages. Empty if the text is valid.
-pub type Complaints = Vec<String>;
+pub type Messages = Vec<String>;
 
 fn too_long(limit: usize) -> String {
     format!("must be no more than {limit} characters")
@@ -58,8 +58,8 @@ fn matches_name_part(text: &str) -> bool {
 }
 
 /// Validates a DNS label.
-pub fn dns_label(text: &str) -> Complaints {
-    let mut complaints = Complaints::new();
+pub fn dns_label(text: &str) -> Messages {
+    let mut complaints = Messages::new();
     if text.len() > LABEL_LENGTH {
         complaints.push(too_long(LABEL_LENGTH));
     }
@@ -71,8 +71,8 @@ pub fn dns_label(text: &str) -> Complaints {
 }
 
 /// Validates a DNS subdomain: labels separated by dots.
-pub fn dns_subdomain(text: &str) -> Complaints {
-    let mut complaints = Complaints::new();
+pub fn dns_subdomain(text: &str) -> Messages {
+    let mut complaints = Messages::new();
     if text.len() > SUBDOMAIN_LENGTH {
         complaints.push(too_long(SUBDOMAIN_LENGTH));
     }
@@ -83,8 +83,8 @@ pub fn dns_subdomain(text: &str) -> Complaints {
 }
 
 /// Validates a DNS label that starts with a letter.
-pub fn dns_1035_label(text: &str) -> Complaints {
-    let mut complaints = Complaints::new();
+pub fn dns_1035_label(text: &str) -> Messages {
+    let mut complaints = Messages::new();
     if text.len() > LABEL_LENGTH {
         complaints.push(too_long(LABEL_LENGTH));
     }
@@ -95,20 +95,20 @@ pub fn dns_1035_label(text: &str) -> Complaints {
 }
 
 /// Validates a path segment.
-pub fn path_segment(text: &str) -> Complaints {
+pub fn path_segment(text: &str) -> Messages {
     if text == "." || text == ".." {
         return vec![format!("may not be '{text}'")];
     }
     path_segment_prefix(text)
 }
 
-pub fn path_segment_prefix(text: &str) -> Complaints {
+pub fn path_segment_prefix(text: &str) -> Messages {
     ['/', '%'].into_iter().filter(|c| text.contains(*c)).map(|c| format!("may not contain '{c}'")).collect()
 }
 
 /// Validates the key of a label, annotation or finalizer: a name with an optional DNS subdomain prefix.
-pub fn qualified_name(text: &str) -> Complaints {
-    let mut complaints = Complaints::new();
+pub fn qualified_name(text: &str) -> Messages {
+    let mut complaints = Messages::new();
     let name = match text.split_once('/') {
         None => text,
         Some((_, name)) if name.contains('/') => {
@@ -140,8 +140,8 @@ pub fn qualified_name(text: &str) -> Complaints {
 }
 
 /// Validates a label value.
-pub fn label_value(text: &str) -> Complaints {
-    let mut complaints = Complaints::new();
+pub fn label_value(text: &str) -> Messages {
+    let mut complaints = Messages::new();
     if text.len() > LABEL_LENGTH {
         complaints.push(too_long(LABEL_LENGTH));
     }

@@ -1,5 +1,7 @@
 //! Parser: builds expressions from tokens and expands macros as v1.34 does, because costs are based on the expansion.
 
+mod message;
+
 use super::ast::{Expr, Fold, Kind, Literal};
 use super::escape::RESERVED;
 use super::lexer::{self, Mistake, Token, Word};
@@ -45,9 +47,9 @@ struct Parser {
     depth: usize,
     /// The depth of the deepest expression so far.
     deepest: usize,
-    /// Mistakes that come before the one that ends the parse.
+    /// Errors before the one that ended the parse.
     noted: Vec<Mistake>,
-    /// Where the arguments of the last call begin.
+    /// Where the arguments of the last call start.
     args_at: Option<usize>,
 }
 
@@ -89,6 +91,16 @@ impl Parser {
         }
         let found = shown(self.peek());
         let message = format!("Syntax error: mismatched input '{found}' expecting '{symbol}'");
+        Err(Mistake { at: self.place(), message })
+    }
+
+    /// Expects the end of a list, map or message, where another element may follow as well.
+    fn expect_end(&mut self, symbol: &str) -> Result<(), Mistake> {
+        if self.eat(symbol) {
+            return Ok(());
+        }
+        let found = shown(self.peek());
+        let message = format!("Syntax error: mismatched input '{found}' expecting {{'{symbol}', ','}}");
         Err(Mistake { at: self.place(), message })
     }
 
@@ -366,7 +378,7 @@ impl Parser {
             Token::Symbol("[") => return self.list(at),
             Token::Symbol("{") => return self.map(at),
             other => {
-                // What closes the arguments of a call is expected in place of the first one.
+                // The closing parenthesis of a call is expected in place of the first argument.
                 let is_first = self.args_at == Some(self.at - 1);
                 let (found, expecting) =
                     (shown(&other), if is_first { EXPECTED_OR_CLOSED } else { EXPECTED });
@@ -381,6 +393,9 @@ impl Parser {
     }
 
     fn named(&mut self, at: usize, name: String) -> Result<Expr, Mistake> {
+        if self.is_type_name() {
+            return self.message(name);
+        }
         if !self.eat("(") {
             return Ok(self.ident(at, &name));
         }
@@ -417,7 +432,7 @@ impl Parser {
             let is_optional = self.eat("?");
             elements.push((self.ternary()?, is_optional));
             if !self.eat(",") {
-                self.expect("]")?;
+                self.expect_end("]")?;
                 return Ok(self.expr(at, Kind::List(elements)));
             }
         }
@@ -434,7 +449,7 @@ impl Parser {
             self.expect(":")?;
             entries.push((key, self.ternary()?, is_optional));
             if !self.eat(",") {
-                self.expect("}")?;
+                self.expect_end("}")?;
                 return Ok(self.expr(at, Kind::Map(entries)));
             }
         }
@@ -641,10 +656,10 @@ impl Parser {
     }
 }
 
-/// What is said where a field's name is expected.
+/// The tokens expected in place of a field's name.
 const NO_FIELD: &str = "Syntax error: no viable alternative at input '.";
 
-/// Words of the grammar: unlike the other reserved words, they cannot name fields.
+/// Keywords. Unlike other reserved words, they cannot name fields.
 const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
 
 fn shown(token: &Token) -> String {

@@ -99,7 +99,7 @@ fn expressions_hold() {
 }
 
 #[test]
-fn what_has_no_value_says_why() {
+fn missing_values_have_a_reason() {
     for (text, why) in [
         ("1 / 0 == 1", "division by zero"),
         ("any.nope == 1", "no such key: nope"),
@@ -165,13 +165,13 @@ fn costs_are_those_of_v1_34() {
     }
 }
 
-/// An environment in which `self` is an object of these fields.
+/// Returns an environment in which `self` is an object with these fields.
 fn of_fields(fields: impl IntoIterator<Item = (&'static str, Declared)>) -> Environment {
     let fields = fields.into_iter().map(|(name, field)| (name.to_owned(), field)).collect();
     Environment::new().with("self", declared(Type::Object(Arc::new(Object { name: "self".into(), fields }))))
 }
 
-/// What costs more depends on something whose size is not known.
+/// Expressions whose cost depends on an unbounded size are rejected.
 const UNBOUNDED: u64 = u64::MAX / 100;
 
 fn text_of(max_elements: u64) -> Declared {
@@ -309,7 +309,7 @@ fn null_compares_with_all_that_can_be_absent() {
 }
 
 #[test]
-fn of_two_types_that_fit_the_more_general_one_is_kept() {
+fn the_more_general_of_two_matching_types_wins() {
     for text in [
         "(true ? self.count : any) == 'a' || true",
         "(true ? any : self.count) == 'a' || true",
@@ -358,10 +358,28 @@ fn an_expression_that_nests_too_deep_is_refused() {
 }
 
 #[test]
-fn what_an_expression_uses_is_known() {
+fn the_variables_of_an_expression_are_known() {
     let program = environment().compile("self.count == 1 || [1].exists(any, any == 1)").unwrap();
     assert!(program.uses("self") && !program.uses("any"));
     assert_eq!(*program.output(), Type::Bool);
+    let fields = |text: &str| {
+        let program = environment().compile(text).unwrap();
+        program.fields_of("self").map(|fields| fields.join(" "))
+    };
+    assert_eq!(
+        fields("self.count == 1 || has(self.name) || [1].all(x, self.?name.hasValue())").unwrap(),
+        "count name name"
+    );
+    assert_eq!(fields("1 == 1").unwrap(), "");
+    assert_eq!(fields("self.count == 1 && [self].size() == 1"), None);
+}
+
+/// The types of values share their parts, too.
+#[test]
+fn types_that_double_with_each_step_are_refused() {
+    let text = format!("optional.of(1){}", ".optMap(a, {a: a})".repeat(40));
+    let why = environment().compile(&text).unwrap_err().to_string();
+    assert!(why.contains("the type of the expression has more than 500 parts"), "{why}");
 }
 
 /// The cost of a replacement is only known afterwards, so an oversized one is rejected up front.

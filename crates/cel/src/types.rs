@@ -29,6 +29,8 @@ pub enum Type {
     Object(Arc<Object>),
     /// A type of a library, for example `kubernetes.URL`.
     Opaque(Arc<str>),
+    /// A type whose values expressions construct, for example `Object.spec`.
+    Message(Arc<str>),
     Optional(Arc<Type>),
     /// The type of a type.
     Type(Arc<Type>),
@@ -44,7 +46,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// The field that an expression names. Reserved words are accepted as they are and escaped.
+    /// Returns the field that an expression names. Reserved words are accepted both plain and escaped.
     pub(super) fn named(&self, field: &str) -> Option<&Declared> {
         let escaped = || RESERVED.contains(&field).then(|| self.fields.get(&format!("__{field}__")))?;
         self.fields.get(field).or_else(escaped)
@@ -105,20 +107,21 @@ impl Type {
         matches!(self, Self::Dyn | Self::Error)
     }
 
-    /// Whether null stands for an absent value: of an object, or of a library's type, optionals among them.
+    /// Whether null represents an absent value: for objects and for library types, including optionals.
     fn is_nullable(&self) -> bool {
         matches!(
             self,
             Self::Null
                 | Self::Object(_)
                 | Self::Opaque(_)
+                | Self::Message(_)
                 | Self::Optional(_)
                 | Self::Duration
                 | Self::Timestamp
         )
     }
 
-    /// Whether it is the other type or, by what is dynamic in it, less specific.
+    /// Whether it equals the other type, or is less specific because parts of it are dynamic.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Dyn | Self::Param(_), _) => true,
@@ -208,7 +211,7 @@ impl fmt::Display for Type {
             Self::List(item) => write!(f, "list({item})"),
             Self::Map(key, value) => write!(f, "map({key}, {value})"),
             Self::Object(object) => f.write_str(&object.name),
-            Self::Opaque(name) => f.write_str(name),
+            Self::Opaque(name) | Self::Message(name) => f.write_str(name),
             Self::Optional(of) => write!(f, "optional_type({of})"),
             Self::Type(of) => write!(f, "type({of})"),
             Self::Param(number) => write!(f, "_var{number}"),
@@ -218,7 +221,7 @@ impl fmt::Display for Type {
 
 /// The type variables resolved so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Found {
+pub(super) struct TypeBindings {
     types: BTreeMap<u32, Type>,
     next: u32,
 }
@@ -226,10 +229,28 @@ pub(super) struct Found {
 /// Variables in declarations have small numbers. Those of a call get fresh ones starting here.
 const FIRST_FRESH: u32 = 16;
 
-impl Found {
+impl TypeBindings {
     pub(super) fn fresh(&mut self) -> Type {
         self.next += 1;
         Type::Param(FIRST_FRESH + self.next)
+    }
+
+    /// Returns whether a type has more than this many parts. Types share their parts, and one counts as often as it
+    /// occurs: a type can be exponentially larger than the expression it is of.
+    pub(super) fn is_larger(&self, ty: &Type, most: usize) -> bool {
+        let mut left = most;
+        !self.fits(ty, &mut left)
+    }
+
+    fn fits(&self, ty: &Type, left: &mut usize) -> bool {
+        let Some(rest) = left.checked_sub(1) else { return false };
+        *left = rest;
+        match ty {
+            Type::List(of) | Type::Optional(of) | Type::Type(of) => self.fits(of, left),
+            Type::Map(key, value) => self.fits(key, left) && self.fits(value, left),
+            Type::Param(number) => self.types.get(number).is_none_or(|found| self.fits(found, left)),
+            _ => true,
+        }
     }
 
     /// Substitutes all resolved variables. Unresolved ones become dynamic if `to_dyn` is set.
@@ -267,7 +288,7 @@ impl Found {
         self.assign_all(std::slice::from_ref(from), std::slice::from_ref(to))
     }
 
-    /// The same for the arguments of a call: all of them fit, or nothing is noted.
+    /// The same for the arguments of a call: either all of them fit, or nothing is recorded.
     pub(super) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> bool {
         let saved = self.clone();
         let fits = from.iter().zip(to).all(|(from, to)| self.unify(from, to));
@@ -298,7 +319,7 @@ impl Found {
         }
     }
 
-    /// Whether a type can be what a parameter stands for. Of two that fit, the parameter keeps the more general one.
+    /// Whether a type can be bound to a parameter. Of two matching types, the parameter keeps the more general one.
     fn substitute(&mut self, ty: &Type, number: u32) -> Substitution {
         if *ty == Type::Param(number) {
             return Substitution::Fits;
@@ -339,17 +360,17 @@ impl Found {
     }
 }
 
-/// What became of a type parameter.
+/// The result of binding a type parameter.
 #[derive(PartialEq, Eq)]
 enum Substitution {
     Fits,
-    /// The parameter is known to be something else.
+    /// The parameter is already bound to something else.
     Clashes,
     /// The type contains the parameter.
     Recursive,
 }
 
-/// The more general of two types that unify.
+/// Returns the more general of two types that unify.
 fn most_general<'t>(first: &'t Type, second: &'t Type) -> &'t Type {
     if first.covers(second) { first } else { second }
 }
@@ -360,7 +381,7 @@ mod tests {
 
     #[test]
     fn parameters_are_found_out() {
-        let mut found = Found::default();
+        let mut found = TypeBindings::default();
         let item = found.fresh();
         assert!(found.assign(&Type::list(Type::Int), &Type::list(item.clone())));
         assert_eq!(found.resolve(&item, true), Type::Int);

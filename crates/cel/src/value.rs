@@ -9,8 +9,10 @@ use jiff::Timestamp;
 use serde_json::Value as Json;
 use setpoint_quantity::Quantity;
 
+use super::eval::EvalError;
 use super::libraries::semver::Semver;
 use super::libraries::url::Url;
+use super::message::{self, Message};
 use super::types::{Declared, Type};
 
 /// A value. Cheap to clone.
@@ -41,6 +43,8 @@ pub enum Val {
     Semver(Arc<Semver>),
     /// A named format.
     Format(&'static str),
+    /// A value of a named type.
+    Message(Arc<Message>),
     /// A value implemented outside of this crate.
     Foreign(Arc<dyn Foreign>),
 }
@@ -51,7 +55,16 @@ pub trait Foreign: fmt::Debug + Send + Sync {
     fn type_name(&self) -> &str;
 
     /// Calls a method.
-    fn call(&self, function: &str, args: &[Val]) -> Result<Val, String>;
+    fn call(&self, function: &str, args: &[Val]) -> Result<Val, String> {
+        let _ = (function, args);
+        Err("no such overload".into())
+    }
+
+    /// Returns the value of a field. `None` if there is no such field.
+    fn field(&self, name: &str) -> Option<Result<Val, EvalError>> {
+        let _ = name;
+        None
+    }
 }
 
 /// A list, and how its items are identified.
@@ -150,8 +163,8 @@ impl Val {
         }
     }
 
-    /// A value of a type. What does not fit it is read for what it is. A field of an object that is null counts as
-    /// absent.
+    /// Converts a value to a type. A value that does not match is converted by its own type. A null field of an object
+    /// is absent.
     pub fn typed(json: &Json, declared: &Declared) -> Self {
         match (json, &declared.ty) {
             (Json::Number(number), Type::Double) => Self::Double(number.as_f64().unwrap_or(f64::NAN)),
@@ -223,6 +236,7 @@ impl Val {
             Self::Cidr(..) => "net.CIDR",
             Self::Semver(_) => "kubernetes.Semver",
             Self::Format(_) => "kubernetes.NamedFormat",
+            Self::Message(message) => &message.name,
             Self::Foreign(foreign) => foreign.type_name(),
         }
     }
@@ -272,6 +286,28 @@ impl Val {
         })
     }
 
+    /// Counts the parts of the value. Values share parts; one counts as often as it occurs. `None` if there are more than
+    /// `most` or they nest deeper than `depth`.
+    pub fn parts(&self, depth: usize, most: usize) -> Option<usize> {
+        let mut left = most;
+        self.fits(depth, &mut left).then(|| most - left)
+    }
+
+    fn fits(&self, depth: usize, left: &mut usize) -> bool {
+        let Some(rest) = left.checked_sub(1) else { return false };
+        *left = rest;
+        let Some(depth) = depth.checked_sub(1) else { return false };
+        match self {
+            Self::List(list) => list.items.iter().all(|item| item.fits(depth, left)),
+            Self::Map(entries) | Self::Domains(entries) | Self::Escaped(entries) => {
+                entries.values().all(|value| value.fits(depth, left))
+            }
+            Self::Message(message) => message.fields.values().all(|value| value.fits(depth, left)),
+            Self::Optional(Some(inner)) => inner.fits(depth, left),
+            _ => true,
+        }
+    }
+
     /// Returns whether this is the zero value of its type.
     pub(super) fn is_zero(&self) -> bool {
         match self {
@@ -282,6 +318,7 @@ impl Val {
             Self::Double(number) => *number == 0.0,
             Self::Duration(nanoseconds) => *nanoseconds == 0,
             Self::Optional(value) => value.is_none(),
+            Self::Message(message) => &*message.name != message::JSON_PATCH && message.fields.is_empty(),
             Self::String(_)
             | Self::Bytes(_)
             | Self::List(_)
@@ -309,6 +346,10 @@ impl Val {
                 Json::Object(entries.iter().map(|(key, value)| (key.to_string(), value.to_json())).collect())
             }
             Self::Optional(Some(value)) => value.to_json(),
+            Self::Message(message) => {
+                let field = |(name, value): (&Arc<str>, &Self)| (name.to_string(), value.to_json());
+                Json::Object(message.fields.iter().map(field).collect())
+            }
             other => format!("{other:?}").into(),
         }
     }
@@ -361,6 +402,7 @@ impl PartialEq for Val {
             (Self::Cidr(a, x), Self::Cidr(b, y)) => a == b && x == y,
             (Self::Semver(a), Self::Semver(b)) => a == b,
             (Self::Format(a), Self::Format(b)) => a == b,
+            (Self::Message(a), Self::Message(b)) => a == b,
             _ => false,
         }
     }

@@ -62,6 +62,7 @@ impl Work {
             Val::Map(entries) | Val::Domains(entries) | Val::Escaped(entries) => {
                 entries.values().try_for_each(|value| self.see_one(value))
             }
+            Val::Message(message) => message.fields.values().try_for_each(|value| self.see_one(value)),
             Val::Optional(Some(inner)) => self.see_one(inner),
             _ => Ok(()),
         }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
+use setpoint_cluster::PodBackends;
 use setpoint_controllers::flags::duration;
 use setpoint_controllers::{AddressPool, FeatureGates};
 
@@ -17,14 +18,14 @@ use crate::apiserver_flags::limits::LimitFlags;
 use crate::apiserver_flags::proxying::ProxyingFlags;
 use crate::apiserver_flags::serving::ServingFlags;
 use crate::certs::Certs;
-use crate::controller_manager::connection::Connection;
+use crate::controller_manager::connection::ConnectionFlags;
 use crate::controller_manager::controller_flags::ControllerFlags;
-use crate::controller_manager::leading::Leading;
-use crate::controller_manager::network::Network;
+use crate::controller_manager::fixed_flags::FixedFlags;
+use crate::controller_manager::leader_election::LeaderElectionFlags;
+use crate::controller_manager::network::NetworkFlags;
 use crate::controller_manager::serving::Serving;
-use crate::controller_manager::settled::SettledFlags;
 use crate::controller_manager::shadow::ShadowFlags;
-use crate::controller_manager::signing::Keys;
+use crate::controller_manager::signing::SigningFlags;
 use crate::logging::Logging;
 
 /// A Kubernetes control plane in one binary.
@@ -85,6 +86,13 @@ pub(crate) struct Up {
     /// Number of zones the simulated nodes are spread over (zone-a, zone-b, ...).
     #[arg(long, default_value = "3", value_name = "N")]
     pub(crate) zones: std::num::NonZeroUsize,
+    /// Images that simulated nodes cannot pull: patterns in which * stands for any text.
+    #[arg(long, value_delimiter = ',', value_name = "GLOBS")]
+    pub(crate) missing_images: Vec<String>,
+    /// Local processes that may stand in for simulated pods, by the annotation node.setpoint.dev/backend [default:
+    /// loopback if --bind-address is a loopback address, otherwise none].
+    #[arg(long, value_enum, value_name = "BACKENDS")]
+    pub(crate) pod_backends: Option<PodBackendsFlag>,
     /// File the admin kubeconfig is written to.
     #[arg(long, default_value = "setpoint.kubeconfig", value_name = "FILE")]
     pub(crate) kubeconfig: PathBuf,
@@ -107,6 +115,9 @@ pub(crate) struct Up {
     /// Create a default StorageClass `standard` (provisioner kubernetes.io/host-path).
     #[arg(long)]
     pub(crate) default_storage_class: bool,
+    /// Run applications: install the kinds and definitions of core.oam.dev and their controllers.
+    #[arg(long)]
+    pub(crate) applications: bool,
     // Flattened groups come last, because their headings apply to everything after them.
     #[command(flatten)]
     pub(crate) controllers: Controllers,
@@ -125,11 +136,32 @@ pub(crate) struct Up {
     #[command(flatten)]
     pub(crate) proxying: ProxyingFlags,
     #[command(flatten)]
-    pub(crate) network: Network,
+    pub(crate) network: NetworkFlags,
     #[command(flatten)]
     pub(crate) encryption: EncryptionFlags,
     #[command(flatten)]
     pub(crate) limits: LimitFlags,
+}
+
+/// The values of `--pod-backends`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PodBackendsFlag {
+    /// Any process that listens on a loopback address, except the API server.
+    Loopback,
+    /// None.
+    None,
+}
+
+impl Up {
+    /// Returns the local processes that may stand in for pods. Others than this machine's owner can only create pods
+    /// if they can reach the API server.
+    pub(crate) fn pod_backends(&self) -> PodBackends {
+        match self.pod_backends {
+            Some(PodBackendsFlag::Loopback) => PodBackends::Loopback,
+            None if self.bind_address.is_loopback() => PodBackends::Loopback,
+            Some(PodBackendsFlag::None) | None => PodBackends::None,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -161,15 +193,15 @@ pub(crate) struct Target {
 #[derive(Debug, Args)]
 pub(crate) struct ControllerManager {
     #[command(flatten)]
-    pub(crate) connection: Connection,
+    pub(crate) connection: ConnectionFlags,
     #[command(flatten)]
-    pub(crate) leading: Leading,
+    pub(crate) leading: LeaderElectionFlags,
     #[command(flatten)]
     pub(crate) serving: Serving,
     #[command(flatten)]
-    pub(crate) keys: Keys,
+    pub(crate) keys: SigningFlags,
     #[command(flatten)]
-    pub(crate) network: Network,
+    pub(crate) network: NetworkFlags,
     /// CIDR of the cluster's Services; excluded from node CIDRs.
     #[arg(
         long,
@@ -180,11 +212,11 @@ pub(crate) struct ControllerManager {
     )]
     pub(crate) service_cluster_ip_range: String,
     #[command(flatten)]
-    pub(crate) generic: Generic,
+    pub(crate) generic: GenericFlags,
     #[command(flatten)]
     pub(crate) shadow: ShadowFlags,
     #[command(flatten)]
-    pub(crate) settled: SettledFlags,
+    pub(crate) settled: FixedFlags,
     #[command(flatten)]
     pub(crate) controllers: Controllers,
 }
@@ -209,7 +241,7 @@ pub(crate) struct New {
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "General")]
-pub(crate) struct Generic {
+pub(crate) struct GenericFlags {
     /// Minimum resync period of the informers; the actual period is between this and twice this.
     #[arg(long, default_value = "12h", value_name = "DURATION", value_parser = duration)]
     pub(crate) min_resync_period: Duration,
@@ -256,6 +288,22 @@ mod tests {
 
     /// One name per line.
     const KNOWN: &str = include_str!("controller_manager/known_flags.txt");
+
+    #[test]
+    fn local_processes_stand_in_for_pods_only_if_no_one_else_can_connect() {
+        let backends = |flags: &[&str]| {
+            let arguments = Arguments::parse_from(["setpoint", "up"].iter().chain(flags));
+            let Command::Up(up) = arguments.command else { panic!("another command") };
+            up.pod_backends()
+        };
+        assert_eq!(backends(&[]), PodBackends::Loopback);
+        assert_eq!(backends(&["--bind-address=::1"]), PodBackends::Loopback);
+        assert_eq!(backends(&["--bind-address=0.0.0.0"]), PodBackends::None);
+        assert_eq!(backends(&["--bind-address=192.0.2.1"]), PodBackends::None);
+        assert_eq!(backends(&["--pod-backends=none"]), PodBackends::None);
+        let asked = backends(&["--bind-address=0.0.0.0", "--pod-backends=loopback"]);
+        assert_eq!(asked, PodBackends::Loopback);
+    }
 
     #[test]
     fn every_flag_of_v1_34_is_known() {

@@ -7,22 +7,22 @@ use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use setpoint::Clock;
-use setpoint_apiserver::tls::Inspected;
+use setpoint_apiserver::tls::CertificateInfo;
 
-use crate::pki::{Directory, Renewal, Retired, renew};
+use crate::pki::{Directory, FRONT_PROXY_CA, FRONT_PROXY_CLIENT, Renewal, Retired, renew};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Certs {
     /// List certificates and when they expire.
     Check(Check),
-    /// Renew certificates and keys; without flags, the admin and serving certificates.
+    /// Renew certificates and keys; without flags, the admin, serving and front proxy client certificates.
     Renew(Renew),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
     #[command(flatten)]
-    place: Place,
+    place: DataDirectory,
     /// Output format.
     #[arg(long, short, value_enum, default_value = "text", value_name = "FORMAT")]
     output: Output,
@@ -37,7 +37,7 @@ enum Output {
 #[derive(Debug, Args)]
 pub(crate) struct Renew {
     #[command(flatten)]
-    place: Place,
+    place: DataDirectory,
     /// Renew the CA and everything it signs. The old CA stays trusted for a year.
     #[arg(long)]
     ca: bool,
@@ -47,19 +47,25 @@ pub(crate) struct Renew {
     /// Renew the serving certificate.
     #[arg(long)]
     server: bool,
+    /// Renew the client certificate for aggregated API servers.
+    #[arg(long)]
+    front_proxy_client: bool,
+    /// Renew the CA of that certificate. The old one stays trusted for a year.
+    #[arg(long)]
+    front_proxy_ca: bool,
     /// Renew the service account key. Tokens signed by the old key are accepted for up to a year.
     #[arg(long)]
     service_account_key: bool,
 }
 
 #[derive(Debug, Args)]
-struct Place {
+struct DataDirectory {
     /// Data directory of `setpoint up`.
     #[arg(long, default_value = "setpoint-data", value_name = "DIR")]
     data_dir: PathBuf,
 }
 
-impl Place {
+impl DataDirectory {
     fn directory(&self) -> Directory {
         Directory::new(Some(self.data_dir.join("pki")))
     }
@@ -69,7 +75,7 @@ pub(crate) fn run(command: Certs) -> anyhow::Result<()> {
     let now = Clock::system().now();
     match command {
         Certs::Check(check) => {
-            let listed = Listed::of(&check.place.directory(), now)?;
+            let listed = CertificateList::of(&check.place.directory(), now)?;
             match check.output {
                 Output::Text => print!("{}", listed.text(now)),
                 Output::Json => println!("{:#}", listed.json(now)),
@@ -88,15 +94,27 @@ pub(crate) fn run(command: Certs) -> anyhow::Result<()> {
 }
 
 impl Renew {
+    fn has_front_proxy_client(&self) -> bool {
+        let pair = self.place.directory().pair(FRONT_PROXY_CLIENT);
+        pair.is_some_and(|pair| pair.certificate.exists())
+    }
+
     fn renewal(&self) -> Renewal {
-        let Self { ca, admin, server, service_account_key, .. } = *self;
-        let none = !(ca || admin || server || service_account_key);
-        Renewal { authority: ca, admin: admin || none, server: server || none, service_account_key }
+        let Self { ca, admin, server, front_proxy_client, front_proxy_ca, service_account_key, .. } = *self;
+        let none = !(ca || admin || server || front_proxy_client || front_proxy_ca || service_account_key);
+        Renewal {
+            authority: ca,
+            admin: admin || none,
+            server: server || none,
+            front_proxy_client: front_proxy_client || (none && self.has_front_proxy_client()),
+            front_proxy_ca,
+            service_account_key,
+        }
     }
 }
 
 /// The contents of a data directory.
-struct Listed {
+struct CertificateList {
     certificates: Vec<Certificate>,
     /// Replaced service account keys that are still accepted.
     keys: Vec<Retired>,
@@ -105,26 +123,31 @@ struct Listed {
 struct Certificate {
     name: String,
     /// `None` if it is missing or cannot be read.
-    found: Option<Inspected>,
+    found: Option<CertificateInfo>,
     /// The CA that signed it.
     authority: Option<String>,
 }
 
-impl Listed {
+impl CertificateList {
     fn of(directory: &Directory, now: Timestamp) -> anyhow::Result<Self> {
         let retired = directory.retired("ca", now)?;
-        let mut files: Vec<(String, Option<PathBuf>)> = ["ca", "apiserver", "admin"]
-            .map(|name| (name.to_owned(), directory.file(&format!("{name}.crt"))))
-            .into();
+        let file = |name: &str| (name.to_owned(), directory.file(&format!("{name}.crt")));
+        let mut files: Vec<(String, Option<PathBuf>)> = ["ca", "apiserver", "admin"].map(file).into();
+        // With certificates of the operator's own there are none.
+        let front_proxy = [FRONT_PROXY_CA, FRONT_PROXY_CLIENT].map(file);
+        files.extend(
+            front_proxy.into_iter().filter(|(_, path)| path.as_ref().is_some_and(|path| path.exists())),
+        );
         files.extend(retired.iter().map(|old| (stem(&old.path), Some(old.path.clone()))));
         let read = |path: &Path| std::fs::read_to_string(path).ok();
         let pems: Vec<(String, Option<String>)> =
             files.into_iter().map(|(name, path)| (name, path.as_deref().and_then(read))).collect();
         let certificates = pems.iter().map(|(name, pem)| {
-            let found = pem.as_deref().and_then(|pem| Inspected::of_pem(pem).ok());
+            let found = pem.as_deref().and_then(|pem| CertificateInfo::of_pem(pem).ok());
             let signed = |(_, pem): &&(String, Option<String>)| {
-                let authority =
-                    pem.as_deref().filter(|pem| Inspected::of_pem(pem).is_ok_and(|one| one.is_authority));
+                let authority = pem
+                    .as_deref()
+                    .filter(|pem| CertificateInfo::of_pem(pem).is_ok_and(|one| one.is_authority));
                 found.as_ref().zip(authority).is_some_and(|(found, authority)| found.is_signed_by(authority))
             };
             let authority = pems.iter().find(signed).map(|(name, _)| name.clone());
@@ -167,8 +190,10 @@ impl Listed {
             }),
             None => json!({"name": one.name, "missing": true}),
         };
-        let (authorities, others): (Vec<_>, Vec<_>) =
-            self.certificates.iter().partition(|one| one.name.starts_with("ca"));
+        let (authorities, others): (Vec<_>, Vec<_>) = self
+            .certificates
+            .iter()
+            .partition(|one| one.found.as_ref().is_some_and(|found| found.is_authority));
         json!({
             "certificates": others.into_iter().map(certificate).collect::<Vec<_>>(),
             "certificateAuthorities": authorities.into_iter().map(certificate).collect::<Vec<_>>(),
@@ -238,7 +263,7 @@ mod tests {
         let kept = directory.retired("sa", clock.now()).unwrap();
         assert_eq!(kept[0].content, first.token_signer.public_pem());
 
-        let listed = Listed::of(&directory, clock.now()).unwrap();
+        let listed = CertificateList::of(&directory, clock.now()).unwrap();
         let text = listed.text(clock.now());
         let names: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
         assert_eq!(

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!  connection.rs        the connection to the API server
-//!  leading.rs           leader election
+//!  leader_election.rs   leader election
 //!  serving.rs, secure.rs, delegated.rs, trust.rs   the secure port, its authentication and authorization
 //!  certificates.rs      the self-signed certificate of the secure port
 //!  signing.rs           the keys that sign certificates and tokens
 //!  network.rs           pod CIDRs of nodes
 //!  controller_flags.rs  the controllers' flags, as each of them declares them
-//!  settled.rs           flags with only one supported value
-//!  own_accounts.rs      controllers with their own service accounts
+//!  fixed_flags.rs       flags with only one supported value
+//!  service_account_clients.rs   clients with the controllers' own service accounts
 //!  start.rs             starting controllers one after the other
 //!  shadow.rs            running beside the live controllers, without writing
 //! ```
@@ -21,13 +21,13 @@ pub(crate) mod connection;
 mod connections;
 pub(crate) mod controller_flags;
 mod delegated;
-pub(crate) mod leading;
+pub(crate) mod fixed_flags;
+pub(crate) mod leader_election;
 mod multiplexed;
 pub(crate) mod network;
-mod own_accounts;
 mod secure;
+mod service_account_clients;
 pub(crate) mod serving;
-pub(crate) mod settled;
 pub(crate) mod shadow;
 pub(crate) mod signing;
 mod start;
@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use serde_json::json;
-use setpoint::leader::Ended;
+use setpoint::leader::ExitReason;
 use setpoint::metrics::Metrics;
 use setpoint::serve::Operations;
 use setpoint::source::{KubeSource, Source};
@@ -49,8 +49,8 @@ use tokio_util::sync::CancellationToken;
 use crate::args::ControllerManager;
 use crate::up::stop_signal;
 use controller_flags::selection;
-use own_accounts::OwnAccounts;
-use secure::Served;
+use secure::SecureHandler;
+use service_account_clients::ServiceAccountClients;
 
 /// The source of leader election events, and the user agent of requests.
 const COMPONENT: &str = "kube-controller-manager";
@@ -71,13 +71,13 @@ pub(crate) async fn run(arguments: ControllerManager) -> anyhow::Result<()> {
     let connected = Connected::new(config, kube, shadow)?;
     let stop = stop_signal()?;
     let mut manager = manager(&arguments, &connected, runtime.clone(), metrics)?;
-    let mut accounts = own_accounts(&arguments, &connected)?;
+    let mut accounts = service_account_clients(&arguments, &connected)?;
     let mut parts = Vec::new();
     for entry in &controllers {
         parts.extend(build(&arguments, &manager, &connected, accounts.as_mut(), entry, &options).await?);
     }
     let interval = arguments.generic.controller_start_interval;
-    for part in start::one_after_the_other(parts, interval) {
+    for part in start::staggered(parts, interval) {
         manager.add(part);
     }
     serve(&arguments, &controllers, &manager, connected.shadow.clone(), &stop).await?;
@@ -90,15 +90,15 @@ pub(crate) async fn run(arguments: ControllerManager) -> anyhow::Result<()> {
         return arguments.shadow.run(shadow, &connected.requests, manager, stop).await;
     }
     match manager.run(stop).await {
-        Ended::Stopped => Ok(()),
-        Ended::Lost => bail!("lost the leader election lease"),
+        ExitReason::Stopped => Ok(()),
+        ExitReason::Lost => bail!("lost the leader election lease"),
     }
 }
 
-/// How the API server is reached. In shadow mode nothing is written by either client.
+/// The connections to the API server. In shadow mode neither client writes.
 struct Connected {
     config: kube::Config,
-    /// For watches, which have connections of their own.
+    /// For watches, which have their own connections.
     watches: kube::Client,
     /// For everything else, on one connection.
     requests: kube::Client,
@@ -123,12 +123,15 @@ impl Connected {
     }
 }
 
-fn own_accounts(arguments: &ControllerManager, connected: &Connected) -> anyhow::Result<Option<OwnAccounts>> {
+fn service_account_clients(
+    arguments: &ControllerManager,
+    connected: &Connected,
+) -> anyhow::Result<Option<ServiceAccountClients>> {
     let wanted = arguments.connection.use_service_account_credentials;
     if wanted && connected.shadow.is_some() {
         bail!("--use-service-account-credentials: not with --shadow, because requesting a token is a write");
     }
-    Ok(wanted.then(|| OwnAccounts::new(connected.watches.clone(), &connected.config)))
+    Ok(wanted.then(|| ServiceAccountClients::new(connected.watches.clone(), &connected.config)))
 }
 
 fn options(arguments: &ControllerManager, config: &kube::Config) -> anyhow::Result<Options> {
@@ -186,13 +189,13 @@ async fn build(
     arguments: &ControllerManager,
     manager: &Manager,
     connected: &Connected,
-    accounts: Option<&mut OwnAccounts>,
+    accounts: Option<&mut ServiceAccountClients>,
     entry: &Entry,
     options: &Options,
 ) -> anyhow::Result<Vec<Box<dyn Runnable>>> {
     let (context, config) = (manager.context(), &connected.config);
     if let Some(shadow) = &connected.shadow {
-        // As in kube-controller-manager each has a rate limit of its own.
+        // Each has its own rate limit, as in kube-controller-manager.
         let own =
             client(arguments, connected.requests.clone(), config, &context.runtime.clock, &context.metrics);
         return Ok(entry.parts(&shadow.context(context, own, entry.name), options));
@@ -219,7 +222,7 @@ async fn serve(
     let flags: std::collections::BTreeMap<_, _> = arguments.controllers.flags.effective().collect();
     let configuration =
         json!({"kubecontrollermanager.config.k8s.io": {"controllers": names, "flags": flags}});
-    let served = Served {
+    let served = SecureHandler {
         operations: Operations::of(manager.context()),
         profiling: arguments.generic.profiling,
         metrics: manager.context().metrics.clone(),

@@ -24,6 +24,7 @@ use clap::{CommandFactory, Parser};
 use crate::args::{Arguments, Command};
 
 // Long-lived caches of small buffers fragment the system allocator. jemalloc returns memory.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -53,7 +54,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     runtime.block_on(async {
         let telemetry = logging::start(&arguments.logging)?;
-        let done = carry_out(arguments.command).await;
+        let done = execute(arguments.command).await;
         if let Some(telemetry) = telemetry {
             telemetry.finish().await;
         }
@@ -61,7 +62,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     })
 }
 
-async fn carry_out(command: Command) -> anyhow::Result<()> {
+async fn execute(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Up(options) => up::run(*options).await,
         Command::ControllerManager(options) => controller_manager::run(*options).await,

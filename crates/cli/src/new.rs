@@ -132,7 +132,7 @@ fn manifest(checkout: &Path) -> anyhow::Result<String> {
     }
     // The template inherits its lints from the workspace, which the project does not have.
     let text = lines.join("\n").replace("\n[lints]\nworkspace = true", "");
-    Ok(text.trim_end().to_owned() + "\n\n# A project of its own, wherever it lies.\n[workspace]\n")
+    Ok(text.trim_end().to_owned() + "\n\n# A separate workspace, even inside another one.\n[workspace]\n")
 }
 
 fn inherited(name: &str) -> anyhow::Result<&'static str> {
@@ -176,14 +176,14 @@ mod tests {
         }
     }
 
-    fn refusal(arguments: &New) -> String {
+    fn invalid_name(arguments: &New) -> String {
         Names::of(arguments).err().map(|error| error.to_string()).unwrap_or_default()
     }
 
     #[test]
     fn names_that_nothing_can_have_are_refused() {
         let check =
-            |name, kind, group, expected: &str| assert_eq!(refusal(&new(name, kind, group)), expected);
+            |name, kind, group, expected: &str| assert_eq!(invalid_name(&new(name, kind, group)), expected);
         check("web-shop", None, "example.com", "");
         check(
             "Web",

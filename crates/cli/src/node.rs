@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
-use setpoint::client::{Part, Patch};
+use setpoint::client::{Patch, Subresource};
 use setpoint::{Client, Key, Kind};
 use setpoint_node::annotation::FAILED;
 
@@ -34,8 +34,9 @@ async fn mark(NodeNames { names, target }: &NodeNames, mark: Value, done: &str) 
     let client = client(&target.kubeconfig).await?;
     let patch = json!({"metadata": {"annotations": {FAILED: mark}}});
     for name in names {
-        let patched =
-            client.patch(&nodes(), &Key::cluster(name.as_str()), Part::Main, Patch::merge(&patch)).await;
+        let patched = client
+            .patch(&nodes(), &Key::cluster(name.as_str()), Subresource::None, Patch::merge(&patch))
+            .await;
         patched.with_context(|| format!("cannot annotate node {name}"))?;
         println!("node/{name} {done}");
     }

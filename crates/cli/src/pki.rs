@@ -7,12 +7,15 @@
 //!  ca-cross.crt                   the CA, cross-signed by the previous one
 //!  apiserver.crt, apiserver.key   the serving certificate
 //!  admin.crt, admin.key           kubernetes-admin in system:masters
+//!  front-proxy-ca.crt, .key       the CA of the certificate shown to aggregated API servers
+//!  front-proxy-client.crt, .key   that certificate
 //!  sa.key, sa.pub                 signs and verifies service account tokens
 //!  sa-old-until-DATE.pub          retired keys, whose tokens are accepted until that date
 //! ```
 //!
 //! Every file is written atomically and readable only by its owner. See docs/guide/certificates.md.
 
+mod front_proxy;
 mod pair;
 mod renew;
 mod retired;
@@ -27,10 +30,12 @@ use anyhow::Context;
 use jiff::{Timestamp, ToSpan};
 use setpoint::Clock;
 use setpoint_apiserver::PublicKey;
-use setpoint_apiserver::tls::{Authority, Identity, Inspected, SERVER_NAMES};
+use setpoint_apiserver::tls::{Authority, CertificateInfo, Identity, SERVER_NAMES};
 use setpoint_controllers::{CertificateAuthority, Signers, TokenSigner};
 use setpoint_store::private;
 
+pub(crate) use front_proxy::{AUTHORITY as FRONT_PROXY_CA, CLIENT as FRONT_PROXY_CLIENT};
+pub(crate) use front_proxy::{ProxyClient, Source as ProxyClientSource};
 pub(crate) use pair::Pair;
 pub(crate) use renew::{Renewal, renew};
 pub(crate) use retired::Retired;
@@ -119,7 +124,7 @@ impl Directory {
     fn kept(
         &self,
         name: &str,
-        will_do: impl Fn(&Inspected) -> bool,
+        will_do: impl Fn(&CertificateInfo) -> bool,
         make: impl FnOnce() -> anyhow::Result<Identity>,
     ) -> anyhow::Result<Identity> {
         let Some(pair) = self.pair(name) else { return make() };
@@ -163,7 +168,7 @@ impl Credentials {
         let authority = directory.authority_or_new(now)?;
         let retired = directory.retired("ca", now)?;
         let certificate = &authority.identity().certificate;
-        let will_do = |found: &Inspected| is_fresh(found, now) && found.is_signed_by(certificate);
+        let will_do = |found: &CertificateInfo| is_fresh(found, now) && found.is_signed_by(certificate);
         let admin = directory.kept("admin", will_do, || Ok(authority.admin_certificate(now)?))?;
         let token_signer = match signer {
             Some(signer) => signer,
@@ -202,7 +207,7 @@ pub(crate) fn server_certificate(
     now: Timestamp,
 ) -> anyhow::Result<Identity> {
     let certificate = &authority.identity().certificate;
-    let will_do = |found: &Inspected| {
+    let will_do = |found: &CertificateInfo| {
         is_fresh(found, now)
             && found.is_signed_by(certificate)
             && addresses.iter().all(|address| found.addresses.contains(address))
@@ -228,7 +233,7 @@ fn new_server_certificate(
 }
 
 /// Returns whether a certificate is valid, and not about to expire.
-fn is_fresh(found: &Inspected, now: Timestamp) -> bool {
+fn is_fresh(found: &CertificateInfo, now: Timestamp) -> bool {
     let soon = now.checked_add((24 * RENEW_BEFORE_DAYS).hours()).unwrap_or(Timestamp::MAX);
     found.not_before <= now && soon < found.not_after
 }

@@ -11,7 +11,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 type Sample = (&'static str, &'static str, &'static str, f64);
 
 /// Returns the metrics in the Prometheus text format. Empty if there is no `/proc`.
-pub(crate) fn figures() -> String {
+pub(crate) fn process_metrics() -> String {
     let mut text = Text::default();
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let samples = of_stat(&stat).into_iter().chain(of_status()).chain(of_files());
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn this_process_has_memory_and_files() {
-        let figures = super::figures();
+        let process_metrics = super::process_metrics();
         for name in [
             "process_cpu_seconds_total",
             "process_virtual_memory_bytes",
@@ -90,8 +90,8 @@ mod tests {
             "process_open_fds",
             "process_max_fds",
         ] {
-            let value = figures.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
-            assert!(value.is_some_and(|value| value.parse::<f64>().is_ok()), "{figures}");
+            let value = process_metrics.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+            assert!(value.is_some_and(|value| value.parse::<f64>().is_ok()), "{process_metrics}");
         }
     }
 }

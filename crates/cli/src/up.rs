@@ -5,13 +5,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context;
+use futures::future;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use setpoint::{Clock, Rng, Runtime};
-use setpoint_apiserver::auth::Outbound;
+use setpoint_apiserver::admission::AdmissionConfiguration;
+use setpoint_apiserver::aggregation::{AggregationConfig, ClusterTrust, FrontProxyTrust};
+use setpoint_apiserver::auth::{FrontProxy, Outbound};
 use setpoint_apiserver::services::first_address;
 use setpoint_apiserver::tls::LOOPBACK_NAME;
 use setpoint_apiserver::{Config, Metrics, admission};
-use setpoint_cluster::{Cluster, Parts};
+use setpoint_cluster::{Build, Cluster, Components};
 use setpoint_controllers::{Options, VolumeBinderSettings};
 use setpoint_encryption::Encryption;
 use setpoint_store::{DurableOptions, DurableStore, MemoryStore, Store};
@@ -22,7 +25,7 @@ use crate::apiserver_flags::encryption::health_checks;
 use crate::args::Up;
 use crate::controller_manager::controller_flags::selection;
 use crate::kubeconfig;
-use crate::pki::{Credentials, Directory, Served};
+use crate::pki::{Credentials, Directory, FRONT_PROXY_CLIENT, ProxyClient, ProxyClientSource, Served};
 use crate::process;
 
 /// How long the delivery of audit events may take after the server has stopped: one request to a webhook.
@@ -33,8 +36,9 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let controllers = selection(&arguments.controllers)?;
     arguments.controllers.warn_of_gates();
     arguments.proxying.check(&arguments.controllers.feature_gates)?;
-    let admission = admission_plugins(&arguments)?;
-    let egress = arguments.admission.egress(arguments.proxying.routes_to_endpoints())?;
+    let configuration = arguments.admission.configuration()?;
+    let admission = admission_plugins(&arguments, &configuration)?;
+    let egress = arguments.admission.egress(&configuration, arguments.proxying.routes_to_endpoints())?;
     let mut service_accounts = arguments.authentication.service_accounts()?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
     let listener = listen(&arguments).await?;
@@ -45,15 +49,25 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let credentials = Credentials::prepare(&pki, arguments.authentication.token_signer()?, &runtime.clock)
         .context("cannot prepare the certificates")?;
     service_accounts.keys.extend(credentials.retired_keys.iter().cloned());
-    let served = served(&arguments, &pki, &credentials, &runtime.clock)?;
+    let front_proxies = FrontProxies::prepare(&arguments, &pki, &runtime.clock)
+        .context("cannot prepare the certificates of front proxies")?;
+    let kubelet_client = arguments.proxying.kubelet_client();
+    let kubelet_client = kubelet_client.map_or(ProxyClientSource::None, ProxyClientSource::Files);
+    let kubelet_client = ProxyClient::start(kubelet_client, "kubelets", &runtime.clock)?;
+    let served = served(&arguments, &pki, &credentials, &front_proxies, &runtime.clock)?;
 
     let outbound = Outbound::new(runtime.clock.clone(), runtime.rng.fork());
     let allows_everything = arguments.authorization.allows_everything();
-    let authenticator =
-        arguments.authentication.authenticator(&service_accounts, &outbound, allows_everything)?;
+    let front_proxy = front_proxies.trusted.as_ref().map(|(_, headers)| headers.clone());
+    let authenticator = arguments.authentication.authenticator(
+        &service_accounts,
+        &outbound,
+        allows_everything,
+        front_proxy,
+    )?;
     let authorizers = arguments.authorization.authorizers(store.clone(), outbound.clone())?;
 
-    let figures = Figures::default();
+    let controller_metrics = ControllerMetrics::default();
     let config = Config::new(store.clone(), runtime.clock.clone(), runtime.rng.fork()).with_roles();
     let mut config = Config {
         service_cidr: arguments.service_cluster_ip_range.clone(),
@@ -65,9 +79,11 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         auth_metrics: outbound.metrics.clone(),
         admission,
         egress,
+        aggregation: aggregation(&arguments, &front_proxies, &served),
+        kubelets: arguments.proxying.kubelets(kubelet_client.identity())?,
         audit: arguments.audit.config(&outbound)?,
         health_checks: health_checks(encryption.as_ref()),
-        metrics: Some(figures_of(&figures, encryption.clone())),
+        metrics: Some(metrics_of(&controller_metrics, encryption.clone())),
         token_signer: Some(credentials.token_signer.clone()),
         ..Cluster::with_gates(config, &arguments.controllers.feature_gates)
     };
@@ -76,8 +92,8 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     if arguments.nodes > 0 {
         Cluster::serve_metrics(&mut config);
     }
-    let cluster = Cluster::with_config(config, runtime).await?;
-    let parts = Parts {
+    let cluster = Cluster::with_pod_backends(config, runtime, arguments.pod_backends()).await?;
+    let parts = Components {
         controllers,
         controller_options: options(&arguments, &credentials)?,
         controller_accounts: true,
@@ -85,10 +101,15 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         nodes: arguments.nodes,
         zones: arguments.zones.get(),
         talkative_nodes: true,
-        own: Vec::new(),
+        missing_images: arguments.missing_images.clone(),
+        own: own_controllers(&arguments),
     };
     if arguments.default_storage_class {
         make_default_storage_class(&cluster.client()).await?;
+    }
+    if arguments.applications {
+        let installed = setpoint_oam::install(&cluster.client(), &cluster.runtime().clock).await;
+        installed.context("cannot install the kinds of applications")?;
     }
     let stop = stop_signal()?;
     write_kubeconfig(&arguments, &server, &credentials)?;
@@ -98,7 +119,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     // load balancers have had time to notice.
     let drained = CancellationToken::new();
     let manager = cluster.manager(&parts);
-    _ = figures.set(manager.context().metrics.clone());
+    _ = controller_metrics.set(manager.context().metrics.clone());
     let delaying = async {
         stop.cancelled().await;
         cluster.api().begin_shutdown();
@@ -120,7 +141,12 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
             encryption.follow_file(drained.clone()).await;
         }
     };
-    tokio::join!(managing, serving, maintaining, following, served.follow(drained.clone()));
+    let certificates = future::join3(
+        served.follow(drained.clone()),
+        front_proxies.client.follow(drained.clone()),
+        kubelet_client.follow(drained.clone()),
+    );
+    tokio::join!(managing, serving, maintaining, following, certificates);
     if tokio::time::timeout(AUDIT_DRAIN, cluster.api().close_audit()).await.is_err() {
         tracing::warn!("some audit events were not delivered before the server stopped");
     }
@@ -128,14 +154,25 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns the controllers beside the built-in ones.
+fn own_controllers(arguments: &Up) -> Vec<Build> {
+    match arguments.applications {
+        true => vec![Arc::new(setpoint_oam::runnables)],
+        false => Vec::new(),
+    }
+}
+
 /// NodeRestriction is on unless it is disabled, because simulated nodes use their own identities.
-fn admission_plugins(arguments: &Up) -> anyhow::Result<Vec<Box<dyn admission::DynPlugin>>> {
+fn admission_plugins(
+    arguments: &Up,
+    configuration: &AdmissionConfiguration,
+) -> anyhow::Result<Vec<Box<dyn admission::DynPlugin>>> {
     let (mut enable, disable) =
         (arguments.enable_admission_plugins.clone(), &arguments.disable_admission_plugins);
     if !disable.iter().any(|name| name == admission::NODE_RESTRICTION) {
         enable.push(admission::NODE_RESTRICTION.to_owned());
     }
-    Ok(admission::plugins(&enable, disable)?)
+    Ok(admission::configured_plugins(&enable, disable, configuration)?)
 }
 
 /// Creates the StorageClass for claims that name none, unless it exists.
@@ -160,15 +197,16 @@ async fn make_default_storage_class(client: &setpoint::Client) -> anyhow::Result
 }
 
 /// The metrics of the controllers, once they have started.
-type Figures = Arc<OnceLock<setpoint::metrics::Metrics>>;
+type ControllerMetrics = Arc<OnceLock<setpoint::metrics::Metrics>>;
 
 /// Returns the metrics of everything but the API server: the controllers, encryption at rest and the process.
-fn figures_of(figures: &Figures, encryption: Option<Arc<Encryption>>) -> Metrics {
-    let figures = figures.clone();
+fn metrics_of(controller_metrics: &ControllerMetrics, encryption: Option<Arc<Encryption>>) -> Metrics {
+    let controller_metrics = controller_metrics.clone();
     Arc::new(move || {
-        let controllers = figures.get().map_or_else(String::new, setpoint::metrics::Metrics::encode);
+        let controllers =
+            controller_metrics.get().map_or_else(String::new, setpoint::metrics::Metrics::encode);
         let encryption = encryption.as_ref().map_or_else(String::new, |encryption| encryption.metrics());
-        controllers + &encryption + &process::figures()
+        controllers + &encryption + &process::process_metrics()
     })
 }
 
@@ -243,6 +281,7 @@ fn served(
     arguments: &Up,
     pki: &Directory,
     credentials: &Credentials,
+    front_proxies: &FrontProxies,
     clock: &Clock,
 ) -> anyhow::Result<Served> {
     let service = first_address(&arguments.service_cluster_ip_range);
@@ -253,10 +292,59 @@ fn served(
             .collect();
     addresses.retain(|address| !address.is_unspecified());
     let reads_uid = arguments.controllers.feature_gates.on("AllowParsingUserUIDFromCertAuth");
-    let front_proxies = arguments.authentication.front_proxy_authorities()?;
-    let files = arguments.serving.files(pki, addresses, reads_uid, front_proxies)?;
+    let authorities = front_proxies.trusted.as_ref().map(|(authorities, _)| authorities.clone());
+    let files = arguments.serving.files(pki, addresses, reads_uid, authorities)?;
     Served::start(files, arguments.serving.protocol()?, credentials.authority(), clock)
         .context("cannot prepare the certificates")
+}
+
+/// The certificate for aggregated API servers, and the front proxies that this server itself trusts.
+struct FrontProxies {
+    client: ProxyClient,
+    /// Their CAs as PEM, and the headers in which they name the user.
+    trusted: Option<(String, FrontProxy)>,
+}
+
+impl FrontProxies {
+    /// Uses what the flags name. If they name nothing, generates a CA and a certificate, as kubeadm does.
+    fn prepare(arguments: &Up, pki: &Directory, clock: &Clock) -> anyhow::Result<Self> {
+        let (files, trusted) = (arguments.proxying.proxy_client(), arguments.authentication.front_proxies()?);
+        let (source, trusted) = match (files, trusted) {
+            (Some(files), trusted) => (ProxyClientSource::Files(files), trusted),
+            (None, Some(trusted)) => (ProxyClientSource::None, Some(trusted)),
+            (None, None) => {
+                let authority = pki.front_proxy_authority(clock.now())?;
+                let certificate = pki.front_proxy_authorities(&authority, clock.now())?;
+                let source = ProxyClientSource::Generated { directory: pki.clone(), authority };
+                let names = vec![FRONT_PROXY_CLIENT.to_owned()];
+                (source, Some((certificate, FrontProxy { allowed_names: names, ..FrontProxy::standard() })))
+            }
+        };
+        Ok(Self { client: ProxyClient::start(source, "aggregated API servers", clock)?, trusted })
+    }
+
+    /// What aggregated API servers need to know of them.
+    fn trust(&self) -> Option<FrontProxyTrust> {
+        let (ca, headers) = self.trusted.clone()?;
+        Some(FrontProxyTrust {
+            ca,
+            allowed_names: headers.allowed_names,
+            username_headers: headers.username_headers,
+            uid_headers: headers.uid_headers,
+            group_headers: headers.group_headers,
+            extra_prefixes: headers.extra_prefixes,
+        })
+    }
+}
+
+fn aggregation(arguments: &Up, front_proxies: &FrontProxies, served: &Served) -> AggregationConfig {
+    let (clients, front_proxy) = (served.client_authorities(), front_proxies.trust());
+    let trust = move || ClusterTrust { client_ca: clients.read().clone(), front_proxy: front_proxy.clone() };
+    AggregationConfig {
+        identity: front_proxies.client.identity(),
+        rejects_redirects: arguments.proxying.rejects_redirects(),
+        trust: Some(Arc::new(trust)),
+    }
 }
 
 fn write_kubeconfig(arguments: &Up, server: &str, credentials: &Credentials) -> anyhow::Result<()> {
@@ -270,7 +358,7 @@ fn write_kubeconfig(arguments: &Up, server: &str, credentials: &Credentials) -> 
     kubeconfig::write(&arguments.kubeconfig, &access)
 }
 
-fn announce(arguments: &Up, server: &str, parts: &Parts) {
+fn announce(arguments: &Up, server: &str, parts: &Components) {
     let state = match arguments.in_memory {
         true => "in memory".to_owned(),
         false => format!("in {}", arguments.data_dir.display()),

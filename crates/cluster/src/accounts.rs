@@ -41,7 +41,7 @@ impl Accounts {
     async fn ensure_all(&self) {
         for name in &self.names {
             while let Err(error) = self.ensure(name).await {
-                tracing::warn!(account = name, %error, "cannot make the service account of a controller");
+                tracing::warn!(account = name, %error, "cannot create the service account of a controller");
                 self.clock.sleep(RETRY).await;
             }
         }

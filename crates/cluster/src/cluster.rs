@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use setpoint::informer::Requested;
+use setpoint::informer::RequestedKinds;
 use setpoint::{Client, Context, Manager, Runnable, Runtime};
 use setpoint_apiserver::auth::User;
 use setpoint_apiserver::{ApiServer, Config, Features, StartError};
@@ -12,8 +12,9 @@ use setpoint_node::FleetOptions;
 use setpoint_store::Store;
 
 use crate::accounts::Accounts;
+use crate::network::PodBackends;
 use crate::readers::ReaderCheck;
-use crate::{Connect, Denials, InProcess, identity, in_process_client};
+use crate::{Connect, Denials, InProcess, Kubelets, identity, in_process_client, network};
 
 /// The number of pods that simulated nodes update concurrently: enough to fill a group commit of the store.
 const NODE_WORKERS: usize = 32;
@@ -30,7 +31,7 @@ pub type Build = Arc<dyn Fn(&Context) -> Vec<Box<dyn Runnable>> + Send + Sync>;
 
 /// What runs besides the API server. By default, nothing.
 #[derive(Clone, Default)]
-pub struct Parts {
+pub struct Components {
     pub controllers: Vec<&'static Entry>,
     pub controller_options: Options,
     /// Whether to create the controllers' service accounts as objects.
@@ -42,11 +43,13 @@ pub struct Parts {
     pub zones: usize,
     /// Whether simulated nodes also record events about normal operation, as kubelets do.
     pub talkative_nodes: bool,
+    /// Patterns of images that simulated nodes cannot pull. `*` stands for any text.
+    pub missing_images: Vec<String>,
     /// Controllers from outside this workspace.
     pub own: Vec<Build>,
 }
 
-impl Parts {
+impl Components {
     /// Returns the identity of the manager itself, for its informers and its lease. A manager without any built-in part
     /// belongs to the caller, and has all permissions.
     fn manager(&self) -> User {
@@ -71,6 +74,7 @@ pub struct Cluster {
     api: ApiServer,
     runtime: Runtime,
     denials: Denials,
+    kubelets: Kubelets,
 }
 
 impl Cluster {
@@ -81,12 +85,22 @@ impl Cluster {
 
     /// Starts an API server with this configuration.
     pub async fn with_config(config: Config, runtime: Runtime) -> Result<Self, StartError> {
-        Ok(Self { api: ApiServer::start(config).await?, runtime, denials: Denials::default() })
+        Self::with_pod_backends(config, runtime, PodBackends::default()).await
+    }
+
+    /// Starts an API server with this configuration, for simulated pods that these local processes may stand in for.
+    pub async fn with_pod_backends(
+        mut config: Config,
+        runtime: Runtime,
+        backends: PodBackends,
+    ) -> Result<Self, StartError> {
+        let kubelets = network::add_nodes(&mut config, backends);
+        Ok(Self { api: ApiServer::start(config).await?, runtime, denials: Denials::default(), kubelets })
     }
 
     /// Adds the APIs of the enabled feature gates.
     pub fn with_gates(config: Config, gates: &FeatureGates) -> Config {
-        config.with_features(Features::that(|feature| gates.on(feature)))
+        config.with_features(Features::enabled_by(|feature| gates.on(feature)))
     }
 
     /// Adds the metrics API for simulated nodes to a server's kinds, as a metrics server would provide it.
@@ -107,6 +121,11 @@ impl Cluster {
         &self.denials
     }
 
+    /// Returns the simulated nodes, as their kubelets.
+    pub fn kubelets(&self) -> &Kubelets {
+        &self.kubelets
+    }
+
     /// Returns a client with all permissions, for users and tests, not for parts of the control plane.
     pub fn client(&self) -> Client {
         Client::new(in_process_client(&self.api, identity::admin()))
@@ -118,16 +137,16 @@ impl Cluster {
     }
 
     /// Builds a manager of these parts on the in-process transport. Run it; dropping the run acts like a crash.
-    pub fn manager(&self, parts: &Parts) -> Manager {
+    pub fn manager(&self, parts: &Components) -> Manager {
         self.manager_on(&self.connection(), parts)
     }
 
     /// Like [`manager`](Self::manager), on another connection, for example with fault injection.
-    pub fn manager_on(&self, connection: &dyn Connect, parts: &Parts) -> Manager {
+    pub fn manager_on(&self, connection: &dyn Connect, parts: &Components) -> Manager {
         let user = parts.manager();
         let client = Client::new(connection.client(&user)).with_user_agent(CONTROLLER_MANAGER);
         let mut manager = Manager::new(client, connection.source(&user), self.runtime.clone());
-        let mut assembly = Assembly::new(connection, manager.context());
+        let mut assembly = Assembly::new(connection, manager.context(), &self.kubelets);
         assembly.controllers(parts);
         if parts.scheduler {
             assembly.scheduler(parts);
@@ -152,37 +171,38 @@ impl Cluster {
 struct Assembly<'a> {
     connection: &'a dyn Connect,
     context: &'a Context,
+    kubelets: &'a Kubelets,
     runnables: Vec<Box<dyn Runnable>>,
     /// The other identities that read from the manager's caches, and what they read.
-    readers: Vec<(User, Requested)>,
+    readers: Vec<(User, RequestedKinds)>,
 }
 
 impl<'a> Assembly<'a> {
-    fn new(connection: &'a dyn Connect, context: &'a Context) -> Self {
-        Self { connection, context, runnables: Vec::new(), readers: Vec::new() }
+    fn new(connection: &'a dyn Connect, context: &'a Context, kubelets: &'a Kubelets) -> Self {
+        Self { connection, context, kubelets, runnables: Vec::new(), readers: Vec::new() }
     }
 
     /// Returns the context for a part with the identity `user` and the field manager `user_agent`.
-    fn speaking_as(&self, user: &User, user_agent: &str) -> Context {
+    fn with_client_as(&self, user: &User, user_agent: &str) -> Context {
         self.context.acting_as(Client::new(self.connection.client(user)).with_user_agent(user_agent))
     }
 
-    /// Like [`speaking_as`](Self::speaking_as), but also checks reads from the shared caches against the user's
+    /// Like [`with_client_as`](Self::with_client_as), but also checks reads from the shared caches against the user's
     /// permissions.
-    fn reading_as(&mut self, user: User, user_agent: &str) -> Context {
-        let (mut context, requested) = (self.speaking_as(&user, user_agent), Requested::default());
-        context.informers = context.informers.noting(&requested);
+    fn with_source_as(&mut self, user: User, user_agent: &str) -> Context {
+        let (mut context, requested) = (self.with_client_as(&user, user_agent), RequestedKinds::default());
+        context.informers = context.informers.tracking(&requested);
         self.readers.push((user, requested));
         context
     }
 
-    fn controllers(&mut self, parts: &Parts) {
+    fn controllers(&mut self, parts: &Components) {
         let mut contexts: BTreeMap<Option<&str>, Context> = BTreeMap::new();
         for entry in &parts.controllers {
             // Controllers with the same account share its client.
             let context = contexts
                 .entry(entry.account())
-                .or_insert_with(|| self.speaking_as(&identity::controller(entry), CONTROLLER_MANAGER))
+                .or_insert_with(|| self.with_client_as(&identity::controller(entry), CONTROLLER_MANAGER))
                 .clone();
             self.runnables.extend(entry.parts(&context, &parts.controller_options));
         }
@@ -193,29 +213,30 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    fn scheduler(&mut self, parts: &Parts) {
-        let context = self.reading_as(identity::scheduler(), SCHEDULER);
+    fn scheduler(&mut self, parts: &Components) {
+        let context = self.with_source_as(identity::scheduler(), SCHEDULER);
         self.runnables.extend(setpoint_scheduler::runnables(&context, &parts.scheduler_settings()));
     }
 
-    fn nodes(&mut self, parts: &Parts) {
+    fn nodes(&mut self, parts: &Components) {
         let fleet = FleetOptions {
             nodes: parts.nodes,
             zones: if parts.zones == 0 { USUAL_ZONES } else { parts.zones },
             talkative: parts.talkative_nodes,
             workers: NODE_WORKERS,
+            missing_images: parts.missing_images.clone(),
         };
-        let context = self.reading_as(identity::node_simulator(), KUBELET);
-        let of_node = |name: &str| self.speaking_as(&identity::node(name), KUBELET);
-        self.runnables.extend(setpoint_node::runnables(&context, of_node, fleet));
+        let context = self.with_source_as(identity::node_simulator(), KUBELET);
+        let of_node = |name: &str| self.with_client_as(&identity::node(name), KUBELET);
+        self.runnables.extend(setpoint_node::runnables(&context, of_node, fleet, self.kubelets));
     }
 
     /// Custom controllers get all permissions. Checking what they need is up to their own tests.
-    fn own(&mut self, parts: &Parts) {
+    fn own(&mut self, parts: &Components) {
         if parts.own.is_empty() {
             return;
         }
-        let context = self.speaking_as(&identity::admin(), OWN);
+        let context = self.with_client_as(&identity::admin(), OWN);
         self.runnables.extend(parts.own.iter().flat_map(|build| build(&context)));
     }
 }

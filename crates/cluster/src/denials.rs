@@ -24,7 +24,7 @@ impl Denials {
         if lines.contains(&line) || lines.len() == KEPT {
             return;
         }
-        tracing::warn!(user = user.name, what, "a part of the control plane lacks a right");
+        tracing::warn!(user = user.name, what, "a component of the control plane lacks a permission");
         lines.insert(line);
     }
 

@@ -33,7 +33,7 @@ pub fn node(name: &str) -> User {
 }
 
 /// Returns the identity that drives all simulated nodes from one cache. It reads the pods and nodes of the whole
-/// cluster, which a kubelet may not. It writes nothing.
+/// cluster, and the ConfigMaps that script their logs, which a kubelet may not. It writes nothing.
 pub fn node_simulator() -> User {
     User::authenticated("system:setpoint:node-simulator", "", Vec::new())
 }

@@ -8,6 +8,7 @@
 //!
 //!  identity.rs  the identity of each component     readers.rs   whether components may read shared caches
 //!  denials.rs   denied requests of components      accounts.rs  the controllers' service accounts
+//!  network.rs   connections to simulated nodes
 //! ```
 //!
 //! This is the only crate that sees both sides of the API. `setpoint up`, the simulation and test clusters are all
@@ -18,12 +19,15 @@ mod cluster;
 mod denials;
 pub mod identity;
 mod metrics;
+mod network;
 mod readers;
 mod source;
 mod transport;
 
-pub use cluster::{Build, Cluster, Parts};
+pub use cluster::{Build, Cluster, Components};
 pub use denials::Denials;
+pub use network::PodBackends;
 pub use setpoint_apiserver::egress::in_process as webhooks;
+pub use setpoint_node::{ExecError, Executed, Kubelets};
 pub use source::InProcessSource;
 pub use transport::{Connect, InProcess, in_memory, in_process_client};

@@ -19,10 +19,10 @@ const GROUP: &str = "metrics.k8s.io";
 
 /// Returns the kinds of the metrics API for a store.
 pub(crate) fn kinds(store: &Arc<dyn Store>, clock: &Clock) -> Vec<Kind> {
-    let measures = || Measures { store: store.clone(), clock: clock.clone() };
+    let measures = || ResourceMetrics { store: store.clone(), clock: clock.clone() };
     vec![
-        kind("NodeMetrics", "nodes", Scope::Cluster, Arc::new(OfNodes(measures()))),
-        kind("PodMetrics", "pods", Scope::Namespaced, Arc::new(OfPods(measures()))),
+        kind("NodeMetrics", "nodes", Scope::Cluster, Arc::new(NodeMetricsStrategy(measures()))),
+        kind("PodMetrics", "pods", Scope::Namespaced, Arc::new(PodMetricsStrategy(measures()))),
     ]
 }
 
@@ -51,16 +51,16 @@ fn kind(kind: &str, plural: &str, scope: Scope, strategy: Arc<dyn Strategy>) -> 
     }
 }
 
-struct Measures {
+struct ResourceMetrics {
     store: Arc<dyn Store>,
     clock: Clock,
 }
 
-struct OfPods(Measures);
+struct PodMetricsStrategy(ResourceMetrics);
 
-struct OfNodes(Measures);
+struct NodeMetricsStrategy(ResourceMetrics);
 
-impl Measures {
+impl ResourceMetrics {
     /// Returns no records if the store cannot be read.
     async fn records(&self, resource: &str, namespace: Option<&str>) -> Vec<Arc<Record>> {
         let resource = Resource::new(resource);
@@ -91,18 +91,18 @@ impl Measures {
     }
 }
 
-impl Validation for OfPods {}
+impl Validation for PodMetricsStrategy {}
 
-impl Validation for OfNodes {}
+impl Validation for NodeMetricsStrategy {}
 
-impl Lifecycle for OfPods {
+impl Lifecycle for PodMetricsStrategy {
     fn computed<'a>(&'a self, namespace: Option<&'a str>) -> Option<BoxFuture<'a, Vec<Value>>> {
         let metrics = self.0.pods(namespace).map(|pods| pods.into_iter().map(|pod| pod.metrics).collect());
         Some(metrics.boxed())
     }
 }
 
-impl Lifecycle for OfNodes {
+impl Lifecycle for NodeMetricsStrategy {
     fn computed<'a>(&'a self, _namespace: Option<&'a str>) -> Option<BoxFuture<'a, Vec<Value>>> {
         Some(self.0.nodes().boxed())
     }

@@ -7,7 +7,7 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use setpoint::Runnable;
-use setpoint::informer::Requested;
+use setpoint::informer::RequestedKinds;
 use setpoint_apiserver::auth::User;
 use setpoint_apiserver::{ApiServer, Gvr, Selection};
 use tokio_util::sync::CancellationToken;
@@ -18,11 +18,11 @@ use crate::Denials;
 pub(crate) struct ReaderCheck {
     pub(crate) api: ApiServer,
     pub(crate) denials: Denials,
-    pub(crate) readers: Vec<(User, Requested)>,
+    pub(crate) readers: Vec<(User, RequestedKinds)>,
 }
 
 impl ReaderCheck {
-    async fn check(&self, user: &User, requested: &Requested) {
+    async fn check(&self, user: &User, requested: &RequestedKinds) {
         for (kind, selection) in requested.all() {
             let gvr = Gvr::new(kind.group(), kind.version(), kind.plural());
             let choice =

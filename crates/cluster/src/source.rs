@@ -1,6 +1,8 @@
 //! The in-process source: informers share the API server's records instead of copying them.
+//!
+//! Kinds that another server answers for, as an APIService says, are read by requests.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,8 +11,8 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, stream};
 use setpoint::client::Cause;
 use setpoint::object::DecodeError;
-use setpoint::source::{Listed, Parts, Selection, Source, WatchItem};
-use setpoint::{ClientError, Kind, Metadata, Object, OwnerRef};
+use setpoint::source::{KubeSource, ListSink, ObjectList, Selection, Source, WatchItem};
+use setpoint::{ClientError, Kind, Metadata, Object, OwnerRef, Runtime};
 use setpoint_apiserver::audit::{Read, Reader};
 use setpoint_apiserver::auth::User;
 use setpoint_apiserver::facts::Facts;
@@ -19,7 +21,7 @@ use setpoint_apiserver::status::Status;
 use setpoint_apiserver::{ApiServer, ChangeKind, RecordWatch};
 use setpoint_store::{Record, Revision};
 
-use crate::Denials;
+use crate::{Connect, Denials, InProcess};
 
 /// A source that calls the API server directly. Objects share the bytes of its store. Informers that hold the same
 /// object share it, including its decoded views.
@@ -28,17 +30,33 @@ pub struct InProcessSource {
     api: ApiServer,
     user: User,
     denials: Option<Denials>,
+    /// Reads by requests, made when it is first needed.
+    over_requests: OnceLock<Arc<KubeSource>>,
 }
 
 impl InProcessSource {
     /// Creates a source that reads as `user`.
     pub fn new(api: ApiServer, user: User) -> Self {
-        Self { api, user, denials: None }
+        Self { api, user, denials: None, over_requests: OnceLock::new() }
     }
 
     /// Records denied reads in `denials`.
-    pub(crate) fn noting(self, denials: &Denials) -> Self {
+    pub(crate) fn tracking(self, denials: &Denials) -> Self {
         Self { denials: Some(denials.clone()), ..self }
+    }
+
+    /// Returns the source of a kind that another server answers for.
+    async fn of_other_server(&self, kind: &Kind) -> Option<&KubeSource> {
+        if !self.api.forwards(kind.group(), kind.version()).await {
+            return None;
+        }
+        let source = self.over_requests.get_or_init(|| {
+            let denials = self.denials.clone().unwrap_or_default();
+            let client = InProcess::new(self.api.clone(), denials).client(&self.user);
+            let runtime = Runtime { clock: self.api.clock().clone(), rng: self.api.fork_rng() };
+            Arc::new(KubeSource::new(client, runtime))
+        });
+        Some(source)
     }
 
     async fn authorize(&self, verb: &str, kind: &Kind, selection: &Selection) -> Result<(), Status> {
@@ -70,9 +88,9 @@ impl InProcessSource {
     }
 
     /// Converts records to objects. Objects that cannot be decoded are left out and counted.
-    fn objects(&self, kind: &Kind, records: &[Arc<Record>]) -> Result<Listed, Status> {
+    fn objects(&self, kind: &Kind, records: &[Arc<Record>]) -> Result<ObjectList, Status> {
         let gvr = gvr(kind);
-        let mut listed = Listed::default();
+        let mut listed = ObjectList::default();
         for (record, shown) in records.iter().zip(self.api.shown(&gvr, records)?) {
             match object(record, self.api.facts(&gvr, record)?, shown) {
                 Ok(object) => listed.objects.push(object),
@@ -93,11 +111,14 @@ impl Source for InProcessSource {
         &'a self,
         kind: &'a Kind,
         selection: &'a Selection,
-    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
+    ) -> BoxFuture<'a, Result<ObjectList, ClientError>> {
         async move {
+            if let Some(source) = self.of_other_server(kind).await {
+                return source.list(kind, selection).await;
+            }
             let (records, revision) = self.records(kind, selection).await.map_err(client_error)?;
             let listed = self.objects(kind, &records).map_err(client_error)?;
-            Ok(Listed { resource_version: revision.to_string(), ..listed })
+            Ok(ObjectList { resource_version: revision.to_string(), ..listed })
         }
         .boxed()
     }
@@ -106,17 +127,20 @@ impl Source for InProcessSource {
         &'a self,
         kind: &'a Kind,
         selection: &'a Selection,
-        parts: Parts,
-    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
+        parts: ListSink,
+    ) -> BoxFuture<'a, Result<ObjectList, ClientError>> {
         async move {
+            if let Some(source) = self.of_other_server(kind).await {
+                return source.list_in_parts(kind, selection, parts).await;
+            }
             let (records, revision) = self.records(kind, selection).await.map_err(client_error)?;
             let mut undecodable = 0;
             for records in records.chunks(PART) {
                 let listed = self.objects(kind, records).map_err(client_error)?;
                 undecodable += listed.undecodable;
-                parts.hand_over(listed.objects).await;
+                parts.send(listed.objects).await;
             }
-            Ok(Listed { resource_version: revision.to_string(), undecodable, ..Listed::default() })
+            Ok(ObjectList { resource_version: revision.to_string(), undecodable, ..ObjectList::default() })
         }
         .boxed()
     }
@@ -128,6 +152,9 @@ impl Source for InProcessSource {
         resource_version: &'a str,
     ) -> BoxFuture<'a, Result<BoxStream<'static, Result<WatchItem, ClientError>>, ClientError>> {
         async move {
+            if let Some(source) = self.of_other_server(kind).await {
+                return source.watch(kind, selection, resource_version).await;
+            }
             self.authorize("watch", kind, selection).await.map_err(client_error)?;
             let from = resource_version.parse().unwrap_or(0);
             let read = self.read(kind, selection, true).await.map_err(client_error)?;
@@ -205,11 +232,11 @@ fn object(record: &Record, facts: &Facts, shown: Bytes) -> Result<Object, Decode
     if !stored || facts.uid.is_empty() {
         return Object::from_json(shown);
     }
-    if let Some(object) = record.reading().and_then(Object::from_shared) {
+    if let Some(object) = record.decoded().and_then(Object::from_shared) {
         return Ok(object);
     }
     let object = Object::with_metadata(metadata(record, facts), shown);
-    record.share_reading(&object.to_shared());
+    record.share_decoded(&object.to_shared());
     Ok(object)
 }
 

@@ -60,7 +60,7 @@ impl Connect for InProcess {
     }
 
     fn source(&self, user: &User) -> Arc<dyn Source> {
-        Arc::new(InProcessSource::new(self.api.clone(), user.clone()).noting(&self.denials))
+        Arc::new(InProcessSource::new(self.api.clone(), user.clone()).tracking(&self.denials))
     }
 }
 

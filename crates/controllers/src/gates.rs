@@ -40,10 +40,16 @@ pub const EFFECTS: &[(&str, &str)] = &[
     ("InformerResourceVersion", "starts the storage version migrator"),
     ("JobManagedBy", "leaves Jobs with `managedBy` to their controller"),
     ("MaxUnavailableStatefulSet", "allows `maxUnavailable` in rolling updates of StatefulSets"),
+    (
+        "MutatingAdmissionPolicy",
+        "applies MutatingAdmissionPolicies, and serves them in the versions that `--runtime-config` enables",
+    ),
     ("PodCertificateRequest", "serves PodCertificateRequests, and deletes old ones"),
     ("PodDeletionCost", "deletes pods with the lowest deletion cost annotation first"),
     ("PodLevelResources", "lets HorizontalPodAutoscalers use pod-level resource requests"),
+    ("PodLogsQuerySplitStreams", "lets clients choose between the stdout and the stderr of logs"),
     ("PodTopologyLabelsAdmission", "labels pods with the zone and region of their node"),
+    ("PortForwardWebsockets", "unwraps port-forwards from WebSockets"),
     ("PreferSameTrafficDistribution", "supports the traffic distributions PreferSameZone and PreferSameNode"),
     ("RelaxedServiceNameValidation", "allows Service names that start with a digit"),
     ("SELinuxChangePolicy", "starts the SELinux warning controller"),
@@ -57,6 +63,7 @@ pub const EFFECTS: &[(&str, &str)] = &[
         "TokenRequestServiceAccountUIDValidation",
         "rejects token requests whose service account UID does not match",
     ),
+    ("TranslateStreamCloseWebsocketRequests", "translates exec and attach over WebSockets of version 5"),
     ("VolumeAttributesClass", "keeps VolumeAttributesClasses in use"),
 ];
 

@@ -240,7 +240,7 @@ impl Entry {
         }
     }
 
-    fn is_called(&self, name: &str) -> bool {
+    fn is_named(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)
     }
 }
@@ -261,7 +261,7 @@ pub fn selected<S: AsRef<str>>(list: &[S]) -> Result<Vec<&'static Entry>, Unknow
 fn select<'a, S: AsRef<str>>(registry: &'a [Entry], list: &[S]) -> Result<Vec<&'a Entry>, UnknownController> {
     let words: Vec<(bool, &str)> = list.iter().map(|word| choice(word.as_ref())).collect();
     for (_, name) in &words {
-        if *name != "*" && !registry.iter().any(|entry| entry.is_called(name)) {
+        if *name != "*" && !registry.iter().any(|entry| entry.is_named(name)) {
             return Err(UnknownController::new(registry, name));
         }
     }
@@ -277,7 +277,7 @@ fn choice(word: &str) -> (bool, &str) {
 }
 
 fn is_selected(entry: &Entry, words: &[(bool, &str)]) -> bool {
-    let named = words.iter().find(|(_, name)| entry.is_called(name)).map(|(wanted, _)| *wanted);
+    let named = words.iter().find(|(_, name)| entry.is_named(name)).map(|(wanted, _)| *wanted);
     named.unwrap_or_else(|| entry.on_by_default && words.contains(&(true, "*")))
 }
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use setpoint::client::{Delete, Optional};
+use setpoint::client::{DeleteOptions, Optional};
 use setpoint::{
     Cached, Client, Clock, Context, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler, Runnable,
     View,
@@ -60,7 +60,7 @@ impl<V: View> Reconciler for Sweeper<V> {
 impl<V: View> Sweeper<V> {
     async fn remove(&self, object: &Cached<V>) {
         let kind = Kind::of::<V>();
-        let delete = Delete::of_uid(object.meta().uid.to_string());
+        let delete = DeleteOptions::of_uid(object.meta().uid.to_string());
         if let Err(error) = self.client.delete(&kind, object.key(), &delete).await.optional() {
             tracing::warn!(%kind, key = %object.key(), %error, "cannot delete an expired object");
         }

@@ -11,7 +11,7 @@ use crate::registry::{Entry, Options};
 
 /// Creates a queue with client-go's default rate limiter.
 pub(crate) fn queue<K: WorkKey>(context: &Context, name: &'static str) -> Queue<K> {
-    Queue::with_rate_limiter(name, &context.runtime, limiter::eager(&context.runtime.clock))
+    Queue::with_rate_limiter(name, &context.runtime, limiter::kubernetes_limiter(&context.runtime.clock))
 }
 
 /// Builds a controller's main loop with its configured number of workers.

@@ -91,9 +91,9 @@ pub struct RuleLister {
 
 impl RuleLister {
     /// Builds a lister from fixed rules and classes.
-    pub fn fixed(rules: Vec<Object>, classes: Vec<Object>) -> Self {
+    pub fn from_objects(rules: Vec<Object>, classes: Vec<Object>) -> Self {
         let expressions = Expressions::default();
-        Self { rules: Lister::fixed(rules), classes: Lister::fixed(classes), expressions }
+        Self { rules: Lister::from_objects(rules), classes: Lister::from_objects(classes), expressions }
     }
 
     /// Whether there is any rule.
@@ -199,7 +199,7 @@ mod tests {
         let taint = json!({"key": "k", "effect": "NoExecute"});
         let spec = json!({"deviceSelector": selector, "taint": taint});
         let rules = vec![object(json!({"metadata": {"name": "r"}, "spec": spec}))];
-        let rules = RuleLister::fixed(rules, vec![class()]).read().expect("rules");
+        let rules = RuleLister::from_objects(rules, vec![class()]).read().expect("rules");
         let attributes = BTreeMap::from([("model".to_owned(), json!({"string": "a"}))]);
         let capacity = BTreeMap::new();
         let (driver, pool, name) = ("d.io", "p", "x");

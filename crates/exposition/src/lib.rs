@@ -19,7 +19,7 @@ use std::fmt::Write;
 /// The content type of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A scrape that is being written. Samples of a metric follow its header.
+/// A scrape being written. Samples of a metric follow its header.
 #[derive(Debug, Default)]
 pub struct Text(String);
 
@@ -66,7 +66,7 @@ impl Text {
         self.sample(&format!("{name}_count"), labels, count);
     }
 
-    /// Appends text in the same format that was written elsewhere.
+    /// Appends text in the same format.
     pub fn append(&mut self, text: &str) {
         self.0.push_str(text);
         if !text.is_empty() && !text.ends_with('\n') {
@@ -89,7 +89,7 @@ impl Text {
     }
 }
 
-/// A help text. Line feeds and backslashes are escaped.
+/// Escapes line feeds and backslashes in a help text.
 struct Help<'a>(&'a str);
 
 impl std::fmt::Display for Help<'_> {

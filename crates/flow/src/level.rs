@@ -47,11 +47,11 @@ pub struct Seat<T: Send + 'static> {
 
 /// A place in a queue. Dropping it leaves the queue, or returns seats that were granted in the meantime.
 pub struct Queued<T: Send + 'static> {
-    place: Option<Place<T>>,
+    entry: Option<QueuedRequest<T>>,
     granted: oneshot::Receiver<()>,
 }
 
-struct Place<T: Send + 'static> {
+struct QueuedRequest<T: Send + 'static> {
     level: Arc<Level<T>>,
     id: RequestId,
     flow: Arc<FlowStats>,
@@ -103,8 +103,9 @@ impl<T: Send + 'static> Level<T> {
             Start::Waiting(id) => {
                 let (grant, granted) = oneshot::channel();
                 state.waiters.insert(id, grant);
-                let place = Place { level: self.clone(), id, flow: flow.clone(), arrived: now, is_watch };
-                Started::Queued(Queued { place: Some(place), granted })
+                let entry =
+                    QueuedRequest { level: self.clone(), id, flow: flow.clone(), arrived: now, is_watch };
+                Started::Queued(Queued { entry: Some(entry), granted })
             }
         };
         self.settle(&mut state);
@@ -184,14 +185,14 @@ impl<T: Send + 'static> Queued<T> {
             Ok(Ok(())) => true,
             Ok(Err(_)) | Err(_) => false,
         };
-        let place = self.place.as_ref()?;
-        let waited = place.level.clock.instant().saturating_duration_since(place.arrived);
+        let entry = self.entry.as_ref()?;
+        let waited = entry.level.clock.instant().saturating_duration_since(entry.arrived);
         // As in v1.34, a request that waited in vain is recorded with the executed ones.
-        place.flow.waited[1].observe(waited.as_nanos() as u64);
+        entry.flow.waited[1].observe(waited.as_nanos() as u64);
         if !is_granted {
             return None;
         }
-        let Place { level, id, flow, is_watch, .. } = self.place.take()?;
+        let QueuedRequest { level, id, flow, is_watch, .. } = self.entry.take()?;
         let began = level.clock.instant();
         Some(level.seat(id, flow, began, is_watch))
     }
@@ -199,7 +200,7 @@ impl<T: Send + 'static> Queued<T> {
 
 impl<T: Send + 'static> Drop for Queued<T> {
     fn drop(&mut self) {
-        let Some(Place { level, id, .. }) = self.place.take() else { return };
+        let Some(QueuedRequest { level, id, .. }) = self.entry.take() else { return };
         let now = level.clock.instant();
         let mut state = level.state.lock();
         state.waiters.remove(&id);

@@ -14,6 +14,12 @@ struct Range {
     last: u32,
 }
 
+impl Range {
+    fn has(self, address: u32) -> bool {
+        (self.first..=self.last).contains(&address)
+    }
+}
+
 /// A node's `podCIDRs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranges {
@@ -24,6 +30,15 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
+    /// Whether an address can be that of a pod on a node with these ranges.
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(v4) => self.v4.into_iter().chain([FLEET]).any(|range| range.has(v4.into())),
+            // The last 32 bits are the number of an IPv4 address.
+            IpAddr::V6(v6) => self.v6.is_some_and(|base| u128::from(v6) >> 32 == base >> 32),
+        }
+    }
+
     pub(crate) fn of(cidrs: &[Box<str>]) -> Self {
         let mut ranges = Self::default();
         for (index, cidr) in cidrs.iter().enumerate() {
@@ -150,5 +165,22 @@ mod tests {
         let given: Vec<String> =
             ["a", "b", "c"].iter().map(|uid| addresses.of(uid, None, ranges).remove(0)).collect();
         assert_eq!(given, ["10.244.1.1", "10.244.1.2", "10.128.0.1"]);
+    }
+
+    #[test]
+    fn an_address_of_a_pod_is_in_the_ranges_of_its_node() {
+        let ranges = Ranges::of(&["10.244.1.0/24".into(), "fd00:1::/64".into()]);
+        for (address, expected) in [
+            ("10.244.1.7", true),
+            ("10.96.2.7", false),
+            ("10.128.0.1", true),
+            ("fd00:1::af4:101", true),
+            ("fd00:2::af4:101", false),
+            ("8.8.8.8", false),
+            ("2001:db8::1", false),
+        ] {
+            assert_eq!(ranges.has(address.parse().unwrap()), expected, "{address}");
+        }
+        assert!(!Ranges::default().has("fd00:1::1".parse().unwrap()));
     }
 }

@@ -1,18 +1,19 @@
 //! Reconciles the pods bound to the fleet's nodes.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use setpoint::client::{Delete, Part, Patch};
-use setpoint::reconcile::Attempting;
+use setpoint::client::{DeleteOptions, Patch, Subresource};
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Cached, Clock, Context, Controller, Event, EventType, Key, Kind, Lister, Outcome, Queue, ReconcileError,
     Reconciler, Runnable,
 };
 use setpoint_placement::Amount;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::address::{Addresses, Ranges};
 use crate::admission::{Host, Needs, Rejection, rejection, shortage};
@@ -22,19 +23,23 @@ use crate::outage::{NodeView, Outages};
 use crate::pod_events::{EventLimit, PodEvent, pod_events};
 use crate::pressure::{Measure, measure};
 use crate::resize::{Resize, Sizes};
-use crate::sources::{self, Found, NeededBy, Source, SourceKind};
-use crate::status::{EVICTED, Place, status_patch};
+use crate::runtime::{Fates, FatesOfPod, Pod, Runtime as ContainerRuntime};
+use crate::server::{Kubelets, Server};
+use crate::sources::{self, NeededBy, Source, SourceKind, SourceObject};
+use crate::status::{EVICTED, PodAddresses, status_patch};
+use crate::sub_path;
 use crate::view::PodView;
-use crate::{program, sub_path};
 
 /// The number of simulated nodes and zones, and how many pods are reconciled concurrently.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct FleetOptions {
     pub nodes: usize,
     pub zones: usize,
     /// Whether to record normal events, too.
     pub talkative: bool,
     pub workers: usize,
+    /// Patterns of images that cannot be pulled. `*` stands for any text.
+    pub missing_images: Vec<String>,
 }
 
 /// How soon a pod with missing sources is checked again. Like the kubelet, the interval grows with the waiting time.
@@ -45,25 +50,48 @@ const MAX_RECHECK_AFTER: Duration = Duration::from_secs(122);
 const RETRY_RESIZE_AFTER: Duration = Duration::from_secs(10);
 
 /// Returns the runnables that simulate nodes: heartbeats and the pod agent. They read from the informers of `context`;
-/// a node's writes use the context that `of_node` returns for its name.
+/// a node's writes use the context that `of_node` returns for its name. The nodes are reached through `kubelets` as long
+/// as the runnables exist.
 pub fn runnables(
     context: &Context,
     of_node: impl Fn(&str) -> Context,
     options: FleetOptions,
+    kubelets: &Kubelets,
 ) -> Vec<Box<dyn Runnable>> {
-    let fleet = Fleet::new(context.runtime.clone(), of_node, options);
+    let fleet = Fleet::new(context.runtime.clone(), of_node, &options);
     let addresses = Arc::new(Mutex::new(Addresses::default()));
     let queue = Queue::new("node", &context.runtime);
     let pods = context.informers.of::<PodView>();
-    pods.add_handler(on_pod(queue.clone(), addresses.clone()));
+    let fates = Fates::default();
+    let runtime = ContainerRuntime::new(context.runtime.clock.clone(), context.client.clone());
+    let kept = Kept { addresses: addresses.clone(), fates: fates.clone(), runtime: runtime.clone() };
+    pods.add_handler(on_pod(queue.clone(), kept));
     let nodes = context.informers.of::<NodeView>();
     nodes.add_handler(on_node(queue.clone(), fleet.outages().clone(), pods.lister()));
+    let stop = CancellationToken::new();
+    let server = Arc::new(Server {
+        clock: context.runtime.clock.clone(),
+        pods: pods.lister(),
+        nodes: nodes.lister(),
+        fleet: fleet.clone(),
+        runtime,
+        fates: fates.clone(),
+        queue: queue.clone(),
+        backends: kubelets.backends(),
+        stop: stop.clone(),
+        connections: AtomicUsize::new(0),
+    });
+    kubelets.set(&server, options.nodes);
     let agent = Agent {
+        _server: server,
+        _stop: stop.drop_guard(),
         clock: context.runtime.clock.clone(),
         pods: pods.lister(),
         nodes: nodes.lister(),
         fleet: fleet.clone(),
         addresses,
+        fates,
+        missing_images: options.missing_images,
         event_limit: options.talkative.then(Mutex::default),
     };
     let controller =
@@ -71,9 +99,21 @@ pub fn runnables(
     vec![Box::new(Heartbeats(fleet)), Box::new(controller)]
 }
 
-fn on_pod(queue: Queue<Key>, addresses: Arc<Mutex<Addresses>>) -> impl Fn(&Event) + Send + Sync + 'static {
+/// What is kept about pods until they are deleted.
+struct Kept {
+    addresses: Arc<Mutex<Addresses>>,
+    fates: Fates,
+    runtime: ContainerRuntime,
+}
+
+fn on_pod(queue: Queue<Key>, kept: Kept) -> impl Fn(&Event) + Send + Sync + 'static {
     move |event| match event {
-        Event::Deleted { last, .. } => addresses.lock().release(&last.meta().uid),
+        Event::Deleted { last, .. } => {
+            let uid = &last.meta().uid;
+            kept.addresses.lock().release(uid);
+            kept.fates.forget(uid);
+            kept.runtime.forget(uid);
+        }
         _ => queue.add(event.object().key().clone()),
     }
 }
@@ -109,11 +149,16 @@ impl Runnable for Heartbeats {
 }
 
 struct Agent {
+    /// Serves the kubelet API as long as the agent exists.
+    _server: Arc<Server>,
+    _stop: DropGuard,
     clock: Clock,
     pods: Lister<PodView>,
     nodes: Lister<NodeView>,
     fleet: Fleet,
     addresses: Arc<Mutex<Addresses>>,
+    fates: Fates,
+    missing_images: Vec<String>,
     /// Rate limit of normal events, if they are recorded.
     event_limit: Option<Mutex<EventLimit>>,
 }
@@ -142,7 +187,13 @@ impl Reconciler for Agent {
         let obstacle = lacking.as_ref().map(|(obstacle, _)| obstacle);
         let resize = self.resize(&pod)?;
         let is_refused = matches!(resize, Some((Resize::Refused(_), _)));
-        let circumstances = Circumstances { obstacle, resize: resize.as_ref().map(|(resize, _)| resize) };
+        let fates = self.fates(&pod, node).await?;
+        let circumstances = Circumstances {
+            obstacle,
+            resize: resize.as_ref().map(|(resize, _)| resize),
+            fates: Some(&fates),
+            missing_images: &self.missing_images,
+        };
         match next(pod.meta(), &pod, circumstances, self.clock.now()) {
             Step::Rest if is_refused => Ok(Outcome::CheckAfter(RETRY_RESIZE_AFTER)),
             Step::Wait(left) if is_refused => Ok(Outcome::CheckAfter(left.min(RETRY_RESIZE_AFTER))),
@@ -176,12 +227,29 @@ impl Agent {
         (waited / 2).clamp(RECHECK_AFTER, MAX_RECHECK_AFTER)
     }
 
+    /// Returns how the runs of a pod's containers end, as far as their commands show.
+    async fn fates(&self, pod: &Cached<PodView>, node: usize) -> Result<FatesOfPod, ReconcileError> {
+        let is_over = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
+        if is_over || pod.meta().is_being_deleted() {
+            self.fates.forget(&pod.meta().uid);
+            return Ok(FatesOfPod::new());
+        }
+        let found = self.nodes.get(&Key::cluster(&*pod.spec.node_name))?;
+        let allocatable = found.map(|node| node.status.allocatable.clone()).unwrap_or_default();
+        let client = &self.fleet.kubelet(node).client;
+        let fates = self.fates.of(pod, client, &allocatable).await;
+        fates.attempting(format!("read what pod {} refers to", pod.key()))
+    }
+
     /// Returns why the node rejects the pod. A scheduled pod fits beside others, but someone may have bound a pod that
     /// fits on no node at all.
     fn rejection(&self, pod: &Cached<PodView>) -> Result<Option<Rejection>, ReconcileError> {
         let is_new = pod.status.start_time.is_none() && matches!(pod.status.phase.as_str(), "" | "Pending");
         let is_bound = pod.is_true("PodScheduled");
-        if !is_new || pod.meta().is_being_deleted() || is_bound && !pod.object().mentions("\"requests\":{") {
+        if !is_new
+            || pod.meta().is_being_deleted()
+            || is_bound && !pod.object().contains_text("\"requests\":{")
+        {
             return Ok(None);
         }
         let Some(node) = self.nodes.get(&Key::cluster(&*pod.spec.node_name))? else { return Ok(None) };
@@ -256,7 +324,7 @@ impl Agent {
         };
         let stays =
             !pod.meta().is_being_deleted() && !matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
-        let has_expressions = pod.object().mentions(sub_path::FIELD);
+        let has_expressions = pod.object().contains_text(sub_path::FIELD);
         let needs_nothing = !has_expressions && !sources::are_mentioned(pod.object());
         if !stays || statuses.clone().any(has_begun) || needs_nothing {
             return Ok(None);
@@ -264,8 +332,7 @@ impl Agent {
         let sources = pod.object().decode::<sources::Pod>()?.sources(pod.key().name());
         let (mut volumes, mut config) = (Vec::new(), Vec::new());
         if has_expressions {
-            let fields = program::Pod { meta: pod.meta(), annotations: &pod.metadata.annotations };
-            config = pod.object().decode::<sub_path::Pod>()?.complaints(fields);
+            config = sub_path::complaints(&pod.object().decode::<Pod>()?);
         }
         for source in &sources {
             let Some(complaint) = self.complaint(pod, source, node).await? else { continue };
@@ -292,7 +359,9 @@ impl Agent {
         let (kind, key) = (source_kind(source.kind), pod.key().sibling(&*source.name));
         let found = match self.fleet.kubelet(node).client.get(&kind, &key).await {
             Err(error) if error.is_not_found() => None,
-            read => Some(read.attempting(format!("read {key} for pod {}", pod.key()))?.decode::<Found>()?),
+            read => {
+                Some(read.attempting(format!("read {key} for pod {}", pod.key()))?.decode::<SourceObject>()?)
+            }
         };
         Ok(source.complaint(pod.key().namespace().unwrap_or_default(), found.as_ref()))
     }
@@ -338,10 +407,16 @@ impl Agent {
                 self.addresses.lock().of(&pod.meta().uid, pod.status.pod_ip.as_deref(), ranges)
             }
         };
-        let place = Place { host_ip: &host_ip, pod_ips: &pod_ips };
+        let place = PodAddresses { host_ip: &host_ip, pod_ips: &pod_ips };
         let patch = status_patch(pod, next, &place, self.clock.now());
         let (key, patch) = (pod.key(), Patch::Strategic(patch.to_string().into()));
-        match self.fleet.kubelet(node).client.patch_and_forget(&pod_kind(), key, Part::Status, patch).await {
+        match self
+            .fleet
+            .kubelet(node)
+            .client
+            .patch_ignoring_response(&pod_kind(), key, Subresource::Status, patch)
+            .await
+        {
             Err(error) if error.is_not_found() => Ok(Outcome::Settled),
             // Someone else wrote to the pod. Reconcile the new version shortly.
             Err(error) if error.is_conflict() => Ok(Outcome::Requeue),
@@ -352,7 +427,11 @@ impl Agent {
     }
 
     async fn remove(&self, key: &Key, uid: &str, node: usize) -> Result<Outcome, ReconcileError> {
-        let delete = Delete { uid: Some(uid.into()), grace_period_seconds: Some(0), ..Delete::default() };
+        let delete = DeleteOptions {
+            uid: Some(uid.into()),
+            grace_period_seconds: Some(0),
+            ..DeleteOptions::default()
+        };
         match self.fleet.kubelet(node).client.delete(&pod_kind(), key, &delete).await {
             Err(error) if error.is_not_found() => Ok(Outcome::Settled),
             Err(error) if error.is_conflict() => Ok(Outcome::Requeue),

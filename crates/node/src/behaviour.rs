@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::probes::{Failing, ProbeKind};
-use crate::program::Ending;
+use crate::runtime::{Ending, Entrypoint, Fate};
 use crate::view::{Container, PodView};
 
 /// The annotations, by name. Durations are written `500ms`, `2s`, `1m`, or as plain seconds.
@@ -24,7 +24,16 @@ pub mod annotation {
     pub const NEVER_READY: &str = "node.setpoint.dev/never-ready";
     /// `true`: the image cannot be pulled.
     pub const NEVER_START: &str = "node.setpoint.dev/never-start";
-    /// How long the containers run before they exit. By default they run until they are deleted.
+    /// Patterns of images that cannot be pulled, separated by commas: `*` stands for any text.
+    pub const MISSING_IMAGES: &str = "node.setpoint.dev/missing-images";
+    /// Lines that the containers print, with the times after their start: see the module `log`.
+    pub const LOG: &str = "node.setpoint.dev/log";
+    /// A ConfigMap with such lines: its name, or its name and a key separated by a slash.
+    pub const LOG_FROM: &str = "node.setpoint.dev/log-from";
+    /// The local process that answers connections to the pod: a loopback address and port.
+    pub const BACKEND: &str = "node.setpoint.dev/backend";
+    /// How long the containers run before they exit, or `forever`. By default they run until they are deleted, or for a
+    /// second if they are not always restarted.
     pub const RUN_FOR: &str = "node.setpoint.dev/run-for";
     /// The exit code of containers (default 0). On its own it makes them exit shortly after they start.
     pub const EXIT_CODE: &str = "node.setpoint.dev/exit-code";
@@ -50,10 +59,16 @@ pub mod annotation {
 /// The default run time of a container that exits: long enough to be seen running.
 const A_MOMENT: Duration = Duration::from_millis(500);
 
-/// The default run time of an init container: long enough to be seen.
+/// The run time of an init container whose program is not known: long enough to be seen.
 const INIT_TAKES: Duration = Duration::from_millis(500);
 
+/// The run time of a container whose program is not known, in a pod that is meant to end.
+const UNKNOWN_TAKES: Duration = Duration::from_secs(1);
+
 const PREFIX: &str = "node.setpoint.dev/";
+
+/// The run time of a container that does not exit.
+const FOREVER: &str = "forever";
 
 /// The behavior of a pod as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,6 +83,8 @@ pub(crate) struct Behaviour {
     pub(crate) ready_after: Duration,
     pub(crate) never_ready: bool,
     pub(crate) never_start: bool,
+    /// Whether it runs until it is stopped, whatever its program.
+    stays: bool,
     pub(crate) exits: Option<Exit>,
     pub(crate) failing: Option<Failing>,
 }
@@ -109,6 +126,7 @@ impl<'a> ContainerAnnotations<'a> {
             ready_after: self.duration(annotation::READY_AFTER).unwrap_or_default(),
             never_ready: self.is_true(annotation::NEVER_READY),
             never_start: self.is_true(annotation::NEVER_START),
+            stays: self.text(annotation::RUN_FOR) == Some(FOREVER),
             exits: Exit::of(self),
             failing: self.failing(),
         }
@@ -149,12 +167,15 @@ impl PodBehaviour {
 }
 
 impl Behaviour {
-    /// Returns the behavior of a main container. `ending` is the result of its program, if known.
+    /// Returns the behavior of a main container. `is_always_restarted` is the pod's restart policy.
     pub(crate) fn of_main(
         annotations: &BTreeMap<String, String>,
         container: &Container,
-        ending: Option<Ending>,
+        fate: Option<&Fate>,
+        is_always_restarted: bool,
     ) -> Self {
+        let unknown_takes = (!is_always_restarted).then_some(UNKNOWN_TAKES);
+        let ending = ending(container, fate, unknown_takes);
         Self::from_annotations(annotations, container, true).or_exits(ending)
     }
 
@@ -162,12 +183,20 @@ impl Behaviour {
     pub(crate) fn of_init(
         annotations: &BTreeMap<String, String>,
         container: &Container,
-        ending: Option<Ending>,
+        fate: Option<&Fate>,
     ) -> Self {
-        let done = || Ending { after: INIT_TAKES, code: 0, message: Box::default() };
-        let is_known = container.program.is_some() || container.is_sidecar();
-        let ending = if is_known { ending } else { Some(done()) };
+        let unknown_takes = (!container.is_sidecar()).then_some(INIT_TAKES);
+        let ending = ending(container, fate, unknown_takes);
         Self::from_annotations(annotations, container, false).or_exits(ending)
+    }
+
+    /// Returns the behavior of an ephemeral container. It stays unless its program is known to end.
+    pub(crate) fn of_ephemeral(
+        annotations: &BTreeMap<String, String>,
+        container: &Container,
+        fate: Option<&Fate>,
+    ) -> Self {
+        Self::from_annotations(annotations, container, false).or_exits(ending(container, fate, None))
     }
 
     fn from_annotations(
@@ -183,9 +212,24 @@ impl Behaviour {
 
     /// Adds the ending of the program, unless annotations override it.
     fn or_exits(mut self, ending: Option<Ending>) -> Self {
+        let ending = ending.filter(|_| !self.stays);
         self.exits = self.exits.or_else(|| ending.map(Exit::from));
         self
     }
+}
+
+/// Returns how a run of a container ends. One that does something unknown succeeds after that takes `unknown_takes`, or
+/// does not end.
+fn ending(container: &Container, fate: Option<&Fate>, unknown_takes: Option<Duration>) -> Option<Ending> {
+    let after = match (fate, container.entrypoint) {
+        (Some(Fate::Ends(ending)), _) => return Some(ending.clone()),
+        (Some(Fate::Forever), _) | (None, Entrypoint::Server) => return None,
+        (Some(Fate::Unknown { after }), _) => *after,
+        // It is computed when the container runs.
+        (None, Entrypoint::Command) => return None,
+        (None, Entrypoint::Unknown) => Duration::ZERO,
+    };
+    unknown_takes.map(|takes| Ending { after: after + takes, code: 0, message: Box::default() })
 }
 
 impl From<Ending> for Exit {
@@ -212,7 +256,7 @@ impl Exit {
     }
 }
 
-fn parse_duration(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = match text.find(|c: char| c.is_ascii_alphabetic()) {
         Some(at) => text.split_at(at),
         None => (text, "s"),
@@ -232,7 +276,7 @@ mod tests {
     use super::*;
 
     fn behaviour(annotations: &[(&str, &str)]) -> Behaviour {
-        Behaviour::of_main(&annotated(annotations), &Container::default(), None)
+        Behaviour::of_main(&annotated(annotations), &Container::default(), None, true)
     }
 
     fn annotated(annotations: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -251,13 +295,35 @@ mod tests {
             let (name, restart_policy) = (name.to_owned(), policy.to_owned());
             Container { name, restart_policy, ..Container::default() }
         };
-        let ending = || Some(Ending { after: A_MOMENT, code: 9, message: Box::default() });
-        assert_eq!(code(Behaviour::of_main(&annotations, &container("other", ""), ending())), Some(1));
-        assert_eq!(code(Behaviour::of_main(&annotations, &container("web", ""), None)), Some(2));
-        assert_eq!(code(Behaviour::of_init(&annotations, &container("setup", ""), ending())), Some(3));
-        assert_eq!(code(Behaviour::of_init(&annotations, &container("other", ""), None)), Some(0));
-        assert_eq!(code(Behaviour::of_init(&annotations, &container("proxy", "Always"), None)), None);
-        assert_eq!(code(Behaviour::of_main(&BTreeMap::new(), &container("web", ""), ending())), Some(9));
+        let ends = Fate::Ends(Ending { after: A_MOMENT, code: 9, message: Box::default() });
+        let main = |name: &str, fate| Behaviour::of_main(&annotations, &container(name, ""), fate, true);
+        let init =
+            |name: &str, policy, fate| Behaviour::of_init(&annotations, &container(name, policy), fate);
+        assert_eq!(code(main("other", Some(&ends))), Some(1));
+        assert_eq!(code(main("web", None)), Some(2));
+        assert_eq!(code(init("setup", "", Some(&ends))), Some(3));
+        assert_eq!(code(init("other", "", None)), Some(0));
+        assert_eq!(code(init("proxy", "Always", None)), None);
+        let bare = Behaviour::of_main(&BTreeMap::new(), &container("web", ""), Some(&ends), true);
+        assert_eq!(code(bare), Some(9));
+    }
+
+    #[test]
+    fn a_program_that_is_not_known_ends_only_in_a_pod_that_is_meant_to_end() {
+        let after = |annotations: &[(&str, &str)], fate: Option<&Fate>, entrypoint, is_always_restarted| {
+            let container = Container { entrypoint, ..Container::default() };
+            let behaviour =
+                Behaviour::of_main(&annotated(annotations), &container, fate, is_always_restarted);
+            behaviour.exits.map(|exit| (exit.after.as_secs(), exit.code))
+        };
+        let unknown = Fate::Unknown { after: Duration::from_secs(5) };
+        assert_eq!(after(&[], None, Entrypoint::Unknown, false), Some((1, 0)));
+        assert_eq!(after(&[], None, Entrypoint::Unknown, true), None);
+        assert_eq!(after(&[], Some(&unknown), Entrypoint::Command, false), Some((6, 0)));
+        assert_eq!(after(&[], Some(&Fate::Forever), Entrypoint::Command, false), None);
+        assert_eq!(after(&[], None, Entrypoint::Server, false), None);
+        assert_eq!(after(&[(annotation::RUN_FOR, "forever")], None, Entrypoint::Unknown, false), None);
+        assert_eq!(after(&[(annotation::EXIT_CODE, "3")], None, Entrypoint::Unknown, false), Some((0, 3)));
     }
 
     #[test]

@@ -6,19 +6,21 @@
 //!     └── CrashLoopBackOff ◄─────────┘ from the second time on: after 10 s, doubling to 5 min
 //! ```
 //!
-//! A container that fails its startup or liveness probe is killed, and then continues like one that exited.
+//! A container that fails its startup or liveness probe is killed, and then continues like one that exited. One whose
+//! image cannot be pulled waits (images.rs).
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::behaviour::Behaviour;
+use crate::images::{INVALID_NAME, Image, NEVER_PULLED, PULL_BACK_OFF, PULL_FAILED, attempts};
 use crate::probes::{ProbeKind, Prospects};
 use crate::view::{Container, ContainerStatus, Terminated};
 
 /// The state of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct ContainerState {
     pub(crate) state: State,
     pub(crate) last: Option<Exit>,
     pub(crate) restarts: u32,
@@ -46,13 +48,13 @@ pub(crate) struct Exit {
 }
 
 pub(crate) const CRASH_LOOP: &str = "CrashLoopBackOff";
-pub(crate) const PULL_FAILED: &str = "ErrImagePull";
-pub(crate) const PULL_BACK_OFF: &str = "ImagePullBackOff";
 /// The exit code of a killed container.
 pub(crate) const KILLED: i32 = 137;
 
 /// A container that ran for this long restarts with the shortest backoff.
 const STEADY_AFTER: Duration = Duration::from_secs(600);
+/// How long a failed pull shows before the backoff does.
+const PULL_SHOWS: Duration = Duration::from_secs(1);
 /// The kubelet's first restart is immediate. Here it is delayed so that the exit can be seen.
 const FIRST_RESTART: Duration = Duration::from_secs(1);
 const MIN_BACK_OFF: Duration = Duration::from_secs(10);
@@ -62,6 +64,7 @@ const MAX_BACK_OFF: Duration = Duration::from_secs(300);
 pub(crate) struct Life<'a> {
     pub(crate) container: &'a Container,
     pub(crate) behaviour: &'a Behaviour,
+    pub(crate) image: &'a dyn Fn() -> Image,
     /// After which exits it is restarted.
     pub(crate) restarts: Restarts,
     /// When the pod allows it to start.
@@ -95,7 +98,7 @@ impl Restarts {
     }
 }
 
-impl Standing {
+impl ContainerState {
     /// Reads the state from the pod's status.
     pub(crate) fn of(status: &ContainerStatus) -> Self {
         let state = match &status.state {
@@ -157,7 +160,7 @@ impl Standing {
     }
 
     /// Returns the container restarted immediately.
-    pub(crate) fn anew(mut self, now: Timestamp) -> Self {
+    pub(crate) fn restarted_now(mut self, now: Timestamp) -> Self {
         if let State::Running { since } = self.state {
             self.last = Some(Exit::killed(since, now));
             self.restarts += 1;
@@ -185,16 +188,30 @@ impl Standing {
                 }
                 None => (self.run(life, now), None),
             },
-            State::Waiting { reason, .. } if life.behaviour.never_start => {
-                let image = &life.container.image;
-                let due = life.may_start + MIN_BACK_OFF;
-                if **reason == *PULL_BACK_OFF || **reason == *PULL_FAILED && now >= due {
-                    let why = format!("Back-off pulling image {image:?}: {PULL_FAILED}: {}", missing(image));
-                    return (Self::waiting(PULL_BACK_OFF, &why), None);
-                }
-                (Self::waiting(PULL_FAILED, &missing(image)), Some(due.max(now)))
+            State::Waiting { .. } => self.with_image(life, now),
+        }
+    }
+
+    /// Starts the container if its image can be used.
+    fn with_image(self, life: &Life<'_>, now: Timestamp) -> (Self, Option<Timestamp>) {
+        let waited = Duration::try_from(now.duration_since(life.may_start)).unwrap_or_default();
+        let (last, next) = attempts(waited);
+        let (last, next) = (life.may_start + last, life.may_start + next);
+        let has_just_tried = now < last + PULL_SHOWS;
+        let was_pulling = matches!(&self.state, State::Waiting { reason, .. } if [PULL_FAILED, PULL_BACK_OFF].contains(&&**reason));
+        match (life.image)() {
+            // The image may be there by now, but the kubelet looks only when it tries again.
+            Image::Present if was_pulling && !has_just_tried => (self, Some(next)),
+            Image::Present => (self.run(life, now), None),
+            Image::NotPresent(why) => (Self::waiting(NEVER_PULLED, &why), None),
+            Image::Invalid(why) => (Self::waiting(INVALID_NAME, &why), None),
+            Image::Unpullable(why) if has_just_tried || !was_pulling => {
+                (Self::waiting(PULL_FAILED, &why), Some(last.max(now) + PULL_SHOWS))
             }
-            State::Waiting { .. } => (self.run(life, now), None),
+            Image::Unpullable(why) => {
+                let why = format!("Back-off pulling image {:?}: {PULL_FAILED}: {why}", life.container.image);
+                (Self::waiting(PULL_BACK_OFF, &why), Some(next))
+            }
         }
     }
 
@@ -281,11 +298,6 @@ impl Exit {
     }
 }
 
-/// The error message of an image pull.
-fn missing(image: &str) -> String {
-    format!("failed to pull image {image:?}: simulated failure")
-}
-
 /// Returns the restart delay after this many restarts.
 fn delay(restarts: u32, exit: &Exit) -> Duration {
     match restarts {
@@ -313,23 +325,31 @@ mod tests {
         NOW.parse().expect("a time")
     }
 
-    fn advanced(standing: Standing, annotations: &[(&str, &str)], restarts: Restarts, at: i64) -> Standing {
+    fn advanced(
+        container_state: ContainerState,
+        annotations: &[(&str, &str)],
+        restarts: Restarts,
+        at: i64,
+    ) -> ContainerState {
         let annotations = annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let container = Container { name: "c".into(), image: "i".into(), ..Container::default() };
-        let behaviour = Behaviour::of_main(&annotations, &container, None);
+        let behaviour = Behaviour::of_main(&annotations, &container, None, true);
+        let missing = behaviour.never_start;
+        let image = || if missing { Image::Unpullable("missing".into()) } else { Image::Present };
         let life = Life {
             container: &container,
             behaviour: &behaviour,
+            image: &image,
             restarts,
             may_start: now(),
             pod: &"p_ns(u)",
         };
-        standing.advanced(&life, now() + Duration::from_secs(at.unsigned_abs())).0
+        container_state.advanced(&life, now() + Duration::from_secs(at.unsigned_abs())).0
     }
 
-    fn running(restarts: u32) -> Standing {
-        let run = Standing::waiting("", "");
-        Standing { state: State::Running { since: now() }, ready: true, started: true, restarts, ..run }
+    fn running(restarts: u32) -> ContainerState {
+        let run = ContainerState::waiting("", "");
+        ContainerState { state: State::Running { since: now() }, ready: true, started: true, restarts, ..run }
     }
 
     const EXITS: &[(&str, &str)] =
@@ -389,19 +409,21 @@ mod tests {
     fn a_container_that_fails_its_liveness_probe_is_killed_and_restarted() {
         let failing = &[("node.setpoint.dev/failing-probes", "liveness")];
         let annotations = failing.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let behaviour = Behaviour::of_main(&annotations, &Container::default(), None);
+        let behaviour = Behaviour::of_main(&annotations, &Container::default(), None, true);
         let probe = crate::view::Probe { period_seconds: 10, failure_threshold: 3, ..Default::default() };
         let container =
             Container { name: "c".into(), liveness_probe: Some(Box::new(probe)), ..Container::default() };
         let life = Life {
             container: &container,
             behaviour: &behaviour,
+            image: &|| Image::Present,
             restarts: Restarts::Always,
             may_start: now(),
             pod: &"p_ns(u)",
         };
-        let at =
-            |standing: Standing, second: u64| standing.advanced(&life, now() + Duration::from_secs(second));
+        let at = |container_state: ContainerState, second: u64| {
+            container_state.advanced(&life, now() + Duration::from_secs(second))
+        };
         let (runs, change) = at(running(0), 19);
         assert!(runs.is_running() && runs.ready && change == Some(now() + Duration::from_secs(20)));
         let (killed, _) = at(runs, 20);
@@ -416,14 +438,26 @@ mod tests {
     #[test]
     fn an_image_pull_is_retried_with_back_off() {
         let missing = &[("node.setpoint.dev/never-start", "true")];
-        let reason = |standing: &Standing| match &standing.state {
+        let reason = |container_state: &ContainerState| match &container_state.state {
             State::Waiting { reason, .. } => reason.to_string(),
             other => format!("{other:?}"),
         };
-        let failed = advanced(Standing::waiting("ContainerCreating", ""), missing, Restarts::Always, 0);
+        let at = |container_state: ContainerState, second| {
+            advanced(container_state, missing, Restarts::Always, second)
+        };
+        let failed = at(ContainerState::waiting("ContainerCreating", ""), 0);
         assert_eq!(reason(&failed), "ErrImagePull");
-        let waits = advanced(failed, missing, Restarts::Always, 10);
+        let waits = at(failed, 1);
         assert_eq!(reason(&waits), "ImagePullBackOff");
-        assert_eq!(advanced(waits.clone(), missing, Restarts::Always, 100), waits);
+        assert_eq!(at(waits.clone(), 9), waits);
+        let failed = at(waits, 10);
+        assert_eq!(reason(&failed), "ErrImagePull");
+        let waits = at(failed, 11);
+        assert_eq!(
+            (reason(&waits), reason(&at(waits.clone(), 29))),
+            ("ImagePullBackOff".into(), "ImagePullBackOff".into())
+        );
+        let there = |second| advanced(waits.clone(), &[], Restarts::Always, second);
+        assert!(!there(29).is_running() && there(30).is_running(), "it is tried again when it is due");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use setpoint::client::{Part, Patch};
+use setpoint::client::{Patch, Subresource};
 use setpoint::conditions::whole_seconds;
 use setpoint::{Client, ClientError, Context, Key, Kind, Object, Recorder, Runtime};
 
@@ -46,7 +46,7 @@ pub(crate) struct Kubelet {
 
 impl Fleet {
     /// `of_node` returns the context in which a node acts as itself.
-    pub(crate) fn new(runtime: Runtime, of_node: impl Fn(&str) -> Context, options: FleetOptions) -> Self {
+    pub(crate) fn new(runtime: Runtime, of_node: impl Fn(&str) -> Context, options: &FleetOptions) -> Self {
         let kubelet = |index: usize| {
             let name = format!("node-{index}");
             let context = of_node(&name);
@@ -106,7 +106,7 @@ impl Fleet {
                 Ok(lease) => return lease,
                 Err(error) => {
                     let name = &*kubelet.name;
-                    tracing::warn!(node = name, %error, "cannot register the node, will try again");
+                    tracing::warn!(node = name, %error, "cannot register the node, retrying");
                     self.runtime.clock.sleep(REGISTRATION_RETRY).await;
                 }
             }
@@ -123,7 +123,7 @@ impl Fleet {
         let uid = &registered.meta().uid;
         let status = json!({"metadata": {"uid": uid}, "status": node_status(index, name, &self.outages.pressure(name), now)});
         let patch = Patch::Strategic(status.to_string().into());
-        client.patch(&node_kind(), &node_key, Part::Status, patch).await?;
+        client.patch(&node_kind(), &node_key, Subresource::Status, patch).await?;
         let lease_key = Key::namespaced(LEASES, name);
         let lease = create_or_get(client, &lease_kind(), &lease_key, &lease(name, uid, now)).await?;
         Ok(lease.meta().uid.clone())
@@ -153,11 +153,11 @@ impl Fleet {
         if self.outages.has_to_say(name) {
             let conditions = conditions(&self.outages.pressure(name), self.runtime.clock.now());
             let patch = Patch::strategic(&json!({"status": {"conditions": conditions}}));
-            client.patch_and_forget(&node_kind(), &key, Part::Status, patch).await?;
+            client.patch_ignoring_response(&node_kind(), &key, Subresource::Status, patch).await?;
         }
         let Some(change) = self.outages.offer(name) else { return Ok(()) };
         let patch = Patch::Strategic(change.to_string().into());
-        client.patch_and_forget(&node_kind(), &key, Part::Status, patch).await
+        client.patch_ignoring_response(&node_kind(), &key, Subresource::Status, patch).await
     }
 
     /// Renews a lease with immediate retries, like the kubelet: after four lost renewals in a row, pods would be
@@ -166,7 +166,7 @@ impl Fleet {
         for _ in 1..RENEWAL_TRIES {
             match self.renew(kubelet, uid).await {
                 Err(error) if !error.is_not_found() && !error.is_conflict() => {
-                    tracing::debug!(node = kubelet.name, %error, "cannot renew the lease, trying again");
+                    tracing::debug!(node = kubelet.name, %error, "cannot renew the lease, retrying");
                 }
                 answered => return answered,
             }
@@ -181,7 +181,7 @@ impl Fleet {
             json!({"metadata": {"uid": uid}, "spec": {"holderIdentity": name, "renewTime": renew_time}});
         let patch = Patch::Merge(renewal.to_string().into());
         let key = Key::namespaced(LEASES, name.as_str());
-        client.patch_and_forget(&lease_kind(), &key, Part::Main, patch).await
+        client.patch_ignoring_response(&lease_kind(), &key, Subresource::None, patch).await
     }
 }
 

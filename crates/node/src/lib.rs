@@ -8,8 +8,13 @@
 //!  pressure.rs   pure: nodes that are made to have pressure
 //!  view.rs       typed view of pods
 //!  behaviour.rs  the behavior of pods, set by annotations
-//!  program.rs    pure: what a container's command does, if that can be determined
-//!  shell.rs      pure: parses shell scripts
+//!  images.rs     pure: images that cannot be pulled
+//!  shell/        pure: parses shell scripts
+//!  process/      runs scripts and commands
+//!  files/        simulated file systems
+//!  log/          logs of containers
+//!  runtime/      what containers do, print and hold in their files
+//!  server/       the kubelet API
 //!  admission.rs  pure: whether the node accepts a pod that was not scheduled
 //!  resize.rs     pure: in-place resize of containers
 //!  sources.rs    pure: what must exist before a pod starts
@@ -34,15 +39,20 @@ mod admission;
 mod agent;
 mod behaviour;
 mod container;
+mod files;
 mod fleet;
+mod images;
 mod lifecycle;
+mod log;
 mod offer;
 mod outage;
 mod pod_events;
 mod pressure;
 mod probes;
-mod program;
+mod process;
 mod resize;
+mod runtime;
+mod server;
 mod shell;
 mod sources;
 mod status;
@@ -52,4 +62,5 @@ mod view;
 
 pub use agent::{FleetOptions, runnables};
 pub use behaviour::annotation;
+pub use server::{ByteStream, ExecError, Executed, Kubelets, NodeConnection};
 pub use usage::{Measured, Usage, measure_node, measure_pod};

@@ -14,10 +14,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use setpoint::Metadata;
 
-use crate::behaviour::{Behaviour, PodBehaviour};
-use crate::container::{KILLED, Life, Restarts, Standing, State};
-use crate::program::{self, Ending};
+use crate::behaviour::{Behaviour, PodBehaviour, annotation};
+use crate::container::{ContainerState, KILLED, Life, Restarts};
+use crate::images::{Image, image, patterns, pull_error};
 use crate::resize::{PENDING, Refused, Resize};
+use crate::runtime::{Fate, FatesOfPod};
 use crate::view::{Container, ContainerStatus, PodView};
 
 /// The node's next action for a pod.
@@ -41,9 +42,9 @@ pub(crate) struct PodNow {
     pub(crate) failure: Option<(Box<str>, Box<str>)>,
     /// Whether its network is set up.
     pub(crate) has_network: bool,
-    pub(crate) init: Vec<Standing>,
-    pub(crate) main: Vec<Standing>,
-    pub(crate) ephemeral: Vec<Standing>,
+    pub(crate) init: Vec<ContainerState>,
+    pub(crate) main: Vec<ContainerState>,
+    pub(crate) ephemeral: Vec<ContainerState>,
     /// Why a resize is pending.
     pub(crate) refused: Option<Refused>,
 }
@@ -54,6 +55,10 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) obstacle: Option<&'a Obstacle>,
     /// The outcome of a resize.
     pub(crate) resize: Option<&'a Resize>,
+    /// How the runs of containers with a command end.
+    pub(crate) fates: Option<&'a FatesOfPod>,
+    /// Patterns of images that no node can pull.
+    pub(crate) missing_images: &'a [String],
 }
 
 /// An obstacle to creating containers.
@@ -133,8 +138,11 @@ fn within_deadline(pod: &PodView, step: Step, now: Timestamp) -> Step {
 /// Returns the pod with all its containers stopped.
 pub(crate) fn ended(pod: &PodView, failure: Option<(&str, &str)>, now: Timestamp) -> PodNow {
     let ended = |containers, statuses| {
-        let standings = standings(containers, statuses, "");
-        standings.into_iter().map(|standing: Standing| standing.ended(KILLED, now)).collect()
+        let container_states = container_states(containers, statuses, "");
+        container_states
+            .into_iter()
+            .map(|container_state: ContainerState| container_state.ended(KILLED, now))
+            .collect()
     };
     PodNow {
         phase: "Failed",
@@ -148,11 +156,15 @@ pub(crate) fn ended(pod: &PodView, failure: Option<(&str, &str)>, now: Timestamp
 }
 
 /// Returns the container states from the status, in spec order.
-fn standings(containers: &[Container], statuses: &[ContainerStatus], waits: &str) -> Vec<Standing> {
+fn container_states(
+    containers: &[Container],
+    statuses: &[ContainerStatus],
+    waits: &str,
+) -> Vec<ContainerState> {
     let of = |(index, container): (usize, &Container)| {
         let at_its_place = statuses.get(index).filter(|status| status.name == container.name);
         let status = at_its_place.or_else(|| statuses.iter().find(|status| status.name == container.name));
-        status.map_or_else(|| Standing::waiting(waits, ""), Standing::of)
+        status.map_or_else(|| ContainerState::waiting(waits, ""), ContainerState::of)
     };
     containers.iter().enumerate().map(of).collect()
 }
@@ -165,14 +177,14 @@ fn live(
     circumstances: Circumstances<'_>,
     now: Timestamp,
 ) -> (PodNow, Option<Timestamp>) {
-    let Circumstances { obstacle, resize } = circumstances;
+    let resize = circumstances.resize;
     let waits = if pod.spec.init_containers.is_empty() { "ContainerCreating" } else { "PodInitializing" };
     let mut next = PodNow {
         phase: "Pending",
         failure: None,
         has_network: false,
-        init: standings(&pod.spec.init_containers, &pod.status.init_container_statuses, waits),
-        main: standings(&pod.spec.containers, &pod.status.container_statuses, waits),
+        init: container_states(&pod.spec.init_containers, &pod.status.init_container_statuses, waits),
+        main: container_states(&pod.spec.containers, &pod.status.container_statuses, waits),
         ephemeral: Vec::new(),
         refused: None,
     };
@@ -180,11 +192,11 @@ fn live(
     if may_start > now {
         return (next, Some(may_start));
     }
-    if obstacle == Some(&Obstacle::Volumes) {
+    if circumstances.obstacle == Some(&Obstacle::Volumes) {
         return (next, None);
     }
     next.has_network = true;
-    let mut lives = Lives { meta, pod, obstacle, may_start, now, change: None };
+    let mut lives = Lives { meta, pod, circumstances, may_start, now, change: None };
     if lives.initialize(&mut next) {
         lives.run(&mut next);
     }
@@ -199,15 +211,16 @@ fn live(
         next.init = next
             .init
             .into_iter()
-            .map(|standing| match standing.is_running() {
-                true => standing.ended(0, now),
-                false => standing,
+            .map(|container_state| match container_state.is_running() {
+                true => container_state.ended(0, now),
+                false => container_state,
             })
             .collect();
     } else {
         let shown = &pod.status.ephemeral_container_statuses;
-        next.ephemeral = standings(&pod.spec.ephemeral_containers, shown, waits);
-        next.ephemeral.iter_mut().for_each(|standing| lives.debug(standing));
+        next.ephemeral = container_states(&pod.spec.ephemeral_containers, shown, waits);
+        let ephemeral = pod.spec.ephemeral_containers.iter().zip(&mut next.ephemeral);
+        ephemeral.for_each(|(container, container_state)| lives.debug(container, container_state));
     }
     (next, lives.change)
 }
@@ -216,7 +229,8 @@ fn live(
 struct Lives<'a> {
     meta: &'a Metadata,
     pod: &'a PodView,
-    obstacle: Option<&'a Obstacle>,
+    circumstances: Circumstances<'a>,
+    /// When the next container may start.
     may_start: Timestamp,
     now: Timestamp,
     /// When one of them changes next.
@@ -226,49 +240,52 @@ struct Lives<'a> {
 impl Lives<'_> {
     /// Runs init containers one after the other. Returns true if the last one is done.
     fn initialize(&mut self, next: &mut PodNow) -> bool {
-        let past = next.main.iter().any(Standing::has_run);
-        for (container, standing) in self.pod.spec.init_containers.iter().zip(&mut next.init) {
+        let past = next.main.iter().any(ContainerState::has_run);
+        for (container, container_state) in self.pod.spec.init_containers.iter().zip(&mut next.init) {
             if container.is_sidecar() {
-                let behaviour = self.init_behaviour(container, standing);
-                self.advance(container, &behaviour, Restarts::Always, standing);
-                if !past && !standing.started {
+                let behaviour = self.init_behaviour(container);
+                self.advance(container, &behaviour, Restarts::Always, container_state);
+                if !past && !container_state.started {
                     return false;
                 }
-            } else if !past && standing.exit().is_none_or(|exit| exit.code != 0) {
-                let behaviour = self.init_behaviour(container, standing);
+            } else if !past && container_state.exit().is_none_or(|exit| exit.code != 0) {
+                let behaviour = self.init_behaviour(container);
                 // An init container that has succeeded is not restarted, whatever the policy.
                 let restarts = match Restarts::of(&self.pod.spec.restart_policy) {
                     Restarts::Never => Restarts::Never,
                     _ => Restarts::OnFailure,
                 };
-                self.advance(container, &behaviour, restarts, standing);
+                self.advance(container, &behaviour, restarts, container_state);
                 // It is ready when it has completed.
-                standing.ready = standing.exit().is_some_and(|exit| exit.code == 0);
-                if !standing.ready {
+                container_state.ready = container_state.exit().is_some_and(|exit| exit.code == 0);
+                if !container_state.ready {
                     return false;
                 }
+            }
+            if let Some(exit) = container_state.exit() {
+                self.may_start = self.may_start.max(exit.finished);
             }
         }
         true
     }
 
-    fn init_behaviour(&self, container: &Container, standing: &Standing) -> Behaviour {
-        let ending = self.ending(container, standing);
-        Behaviour::of_init(&self.pod.metadata.annotations, container, ending)
+    fn init_behaviour(&self, container: &Container) -> Behaviour {
+        Behaviour::of_init(&self.pod.metadata.annotations, container, self.fate(container))
     }
 
-    /// Returns how this run of a container ends, if its program is known.
-    fn ending(&self, container: &Container, standing: &Standing) -> Option<Ending> {
-        let pod = program::Pod { meta: self.meta, annotations: &self.pod.metadata.annotations };
-        container.program.as_ref()?.ending(pod, standing.restarts)
+    /// Returns how this run of a container ends, if it has a command.
+    fn fate(&self, container: &Container) -> Option<&Fate> {
+        self.circumstances.fates?.get(container.name.as_str())
     }
 
     fn run(&mut self, next: &mut PodNow) {
         let restarts = Restarts::of(&self.pod.spec.restart_policy);
-        for (container, standing) in self.pod.spec.containers.iter().zip(&mut next.main) {
-            let ending = self.ending(container, standing);
-            let behaviour = Behaviour::of_main(&self.pod.metadata.annotations, container, ending);
-            self.advance(container, &behaviour, restarts, standing);
+        let is_always_restarted = restarts == Restarts::Always;
+        for (container, container_state) in self.pod.spec.containers.iter().zip(&mut next.main) {
+            let annotations = &self.pod.metadata.annotations;
+            let behaviour =
+                Behaviour::of_main(annotations, container, self.fate(container), is_always_restarted);
+            self.advance(container, &behaviour, restarts, container_state);
         }
     }
 
@@ -277,27 +294,42 @@ impl Lives<'_> {
         container: &Container,
         behaviour: &Behaviour,
         restarts: Restarts,
-        standing: &mut Standing,
+        container_state: &mut ContainerState,
     ) {
-        if let (Some(Obstacle::Config(missing)), false) = (self.obstacle, standing.has_run())
+        if let (Some(Obstacle::Config(missing)), false) =
+            (self.circumstances.obstacle, container_state.has_run())
             && let Some((_, why)) = missing.iter().find(|(name, _)| **name == *container.name)
         {
-            *standing = Standing::waiting("CreateContainerConfigError", why);
+            *container_state = ContainerState::waiting("CreateContainerConfigError", why);
             return;
         }
         let pod = PodName(self.meta);
-        let life = Life { container, behaviour, restarts, may_start: self.may_start, pod: &pod };
-        let before = std::mem::replace(standing, Standing::waiting("", ""));
+        let image = || self.image(container, behaviour);
+        let life =
+            Life { container, behaviour, image: &image, restarts, may_start: self.may_start, pod: &pod };
+        let before = std::mem::replace(container_state, ContainerState::waiting("", ""));
         let (after, change) = before.advanced(&life, self.now);
-        *standing = after;
+        *container_state = after;
         self.change = self.change.into_iter().chain(change).min();
     }
 
-    /// Runs an ephemeral debug container until the pod ends.
-    fn debug(&self, standing: &mut Standing) {
-        if !standing.has_run() {
-            standing.state = State::Running { since: self.now };
+    /// Returns whether a container's image can be used.
+    fn image(&self, container: &Container, behaviour: &Behaviour) -> Image {
+        if behaviour.never_start {
+            return Image::Unpullable(pull_error(&container.image));
         }
+        let annotated = self.pod.metadata.annotations.get(annotation::MISSING_IMAGES);
+        let annotated = annotated.iter().flat_map(|annotated| patterns(annotated));
+        let missing = self.circumstances.missing_images.iter().map(String::as_str).chain(annotated);
+        image(&container.image, container.is_never_pulled, missing)
+    }
+
+    /// Runs an ephemeral container until its program or the pod ends. It is never ready.
+    fn debug(&mut self, container: &Container, container_state: &mut ContainerState) {
+        let annotations = &self.pod.metadata.annotations;
+        let behaviour = Behaviour::of_ephemeral(annotations, container, self.fate(container));
+        self.advance(container, &behaviour, Restarts::Never, container_state);
+        (container_state.ready, container_state.started) = (false, false);
     }
 }
 
@@ -314,16 +346,18 @@ impl std::fmt::Display for PodName<'_> {
 /// Returns the phase of a pod with these container states.
 fn phase(pod: &PodView, next: &PodNow) -> &'static str {
     let restarts = Restarts::of(&pod.spec.restart_policy);
-    let failed = |standing: &Standing| standing.exit().is_some_and(|exit| exit.code != 0);
-    let past = next.main.iter().any(Standing::has_run);
+    let failed = |container_state: &ContainerState| container_state.exit().is_some_and(|exit| exit.code != 0);
+    let past = next.main.iter().any(ContainerState::has_run);
     if !past {
         let gave_up = restarts == Restarts::Never && next.init.iter().any(failed);
         return if gave_up { "Failed" } else { "Pending" };
     }
-    if next.main.iter().any(|standing| !standing.has_run()) {
+    if next.main.iter().any(|container_state| !container_state.has_run()) {
         return "Pending";
     }
-    let over = |standing: &Standing| standing.exit().is_some_and(|exit| !restarts.after(exit.code));
+    let over = |container_state: &ContainerState| {
+        container_state.exit().is_some_and(|exit| !restarts.after(exit.code))
+    };
     if !next.main.iter().all(over) {
         return "Running";
     }
@@ -332,9 +366,12 @@ fn phase(pod: &PodView, next: &PodNow) -> &'static str {
 
 /// Whether the status already shows this state.
 fn shows(meta: &Metadata, pod: &PodView, next: &PodNow) -> bool {
-    let same = |standings: &[Standing], statuses: &[ContainerStatus]| {
-        standings.len() == statuses.len()
-            && standings.iter().zip(statuses).all(|(standing, status)| *standing == Standing::of(status))
+    let same = |container_states: &[ContainerState], statuses: &[ContainerStatus]| {
+        container_states.len() == statuses.len()
+            && container_states
+                .iter()
+                .zip(statuses)
+                .all(|(container_state, status)| *container_state == ContainerState::of(status))
     };
     let status = &pod.status;
     status.start_time.is_some()
@@ -351,9 +388,9 @@ impl PodNow {
     /// Restarts containers that cannot be resized in place.
     fn restart(&mut self, pod: &PodView, names: &[Box<str>], now: Timestamp) {
         let init = pod.spec.init_containers.iter().zip(&mut self.init);
-        for (container, standing) in init.chain(pod.spec.containers.iter().zip(&mut self.main)) {
+        for (container, container_state) in init.chain(pod.spec.containers.iter().zip(&mut self.main)) {
             if names.iter().any(|name| **name == *container.name) {
-                *standing = standing.clone().anew(now);
+                *container_state = container_state.clone().restarted_now(now);
             }
         }
     }
@@ -363,8 +400,8 @@ impl PodNow {
         let mut sidecars =
             pod.spec.init_containers.iter().zip(&self.init).filter(|(init, _)| init.is_sidecar());
         self.phase == "Running"
-            && self.main.iter().all(|standing| standing.ready)
-            && sidecars.all(|(_, standing)| standing.ready)
+            && self.main.iter().all(|container_state| container_state.ready)
+            && sidecars.all(|(_, container_state)| container_state.ready)
     }
 
     pub(crate) fn is_ready(&self, pod: &PodView) -> bool {

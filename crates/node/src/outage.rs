@@ -4,6 +4,7 @@
 //! pressure conditions (pressure.rs).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -11,6 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use setpoint::Event;
 use setpoint_placement::{Resources, Taint};
+use tokio::sync::Notify;
 
 use crate::behaviour::annotation::{FAILED, PRESSURE};
 use crate::offer::change;
@@ -18,7 +20,11 @@ use crate::pressure::{self, Pressure};
 
 /// The state of nodes according to their objects. Cheap to clone; bounded by the number of nodes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outages(Arc<Mutex<Known>>);
+pub(crate) struct Outages {
+    known: Arc<Mutex<Known>>,
+    /// Wakes those that wait for a failure.
+    failed: Arc<Notify>,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -94,19 +100,19 @@ impl NodeView {
 
 impl Outages {
     pub(crate) fn has(&self, node: &str) -> bool {
-        let known = self.0.lock();
+        let known = self.known.lock();
         !known.failing.is_empty() && known.failing.contains(node)
     }
 
     /// Whether the node is not ready according to its object.
     pub(crate) fn is_thought_lost(&self, node: &str) -> bool {
-        let known = self.0.lock();
+        let known = self.known.lock();
         !known.thought_lost.is_empty() && known.thought_lost.contains(node)
     }
 
     /// Returns the pending write of the node's allocatable resources.
     pub(crate) fn offer(&self, node: &str) -> Option<Value> {
-        let known = self.0.lock();
+        let known = self.known.lock();
         known.offers.get(node).cloned()
     }
 
@@ -118,7 +124,7 @@ impl Outages {
 
     /// Returns the node's pressures.
     pub(crate) fn pressure(&self, node: &str) -> Vec<Pressure> {
-        let known = self.0.lock();
+        let known = self.known.lock();
         if known.short_of.is_empty() {
             Vec::new()
         } else {
@@ -128,7 +134,7 @@ impl Outages {
 
     /// Whether the node's pressure conditions still have to be written.
     pub(crate) fn has_to_say(&self, node: &str) -> bool {
-        let known = self.0.lock();
+        let known = self.known.lock();
         !known.unsaid.is_empty() && known.unsaid.contains(node)
     }
 
@@ -138,7 +144,7 @@ impl Outages {
         let object = event.object();
         let name = &*object.meta().name;
         let node = object.view::<NodeView>().ok().filter(|_| !matches!(event, Event::Deleted { .. }));
-        let mut known = self.0.lock();
+        let mut known = self.known.lock();
         match node.is_some_and(NodeView::is_ready) {
             true => known.thought_lost.remove(name),
             false => known.thought_lost.insert(name.into()),
@@ -151,9 +157,23 @@ impl Outages {
         match node.is_some_and(NodeView::fails) {
             true => {
                 known.failing.insert(name.into());
+                self.failed.notify_waiters();
                 false
             }
             false => known.failing.remove(name) || is_pressed,
+        }
+    }
+
+    /// Waits until a node fails.
+    pub(crate) async fn wait_for_failure(&self, node: &str) {
+        loop {
+            let mut failed = pin!(self.failed.notified());
+            // A failure between the check and the wait is not missed.
+            failed.as_mut().enable();
+            if self.has(node) {
+                return;
+            }
+            failed.await;
         }
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use setpoint::{Cached, EventType, Instant};
 
-use crate::container::{CRASH_LOOP, PULL_BACK_OFF, PULL_FAILED, Restarts, Standing, State};
+use crate::container::{CRASH_LOOP, ContainerState, Restarts, State};
+use crate::images::{INVALID_NAME, NEVER_PULLED, PULL_BACK_OFF, PULL_FAILED};
 use crate::lifecycle::PodNow;
 use crate::probes::ProbeKind;
 use crate::view::{Container, ContainerStatus, Look, PodView, Probe};
@@ -61,12 +62,12 @@ pub(crate) fn pod_events(pod: &Cached<PodView>, next: &PodNow) -> Vec<PodEvent> 
         (&spec.containers, &status.container_statuses, &next.main),
         (&spec.ephemeral_containers, &status.ephemeral_container_statuses, &next.ephemeral),
     ];
-    for (containers, statuses, standings) in all {
-        for (container, standing) in containers.iter().zip(standings) {
+    for (containers, statuses, container_states) in all {
+        for (container, container_state) in containers.iter().zip(container_states) {
             let before = statuses.iter().find(|status| status.name == container.name);
             let stops = next.failure.is_some() || pod.meta().is_being_deleted();
             let restarts = container.is_sidecar() || policy != Restarts::Never;
-            about(container, pod, before, standing, ContainerOutlook { stops, restarts }, &mut events);
+            about(container, pod, before, container_state, ContainerOutlook { stops, restarts }, &mut events);
         }
     }
     if let Some((reason, message)) = &next.failure
@@ -90,7 +91,7 @@ fn about(
     container: &Container,
     pod: &Cached<PodView>,
     before: Option<&ContainerStatus>,
-    after: &Standing,
+    after: &ContainerState,
     outlook: ContainerOutlook,
     events: &mut Vec<PodEvent>,
 ) {
@@ -114,7 +115,14 @@ fn about(
     };
     match &after.state {
         State::Running { .. } if !ran || restarted => {
-            events.push(normal("Pulled", format!("Container image {image:?} already present on machine")));
+            if waited_for(PULL_BACK_OFF) || waited_for(PULL_FAILED) {
+                events.push(normal("Pulling", format!("Pulling image {image:?}")));
+                let pulled = "in 0s (0s including waiting). Image size: 0 bytes.";
+                events.push(normal("Pulled", format!("Successfully pulled image {image:?} {pulled}")));
+            } else {
+                let message = format!("Container image {image:?} already present on machine");
+                events.push(normal("Pulled", message));
+            }
             events.push(normal("Created", format!("Created container: {name}")));
             events.push(normal("Started", format!("Started container {name}")));
         }
@@ -135,6 +143,14 @@ fn about(
         State::Waiting { reason, .. } if **reason == *PULL_BACK_OFF && !waited_for(PULL_BACK_OFF) => {
             events.push(normal("BackOff", format!("Back-off pulling image {image:?}")));
             events.push(warning("Failed", format!("Error: {PULL_BACK_OFF}")));
+        }
+        State::Waiting { reason, message } if **reason == *NEVER_PULLED && !waited_for(NEVER_PULLED) => {
+            events.push(warning(NEVER_PULLED, message.to_string()));
+            events.push(warning("Failed", format!("Error: {NEVER_PULLED}")));
+        }
+        State::Waiting { reason, message } if **reason == *INVALID_NAME && !waited_for(INVALID_NAME) => {
+            events.push(warning("InspectFailed", message.to_string()));
+            events.push(warning("Failed", format!("Error: {INVALID_NAME}")));
         }
         _ => {}
     }

@@ -93,14 +93,14 @@ pub(crate) enum Measure {
 
 /// Returns what to do about an unfinished pod. `None` if it may stay.
 pub(crate) fn measure(short_of: &[Pressure], encoded: &Object, pod: &PodView) -> Option<Measure> {
-    let is_critical = encoded.mentions("\"priorityClassName\":\"system-");
+    let is_critical = encoded.contains_text("\"priorityClassName\":\"system-");
     if short_of.is_empty() || is_critical || matches!(pod.status.phase.as_str(), "Succeeded" | "Failed") {
         return None;
     }
-    let is_best_effort = encoded.mentions("\"qosClass\":\"BestEffort\"");
+    let is_best_effort = encoded.contains_text("\"qosClass\":\"BestEffort\"");
     if pod.status.start_time.is_none() {
         let only_memory = short_of == [Pressure::Memory];
-        let is_tolerant = encoded.mentions("\"node.kubernetes.io/memory-pressure\"");
+        let is_tolerant = encoded.contains_text("\"node.kubernetes.io/memory-pressure\"");
         if only_memory && (!is_best_effort || is_tolerant) {
             return None;
         }

@@ -219,7 +219,8 @@ mod tests {
                 (format!("node.setpoint.dev/{name}"), value.as_str().unwrap_or_default().to_owned())
             })
             .collect();
-        let behaviour = Behaviour::of_main(&annotations.into_iter().collect(), &container(probes), None);
+        let behaviour =
+            Behaviour::of_main(&annotations.into_iter().collect(), &container(probes), None, true);
         Prospects::of(&container(probes), &behaviour, since(), restarts)
     }
 

@@ -78,7 +78,7 @@ struct ContainerStatus {
 impl Sizes {
     /// Reads the resources of a pod. `None` if it requests none; many do not.
     pub(crate) fn of(pod: &Object) -> Option<Self> {
-        pod.mentions("\"resources\":{\"").then(|| pod.decode().ok()).flatten()
+        pod.contains_text("\"resources\":{\"").then(|| pod.decode().ok()).flatten()
     }
 
     /// Returns the resources shown in a container's status: the requested or the previous ones.

@@ -125,15 +125,15 @@ pub(crate) enum NeededBy {
 /// The relevant fields of a ConfigMap, Secret or claim.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Found {
+pub(crate) struct SourceObject {
     data: BTreeMap<Box<str>, IgnoredAny>,
     binary_data: BTreeMap<Box<str>, IgnoredAny>,
-    status: FoundStatus,
+    status: SourceStatus,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct FoundStatus {
+struct SourceStatus {
     phase: Box<str>,
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn are_mentioned(pod: &Object) -> bool {
         "\"secretRef\":",
     ];
     let count = |text: &str| std::str::from_utf8(pod.raw()).map_or(1, |raw| raw.matches(text).count());
-    OTHERS.iter().any(|field| pod.mentions(field))
+    OTHERS.iter().any(|field| pod.contains_text(field))
         || count("\"configMap\":") > count("\"name\":\"kube-root-ca.crt\"")
 }
 
@@ -210,7 +210,7 @@ impl Named {
 
 impl Source {
     /// Returns the kubelet's message for what is wrong with a source. `None` if it is usable.
-    pub(crate) fn complaint(&self, namespace: &str, found: Option<&Found>) -> Option<String> {
+    pub(crate) fn complaint(&self, namespace: &str, found: Option<&SourceObject>) -> Option<String> {
         let name = &self.name;
         let why = match (self.kind, found) {
             (SourceKind::ConfigMap, None) => format!("configmap {name:?} not found"),
@@ -239,7 +239,7 @@ impl Source {
     }
 }
 
-impl Found {
+impl SourceObject {
     fn has(&self, key: &str) -> bool {
         self.data.contains_key(key) || self.binary_data.contains_key(key)
     }
@@ -258,7 +258,8 @@ mod tests {
             are_mentioned(&encoded),
             !pod.sources("p").is_empty() || spec.to_string().contains("optional")
         );
-        let found: Option<Found> = found.map(|found| serde_json::from_value(found).expect("an object"));
+        let found: Option<SourceObject> =
+            found.map(|found| serde_json::from_value(found).expect("an object"));
         let sources = pod.sources("p");
         sources.iter().filter_map(|source| source.complaint("ns", found.as_ref())).collect()
     }

@@ -5,16 +5,17 @@ use serde_json::{Value, json};
 use setpoint::Cached;
 use setpoint::conditions::whole_seconds;
 
-use crate::container::{Exit, Standing, State};
+use crate::container::{ContainerState, Exit, State};
 use crate::lifecycle::PodNow;
 use crate::resize::{PENDING, Refused, Sizes};
+use crate::usage::RUNTIME;
 use crate::view::{Container, PodView};
 
 /// The reason of an evicted pod.
 pub(crate) const EVICTED: &str = "Evicted";
 
 /// Where a pod runs.
-pub(crate) struct Place<'a> {
+pub(crate) struct PodAddresses<'a> {
     pub(crate) host_ip: &'a str,
     /// Primary address first.
     pub(crate) pod_ips: &'a [String],
@@ -22,7 +23,12 @@ pub(crate) struct Place<'a> {
 
 /// Builds a strategic merge patch of the status. Conditions owned by others (`PodScheduled`, readiness gates) are kept.
 /// It is only valid for the version of the pod it was made from.
-pub(crate) fn status_patch(pod: &Cached<PodView>, next: &PodNow, place: &Place<'_>, now: Timestamp) -> Value {
+pub(crate) fn status_patch(
+    pod: &Cached<PodView>,
+    next: &PodNow,
+    place: &PodAddresses<'_>,
+    now: Timestamp,
+) -> Value {
     let meta = pod.meta();
     let mut status = json!({"phase": next.phase});
     if meta.generation != 0 {
@@ -91,13 +97,15 @@ fn conditions(pod: &Cached<PodView>, next: &PodNow, now: Timestamp) -> Value {
 type Unmet = Option<(&'static str, String)>;
 
 fn initialized(pod: &PodView, next: &PodNow) -> Unmet {
-    if next.main.iter().any(Standing::has_run) {
+    if next.main.iter().any(ContainerState::has_run) {
         return None;
     }
-    let done = |container: &Container, standing: &Standing| {
-        if container.is_sidecar() { standing.started } else { standing.ready }
+    let done = |container: &Container, container_state: &ContainerState| {
+        if container.is_sidecar() { container_state.started } else { container_state.ready }
     };
-    let open = names(&pod.spec.init_containers, &next.init, |container, standing| !done(container, standing));
+    let open = names(&pod.spec.init_containers, &next.init, |container, container_state| {
+        !done(container, container_state)
+    });
     (!open.is_empty())
         .then(|| ("ContainersNotInitialized", format!("containers with incomplete status: [{open}]")))
 }
@@ -109,20 +117,23 @@ fn containers_ready(pod: &PodView, next: &PodNow) -> Unmet {
         _ if next.has_ready_containers(pod) => return None,
         _ => {}
     }
-    let sidecars =
-        names(&pod.spec.init_containers, &next.init, |init, standing| init.is_sidecar() && !standing.ready);
-    let main = names(&pod.spec.containers, &next.main, |_, standing| !standing.ready);
+    let sidecars = names(&pod.spec.init_containers, &next.init, |init, container_state| {
+        init.is_sidecar() && !container_state.ready
+    });
+    let main = names(&pod.spec.containers, &next.main, |_, container_state| !container_state.ready);
     let unready: Vec<String> = [sidecars, main].into_iter().filter(|names| !names.is_empty()).collect();
     Some(("ContainersNotReady", format!("containers with unready status: [{}]", unready.join(" "))))
 }
 
 fn names(
     containers: &[Container],
-    standings: &[Standing],
-    is_meant: impl Fn(&Container, &Standing) -> bool,
+    container_states: &[ContainerState],
+    is_meant: impl Fn(&Container, &ContainerState) -> bool,
 ) -> String {
-    let meant =
-        containers.iter().zip(standings).filter(|(container, standing)| is_meant(container, standing));
+    let meant = containers
+        .iter()
+        .zip(container_states)
+        .filter(|(container, container_state)| is_meant(container, container_state));
     meant.map(|(container, _)| container.name.as_str()).collect::<Vec<_>>().join(" ")
 }
 
@@ -160,26 +171,39 @@ fn condition(pod: &Cached<PodView>, condition_type: &str, unmet: Unmet, now: Tim
     condition
 }
 
-fn statuses(containers: &[Container], standings: &[Standing], sizes: Option<(&Sizes, bool)>) -> Value {
-    containers.iter().zip(standings).map(|(container, standing)| status(container, standing, sizes)).collect()
+fn statuses(
+    containers: &[Container],
+    container_states: &[ContainerState],
+    sizes: Option<(&Sizes, bool)>,
+) -> Value {
+    containers
+        .iter()
+        .zip(container_states)
+        .map(|(container, container_state)| status(container, container_state, sizes))
+        .collect()
 }
 
-fn status(container: &Container, standing: &Standing, sizes: Option<(&Sizes, bool)>) -> Value {
-    let created = standing.has_run();
+fn status(container: &Container, container_state: &ContainerState, sizes: Option<(&Sizes, bool)>) -> Value {
+    let created = container_state.has_run();
     let mut status = json!({
         "name": container.name,
         "image": container.image,
         "imageID": if created { container.image.as_str() } else { "" },
-        "ready": standing.ready,
-        "started": standing.started,
-        "restartCount": standing.restarts,
-        "state": state(&standing.state),
+        "ready": container_state.ready,
+        "started": container_state.started,
+        "restartCount": container_state.restarts,
+        "state": state(&container.name, container_state),
     });
     if created {
-        status["containerID"] = format!("setpoint://{}", container.name).into();
+        status["containerID"] = container_id(&container.name, container_state.restarts).into();
     }
-    if let Some(exit) = &standing.last {
-        status["lastState"] = json!({"terminated": terminated(exit)});
+    if let Some(exit) = &container_state.last {
+        let run = match container_state.state {
+            // It waits to be restarted.
+            State::Waiting { .. } => container_state.restarts,
+            _ => container_state.restarts.saturating_sub(1),
+        };
+        status["lastState"] = json!({"terminated": terminated(exit, &container_id(&container.name, run))});
     }
     if created {
         // Fields that are not set keep their value.
@@ -193,20 +217,28 @@ fn status(container: &Container, standing: &Standing, sizes: Option<(&Sizes, boo
     status
 }
 
-fn state(state: &State) -> Value {
-    match state {
+/// Returns the ID of a run of a container. It is unique in its pod.
+fn container_id(name: &str, run: u32) -> String {
+    format!("{RUNTIME}{name}/{run}")
+}
+
+fn state(name: &str, container_state: &ContainerState) -> Value {
+    match &container_state.state {
         State::Waiting { reason, message } if message.is_empty() => json!({"waiting": {"reason": reason}}),
         State::Waiting { reason, message } => json!({"waiting": {"reason": reason, "message": message}}),
         State::Running { since } => json!({"running": {"startedAt": second(*since)}}),
-        State::Terminated(exit) => json!({"terminated": terminated(exit)}),
+        State::Terminated(exit) => {
+            json!({"terminated": terminated(exit, &container_id(name, container_state.restarts))})
+        }
     }
 }
 
-fn terminated(exit: &Exit) -> Value {
+fn terminated(exit: &Exit, container_id: &str) -> Value {
     let mut terminated =
         json!({"exitCode": exit.code, "reason": exit.reason(), "finishedAt": second(exit.finished)});
     if let Some(started) = exit.started {
         terminated["startedAt"] = second(started).into();
+        terminated["containerID"] = container_id.into();
     }
     if !exit.message.is_empty() {
         terminated["message"] = (*exit.message).into();

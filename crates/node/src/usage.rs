@@ -21,7 +21,7 @@ const IDLE: Usage = Usage { milli_cpu: 1, memory: 16 << 20 };
 const NODE_ITSELF: Usage = Usage { milli_cpu: 100, memory: 512 << 20 };
 
 /// The container runtime of simulated nodes.
-const RUNTIME: &str = "setpoint://";
+pub(crate) const RUNTIME: &str = "setpoint://";
 
 /// The reported measurement window.
 const WINDOW: &str = "15s";
@@ -50,6 +50,17 @@ impl std::ops::AddAssign for Usage {
 }
 
 impl Usage {
+    /// The usage of a node without pods.
+    pub(crate) const NODE: Self = NODE_ITSELF;
+
+    pub(crate) fn nano_cores(self) -> u64 {
+        self.milli_cpu.max(0).unsigned_abs().saturating_mul(1_000_000)
+    }
+
+    pub(crate) fn memory_bytes(self) -> u64 {
+        self.memory.max(0).unsigned_abs()
+    }
+
     fn shown(self) -> Value {
         json!({"cpu": format!("{}m", self.milli_cpu), "memory": format!("{}Ki", self.memory / 1024)})
     }
@@ -121,27 +132,54 @@ struct ContainerStatus {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct State {
-    running: Option<serde::de::IgnoredAny>,
+    running: Option<Running>,
 }
 
-/// Computes the usage of a pod. `None` if it does not run on a simulated node.
-pub fn measure_pod(pod: &[u8], now: Timestamp) -> Option<Measured> {
-    let pod: Pod = serde_json::from_slice(pod).ok()?;
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Running {
+    started_at: Option<Timestamp>,
+}
+
+/// The usage of a running container.
+pub(crate) struct ContainerUsage {
+    pub(crate) name: String,
+    pub(crate) since: Option<Timestamp>,
+    pub(crate) usage: Usage,
+}
+
+/// Computes the usage of the running containers of a pod. `None` if it does not run on a simulated node.
+pub(crate) fn container_usages(pod: &[u8]) -> Option<Vec<ContainerUsage>> {
+    usages(&serde_json::from_slice(pod).ok()?)
+}
+
+fn usages(pod: &Pod) -> Option<Vec<ContainerUsage>> {
     if pod.status.phase != "Running" {
         return None;
     }
-    let mut total = Usage::default();
     let mut containers = Vec::new();
     let statuses = pod.status.init_container_statuses.iter().chain(&pod.status.container_statuses);
-    for status in statuses.filter(|status| status.state.running.is_some()) {
+    for status in statuses {
+        let Some(running) = &status.state.running else { continue };
         if !status.container_id.starts_with(RUNTIME) {
             return None;
         }
         let mut specs = pod.spec.init_containers.iter().chain(&pod.spec.containers);
         let usage = specs.find(|spec| spec.name == status.name)?.usage(&pod.metadata.annotations);
-        total += usage;
-        containers.push(json!({"name": status.name, "usage": usage.shown()}));
+        containers.push(ContainerUsage { name: status.name.clone(), since: running.started_at, usage });
     }
+    Some(containers)
+}
+
+/// Computes the usage of a pod. `None` if it has no container that runs on a simulated node.
+pub fn measure_pod(pod: &[u8], now: Timestamp) -> Option<Measured> {
+    let pod: Pod = serde_json::from_slice(pod).ok()?;
+    let measured = usages(&pod).filter(|measured| !measured.is_empty())?;
+    let mut total = Usage::default();
+    measured.iter().for_each(|container| total += container.usage);
+    let shown =
+        |container: &ContainerUsage| json!({"name": container.name, "usage": container.usage.shown()});
+    let containers: Vec<Value> = measured.iter().map(shown).collect();
     let Meta { name, namespace, labels, .. } = pod.metadata;
     let mut metrics = stamped(json!({"name": name, "namespace": namespace, "labels": labels}), now);
     metrics["containers"] = containers.into();

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::program::{Mount, Program, Variable, of_image, outcome, script};
+use crate::runtime::{Entrypoint, outcome};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -49,8 +49,10 @@ pub(crate) struct Container {
     pub(crate) startup_probe: Option<Box<Probe>>,
     pub(crate) liveness_probe: Option<Box<Probe>>,
     pub(crate) readiness_probe: Option<Box<Probe>>,
-    /// Its program, if it might end on its own.
-    pub(crate) program: Option<Box<Program>>,
+    /// What is known about its program.
+    pub(crate) entrypoint: Entrypoint,
+    /// Whether its image must be on the node already.
+    pub(crate) is_never_pulled: bool,
     /// How long its preStop hook takes, if known.
     pub(crate) stops_after: Duration,
 }
@@ -66,12 +68,10 @@ struct Declared {
     readiness_probe: Option<Box<Probe>>,
     command: Vec<String>,
     args: Vec<String>,
-    env: Vec<Variable>,
-    volume_mounts: Vec<Mount>,
-    termination_message_path: Box<str>,
-    termination_message_policy: Box<str>,
+    image_pull_policy: Box<str>,
     lifecycle: Lifecycle,
     stdin: bool,
+    tty: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -104,20 +104,10 @@ impl From<Declared> for Container {
     fn from(declared: Declared) -> Self {
         let Declared { name, image, restart_policy, startup_probe, liveness_probe, readiness_probe, .. } =
             declared;
-        let is_log_message = &*declared.termination_message_policy == "FallbackToLogsOnError";
-        let has_words = !declared.command.is_empty() || !declared.args.is_empty();
-        let script = match has_words || declared.stdin {
-            true => script(declared.command, declared.args),
-            false => of_image(&image),
-        };
-        let program = script.map(|script| Program {
-            script,
-            environment: declared.env,
-            mounts: declared.volume_mounts,
-            message_path: declared.termination_message_path,
-            is_log_message,
-        });
-        let (program, stops_after) = (program.map(Box::new), declared.lifecycle.pre_stop.takes());
+        let is_interactive = declared.stdin && declared.tty;
+        let entrypoint = Entrypoint::of(&image, &declared.command, &declared.args, is_interactive);
+        let is_never_pulled = &*declared.image_pull_policy == "Never";
+        let stops_after = declared.lifecycle.pre_stop.takes();
         Self {
             name,
             image,
@@ -125,7 +115,8 @@ impl From<Declared> for Container {
             startup_probe,
             liveness_probe,
             readiness_probe,
-            program,
+            entrypoint,
+            is_never_pulled,
             stops_after,
         }
     }
@@ -174,7 +165,7 @@ struct Exec {
 
 impl Exec {
     fn outcome(self) -> Option<(Duration, i32)> {
-        outcome(&script(self.command, Vec::new())?)
+        outcome(&self.command)
     }
 }
 
@@ -264,6 +255,14 @@ pub(crate) struct Terminated {
     pub(crate) message: Box<str>,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) finished_at: Option<Timestamp>,
+}
+
+impl Status {
+    /// Lists the statuses of the containers of all kinds.
+    pub(crate) fn all_containers(&self) -> impl Iterator<Item = &ContainerStatus> {
+        let Self { init_container_statuses, container_statuses, ephemeral_container_statuses, .. } = self;
+        init_container_statuses.iter().chain(container_statuses).chain(ephemeral_container_statuses)
+    }
 }
 
 impl PodView {

@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_saturates_can_be_taken_away() {
+    fn saturated_values_can_be_subtracted() {
         let mut least = Quantity::parse("-1e1000000").unwrap();
         least.add(&Quantity::parse("1").unwrap());
         let mut none = Quantity::ZERO;
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_says_why() {
+    fn invalid_quantities_have_a_reason() {
         for (source, error) in [
             ("", ParseError::Format),
             ("abc", ParseError::Format),

@@ -155,7 +155,7 @@ impl SharedState {
     /// Wakes parked pods after a pod was bound to a node or the labels of a bound pod changed.
     fn bound_pod_changed(&self, state: &mut State, event: &Event, pod: &Pod) {
         if let Event::Updated { old, new } = event
-            && old.mentions("\"nodeName\"")
+            && old.contains_text("\"nodeName\"")
         {
             if old.meta().labels == new.meta().labels {
                 return;
@@ -206,7 +206,7 @@ fn node_change(old: &Object, new: &Object) -> NodeChange {
 /// pods may use it, and the pod has to find another node.
 fn lost_nomination(event: &Event, pod: &PodView) -> Option<Pod> {
     let Event::Updated { old, .. } = event else { return None };
-    if !pod.spec.node_name.is_empty() || !old.mentions("\"nominatedNodeName\"") {
+    if !pod.spec.node_name.is_empty() || !old.contains_text("\"nominatedNodeName\"") {
         return None;
     }
     let before = Pod::new(old.clone()).ok()?;

@@ -111,20 +111,20 @@ impl Listers {
 #[cfg(test)]
 impl Listers {
     /// Builds listers of fixed objects.
-    pub(crate) fn fixed(
+    pub(crate) fn from_objects(
         namespaces: Vec<setpoint::Object>,
         services: Vec<setpoint::Object>,
         budgets: Vec<setpoint::Object>,
     ) -> Self {
         Self {
-            namespaces: Lister::fixed(namespaces),
-            services: Lister::fixed(services),
-            replica_sets: Lister::fixed([]),
-            stateful_sets: Lister::fixed([]),
-            replication_controllers: Lister::fixed([]),
-            budgets: Lister::fixed(budgets),
-            volumes: VolumeCaches::fixed(Vec::new(), Vec::new(), Vec::new()),
-            devices: DeviceCaches::fixed(Vec::new(), Vec::new(), Vec::new()),
+            namespaces: Lister::from_objects(namespaces),
+            services: Lister::from_objects(services),
+            replica_sets: Lister::from_objects([]),
+            stateful_sets: Lister::from_objects([]),
+            replication_controllers: Lister::from_objects([]),
+            budgets: Lister::from_objects(budgets),
+            volumes: VolumeCaches::from_objects(Vec::new(), Vec::new(), Vec::new()),
+            devices: DeviceCaches::from_objects(Vec::new(), Vec::new(), Vec::new()),
         }
     }
 }

@@ -306,7 +306,7 @@ pub(crate) fn is_idle(old: &Object, new: &Object) -> bool {
     let (before, after) = (old.meta(), new.meta());
     let only_waits = |pod: &Object| {
         let decides = ["\"nodeName\"", "\"nominatedNodeName\"", "\"resourceClaimStatuses\""];
-        pod.mentions("\"phase\":\"Pending\"") && !decides.iter().any(|field| pod.mentions(field))
+        pod.contains_text("\"phase\":\"Pending\"") && !decides.iter().any(|field| pod.contains_text(field))
     };
     after.generation > 0
         && after.generation == before.generation
@@ -349,7 +349,7 @@ mod tests {
     }
 
     fn nothing_else() -> Listers {
-        Listers::fixed(vec![], vec![], vec![])
+        Listers::from_objects(vec![], vec![], vec![])
     }
 
     /// Parks a pod that one check rejects on all nodes.

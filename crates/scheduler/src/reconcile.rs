@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use setpoint::client::Part;
-use setpoint::queue::limiter::PerKey;
-use setpoint::reconcile::Attempting;
+use setpoint::client::Subresource;
+use setpoint::queue::limiter::PerKeyBackoff;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Client, ClientError, Context, Controller, Event, EventType, Key, Kind, Lister, Object, Outcome, Queue,
     ReconcileError, Reconciler, Recorder, Rng, Runnable, View,
@@ -39,7 +39,8 @@ const RECHECK_CLAIMS_AFTER: Duration = Duration::from_secs(30);
 /// Returns the runnables of the scheduler.
 pub fn runnables(context: &Context, settings: &Settings) -> Vec<Box<dyn Runnable>> {
     let queue =
-        Queue::with_rate_limiter("scheduler", &context.runtime, Arc::new(PerKey::new(BACKOFF))).strict();
+        Queue::with_rate_limiter("scheduler", &context.runtime, Arc::new(PerKeyBackoff::new(BACKOFF)))
+            .strict();
     let sources = Sources::of(context, settings);
     let shared = SharedState {
         queue: queue.clone(),
@@ -213,7 +214,9 @@ impl Scheduler {
     }
 
     async fn update<V: View>(&self, object: &Object) -> Result<Object, ClientError> {
-        self.client.update_encoded(&Kind::of::<V>(), object.key(), Part::Main, object.raw().clone()).await
+        self.client
+            .update_encoded(&Kind::of::<V>(), object.key(), Subresource::None, object.raw().clone())
+            .await
     }
 
     /// Binds the pod once its volume claims are bound.
@@ -248,7 +251,7 @@ impl Scheduler {
             "metadata": {"name": key.name(), "namespace": key.namespace(), "uid": &pod.meta().uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         });
-        match self.client.post(&pod_kind(), key, Part::Binding, &binding).await {
+        match self.client.post(&pod_kind(), key, Subresource::Binding, &binding).await {
             Ok(()) => {
                 let message = format!("Successfully assigned {key} to {node}");
                 self.recorder.event(&pod_kind(), pod.object(), EventType::Normal, "Scheduled", message);

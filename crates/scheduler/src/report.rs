@@ -2,7 +2,7 @@
 //! victims.
 
 use serde_json::{Value, json};
-use setpoint::client::{Part, Patch};
+use setpoint::client::{Patch, Subresource};
 use setpoint::conditions::whole_seconds;
 use setpoint::{EventType, Outcome, ReconcileError};
 
@@ -74,7 +74,7 @@ impl Scheduler {
         let message = format!("{scheduler}: preempting to accommodate a higher priority pod");
         let condition = self.condition(victim, "DisruptionTarget", "True", "PreemptionByScheduler", &message);
         self.patch_status(victim, json!({"conditions": [condition]}), "mark it as preempted").await?;
-        let delete = setpoint::client::Delete::of_uid(&*victim.meta().uid);
+        let delete = setpoint::client::DeleteOptions::of_uid(&*victim.meta().uid);
         let deleted = self.client.delete(&pod_kind(), victim.key(), &delete).await;
         let is_deleted = deleted.is_ok();
         ignore_gone(deleted, format!("preempt pod {}", victim.key()))?;
@@ -98,7 +98,8 @@ impl Scheduler {
 
     async fn patch_status(&self, pod: &Pod, status: Value, attempted: &str) -> Result<(), ReconcileError> {
         let patch = Patch::strategic(&json!({"metadata": {"uid": &pod.meta().uid}, "status": status}));
-        let written = self.client.patch_and_forget(&pod_kind(), pod.key(), Part::Status, patch).await;
+        let written =
+            self.client.patch_ignoring_response(&pod_kind(), pod.key(), Subresource::Status, patch).await;
         ignore_gone(written, format!("patch the status of pod {}: {attempted}", pod.key())).map(drop)
     }
 }

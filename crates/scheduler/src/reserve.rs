@@ -1,8 +1,8 @@
 //! Reserves a pod's resource claims before it is bound, and releases them if that fails.
 
 use serde_json::json;
-use setpoint::client::{Part, Patch};
-use setpoint::reconcile::Attempting;
+use setpoint::client::{Patch, Subresource};
+use setpoint::reconcile::ErrorContext;
 use setpoint::{Cached, ClientError, Kind, ReconcileError};
 
 use crate::devices::{self, Claim as DeviceClaim, Reserving, Write};
@@ -47,8 +47,8 @@ impl Scheduler {
         for _ in 0..RESERVATION_WRITES {
             let Ok(known) = Cached::new(claim.clone()) else { return Ok(Err(format!("cannot read {key}"))) };
             let (part, object) = match devices::next_write(&known, reserving, pod) {
-                Write::Main(object) => (Part::Main, object),
-                Write::Status(object) => (Part::Status, object),
+                Write::Main(object) => (Subresource::None, object),
+                Write::Status(object) => (Subresource::Status, object),
                 Write::Nothing => {
                     let shown = self.shared.listers.devices.claims.get(key).ok().flatten();
                     self.shared.state.lock().ledger.devices.wrote(&claim, shown.as_ref());
@@ -82,7 +82,7 @@ impl Scheduler {
             let patch = json!({"metadata": {"uid": uid}, "status": {"reservedFor": user}});
             let kind = Kind::of::<DeviceClaim>();
             let patch = Patch::strategic(&patch);
-            let written = self.client.patch_and_forget(&kind, key, Part::Status, patch).await;
+            let written = self.client.patch_ignoring_response(&kind, key, Subresource::Status, patch).await;
             ignore_gone(written, format!("remove pod {} from claim {key}", pod.key()))?;
         }
         Ok(())
@@ -92,7 +92,7 @@ impl Scheduler {
     pub(crate) async fn deallocate(&self, claim: &Cached<DeviceClaim>) -> Result<(), ReconcileError> {
         let Write::Status(object) = devices::deallocation(claim) else { return Ok(()) };
         let (kind, key) = (Kind::of::<DeviceClaim>(), claim.key());
-        let written = self.client.update_encoded(&kind, key, Part::Status, object.raw().clone()).await;
+        let written = self.client.update_encoded(&kind, key, Subresource::Status, object.raw().clone()).await;
         ignore_gone(written.map(drop), format!("deallocate claim {key}")).map(drop)
     }
 }

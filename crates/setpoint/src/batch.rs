@@ -6,12 +6,12 @@ use futures::future::join_all;
 /// The result of [`slow_start`].
 ///
 /// ```
-/// use setpoint::batch::Started;
-/// let started = Started { succeeded: 3, failed: 1, failure: Some("quota") };
+/// use setpoint::batch::SlowStartResult;
+/// let started = SlowStartResult { succeeded: 3, failed: 1, failure: Some("quota") };
 /// assert!(started.failure.is_some());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Started<E> {
+pub struct SlowStartResult<E> {
     /// The number of calls that succeeded.
     pub succeeded: usize,
     /// The number of calls that failed.
@@ -31,7 +31,11 @@ pub struct Started<E> {
 /// assert_eq!((started.succeeded, started.failure), (5, Some("over quota"))); // 7 calls, not 100
 /// # });
 /// ```
-pub async fn slow_start<T, E, F>(count: usize, initial: usize, mut call: impl FnMut(usize) -> F) -> Started<E>
+pub async fn slow_start<T, E, F>(
+    count: usize,
+    initial: usize,
+    mut call: impl FnMut(usize) -> F,
+) -> SlowStartResult<E>
 where
     F: Future<Output = Result<T, E>>,
 {
@@ -43,11 +47,11 @@ where
         let failed = results.iter().filter(|result| result.is_err()).count();
         succeeded += batch - failed;
         if let Some(failure) = results.into_iter().find_map(Result::err) {
-            return Started { succeeded, failed, failure: Some(failure) };
+            return SlowStartResult { succeeded, failed, failure: Some(failure) };
         }
         batch = (2 * batch).min(count - succeeded);
     }
-    Started { succeeded, failed: 0, failure: None }
+    SlowStartResult { succeeded, failed: 0, failure: None }
 }
 
 #[cfg(test)]

@@ -17,11 +17,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::Key;
-use crate::adaptive::{Adaptive, Shift};
+use crate::adaptive::{AdaptiveLimits, WorkerSlot};
 use crate::health::Check;
 use crate::informer::Informer;
-use crate::journal::Journal;
 use crate::metrics::{Metrics, Reconciles};
+use crate::pending_writes::PendingWrites;
 use crate::queue::Queue;
 use crate::reconcile::{Reconciler, WorkKey};
 use crate::worker::{AnyReconciler, Policy, Worker};
@@ -120,7 +120,7 @@ pub struct Controller<K: WorkKey = Key> {
     policy: Policy,
     drain: Duration,
     metrics: Option<Metrics>,
-    adaptive: Option<(Adaptive, usize)>,
+    adaptive: Option<(AdaptiveLimits, usize)>,
     queue_size: Option<usize>,
     reads_own_writes: bool,
 }
@@ -181,7 +181,7 @@ impl<K: WorkKey> Controller<K> {
     /// writes, so it never repeats them.
     ///
     /// If an informer uses a selector, a write to an object it does not select becomes visible only with the next
-    /// bookmark, which may take a minute. [`own_writes`](crate::own_writes) compares this with the alternatives.
+    /// bookmark, which may take a minute. [`write_tracker`](crate::write_tracker) compares this with the alternatives.
     pub fn reads_own_writes(self) -> Self {
         Self { reads_own_writes: true, ..self }
     }
@@ -199,21 +199,21 @@ impl<K: WorkKey> Controller<K> {
 
     /// Scales up to `most` workers when the queue grows, and below the configured number when the API server is
     /// overloaded.
-    pub fn adaptive(self, adaptive: &Adaptive, most: usize) -> Self {
+    pub fn adaptive_workers(self, adaptive: &AdaptiveLimits, most: usize) -> Self {
         Self { adaptive: Some((adaptive.clone(), most)), ..self }
     }
 
     /// Waits for the caches to sync. Returns `false` if stopped first.
-    async fn synced(&self, stop: &CancellationToken) -> bool {
+    async fn wait_for_sync(&self, stop: &CancellationToken) -> bool {
         tokio::select! {
             biased;
             () = stop.cancelled(), if !self.informers.is_empty() => false,
-            _ = join_all(self.informers.iter().map(Informer::synced)) => true,
+            _ = join_all(self.informers.iter().map(Informer::wait_for_sync)) => true,
         }
     }
 
     async fn work(self, stop: CancellationToken) {
-        let journal = self.reads_own_writes.then(|| Journal::new(self.informers.clone()));
+        let pending_writes = self.reads_own_writes.then(|| PendingWrites::new(self.informers.clone()));
         let Self { name, queue, reconciler, workers, policy, drain, metrics, adaptive, queue_size, .. } =
             self;
         let queue = match queue_size {
@@ -236,13 +236,13 @@ impl<K: WorkKey> Controller<K> {
             reconciler,
             policy,
             reconciles,
-            journal,
+            pending_writes,
             started: AtomicU64::new(0),
         });
         let mut tasks = JoinSet::new();
         for number in 0..count {
             let limit = limit.as_ref().map(|(_, limit)| limit.clone());
-            tasks.spawn(worker.clone().run(Shift { number, limit, stop: stop.clone() }));
+            tasks.spawn(worker.clone().run(WorkerSlot { number, limit, stop: stop.clone() }));
         }
         stop.cancelled().await;
         queue.shut_down();
@@ -267,7 +267,7 @@ impl<K: WorkKey> Runnable for Controller<K> {
 
     fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            if self.synced(&stop).await {
+            if self.wait_for_sync(&stop).await {
                 self.work(stop).await;
             } else {
                 self.queue.shut_down_now();

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_left_starts_anew() {
+    fn a_removed_key_starts_over() {
         let mut deltas = Deltas::default();
         push(&mut deltas, "+a1 +b1");
         assert!(deltas.pop().is_some());

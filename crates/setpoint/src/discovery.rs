@@ -61,7 +61,7 @@ pub async fn discover(client: &Client) -> Result<Discovered, ClientError> {
         answer => answer?,
     };
     let named = ask(client, "/apis").await?;
-    let mut found = Found::default();
+    let mut found = DiscoveryState::default();
     for root in [core, named] {
         match root.kind.as_str() {
             "APIGroupDiscoveryList" => root.items.iter().for_each(|group| found.aggregated(group)),
@@ -73,7 +73,7 @@ pub async fn discover(client: &Client) -> Result<Discovered, ClientError> {
 
 async fn ask<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, ClientError> {
     let answer = client.read(path, AGGREGATED).await?;
-    serde_json::from_slice(&answer).map_err(|error| ClientError::Answer(Box::new(error)))
+    serde_json::from_slice(&answer).map_err(|error| ClientError::InvalidResponse(Box::new(error)))
 }
 
 impl Discovered {
@@ -83,7 +83,7 @@ impl Discovered {
         served: impl IntoIterator<Item = (Kind, Vec<String>)>,
         failed: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Self {
-        let mut found = Found::default();
+        let mut found = DiscoveryState::default();
         for (kind, verbs) in served {
             let version = kind.version().to_owned();
             found.add(kind, verbs, &version);
@@ -106,10 +106,7 @@ impl Discovered {
 
     /// Returns the served kind with this `apiVersion` and `kind`.
     pub fn kind(&self, api_version: &str, kind: &str) -> Option<&Kind> {
-        self.resources
-            .iter()
-            .map(|resource| &resource.kind)
-            .find(|served| served.is_called(api_version, kind))
+        self.resources.iter().map(|resource| &resource.kind).find(|served| served.is_named(api_version, kind))
     }
 
     /// Returns the group versions that could not be discovered.
@@ -119,7 +116,7 @@ impl Discovered {
 
     /// Returns whether it is unknown if this kind is served, because its group version could not be discovered.
     pub fn failed(&self, kind: &Kind) -> bool {
-        self.failures.0.iter().any(|failure| kind.is_called(&failure.api_version, kind.kind()))
+        self.failures.0.iter().any(|failure| kind.is_named(&failure.api_version, kind.kind()))
     }
 }
 
@@ -155,14 +152,14 @@ impl fmt::Display for Failures {
 
 /// The resources found so far.
 #[derive(Default)]
-struct Found {
+struct DiscoveryState {
     resources: Vec<Resource>,
     failures: Vec<Failure>,
     /// The index in `resources` of the version preferred so far, by group and plural name.
     preferred: BTreeMap<(String, String), usize>,
 }
 
-impl Found {
+impl DiscoveryState {
     fn aggregated(&mut self, group: &AggregatedGroup) {
         let name = &group.metadata.name;
         let mut preferred = None;

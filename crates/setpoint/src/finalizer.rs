@@ -10,18 +10,18 @@
 
 use serde_json::json;
 
-use crate::client::{Part, Patch};
+use crate::client::{Patch, Subresource};
 use crate::{Client, ClientError, Kind, Metadata, Object};
 
 /// What to do with an object, from the point of view of one finalizer.
 ///
 /// ```
-/// use setpoint::{Metadata, finalizer::{Due, due}};
+/// use setpoint::{Metadata, finalizer::{FinalizerAction, finalizer_action}};
 /// let fresh = Metadata::default();
-/// assert_eq!(due(&fresh, "example.com/backup"), Due::Ensure);
+/// assert_eq!(finalizer_action(&fresh, "example.com/backup"), FinalizerAction::Ensure);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
+pub enum FinalizerAction {
     /// Add the finalizer first.
     Ensure,
     /// The finalizer is set: reconcile the object.
@@ -33,12 +33,12 @@ pub enum Due {
 }
 
 /// Decides what to do with an object, from the point of view of the finalizer `name`.
-pub fn due(object: &Metadata, name: &str) -> Due {
+pub fn finalizer_action(object: &Metadata, name: &str) -> FinalizerAction {
     match (object.is_being_deleted(), has(object, name)) {
-        (false, false) => Due::Ensure,
-        (false, true) => Due::Reconcile,
-        (true, true) => Due::CleanUp,
-        (true, false) => Due::Nothing,
+        (false, false) => FinalizerAction::Ensure,
+        (false, true) => FinalizerAction::Reconcile,
+        (true, true) => FinalizerAction::CleanUp,
+        (true, false) => FinalizerAction::Nothing,
     }
 }
 
@@ -72,18 +72,18 @@ fn patch(object: &Metadata, finalizers: Vec<&str>) -> Patch {
 ///
 /// ```
 /// # async fn example(client: setpoint::Client, backups: setpoint::Kind, backup: setpoint::Object) -> Result<(), setpoint::ClientError> {
-/// use setpoint::finalizer::{Due, Finalizer};
+/// use setpoint::finalizer::{FinalizerAction, Finalizer};
 /// let finalizer = Finalizer::new(client, backups, "example.com/backup");
-/// match finalizer.due(&backup) {
-///     Due::Ensure | Due::Reconcile => {
+/// match finalizer.action(&backup) {
+///     FinalizerAction::Ensure | FinalizerAction::Reconcile => {
 ///         finalizer.ensure(&backup).await?;
 ///         // … create what the object needs …
 ///     }
-///     Due::CleanUp => {
+///     FinalizerAction::CleanUp => {
 ///         // … delete it again …
 ///         finalizer.release(&backup).await?;
 ///     }
-///     Due::Nothing => {}
+///     FinalizerAction::Nothing => {}
 /// }
 /// # Ok(()) }
 /// ```
@@ -101,22 +101,22 @@ impl Finalizer {
     }
 
     /// Decides what to do with an object.
-    pub fn due(&self, object: &Object) -> Due {
-        due(object.meta(), self.name)
+    pub fn action(&self, object: &Object) -> FinalizerAction {
+        finalizer_action(object.meta(), self.name)
     }
 
     /// Adds the finalizer unless the object already has it. Returns the resulting object.
     pub async fn ensure(&self, object: &Object) -> Result<Object, ClientError> {
         match addition(object.meta(), self.name) {
             None => Ok(object.clone()),
-            Some(patch) => self.client.patch(&self.kind, object.key(), Part::Main, patch).await,
+            Some(patch) => self.client.patch(&self.kind, object.key(), Subresource::None, patch).await,
         }
     }
 
     /// Removes the finalizer. Succeeds if the object no longer exists.
     pub async fn release(&self, object: &Object) -> Result<(), ClientError> {
         let Some(patch) = removal(object.meta(), self.name) else { return Ok(()) };
-        match self.client.patch(&self.kind, object.key(), Part::Main, patch).await {
+        match self.client.patch(&self.kind, object.key(), Subresource::None, patch).await {
             Err(error) if error.is_not_found() => Ok(()),
             released => released.map(drop),
         }
@@ -142,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_depends_on_the_finalizer_and_the_deletion() {
+    fn the_action_depends_on_the_finalizer_and_the_deletion() {
         let check = |finalizers: &[&str], deleted, expected| {
-            assert_eq!(due(object(finalizers, deleted).meta(), NAME), expected);
+            assert_eq!(finalizer_action(object(finalizers, deleted).meta(), NAME), expected);
         };
-        check(&["other"], false, Due::Ensure);
-        check(&["other", NAME], false, Due::Reconcile);
-        check(&[NAME], true, Due::CleanUp);
-        check(&["other"], true, Due::Nothing);
+        check(&["other"], false, FinalizerAction::Ensure);
+        check(&["other", NAME], false, FinalizerAction::Reconcile);
+        check(&[NAME], true, FinalizerAction::CleanUp);
+        check(&["other"], true, FinalizerAction::Nothing);
     }
 
     fn finalizer(answer: fn(&fake::Received) -> fake::Answer) -> (Finalizer, fake::Log) {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_so_already_is_not_written() {
+    async fn an_unchanged_object_is_not_written() {
         let (finalizer, log) = finalizer(fake::echo);
         finalizer.ensure(&object(&[NAME], false)).await.expect("nothing to do");
         finalizer.release(&object(&[], true)).await.expect("nothing to do");

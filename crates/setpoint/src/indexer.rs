@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filed_under_nothing_leaves_nothing_behind() {
+    fn objects_without_index_values_leave_no_entries() {
         let indexer = Indexer::default();
         indexer.add_index("label", by_label());
         indexer.change().upsert(object(None, "a", &[1, 2], 0));

@@ -70,7 +70,7 @@ impl Kind {
     }
 
     /// Returns whether this kind has the given `apiVersion` and `kind`.
-    pub fn is_called(&self, api_version: &str, kind: &str) -> bool {
+    pub fn is_named(&self, api_version: &str, kind: &str) -> bool {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         self.0.kind == kind && self.0.version == version && self.0.group == group
     }

@@ -33,14 +33,12 @@ pub mod config;
 pub mod controller;
 mod delta;
 pub mod discovery;
-pub mod edit;
 pub mod expectations;
 pub mod finalizer;
 pub mod handler;
 pub mod health;
 pub mod indexer;
 pub mod informer;
-mod journal;
 pub mod key;
 pub mod kind;
 pub mod leader;
@@ -48,28 +46,29 @@ pub mod lister;
 pub mod manager;
 pub mod metrics;
 pub mod object;
-pub mod own_writes;
 pub mod owner;
+mod pending_writes;
 pub mod queue;
 pub mod reconcile;
 pub mod recorder;
+pub mod recording;
 mod reflector;
 pub mod selector;
 #[cfg(feature = "serve")]
 pub mod serve;
 pub mod shard;
 pub mod source;
-pub mod tape;
 #[cfg(feature = "otel")]
 pub mod telemetry;
+pub mod update_body;
 mod worker;
+pub mod write_tracker;
 
 pub use setpoint_clock::{Clock, Instant, Rng, Uid};
 
 pub use client::{Client, ClientError};
 pub use config::ControllerConfig;
 pub use controller::{Controller, Runnable};
-pub use edit::Edit;
 pub use expectations::Expectations;
 pub use handler::Event;
 pub use informer::{Informer, Informers};
@@ -82,6 +81,7 @@ pub use queue::Queue;
 pub use reconcile::{Outcome, ReconcileError, Reconciler};
 pub use recorder::{EventType, Recorder};
 pub use selector::LabelSelector;
+pub use update_body::UpdateBody;
 
 /// The clock and the random number generator that everything uses. Cheap to clone.
 ///

@@ -18,7 +18,7 @@ use crate::{Key, Metadata, Object, View};
 /// use setpoint::{Key, Lister, Object};
 /// let raw = br#"{"metadata": {"name": "settings", "namespace": "shop"}, "data": {"colour": "red"}}"#;
 /// let object = Object::from_json(bytes::Bytes::from_static(raw)).unwrap();
-/// let lister = Lister::<ConfigMap>::fixed([object]);
+/// let lister = Lister::<ConfigMap>::from_objects([object]);
 /// let found = lister.get(&Key::namespaced("shop", "settings")).unwrap().unwrap();
 /// assert_eq!(found.data.as_ref().unwrap()["colour"], "red");
 /// assert_eq!(lister.list(Some("shop")).unwrap().len(), 1);
@@ -49,7 +49,7 @@ impl<V> Lister<V> {
     }
 
     /// Creates a lister over a fixed set of objects, for tests.
-    pub fn fixed(objects: impl IntoIterator<Item = Object>) -> Self {
+    pub fn from_objects(objects: impl IntoIterator<Item = Object>) -> Self {
         Self::new(Arc::new(objects.into_iter().collect()))
     }
 

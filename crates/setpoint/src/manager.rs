@@ -27,22 +27,22 @@ use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::adaptive::{Adaptive, Deciding, Stretched};
+use crate::adaptive::{AdaptiveLimits, AdaptiveLoop, Stretched};
 use crate::backoff::Backoff;
 use crate::config::ControllerConfig;
 use crate::controller::{Controller, Runnable};
 use crate::health::Health;
 use crate::informer::Informers;
-use crate::leader::{self, ElectionConfig, Fence, InvalidElection, LeaderElection};
+use crate::leader::{self, ElectionConfig, Fence, InvalidElectionConfig, LeaderElection};
 use crate::metrics::Metrics;
-use crate::queue::limiter::{MaxOf, Overall, PerKey};
+use crate::queue::limiter::{Bucket, MaxOf, PerKeyBackoff};
 use crate::queue::{Queue, RateLimiter};
 use crate::reconcile::{Reconciler, WorkKey};
 use crate::recorder::{self, Events, Recorder};
 use crate::shard::{Sharding, ShardingOptions, Shards, when_ready};
 use crate::source::Source;
 use crate::{Client, Runtime};
-use order::{Order, Starting};
+use order::{Order, Startup};
 
 #[cfg(feature = "serve")]
 pub(crate) use caches::heap;
@@ -76,7 +76,7 @@ pub struct Context {
     /// The keys assigned to this replica, for [`Sharded`](crate::shard::Sharded) reconcilers. All keys unless the
     /// manager is sharded.
     pub shards: Shards,
-    adaptive: Option<Adaptive>,
+    adaptive: Option<AdaptiveLimits>,
     events: Events,
     fence: Fence,
 }
@@ -103,12 +103,12 @@ pub struct Manager {
     /// Bypasses the fence: for leases and events.
     unfenced: Client,
     fence: Fence,
-    turns: Turns,
+    coordination: Coordination,
     order: Order,
 }
 
 /// How the replicas coordinate.
-enum Turns {
+enum Coordination {
     /// A single replica.
     Alone,
     Election(Box<LeaderElection>),
@@ -135,7 +135,7 @@ impl Manager {
         runtime: Runtime,
         metrics: Metrics,
         config: ControllerConfig,
-        adaptive: Option<Adaptive>,
+        adaptive: Option<AdaptiveLimits>,
     ) -> Self {
         let informers = Informers::new(source, runtime.clone());
         informers.observe(&metrics);
@@ -168,7 +168,7 @@ impl Manager {
             runnables: Vec::new(),
             unfenced,
             fence,
-            turns: Turns::Alone,
+            coordination: Coordination::Alone,
             order: Order::default(),
         };
         if let Some(expected) = manager.context.config.informer_config.cache_size {
@@ -176,7 +176,7 @@ impl Manager {
             manager.add(caches::CacheSizes { expected, informers, metrics, clock: runtime.clock });
         }
         if let Some(adaptive) = manager.context.adaptive.clone() {
-            manager.add(Deciding { adaptive, metrics: manager.context.metrics.clone() });
+            manager.add(AdaptiveLoop { adaptive, metrics: manager.context.metrics.clone() });
         }
         manager
     }
@@ -204,7 +204,11 @@ impl Manager {
     }
 
     /// Enables leader election. Its events name `component` as their source.
-    pub fn elect(&mut self, config: ElectionConfig, component: &'static str) -> Result<(), InvalidElection> {
+    pub fn elect(
+        &mut self,
+        config: ElectionConfig,
+        component: &'static str,
+    ) -> Result<(), InvalidElectionConfig> {
         let Context { runtime, metrics, health, .. } = &self.context;
         let election = LeaderElection::new(&self.unfenced, runtime, config)?
             .with_metrics(metrics)
@@ -212,17 +216,17 @@ impl Manager {
             .with_fence(&self.fence);
         let check = election.check();
         health.add_livez("leaderElection", move || check());
-        self.turns = Turns::Election(Box::new(election));
+        self.coordination = Coordination::Election(Box::new(election));
         Ok(())
     }
 
     /// Splits the keys of [`Sharded`](crate::shard::Sharded) reconcilers among replicas. Call this before building
     /// controllers, because they take [`Context::shards`] from the context.
-    pub fn shard(&mut self, options: ShardingOptions) -> Result<(), InvalidElection> {
+    pub fn shard(&mut self, options: ShardingOptions) -> Result<(), InvalidElectionConfig> {
         let Context { runtime, metrics, .. } = &self.context;
         let sharding = Sharding::new(&self.unfenced, runtime, options, &self.fence)?.with_metrics(metrics);
         self.context.shards = sharding.shards().clone();
-        self.turns = Turns::Sharding(Box::new(sharding));
+        self.coordination = Coordination::Sharding(Box::new(sharding));
         Ok(())
     }
 
@@ -248,44 +252,44 @@ impl Manager {
 
     /// Runs everything until `stop` is cancelled, then shuts down in order. If the lease is lost, drops all work
     /// instead.
-    pub async fn run(self, stop: CancellationToken) -> leader::Ended {
-        let Self { context, recording, runnables, mut turns, order, .. } = self;
+    pub async fn run(self, stop: CancellationToken) -> leader::ExitReason {
+        let Self { context, recording, runnables, mut coordination, order, .. } = self;
         let stop = stop.child_token();
         context.health.add_shutdown(&stop);
-        let ended = Ended::watched_by(&context.health);
-        let informers = Stage::start("informers", &ended, {
+        let ended = UnexpectedExits::watched_by(&context.health);
+        let informers = ManagedTask::start("informers", &ended, {
             let informers = context.informers.clone();
             move |stop| async move { informers.run(stop).await }
         });
-        let events = Stage::start("events", &ended, |stop| recording.run(stop));
+        let events = ManagedTask::start("events", &ended, |stop| recording.run(stop));
         let names: BTreeSet<String> = runnables.iter().map(|runnable| runnable.name().to_owned()).collect();
-        if let Turns::Sharding(sharding) = &mut turns {
+        if let Coordination::Sharding(sharding) = &mut coordination {
             names.iter().for_each(|name| sharding.join_when(when_ready(&context.health, name.clone())));
         }
-        let starting = Starting::new(order, &context.health, &context.runtime.clock, names);
+        let starting = Startup::new(order, &context.health, &context.runtime.clock, names);
         let (leading, always): (Vec<_>, Vec<_>) = runnables.into_iter().partition(|one| one.needs_leader());
-        let patience = context.config.shutdown_timeout;
-        let crew = |runnables, stop: &CancellationToken| {
-            Crew::start(runnables, &context.metrics, &ended, &starting, stop)
+        let shutdown_timeout = context.config.shutdown_timeout;
+        let start_all = |runnables, stop: &CancellationToken| {
+            TaskSet::start(runnables, &context.metrics, &ended, &starting, stop)
         };
-        let standing = crew(always, &stop);
+        let tasks = start_all(always, &stop);
         let work = async |stop: CancellationToken| {
-            let crew = crew(leading, &stop);
+            let leading = start_all(leading, &stop);
             stop.cancelled().await;
-            crew.finish(patience).await;
+            leading.finish(shutdown_timeout).await;
         };
-        let end = match turns {
-            Turns::Election(election) => election.run(stop.clone(), work).await,
-            Turns::Sharding(sharding) => sharding.run(stop.clone(), work).await,
-            Turns::Alone => {
+        let end = match coordination {
+            Coordination::Election(election) => election.run(stop.clone(), work).await,
+            Coordination::Sharding(sharding) => sharding.run(stop.clone(), work).await,
+            Coordination::Alone => {
                 work(stop.clone()).await;
-                leader::Ended::Stopped
+                leader::ExitReason::Stopped
             }
         };
         stop.cancel();
-        standing.finish(patience).await;
+        tasks.finish(shutdown_timeout).await;
         if tokio::time::timeout(FLUSH, events.end()).await.is_err() {
-            tracing::warn!("not all events could be written within {FLUSH:?}");
+            tracing::warn!("not all events were written within {FLUSH:?}");
         }
         informers.end().await;
         end
@@ -293,14 +297,14 @@ impl Manager {
 }
 
 /// A set of concurrent tasks. Dropping it ends them.
-struct Crew(JoinSet<()>);
+struct TaskSet(JoinSet<()>);
 
-impl Crew {
+impl TaskSet {
     fn start(
         runnables: Vec<Box<dyn Runnable>>,
         metrics: &Metrics,
-        ended: &Ended,
-        starting: &Starting,
+        ended: &UnexpectedExits,
+        starting: &Startup,
         stop: &CancellationToken,
     ) -> Self {
         let mut tasks = JoinSet::new();
@@ -323,10 +327,10 @@ impl Crew {
         Self(tasks)
     }
 
-    /// Waits for the stopped tasks to end, for at most `patience`.
-    async fn finish(mut self, patience: Duration) {
-        if tokio::time::timeout(patience, finish(&mut self.0)).await.is_err() {
-            tracing::warn!(left = self.0.len(), "not everything stopped within {patience:?}");
+    /// Waits for the stopped tasks to end, for at most `shutdown_timeout`.
+    async fn finish(mut self, shutdown_timeout: Duration) {
+        if tokio::time::timeout(shutdown_timeout, finish(&mut self.0)).await.is_err() {
+            tracing::warn!(left = self.0.len(), "not everything stopped within {shutdown_timeout:?}");
             self.0.shutdown().await;
         }
     }
@@ -362,10 +366,10 @@ impl Context {
     pub fn queue<K: WorkKey>(&self, name: &'static str) -> Queue<K> {
         let config = &self.config.queue_config;
         let backoff = Backoff::doubling(config.base_delay, config.max_delay).after(1);
-        let mut limiter: Arc<dyn RateLimiter<K>> = Arc::new(PerKey::new(backoff));
+        let mut limiter: Arc<dyn RateLimiter<K>> = Arc::new(PerKeyBackoff::new(backoff));
         if let Some(rate) = config.rate_limiter_qps {
             // The burst is ten seconds' worth, as in Kubernetes' own queues.
-            let overall = Overall::new(self.runtime.clock.clone(), rate, (rate * 10.0).ceil() as u32);
+            let overall = Bucket::new(self.runtime.clock.clone(), rate, (rate * 10.0).ceil() as u32);
             limiter = Arc::new(MaxOf::new(vec![limiter, Arc::new(overall)]));
         }
         if let Some(adaptive) = self.adaptive.clone() {
@@ -402,22 +406,22 @@ impl Context {
             controller = controller.max_retries(retries);
         }
         if let Some(adaptive) = &self.adaptive {
-            controller = controller.adaptive(adaptive, config.reconcile_config.max_concurrent);
+            controller = controller.adaptive_workers(adaptive, config.reconcile_config.max_concurrent);
         }
         controller
     }
 }
 
 /// A task with its own stop token.
-struct Stage {
+struct ManagedTask {
     stop: CancellationToken,
     task: JoinSet<()>,
 }
 
-impl Stage {
+impl ManagedTask {
     fn start<F: Future<Output = ()> + Send + 'static>(
         name: &str,
-        ended: &Ended,
+        ended: &UnexpectedExits,
         run: impl FnOnce(CancellationToken) -> F,
     ) -> Self {
         let stop = CancellationToken::new();
@@ -456,24 +460,24 @@ async fn counted(metrics: Metrics, name: String, run: impl Future<Output = ()>) 
 
 fn log_panic(result: Result<(), JoinError>) {
     if let Err(error) = result.map_err(|error| error.to_string()) {
-        tracing::error!(%error, "a part of the manager ended");
+        tracing::error!(%error, "a runnable ended");
     }
 }
 
 /// Runnables that ended without being stopped. They fail the liveness check.
 #[derive(Clone, Default)]
-struct Ended {
+struct UnexpectedExits {
     names: Arc<Mutex<Vec<String>>>,
 }
 
 /// A guard that records if a runnable ends, by return or by panic, without being stopped.
-struct Early {
-    ended: Ended,
+struct ExitGuard {
+    ended: UnexpectedExits,
     name: String,
     stop: CancellationToken,
 }
 
-impl Ended {
+impl UnexpectedExits {
     fn watched_by(health: &Health) -> Self {
         let ended = Self::default();
         let names = ended.names.clone();
@@ -491,7 +495,7 @@ impl Ended {
         stop: CancellationToken,
         run: F,
     ) -> impl Future<Output = ()> + use<F> {
-        let mut early = Early { ended: self.clone(), name, stop };
+        let mut early = ExitGuard { ended: self.clone(), name, stop };
         async move {
             run.await;
             early.note();
@@ -499,16 +503,16 @@ impl Ended {
     }
 }
 
-impl Early {
+impl ExitGuard {
     fn note(&mut self) {
         if !self.stop.is_cancelled() {
-            tracing::error!(name = self.name, "ended on its own");
+            tracing::error!(name = self.name, "ended unexpectedly");
             self.ended.names.lock().push(std::mem::take(&mut self.name));
         }
     }
 }
 
-impl Drop for Early {
+impl Drop for ExitGuard {
     /// Runs on a panic, or when the whole manager is dropped. The latter is not recorded as a failure.
     fn drop(&mut self) {
         if std::thread::panicking() {

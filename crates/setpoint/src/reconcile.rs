@@ -12,7 +12,7 @@ use crate::{ClientError, object::DecodeError};
 /// ```
 /// fn takes_a_key(_: impl setpoint::reconcile::WorkKey) {}
 /// takes_a_key(setpoint::Key::cluster("node-1"));
-/// takes_a_key("whatever can be told apart, ordered and shown".to_owned());
+/// takes_a_key("any type that is ordered and displayable".to_owned());
 /// ```
 pub trait WorkKey: Clone + Ord + Hash + Debug + Display + Send + Sync + 'static {}
 
@@ -165,10 +165,10 @@ impl ReconcileError {
     /// Formats what was attempted and why it failed, on one line.
     ///
     /// ```
-    /// use setpoint::{ClientError, reconcile::Attempting};
+    /// use setpoint::{ClientError, reconcile::ErrorContext};
     /// let refused: Result<(), _> = Err(ClientError::Transport("connection refused".into()));
     /// let error = refused.attempting("create pod web-1").unwrap_err();
-    /// assert_eq!(error.report(), "create pod web-1: no answer from the API server: connection refused");
+    /// assert_eq!(error.report(), "create pod web-1: no response from the API server: connection refused");
     /// ```
     pub fn report(&self) -> String {
         let mut line = self.to_string();
@@ -184,16 +184,16 @@ impl ReconcileError {
 /// Adds what was attempted to an error: `client.create(..).await.attempting("create pod")?`.
 ///
 /// ```
-/// use setpoint::{ClientError, reconcile::Attempting};
+/// use setpoint::{ClientError, reconcile::ErrorContext};
 /// let refused: Result<(), _> = Err(ClientError::from_reply(409, &Default::default(), b""));
 /// assert_eq!(refused.attempting("update pod web-1").unwrap_err().class(), "conflict");
 /// ```
-pub trait Attempting<T> {
+pub trait ErrorContext<T> {
     /// Converts the error into a [`ReconcileError`] of the matching class. `what` says what was attempted.
     fn attempting(self, what: impl Into<String>) -> Result<T, ReconcileError>;
 }
 
-impl<T> Attempting<T> for Result<T, ClientError> {
+impl<T> ErrorContext<T> for Result<T, ClientError> {
     fn attempting(self, what: impl Into<String>) -> Result<T, ReconcileError> {
         self.map_err(|error| error.into_reconcile_error(what.into()))
     }
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_refusal_leads_to_depends_on_its_kind() {
+    fn the_reaction_to_an_error_depends_on_its_kind() {
         let check = |code: u16, class: &str, category: &str| {
             let refused: Result<(), _> = Err(ClientError::from_reply(code, &Default::default(), b""));
             let error = refused.attempting("update pod web-1").expect_err("refused");

@@ -36,8 +36,8 @@ use tokio::time::Sleep;
 
 use crate::backoff::Backoff;
 use crate::delta::{Delta, Deltas};
-use crate::source::listing::{Heard, Listing};
-use crate::source::{Listed, Selection, Source, WatchItem};
+use crate::source::listing::{ListEvent, Listing};
+use crate::source::{ObjectList, Selection, Source, WatchItem};
 use crate::{ClientError, Instant, Key, Kind, Object, Runtime};
 
 /// Each wait is randomly extended, up to double.
@@ -103,7 +103,7 @@ enum AfterWait {
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Some of the listed objects.
-    Listed(Vec<Object>),
+    ObjectList(Vec<Object>),
     /// The last objects of a list, at [`Reflector::revision`]. `seen` has the keys of the whole list.
     Replaced { last: Vec<Object>, seen: Vec<Key> },
     /// The changes are in the deltas. The source is at [`Reflector::revision`].
@@ -114,7 +114,7 @@ impl Step {
     /// Returns the number of objects in this step.
     pub(crate) fn len(&self, deltas: &Deltas) -> usize {
         match self {
-            Self::Listed(objects) | Self::Replaced { last: objects, .. } => objects.len(),
+            Self::ObjectList(objects) | Self::Replaced { last: objects, .. } => objects.len(),
             Self::Changed => deltas.len(),
         }
     }
@@ -174,17 +174,17 @@ impl Reflector {
             match &mut self.state {
                 State::Empty => self.list(),
                 State::Listing { listing, seen } => match listing.next().await {
-                    Heard::Objects(objects) => {
+                    ListEvent::Objects(objects) => {
                         seen.extend(objects.iter().map(|object| object.key().clone()));
-                        return Step::Listed(objects);
+                        return Step::ObjectList(objects);
                     }
-                    Heard::Again => seen.clear(),
-                    Heard::End(Ok(listed)) => {
+                    ListEvent::Again => seen.clear(),
+                    ListEvent::End(Ok(listed)) => {
                         seen.extend(listed.objects.iter().map(|object| object.key().clone()));
                         let seen = std::mem::take(seen);
                         return Step::Replaced { last: self.listed(listed), seen };
                     }
-                    Heard::End(Err(error)) => self.list_failed(&error),
+                    ListEvent::End(Err(error)) => self.list_failed(&error),
                 },
                 State::Opening(open) => match open.await {
                     Ok(watch) => {
@@ -217,10 +217,10 @@ impl Reflector {
         self.state = State::Listing { listing, seen: Vec::new() };
     }
 
-    fn listed(&mut self, listed: Listed) -> Vec<Object> {
+    fn listed(&mut self, listed: ObjectList) -> Vec<Object> {
         if listed.undecodable > 0 {
             self.undecodable += listed.undecodable as u64;
-            tracing::warn!(kind = %self.kind, objects = listed.undecodable, "objects left out of a list: cannot read their metadata");
+            tracing::warn!(kind = %self.kind, objects = listed.undecodable, "skipping objects of a list: cannot decode their metadata");
         }
         self.version.clone_from(&listed.resource_version);
         self.revision = listed.resource_version.parse().unwrap_or(0);
@@ -300,7 +300,7 @@ impl Reflector {
     fn report_undecodable(&mut self, error: &str, raw: &[u8]) {
         self.undecodable += 1;
         let raw = String::from_utf8_lossy(&raw[..raw.len().min(REPORTED_BYTES)]);
-        tracing::warn!(kind = %self.kind, error, %raw, "a change is left out: cannot read its object");
+        tracing::warn!(kind = %self.kind, error, %raw, "skipping a change: cannot decode its object");
     }
 
     fn progressed(&mut self) {
@@ -313,7 +313,7 @@ impl Reflector {
     fn watch_closed(&mut self) {
         let State::Watching { opened, silent, .. } = self.state else { return };
         if silent && self.runtime.clock.instant() - opened < SHORTEST_GOOD_WATCH {
-            tracing::debug!(kind = %self.kind, "the watch closed at once");
+            tracing::debug!(kind = %self.kind, "the watch closed immediately");
             return self.wait(AfterWait::Watch);
         }
         self.progressed();
@@ -323,17 +323,17 @@ impl Reflector {
     fn watch_failed(&mut self, error: &ClientError) {
         tracing::info!(kind = %self.kind, version = self.version, error = error as &dyn std::error::Error, "watch failed");
         match blame(error) {
-            Blame::Version if self.failures == 0 => {
+            WatchFailure::Version if self.failures == 0 => {
                 self.failures = 1;
                 self.state = State::Empty;
             }
-            Blame::Version => self.wait(AfterWait::List),
-            Blame::Unknown => {
+            WatchFailure::Version => self.wait(AfterWait::List),
+            WatchFailure::Unknown => {
                 self.suspicions += 1;
                 let relist = self.suspicions >= SUSPICIONS_BEFORE_RELIST;
                 self.wait(if relist { AfterWait::List } else { AfterWait::Watch });
             }
-            Blame::Circumstances => self.wait(AfterWait::Watch),
+            WatchFailure::Circumstances => self.wait(AfterWait::Watch),
         }
     }
 
@@ -345,7 +345,7 @@ impl Reflector {
 }
 
 /// What a failed watch says about the version it requested.
-enum Blame {
+enum WatchFailure {
     /// The version is no longer, or not yet, served.
     Version,
     /// Nothing: the server is down, busy or denies access.
@@ -353,13 +353,15 @@ enum Blame {
     Unknown,
 }
 
-fn blame(error: &ClientError) -> Blame {
+fn blame(error: &ClientError) -> WatchFailure {
     match error {
-        error if error.is_expired() => Blame::Version,
-        error if error.has_cause("ResourceVersionTooLarge") => Blame::Version,
+        error if error.is_expired() => WatchFailure::Version,
+        error if error.has_cause("ResourceVersionTooLarge") => WatchFailure::Version,
         ClientError::Transport(_) | ClientError::Api { code: 401 | 403 | 429 | 503, .. } => {
-            Blame::Circumstances
+            WatchFailure::Circumstances
         }
-        ClientError::Api { .. } | ClientError::Answer(_) | ClientError::Fenced => Blame::Unknown,
+        ClientError::Api { .. } | ClientError::InvalidResponse(_) | ClientError::Fenced => {
+            WatchFailure::Unknown
+        }
     }
 }

@@ -71,10 +71,10 @@ pub enum TelemetryError {
     #[error("tracing.endpoint: expected a URL such as http://localhost:4318, not {0:?}")]
     Endpoint(String),
     /// No root certificates were found to verify the collector with.
-    #[error("cannot load the certificates that a collector is known by")]
+    #[error("cannot load the trusted certificates of the collector")]
     Certificates(#[source] std::io::Error),
     /// The exporter could not be created.
-    #[error("cannot make an exporter of traces")]
+    #[error("cannot create the trace exporter")]
     Exporter(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
@@ -127,9 +127,9 @@ impl Telemetry {
 
     /// Sends the remaining spans and shuts down the exporter.
     pub async fn finish(self) {
-        let (told, done) = tokio::sync::oneshot::channel();
+        let (sender, done) = tokio::sync::oneshot::channel();
         // Shutdown waits for requests that this runtime sends, so it must not block one of its threads.
-        std::thread::spawn(move || told.send(self.provider.shutdown_with_timeout(TIMEOUT)));
+        std::thread::spawn(move || sender.send(self.provider.shutdown_with_timeout(TIMEOUT)));
         match done.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "not all traces could be sent"),

@@ -27,9 +27,9 @@ use futures::future::BoxFuture;
 use setpoint_clock::Clock;
 use tracing::Instrument;
 
-use crate::adaptive::Shift;
-use crate::journal::Journal;
-use crate::metrics::{Ended, Reconciles};
+use crate::adaptive::WorkerSlot;
+use crate::metrics::{ReconcileResult, Reconciles};
+use crate::pending_writes::PendingWrites;
 use crate::queue::Taken;
 use crate::reconcile::WorkKey;
 use crate::{Outcome, Queue, ReconcileError, Reconciler};
@@ -43,7 +43,7 @@ pub(crate) struct Worker<K: WorkKey> {
     pub(crate) reconciles: Arc<Reconciles>,
     pub(crate) clock: Clock,
     /// The writes made so far, if the controller reads its own writes.
-    pub(crate) journal: Option<Journal<K>>,
+    pub(crate) pending_writes: Option<PendingWrites<K>>,
     /// Numbers this controller's reconciles, so that a reconcile's lines can be found in the log.
     pub(crate) started: AtomicU64,
 }
@@ -75,7 +75,7 @@ pub(crate) struct Policy {
 const STALE_CACHE: Duration = Duration::from_secs(1);
 
 /// The result of a reconcile.
-enum Ending {
+enum ReconcileEnd {
     Outcome(Outcome),
     Failed(ReconcileError),
     Panicked(String),
@@ -83,7 +83,7 @@ enum Ending {
 }
 
 /// What to do with the key next.
-enum Next {
+enum NextStep {
     Forget,
     After(Duration),
     Requeue,
@@ -94,7 +94,7 @@ enum Next {
 
 impl<K: WorkKey> Worker<K> {
     /// Processes keys one at a time until the queue ends.
-    pub(crate) async fn run(self: Arc<Self>, mut shift: Shift) {
+    pub(crate) async fn run(self: Arc<Self>, mut shift: WorkerSlot) {
         loop {
             let Some(taken) = shift.wait(self.queue.take_work()).await else { continue };
             let Some(taken) = taken else { return };
@@ -131,68 +131,70 @@ impl<K: WorkKey> Worker<K> {
 
     /// Returns whether the key can be reconciled now. If not, requeues it for later.
     async fn caches_show_own_writes(&self, key: &K) -> bool {
-        let Some(journal) = &self.journal else { return true };
-        let shown = journal.shown(key).await;
+        let Some(pending_writes) = &self.pending_writes else { return true };
+        let shown = pending_writes.wait_until_shown(key).await;
         if !shown {
-            tracing::debug!("the caches do not show what was written last: looking again later");
+            tracing::debug!("the caches do not show the last writes yet, requeued");
             self.reconciles.held_back();
             self.queue.add_after(key.clone(), STALE_CACHE);
         }
         shown
     }
 
-    async fn reconcile(&self, key: &K) -> Ending {
-        match &self.journal {
+    async fn reconcile(&self, key: &K) -> ReconcileEnd {
+        match &self.pending_writes {
             None => self.contained(key).await,
-            Some(journal) => journal.keeping(key, self.contained(key)).await,
+            Some(pending_writes) => pending_writes.record(key, self.contained(key)).await,
         }
     }
 
-    async fn contained(&self, key: &K) -> Ending {
+    async fn contained(&self, key: &K) -> ReconcileEnd {
         let contained = AssertUnwindSafe(async { self.reconciler.reconcile(key).await }).catch_unwind();
         let result = match self.policy.timeout {
             None => contained.await,
             Some(timeout) => match tokio::time::timeout(timeout, contained).await {
                 Ok(result) => result,
-                Err(_) => return Ending::TimedOut(timeout),
+                Err(_) => return ReconcileEnd::TimedOut(timeout),
             },
         };
         match result {
-            Ok(Ok(outcome)) => Ending::Outcome(outcome),
-            Ok(Err(error)) => Ending::Failed(error),
-            Err(panic) => Ending::Panicked(panic_message(&*panic)),
+            Ok(Ok(outcome)) => ReconcileEnd::Outcome(outcome),
+            Ok(Err(error)) => ReconcileEnd::Failed(error),
+            Err(panic) => ReconcileEnd::Panicked(panic_message(&*panic)),
         }
     }
 
-    fn next(&self, key: &K, ending: &Ending) -> Next {
+    fn next(&self, key: &K, ending: &ReconcileEnd) -> NextStep {
         let next = match ending {
-            Ending::Outcome(Outcome::Settled) => return Next::Forget,
-            Ending::Outcome(Outcome::CheckAfter(delay)) => return Next::After(*delay),
-            Ending::Outcome(Outcome::Requeue) => return Next::Requeue,
-            Ending::Failed(ReconcileError::Terminal { .. }) if !self.policy.persistent => {
-                return Next::GiveUp;
+            ReconcileEnd::Outcome(Outcome::Settled) => return NextStep::Forget,
+            ReconcileEnd::Outcome(Outcome::CheckAfter(delay)) => return NextStep::After(*delay),
+            ReconcileEnd::Outcome(Outcome::Requeue) => return NextStep::Requeue,
+            ReconcileEnd::Failed(ReconcileError::Terminal { .. }) if !self.policy.persistent => {
+                return NextStep::GiveUp;
             }
-            Ending::Failed(ReconcileError::Conflict { .. }) => Next::AfterConflict,
-            Ending::Failed(_) | Ending::Panicked(_) | Ending::TimedOut(_) => Next::Retry,
+            ReconcileEnd::Failed(ReconcileError::Conflict { .. }) => NextStep::AfterConflict,
+            ReconcileEnd::Failed(_) | ReconcileEnd::Panicked(_) | ReconcileEnd::TimedOut(_) => {
+                NextStep::Retry
+            }
         };
         let exhausted = self.policy.max_retries.is_some_and(|most| self.queue.retries(key) >= most);
-        if exhausted { Next::GiveUp } else { next }
+        if exhausted { NextStep::GiveUp } else { next }
     }
 
-    fn requeue(&self, key: &K, ending: &Ending, next: Next) {
+    fn requeue(&self, key: &K, ending: &ReconcileEnd, next: NextStep) {
         if let Some(category) = ending.category() {
-            self.reconciles.failed(category, matches!(next, Next::GiveUp));
+            self.reconciles.failed(category, matches!(next, NextStep::GiveUp));
         }
         match next {
-            Next::Forget => self.forget(key),
-            Next::After(delay) => {
+            NextStep::Forget => self.forget(key),
+            NextStep::After(delay) => {
                 self.forget(key);
                 self.queue.add_after(key.clone(), delay);
             }
-            Next::Requeue | Next::Retry => self.queue.add_rate_limited(key.clone()),
-            Next::AfterConflict => self.queue.add_after_conflict(key.clone()),
+            NextStep::Requeue | NextStep::Retry => self.queue.add_rate_limited(key.clone()),
+            NextStep::AfterConflict => self.queue.add_after_conflict(key.clone()),
             // Keep the error visible until a reconcile succeeds.
-            Next::GiveUp => self.queue.forget_retries(key),
+            NextStep::GiveUp => self.queue.forget_retries(key),
         }
     }
 
@@ -202,31 +204,31 @@ impl<K: WorkKey> Worker<K> {
         }
     }
 
-    fn report(&self, key: &K, ending: &Ending, next: &Next, took: Duration) {
+    fn report(&self, key: &K, ending: &ReconcileEnd, next: &NextStep, took: Duration) {
         let Some(error) = ending.error() else {
             tracing::debug!(?took, "reconciled");
             return;
         };
         match (ending, next) {
-            (Ending::Panicked(_), _) => tracing::error!(%error, ?took, "the reconciler panicked"),
-            (_, Next::GiveUp) => tracing::error!(%error, ?took, "giving up until something changes"),
-            (_, Next::AfterConflict) => tracing::debug!(%error, ?took, "trying again on fresh state"),
-            _ => tracing::warn!(%error, ?took, retries = self.queue.retries(key), "trying again later"),
+            (ReconcileEnd::Panicked(_), _) => tracing::error!(%error, ?took, "the reconciler panicked"),
+            (_, NextStep::GiveUp) => tracing::error!(%error, ?took, "not retrying until something changes"),
+            (_, NextStep::AfterConflict) => tracing::debug!(%error, ?took, "requeued after a conflict"),
+            _ => tracing::warn!(%error, ?took, retries = self.queue.retries(key), "requeued after an error"),
         }
         self.queue.record_error(key, error);
     }
 }
 
-impl Ending {
-    fn counted(&self) -> Ended {
+impl ReconcileEnd {
+    fn counted(&self) -> ReconcileResult {
         match self {
-            Self::Outcome(Outcome::Settled) => Ended::Settled,
-            Self::Outcome(Outcome::CheckAfter(_)) => Ended::CheckAfter,
-            Self::Outcome(Outcome::Requeue) => Ended::Requeue,
-            Self::Failed(ReconcileError::Terminal { .. }) => Ended::Terminal,
-            Self::Failed(_) => Ended::Failed,
-            Self::Panicked(_) => Ended::Panicked,
-            Self::TimedOut(_) => Ended::TimedOut,
+            Self::Outcome(Outcome::Settled) => ReconcileResult::Settled,
+            Self::Outcome(Outcome::CheckAfter(_)) => ReconcileResult::CheckAfter,
+            Self::Outcome(Outcome::Requeue) => ReconcileResult::Requeue,
+            Self::Failed(ReconcileError::Terminal { .. }) => ReconcileResult::Terminal,
+            Self::Failed(_) => ReconcileResult::Failed,
+            Self::Panicked(_) => ReconcileResult::Panicked,
+            Self::TimedOut(_) => ReconcileResult::TimedOut,
         }
     }
 

@@ -118,22 +118,22 @@ async fn a_relist_peaks_at_less_than_a_third_above_the_settled_memory() {
         let informers = informers.clone();
         async move { informers.run(CancellationToken::new()).await }
     });
-    pods.synced().await;
+    pods.wait_for_sync().await;
     assert_eq!(pods.objects().len(), PODS);
     let settled = allocated() - before;
 
-    let (peak, told) = (server.peak.clone(), AtomicUsize::new(0));
+    let (peak, events) = (server.peak.clone(), AtomicUsize::new(0));
     pods.add_handler(move |_: &Event| {
-        if told.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) {
+        if events.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) {
             peak.fetch_max(allocated(), Ordering::Relaxed);
         }
     });
-    pods.synced().await;
+    pods.wait_for_sync().await;
     for (version, changed) in [(2, PODS), (3, 10), (4, 1)] {
         server.version.store(version, Ordering::Relaxed);
         server.peak.store(0, Ordering::Relaxed);
         server.expired.send_modify(|times| *times += 1);
-        pods.seen(&version.to_string()).await;
+        pods.wait_for_version(&version.to_string()).await;
         let peak = server.peak.load(Ordering::Relaxed).max(allocated()) - before;
         let ratio = peak as f64 / settled as f64;
         assert!(

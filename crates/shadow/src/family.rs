@@ -1,17 +1,16 @@
-//! Objects that are alike although their names are not: one owner's, with names that are made up.
+//! Groups objects of one owner that differ only in their generated names.
 //!
-//! A made-up name is a prefix and a suffix that is random, or that is the hash of a template. Hashes are not those of
-//! kube-controller-manager, which depend on the memory layout of Go's types; nothing but names and labels depends on
-//! them.
+//! A generated name is a prefix and either a random suffix or a template hash. The hashes here differ from those of
+//! kube-controller-manager, which depend on the memory layout of Go types. Only names and labels depend on them.
 
 use serde_json::Value;
 
 use crate::intention::controller;
 use crate::target::{Resource, Target};
 
-/// Resources whose objects are named after their owners and hashes of what they hold.
+/// Resources whose objects are named after their owner and a hash of their content.
 const HASHED: &[&str] = &["controllerrevisions", "replicasets"];
-/// What stands for a hash.
+/// The placeholder for a hash.
 const HASH: &str = "(hash)";
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +23,7 @@ pub(crate) struct Family {
 }
 
 impl Family {
-    /// The family of an object and the object without its name, if that is made up.
+    /// Returns the family of an object and the object without its name, if the name is generated.
     pub(crate) fn of(target: &Target, object: &Value) -> Option<(Self, Value)> {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         let (name, generate_name) = (text("name"), text("generateName"));
@@ -43,21 +42,21 @@ impl Family {
         Some((Self { resource, namespace, prefix, owner: owned("uid") }, unnamed(object)))
     }
 
-    /// Whether no two of its objects are the same: all but pods.
+    /// Whether its objects are unique: all but pods.
     pub(crate) fn is_unique(&self) -> bool {
         self.resource.name != "pods"
     }
 }
 
-/// Whether a name is one that the API server, or a controller in its place, has made up: the prefix and five letters
-/// or digits, or not yet. Another suffix, such as the ordinal of a StatefulSet's pod, has a meaning.
+/// Whether the API server, or a controller in its place, generated a name: the prefix and five letters or digits, or no
+/// suffix yet. Other suffixes, such as the ordinal of a StatefulSet's pod, are significant.
 fn is_generated(name: &str, generate_name: &str) -> bool {
     let is_safe = |byte: u8| b"bcdfghjklmnpqrstvwxz2456789".contains(&byte);
     let is_random = |suffix: &str| suffix.len() == 5 && suffix.bytes().all(is_safe);
     !generate_name.is_empty() && (name.is_empty() || name.strip_prefix(generate_name).is_some_and(is_random))
 }
 
-/// The object with the hash replaced wherever it occurs.
+/// Replaces every occurrence of the hash.
 fn without(object: &Value, hash: &str) -> Value {
     match object {
         Value::String(text) => text.replace(hash, HASH).into(),
@@ -83,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_with_made_up_names_are_alike() {
+    fn objects_with_generated_names_are_equivalent() {
         let pods = Target::parse("/api/v1/namespaces/a/pods").expect("a path");
         let named = |name: &str| json!({"metadata": {"name": name, "generateName": "web-"}});
         let of = |object: &Value| Family::of(&pods, object);
@@ -95,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_differ_in_hashes_are_alike() {
+    fn objects_that_differ_in_hashes_are_equivalent() {
         let sets = Target::parse("/apis/apps/v1/namespaces/a/replicasets").expect("a path");
         let owner = json!([{"name": "web", "uid": "1", "controller": true}]);
         let set = |hash: &str, image: &str| {

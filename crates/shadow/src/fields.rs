@@ -1,11 +1,11 @@
 //! Fields of encoded objects: which of them a write would change, and whether a live object agrees.
 //!
-//! What always holds:
-//! - only fields that were written are compared: defaults and fields of other writers do not count;
-//! - what the API server assigns (uid, versions, managed fields) is never compared, and two times agree if they are
-//!   no further apart than the tolerance;
-//! - a field that is empty (`null`, `""`, `0`, `false`, `[]`, `{}`) agrees with one that is absent;
-//! - the order of a list does not count. Items with a merge key are compared one by one.
+//! Invariants:
+//! - Only written fields are compared. Defaults and the fields of other writers are ignored.
+//! - Fields that the API server assigns (uid, versions, managed fields) are never compared. Two times agree if they are
+//!   within the tolerance.
+//! - An empty field (`null`, `""`, `0`, `false`, `[]`, `{}`) equals an absent one.
+//! - The order of a list is ignored. Items with a merge key are compared by key.
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 
-/// The keys by which items of lists are told apart, as the patch merge keys of the API have it.
+/// The merge keys of lists, as in the API's patch merge keys.
 const MERGE_KEYS: &[(&str, &str)] = &[
     ("conditions", "type"),
     ("containers", "name"),
@@ -44,17 +44,17 @@ const ASSIGNED: &[&str] = &[
     "uid",
 ];
 
-/// Fields with signatures: two signers never make the same one, so only their presence is compared.
+/// Fields with signatures. Two signers never produce the same one, so only the presence is compared.
 const SIGNED: &[&str] = &["certificate", "token"];
 
-/// A step on the way to a field.
+/// A step of a field path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Field(String),
     Item { key: &'static str, value: String },
 }
 
-/// The way to a field: `status.conditions[type=Available].status`.
+/// A field path: `status.conditions[type=Available].status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FieldPath(Vec<Step>);
 
@@ -67,20 +67,20 @@ pub(crate) struct Change {
     pub(crate) was: Option<Value>,
 }
 
-/// A field whose live value is not the intended one.
+/// A field whose live value differs from the intended one.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Disagreement {
+pub(crate) struct Mismatch {
     pub(crate) path: FieldPath,
     pub(crate) want: Option<Value>,
     pub(crate) live: Option<Value>,
-    /// The live value has changed since the intention, to something else.
+    /// The live value has changed since the write was intended, to something else.
     pub(crate) moved: bool,
 }
 
 /// How lists without merge keys are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lists {
-    /// The live list may have more items: admission adds some to what is created.
+    /// The live list may have more items: admission may add some on create.
     MayHaveMore,
     Exact,
 }
@@ -107,7 +107,7 @@ impl FieldPath {
         }
     }
 
-    /// Whether one leads to a part of the other.
+    /// Whether one is a prefix of the other.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         self.0.iter().zip(&other.0).all(|(one, another)| one == another)
     }
@@ -129,7 +129,7 @@ impl FieldPath {
         }
     }
 
-    /// The value at this path.
+    /// Returns the value at this path.
     pub(crate) fn get<'a>(&self, object: &'a Value) -> Option<&'a Value> {
         self.0.iter().try_fold(object, |value, step| match step {
             Step::Field(name) => value.get(name),
@@ -154,7 +154,7 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// The fields in which `after` differs from `before`.
+/// Returns the fields in which `after` differs from `before`.
 pub(crate) fn changes(before: &Value, after: &Value) -> Vec<Change> {
     let mut found = Vec::new();
     compare(&FieldPath::default(), Some(before), Some(after), &mut found);
@@ -208,7 +208,7 @@ fn change(path: &FieldPath, was: Option<&Value>, want: Option<&Value>) -> Change
     Change { path: path.clone(), want: want.cloned(), was: was.cloned() }
 }
 
-/// Whether two lists hold the same items in any order.
+/// Whether two lists have the same items in any order.
 fn same_items(one: &[Value], another: &[Value]) -> bool {
     let mut left: Vec<&Value> = another.iter().collect();
     one.len() == another.len()
@@ -221,7 +221,7 @@ fn same_items(one: &[Value], another: &[Value]) -> bool {
         })
 }
 
-/// The key that tells the items of this list apart; `None` if an item lacks it, or two have the same.
+/// Returns the merge key of this list. `None` if an item lacks it, or two items have the same value.
 fn merge_key(path: &FieldPath, items: &[Value]) -> Option<&'static str> {
     let field = path.last_field()?;
     let key = key_of(field)?;
@@ -232,20 +232,23 @@ fn merge_key(path: &FieldPath, items: &[Value]) -> Option<&'static str> {
     (values.len() == count).then_some(key)
 }
 
-/// The merge key of a list with this name.
+/// Returns the merge key of a list with this name.
 pub(crate) fn key_of(field: &str) -> Option<&'static str> {
     MERGE_KEYS.iter().find(|(name, _)| *name == field).map(|(_, key)| *key)
 }
 
-/// Whether two values are the same but for times.
-pub(crate) fn alike(one: &Value, another: &Value) -> bool {
+/// Whether two values are equal except for times.
+pub(crate) fn are_equivalent(one: &Value, another: &Value) -> bool {
     match (one, another) {
         (Value::Object(one), Value::Object(another)) => {
             one.len() == another.len()
-                && one.iter().all(|(name, value)| another.get(name).is_some_and(|other| alike(value, other)))
+                && one
+                    .iter()
+                    .all(|(name, value)| another.get(name).is_some_and(|other| are_equivalent(value, other)))
         }
         (Value::Array(one), Value::Array(another)) => {
-            one.len() == another.len() && one.iter().zip(another).all(|(one, another)| alike(one, another))
+            one.len() == another.len()
+                && one.iter().zip(another).all(|(one, another)| are_equivalent(one, another))
         }
         (Value::String(one), Value::String(another)) => {
             one == another || (one.parse::<Timestamp>().is_ok() && another.parse::<Timestamp>().is_ok())
@@ -254,7 +257,7 @@ pub(crate) fn alike(one: &Value, another: &Value) -> bool {
     }
 }
 
-/// Whether a value is what Go leaves out of JSON.
+/// Whether Go omits this value from JSON.
 fn is_empty(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,
@@ -267,26 +270,28 @@ fn is_empty(value: Option<&Value>) -> bool {
 }
 
 impl Change {
-    /// Whether another one is the same but for times.
+    /// Whether it equals another one except for times.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
-        let alike = |one: &Option<Value>, another: &Option<Value>| match (one, another) {
-            (Some(one), Some(another)) => alike(one, another),
+        let are_equivalent = |one: &Option<Value>, another: &Option<Value>| match (one, another) {
+            (Some(one), Some(another)) => are_equivalent(one, another),
             (one, another) => one.is_none() && another.is_none(),
         };
-        self.path == other.path && alike(&self.want, &other.want) && alike(&self.was, &other.was)
+        self.path == other.path
+            && are_equivalent(&self.want, &other.want)
+            && are_equivalent(&self.was, &other.was)
     }
 }
 
 impl Comparison {
-    /// Where a live object disagrees with what was to be created.
-    pub(crate) fn of_object(self, want: &Value, live: &Value) -> Vec<Disagreement> {
+    /// Returns where a live object differs from the one to be created.
+    pub(crate) fn of_object(self, want: &Value, live: &Value) -> Vec<Mismatch> {
         let mut found = Vec::new();
         self.check(&FieldPath::default(), want, Some(live), Lists::MayHaveMore, &mut found);
         found
     }
 
-    /// Where a live object disagrees with the changes that were to be made.
-    pub(crate) fn of_changes(self, changes: &[Change], live: &Value) -> Vec<Disagreement> {
+    /// Returns where a live object differs from the intended changes.
+    pub(crate) fn of_changes(self, changes: &[Change], live: &Value) -> Vec<Mismatch> {
         let mut found = Vec::new();
         for change in changes {
             let value = change.path.get(live);
@@ -294,7 +299,7 @@ impl Comparison {
             match &change.want {
                 Some(want) => self.check(&change.path, want, value, Lists::Exact, &mut found),
                 None if is_empty(value) => {}
-                None => found.push(disagreement(&change.path, None, value)),
+                None => found.push(mismatch(&change.path, None, value)),
             }
             let moved = !self.same(change.was.as_ref(), value);
             found[before..].iter_mut().for_each(|one| one.moved = moved);
@@ -312,7 +317,7 @@ impl Comparison {
         want: &Value,
         live: Option<&Value>,
         lists: Lists,
-        found: &mut Vec<Disagreement>,
+        found: &mut Vec<Mismatch>,
     ) {
         if path.is_assigned() || Some(want) == live || (is_empty(Some(want)) && is_empty(live)) {
             return;
@@ -326,7 +331,7 @@ impl Comparison {
             }
             (Value::String(want), Some(Value::String(live)))
                 if self.same_time(want, live) || is_signed(path) => {}
-            _ => found.push(disagreement(path, Some(want), live)),
+            _ => found.push(mismatch(path, Some(want), live)),
         }
     }
 
@@ -336,7 +341,7 @@ impl Comparison {
         want: &Map<String, Value>,
         live: &Map<String, Value>,
         lists: Lists,
-        found: &mut Vec<Disagreement>,
+        found: &mut Vec<Mismatch>,
     ) {
         for (name, value) in want {
             self.check(&path.field(name), value, live.get(name), lists, found);
@@ -349,7 +354,7 @@ impl Comparison {
         want: &[Value],
         live: &[Value],
         lists: Lists,
-        found: &mut Vec<Disagreement>,
+        found: &mut Vec<Mismatch>,
     ) {
         if let Some(key) = merge_key(path, want).and_then(|_| merge_key(path, live)) {
             for item in want {
@@ -365,12 +370,12 @@ impl Comparison {
         };
         if !enough || !self.is_among(path, want, live, lists) {
             let (want, live) = (Value::Array(want.to_vec()), Value::Array(live.to_vec()));
-            found.push(disagreement(path, Some(&want), Some(&live)));
+            found.push(mismatch(path, Some(&want), Some(&live)));
         }
     }
 
-    /// Whether each wanted item has a live one of its own. Items are mostly in the same order, so the one at the
-    /// same place is tried first.
+    /// Whether each intended item has a distinct live counterpart. Items are mostly in the same order, so the one at
+    /// the same index is tried first.
     fn is_among(self, path: &FieldPath, want: &[Value], live: &[Value], lists: Lists) -> bool {
         let mut taken = vec![false; live.len()];
         want.iter().enumerate().all(|(place, item)| {
@@ -400,6 +405,6 @@ fn is_signed(path: &FieldPath) -> bool {
     path.last_field().is_some_and(|field| SIGNED.contains(&field))
 }
 
-fn disagreement(path: &FieldPath, want: Option<&Value>, live: Option<&Value>) -> Disagreement {
-    Disagreement { path: path.clone(), want: want.cloned(), live: live.cloned(), moved: false }
+fn mismatch(path: &FieldPath, want: Option<&Value>, live: Option<&Value>) -> Mismatch {
+    Mismatch { path: path.clone(), want: want.cloned(), live: live.cloned(), moved: false }
 }

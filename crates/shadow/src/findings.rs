@@ -1,28 +1,28 @@
-//! What was found: every difference once, however often it occurs.
+//! The differences found so far. A repeated difference is counted, not listed again.
 
 use std::collections::VecDeque;
 
 use jiff::Timestamp;
 
 use crate::family::Family;
-use crate::fields::Disagreement;
+use crate::fields::Mismatch;
 use crate::intention::{Intention, Verb, Verdict};
 use crate::report::{Difference, FieldDifference, Finding, shown};
 use crate::target::Target;
 
-/// Differences that are listed; the others are counted.
+/// The maximum number of listed differences. The others are only counted.
 const MOST_LISTED: usize = 1_000;
 
 #[derive(Default)]
 pub(crate) struct Findings {
-    /// The oldest first.
+    /// Oldest first.
     pub(crate) listed: VecDeque<Difference>,
     pub(crate) unlisted: u64,
     last_id: u64,
 }
 
 impl Findings {
-    /// Something was found. Says so once, and counts what is said again.
+    /// Records a difference. It is logged the first time and counted after that.
     pub(crate) fn list(&mut self, difference: Difference) -> u64 {
         let same = |one: &&mut Difference| {
             let key = |one: &Difference| {
@@ -63,7 +63,7 @@ impl Findings {
     }
 }
 
-/// The difference that an intention turned out to be, if it is one.
+/// Returns the difference that results from an intention, if there is one.
 pub(crate) fn difference(
     intention: &Intention,
     generated: Option<&Family>,
@@ -105,7 +105,7 @@ fn name(target: &Target, generated: Option<&Family>) -> String {
     }
 }
 
-fn differs(found: &[Disagreement]) -> String {
+fn differs(found: &[Mismatch]) -> String {
     let first = found.first().map(|one| one.path.to_string()).unwrap_or_default();
     match found.len() {
         1 => format!("the cluster has another {first}"),

@@ -1,10 +1,10 @@
 //! The only way to the API server: reads pass, writes do not.
 //!
-//! A write is recorded and answered as the API server would have answered it, judging by the live object: with a
-//! conflict if the object has changed, with `AlreadyExists` if it is there, else with the object as it would be.
+//! A write is recorded and answered as the API server would have answered it, based on the live object: with a conflict
+//! if the object has changed, with `AlreadyExists` if it exists, otherwise with the resulting object.
 //!
-//! What always holds: of all requests only GET and HEAD are sent, and none that opens a connection into a pod or a
-//! node. Whatever client a controller makes of a guarded one, its requests come through here.
+//! Invariant: only GET and HEAD requests are sent, and none that opens a connection to a pod or a node. All clients
+//! derived from a guarded one are guarded too.
 
 use std::sync::Arc;
 
@@ -24,27 +24,27 @@ use crate::merge::PatchType;
 use crate::target::{ObjectId, Target};
 use crate::{Shadow, reply};
 
-/// Subresources that are reached by GET and do more than read.
+/// Subresources that use GET and do more than read.
 const CONNECTIONS: &[&str] = &["attach", "exec", "portforward", "proxy"];
 
-/// Reviews change nothing, although they are created: who asks, and what they may do. The secure port needs them.
+/// Reviews are created but change nothing: they authenticate and authorize. The secure port needs them.
 pub const REVIEWS: &[&str] =
     &["/apis/authentication.k8s.io/v1/tokenreviews", "/apis/authorization.k8s.io/v1/subjectaccessreviews"];
 
-/// What reads of live objects are sent as.
+/// The user agent for reads of live objects.
 const READER: &str = concat!("setpoint-shadow/", env!("CARGO_PKG_VERSION"));
 
 type Reply = Result<Response<Body>, kube::Error>;
 
-/// The live object that a write is about.
+/// The live object that a write targets.
 pub(crate) enum Live {
     Found(Value),
     Missing,
-    /// It could not be read: this is the answer.
+    /// It could not be read. This is the error response.
     Unknown(Response<Body>),
 }
 
-/// A write on its way to be recorded.
+/// A write to be recorded.
 struct Write<'a> {
     shadow: &'a Shadow,
     client: &'a kube::Client,
@@ -53,7 +53,7 @@ struct Write<'a> {
     body: Bytes,
 }
 
-/// A client that reads through `client` and writes nothing.
+/// Returns a client that reads through `client` and writes nothing.
 pub(crate) fn guard(shadow: &Shadow, client: kube::Client) -> kube::Client {
     let (shadow, namespace) = (shadow.clone(), client.default_namespace().to_owned());
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -63,7 +63,7 @@ pub(crate) fn guard(shadow: &Shadow, client: kube::Client) -> kube::Client {
     kube::Client::new(service, namespace)
 }
 
-/// A client that reads, and asks for [`REVIEWS`].
+/// Returns a client that reads and creates [`REVIEWS`].
 pub fn reviewer(client: kube::Client) -> kube::Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -116,7 +116,7 @@ async fn answer(shadow: &Shadow, client: &kube::Client, request: Request<Body>) 
     }
 }
 
-/// Who writes: what a client's name says after the first slash.
+/// Returns the controller that writes: the user agent after the first slash.
 fn controller(user_agent: &str) -> Arc<str> {
     user_agent.split_once('/').map_or(user_agent, |(_, purpose)| purpose).into()
 }
@@ -137,7 +137,7 @@ pub(crate) async fn read(client: &kube::Client, path: &str) -> Result<Live, kube
 }
 
 impl Write<'_> {
-    /// Events are not compared: when they are written and how they are aggregated is up to chance.
+    /// Events are not compared: their timing and aggregation vary between runs.
     fn event(&self) -> Response<Body> {
         self.shadow.lock().count_event(&self.controller);
         let metadata = json!({"name": self.target.name, "namespace": self.target.namespace});
@@ -184,8 +184,8 @@ impl Write<'_> {
 
     fn create_generated(self, family: Family, wanted: Value, name: &str, body: Value) -> Response<Body> {
         let input = self.input(&body);
-        let made_up = || format!("{}{}", family.prefix, self.shadow.rng().suffix(5));
-        let name = if name.is_empty() { made_up() } else { name.to_owned() };
+        let generated = || format!("{}{}", family.prefix, self.shadow.rng().suffix(5));
+        let name = if name.is_empty() { generated() } else { name.to_owned() };
         let reply = self.synthetic(body, &name);
         let mut ledger = self.shadow.lock();
         let shared = ledger.last_body(&family).filter(|last| **last == wanted);
@@ -197,7 +197,7 @@ impl Write<'_> {
         reply
     }
 
-    /// The object as the API server would have stored it.
+    /// Returns the object as the API server would have stored it.
     fn synthetic(&self, mut object: Value, name: &str) -> Response<Body> {
         if !object["metadata"].is_object() {
             object["metadata"] = json!({});
@@ -206,7 +206,7 @@ impl Write<'_> {
         metadata["name"] = name.into();
         metadata["uid"] = self.shadow.rng().uid().to_string().into();
         metadata["creationTimestamp"] = seconds(self.shadow.now()).into();
-        // Older than everything: no cache has to wait for it.
+        // Version 0, so that no cache waits for it.
         metadata["resourceVersion"] = "0".into();
         if let Some(namespace) = &self.target.namespace {
             metadata["namespace"] = namespace.as_str().into();
@@ -228,7 +228,7 @@ impl Write<'_> {
         Ok(self.change(Verb::Update, &live, after))
     }
 
-    /// The live object with the part that is written replaced.
+    /// Returns the live object with the written part replaced.
     fn updated(&self, live: &Value, body: &Value) -> Value {
         let part = match self.target.subresource.as_deref() {
             Some("status" | "approval") => "status",
@@ -268,7 +268,7 @@ impl Write<'_> {
         Ok(self.change(Verb::Patch, &live, after))
     }
 
-    /// Records what would change, and answers with the object as it would be.
+    /// Records the changes, and responds with the resulting object.
     fn change(self, verb: Verb, live: &Value, after: Value) -> Response<Body> {
         let changes = self.changes(live, &after);
         let answer = reply::object(StatusCode::OK, &after);
@@ -285,7 +285,7 @@ impl Write<'_> {
         answer
     }
 
-    /// The changes that the subresource lets through.
+    /// Returns the changes that the subresource allows.
     fn changes(&self, live: &Value, after: &Value) -> Vec<Change> {
         let is_status = matches!(self.target.subresource.as_deref(), Some("status" | "approval"));
         let mut found = changes(live, after);
@@ -293,7 +293,7 @@ impl Write<'_> {
         found
     }
 
-    /// A write that was made from an older state: it is matched if the newer one shows it.
+    /// A write based on an older state. It is matched if the newer state shows it.
     fn stale(self, verb: Verb, live: &Value, after: &Value, why: &str) -> Response<Body> {
         let agrees = {
             let ledger = self.shadow.lock();
@@ -334,7 +334,7 @@ impl Write<'_> {
             return Ok(reply::success());
         }
         let input = self.input(&live);
-        // What is on its way and is deleted again with force has to be gone, unless finalizers keep it.
+        // A forced delete of a terminating object has to remove it, unless it has finalizers.
         let finalizers = live["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
         let at_once = is_forced && is_being_deleted(&live) && !finalizers;
         let expected = Expected::Gone { uid: uid(&live).to_owned(), at_once };
@@ -382,7 +382,7 @@ impl Write<'_> {
         }
     }
 
-    /// The owner on whose account an object is created or deleted.
+    /// Returns the owner for which an object is created or deleted.
     fn input(&self, object: &Value) -> Option<Input> {
         self.shadow.lock().observed.input(owner_of(object)?["uid"].as_str()?)
     }
@@ -397,7 +397,7 @@ impl Write<'_> {
     }
 }
 
-/// Why a write that names a version or a uid does not fit the live object.
+/// Returns why the preconditions of a write (version or uid) do not match the live object.
 fn stale(written: &Value, live: &Value) -> Option<&'static str> {
     let differs = |field: &str| {
         let wanted = written["metadata"][field].as_str().filter(|value| !value.is_empty());
@@ -409,12 +409,12 @@ fn stale(written: &Value, live: &Value) -> Option<&'static str> {
     differs("resourceVersion").then_some("the object has been modified")
 }
 
-/// Whether a list holds only objects that are being deleted.
+/// Whether a list contains only terminating objects.
 pub(crate) fn is_emptied(list: &Value) -> bool {
     list["items"].as_array().is_none_or(|items| items.iter().all(is_being_deleted))
 }
 
-/// As the API writes times.
+/// Formats a time as the API does.
 fn seconds(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

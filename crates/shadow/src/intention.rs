@@ -1,4 +1,4 @@
-//! A write that a controller intended, and what the cluster has to show for it.
+//! A write that a controller intended, and the state that the cluster should show.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use serde::Serialize;
 use serde_json::Value;
 use setpoint::Instant;
 
-use crate::fields::{Change, Comparison, Disagreement, alike};
+use crate::fields::{Change, Comparison, Mismatch, are_equivalent};
 use crate::target::Target;
 
-/// What a write does.
+/// The verb of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verb {
     /// Creates an object.
     Create,
-    /// Replaces an object or a part of it.
+    /// Replaces an object or a subresource.
     Update,
     /// Changes some fields.
     Patch,
@@ -55,7 +55,7 @@ pub(crate) struct Intention {
     pub(crate) verb: Verb,
     pub(crate) target: Target,
     pub(crate) expected: Expected,
-    /// The owner on whose account it was made.
+    /// The owner for which it was made.
     pub(crate) input: Option<Input>,
     pub(crate) at: Instant,
     /// When it was last intended.
@@ -65,27 +65,27 @@ pub(crate) struct Intention {
     pub(crate) count: u64,
     /// The difference that it was reported as.
     pub(crate) reported: Option<u64>,
-    /// When its controller first had reason to look again since it was last intended.
+    /// When its controller was first woken again since the write was last intended.
     pub(crate) challenged: Option<Instant>,
 }
 
-/// An owner as it was when the write was intended.
+/// An owner at the time of the write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Input {
     pub(crate) uid: String,
     pub(crate) generation: i64,
 }
 
-/// What the cluster has to show.
+/// The state that the cluster should show.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Expected {
     /// An object with these fields.
     Created(Arc<Value>),
     /// These changes of an object.
     Changed { base: Base, changes: Vec<Change> },
-    /// The object is gone, or on its way unless it has to be gone at once.
+    /// The object is gone, or terminating unless it has to be gone immediately.
     Gone { uid: String, at_once: bool },
-    /// No objects that are not on their way.
+    /// All objects are terminating.
     Emptied,
 }
 
@@ -97,15 +97,15 @@ pub(crate) struct Base {
     pub(crate) is_being_deleted: bool,
 }
 
-/// What became of an intention.
+/// The result of an intention.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verdict {
     Matched,
-    /// What it was made from has changed since.
+    /// Its input has changed since.
     Superseded,
     /// The cluster shows something else.
-    Differs(Vec<Disagreement>),
-    /// The cluster shows nothing of it.
+    Differs(Vec<Mismatch>),
+    /// The cluster does not show it.
     NotDone,
 }
 
@@ -121,7 +121,7 @@ impl Base {
 }
 
 impl Intention {
-    /// Whether it is about the same as another one of its controller, so that only the later one counts.
+    /// Whether it replaces another one of the same controller, so that only the later one counts.
     pub(crate) fn replaces(&self, other: &Self) -> bool {
         let same_part = || self.target.subresource == other.target.subresource;
         let overlap = || match (&self.expected, &other.expected) {
@@ -133,14 +133,14 @@ impl Intention {
         self.controller == other.controller && same_part() && overlap()
     }
 
-    /// Whether it is the same as another one, but for times: those of a status change with every look at it.
+    /// Whether it equals another one except for times. The times in a status change with every reconcile.
     pub(crate) fn repeats(&self, other: &Self) -> bool {
         match (&self.expected, &other.expected) {
             (Expected::Changed { base, changes }, Expected::Changed { base: other, changes: others }) => {
                 let pairs = changes.iter().zip(others);
                 base == other && changes.len() == others.len() && pairs.into_iter().all(|(a, b)| a.is_like(b))
             }
-            (Expected::Created(object), Expected::Created(other)) => alike(object, other),
+            (Expected::Created(object), Expected::Created(other)) => are_equivalent(object, other),
             (mine, theirs) => mine == theirs,
         }
     }
@@ -169,8 +169,8 @@ impl Intention {
         }
     }
 
-    /// What to make of it when its time is up and this is the live object.
-    pub(crate) fn judge(&self, live: Option<&Value>, comparison: Comparison) -> Verdict {
+    /// Evaluates the intention against the live object when its window has ended.
+    pub(crate) fn evaluate(&self, live: Option<&Value>, comparison: Comparison) -> Verdict {
         let Some(live) = live else {
             return match (&self.expected, self.is_shown_by_absence()) {
                 (_, true) => Verdict::Matched,
@@ -183,18 +183,18 @@ impl Intention {
         }
         match &self.expected {
             Expected::Created(object) => Verdict::Differs(comparison.of_object(object, live)),
-            Expected::Changed { base, changes } => judge_changes(base, changes, live, comparison),
+            Expected::Changed { base, changes } => evaluate_changes(base, changes, live, comparison),
             Expected::Gone { .. } | Expected::Emptied => Verdict::NotDone,
         }
     }
 }
 
-fn judge_changes(base: &Base, changes: &[Change], live: &Value, comparison: Comparison) -> Verdict {
+fn evaluate_changes(base: &Base, changes: &[Change], live: &Value, comparison: Comparison) -> Verdict {
     let now = Base::of(live);
     if now != *base {
         return Verdict::Superseded;
     }
-    // A field that has moved on was seen by the controller, which would have intended to change it again.
+    // The controller saw that the field had changed, and would have changed it again.
     let mut differs = comparison.of_changes(changes, live);
     differs.retain(|one| !one.moved);
     match differs.is_empty() {
@@ -211,7 +211,7 @@ pub(crate) fn is_being_deleted(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// The reference to the owner that manages an object.
+/// Returns the controller reference of an object.
 pub(crate) fn controller(object: &Value) -> Option<&Value> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     owners.iter().find(|owner| owner["controller"] == Value::Bool(true))

@@ -1,4 +1,4 @@
-//! What was intended, what was seen, and which belongs to which.
+//! Matches intended writes with observed ones.
 //!
 //! ```text
 //!  intention ─► pending ─┬─ the cluster shows it ───────────────────► matched
@@ -7,10 +7,10 @@
 //!                                                                    └► difference
 //! ```
 //!
-//! What always holds:
-//! - an intention is counted once when it is made and once when it is decided;
-//! - the same write, intended again, is the same intention, also after it has been reported;
-//! - nothing grows without bound: see the constants.
+//! Invariants:
+//! - An intention is counted once when it is made and once when it is decided.
+//! - The same write, intended again, is the same intention, even after it has been reported.
+//! - Everything is bounded: see the constants.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -28,27 +28,27 @@ use crate::observed::Observed;
 use crate::report::Counts;
 use crate::target::{ObjectId, Resource, Target};
 
-/// Intentions that are not decided. At some 4 KB each, mostly the body of a pod, that is 40 MB.
+/// The maximum number of undecided intentions. At about 4 KB each, mostly the body of a pod, that is 40 MB.
 const MOST_PENDING: usize = 10_000;
-/// Objects that were written to lately. At 200 bytes each that is 10 MB.
+/// The maximum number of recently written objects. At 200 bytes each that is 10 MB.
 const MOST_TOUCHED: usize = 50_000;
-/// How long after an intention an event may arrive that it should have been made from.
+/// How long after an intention an event may arrive that it should have been based on.
 const RECENT: Duration = Duration::from_secs(2);
-/// How many windows a reported intention is remembered, so that it is not reported again.
+/// For how many windows a reported intention is remembered, so that it is not reported again.
 const REMEMBERED: u32 = 10;
 
 pub(crate) struct Ledger {
     pub(crate) comparison: Comparison,
     window: Duration,
     metrics: Metrics,
-    /// Of objects that have names.
+    /// Intentions for named objects.
     objects: BTreeMap<ObjectId, Vec<Intention>>,
-    /// Of objects whose names are generated, the oldest first.
+    /// Intentions for objects with generated names, oldest first.
     families: BTreeMap<Family, VecDeque<Intention>>,
-    /// The objects that are to be changed, by uid. Pruned with what is due.
+    /// The pending objects by uid. Pruned together with expired intentions.
     subjects: BTreeMap<String, ObjectId>,
     pending: usize,
-    /// When each object was last to be written.
+    /// When a write to each object was last intended.
     touched: BTreeMap<ObjectId, Instant>,
     pub(crate) observed: Observed,
     counts: BTreeMap<Arc<str>, Counts>,
@@ -59,12 +59,12 @@ pub(crate) struct Ledger {
 
 /// An intention whose window has ended.
 #[derive(Debug)]
-pub(crate) enum Due {
+pub(crate) enum ExpiredWrite {
     Named(ObjectId, Intention),
     Generated(Family, Intention),
 }
 
-/// What became of an intention, as a label.
+/// The result of an intention, as a metric label.
 const MATCHED: &str = "matched";
 const SUPERSEDED: &str = "superseded";
 const DIFFERENCE: &str = "difference";
@@ -88,7 +88,7 @@ impl Ledger {
         }
     }
 
-    /// A write to an object that has a name.
+    /// Records a write to a named object.
     pub(crate) fn intend(&mut self, id: ObjectId, intention: Intention) {
         self.touch(&id, intention.at);
         let known = self.objects.entry(id.clone()).or_default();
@@ -109,7 +109,7 @@ impl Ledger {
         self.counted(&intention.controller).intended += 1;
         if self.pending >= MOST_PENDING {
             self.counted(&intention.controller).dropped += 1;
-            self.tidy(&id);
+            self.expire(&id);
             return;
         }
         self.pending += 1;
@@ -123,8 +123,8 @@ impl Ledger {
         self.objects.entry(id).or_default().push(intention);
     }
 
-    /// The controller of this object has reason to look at it again: if it still wants what it has just intended, it
-    /// will say so. What was intended earlier was not made from caches that were about to change.
+    /// The controller of this object will reconcile it again. If it still wants its last intention, it will repeat it.
+    /// Earlier intentions were not based on stale caches.
     pub(crate) fn challenge(&mut self, uid: &str, now: Instant) {
         let known = self.subjects.get(uid).and_then(|id| self.objects.get_mut(id));
         for one in known.into_iter().flatten() {
@@ -135,9 +135,9 @@ impl Ledger {
         }
     }
 
-    /// Decides later about an intention that was due.
-    pub(crate) fn postpone(&mut self, due: Due, by: Duration) {
-        let Due::Named(id, intention) = due else { return };
+    /// Postpones the decision on an expired intention.
+    pub(crate) fn postpone(&mut self, due: ExpiredWrite, by: Duration) {
+        let ExpiredWrite::Named(id, intention) = due else { return };
         let again =
             self.objects.get(&id).is_some_and(|known| known.iter().any(|one| one.replaces(&intention)));
         match again {
@@ -149,7 +149,7 @@ impl Ledger {
         }
     }
 
-    /// The creation of an object whose name is made up.
+    /// Records the creation of an object with a generated name.
     pub(crate) fn intend_generated(&mut self, family: Family, intention: Intention) {
         let Expected::Created(wanted) = &intention.expected else { return };
         if self.is_repeated(&family, &intention) {
@@ -168,8 +168,8 @@ impl Ledger {
         self.families.entry(family).or_default().push_back(intention);
     }
 
-    /// Whether the object was to be created already; another one takes the place of what was. Of pods there can be many
-    /// that are the same.
+    /// Whether the object was already to be created. A new intention replaces the old one, except for pods, of which
+    /// there can be many equal ones.
     fn is_repeated(&mut self, family: &Family, intention: &Intention) -> bool {
         let Some(waiting) = self.families.get_mut(family).filter(|_| family.is_unique()) else {
             return false;
@@ -190,7 +190,7 @@ impl Ledger {
         false
     }
 
-    /// The body of the last creation in a family, to be shared by the next if it is the same.
+    /// Returns the body of the last creation in a family, to be shared with an equal one.
     pub(crate) fn last_body(&self, family: &Family) -> Option<Arc<Value>> {
         match &self.families.get(family)?.back()?.expected {
             Expected::Created(body) => Some(body.clone()),
@@ -198,7 +198,7 @@ impl Ledger {
         }
     }
 
-    /// A write that is decided at once.
+    /// Records a write that is decided immediately.
     pub(crate) fn intend_decided(
         &mut self,
         id: Option<&ObjectId>,
@@ -231,33 +231,34 @@ impl Ledger {
         self.touched.get(id).is_some_and(|at| now.saturating_duration_since(*at) <= self.window)
     }
 
-    /// Whether anything is pending for an object, so that it is worth decoding.
+    /// Whether anything is pending for an object, so that it has to be decoded.
     pub(crate) fn awaits(&self, id: &ObjectId) -> bool {
         self.objects.contains_key(id)
     }
 
-    /// An object of this owner is being deleted, and that was not intended: it may be in place of another.
-    pub(crate) fn saw_deletion(&mut self, id: &ObjectId, owner: &str, now: Instant) {
+    /// Records that an object of this owner is being deleted, unintended. It may have been deleted instead of another
+    /// one.
+    pub(crate) fn observe_deletion(&mut self, id: &ObjectId, owner: &str, now: Instant) {
         let is_gone = |one: &Intention| matches!(one.expected, Expected::Gone { .. });
         if !self.objects.get(id).is_some_and(|known| known.iter().any(is_gone)) {
             self.observed.deleted(owner, id, now);
         }
     }
 
-    /// The object as it is now.
-    pub(crate) fn saw(&mut self, id: &ObjectId, live: &Value) {
+    /// Records the current state of an object.
+    pub(crate) fn observe(&mut self, id: &ObjectId, live: &Value) {
         let comparison = self.comparison;
         self.shown(id, |one| one.is_shown_by(live, comparison));
     }
 
-    /// The same for what was read at one target.
+    /// The same for an object read at one target.
     pub(crate) fn read(&mut self, id: &ObjectId, target: &Target, live: &Value) {
         let comparison = self.comparison;
         self.shown(id, |one| one.target == *target && one.is_shown_by(live, comparison));
     }
 
-    /// The object is gone.
-    pub(crate) fn saw_gone(&mut self, id: &ObjectId) {
+    /// Records that an object is gone.
+    pub(crate) fn observe_gone(&mut self, id: &ObjectId) {
         self.shown(id, Intention::is_shown_by_absence);
     }
 
@@ -265,7 +266,7 @@ impl Ledger {
         let Some(known) = self.objects.get_mut(id) else { return };
         let (shown, kept): (Vec<_>, Vec<_>) = std::mem::take(known).into_iter().partition(is_shown);
         *known = kept;
-        self.tidy(id);
+        self.expire(id);
         for one in shown {
             self.pending = self.pending.saturating_sub(1);
             match one.reported {
@@ -275,8 +276,8 @@ impl Ledger {
         }
     }
 
-    /// An object with a generated name has appeared; whether it was waited for.
-    pub(crate) fn saw_created(&mut self, family: &Family, live: &Value) -> bool {
+    /// Records a new object with a generated name. Returns whether it was expected.
+    pub(crate) fn observe_created(&mut self, family: &Family, live: &Value) -> bool {
         let comparison = self.comparison;
         let Some(waiting) = self.families.get_mut(family) else { return false };
         let place = waiting.iter().position(|one| one.is_shown_by(live, comparison));
@@ -292,8 +293,8 @@ impl Ledger {
         true
     }
 
-    /// Takes out what has had its time, at most `most` of them.
-    pub(crate) fn due(&mut self, now: Instant, most: usize) -> Vec<Due> {
+    /// Removes up to `most` expired intentions.
+    pub(crate) fn due(&mut self, now: Instant, most: usize) -> Vec<ExpiredWrite> {
         let (window, remembered) = (self.window, self.window.saturating_mul(REMEMBERED));
         let is_due = |one: &Intention| {
             let limit = if one.reported.is_some() { remembered } else { window };
@@ -310,43 +311,43 @@ impl Ledger {
             if known.is_empty() {
                 emptied.push(id.clone());
             }
-            due.extend(over.into_iter().map(|one| Due::Named(id.clone(), one)));
+            due.extend(over.into_iter().map(|one| ExpiredWrite::Named(id.clone(), one)));
         }
-        emptied.iter().for_each(|id| self.tidy(id));
+        emptied.iter().for_each(|id| self.expire(id));
         for (family, waiting) in &mut self.families {
             while due.len() < most && waiting.front().is_some_and(is_due) {
-                due.extend(waiting.pop_front().map(|one| Due::Generated(family.clone(), one)));
+                due.extend(waiting.pop_front().map(|one| ExpiredWrite::Generated(family.clone(), one)));
             }
         }
         self.families.retain(|_, waiting| !waiting.is_empty());
         self.pending = self.pending.saturating_sub(due.len());
         self.touched.retain(|_, at| now.saturating_duration_since(*at) <= window);
         self.subjects.retain(|_, id| self.objects.contains_key(id));
-        due.retain(|(Due::Named(_, one) | Due::Generated(_, one))| one.reported.is_none());
+        due.retain(|(ExpiredWrite::Named(_, one) | ExpiredWrite::Generated(_, one))| one.reported.is_none());
         due
     }
 
-    /// Everything that is pending, for a last look; it stays.
+    /// Returns everything that is pending, for the final check. It stays pending.
     pub(crate) fn undecided(&self) -> Vec<ObjectId> {
         let is_open = |known: &&Vec<Intention>| known.iter().any(|one| one.reported.is_none());
         self.objects.iter().filter(|(_, known)| is_open(known)).map(|(id, _)| id.clone()).collect()
     }
 
-    /// The target of what is pending for an object.
+    /// Returns the pending target of an object.
     pub(crate) fn targets(&self, id: &ObjectId) -> Vec<Target> {
         self.objects.get(id).into_iter().flatten().map(|one| one.target.clone()).collect()
     }
 
-    /// Whether what an intention was made from has changed since.
+    /// Whether the input of an intention has changed since.
     pub(crate) fn has_new_input(&self, input: Option<&Input>) -> bool {
         input.is_some_and(|input| !self.observed.is_unchanged(input))
     }
 
-    /// The window of an intention is over, and this is what to make of it.
-    pub(crate) fn conclude(&mut self, due: Due, verdict: Verdict) {
+    /// Records the result of an intention whose window has ended.
+    pub(crate) fn conclude(&mut self, due: ExpiredWrite, verdict: Verdict) {
         let (intention, generated) = match &due {
-            Due::Named(_, intention) => (intention, None),
-            Due::Generated(family, intention) => (intention, Some(family)),
+            ExpiredWrite::Named(_, intention) => (intention, None),
+            ExpiredWrite::Generated(family, intention) => (intention, Some(family)),
         };
         let result = match &verdict {
             Verdict::Matched => MATCHED,
@@ -357,24 +358,28 @@ impl Ledger {
         let Some(difference) = findings::difference(intention, generated, &verdict) else { return };
         let number = self.findings.list(difference);
         match due {
-            Due::Named(id, intention) => self.remember(id, Intention { reported: Some(number), ..intention }),
-            Due::Generated(family, intention) if family.is_unique() && self.pending < MOST_PENDING => {
+            ExpiredWrite::Named(id, intention) => {
+                self.remember(id, Intention { reported: Some(number), ..intention })
+            }
+            ExpiredWrite::Generated(family, intention)
+                if family.is_unique() && self.pending < MOST_PENDING =>
+            {
                 self.pending += 1;
                 let reported = Intention { reported: Some(number), ..intention };
                 self.families.entry(family).or_default().push_back(reported);
             }
-            Due::Generated(..) => {}
+            ExpiredWrite::Generated(..) => {}
         }
     }
 
-    /// Keeps a reported intention, so that it is known when it is made again.
+    /// Keeps a reported intention, so that it is recognized when it is made again.
     fn remember(&mut self, id: ObjectId, intention: Intention) {
         let known = self.objects.entry(id.clone()).or_default();
         match known.iter_mut().find(|one| one.replaces(&intention)) {
             Some(same) if same.repeats(&intention) => {
                 let controller = same.controller.clone();
                 same.reported = intention.reported;
-                // Made again in the meantime: one difference, not two.
+                // It was made again in the meantime: one difference, not two.
                 let counts = self.counts.entry(controller).or_default();
                 counts.intended = counts.intended.saturating_sub(1);
             }
@@ -383,11 +388,11 @@ impl Ledger {
                 self.pending += 1;
                 known.push(intention);
             }
-            None => self.tidy(&id),
+            None => self.expire(&id),
         }
     }
 
-    /// An intention whose place another one has taken.
+    /// Records that another intention has replaced one.
     fn forget(&mut self, intention: &Intention) {
         self.pending = self.pending.saturating_sub(1);
         if intention.reported.is_none() {
@@ -395,7 +400,7 @@ impl Ledger {
         }
     }
 
-    fn tidy(&mut self, id: &ObjectId) {
+    fn expire(&mut self, id: &ObjectId) {
         if self.objects.get(id).is_some_and(Vec::is_empty) {
             self.objects.remove(id);
         }
@@ -412,7 +417,7 @@ impl Ledger {
     }
 
     pub(crate) fn count(&self, controller: &str, verb: &str, result: &str) {
-        let help = "Writes that were intended in shadow mode, by what became of them";
+        let help = "Writes intended in shadow mode, by result";
         let labels = [("controller", controller), ("verb", verb), ("result", result)];
         self.metrics.count("setpoint_shadow_intentions", help, &labels, 1);
     }
@@ -421,7 +426,7 @@ impl Ledger {
         self.counts.entry(controller.clone()).or_default()
     }
 
-    /// The counts of each controller.
+    /// Returns the counts of each controller.
     pub(crate) fn counts(&self) -> BTreeMap<String, Counts> {
         let with_pending = |(name, counts): (&Arc<str>, &Counts)| {
             let Counts { intended, matched, superseded, differences, dropped, .. } = *counts;
@@ -431,7 +436,7 @@ impl Ledger {
         self.counts.iter().map(with_pending).collect()
     }
 
-    /// How many intentions are kept.
+    /// Returns the number of stored intentions.
     pub(crate) fn pending(&self) -> usize {
         self.pending
     }
@@ -441,7 +446,7 @@ impl Ledger {
     }
 }
 
-/// Whether an object of this kind is never compared.
+/// Whether objects of this kind are never compared.
 pub(crate) fn is_exempt(resource: &Resource) -> bool {
     resource.name == "events" || *resource == Resource::new("coordination.k8s.io", "leases")
 }

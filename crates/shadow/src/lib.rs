@@ -1,4 +1,4 @@
-//! Shadow mode: controllers run beside those that are in charge of a cluster, and write nothing.
+//! Shadow mode: controllers that run beside the live controllers of a cluster and write nothing.
 //!
 //! ```text
 //!            ┌── reads ──────────────────────────────┐
@@ -8,16 +8,16 @@
 //!    └─── watching ◄── what changed ──┴──────────────┘
 //! ```
 //!
-//! - [`Shadow::guard`] makes a client that reads, records what would be written and answers as the API server would.
-//! - [`Shadow::source`] makes a source for informers that compares what it hands on with what was intended. It hands
-//!   on a write of the live controllers only after those here had the time to intend it, too: else the faster of the
-//!   two would hide what the slower would have done.
-//! - [`Shadow::report`] says what was intended, what the cluster shows of it, and what it does not.
+//! - [`Shadow::guard`] returns a client that reads, records writes and responds as the API server would.
+//! - [`Shadow::source`] returns a source for informers that compares events with the intentions. It delays a write of
+//!   the live controllers until the controllers here had time to intend it too. Otherwise the faster side would hide
+//!   what the slower one would have done.
+//! - [`Shadow::report`] returns the intentions, and which of them the cluster shows.
 //!
-//! What always holds:
-//! - a guarded client sends reads and nothing else;
-//! - only fields that were to be written are compared;
-//! - an intention, a live write and a difference are each counted once.
+//! Invariants:
+//! - A guarded client only sends reads.
+//! - Only fields that were to be written are compared.
+//! - An intention, a live write and a difference are each counted once.
 
 mod family;
 mod fields;
@@ -53,19 +53,20 @@ pub use target::Resource;
 use ledger::Ledger;
 use order::Order;
 
-/// How a shadow compares.
+/// The configuration of a comparison.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How long the cluster has to show what was intended, and the other way round.
+    /// How long the cluster has to show an intended write, and the controllers here to intend a live one.
     pub window: Duration,
-    /// How long a write of the live controllers is kept from those here, which may intend it meanwhile.
+    /// How long a live write is delayed, so that the controllers here can intend it meanwhile.
     pub head_start: Duration,
-    /// What the live controllers call themselves in managed fields.
+    /// The field manager of the live controllers.
     pub manager: String,
-    /// The resources that only controllers write which run here, too: a live write to another one is not missing.
+    /// The resources that only the controllers running here write. Live writes to other resources are not reported as
+    /// missing.
     pub expected: BTreeSet<Resource>,
-    /// The resources that are changed at intervals, so that the live controllers may be ahead by more than the head
-    /// start: a live change that those here accept is not missing.
+    /// The resources that are written periodically, so that the live controllers may be ahead by more than the head
+    /// start. Live changes that the controllers here accept are not reported as missing.
     pub periodic: BTreeSet<Resource>,
 }
 
@@ -81,7 +82,7 @@ impl Default for Config {
     }
 }
 
-/// Resources that the controllers of Kubernetes look at in intervals, or that others write a lot.
+/// Resources that Kubernetes' controllers resync periodically, or that other clients write often.
 const PERIODIC: &[(&str, &str)] = &[
     ("", "nodes"),
     ("", "persistentvolumeclaims"),
@@ -93,8 +94,8 @@ const PERIODIC: &[(&str, &str)] = &[
 ];
 
 impl Config {
-    /// Expects writes to what is written by the controllers that run here, and by no `others`. Both are groups and
-    /// resources, such as `("apps", "deployments/status")`; all resources (`*`) are not expected.
+    /// Expects writes to the resources that are written by the controllers running here, but not by `others`. Both are
+    /// groups and resources, such as `("apps", "deployments/status")`. The wildcard `*` is not expected.
     pub fn expecting<'a>(
         self,
         ours: impl Iterator<Item = (&'a str, &'a str)>,
@@ -110,62 +111,62 @@ impl Config {
     }
 }
 
-/// What is shared by everything that runs in the shadow of one cluster. Cheap to clone.
+/// The shared state of everything that runs in shadow mode against one cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Shadow {
-    shared: Arc<Shared>,
+    shared: Arc<Inner>,
 }
 
-struct Shared {
+struct Inner {
     config: Config,
     runtime: Runtime,
     started: Timestamp,
     ledger: Mutex<Ledger>,
     order: Order,
-    /// Something was intended, or handed on.
+    /// Notified when something was intended or forwarded.
     changed: Arc<Notify>,
 }
 
 impl Shadow {
-    /// Nothing was intended yet.
+    /// Creates a shadow without intentions.
     pub fn new(config: Config, runtime: Runtime, metrics: Metrics) -> Self {
         let started = runtime.clock.now();
         let ledger = Mutex::new(Ledger::new(config.window, metrics));
         let changed = Arc::new(Notify::new());
         let order = Order::new(runtime.clock.clone(), changed.clone());
-        let shared = Shared { config, runtime, started, ledger, order, changed };
+        let shared = Inner { config, runtime, started, ledger, order, changed };
         Self { shared: Arc::new(shared) }
     }
 
-    /// A client that reads through `client` and writes nothing. Whoever writes is known by what a client's user agent
-    /// says after the first slash.
+    /// Returns a client that reads through `client` and writes nothing. The writer is identified by the user agent
+    /// after the first slash.
     pub fn guard(&self, client: kube::Client) -> kube::Client {
         guard::guard(self, client)
     }
 
-    /// A source for informers that compares what it hands on.
+    /// Returns a source for informers that compares the events it forwards.
     pub fn source(&self, client: kube::Client) -> Arc<dyn Source> {
         let runtime = &self.shared.runtime;
         let watches = KubeSource::new(client.clone(), runtime.clone()).with_managed_fields();
         Arc::new(watching::Watching::new(self.clone(), KubeSource::new(client, runtime.clone()), watches))
     }
 
-    /// The context of one controller, whose writes are counted under its name.
+    /// Returns the context of one controller. Its writes are counted under its name.
     pub fn context(&self, context: &Context, client: Client, controller: &str) -> Context {
         context.acting_as(client.add_user_agent(controller))
     }
 
-    /// What decides about intentions when their time is up, to be run by the manager; reads through `client`.
+    /// Returns the runnable that decides on expired intentions. It reads through `client`.
     pub fn verifier(&self, client: kube::Client) -> impl Runnable + use<> {
         verify::Verifier::new(self.clone(), client)
     }
 
-    /// Looks at everything that is not decided, before the last report.
-    pub async fn look_again(&self, client: &kube::Client) {
-        verify::look_again(self, client).await;
+    /// Decides on everything that is pending, before the final report.
+    pub async fn recheck(&self, client: &kube::Client) {
+        verify::recheck(self, client).await;
     }
 
-    /// Everything that is known so far.
+    /// Returns the report so far.
     pub fn report(&self) -> Report {
         let ledger = self.lock();
         Report {
@@ -180,7 +181,7 @@ impl Shadow {
         }
     }
 
-    /// How many intentions are kept.
+    /// Returns the number of stored intentions.
     pub fn pending(&self) -> usize {
         self.lock().pending()
     }

@@ -1,7 +1,7 @@
-//! What an object would be after a patch.
+//! Applies patches.
 //!
-//! Close enough to what the API server makes of it to say which fields a patch is about: lists with merge keys are
-//! merged by these, finalizers and pod CIDRs as sets, all other lists are replaced.
+//! The result is close enough to the API server's to tell which fields a patch changes: lists with merge keys are
+//! merged by key, finalizers and pod CIDRs as sets, and all other lists are replaced.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ use crate::fields::key_of;
 /// Lists of strings that are merged as sets.
 const SETS: &[&str] = &["finalizers", "podCIDRs"];
 
-/// How a patch is to be read.
+/// The type of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchType {
     /// RFC 7386.
@@ -21,7 +21,7 @@ pub(crate) enum PatchType {
 }
 
 impl PatchType {
-    /// `None` for a type that is not supported.
+    /// Returns `None` for an unsupported type.
     pub(crate) fn of(content_type: &str) -> Option<Self> {
         match content_type.split(';').next()?.trim() {
             "application/merge-patch+json" => Some(Self::Merge),
@@ -31,7 +31,7 @@ impl PatchType {
         }
     }
 
-    /// The object after the patch.
+    /// Returns the patched object.
     pub(crate) fn apply(self, object: &Value, patch: &Value) -> Value {
         let mut after = object.clone();
         match self {
@@ -56,7 +56,7 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-/// The fields of an object; what is none is made one.
+/// Returns the fields of an object. Any other value is replaced by an empty object.
 fn fields_of(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -81,7 +81,7 @@ fn merge_by_keys(into: &mut Value, patch: &Value) {
         if let Some(name) = name.strip_prefix("$deleteFromPrimitiveList/") {
             remove_items(fields.get_mut(name), value);
         } else if name.starts_with('$') {
-            // The order of items and retained keys: not compared.
+            // Item order and retained keys are not compared.
         } else if value.is_null() {
             fields.remove(name);
         } else {

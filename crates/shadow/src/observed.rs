@@ -1,7 +1,7 @@
-//! What the live controllers were seen to write, until an intention explains it.
+//! Writes of the live controllers that no intention explains yet.
 //!
-//! A write is attributed by `metadata.managedFields`: the entries of the live controllers' manager have changed.
-//! Deletions are not attributed: the API does not say who deletes.
+//! A write is attributed by `metadata.managedFields`: the entries of the live controllers' field manager have changed.
+//! Deletions are not attributed, because the API does not record who deletes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
@@ -17,23 +17,23 @@ use crate::fields::Comparison;
 use crate::intention::Input;
 use crate::target::ObjectId;
 
-/// Live creations that nothing here explains yet. At 4 KB each, mostly pods, that is 16 MB.
+/// The maximum number of unexplained live creations. At 4 KB each, mostly pods, that is 16 MB.
 const MOST_CREATED: usize = 4_096;
-/// The same for changes, at some 300 bytes each.
+/// The same for changes, at about 300 bytes each.
 const MOST_CHANGED: usize = 10_000;
 
-/// Objects that are known, at some 100 bytes each: 50 MB. Those that went while no watch was open stay. Writes to
-/// further objects are not attributed.
+/// The maximum number of known objects. At about 100 bytes each that is 50 MB. Objects deleted while no watch was open
+/// stay. Writes to further objects are not attributed.
 const MOST_KNOWN: usize = 500_000;
 
-/// What is known of the live objects.
+/// The known state of the live objects.
 #[derive(Default)]
 pub(crate) struct Observed {
     known: BTreeMap<Box<str>, Known>,
     created: BTreeMap<Family, VecDeque<LiveCreate>>,
     created_count: usize,
     changed: BTreeMap<ObjectId, LiveWrite>,
-    /// Deletions that were not intended, by the owner of what is deleted.
+    /// Unintended deletions, by the owner of the deleted object.
     deleted: BTreeMap<String, BTreeMap<ObjectId, Instant>>,
     deleted_count: usize,
 }
@@ -42,11 +42,11 @@ struct Known {
     generation: i64,
     revision: u64,
     is_being_deleted: bool,
-    /// Digests of what the live controllers and what others manage; `None` if that is not known.
+    /// Digests of the fields managed by the live controllers and by others. `None` if unknown.
     digest: Option<(u64, u64)>,
 }
 
-/// An object with a generated name that the live controllers have created.
+/// An object with a generated name, created by the live controllers.
 pub(crate) struct LiveCreate {
     uid: Box<str>,
     pub(crate) name: String,
@@ -66,12 +66,12 @@ pub(crate) struct LiveWrite {
     pub(crate) time: Timestamp,
 }
 
-/// A live write, or none, that an event shows.
+/// The live write that an event shows, if any.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Attributed {
-    /// Not by the live controllers, or seen before.
+    /// Not by the live controllers, or already seen.
     No,
-    /// Times have seconds only: a second write within one leaves no trace of who made it.
+    /// Times have a resolution of a second: the second write within one cannot be attributed.
     Perhaps,
     Creation,
     Change {
@@ -106,7 +106,7 @@ struct Entry<'a> {
 }
 
 impl Observed {
-    /// Notes an object of a list, and says whether it is new.
+    /// Records a listed object. Returns whether it is new.
     pub(crate) fn learn(&mut self, meta: &Metadata) -> bool {
         let before = self.known.len();
         if before >= MOST_KNOWN {
@@ -116,7 +116,7 @@ impl Observed {
         self.known.len() > before
     }
 
-    /// Notes a change, and says whether the live controllers made it.
+    /// Records a change. Returns whether the live controllers made it.
     pub(crate) fn attribute(&mut self, object: &Object, manager: &str) -> Attributed {
         let meta = object.meta();
         let known = self.known.get(&meta.uid);
@@ -140,7 +140,7 @@ impl Observed {
         }
         let newest = own.iter().max_by_key(|entry| entry.time);
         let others = others.iter().filter_map(|entry| entry.time).max();
-        // The first change of an object that was listed: by whoever wrote last.
+        // The first change of a listed object: attributed to its last writer.
         if !is_new && before.is_none() && others >= newest.and_then(|entry| entry.time) {
             return Attributed::No;
         }
@@ -151,8 +151,8 @@ impl Observed {
         }
     }
 
-    /// Whether it is news that an object is being deleted, or is gone.
-    pub(crate) fn is_news_of_deletion(&self, meta: &Metadata) -> bool {
+    /// Whether it is new that an object is being deleted, or is gone.
+    pub(crate) fn marks_deletion(&self, meta: &Metadata) -> bool {
         self.known.get(&meta.uid).is_some_and(|known| !known.is_being_deleted)
     }
 
@@ -163,7 +163,7 @@ impl Observed {
         }
     }
 
-    /// The deletion of this object was intended.
+    /// Records that the deletion of this object was intended.
     pub(crate) fn explain_deletion(&mut self, owner: &str, id: &ObjectId) {
         let removed = self.deleted.get_mut(owner).and_then(|deleted| deleted.remove(id));
         self.deleted_count -= usize::from(removed.is_some());
@@ -180,7 +180,7 @@ impl Observed {
         self.known.remove(&meta.uid);
     }
 
-    /// An owner, as it is now.
+    /// Returns the current state of an owner.
     pub(crate) fn input(&self, uid: &str) -> Option<Input> {
         let known = self.known.get(uid)?;
         Some(Input { uid: uid.to_owned(), generation: known.generation })
@@ -205,7 +205,7 @@ impl Observed {
         }
     }
 
-    /// An intention about the object has been made.
+    /// Records an intention about the object.
     pub(crate) fn explain(&mut self, id: &ObjectId) {
         self.changed.remove(id);
     }
@@ -214,8 +214,8 @@ impl Observed {
         self.changed.contains_key(id)
     }
 
-    /// Whether a wanted object explains a creation, which is not there for others then; unless there is one such object
-    /// only, which may be wanted again before it is seen.
+    /// Whether a wanted object explains a creation, which is then used up, unless there can be only one such object:
+    /// that may be wanted again before it is seen.
     pub(crate) fn claim(&mut self, family: &Family, wanted: &Value, comparison: Comparison) -> bool {
         let fits = |one: &LiveCreate| comparison.of_object(wanted, &one.object).is_empty();
         if !family.is_unique() {
@@ -230,7 +230,7 @@ impl Observed {
         self.take_created(family, |_| true)
     }
 
-    /// The last creation of the family.
+    /// Returns the last creation of the family.
     pub(crate) fn last_created(&self, family: &Family) -> Option<&LiveCreate> {
         self.created.get(family)?.back()
     }
@@ -250,7 +250,7 @@ impl Observed {
         self.created.get(family).is_some_and(|created| created.iter().any(is_open))
     }
 
-    /// Takes out what was seen before `limit`: the creations that nothing has claimed are left.
+    /// Takes the creations seen before `limit` that nothing has claimed.
     pub(crate) fn unclaimed_before(&mut self, limit: Instant) -> Vec<(Family, LiveCreate)> {
         let mut over = Vec::new();
         for (family, created) in &mut self.created {
@@ -270,7 +270,7 @@ impl Observed {
         over
     }
 
-    /// Takes out the changes that were seen before `limit`.
+    /// Takes the changes seen before `limit`.
     pub(crate) fn unexplained_before(&mut self, limit: Instant) -> Vec<(ObjectId, LiveWrite)> {
         let over: Vec<_> = self
             .changed
@@ -301,7 +301,7 @@ impl Known {
     }
 }
 
-/// Tells whether the entries have changed.
+/// Returns a digest that changes with the entries.
 fn digest(entries: &[&Entry<'_>]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for entry in entries {

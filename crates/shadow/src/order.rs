@@ -1,7 +1,7 @@
-//! The order in which events are handed on, across watches.
+//! The order in which events are forwarded, across watches.
 //!
-//! Versions are comparable across kinds, as they are in one etcd. Where they are not, events wait for each other in vain
-//! until their deadlines, and nothing else happens.
+//! Resource versions are comparable across kinds if they come from one etcd. If they are not, events wait for each
+//! other until their deadlines, with no other effect.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 
 use crate::target::Resource;
 
-/// What waits, and what was handed on last. One entry for each held event, of which each watch has a bounded number,
-/// and one for each watched resource.
+/// The waiting events and the last forwarded ones: one entry per held event, of which each watch has a bounded number,
+/// and one per watched resource.
 #[derive(Clone)]
 pub(crate) struct Order {
     clock: Clock,
@@ -28,8 +28,8 @@ struct Queue {
     passed: BTreeMap<Resource, Instant>,
 }
 
-/// The place of an event. When it is dropped the event has been handed on, or never will be.
-pub(crate) struct Place {
+/// The position of an event. Dropped when the event has been forwarded, or never will be.
+pub(crate) struct Ticket {
     order: Order,
     resource: Resource,
     revision: u64,
@@ -41,22 +41,22 @@ impl Order {
         Self { clock, queue: Arc::default(), changed }
     }
 
-    /// Later events wait for this one if it is held.
-    pub(crate) fn enter(&self, resource: Resource, revision: u64, is_held: bool) -> Place {
+    /// Makes later events wait for this one while it is held.
+    pub(crate) fn enter(&self, resource: Resource, revision: u64, is_held: bool) -> Ticket {
         if is_held {
             *self.queue.lock().held.entry(revision).or_default() += 1;
         }
-        Place { order: self.clone(), resource, revision, is_held }
+        Ticket { order: self.clone(), resource, revision, is_held }
     }
 }
 
-impl Place {
-    /// Whether nothing older waits.
+impl Ticket {
+    /// Whether no older event waits.
     pub(crate) fn is_first(&self) -> bool {
         self.order.queue.lock().held.keys().next().is_none_or(|oldest| *oldest >= self.revision)
     }
 
-    /// When the last event of another resource will have been handed on for so long.
+    /// Returns when the last event of another resource will have been forwarded for this long.
     pub(crate) fn after_others(&self, time: Duration) -> Option<Instant> {
         let queue = self.order.queue.lock();
         let others = queue.passed.iter().filter(|(resource, _)| **resource != self.resource);
@@ -64,7 +64,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Ticket {
     fn drop(&mut self) {
         let mut queue = self.order.queue.lock();
         queue.passed.insert(self.resource.clone(), self.order.clock.instant());

@@ -1,4 +1,4 @@
-//! Answers that stand in for the API server's.
+//! Responses in place of the API server's.
 
 use http::{Response, StatusCode, header::CONTENT_TYPE};
 use kube::client::Body;

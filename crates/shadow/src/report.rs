@@ -1,4 +1,4 @@
-//! What an operator reads: counts for each controller, and every difference.
+//! The report for operators: counts per controller, and the differences.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,16 +7,16 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::fields::Disagreement;
+use crate::fields::Mismatch;
 use crate::target::{Resource, Target};
 
-/// The longest value that is shown as it is; longer ones are cut. With at most 1,000 differences of a few fields each
-/// a report stays within a few megabytes.
+/// The maximum length of a displayed value. Longer ones are truncated. With at most 1,000 differences of a few fields
+/// each, a report stays within a few megabytes.
 const LONGEST_VALUE: usize = 1024;
-/// The most fields that a difference lists.
+/// The maximum number of fields listed for a difference.
 const MOST_FIELDS: usize = 50;
 
-/// What became of the writes of one controller.
+/// The results of the writes of one controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
@@ -24,50 +24,50 @@ pub struct Counts {
     pub intended: u64,
     /// The cluster shows the same.
     pub matched: u64,
-    /// What they were made from changed before the cluster showed anything.
+    /// Their input changed before the cluster showed anything.
     pub superseded: u64,
     /// The cluster shows something else.
     pub differences: u64,
     /// Not decided yet.
     pub pending: u64,
-    /// Too many at once: not compared.
+    /// Dropped because there were too many: not compared.
     pub dropped: u64,
     /// Events, which are not compared.
     pub events: u64,
 }
 
-/// Why something is in a report.
+/// Why a difference is in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Finding {
-    /// A write that was intended here, and the cluster shows something else.
+    /// A write was intended here, and the cluster shows something else.
     Difference,
-    /// A write of the live controllers that was not intended here.
+    /// A live write was not intended here.
     Missing,
 }
 
-/// A field that is not as intended.
+/// A field that differs from the intended one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FieldDifference {
     /// `status.conditions[type=Available].status`
     pub path: String,
-    /// What was intended; absent if the field was to be removed.
+    /// The intended value. Absent if the field was to be removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intended: Option<Value>,
-    /// What the cluster shows; absent if it has no such field.
+    /// The live value. Absent if the field does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live: Option<Value>,
 }
 
-/// Something on which the controllers here and those of the cluster do not agree.
+/// A difference between the controllers here and the live ones.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
     /// Why it is listed.
     pub finding: Finding,
-    /// Whose write it was: the controller's name here, or the manager of the live fields.
+    /// The writer: the controller here, or the field manager of the live write.
     pub controller: String,
-    /// What the write does.
+    /// The verb of the write.
     pub verb: &'static str,
     /// `deployments.apps`
     pub resource: String,
@@ -77,54 +77,54 @@ pub struct Difference {
     /// The namespace; absent for cluster-scoped objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The object's name; the prefix of a generated one ends with `*`.
+    /// The object's name. The prefix of a generated name ends with `*`.
     pub name: String,
     /// One sentence.
     pub message: String,
-    /// The fields, as far as it is about fields.
+    /// The fields that differ, if it is about fields.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<FieldDifference>,
     /// When it was first intended or seen.
     pub first: Timestamp,
     /// When it was last intended or seen.
     pub last: Timestamp,
-    /// How often.
+    /// The number of occurrences.
     pub count: u64,
-    /// The cluster came to agree later.
+    /// Whether the cluster agreed later.
     pub resolved: bool,
     #[serde(skip)]
     pub(crate) id: u64,
 }
 
-/// Everything that is known.
+/// A report of the comparison.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// When the first intention could have been made.
+    /// When recording started.
     pub started: Timestamp,
-    /// Up to when this counts.
+    /// When the report was made.
     pub until: Timestamp,
-    /// How long the cluster has to show what was intended.
+    /// How long the cluster has to show an intended write.
     pub window_seconds: u64,
-    /// By controller.
+    /// The counts by controller.
     pub controllers: BTreeMap<String, Counts>,
-    /// Writes of the live controllers that were not intended here.
+    /// Live writes that were not intended here.
     pub missing: u64,
-    /// Writes of the live controllers that those here had no chance to intend first, and accepted.
+    /// Live writes that the controllers here had no chance to intend first, and accepted.
     pub accepted: u64,
-    /// All differences and missing writes, the oldest first; no more than 1,000.
+    /// All differences and missing writes, oldest first, at most 1,000.
     pub differences: Vec<Difference>,
-    /// Those beyond the first 1,000.
+    /// The number of those beyond the first 1,000.
     pub unlisted: u64,
 }
 
 impl Report {
-    /// Whether the controllers here agree with those of the cluster.
+    /// Whether the controllers here agree with the live ones.
     pub fn is_clean(&self) -> bool {
         self.missing == 0 && self.controllers.values().all(|counts| counts.differences == 0)
     }
 
-    /// A table of the counts, then every difference.
+    /// Formats the counts as a table, followed by every difference.
     pub fn table(&self) -> String {
         let mut text = String::new();
         let header = ["CONTROLLER", "INTENDED", "MATCHED", "SUPERSEDED", "DIFFERENCES", "PENDING"];
@@ -152,7 +152,7 @@ impl Report {
         text
     }
 
-    /// All controllers together.
+    /// Returns the total of all controllers.
     pub fn total(&self) -> Counts {
         self.controllers.values().fold(Counts::default(), |sum, one| Counts {
             intended: sum.intended + one.intended,
@@ -193,10 +193,10 @@ impl Difference {
     }
 }
 
-/// The fields of a difference as they are shown: long values cut, the contents of Secrets left out.
-pub(crate) fn shown(target: &Target, disagreements: &[Disagreement]) -> Vec<FieldDifference> {
+/// Returns the fields of a difference for display: long values truncated, the contents of Secrets redacted.
+pub(crate) fn shown(target: &Target, disagreements: &[Mismatch]) -> Vec<FieldDifference> {
     let is_secret = target.resource == Resource::new("", "secrets");
-    let show = |one: &Disagreement| {
+    let show = |one: &Mismatch| {
         let value = |value: &Option<Value>| {
             value.as_ref().map(|value| if is_secret { redacted() } else { cut(value) })
         };

@@ -1,4 +1,4 @@
-//! What a request is about, read from its path.
+//! The target of a request, parsed from its path.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct Resource {
     pub name: String,
 }
 
-/// The object, the part of it or the collection that a path addresses.
+/// The object, subresource or collection that a path addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) resource: Resource,
@@ -24,7 +24,7 @@ pub(crate) struct Target {
     pub(crate) subresource: Option<String>,
 }
 
-/// An object, whatever its version.
+/// An object, in any version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ObjectId {
     pub(crate) resource: Resource,
@@ -53,7 +53,7 @@ impl fmt::Display for Resource {
 }
 
 impl Target {
-    /// An object of a kind.
+    /// Returns an object of a kind.
     pub(crate) fn of(kind: &Kind, key: &Key) -> Self {
         Self {
             resource: Resource::of(kind),
@@ -64,7 +64,7 @@ impl Target {
         }
     }
 
-    /// The objects of a resource, of whichever version: not to be read.
+    /// Returns the collection of a resource, in any version. It cannot be read.
     pub(crate) fn collection(resource: &Resource, namespace: Option<&str>) -> Self {
         Self {
             resource: resource.clone(),
@@ -75,7 +75,7 @@ impl Target {
         }
     }
 
-    /// `None` for a path that is no resource's.
+    /// Returns `None` for a path that is not a resource's.
     pub(crate) fn parse(path: &str) -> Option<Self> {
         let segments: Vec<String> = path
             .split('/')
@@ -89,7 +89,7 @@ impl Target {
             _ => return None,
         };
         let (namespace, rest) = match rest {
-            // Namespaces are objects, too: these two are parts of one.
+            // Namespaces are objects too: these two are subresources of one.
             ["namespaces", _, "status" | "finalize"] if group.is_empty() => (None, rest),
             ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), rest),
             rest => (None, rest),
@@ -109,19 +109,19 @@ impl Target {
         })
     }
 
-    /// The object that it names; `None` for a collection.
+    /// Returns the object that it names. `None` for a collection.
     pub(crate) fn object(&self) -> Option<ObjectId> {
         let (resource, namespace) = (self.resource.clone(), self.namespace.clone());
         Some(ObjectId { resource, namespace, name: self.name.clone()? })
     }
 
-    /// The object of this name in the collection.
+    /// Returns the object of this name in the collection.
     pub(crate) fn named(&self, name: &str) -> Self {
         Self { name: Some(name.to_owned()), ..self.clone() }
     }
 
-    /// The path at which the object can be read: parts of an object are read with it, but a scale is an object of
-    /// its own.
+    /// Returns the path to read the object from. Subresources are read with the object, except for a scale, which is
+    /// its own object.
     pub(crate) fn read_path(&self) -> String {
         let mut path = if self.resource.group.is_empty() { "/api".to_owned() } else { "/apis".to_owned() };
         let namespace = self.namespace.as_deref();
@@ -142,7 +142,7 @@ impl Target {
         path
     }
 
-    /// The namespace as an object.
+    /// Returns the namespace as an object.
     pub(crate) fn own_namespace(&self) -> Option<Self> {
         let name = self.namespace.clone()?;
         Some(Self {
@@ -159,7 +159,7 @@ impl Target {
     }
 }
 
-/// Everything but what is certain to stand for itself in a path.
+/// The characters to escape in a path segment.
 const ESCAPED: &percent_encoding::AsciiSet =
     &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b':').remove(b'~');
 
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_something_else_is_not_understood() {
+    fn a_path_of_something_else_is_rejected() {
         for path in ["/", "/version", "/api/v1", "/apis/apps/v1", "/api/v1/pods/a/b/c/d", "/api/v1/pods/%ff"]
         {
             assert_eq!(Target::parse(path), None, "{path}");

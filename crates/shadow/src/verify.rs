@@ -1,4 +1,4 @@
-//! Decides about intentions whose window has ended, by reading the live objects.
+//! Decides on expired intentions by reading the live objects.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::Shadow;
 use crate::family::Family;
 use crate::guard::{Live, is_emptied, read};
 use crate::intention::{Expected, Intention, Verdict};
-use crate::ledger::Due;
+use crate::ledger::ExpiredWrite;
 use crate::observed::{LiveCreate, LiveWrite};
 use crate::report::{Difference, Finding};
 use crate::target::Target;
 
-/// How often the ledger is looked through.
+/// The interval between checks of the ledger.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long a controller may take to look at something again and to repeat an intention.
+/// How long a controller may take to reconcile again and to repeat an intention.
 const LOOKING: Duration = Duration::from_secs(3);
-/// How many intentions are decided in a row, each by a read or two.
+/// The maximum number of intentions decided in a row, each with one or two reads.
 const AT_ONCE: usize = 200;
 
 pub(crate) struct Verifier {
@@ -46,7 +46,7 @@ impl Runnable for Verifier {
                     self.shadow.conclude(&self.client).await;
                 }
             };
-            // What is not decided in the middle of a read stays pending in the report.
+            // Intentions that are not decided when a read is cancelled stay pending in the report.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
@@ -57,15 +57,15 @@ impl Runnable for Verifier {
 }
 
 /// Compares everything that is pending with the live objects.
-pub(crate) async fn look_again(shadow: &Shadow, client: &kube::Client) {
+pub(crate) async fn recheck(shadow: &Shadow, client: &kube::Client) {
     let undecided = shadow.lock().undecided();
     for id in undecided {
         let targets = shadow.lock().targets(&id);
         for target in targets {
             match read(client, &target.read_path()).await {
                 Ok(Live::Found(live)) if target.name.is_some() => shadow.lock().read(&id, &target, &live),
-                Ok(Live::Found(list)) if is_emptied(&list) => shadow.lock().saw_gone(&id),
-                Ok(Live::Missing) => shadow.lock().saw_gone(&id),
+                Ok(Live::Found(list)) if is_emptied(&list) => shadow.lock().observe_gone(&id),
+                Ok(Live::Missing) => shadow.lock().observe_gone(&id),
                 _ => {}
             }
         }
@@ -78,38 +78,40 @@ impl Shadow {
         let due = self.lock().due(now, AT_ONCE);
         for one in due {
             let verdict = match &one {
-                Due::Named(_, intention) => match self.judge(client, intention).await {
+                ExpiredWrite::Named(_, intention) => match self.evaluate(client, intention).await {
                     Some(verdict) => verdict,
                     None => {
                         self.lock().postpone(one, LOOKING);
                         continue;
                     }
                 },
-                Due::Generated(family, intention) => self.judge_generated(client, family, intention).await,
+                ExpiredWrite::Generated(family, intention) => {
+                    self.evaluate_generated(client, family, intention).await
+                }
             };
             self.lock().conclude(one, verdict);
         }
         self.find_missing();
     }
 
-    /// What to make of an intention; `None` if its controller is about to say more.
-    async fn judge(&self, client: &kube::Client, intention: &Intention) -> Option<Verdict> {
+    /// Evaluates an intention. `None` if its controller may still repeat it.
+    async fn evaluate(&self, client: &kube::Client, intention: &Intention) -> Option<Verdict> {
         let live = match read(client, &intention.target.read_path()).await {
             Ok(Live::Found(live)) => Some(live),
             Ok(Live::Missing) => None,
-            // The live object cannot be read now: what was intended may be there.
+            // The live object cannot be read now, so the write may have happened.
             Ok(Live::Unknown(_)) | Err(_) => return None,
         };
         let verdict = match &intention.expected {
             Expected::Emptied if live.as_ref().is_none_or(is_emptied) => Verdict::Matched,
             Expected::Emptied => Verdict::NotDone,
-            _ => intention.judge(live.as_ref(), self.lock().comparison),
+            _ => intention.evaluate(live.as_ref(), self.lock().comparison),
         };
         if matches!(verdict, Verdict::Matched | Verdict::Superseded) {
             return Some(verdict);
         }
         match intention.challenged.map(|at| self.instant().saturating_duration_since(at)) {
-            // It has looked again, and has not repeated it.
+            // It has reconciled again, and has not repeated it.
             Some(since) if since >= LOOKING => Some(Verdict::Superseded),
             Some(_) => None,
             None if self.is_superseded(client, intention).await => Some(Verdict::Superseded),
@@ -117,7 +119,7 @@ impl Shadow {
         }
     }
 
-    async fn judge_generated(
+    async fn evaluate_generated(
         &self,
         client: &kube::Client,
         family: &Family,
@@ -136,7 +138,7 @@ impl Shadow {
             });
         }
         match ledger.observed.last_created(family) {
-            // The controller has seen the other one, and still wants this one.
+            // The controller has seen the other object, and still wants this one.
             Some(other) if intention.last > other.at + LOOKING => {
                 Verdict::Differs(comparison.of_object(wanted, &other.object))
             }
@@ -145,7 +147,7 @@ impl Shadow {
         }
     }
 
-    /// Whether the owner has changed, or the namespace is on its way out.
+    /// Whether the owner has changed, or the namespace is terminating.
     async fn is_superseded(&self, client: &kube::Client, intention: &Intention) -> bool {
         if self.lock().has_new_input(intention.input.as_ref()) || self.is_replaced(intention) {
             return true;
@@ -158,15 +160,15 @@ impl Shadow {
         }
     }
 
-    /// Whether another object of the same owner was deleted instead: which one it is depends on the second in which a
-    /// controller looks at their ages.
+    /// Whether another object of the same owner was deleted instead. The choice depends on the second in which a
+    /// controller compares their ages.
     fn is_replaced(&self, intention: &Intention) -> bool {
         let Expected::Gone { .. } = intention.expected else { return false };
         let owner = intention.input.as_ref().map(|input| input.uid.as_str());
         owner.is_some_and(|owner| self.lock().observed.take_deletion(owner))
     }
 
-    /// Reports the live writes that nothing here has explained within the window.
+    /// Reports the live writes that no intention has explained within the window.
     fn find_missing(&self) {
         let Some(limit) = self.instant().checked_sub(self.config().window) else { return };
         let mut ledger = self.lock();

@@ -1,11 +1,11 @@
-//! What informers are told, compared on its way and kept in order.
+//! Compares the events that informers receive, and keeps them in order.
 //!
-//! Watches of different kinds are not in order, and a controller that saw an effect before its cause would undo it. So
-//! events are handed on in the order of their versions, across watches, as far as some of them wait:
-//! - a write of the live controllers waits a moment after what may have caused it;
-//! - one that no intention explains waits for one until its head start is over.
+//! Watches of different kinds are not ordered, and a controller that saw an effect before its cause would undo it. So
+//! events are forwarded in the order of their versions across watches, as far as some of them wait:
+//! - A live write waits a moment after the events that may have caused it.
+//! - A live write without an intention waits for one until its head start is over.
 //!
-//! What always holds: every event is handed on within one head start after it has arrived.
+//! Invariant: every event is forwarded within one head start of its arrival.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,45 +14,45 @@ use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt};
 use parking_lot::Mutex;
 use serde_json::Value;
-use setpoint::source::{KubeSource, Listed, Selection, Source, WatchItem};
+use setpoint::source::{KubeSource, ObjectList, Selection, Source, WatchItem};
 use setpoint::{ClientError, Instant, Kind, Object};
 
 use crate::Shadow;
 use crate::family::Family;
 use crate::ledger::is_exempt;
 use crate::observed::{Attributed, LiveCreate, LiveWrite};
-use crate::order::Place;
+use crate::order::Ticket;
 use crate::target::{ObjectId, Resource, Target};
 
-/// Events of a watch that are held back at once; those after wait with the API server. At 4 KB each that is 2 MB.
+/// The maximum number of held events of a watch. Later ones wait at the API server. At 4 KB each that is 2 MB.
 const MOST_HELD: usize = 512;
 
-/// How much later a live write is handed on than events of other kinds, which may have caused it: time for them to be
-/// in the caches.
+/// How much later a live write is forwarded than events of other kinds that may have caused it: time for them to reach
+/// the caches.
 const AFTER_CAUSES: Duration = Duration::from_millis(20);
 
-/// The list of one kind that has been read before.
+/// The previous list of one kind.
 type ListedBefore = BTreeSet<(Resource, Selection)>;
 
 pub(crate) struct Watching {
     shadow: Shadow,
     lists: KubeSource,
-    /// Its objects have managed fields.
+    /// Whether its objects have managed fields.
     watches: KubeSource,
     listed: Mutex<ListedBefore>,
 }
 
-/// A live write, and what it has to wait for besides.
-enum Held {
+/// A live write, and what else it waits for.
+enum HeldWrite {
     Explained,
     Change(ObjectId),
     Creation(Family, Box<str>),
 }
 
-/// An event on its way.
-struct Passing {
-    held: Option<Held>,
-    place: Place,
+/// An event to be forwarded.
+struct EventInTransit {
+    held: Option<HeldWrite>,
+    place: Ticket,
     deadline: Instant,
 }
 
@@ -61,9 +61,9 @@ impl Watching {
         Self { shadow, lists, watches, listed: Mutex::new(BTreeSet::new()) }
     }
 
-    /// Notes what a list shows. What a second list shows for the first time was created in between. A list of
-    /// metadata may be ahead of the watch that shows whole objects: it does not count.
-    fn note(&self, kind: &Kind, selection: &Selection, listed: &Listed) {
+    /// Records a list. An object that only the second list shows was created in between. A list of metadata may be
+    /// ahead of the watch of whole objects, so it does not count.
+    fn note(&self, kind: &Kind, selection: &Selection, listed: &ObjectList) {
         if selection.metadata_only {
             return;
         }
@@ -85,7 +85,7 @@ impl Source for Watching {
         &'a self,
         kind: &'a Kind,
         selection: &'a Selection,
-    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
+    ) -> BoxFuture<'a, Result<ObjectList, ClientError>> {
         Box::pin(async move {
             let listed = self.lists.list(kind, selection).await?;
             self.note(kind, selection, &listed);
@@ -103,13 +103,14 @@ impl Source for Watching {
             let items = self.watches.watch(kind, selection, resource_version).await?;
             let (shadow, kind, whole) = (self.shadow.clone(), kind.clone(), !selection.metadata_only);
             let handed_on = move |item: Result<WatchItem, ClientError>| {
-                let (shadow, seen) = (shadow.clone(), item.map(|item| shadow.see(&kind, whole, item)));
+                let (shadow, seen) =
+                    (shadow.clone(), item.map(|item| shadow.handle_event(&kind, whole, item)));
                 async move {
                     let (item, passing) = seen?;
                     if let Some(passing) = passing {
                         shadow.pass(passing).await;
                     }
-                    shadow.handing_on(&item);
+                    shadow.forward(&item);
                     Ok(item)
                 }
             };
@@ -119,21 +120,21 @@ impl Source for Watching {
 }
 
 impl Shadow {
-    /// Compares an event with what was intended, and says what it has to wait for.
-    fn see(&self, kind: &Kind, whole: bool, item: WatchItem) -> (WatchItem, Option<Passing>) {
+    /// Compares an event with the intentions. Returns what the event has to wait for.
+    fn handle_event(&self, kind: &Kind, whole: bool, item: WatchItem) -> (WatchItem, Option<EventInTransit>) {
         let (item, held, revision) = match item {
             WatchItem::Added(object) => {
-                let (held, revision) = (self.saw(kind, whole, &object), object.meta().revision());
+                let (held, revision) = (self.observe(kind, whole, &object), object.meta().revision());
                 (WatchItem::Added(stripped(object)), held, revision)
             }
             WatchItem::Modified(object) => {
-                let (held, revision) = (self.saw(kind, whole, &object), object.meta().revision());
+                let (held, revision) = (self.observe(kind, whole, &object), object.meta().revision());
                 (WatchItem::Modified(stripped(object)), held, revision)
             }
             WatchItem::Deleted(object) => {
                 if whole {
-                    self.saw_deletion(kind, &object);
-                    self.saw_gone(kind, &object);
+                    self.observe_deletion(kind, &object);
+                    self.observe_gone(kind, &object);
                 }
                 let revision = object.meta().revision();
                 (WatchItem::Deleted(stripped(object)), None, revision)
@@ -142,15 +143,15 @@ impl Shadow {
         };
         let deadline = self.instant() + self.config().head_start;
         let place = self.order().enter(Resource::of(kind), revision, held.is_some());
-        (item, Some(Passing { held, place, deadline }))
+        (item, Some(EventInTransit { held, place, deadline }))
     }
 
-    fn saw(&self, kind: &Kind, whole: bool, object: &Object) -> Option<Held> {
+    fn observe(&self, kind: &Kind, whole: bool, object: &Object) -> Option<HeldWrite> {
         if !whole {
             return None;
         }
         if object.meta().is_being_deleted() {
-            self.saw_deletion(kind, object);
+            self.observe_deletion(kind, object);
         }
         self.compare(kind, object);
         if is_exempt(&Resource::of(kind)) {
@@ -159,76 +160,76 @@ impl Shadow {
         let attributed = self.lock().observed.attribute(object, &self.config().manager);
         match attributed {
             Attributed::No => None,
-            Attributed::Perhaps => Some(Held::Explained),
-            Attributed::Creation => self.saw_creation(kind, object),
-            Attributed::Change { subresource } => self.saw_write(kind, object, false, subresource),
+            Attributed::Perhaps => Some(HeldWrite::Explained),
+            Attributed::Creation => self.observe_creation(kind, object),
+            Attributed::Change { subresource } => self.observe_write(kind, object, false, subresource),
         }
     }
 
-    /// Decides about what is pending for an object.
+    /// Decides on the pending intentions for an object.
     fn compare(&self, kind: &Kind, object: &Object) {
         let id = id(kind, object);
         let mut ledger = self.lock();
         if ledger.awaits(&id)
             && let Ok(live) = serde_json::from_slice(object.raw())
         {
-            ledger.saw(&id, &live);
+            ledger.observe(&id, &live);
         }
     }
 
-    fn saw_gone(&self, kind: &Kind, object: &Object) {
+    fn observe_gone(&self, kind: &Kind, object: &Object) {
         let mut ledger = self.lock();
         ledger.observed.gone(object.meta());
-        ledger.saw_gone(&id(kind, object));
+        ledger.observe_gone(&id(kind, object));
     }
 
-    fn saw_deletion(&self, kind: &Kind, object: &Object) {
+    fn observe_deletion(&self, kind: &Kind, object: &Object) {
         let (meta, now, mut ledger) = (object.meta(), self.instant(), self.lock());
         if let Some(owner) = meta.controller()
-            && ledger.observed.is_news_of_deletion(meta)
+            && ledger.observed.marks_deletion(meta)
         {
-            ledger.saw_deletion(&id(kind, object), &owner.uid, now);
+            ledger.observe_deletion(&id(kind, object), &owner.uid, now);
         }
     }
 
-    fn saw_creation(&self, kind: &Kind, object: &Object) -> Option<Held> {
+    fn observe_creation(&self, kind: &Kind, object: &Object) -> Option<HeldWrite> {
         let Some((family, live)) = family(kind, object) else {
-            return self.saw_write(kind, object, true, None);
+            return self.observe_write(kind, object, true, None);
         };
-        let is_claimed = self.lock().saw_created(&family, &live);
+        let is_claimed = self.lock().observe_created(&family, &live);
         if is_claimed && !family.is_unique() {
-            return Some(Held::Explained);
+            return Some(HeldWrite::Explained);
         }
         let create = LiveCreate::new(object, live, is_claimed, self.instant(), self.now());
         self.lock().observed.created(family.clone(), create);
-        Some(Held::Creation(family, object.meta().uid.clone()))
+        Some(HeldWrite::Creation(family, object.meta().uid.clone()))
     }
 
-    /// Decides about what is pending if an object with a made-up name is one that was to be created.
+    /// Decides on a pending intention if an object with a generated name matches it.
     fn match_creation(&self, kind: &Kind, object: &Object) {
         if let Some((family, live)) = family(kind, object) {
-            self.lock().saw_created(&family, &live);
+            self.lock().observe_created(&family, &live);
         }
     }
 
-    fn saw_write(
+    fn observe_write(
         &self,
         kind: &Kind,
         object: &Object,
         is_creation: bool,
         subresource: Option<String>,
-    ) -> Option<Held> {
+    ) -> Option<HeldWrite> {
         let (id, at, time) = (id(kind, object), self.instant(), self.now());
         let mut ledger = self.lock();
         if ledger.is_touched(&id, at) {
-            return Some(Held::Explained);
+            return Some(HeldWrite::Explained);
         }
         ledger.observed.changed(id.clone(), LiveWrite { is_creation, subresource, at, time });
-        Some(Held::Change(id))
+        Some(HeldWrite::Change(id))
     }
 
-    /// The controllers of an object and of its owner are about to look at them again.
-    fn handing_on(&self, item: &WatchItem) {
+    /// Records that the controllers of an object and of its owner are about to reconcile them again.
+    fn forward(&self, item: &WatchItem) {
         let (WatchItem::Added(object) | WatchItem::Modified(object) | WatchItem::Deleted(object)) = item
         else {
             return;
@@ -242,7 +243,7 @@ impl Shadow {
     }
 
     /// Waits for the turn of an event, but not beyond its deadline.
-    async fn pass(&self, Passing { held, place, deadline }: Passing) {
+    async fn pass(&self, EventInTransit { held, place, deadline }: EventInTransit) {
         self.wait_until(deadline, || place.is_first()).await;
         let Some(held) = held else { return };
         while let Some(turn) = place.after_others(AFTER_CAUSES).map(|turn| turn.min(deadline))
@@ -253,9 +254,9 @@ impl Shadow {
         let is_explained = || {
             let ledger = self.lock();
             match &held {
-                Held::Explained => true,
-                Held::Change(id) => !ledger.observed.is_unexplained(id),
-                Held::Creation(family, uid) => !ledger.observed.is_unclaimed(family, uid),
+                HeldWrite::Explained => true,
+                HeldWrite::Change(id) => !ledger.observed.is_unexplained(id),
+                HeldWrite::Creation(family, uid) => !ledger.observed.is_unclaimed(family, uid),
             }
         };
         self.wait_until(deadline, is_explained).await;
@@ -276,7 +277,7 @@ impl Shadow {
     }
 }
 
-/// The object as caches hold it.
+/// Returns the object as caches store it.
 fn stripped(object: Object) -> Object {
     Object::stripped(object.raw()).unwrap_or(object)
 }

@@ -47,6 +47,17 @@ pub enum OnEvent {
     Expire,
 }
 
+/// A fault in a call of a conversion webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnConversion {
+    /// The connection is closed without a response.
+    Drop,
+    /// The webhook responds with this HTTP code.
+    Fail(u16),
+    /// The response is delayed. The API server gives up after 30 seconds.
+    Delay(Duration),
+}
+
 /// A fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -71,6 +82,10 @@ pub enum Fault {
     Compacted { nth: usize },
     /// In this percentage of calls, drawn from this seed.
     Storm { percent: u64, seed: u64 },
+    /// In the n-th call (from 0) of the test's conversion webhooks.
+    Conversion { nth: usize, what: OnConversion },
+    /// In every call of the test's conversion webhooks, until [`Faults::calm`].
+    Conversions { what: OnConversion },
 }
 
 impl fmt::Debug for Fault {
@@ -85,6 +100,8 @@ impl fmt::Debug for Fault {
             Self::Dead { group } => write!(f, "the server of {group} is down"),
             Self::Compacted { nth } => write!(f, "watch {nth} begins too late"),
             Self::Storm { percent, seed } => write!(f, "{percent}% of calls fail (seed {seed})"),
+            Self::Conversion { nth, what } => write!(f, "conversion {nth}: {what:?}"),
+            Self::Conversions { what } => write!(f, "every conversion: {what:?}"),
         }
     }
 }
@@ -106,6 +123,7 @@ struct State {
     steps: usize,
     lists: usize,
     watches: usize,
+    conversions: usize,
     view: View,
     storm: Option<(u64, setpoint::Rng)>,
     /// Resources to which writes are rejected, each with the code.
@@ -134,6 +152,7 @@ impl Faults {
             steps: 0,
             lists: 0,
             watches: 0,
+            conversions: 0,
             view: View::Current,
             storm,
             refused: Vec::new(),
@@ -254,6 +273,23 @@ impl Faults {
         })
     }
 
+    /// Counts a call of a conversion webhook, and returns its fault.
+    pub(crate) fn on_conversion(&self) -> Option<OnConversion> {
+        let mut state = self.0.state.lock();
+        let nth = state.conversions;
+        state.conversions += 1;
+        state.faults.iter().find_map(|fault| match fault {
+            Fault::Conversion { nth: at, what } if *at == nth => Some(*what),
+            Fault::Conversions { what } => Some(*what),
+            _ => None,
+        })
+    }
+
+    /// Returns how often conversion webhooks have been called.
+    pub fn conversions(&self) -> usize {
+        self.0.state.lock().conversions
+    }
+
     /// Returns how long watches last, if limited.
     pub(crate) fn watches_last(&self) -> Option<Duration> {
         self.0.state.lock().faults.iter().find_map(|fault| match fault {
@@ -305,7 +341,10 @@ impl Faults {
         let mut state = self.0.state.lock();
         state.storm = None;
         state.refused.clear();
-        state.faults.retain(|fault| !matches!(fault, Fault::Deny { .. } | Fault::Dead { .. }));
+        let is_over = |fault: &Fault| {
+            matches!(fault, Fault::Deny { .. } | Fault::Dead { .. } | Fault::Conversions { .. })
+        };
+        state.faults.retain(|fault| !is_over(fault));
     }
 }
 

@@ -13,7 +13,7 @@ use futures::{FutureExt, StreamExt};
 use http::{Method, Request, Response};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use setpoint::source::{Listed, Selection, Source, WatchItem};
+use setpoint::source::{ObjectList, Selection, Source, WatchItem};
 use setpoint::{ClientError, Clock, Kind};
 use setpoint_apiserver::Body;
 use setpoint_apiserver::auth::User;
@@ -26,11 +26,11 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The link of one replica. Cheap to clone; clones share the link.
 ///
 /// ```
-/// use setpoint_cluster::Parts;
+/// use setpoint_cluster::Components;
 /// use setpoint_sim::{Link, World};
-/// World::simulate(1, Parts::default(), Vec::new(), async |world| {
+/// World::simulate(1, Components::default(), Vec::new(), async |world| {
 ///     let link = Link::new(world.clock());
-///     let manager = world.replica(&link, &Parts::default());
+///     let manager = world.replica(&link, &Components::default());
 ///     link.cut();
 ///     assert!(manager.context().client.get_path(&["version"], &[]).await.is_err());
 ///     link.mend();
@@ -164,7 +164,7 @@ impl Source for Linked {
         &'a self,
         kind: &'a Kind,
         selection: &'a Selection,
-    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
+    ) -> BoxFuture<'a, Result<ObjectList, ClientError>> {
         async move {
             self.link.through().await.map_err(|lost| ClientError::Transport(Box::new(lost)))?;
             self.inner.list(kind, selection).await

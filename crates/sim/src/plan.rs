@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
 use setpoint::Rng;
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 
 use crate::faults::{Fault, OnCall, OnEvent};
 use crate::graph::{Counts, Graph, History};
@@ -28,7 +28,7 @@ const IN_A_STORM: u64 = 30;
 /// What a user does, and what must always hold.
 pub struct Scenario {
     pub name: &'static str,
-    pub parts: Parts,
+    pub parts: Components,
     /// The user's actions. Each waits until the cluster has followed.
     pub script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
     /// What must hold after every single change.

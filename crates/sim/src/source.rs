@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, stream};
-use setpoint::source::{Listed, Selection, Source, WatchItem};
+use setpoint::source::{ObjectList, Selection, Source, WatchItem};
 use setpoint::{ClientError, Kind, Object};
 
 use crate::faults::{Faults, OnEvent};
@@ -32,10 +32,10 @@ impl Source for FaultySource {
         &'a self,
         kind: &'a Kind,
         selection: &'a Selection,
-    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
+    ) -> BoxFuture<'a, Result<ObjectList, ClientError>> {
         async move {
             if let Some((objects, resource_version)) = self.faults.older_list(kind) {
-                return Ok(Listed { objects, resource_version, ..Listed::default() });
+                return Ok(ObjectList { objects, resource_version, ..ObjectList::default() });
             }
             let listed = self.inner.list(kind, selection).await?;
             self.faults.listed(kind, &listed.objects, &listed.resource_version);

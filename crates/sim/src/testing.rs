@@ -1,26 +1,4 @@
 //! `TestCluster`: a whole cluster inside a test, for controller authors.
-//!
-//! It has an API server, and the built-in controllers, scheduler and simulated nodes that the test asks for, in the
-//! test's own process and on a virtual clock. It starts in milliseconds, shares nothing with other tests, and an hour
-//! passes as fast as its events can be computed. The author's controllers run next to the built-in ones. They can be
-//! crashed, disconnected, and given stale events.
-//!
-//! ```
-//! use k8s_openapi::api::apps::v1::Deployment;
-//! use setpoint::Key;
-//! use setpoint_sim::TestCluster;
-//! TestCluster::new().all_controllers().scheduler().nodes(2).run(async |cluster| {
-//!     cluster.create(serde_json::json!({
-//!         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
-//!         "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": {
-//!             "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "nginx"}]}}},
-//!     })).await;
-//!     let web = cluster.until(&Key::namespaced("default", "web"), |web: &Deployment| {
-//!         web.status.as_ref().is_some_and(|status| status.ready_replicas == Some(3))
-//!     }).await;
-//!     assert_eq!(web.status.unwrap().replicas, Some(3));
-//! });
-//! ```
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -29,19 +7,44 @@ use std::time::Duration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 use setpoint::{Context, Key, Kind, Object, Runnable, View};
-use setpoint_cluster::webhooks::InProcess;
-use setpoint_cluster::{Build, Parts};
+use setpoint_cluster::webhooks::{HttpBody, InProcess};
+use setpoint_cluster::{Build, Components, Executed};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
+use crate::converter::Converter;
 use crate::faults::Fault;
 use crate::world::World;
 
-/// The configuration of a test cluster. See the [module](self) for an example.
+/// The configuration of a test cluster.
+///
+/// It has an API server, and the built-in controllers, scheduler and simulated nodes that the test asks for, in the
+/// test's own process and on a virtual clock. It starts in milliseconds, shares nothing with other tests, and an hour
+/// passes as fast as its events can be computed. The author's controllers run next to the built-in ones. They can be
+/// crashed, disconnected, and given stale events.
+///
+/// ```
+/// use k8s_openapi::api::apps::v1::Deployment;
+/// use setpoint::Key;
+/// use setpoint_sim::TestCluster;
+/// TestCluster::new().all_controllers().scheduler().nodes(2).run(async |cluster| {
+///     cluster.create(serde_json::json!({
+///         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+///         "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": {
+///             "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "nginx"}]}}},
+///     })).await;
+///     let web = cluster.until(&Key::namespaced("default", "web"), |web: &Deployment| {
+///         web.status.as_ref().is_some_and(|status| status.ready_replicas == Some(3))
+///     }).await;
+///     assert_eq!(web.status.unwrap().replicas, Some(3));
+/// });
+/// ```
 #[derive(Clone, Default)]
 pub struct TestCluster {
-    parts: Parts,
+    parts: Components,
     faults: Vec<Fault>,
     webhooks: InProcess,
+    converters: Vec<Converter>,
     seed: u64,
 }
 
@@ -95,6 +98,12 @@ impl TestCluster {
         self
     }
 
+    /// Makes images that match a pattern unpullable. `*` stands for any text.
+    pub fn missing_image(mut self, pattern: &str) -> Self {
+        self.parts.missing_images.push(pattern.to_owned());
+        self
+    }
+
     /// Adds the author's own controllers, as a manager would run them.
     pub fn with(
         mut self,
@@ -104,9 +113,10 @@ impl TestCluster {
         self
     }
 
-    /// An admission webhook: answers the reviews that are posted to a path of a host, as the `clientConfig` of a
-    /// configuration names it. The host of a Service is `NAME.NAMESPACE.svc`. Connections stay in this process, so there
-    /// is no certificate and no CA bundle. [`webhooks`](crate::webhooks) has the usual answers.
+    /// Registers an admission webhook: a function that handles the reviews posted to a path of a host, as in the
+    /// `clientConfig` of a webhook configuration. The host of a Service is `NAME.NAMESPACE.svc`. Connections stay in
+    /// this process, so there is no certificate and no CA bundle. [`webhooks`](crate::webhooks) has the usual
+    /// responses.
     ///
     /// ```
     /// use setpoint_sim::{TestCluster, webhooks};
@@ -123,6 +133,57 @@ impl TestCluster {
         self
     }
 
+    /// Registers a conversion webhook: a function that converts an object of any version to another one, as in the
+    /// `spec.conversion` of a CRD. It gets the object and the wanted API version, which is set afterwards. An error fails
+    /// the conversion. Connections stay in this process, so there is no certificate and no CA bundle.
+    /// [`Fault::Conversion`] delays, drops and fails its calls.
+    ///
+    /// ```
+    /// use setpoint_sim::TestCluster;
+    /// let cluster = TestCluster::new().converter("widgets.default.svc", "/convert", |mut widget, to| {
+    ///     let (old, new) = if to.ends_with("/v2") { ("size", "replicas") } else { ("replicas", "size") };
+    ///     let spec = widget["spec"].as_object_mut().ok_or("a widget has a spec")?;
+    ///     if let Some(value) = spec.remove(old) {
+    ///         spec.insert(new.to_owned(), value);
+    ///     }
+    ///     Ok(widget)
+    /// });
+    /// ```
+    pub fn converter(
+        mut self,
+        host: &str,
+        path: &str,
+        convert: impl Fn(Value, &str) -> Result<Value, String> + Send + Sync + 'static,
+    ) -> Self {
+        let (host, path) = (host.to_owned(), path.to_owned());
+        self.converters.push(Converter { host, path, convert: Arc::new(convert) });
+        self
+    }
+
+    /// An aggregated API server: answers the requests that are forwarded to a Service, whose host is `NAME.NAMESPACE.svc`.
+    /// The Service and an APIService that names it are created by the test. Requests carry the user in `X-Remote-User`
+    /// and `X-Remote-Group`; connections stay in this process, so there is no certificate and no CA bundle.
+    ///
+    /// ```
+    /// use setpoint_sim::{TestCluster, webhooks};
+    /// let cluster = TestCluster::new().api_server("gizmos.default.svc", async |request| {
+    ///     webhooks::json_response(200, &serde_json::json!({"path": request.uri().path()}))
+    /// });
+    /// ```
+    pub fn api_server<F, B>(
+        self,
+        host: &str,
+        answer: impl Fn(http::Request<bytes::Bytes>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = http::Response<B>> + Send + 'static,
+        B: HttpBody<Data = bytes::Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.webhooks.serve(host, answer);
+        self
+    }
+
     /// Adds faults: calls that fail or are lost, crashes around the n-th write, events that are late, duplicated or
     /// missing. They affect the controllers, not the test's own client.
     pub fn faults(mut self, faults: impl IntoIterator<Item = Fault>) -> Self {
@@ -136,7 +197,7 @@ impl TestCluster {
     }
 
     /// Returns the parts, for a [`Scenario`](crate::Scenario) that tries every possible fault.
-    pub fn parts(&self) -> Parts {
+    pub fn parts(&self) -> Components {
         self.parts.clone()
     }
 
@@ -164,10 +225,19 @@ impl TestCluster {
     /// # });
     /// ```
     pub async fn start(self) -> Running {
+        let has_servers = self.webhooks.has_servers();
+        let network = self.webhooks.clone();
         let world = Arc::new(World::with_webhooks(self.seed, self.parts, self.faults, self.webhooks).await);
+        for converter in self.converters {
+            converter.serve(&network, world.faults());
+        }
         let mut managing = JoinSet::new();
         let managed = world.clone();
         managing.spawn(async move { managed.keep_managing().await });
+        if has_servers {
+            let api = world.api().clone();
+            managing.spawn(async move { api.aggregate(CancellationToken::new()).await });
+        }
         Running { world, _managing: managing }
     }
 }
@@ -257,6 +327,50 @@ impl Running {
         self.world.until(&Kind::of::<V>(), key, |object| object.is_none()).await;
     }
 
+    /// Returns what a container has printed in its current run, or in its last one. The pod is `NAMESPACE/NAME`.
+    ///
+    /// # Panics
+    /// If the container has not run on a simulated node. The message says why.
+    pub async fn logs(&self, pod: &str, container: &str) -> String {
+        self.log_of(pod, container, false).await
+    }
+
+    /// Returns what a container printed in the run before its last restart.
+    ///
+    /// # Panics
+    /// If there was none.
+    pub async fn previous_logs(&self, pod: &str, container: &str) -> String {
+        self.log_of(pod, container, true).await
+    }
+
+    async fn log_of(&self, pod: &str, container: &str, is_previous: bool) -> String {
+        let log = self.world.kubelets().log(&pod_key(pod), container, is_previous).await;
+        log.unwrap_or_else(|error| panic!("no log of container {container} of pod {pod}: {error}"))
+    }
+
+    /// Runs a command in a running container of a simulated node, and waits in the cluster's time until it ends. The pod
+    /// is `NAMESPACE/NAME`. What is known besides `sh` and its syntax is in the documentation of simulated nodes.
+    ///
+    /// # Panics
+    /// If the container does not run. The message says why.
+    pub async fn exec(&self, pod: &str, container: &str, command: &[&str]) -> Executed {
+        self.exec_with_input(pod, container, command, "").await
+    }
+
+    /// Like [`exec`](Self::exec), with text on standard input.
+    pub async fn exec_with_input(
+        &self,
+        pod: &str,
+        container: &str,
+        command: &[&str],
+        stdin: &str,
+    ) -> Executed {
+        let executed = self.world.kubelets().exec(&pod_key(pod), container, command, stdin).await;
+        executed.unwrap_or_else(|error| {
+            panic!("cannot run {command:?} in container {container} of pod {pod}: {error}")
+        })
+    }
+
     /// Waits until nothing has been written for this long, except for heartbeats.
     pub async fn settled(&self, quiet: Duration) {
         let mut seen = self.world.changes_but_heartbeats();
@@ -274,8 +388,13 @@ impl Running {
     async fn kind_of(&self, object: &Value) -> Kind {
         let (api_version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
         let (Some(api_version), Some(kind)) = (api_version, kind) else {
-            panic!("apiVersion and kind say what it is, and they are missing in {object}")
+            panic!("apiVersion and kind are missing in {object}")
         };
         self.world.served(api_version, kind).unwrap_or_else(|| panic!("{api_version} {kind} is not served"))
     }
+}
+
+fn pod_key(pod: &str) -> Key {
+    let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
+    Key::namespaced(namespace, name)
 }

@@ -8,7 +8,7 @@ use setpoint::{Client, Clock, Key, Kind, Manager, Object, Rng, Runtime};
 use setpoint_apiserver::egress::EgressConfig;
 use setpoint_apiserver::{Config, admission};
 use setpoint_cluster::webhooks::InProcess;
-use setpoint_cluster::{Cluster, Denials, Parts};
+use setpoint_cluster::{Cluster, Components, Denials, Kubelets};
 use setpoint_store::{MemoryStore, Store};
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 pub struct World {
     cluster: Cluster,
     store: Arc<MemoryStore>,
-    parts: Parts,
+    parts: Components,
     faults: Faults,
     trace: Trace,
 }
@@ -41,7 +41,7 @@ impl World {
     /// Runs `inside` in a new simulated cluster, on its own paused, single-threaded runtime.
     pub fn simulate<T>(
         seed: u64,
-        parts: Parts,
+        parts: Components,
         faults: Vec<Fault>,
         inside: impl AsyncFnOnce(&Self) -> T,
     ) -> T {
@@ -55,14 +55,14 @@ impl World {
         })
     }
 
-    pub(crate) async fn new(seed: u64, parts: Parts, faults: Vec<Fault>) -> Self {
+    pub(crate) async fn new(seed: u64, parts: Components, faults: Vec<Fault>) -> Self {
         Self::with_webhooks(seed, parts, faults, InProcess::default()).await
     }
 
-    /// The same with webhooks. There is no network: what is not among them refuses connections.
+    /// The same with webhooks. There is no network: all other hosts refuse connections.
     pub(crate) async fn with_webhooks(
         seed: u64,
-        parts: Parts,
+        parts: Components,
         faults: Vec<Fault>,
         webhooks: InProcess,
     ) -> Self {
@@ -105,7 +105,7 @@ impl World {
     }
 
     /// Creates another manager of these parts, on its own link. The caller runs it.
-    pub fn replica(&self, link: &Link, parts: &Parts) -> Manager {
+    pub fn replica(&self, link: &Link, parts: &Components) -> Manager {
         let connection = OverLink { inner: self.cluster.connection(), link: link.clone() };
         self.cluster.manager_on(&connection, parts)
     }
@@ -148,6 +148,11 @@ impl World {
     /// Returns the requests of built-in parts that were denied for lack of permission.
     pub fn denials(&self) -> &Denials {
         self.cluster.denials()
+    }
+
+    /// Returns the simulated nodes, as their kubelets.
+    pub fn kubelets(&self) -> &Kubelets {
+        self.cluster.kubelets()
     }
 
     /// Creates an object as the user.
@@ -210,6 +215,10 @@ impl World {
 
     pub fn counts(&self) -> Counts {
         self.history().counts()
+    }
+
+    pub(crate) fn api(&self) -> &setpoint_apiserver::ApiServer {
+        self.cluster.api()
     }
 
     /// Returns the kind with this name, if it is served.

@@ -6,9 +6,9 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use serde_json::{Value, json};
-use setpoint::client::{Delete, Part, Patch, Propagation};
+use setpoint::client::{DeleteOptions, Patch, PropagationPolicy, Subresource};
 use setpoint::{Key, Kind};
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_sim::{History, Plan, Scenario, World, check_all};
 use setpoint_store::EventKind;
 
@@ -37,12 +37,12 @@ const CONTROLLERS: &[&str] = &[
     "serviceaccount",
 ];
 
-fn parts() -> Parts {
-    Parts {
+fn parts() -> Components {
+    Components {
         controllers: setpoint_controllers::selected(CONTROLLERS).expect("known controllers"),
         scheduler: true,
         nodes: 2,
-        ..Parts::default()
+        ..Components::default()
     }
 }
 
@@ -74,7 +74,7 @@ fn settled(replicas: u64) -> impl Fn(Option<&Value>) -> bool {
 
 async fn patch(world: &World, kind: &Kind, patch: Value) {
     let patch = Patch::Merge(patch.to_string().into());
-    world.client().patch(kind, &key(), Part::Main, patch).await.expect("the user's own call succeeds");
+    world.client().patch(kind, &key(), Subresource::None, patch).await.expect("the user's own call succeeds");
 }
 
 fn replicaset(world: &World) -> LocalBoxFuture<'_, ()> {
@@ -105,7 +105,8 @@ fn collection(world: &World) -> LocalBoxFuture<'_, ()> {
         let kind = Kind::of::<Deployment>();
         world.create(&kind, Some("default"), workload("Deployment", 2, "a")).await;
         world.until(&kind, &key(), settled(2)).await;
-        let delete = Delete { propagation: Some(Propagation::Foreground), ..Delete::default() };
+        let delete =
+            DeleteOptions { propagation: Some(PropagationPolicy::Foreground), ..DeleteOptions::default() };
         world.client().delete(&kind, &key(), &delete).await.expect("the user's own call succeeds");
         world.until(&kind, &key(), |object| object.is_none()).await;
     }

@@ -1,7 +1,10 @@
 //! All simulation tests. A single binary, because each one would link the whole control plane again.
 
+mod api_servers;
 mod behaviour;
+mod converters;
 mod faults;
+mod kubelet;
 mod network;
 mod nodes;
 mod own_controller;

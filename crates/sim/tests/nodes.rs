@@ -3,9 +3,9 @@
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret, ServiceAccount};
 use serde_json::{Value, json};
-use setpoint::client::{Delete, Part, Patch};
+use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::{Key, Kind};
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_sim::World;
 
 fn ready(node: &Value, status: &str) -> bool {
@@ -15,7 +15,8 @@ fn ready(node: &Value, status: &str) -> bool {
 
 async fn mark(world: &World, failed: Value) {
     let patch = Patch::merge(&json!({"metadata": {"annotations": {"node.setpoint.dev/failed": failed}}}));
-    let patched = world.client().patch(&Kind::of::<Node>(), &Key::cluster("node-0"), Part::Main, patch).await;
+    let patched =
+        world.client().patch(&Kind::of::<Node>(), &Key::cluster("node-0"), Subresource::None, patch).await;
     patched.expect("the user's own call succeeds");
 }
 
@@ -23,11 +24,11 @@ async fn mark(world: &World, failed: Value) {
 #[test]
 fn a_failing_node_becomes_unready_and_recovers() {
     let controllers = setpoint_controllers::selected(&["nodelifecycle", "serviceaccount"]);
-    let parts = Parts {
+    let parts = Components {
         controllers: controllers.expect("known controllers"),
         scheduler: true,
         nodes: 1,
-        ..Parts::default()
+        ..Components::default()
     };
     World::simulate(1, parts, Vec::new(), async |world| {
         let (nodes, pods) = (Kind::of::<Node>(), Kind::of::<Pod>());
@@ -40,7 +41,11 @@ fn a_failing_node_becomes_unready_and_recovers() {
         world.until(&pods, &pod, runs).await;
         mark(world, json!("true")).await;
         world.until(&nodes, &node, |node| node.is_some_and(|node| ready(node, "Unknown"))).await;
-        world.client().delete(&pods, &pod, &Delete::default()).await.expect("the user's own call succeeds");
+        world
+            .client()
+            .delete(&pods, &pod, &DeleteOptions::default())
+            .await
+            .expect("the user's own call succeeds");
         world.pass(std::time::Duration::from_secs(120)).await;
         assert!(world.get(&pods, &pod).await.is_some(), "nobody stops it");
         mark(world, Value::Null).await;
@@ -51,14 +56,18 @@ fn a_failing_node_becomes_unready_and_recovers() {
 
 #[test]
 fn a_node_whose_lease_is_deleted_gets_another_and_renews_it() {
-    let parts = Parts { nodes: 1, ..Parts::default() };
+    let parts = Components { nodes: 1, ..Components::default() };
     World::simulate(1, parts, Vec::new(), async |world| {
         let (kind, key) = (Kind::of::<Lease>(), Key::namespaced("kube-node-lease", "node-0"));
         let renewed =
             |lease: Option<&Value>| lease.is_some_and(|lease| lease["spec"]["renewTime"].is_string());
         world.until(&kind, &key, renewed).await;
         let first = world.get(&kind, &key).await.expect("it is there");
-        world.client().delete(&kind, &key, &Delete::default()).await.expect("the user's own call succeeds");
+        world
+            .client()
+            .delete(&kind, &key, &DeleteOptions::default())
+            .await
+            .expect("the user's own call succeeds");
         world.until(&kind, &key, renewed).await;
         let second = world.get(&kind, &key).await.expect("it is back");
         assert_ne!(first["metadata"]["uid"], second["metadata"]["uid"]);
@@ -66,13 +75,13 @@ fn a_node_whose_lease_is_deleted_gets_another_and_renews_it() {
     });
 }
 
-fn one_node() -> Parts {
+fn one_node() -> Components {
     let controllers = setpoint_controllers::selected(&["nodelifecycle", "serviceaccount"]);
-    Parts {
+    Components {
         controllers: controllers.expect("known controllers"),
         scheduler: true,
         nodes: 1,
-        ..Parts::default()
+        ..Components::default()
     }
 }
 
@@ -137,7 +146,7 @@ fn a_pod_that_is_bound_to_a_node_that_is_too_small_is_rejected() {
         let key = create(world, "huge", json!({"containers": [container], "schedulerName": "mine"})).await;
         let binding = json!({"metadata": {"name": "huge"}, "target": {"kind": "Node", "name": "node-0"}});
         let pods = Kind::of::<Pod>();
-        world.client().post(&pods, &key, Part::Binding, &binding).await.expect("it is bound");
+        world.client().post(&pods, &key, Subresource::Binding, &binding).await.expect("it is bound");
         world.until(&pods, &key, |pod| pod.is_some_and(|pod| pod["status"]["phase"] == "Failed")).await;
         let refused = world.get(&pods, &key).await.expect("it stays");
         assert_eq!(refused["status"]["reason"], "OutOfcpu");
@@ -152,7 +161,11 @@ fn a_resource_added_to_the_capacity_of_a_node_can_be_requested() {
         world.until(&Kind::of::<Node>(), &node, |node| node.is_some_and(|node| ready(node, "True"))).await;
         let patch = json!({"status": {"capacity": {"example.com/gpu": "2"}}});
         let patch = Patch::Merge(patch.to_string().into());
-        world.client().patch(&Kind::of::<Node>(), &node, Part::Status, patch).await.expect("it is there");
+        world
+            .client()
+            .patch(&Kind::of::<Node>(), &node, Subresource::Status, patch)
+            .await
+            .expect("it is there");
         let amount = json!({"limits": {"example.com/gpu": 2}, "requests": {"example.com/gpu": 2}});
         let container = json!({"name": "c", "image": "i", "resources": amount});
         let key = create(world, "p", json!({"containers": [container]})).await;
@@ -205,7 +218,8 @@ fn a_node_short_of_memory_reports_pressure_and_evicts_pods() {
         let press = async |pressure: Value| {
             let patch =
                 Patch::merge(&json!({"metadata": {"annotations": {"node.setpoint.dev/pressure": pressure}}}));
-            let patched = world.client().patch(&nodes, &Key::cluster("node-0"), Part::Main, patch).await;
+            let patched =
+                world.client().patch(&nodes, &Key::cluster("node-0"), Subresource::None, patch).await;
             patched.expect("the user's own call succeeds");
         };
         let shows = |status: &'static str| {

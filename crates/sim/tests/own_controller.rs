@@ -9,14 +9,14 @@ use futures::future::LocalBoxFuture;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use setpoint::client::{Delete, Part, Patch};
+use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::handler::enqueue_self;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::source::Selection;
 use setpoint::{
     Client, Context, Event, Informer, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable,
 };
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_sim::{Fault, History, OnCall, OnEvent, Scenario, TestCluster, World, check_all, check_faults};
 use setpoint_store::EventKind;
 
@@ -40,7 +40,7 @@ impl Keeper {
 
     /// Deletes the observed object, and no other with the same name.
     async fn delete(&self, key: &Key, uid: &str) -> Result<(), ReconcileError> {
-        match self.client.delete(&Kind::of::<Secret>(), key, &Delete::of_uid(uid)).await {
+        match self.client.delete(&Kind::of::<Secret>(), key, &DeleteOptions::of_uid(uid)).await {
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
             deleted => deleted.attempting("delete a secret"),
         }
@@ -95,12 +95,12 @@ fn keeper(context: &Context, seen: &Seen) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(controller.waits_for(&maps).waits_for(&secrets))]
 }
 
-fn parts_seen(seen: &Seen) -> Parts {
+fn parts_seen(seen: &Seen) -> Components {
     let seen = seen.clone();
     TestCluster::new().with(move |context: &Context| keeper(context, &seen)).parts()
 }
 
-fn parts() -> Parts {
+fn parts() -> Components {
     parts_seen(&Seen::default())
 }
 
@@ -114,7 +114,8 @@ async fn ask_for(world: &World, count: usize) {
     if world.get(&kind, &key("keep-some")).await.is_none() {
         world.create(&kind, Some("default"), body).await;
     } else {
-        let patched = world.client().patch(&kind, &key("keep-some"), Part::Main, Patch::merge(&body)).await;
+        let patched =
+            world.client().patch(&kind, &key("keep-some"), Subresource::None, Patch::merge(&body)).await;
         patched.expect("the user's own call");
     }
 }
@@ -140,7 +141,7 @@ fn kept(world: &World) -> LocalBoxFuture<'_, ()> {
         until_kept(world, 3).await;
         ask_for(world, 1).await;
         until_kept(world, 1).await;
-        let delete = Delete::default();
+        let delete = DeleteOptions::default();
         let deleted = world.client().delete(&Kind::of::<ConfigMap>(), &key("keep-some"), &delete).await;
         deleted.expect("the user's own call");
         until_kept(world, 0).await;
@@ -240,7 +241,7 @@ fn a_deletion_seen_only_by_the_next_list_reaches_the_handlers() {
         world.faults().add(Fault::Event { nth: events, what: OnEvent::Hide });
         for secret in secrets(world).await {
             let key = key(secret["metadata"]["name"].as_str().unwrap_or_default());
-            let deleted = world.client().delete(&Kind::of::<Secret>(), &key, &Delete::default()).await;
+            let deleted = world.client().delete(&Kind::of::<Secret>(), &key, &DeleteOptions::default()).await;
             deleted.expect("the user's own call");
         }
         let (lists, _) = world.faults().listed_and_watched();
@@ -368,7 +369,8 @@ fn every_selection_of_a_kind_caches_what_it_selects_and_nothing_else() {
         assert_eq!(shown(), expected);
         // An object that is no longer selected disappears from that cache, and from no other.
         let relabelled = Patch::merge(&json!({"metadata": {"labels": {"of": "db"}}}));
-        let patched = world.client().patch(&Kind::of::<Secret>(), &key("a"), Part::Main, relabelled).await;
+        let patched =
+            world.client().patch(&Kind::of::<Secret>(), &key("a"), Subresource::None, relabelled).await;
         patched.expect("the user's own call");
         world.pass(SECOND).await;
         assert_eq!(shown()[1], ["kube-public/b"]);

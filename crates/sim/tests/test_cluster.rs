@@ -10,7 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::json;
 use setpoint::handler::enqueue_self;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Client, Context, Controller, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable,
 };

@@ -9,17 +9,17 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
-use setpoint::client::{Part, Patch};
+use setpoint::client::{Patch, Subresource};
 use setpoint::{Key, Kind};
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_sim::{Fault, History, OnCall, OnEvent, Scenario, World, check_faults};
 
 const CONTROLLERS: &[&str] =
     &["replicaset", "deployment", "serviceaccount", "endpointslice", "nodelifecycle"];
 
-fn parts() -> Parts {
+fn parts() -> Components {
     let controllers = setpoint_controllers::selected(CONTROLLERS).expect("known controllers");
-    Parts { controllers, scheduler: true, nodes: 2, ..Parts::default() }
+    Components { controllers, scheduler: true, nodes: 2, ..Components::default() }
 }
 
 fn key() -> Key {
@@ -53,7 +53,11 @@ fn rollout(world: &World) -> LocalBoxFuture<'_, ()> {
         world.until(&kind, &key(), rolled_out(2)).await;
         let containers = json!([{"name": "c", "image": "b"}]);
         let patch = Patch::merge(&json!({"spec": {"template": {"spec": {"containers": containers}}}}));
-        world.client().patch(&kind, &key(), Part::Main, patch).await.expect("the user's own call succeeds");
+        world
+            .client()
+            .patch(&kind, &key(), Subresource::None, patch)
+            .await
+            .expect("the user's own call succeeds");
         world.until(&kind, &key(), rolled_out(2)).await;
     }
     .boxed_local()

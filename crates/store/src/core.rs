@@ -16,8 +16,8 @@ use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::history::{History, Limits};
 use crate::index::Index;
-use crate::interest::{Bell, Calls, Interests};
 use crate::watch::Trigger;
+use crate::watcher_group::{PendingWakes, Subscription, WatcherGroups};
 use crate::{Error, Event, EventKind, Key, ListOptions, Page, Range, Record, Resource, Revision};
 
 /// The revision of an empty store. A list must never show revision 0, which clients interpret as "any".
@@ -34,7 +34,7 @@ pub(crate) struct State {
     limits: Limits,
     pub(crate) revision: Revision,
     compacted: Revision,
-    families: Vec<Family>,
+    resource_states: Vec<ResourceState>,
     by_resource: BTreeMap<Resource, usize>,
     /// When records expire, soonest first.
     deadlines: BTreeSet<(Timestamp, Key)>,
@@ -46,19 +46,19 @@ pub(crate) struct State {
 }
 
 /// The state of one resource.
-pub(crate) struct Family {
+pub(crate) struct ResourceState {
     pub(crate) index: Index,
     pub(crate) history: History,
-    interests: Interests,
+    groups: WatcherGroups,
     /// The paths of the records whose values could not be decrypted.
     sealed: BTreeSet<Arc<str>>,
 }
 
 /// A new watcher's registration.
-pub(crate) struct Seat {
-    pub(crate) family: usize,
+pub(crate) struct Registration {
+    pub(crate) resource_index: usize,
     pub(crate) cursor: u64,
-    pub(crate) bell: Bell,
+    pub(crate) subscription: Subscription,
 }
 
 impl Core {
@@ -77,20 +77,20 @@ impl Core {
     }
 
     /// Changes the state, then wakes the watchers that the change affects.
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State, &mut Calls) -> T) -> T {
-        let mut calls = Calls::default();
-        let result = change(&mut self.state.write(), &mut calls);
-        calls.wake();
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State, &mut PendingWakes) -> T) -> T {
+        let mut wakes = PendingWakes::default();
+        let result = change(&mut self.state.write(), &mut wakes);
+        wakes.wake();
         result
     }
 
     pub(crate) fn get(&self, key: &Key, at: Option<Revision>) -> Result<Option<Arc<Record>>, Error> {
         let state = self.read();
-        let family = state.family(&key.resource);
-        let now = family.and_then(|family| family.index.get(&key.path));
+        let resource_state = state.resource_state(&key.resource);
+        let now = resource_state.and_then(|resource_state| resource_state.index.get(&key.path));
         let Some(at) = at else { return Ok(now.cloned()) };
-        state.check_readable(family, at)?;
-        Ok(family.and_then(|family| family.history.rewind(&key.path, now, at)))
+        state.check_readable(resource_state, at)?;
+        Ok(resource_state.and_then(|resource_state| resource_state.history.rewind(&key.path, now, at)))
     }
 
     pub(crate) async fn list(&self, range: &Range, options: &ListOptions) -> Result<Page, Error> {
@@ -102,61 +102,64 @@ impl Core {
     /// Lists the records that could not be decrypted.
     pub(crate) fn sealed(&self) -> Vec<Arc<Record>> {
         let state = self.read();
-        let of = |family: &Family| -> Vec<_> {
-            family.sealed.iter().filter_map(|path| family.index.get(path).cloned()).collect()
+        let of = |resource_state: &ResourceState| -> Vec<_> {
+            resource_state.sealed.iter().filter_map(|path| resource_state.index.get(path).cloned()).collect()
         };
-        state.families.iter().flat_map(of).collect()
+        state.resource_states.iter().flat_map(of).collect()
     }
 
     /// Returns whether a resource has records that could not be decrypted.
     pub(crate) fn has_sealed(&self, resource: &Resource) -> bool {
-        self.read().family(resource).is_some_and(|family| !family.sealed.is_empty())
+        self.read().resource_state(resource).is_some_and(|resource_state| !resource_state.sealed.is_empty())
     }
 
     /// Replaces a sealed record with the decrypted one, unless it has changed in the meantime. It is the same record,
     /// so there is no event.
     pub(crate) fn unseal(&self, sealed: &Arc<Record>, opened: &Arc<Record>) {
         let mut state = self.state.write();
-        let id = state.family_id(&sealed.key.resource);
-        let family = &mut state.families[id];
-        if family.index.get(&sealed.key.path).is_some_and(|current| Arc::ptr_eq(current, sealed)) {
-            family.index.insert(opened.clone());
-            family.track_sealed(opened);
+        let id = state.resource_index(&sealed.key.resource);
+        let resource_state = &mut state.resource_states[id];
+        if resource_state.index.get(&sealed.key.path).is_some_and(|current| Arc::ptr_eq(current, sealed)) {
+            resource_state.index.insert(opened.clone());
+            resource_state.track_sealed(opened);
         }
     }
 
     pub(crate) fn count(&self, range: &Range) -> usize {
-        let index = self.read().family(&range.resource).map(|family| family.index.clone());
+        let index =
+            self.read().resource_state(&range.resource).map(|resource_state| resource_state.index.clone());
         index.map_or(0, |index| index.count(range))
     }
 
-    pub(crate) fn sit_down(
+    pub(crate) fn add_watcher(
         &self,
         range: &Range,
         trigger: Option<&Trigger>,
         from: Revision,
-    ) -> Result<Seat, Error> {
+    ) -> Result<Registration, Error> {
         let mut state = self.state.write();
-        let id = state.family_id(&range.resource);
-        state.check_readable(state.families.get(id), from)?;
-        let Family { history, interests, .. } = &mut state.families[id];
+        let id = state.resource_index(&range.resource);
+        state.check_readable(state.resource_states.get(id), from)?;
+        let ResourceState { history, groups, .. } = &mut state.resource_states[id];
         let cursor = history.after(from);
-        let bell = interests.add(range, trigger, history, cursor);
-        Ok(Seat { family: id, cursor, bell })
+        let subscription = groups.add(range, trigger, history, cursor);
+        Ok(Registration { resource_index: id, cursor, subscription })
     }
 
-    pub(crate) fn stand_up(&self, seat: &Seat) {
-        self.state.write().families[seat.family].interests.remove(&seat.bell);
+    pub(crate) fn remove_watcher(&self, registration: &Registration) {
+        self.state.write().resource_states[registration.resource_index]
+            .groups
+            .remove(&registration.subscription);
     }
 
     pub(crate) fn compact(&self, revision: Revision) -> Result<(), Error> {
         // Free the forgotten events after the lock is released.
-        let _forgotten = self.change(|state, calls| {
+        let _forgotten = self.change(|state, wakes| {
             let newest = state.revision;
             if revision > newest {
                 return Err(Error::Future { requested: revision, newest });
             }
-            Ok(state.compact(revision, calls))
+            Ok(state.compact(revision, wakes))
         })?;
         Ok(())
     }
@@ -164,18 +167,18 @@ impl Core {
     /// Records the time, and forgets history that exceeds the age limit.
     pub(crate) fn age(&self, now: Timestamp) {
         let _forgotten =
-            self.change(|state, calls| state.age(now).map(|revision| state.compact(revision, calls)));
+            self.change(|state, wakes| state.age(now).map(|revision| state.compact(revision, wakes)));
     }
 
     /// Marks the state as final. Watchers are notified once they have read everything.
     pub(crate) fn close(&self) {
-        self.change(|state, calls| {
+        self.change(|state, wakes| {
             state.closed = true;
             state
-                .families
+                .resource_states
                 .iter()
-                .flat_map(|family| family.interests.all())
-                .for_each(|interest| calls.add(interest));
+                .flat_map(|resource_state| resource_state.groups.all())
+                .for_each(|group| wakes.add(group));
         });
     }
 }
@@ -188,7 +191,7 @@ impl State {
             revision: EMPTY,
             // Nothing happened up to the revision of an empty store, so its history is complete.
             compacted: 0,
-            families: Vec::new(),
+            resource_states: Vec::new(),
             by_resource: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             marks: VecDeque::new(),
@@ -199,39 +202,39 @@ impl State {
 
     /// Loads a record during recovery, replacing an older one.
     pub(crate) fn load(&mut self, record: Arc<Record>) {
-        let id = self.family_id(&record.key.resource);
+        let id = self.resource_index(&record.key.resource);
         let (key, expires) = (record.key.clone(), record.expires);
-        self.families[id].track_sealed(&record);
-        let replaced = self.families[id].index.insert(record);
-        self.keep_deadlines(&key, replaced.and_then(|record| record.expires), expires);
+        self.resource_states[id].track_sealed(&record);
+        let replaced = self.resource_states[id].index.insert(record);
+        self.update_deadline(&key, replaced.and_then(|record| record.expires), expires);
     }
 
     /// Removes a record during recovery.
     pub(crate) fn unload(&mut self, key: &Key) {
-        let id = self.family_id(&key.resource);
-        let removed = self.families[id].index.remove(&key.path);
-        self.families[id].sealed.remove(&key.path);
-        self.keep_deadlines(key, removed.and_then(|record| record.expires), None);
+        let id = self.resource_index(&key.resource);
+        let removed = self.resource_states[id].index.remove(&key.path);
+        self.resource_states[id].sealed.remove(&key.path);
+        self.update_deadline(key, removed.and_then(|record| record.expires), None);
     }
 
     /// Declares the loaded records the state at `revision`. Earlier history is unknown.
     pub(crate) fn start_at(&mut self, revision: Revision) {
         if revision > EMPTY {
             self.revision = revision;
-            self.compact(revision, &mut Calls::default());
+            self.compact(revision, &mut PendingWakes::default());
         }
     }
 
-    pub(crate) fn family(&self, resource: &Resource) -> Option<&Family> {
-        self.by_resource.get(resource).map(|id| &self.families[*id])
+    pub(crate) fn resource_state(&self, resource: &Resource) -> Option<&ResourceState> {
+        self.by_resource.get(resource).map(|id| &self.resource_states[*id])
     }
 
-    pub(crate) fn family_at(&self, id: usize) -> &Family {
-        &self.families[id]
+    pub(crate) fn resource_state_at(&self, id: usize) -> &ResourceState {
+        &self.resource_states[id]
     }
 
     pub(crate) fn record(&self, key: &Key) -> Option<&Arc<Record>> {
-        self.family(&key.resource)?.index.get(&key.path)
+        self.resource_state(&key.resource)?.index.get(&key.path)
     }
 
     pub(crate) fn compacted(&self) -> Revision {
@@ -246,33 +249,36 @@ impl State {
 
     /// Returns the live records of every resource, and their revision.
     pub(crate) fn indexes(&self) -> (Revision, Vec<Index>) {
-        (self.revision, self.families.iter().map(|family| family.index.clone()).collect())
+        (
+            self.revision,
+            self.resource_states.iter().map(|resource_state| resource_state.index.clone()).collect(),
+        )
     }
 
     /// Makes a change visible. Changes are published in revision order.
-    pub(crate) fn publish(&mut self, event: Event, calls: &mut Calls) {
+    pub(crate) fn publish(&mut self, event: Event, wakes: &mut PendingWakes) {
         debug_assert!(event.revision() > self.revision, "changes are published in order");
         self.revision = event.revision();
         let previous_deadline = event.previous.as_ref().and_then(|record| record.expires);
-        self.keep_deadlines(&event.record.key, previous_deadline, event.record.expires);
-        let id = self.family_id(&event.record.key.resource);
-        let family = &mut self.families[id];
-        family.index.apply(&event);
+        self.update_deadline(&event.record.key, previous_deadline, event.record.expires);
+        let id = self.resource_index(&event.record.key.resource);
+        let resource_state = &mut self.resource_states[id];
+        resource_state.index.apply(&event);
         match event.kind {
-            EventKind::Deleted => _ = family.sealed.remove(&event.record.key.path),
-            EventKind::Created | EventKind::Updated => family.track_sealed(&event.record),
+            EventKind::Deleted => _ = resource_state.sealed.remove(&event.record.key.path),
+            EventKind::Created | EventKind::Updated => resource_state.track_sealed(&event.record),
         }
-        family.interests.appended(&event, &family.history, calls);
-        self.history_bytes -= family.history.bytes();
-        family.history.push(Arc::new(event));
-        while family.history.exceeds(&self.limits) {
-            family.forget_oldest();
+        resource_state.groups.appended(&event, &resource_state.history, wakes);
+        self.history_bytes -= resource_state.history.bytes();
+        resource_state.history.push(Arc::new(event));
+        while resource_state.history.exceeds(&self.limits) {
+            resource_state.forget_oldest();
         }
-        self.history_bytes += family.history.bytes();
-        self.keep_within_total();
+        self.history_bytes += resource_state.history.bytes();
+        self.enforce_total_limit();
     }
 
-    fn keep_deadlines(&mut self, key: &Key, old: Option<Timestamp>, new: Option<Timestamp>) {
+    fn update_deadline(&mut self, key: &Key, old: Option<Timestamp>, new: Option<Timestamp>) {
         if let Some(deadline) = old {
             self.deadlines.remove(&(deadline, key.clone()));
         }
@@ -282,9 +288,11 @@ impl State {
     }
 
     /// Shrinks the largest history while all histories together exceed the limit.
-    fn keep_within_total(&mut self) {
+    fn enforce_total_limit(&mut self) {
         while self.history_bytes > self.limits.total_bytes {
-            let Some(largest) = self.families.iter_mut().max_by_key(|family| family.history.bytes()) else {
+            let Some(largest) =
+                self.resource_states.iter_mut().max_by_key(|resource_state| resource_state.history.bytes())
+            else {
                 return;
             };
             self.history_bytes -= largest.history.bytes();
@@ -294,17 +302,17 @@ impl State {
     }
 
     /// Forgets every event up to and including `revision`. Returns them for the caller to free.
-    fn compact(&mut self, revision: Revision, calls: &mut Calls) -> Vec<Arc<Event>> {
+    fn compact(&mut self, revision: Revision, wakes: &mut PendingWakes) -> Vec<Arc<Event>> {
         self.compacted = self.compacted.max(revision);
         let mut forgotten = Vec::new();
-        for family in &mut self.families {
-            let before = family.history.bytes();
-            while family.history.oldest().is_some_and(|oldest| oldest <= revision) {
-                forgotten.extend(family.forget_oldest());
+        for resource_state in &mut self.resource_states {
+            let before = resource_state.history.bytes();
+            while resource_state.history.oldest().is_some_and(|oldest| oldest <= revision) {
+                forgotten.extend(resource_state.forget_oldest());
             }
-            family.history.raise_floor(revision);
-            self.history_bytes -= before - family.history.bytes();
-            family.interests.all().for_each(|interest| calls.add(interest));
+            resource_state.history.raise_floor(revision);
+            self.history_bytes -= before - resource_state.history.bytes();
+            resource_state.groups.all().for_each(|group| wakes.add(group));
         }
         forgotten
     }
@@ -326,19 +334,19 @@ impl State {
         range: &Range,
         options: &ListOptions,
     ) -> Result<(Index, Vec<Arc<Event>>, Revision), Error> {
-        let family = self.family(&range.resource);
+        let resource_state = self.resource_state(&range.resource);
         let at = options.at.unwrap_or(self.revision);
         if options.at.is_some() {
-            self.check_readable(family, at)?;
+            self.check_readable(resource_state, at)?;
         }
-        let Some(family) = family else { return Ok((Index::default(), Vec::new(), at)) };
-        let later = family.history.since(family.history.after(at));
+        let Some(resource_state) = resource_state else { return Ok((Index::default(), Vec::new(), at)) };
+        let later = resource_state.history.since(resource_state.history.after(at));
         let undo = later.filter(|event| range.has_path(&event.record.key.path)).cloned().collect();
-        Ok((family.index.clone(), undo, at))
+        Ok((resource_state.index.clone(), undo, at))
     }
 
-    fn check_readable(&self, family: Option<&Family>, at: Revision) -> Result<(), Error> {
-        let oldest = family.map_or(self.compacted, |family| family.history.floor());
+    fn check_readable(&self, resource_state: Option<&ResourceState>, at: Revision) -> Result<(), Error> {
+        let oldest = resource_state.map_or(self.compacted, |resource_state| resource_state.history.floor());
         if at > self.revision {
             return Err(Error::Future { requested: at, newest: self.revision });
         }
@@ -348,19 +356,19 @@ impl State {
         Ok(())
     }
 
-    fn family_id(&mut self, resource: &Resource) -> usize {
+    fn resource_index(&mut self, resource: &Resource) -> usize {
         if let Some(id) = self.by_resource.get(resource) {
             return *id;
         }
         let history = History::new(self.compacted);
-        let (index, interests, sealed) = Default::default();
-        self.families.push(Family { index, history, interests, sealed });
-        self.by_resource.insert(resource.clone(), self.families.len() - 1);
-        self.families.len() - 1
+        let (index, groups, sealed) = Default::default();
+        self.resource_states.push(ResourceState { index, history, groups, sealed });
+        self.by_resource.insert(resource.clone(), self.resource_states.len() - 1);
+        self.resource_states.len() - 1
     }
 }
 
-impl Family {
+impl ResourceState {
     fn track_sealed(&mut self, record: &Record) {
         match record.unreadable() {
             Some(_) => _ = self.sealed.insert(record.key.path.clone()),
@@ -371,7 +379,7 @@ impl Family {
     fn forget_oldest(&mut self) -> Option<Arc<Event>> {
         let sequence = self.history.start();
         let event = self.history.pop()?;
-        self.interests.forgotten(&event, sequence);
+        self.groups.forgotten(&event, sequence);
         Some(event)
     }
 }

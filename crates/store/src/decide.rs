@@ -14,7 +14,7 @@ pub(crate) fn decide(
     revision: Revision,
     now: impl FnOnce() -> Timestamp,
 ) -> Result<Event, Error> {
-    if !write.expect.is_met_by(current) {
+    if !write.expect.is_satisfied_by(current) {
         return Err(Error::Conflict { current: current.cloned() });
     }
     // A record that cannot be read must not be replaced blindly.
@@ -47,7 +47,7 @@ fn after(now: Timestamp, ttl: Duration) -> Timestamp {
 }
 
 impl Expect {
-    fn is_met_by(self, current: Option<&Arc<Record>>) -> bool {
+    fn is_satisfied_by(self, current: Option<&Arc<Record>>) -> bool {
         match self {
             Self::Absent => current.is_none(),
             Self::Revision(revision) => current.is_some_and(|record| record.modified == revision),

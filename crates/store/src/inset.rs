@@ -17,10 +17,10 @@ use parking_lot::Mutex;
 
 const OPEN: &[u8] = b"\"managedFields\":[";
 const CLOSE: &[u8] = b"]";
-/// Before or after the member.
+/// The separator before or after the member.
 const COMMA: u8 = b',';
 
-/// A JSON member of a value that is kept apart from it: a list of shared texts. Cheap to clone.
+/// A JSON member that is stored separately from its value: a list of shared texts. Cheap to clone.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Inset(Option<Arc<[Part]>>);
 
@@ -28,14 +28,14 @@ pub struct Inset(Option<Arc<[Part]>>);
 #[derive(Clone)]
 pub struct Part {
     pub text: Arc<Text>,
-    pub own: Own,
+    pub own: InlineBytes,
 }
 
 /// The few bytes of an item that differ between records. Stored inline, because a time has only 20 of them.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Own {
+pub struct InlineBytes {
     length: u8,
-    bytes: [u8; Own::LONGEST],
+    bytes: [u8; InlineBytes::LONGEST],
 }
 
 /// The text of an item, without the record's own bytes.
@@ -46,7 +46,7 @@ pub struct Text {
     reading: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
-impl Own {
+impl InlineBytes {
     pub const LONGEST: usize = 23;
 
     /// Returns `None` if the text is too long.
@@ -191,7 +191,7 @@ impl Inset {
         }
     }
 
-    /// Appends the member after another one. It is as long as [`write`](Self::write) makes it.
+    /// Appends the member after another one. The length is the same as with [`write`](Self::write).
     pub fn write_after(&self, into: &mut Vec<u8>) {
         if !self.is_empty() {
             into.push(COMMA);
@@ -230,7 +230,7 @@ mod tests {
     fn part(text: &str, own: &str) -> Part {
         let own_at = text.find('|').unwrap_or(text.len());
         let text = Text::shared(text.replace('|', "").as_bytes(), own_at).expect("the place is inside");
-        Part { text, own: Own::new(own).expect("it is short") }
+        Part { text, own: InlineBytes::new(own).expect("it is short") }
     }
 
     #[test]
@@ -256,9 +256,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_nobodys_own() {
-        assert_eq!(Own::new(&"x".repeat(23)).map(|own| own.as_str().len()), Some(23));
-        assert!(Own::new(&"x".repeat(24)).is_none());
+    fn long_texts_are_not_stored_inline() {
+        assert_eq!(InlineBytes::new(&"x".repeat(23)).map(|own| own.as_str().len()), Some(23));
+        assert!(InlineBytes::new(&"x".repeat(24)).is_none());
         assert!(Text::shared(b"ab", 3).is_none());
     }
 

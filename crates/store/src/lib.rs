@@ -16,13 +16,13 @@ mod engine;
 mod history;
 mod index;
 mod inset;
-mod interest;
 mod key;
 mod memory;
 pub mod private;
 mod record;
 mod sealing;
 mod watch;
+mod watcher_group;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ use jiff::Timestamp;
 
 pub use durable::{Disk, DiskFile, DurableOptions, DurableStore, OpenError};
 pub use history::Limits;
-pub use inset::{Inset, Own, Part, Text};
+pub use inset::{InlineBytes, Inset, Part, Text};
 pub use key::{Key, Range, Resource};
 pub use memory::MemoryStore;
 pub use record::{Facts, Payload, Record};
@@ -99,7 +99,7 @@ pub struct Page {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The expectation was not met. `current` is the current record.
-    #[error("the record is not what the write expected")]
+    #[error("the record does not match the write's precondition")]
     Conflict { current: Option<Arc<Record>> },
     /// History before `oldest` has been compacted.
     #[error("revision {requested} has been compacted; the oldest available is {oldest}")]

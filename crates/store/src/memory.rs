@@ -30,20 +30,20 @@ impl MemoryStore {
     }
 
     fn commit_now(&self, write: Write) -> Result<Arc<Record>, Error> {
-        self.core.change(|state, calls| {
+        self.core.change(|state, wakes| {
             if state.closed {
                 return Err(Error::Closed);
             }
             let current = state.record(&write.key);
             let event = decide(write, current, state.revision + 1, || self.clock.now())?;
             let record = event.record.clone();
-            state.publish(event, calls);
+            state.publish(event, wakes);
             Ok(record)
         })
     }
 
     fn expire_now(&self, now: Timestamp) -> Result<usize, Error> {
-        let expired = self.core.change(|state, calls| {
+        let expired = self.core.change(|state, wakes| {
             if state.closed {
                 return Err(Error::Closed);
             }
@@ -51,7 +51,7 @@ impl MemoryStore {
             for key in &due {
                 if let Some(record) = state.record(key) {
                     let event = removal(record, state.revision + 1);
-                    state.publish(event, calls);
+                    state.publish(event, wakes);
                 }
             }
             Ok(due.len())

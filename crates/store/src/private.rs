@@ -29,7 +29,7 @@ pub fn file_options() -> OpenOptions {
 /// Creates an empty file for appending, replacing any file of that name.
 pub fn create_file(path: &Path) -> io::Result<File> {
     // Not `truncate`: a file that is open elsewhere must not change, and must not keep its wider permissions.
-    fs::remove_file(path).or_else(unless_gone)?;
+    fs::remove_file(path).or_else(ignore_not_found)?;
     file_options().append(true).create_new(true).open(path)
 }
 
@@ -42,7 +42,7 @@ pub fn tighten(directory: &Path, is_ours: impl Fn(&str) -> bool) -> io::Result<(
         let entry = entry?;
         if is_ours(&entry.file_name().to_string_lossy()) {
             // Another process may be about to release the directory, and remove files from it.
-            tighten_below(&entry.path(), &mut tightened).or_else(unless_gone)?;
+            tighten_below(&entry.path(), &mut tightened).or_else(ignore_not_found)?;
         }
     }
     if !tightened.is_empty() {
@@ -55,7 +55,7 @@ pub fn tighten(directory: &Path, is_ours: impl Fn(&str) -> bool) -> io::Result<(
     Ok(())
 }
 
-fn unless_gone(error: io::Error) -> io::Result<()> {
+fn ignore_not_found(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 

@@ -1,11 +1,11 @@
-//! What is kept under a key: encoded bytes that already carry their own revision.
+//! Records: the encoded value of a key, including its own revision.
 //!
-//! A payload is a JSON document and a place in it where `"resourceVersion":"<revision>"` belongs.
-//! The engine stamps it when the revision is known, so an object is encoded once and the same bytes
-//! serve every get, list and watch. What is made durable is the unstamped payload.
+//! A payload is a JSON document and the position for `"resourceVersion":"<revision>"`. The engine stamps it when the
+//! revision is known, so an object is encoded once and the same bytes serve every get, list and watch. The unstamped
+//! payload is written to disk.
 //!
-//! Who manages its fields is not part of the value but of its [`Inset`], which is put in its place where the whole is
-//! wanted ([`Record::whole`]).
+//! Managed fields are not part of the value but of its [`Inset`], which is inserted where the complete object is needed
+//! ([`Record::whole`]).
 
 use std::any::Any;
 use std::fmt;
@@ -28,9 +28,9 @@ pub type Facts = Arc<dyn Any + Send + Sync>;
 pub struct Payload {
     /// The encoded value, without a revision.
     pub bytes: Bytes,
-    /// Where in `bytes` the stamp goes: before a member of a JSON object. `None`: the value is not stamped.
+    /// The position of the stamp in `bytes`: before a member of a JSON object. `None`: the value is not stamped.
     pub stamp_at: Option<usize>,
-    /// Where in `bytes` the inset goes: after a member of the same object. `None`: it follows the stamp.
+    /// The position of the inset in `bytes`: after a member of the same object. `None`: it follows the stamp.
     pub inset_at: Option<usize>,
     /// Empty for a value that is not stamped.
     pub inset: Inset,
@@ -43,7 +43,7 @@ pub struct Record {
     pub key: Key,
     /// The encoded value, stamped with `modified`, without its inset.
     pub value: Bytes,
-    /// What goes into the value where it is wanted whole.
+    /// Inserted into the value where the complete object is needed.
     pub inset: Inset,
     pub created: Revision,
     pub modified: Revision,
@@ -132,8 +132,8 @@ impl Record {
         Self { key, value, inset, created, modified, expires, stamp_at, inset_at, at_rest, facts, reading }
     }
 
-    /// A record whose value is still part of a larger buffer: it is copied once, stamp and all. `None` if stamp or
-    /// inset are not within the value.
+    /// Creates a record from a value in a larger buffer, which is copied once, including the stamp. `None` if stamp or
+    /// inset are outside the value.
     pub(crate) fn restore(head: Head, value: &[u8], at_rest: Option<Box<AtRest>>) -> Option<Self> {
         if head.inset_at.is_some_and(|at| at > value.len()) {
             return None;
@@ -177,7 +177,7 @@ impl Record {
         self.stamp_at
     }
 
-    /// Where in the unstamped value the inset goes.
+    /// Returns the position of the inset in the unstamped value.
     pub(crate) fn inset_at(&self) -> Option<usize> {
         self.inset_at
     }
@@ -238,7 +238,7 @@ impl Record {
         }
     }
 
-    /// Where in the stamped value the inset goes.
+    /// Returns the position of the inset in the stamped value.
     fn inset_place(&self) -> usize {
         let end = self.stamp_end();
         match (self.inset_at.filter(|_| self.sealed().is_none()), self.stamp_at) {
@@ -248,7 +248,7 @@ impl Record {
         }
     }
 
-    /// Appends the whole value from byte `from` of its beginning on. `from` is beyond neither stamp nor inset.
+    /// Appends the whole value starting at byte `from`, which must not be after the stamp or the inset.
     pub fn write_whole_from(&self, from: usize, into: &mut Vec<u8>) {
         let (before, after) = self.value.split_at(self.inset_place().min(self.value.len()));
         into.extend_from_slice(before.get(from..).unwrap_or_default());
@@ -299,12 +299,12 @@ impl Record {
     }
 
     /// Returns the object another reader has decoded from this value, if it is still alive.
-    pub fn reading(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+    pub fn decoded(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.reading.lock().as_ref().and_then(Weak::upgrade)
     }
 
     /// Shares a decoded object with other readers, for as long as this reader keeps it.
-    pub fn share_reading(&self, made: &Arc<dyn Any + Send + Sync>) {
+    pub fn share_decoded(&self, made: &Arc<dyn Any + Send + Sync>) {
         *self.reading.lock() = Some(Arc::downgrade(made));
     }
 }

@@ -110,7 +110,7 @@ impl Sealing {
         let transformer = self.transformer(&resource).unwrap_or_else(|| Arc::new(Identity));
         let opened = transformer.decrypt(stored, &context).await.map_err(|error| error.to_string())?;
         let at_rest = opened.key.map(|key| Box::new(AtRest::Encrypted(key)));
-        let malformed = || "the decrypted value does not make sense".to_owned();
+        let malformed = || "the decrypted value is malformed".to_owned();
         let (value, inset) = match stored.starts_with(ENCRYPTED_PREFIX) {
             true => unpack(&opened.data).ok_or_else(malformed)?,
             // Stored as plain text before there was a key: its inset is stored separately.

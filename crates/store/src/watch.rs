@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::task::coop;
 
-use crate::core::{Core, Seat, State};
+use crate::core::{Core, Registration, State};
 use crate::history::History;
 use crate::{Error, Range, Record, Revision};
 
@@ -58,7 +58,7 @@ pub struct Trigger {
 pub struct Watch {
     core: Arc<Core>,
     range: Range,
-    seat: Seat,
+    registration: Registration,
     seen: Revision,
 }
 
@@ -75,8 +75,8 @@ impl Watch {
         trigger: Option<&Trigger>,
         from: Revision,
     ) -> Result<Self, Error> {
-        let seat = core.sit_down(&range, trigger, from)?;
-        Ok(Self { core, range, seat, seen: from })
+        let registration = core.add_watcher(&range, trigger, from)?;
+        Ok(Self { core, range, registration, seen: from })
     }
 
     /// Waits for changes and returns them in order: at least one, and at most a bounded number. Cancel safe: dropping
@@ -91,7 +91,7 @@ impl Watch {
         let coop = ready!(coop::poll_proceed(cx));
         let mut next = self.try_next();
         if let Ok(None) = next {
-            self.seat.bell.waker.register(cx.waker());
+            self.registration.subscription.waker.register(cx.waker());
             // A change may have been published before the waker was registered.
             next = self.try_next();
         }
@@ -104,11 +104,12 @@ impl Watch {
     pub fn try_next(&mut self) -> Result<Option<Vec<Arc<Event>>>, WatchError> {
         let core = self.core.clone();
         let state = core.read();
-        let interest = &self.seat.bell.interest;
-        if interest.lost(self.seat.cursor) {
+        let group = &self.registration.subscription.group;
+        if group.has_forgotten_after(self.registration.cursor) {
             return Err(WatchError::FellBehind { seen: self.seen });
         }
-        let events = if interest.concerns(self.seat.cursor) { self.read(&state) } else { Vec::new() };
+        let events =
+            if group.has_appended_after(self.registration.cursor) { self.read(&state) } else { Vec::new() };
         match events.is_empty() {
             false => Ok(Some(events)),
             true if state.closed => Err(WatchError::Closed),
@@ -117,7 +118,7 @@ impl Watch {
     }
 
     /// Returns whether there are changes that have not been returned yet, or were lost.
-    pub fn has_news(&self) -> bool {
+    pub fn has_unread(&self) -> bool {
         self.is_behind(&self.core.read())
     }
 
@@ -129,23 +130,24 @@ impl Watch {
 
     /// Returns a batch and advances the cursor past it, and past events that do not match.
     fn read(&mut self, state: &State) -> Vec<Arc<Event>> {
-        let history = &state.family_at(self.seat.family).history;
-        if let Some(sequences) = self.seat.bell.interest.listed(self.seat.cursor, BATCH) {
+        let history = &state.resource_state_at(self.registration.resource_index).history;
+        if let Some(sequences) = self.registration.subscription.group.listed(self.registration.cursor, BATCH)
+        {
             return self.read_listed(history, &sequences);
         }
         let mut events = Vec::new();
-        let mut cursor = self.seat.cursor.max(history.start());
+        let mut cursor = self.registration.cursor.max(history.start());
         for event in history.since(cursor) {
             cursor += 1;
             self.seen = event.revision();
-            if self.concerns(event) {
+            if self.matches(event) {
                 events.push(event.clone());
                 if events.len() == BATCH {
                     break;
                 }
             }
         }
-        self.seat.cursor = cursor;
+        self.registration.cursor = cursor;
         events
     }
 
@@ -153,9 +155,9 @@ impl Watch {
         let mut events = Vec::with_capacity(sequences.len());
         for sequence in sequences {
             let Some(event) = history.since(*sequence).next() else { break };
-            self.seat.cursor = sequence + 1;
+            self.registration.cursor = sequence + 1;
             self.seen = event.revision();
-            if self.concerns(event) {
+            if self.matches(event) {
                 events.push(event.clone());
             }
         }
@@ -164,24 +166,24 @@ impl Watch {
 
     /// Returns whether there are events that have not been returned yet.
     fn is_behind(&self, state: &State) -> bool {
-        let interest = &self.seat.bell.interest;
-        interest.lost(self.seat.cursor)
-            || interest.concerns(self.seat.cursor) && {
-                let history = &state.family_at(self.seat.family).history;
-                match interest.listed(self.seat.cursor, 1) {
+        let group = &self.registration.subscription.group;
+        group.has_forgotten_after(self.registration.cursor)
+            || group.has_appended_after(self.registration.cursor) && {
+                let history = &state.resource_state_at(self.registration.resource_index).history;
+                match group.listed(self.registration.cursor, 1) {
                     Some(listed) => !listed.is_empty(),
-                    None => history.since(self.seat.cursor).any(|event| self.concerns(event)),
+                    None => history.since(self.registration.cursor).any(|event| self.matches(event)),
                 }
             }
     }
 
-    fn concerns(&self, event: &Event) -> bool {
+    fn matches(&self, event: &Event) -> bool {
         self.range.has_path(&event.record.key.path)
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.core.stand_up(&self.seat);
+        self.core.remove_watcher(&self.registration);
     }
 }

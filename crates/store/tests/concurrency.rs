@@ -48,7 +48,7 @@ async fn a_write_may_follow_one_that_is_not_acknowledged_yet() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_that_expect_the_same_exactly_one_succeeds() {
+async fn concurrent_writes_with_the_same_precondition_have_one_winner() {
     const RIVALS: usize = 16;
     for store in engines() {
         let mut expect = Expect::Absent;

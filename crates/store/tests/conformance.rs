@@ -38,7 +38,7 @@ on_every_engine![
     a_quiet_watch_survives_any_traffic_elsewhere,
     a_slow_watch_is_cut_off,
     a_watch_at_the_compacted_revision_stays_valid,
-    what_is_compacted_is_refused,
+    compacted_revisions_are_rejected,
     a_watch_that_has_read_everything_survives_compaction,
     compacting_the_future_is_refused,
     history_ages,
@@ -475,7 +475,7 @@ async fn a_watch_at_the_compacted_revision_stays_valid(world: World) {
     assert_eq!(world.store.compacted(), 5, "what is forgotten stays forgotten");
 }
 
-async fn what_is_compacted_is_refused(world: World) {
+async fn compacted_revisions_are_rejected(world: World) {
     for i in 0..10 {
         world.create(&format!("{i}")).await;
     }
@@ -621,9 +621,9 @@ async fn a_range_of_one_path_has_that_record_only(world: World) {
     world.update("ns/a", "new").await;
     assert_eq!(drain(&mut watch).unwrap(), ["+ns/a@2", "~ns/a@7"]);
     world.delete("ns/a-1").await;
-    assert!(!watch.has_news());
+    assert!(!watch.has_unread());
     world.delete("ns/a").await;
-    assert!(watch.has_news());
+    assert!(watch.has_unread());
     assert_eq!(drain(&mut watch).unwrap(), ["-ns/a@9"]);
 }
 

@@ -63,7 +63,7 @@ async fn a_directory_in_use_is_refused_and_free_after_closing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_directory_that_cannot_be_made_is_an_error_that_says_so() {
+async fn a_directory_that_cannot_be_created_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
@@ -93,7 +93,7 @@ async fn a_checkpoint_replaces_the_logs_before_it() {
 fn with_inset(path: &str, own: &str) -> Payload {
     let part = |text: &str, own_at: usize, own: &str| Part {
         text: Text::shared(text.as_bytes(), own_at).unwrap(),
-        own: Own::new(own).unwrap(),
+        own: InlineBytes::new(own).unwrap(),
     };
     let inset =
         Inset::new([part(r#"{"manager":"m","time":""}"#, 23, own), part(r#"{"manager":"n"}"#, 15, "")]);

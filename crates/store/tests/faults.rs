@@ -214,7 +214,7 @@ async fn a_crash_that_scatters_what_was_not_synced_loses_nothing_acknowledged() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_process_shows_after_its_predecessor_was_killed_survives_a_crash() {
+async fn recovered_records_survive_another_crash() {
     let rng = Rng::seeded(4);
     for stop_at in 0..operations_of(ROUNDS).await {
         let (disk, mut ledger) = run_until(stop_at).await;

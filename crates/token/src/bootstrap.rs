@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_counts_for_what_its_secret_says() {
+    fn a_token_is_valid_as_its_secret_says() {
         assert_eq!(groups(&[]).unwrap(), ["system:bootstrappers"]);
         let extra = "system:bootstrappers:z,system:bootstrappers:a-b:c,system:bootstrappers:z";
         let expected = ["system:bootstrappers", "system:bootstrappers:a-b:c", "system:bootstrappers:z"];

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_public_half_is_told_without_the_private_one() {
+    fn the_public_key_is_derived_from_the_private_one() {
         let pem = TokenSigner::generate_key().expect("a key can be made");
         let jwk = TokenSigner::from_pem(&pem).expect("just made").public_jwk();
         let lengths =

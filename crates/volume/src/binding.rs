@@ -8,7 +8,7 @@
 //! so a partial binding can be completed by anyone.
 
 use serde_json::{Map, Value, json};
-use setpoint::{Cached, Edit, Kind};
+use setpoint::{Cached, Kind, UpdateBody};
 
 use crate::{BIND_COMPLETED, BOUND_BY_CONTROLLER, Claim, Volume, storage};
 
@@ -16,14 +16,14 @@ use crate::{BIND_COMPLETED, BOUND_BY_CONTROLLER, Claim, Volume, storage};
 const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 
 /// Returns the volume bound to this claim, or `None` if it is already.
-pub fn volume_bound_to<'a>(volume: &'a Cached<Volume>, claim: &Cached<Claim>) -> Option<Edit<'a>> {
+pub fn volume_bound_to<'a>(volume: &'a Cached<Volume>, claim: &Cached<Claim>) -> Option<UpdateBody<'a>> {
     let reference = volume.spec.claim_ref.as_ref();
     let bound = reference.is_some_and(|one| one.names(claim.key()) && one.uid == claim.meta().uid);
     let mark = !volume.is_for(claim) && !volume.metadata.has(BOUND_BY_CONTROLLER);
     if bound && !mark {
         return None;
     }
-    let mut edit = Edit::of(volume.object());
+    let mut edit = UpdateBody::of(volume.object());
     if !bound {
         edit = edit.set(&["spec", "claimRef"], &reference_to(claim));
     }
@@ -43,8 +43,8 @@ pub fn reference_to(claim: &Cached<Claim>) -> Value {
 }
 
 /// Returns the volume unbound: still reserved if the user reserved it, otherwise available to all.
-pub fn unbound_volume(volume: &Cached<Volume>) -> Edit<'_> {
-    let edit = Edit::of(volume.object());
+pub fn unbound_volume(volume: &Cached<Volume>) -> UpdateBody<'_> {
+    let edit = UpdateBody::of(volume.object());
     if volume.metadata.has(BOUND_BY_CONTROLLER) {
         let edit = edit.remove(&["spec", "claimRef"]);
         let only = volume.metadata.annotations.as_ref().is_some_and(|all| all.len() == 1);
@@ -60,11 +60,11 @@ pub fn unbound_volume(volume: &Cached<Volume>) -> Edit<'_> {
 }
 
 /// Returns the volume in this phase, or `None` if it is already.
-pub fn volume_in_phase<'a>(volume: &'a Cached<Volume>, phase: &str, message: &str) -> Option<Edit<'a>> {
+pub fn volume_in_phase<'a>(volume: &'a Cached<Volume>, phase: &str, message: &str) -> Option<UpdateBody<'a>> {
     if &*volume.status.phase == phase {
         return None;
     }
-    let edit = Edit::of(volume.object()).set(&["status", "phase"], &phase);
+    let edit = UpdateBody::of(volume.object()).set(&["status", "phase"], &phase);
     Some(match message {
         "" => edit.remove(&["status", "message"]),
         message => edit.set(&["status", "message"], &message),
@@ -72,12 +72,12 @@ pub fn volume_in_phase<'a>(volume: &'a Cached<Volume>, phase: &str, message: &st
 }
 
 /// Returns the claim bound to this volume, or `None` if it is already.
-pub fn claim_with<'a>(claim: &'a Cached<Claim>, volume: &Cached<Volume>) -> Option<Edit<'a>> {
+pub fn claim_with<'a>(claim: &'a Cached<Claim>, volume: &Cached<Volume>) -> Option<UpdateBody<'a>> {
     let named = &*claim.spec.volume_name == volume.key().name();
     if named && claim.was_bound() {
         return None;
     }
-    let mut edit = Edit::of(claim.object());
+    let mut edit = UpdateBody::of(claim.object());
     if !named {
         edit = edit.set(&["spec", "volumeName"], &volume.key().name());
         if !claim.metadata.has(BOUND_BY_CONTROLLER) {
@@ -91,7 +91,7 @@ pub fn claim_with<'a>(claim: &'a Cached<Claim>, volume: &Cached<Volume>) -> Opti
 }
 
 /// Returns the claim with the status for this volume, or `None` if nothing changes.
-pub fn status_with<'a>(claim: &'a Cached<Claim>, volume: &Cached<Volume>) -> Option<Edit<'a>> {
+pub fn status_with<'a>(claim: &'a Cached<Claim>, volume: &Cached<Volume>) -> Option<UpdateBody<'a>> {
     let status = &claim.status;
     let mut changes = Map::new();
     if status.access_modes != volume.spec.access_modes {
@@ -128,7 +128,7 @@ fn capacity(claim: &Claim, volume: &Volume) -> Option<Value> {
 }
 
 /// Returns the claim with the status for no volume, or `None` if nothing changes.
-pub fn status_without<'a>(claim: &'a Cached<Claim>, phase: &str) -> Option<Edit<'a>> {
+pub fn status_without<'a>(claim: &'a Cached<Claim>, phase: &str) -> Option<UpdateBody<'a>> {
     let status = &claim.status;
     let mut changes = Map::new();
     if &*status.phase != phase {
@@ -146,8 +146,8 @@ pub fn status_without<'a>(claim: &'a Cached<Claim>, phase: &str) -> Option<Edit<
 }
 
 /// Returns the claim with some status fields replaced; `null` removes one.
-fn changed_status<'a>(claim: &'a Cached<Claim>, changes: &Map<String, Value>) -> Edit<'a> {
-    changes.iter().fold(Edit::of(claim.object()), |edit, (field, value)| match value {
+fn changed_status<'a>(claim: &'a Cached<Claim>, changes: &Map<String, Value>) -> UpdateBody<'a> {
+    changes.iter().fold(UpdateBody::of(claim.object()), |edit, (field, value)| match value {
         Value::Null => edit.remove(&["status", field]),
         value => edit.set(&["status", field], value),
     })
@@ -175,7 +175,7 @@ mod tests {
             "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}}))
     }
 
-    fn value(edit: Option<Edit<'_>>) -> Option<Value> {
+    fn value(edit: Option<UpdateBody<'_>>) -> Option<Value> {
         edit.map(|edit| serde_json::to_value(edit).expect("an edit of JSON"))
     }
 

@@ -138,7 +138,7 @@ pub fn bound_volume(
 
 /// Decodes the pod if it may use claims.
 pub fn claims_of(pod: &Object) -> Option<Cached<PodVolumes>> {
-    if !pod.mentions(MENTIONS_CLAIM) {
+    if !pod.contains_text(MENTIONS_CLAIM) {
         return None;
     }
     Cached::new(pod.clone()).ok()
@@ -191,7 +191,8 @@ mod tests {
             let pod = object(json!({"metadata": meta, "spec": {"volumes": [volume]}}));
             let pod = Cached::<PodVolumes>::new(pod).expect("a pod");
             let pv = json!({"metadata": {"name": "pv"}, "spec": {"claimRef": reference}});
-            let (claims, volumes) = (Lister::fixed([object(claim)]), Lister::fixed([object(pv)]));
+            let (claims, volumes) =
+                (Lister::from_objects([object(claim)]), Lister::from_objects([object(pv)]));
             let found = bound_volume(&pod, &pod.volumes()[0], &claims, &volumes).expect("all can be read");
             assert_eq!(found.is_some(), expected, "{:?}", pod.object());
         };

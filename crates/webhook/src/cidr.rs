@@ -1,4 +1,4 @@
-//! Ranges of addresses that must not be dialed.
+//! Address ranges that must not be dialed.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -10,20 +10,23 @@ pub struct Cidr {
     prefix: u8,
 }
 
-/// A text that is not a CIDR.
+/// The length of the prefix that IPv4 addresses have as IPv6 addresses: `::ffff:0:0/96`.
+const MAPPED_BITS: u8 = 96;
+
+/// An error for an invalid CIDR.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a CIDR: expected ADDRESS/PREFIX, such as 169.254.0.0/16")]
 pub struct InvalidCidr(String);
 
 impl Cidr {
-    /// The link-local ranges: cloud providers serve the credentials of a machine there.
+    /// The link-local ranges: cloud providers serve machine credentials there.
     pub fn link_local() -> Vec<Self> {
         let v4 = Self { network: IpAddr::from([169, 254, 0, 0]), prefix: 16 };
         let v6 = Self { network: IpAddr::from([0xfe80, 0, 0, 0, 0, 0, 0, 0]), prefix: 10 };
         vec![v4, v6]
     }
 
-    /// Whether an address is in the range. An IPv4 address written as an IPv6 one is that IPv4 address.
+    /// Whether an address is in the range. An IPv4-mapped IPv6 address is treated as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.network, address.to_canonical()) {
             (IpAddr::V4(network), IpAddr::V4(address)) => {
@@ -48,7 +51,17 @@ impl FromStr for Cidr {
         let network: IpAddr = network.parse().map_err(|_| invalid())?;
         let prefix: u8 = prefix.parse().map_err(|_| invalid())?;
         let longest = if network.is_ipv4() { 32 } else { 128 };
-        if prefix > longest { Err(invalid()) } else { Ok(Self { network, prefix }) }
+        if prefix > longest {
+            return Err(invalid());
+        }
+        // Mapped addresses are compared as IPv4, so a range of them is a range of IPv4.
+        if let IpAddr::V6(v6) = network
+            && let Some(v4) = v6.to_ipv4_mapped()
+        {
+            let prefix = prefix.checked_sub(MAPPED_BITS).ok_or_else(invalid)?;
+            return Ok(Self { network: v4.into(), prefix });
+        }
+        Ok(Self { network, prefix })
     }
 }
 
@@ -75,6 +88,10 @@ mod tests {
             ("::/0", "::1", true),
             ("127.0.0.1/32", "127.0.0.1", true),
             ("127.0.0.1/32", "127.0.0.2", false),
+            ("::ffff:169.254.0.0/112", "169.254.169.254", true),
+            ("::ffff:169.254.0.0/112", "::ffff:169.254.169.254", true),
+            ("::ffff:169.254.0.0/112", "169.253.0.1", false),
+            ("::ffff:0:0/96", "8.8.8.8", true),
         ] {
             let range: Cidr = range.parse().unwrap();
             assert_eq!(range.contains(address.parse().unwrap()), expected, "{range} {address}");
@@ -82,8 +99,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_range_is_refused() {
-        for text in ["", "10.0.0.0", "10.0.0.0/33", "::/129", "x/8", "10.0.0.0/-1"] {
+    fn an_invalid_range_is_rejected() {
+        for text in ["", "10.0.0.0", "10.0.0.0/33", "::/129", "x/8", "10.0.0.0/-1", "::ffff:10.0.0.0/8"] {
             assert!(text.parse::<Cidr>().is_err(), "{text}");
         }
     }

@@ -14,7 +14,7 @@ use setpoint_clock::{Clock, Instant, Rng};
 use tokio::sync::Semaphore;
 
 use crate::dial::{Connector, Dial};
-use crate::error::{CallError, StatusError, retry_after};
+use crate::error::{CallError, StatusError, go_text, innermost, retry_after};
 use crate::kubeconfig::{Credential, Endpoint};
 use crate::settings::{Settings, go_duration};
 use crate::tls::TlsError;
@@ -44,7 +44,7 @@ struct Inner {
 
 /// A successful response.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct WebhookResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
@@ -53,16 +53,16 @@ pub struct Answer {
 /// A completed attempt.
 #[derive(Debug)]
 pub struct Call<'a> {
-    pub outcome: &'a Result<Answer, CallError>,
+    pub outcome: &'a Result<WebhookResponse, CallError>,
     pub duration: Duration,
 }
 
-/// What is requested, and until when.
+/// The target and deadline of a call.
 struct Target {
     method: Method,
     uri: Uri,
     deadline: Instant,
-    /// Whether the caller set the deadline for this call. Go has other words for that.
+    /// Whether the caller set the deadline of this call. Go has a different message for that.
     is_callers_deadline: bool,
 }
 
@@ -94,7 +94,7 @@ impl Client {
         &self,
         body: &impl Serialize,
         note: impl FnMut(Call<'_>),
-    ) -> Result<Answer, CallError> {
+    ) -> Result<WebhookResponse, CallError> {
         let body = serde_json::to_vec(body).map_err(|why| CallError::Request(why.to_string()))?;
         self.post_encoded_with_backoff(body.into(), note).await
     }
@@ -104,7 +104,7 @@ impl Client {
         &self,
         body: Bytes,
         mut note: impl FnMut(Call<'_>),
-    ) -> Result<Answer, CallError> {
+    ) -> Result<WebhookResponse, CallError> {
         let Inner { clock, settings, rng, .. } = &*self.0;
         let mut pauses = settings.backoff.pauses(rng);
         loop {
@@ -119,7 +119,7 @@ impl Client {
     }
 
     /// Posts JSON once.
-    pub async fn post(&self, body: Bytes) -> Result<Answer, CallError> {
+    pub async fn post(&self, body: Bytes) -> Result<WebhookResponse, CallError> {
         let Inner { endpoint, settings, clock, .. } = &*self.0;
         let uri = match settings.sends_timeout {
             true => with_timeout(&endpoint.url, settings.timeout)?,
@@ -129,8 +129,9 @@ impl Client {
         self.call(&target, body, endpoint.credential.header(clock)?).await
     }
 
-    /// Posts JSON once, within this time instead of the settings'. The server is told of it in whole seconds.
-    pub async fn post_within(&self, body: Bytes, time: Duration) -> Result<Answer, CallError> {
+    /// Posts JSON once, with this timeout instead of the one in the settings. The timeout is sent to the server in
+    /// whole seconds.
+    pub async fn post_within(&self, body: Bytes, time: Duration) -> Result<WebhookResponse, CallError> {
         let Inner { endpoint, clock, .. } = &*self.0;
         let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
         let uri = with_timeout(&endpoint.url, Duration::from_secs(seconds))?;
@@ -140,7 +141,7 @@ impl Client {
     }
 
     /// Gets a URL, with a bearer token if given. The endpoint's own credential is only sent to the endpoint's URL.
-    pub async fn get(&self, uri: &Uri, bearer: Option<&str>) -> Result<Answer, CallError> {
+    pub async fn get(&self, uri: &Uri, bearer: Option<&str>) -> Result<WebhookResponse, CallError> {
         let target = self.target(Method::GET, uri.clone());
         let header = bearer.map(Credential::bearer).transpose()?;
         self.call(&target, Bytes::new(), header).await
@@ -157,7 +158,7 @@ impl Client {
         target: &Target,
         body: Bytes,
         credential: Option<HeaderValue>,
-    ) -> Result<Answer, CallError> {
+    ) -> Result<WebhookResponse, CallError> {
         let clock = &self.0.clock;
         let deadline = target.deadline;
         for left in (0..=DELAYED_RETRIES).rev() {
@@ -185,7 +186,7 @@ impl Client {
         target: &Target,
         body: Bytes,
         credential: Option<HeaderValue>,
-    ) -> Result<Answer, CallError> {
+    ) -> Result<WebhookResponse, CallError> {
         let request = self.request(target, body, credential)?;
         let work = async {
             // The semaphore is never closed. Waiting for it counts toward the call's timeout.
@@ -195,7 +196,7 @@ impl Client {
             let limit = self.0.settings.answer_bytes;
             let body =
                 Limited::new(body, limit).collect().await.map_err(|why| target.unread(&*why, limit))?;
-            Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+            Ok(WebhookResponse { status: head.status, headers: head.headers, body: body.to_bytes() })
         };
         tokio::time::timeout_at(target.deadline, work).await.unwrap_or_else(|_| Err(target.timed_out()))
     }
@@ -223,7 +224,7 @@ impl Client {
     }
 }
 
-/// The URL with the time that the server has to answer as its only parameter.
+/// Returns the URL with the timeout as its only parameter.
 fn with_timeout(url: &Uri, timeout: Duration) -> Result<Uri, CallError> {
     let mut parts = url.clone().into_parts();
     let query = format!("{}?timeout={}", url.path(), go_duration(timeout));
@@ -263,34 +264,6 @@ impl Target {
         let (method, url) = self.named();
         let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
         let is_reset = kind == Some(std::io::ErrorKind::ConnectionReset);
-        CallError::Connection { method, url, why: shown(cause), is_reset }
+        CallError::Connection { method, url, why: go_text(cause), is_reset }
     }
-}
-
-/// Translates the most common TLS errors to Go's wording.
-fn shown(cause: &(dyn std::error::Error + 'static)) -> String {
-    use rustls::CertificateError as Bad;
-    let tls = cause.downcast_ref::<rustls::Error>();
-    let io = cause.downcast_ref::<std::io::Error>();
-    let tls = tls.or_else(|| io?.get_ref()?.downcast_ref::<rustls::Error>());
-    match tls {
-        Some(rustls::Error::InvalidCertificate(Bad::UnknownIssuer)) => {
-            "tls: failed to verify certificate: x509: certificate signed by unknown authority".into()
-        }
-        Some(rustls::Error::InvalidCertificate(why)) => {
-            format!("tls: failed to verify certificate: x509: {why}")
-        }
-        _ => match io.map(std::io::Error::kind) {
-            Some(std::io::ErrorKind::UnexpectedEof) => "EOF".into(),
-            _ => cause.to_string(),
-        },
-    }
-}
-
-fn innermost<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::error::Error + 'static) {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error
 }

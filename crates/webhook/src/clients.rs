@@ -1,7 +1,7 @@
-//! Clients of the webhooks that users configure: by URL or by Service, with a CA bundle.
+//! Clients for the webhooks that users configure: by URL or by Service, with a CA bundle.
 //!
-//! There is one client, with its pool of connections, per configuration. A Service is resolved whenever a connection to
-//! it is made, so that calls follow its endpoints.
+//! Each configuration has one client with its own connection pool. A Service is resolved for every new connection, so
+//! that calls follow its endpoints.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,19 +18,19 @@ use crate::kubeconfig::{Credential, Endpoint, HostUsers};
 use crate::settings::Settings;
 use crate::tls::{TlsError, TlsSettings};
 
-/// As many clients are kept as in v1.34. One that is idle holds at most 25 connections for 90 s.
+/// The maximum number of clients, as in v1.34. An idle one holds at most 25 connections for 90 s.
 const KEPT: usize = 200;
 
-/// Where a webhook is and who signs its certificate: the `clientConfig` of its configuration.
+/// The location and CA of a webhook: the `clientConfig` of its configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientConfig {
-    pub place: Place,
-    /// As PEM; the authorities of this machine count if it is empty.
+    pub place: Location,
+    /// As PEM. The system's CAs are trusted if it is empty.
     pub ca_bundle: Vec<u8>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum Location {
     Url(String),
     Service { service: ServiceReference, path: String },
 }
@@ -44,13 +44,13 @@ pub struct ServiceReference {
 }
 
 impl ServiceReference {
-    /// The name of the Service in the cluster's DNS, which its certificate is for.
+    /// Returns the DNS name of the Service in the cluster, which its certificate must be valid for.
     pub fn host(&self) -> String {
         format!("{}.{}.svc", self.name, self.namespace)
     }
 }
 
-/// Something to dial.
+/// An address to dial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// An IP address or a DNS name.
@@ -58,13 +58,13 @@ pub struct Address {
     pub port: u16,
 }
 
-/// Finds an address behind a Service.
+/// Resolves a Service to an address.
 pub trait Resolve: Send + Sync + 'static {
-    /// The error's text is what clients are told.
+    /// The error message is returned to clients.
     fn resolve(&self, service: ServiceReference) -> BoxFuture<'static, io::Result<Address>>;
 }
 
-/// Why there is no client for a configuration.
+/// Why a client cannot be created for a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("{0}")]
@@ -73,7 +73,7 @@ pub enum ClientError {
     Url(String),
 }
 
-/// Clients by their configuration.
+/// Clients by configuration.
 pub struct Clients {
     dial: Arc<dyn Dial>,
     resolve: Arc<dyn Resolve>,
@@ -81,13 +81,13 @@ pub struct Clients {
     settings: Settings,
     clock: Clock,
     rng: Rng,
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedClient>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedClient {
     clients: BTreeMap<ClientConfig, (u64, Client)>,
-    /// Counts uses, to tell which client has not been used for longest.
+    /// Counts uses, to find the least recently used client.
     uses: u64,
 }
 
@@ -103,7 +103,7 @@ impl Clients {
         Self { dial, resolve, users, settings, clock, rng, kept: Mutex::default() }
     }
 
-    /// The client of a configuration, made if there is none yet.
+    /// Returns the client of a configuration, creating it if necessary.
     pub fn get(&self, config: &ClientConfig) -> Result<Client, ClientError> {
         if let Some(client) = self.kept.lock().find(config) {
             return Ok(client);
@@ -113,15 +113,15 @@ impl Clients {
         Ok(client)
     }
 
-    /// Forgets the clients of configurations that are not in use. Calls under way go on.
+    /// Drops the clients of configurations that are no longer in use. Calls in flight continue.
     pub fn retain(&self, is_used: impl Fn(&ClientConfig) -> bool) {
         self.kept.lock().clients.retain(|config, _| is_used(config));
     }
 
     fn make(&self, config: &ClientConfig) -> Result<Client, ClientError> {
         let (endpoint, dial) = match &config.place {
-            Place::Url(url) => (self.of_url(url, &config.ca_bundle)?, self.dial.clone()),
-            Place::Service { service, path } => {
+            Location::Url(url) => (self.of_url(url, &config.ca_bundle)?, self.dial.clone()),
+            Location::Service { service, path } => {
                 let url = format!("https://{}:{}{}", service.host(), service.port, joined(path));
                 let target = format!("{}:{}", service.host(), service.port);
                 let endpoint = self.endpoint(&url, &target, &config.ca_bundle, true)?;
@@ -157,7 +157,7 @@ impl Clients {
         let tls = TlsSettings {
             authorities: (!ca_bundle.is_empty()).then(|| ca_bundle.to_vec()),
             identity: user.and_then(|user| user.identity.clone()),
-            // There is no TLS within this process, and so no need to load the authorities of this machine.
+            // Connections within this process have no TLS, so the system's CAs need not be loaded.
             is_insecure: url.host().is_some_and(|host| self.dial.is_in_process(host)),
             http1_only,
             ..TlsSettings::default()
@@ -172,7 +172,7 @@ impl Clients {
     }
 }
 
-impl Kept {
+impl CachedClient {
     fn find(&mut self, config: &ClientConfig) -> Option<Client> {
         let (used, client) = self.clients.get_mut(config)?;
         self.uses += 1;
@@ -192,7 +192,7 @@ impl Kept {
     }
 }
 
-/// A path as Go's `path.Join("/", path)` makes it.
+/// Cleans a path as Go's `path.Join("/", path)` does.
 fn joined(path: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in path.split('/') {
@@ -205,14 +205,14 @@ fn joined(path: &str) -> String {
     format!("/{}", segments.join("/"))
 }
 
-/// Whether a host of a URL is this machine.
+/// Whether the host of a URL is this machine.
 fn is_local(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let address = host.parse::<std::net::IpAddr>();
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Dials an endpoint of a Service.
+/// Dials endpoints of a Service.
 struct ServiceDial {
     service: ServiceReference,
     dial: Arc<dyn Dial>,
@@ -242,9 +242,9 @@ mod tests {
     use super::*;
     use crate::in_process::InProcess;
 
-    struct Nowhere;
+    struct UnreachableResolver;
 
-    impl Resolve for Nowhere {
+    impl Resolve for UnreachableResolver {
         fn resolve(&self, service: ServiceReference) -> BoxFuture<'static, io::Result<Address>> {
             Box::pin(std::future::ready(Err(io::Error::other(format!(
                 "service {:?} not found",
@@ -256,11 +256,11 @@ mod tests {
     #[test]
     fn clients_are_kept_up_to_a_bound_and_while_they_are_used() {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
-        let (dial, resolve) = (Arc::new(InProcess::default()), Arc::new(Nowhere));
+        let (dial, resolve) = (Arc::new(InProcess::default()), Arc::new(UnreachableResolver));
         let settings = Settings::default();
         let clients = Clients::new(dial, resolve, HostUsers::default(), settings, clock, Rng::seeded(1));
         let config = |number: usize| ClientConfig {
-            place: Place::Url(format!("https://hook.example/{number}")),
+            place: Location::Url(format!("https://hook.example/{number}")),
             ca_bundle: Vec::new(),
         };
         for number in 0..=KEPT {

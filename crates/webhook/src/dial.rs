@@ -1,10 +1,11 @@
 //! Connections. The dialer can be replaced, so that tests run in virtual time over pipes.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::Uri;
@@ -13,6 +14,7 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
@@ -48,8 +50,8 @@ impl Dial for Tcp {
     }
 }
 
-/// The network without some ranges of addresses. What counts is the address that is dialed, not the name that led to
-/// it, so a name that resolves to another address the second time gains nothing.
+/// A TCP dialer that refuses some address ranges. It checks the address that is dialed, not the name, so a name that
+/// resolves differently the second time cannot bypass it.
 #[derive(Clone, Debug)]
 pub struct GuardedTcp {
     denied: Arc<[Cidr]>,
@@ -64,12 +66,23 @@ impl GuardedTcp {
 impl Dial for GuardedTcp {
     fn dial(&self, host: String, port: u16) -> BoxFuture<'static, io::Result<Dialed>> {
         let denied = self.denied.clone();
-        let is_denied = move |address| denied.iter().any(|range| range.contains(address));
+        let contains = move |address| denied.iter().any(|range| range.contains(address));
+        let is_denied = move |address| contains(address) || loopback_behind(address).is_some_and(&contains);
         Box::pin(async move { connect(&host, port, is_denied).await })
     }
 }
 
-/// Connects to the first address of a host that answers.
+/// Returns the loopback address that an unspecified one leads to: operating systems connect `0.0.0.0` and `::` to
+/// themselves.
+fn loopback_behind(address: IpAddr) -> Option<IpAddr> {
+    match address.to_canonical() {
+        IpAddr::V4(v4) if v4.is_unspecified() => Some(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(v6) if v6.is_unspecified() => Some(Ipv6Addr::LOCALHOST.into()),
+        _ => None,
+    }
+}
+
+/// Connects to the first address of a host that accepts.
 async fn connect(host: &str, port: u16, is_denied: impl Fn(IpAddr) -> bool) -> io::Result<Dialed> {
     let addresses = lookup_host((host, port)).await;
     let addresses = addresses
@@ -77,7 +90,7 @@ async fn connect(host: &str, port: u16, is_denied: impl Fn(IpAddr) -> bool) -> i
     let mut failure = io::Error::other(format!("dial tcp: lookup {host}: no such host"));
     for address in addresses {
         if is_denied(address.ip()) {
-            let why = format!("dial tcp {address}: the address is in a range that webhooks must not be in");
+            let why = format!("dial tcp {address}: the address is in a denied range");
             failure = io::Error::new(io::ErrorKind::PermissionDenied, why);
             continue;
         }
@@ -89,11 +102,16 @@ async fn connect(host: &str, port: u16, is_denied: impl Fn(IpAddr) -> bool) -> i
     Err(failure)
 }
 
+/// How long a connection may be silent before the peer is asked whether it is still there, as in v1.34's clients.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
 async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await;
     let stream = stream
         .map_err(|why| io::Error::new(why.kind(), format!("dial tcp {address}: connect: {}", shown(&why))))?;
     stream.set_nodelay(true)?;
+    let keep_alive = TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE);
+    SockRef::from(&stream).set_tcp_keepalive(&keep_alive)?;
     Ok(stream)
 }
 
@@ -120,22 +138,51 @@ impl tower::Service<Uri> for Connector {
     }
 }
 
+/// How long a connection and its handshake may take, as in v1.34's clients. Callers may allow less.
+const DIAL: Duration = Duration::from_secs(30);
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
 impl Connector {
-    async fn connect(self, uri: Uri) -> io::Result<Conn> {
-        let host = uri.host().ok_or_else(|| io::Error::other("the URL has no host"))?;
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    pub(crate) async fn connect(self, uri: Uri) -> io::Result<Conn> {
+        let (host, port) = target(&uri)?;
         let is_tls = uri.scheme_str() == Some("https");
-        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-        let dialed = self.dial.dial(host.clone(), port).await?;
+        let dialed = tokio::time::timeout(DIAL, self.dial.dial(host.clone(), port)).await;
+        let dialed = dialed.map_err(|_| timed_out(&format!("dial tcp {host}:{port}: i/o timeout")))??;
         if !is_tls || self.dial.is_in_process(&host) {
             return Ok(Conn { io: TokioIo::new(dialed), is_h2: false });
         }
         let name = ServerName::try_from(self.server_name.unwrap_or(host));
         let name = name.map_err(|_| io::Error::other("the URL's host is not a valid server name"))?;
-        let stream = TlsConnector::from(self.tls).connect(name, dialed).await?;
+        let stream =
+            tokio::time::timeout(HANDSHAKE, TlsConnector::from(self.tls).connect(name, dialed)).await;
+        let stream = stream.map_err(|_| timed_out("net/http: TLS handshake timeout"))??;
         let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         Ok(Conn { io: TokioIo::new(Box::new(stream)), is_h2 })
     }
+}
+
+/// Returns the host and port that a URL leads to. The host may have been checked before the URL was put together, so a
+/// URL that can be read in two ways is refused: with user information before the host, or with a port that is not one.
+fn target(uri: &Uri) -> io::Result<(String, u16)> {
+    let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
+    let authority = uri.authority().ok_or_else(|| invalid("the URL has no host".into()))?.as_str();
+    let host = uri.host().unwrap_or_default();
+    let Some(port) = authority.strip_prefix(host) else {
+        return Err(invalid(format!("host {authority:?} has user information, expected HOST or HOST:PORT")));
+    };
+    let port = match port.strip_prefix(':').unwrap_or(port) {
+        "" if uri.scheme_str() == Some("https") => 443,
+        "" => 80,
+        digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            digits.parse().map_err(|_| invalid(format!("dial tcp: address {digits}: invalid port")))?
+        }
+        _ => return Err(invalid(format!("dial tcp: lookup {authority}: no such host"))),
+    };
+    Ok((host.trim_start_matches('[').trim_end_matches(']').to_owned(), port))
+}
+
+fn timed_out(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
 /// Formats an I/O error, without the OS error number if it is a common one.
@@ -185,5 +232,31 @@ impl Write for Conn {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_leads_to_one_host_and_port_or_is_refused() {
+        for (url, expected) in [
+            ("http://10.0.0.1/", Some(("10.0.0.1", 80))),
+            ("https://a.example/", Some(("a.example", 443))),
+            ("https://a.example:/", Some(("a.example", 443))),
+            ("http://[fd00::1]:8080/", Some(("fd00::1", 8080))),
+            ("http://[fd00::1]/", Some(("fd00::1", 80))),
+            ("http://10.0.0.1:80@intranet.example/x", None),
+            ("http://user@10.0.0.1/", None),
+            ("http://10.0.0.1:99999/", None),
+            ("http://10.0.0.1:http/", None),
+            ("http://10.0.0.1:+80/", None),
+        ] {
+            // Some of them are not even URLs.
+            let found = url.parse::<Uri>().ok().and_then(|url| target(&url).ok());
+            let expected = expected.map(|(host, port): (&str, u16)| (host.to_owned(), port));
+            assert_eq!(found, expected, "{url}");
+        }
     }
 }

@@ -8,20 +8,20 @@ use serde::Deserialize;
 pub enum CallError {
     #[error("{method} {url:?}: net/http: request canceled (Client.Timeout exceeded while awaiting headers)")]
     Timeout { method: String, url: String },
-    /// The time that the caller gave this call is over.
+    /// The deadline that the caller set has passed.
     #[error("{method} {url:?}: context deadline exceeded")]
     Deadline { method: String, url: String },
     /// The connection failed, or could not be established.
     #[error("{method} {url:?}: {why}")]
     Connection { method: String, url: String, why: String, is_reset: bool },
-    #[error("{method} {url:?}: the answer is longer than {limit} bytes")]
+    #[error("{method} {url:?}: the response is longer than {limit} bytes")]
     TooLong { method: String, url: String, limit: usize },
     /// The server responded with an error status.
     #[error("{0}")]
     Status(StatusError),
     /// The response is invalid.
     #[error("{0}")]
-    Answer(String),
+    WebhookResponse(String),
     /// The request could not be built.
     #[error("{0}")]
     Request(String),
@@ -63,7 +63,7 @@ pub struct StatusError {
 /// The fields read from a `Status`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Written {
+struct RawStatus {
     #[serde(default)]
     kind: String,
     #[serde(default)]
@@ -85,9 +85,9 @@ const SHOWN_BYTES: usize = 2048;
 
 impl StatusError {
     pub(crate) fn of(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
-        let written = serde_json::from_slice::<Written>(body).ok();
+        let written = serde_json::from_slice::<RawStatus>(body).ok();
         if let Some(written) = written.filter(|written| written.kind == "Status") {
-            let Written { message, reason, details, .. } = written;
+            let RawStatus { message, reason, details, .. } = written;
             return Self { code: code.as_u16(), message, reason, retry_after: details.retry_after_seconds };
         }
         let said = match is_text(headers) {
@@ -105,6 +105,42 @@ impl StatusError {
     }
 }
 
+/// Describes an error by its cause, with Go's wording for the most common ones.
+pub(crate) fn go_text(error: &(dyn std::error::Error + 'static)) -> String {
+    use rustls::CertificateError as Bad;
+    let cause = innermost(error);
+    let io = cause.downcast_ref::<std::io::Error>();
+    let tls = cause.downcast_ref::<rustls::Error>();
+    let tls = tls.or_else(|| io?.get_ref()?.downcast_ref::<rustls::Error>());
+    match tls {
+        Some(rustls::Error::InvalidCertificate(Bad::UnknownIssuer)) => {
+            "tls: failed to verify certificate: x509: certificate signed by unknown authority".into()
+        }
+        Some(rustls::Error::InvalidCertificate(why)) => {
+            format!("tls: failed to verify certificate: x509: {why}")
+        }
+        _ => match io.map(std::io::Error::kind) {
+            Some(std::io::ErrorKind::UnexpectedEof) => "EOF".into(),
+            _ => match cause.downcast_ref::<hyper::Error>() {
+                // The connection ended before the response.
+                Some(hyper) if hyper.is_incomplete_message() => "EOF".into(),
+                _ => cause.to_string(),
+            },
+        },
+    }
+}
+
+/// Returns the first cause.
+pub(crate) fn innermost<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> &'a (dyn std::error::Error + 'static) {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error
+}
+
 /// Returns the seconds in a `Retry-After` header.
 pub(crate) fn retry_after(headers: &HeaderMap) -> u32 {
     let header = headers.get(http::header::RETRY_AFTER);
@@ -118,8 +154,8 @@ fn is_text(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Returns the reason and message for a response without a `Status`.
-fn generic(code: u16, said: &str) -> (&'static str, String) {
+/// Returns the reason and message for a response without a `Status`, as v1.34's clients have them.
+pub fn generic(code: u16, said: &str) -> (&'static str, String) {
     let (reason, message) = match code {
         400 => ("BadRequest", "the server rejected our request for an unknown reason"),
         401 => ("Unauthorized", "the server has asked for the client to provide credentials"),

@@ -1,7 +1,7 @@
-//! Webhooks that are functions of this process, for tests and simulations: called without sockets, in virtual time.
+//! Webhooks and API servers as functions of this process, for tests and simulations: called without sockets, in virtual
+//! time.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -20,46 +21,125 @@ use serde_json::{Value, json};
 
 use crate::dial::{Dial, Dialed};
 
-/// Answers the JSON that is posted to it.
-type Handler = Arc<dyn Fn(Value) -> Value + Send + Sync>;
+pub use hyper::body::Body as HttpBody;
 
-/// The network of a world that has none: hosts are sets of functions, and every other host refuses connections.
+/// Responds to posted JSON. `None` closes the connection without a response.
+type Handler = Arc<dyn Fn(Value) -> BoxFuture<'static, Option<Response<Answered>>> + Send + Sync>;
+
+/// The body of a response.
+type Answered = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Responds to every request to a host.
+type Server = Arc<dyn Fn(Request<Bytes>) -> BoxFuture<'static, Response<Answered>> + Send + Sync>;
+
+/// An in-process network: hosts are sets of functions, and all other hosts refuse connections.
 #[derive(Clone, Default)]
 pub struct InProcess {
-    /// By host and path.
-    handlers: Arc<Mutex<BTreeMap<(String, String), Handler>>>,
+    hosts: Arc<Mutex<Hosts>>,
 }
 
-/// As much as is under way in one direction of a connection.
+#[derive(Default)]
+struct Hosts {
+    /// By host and path.
+    handlers: BTreeMap<(String, String), Handler>,
+    /// By host.
+    servers: BTreeMap<String, Server>,
+}
+
+/// The buffer size of one direction of a connection.
 const PIPE_BYTES: usize = 64 << 10;
+/// The largest request that a function is called with: more than the API server accepts from its own clients.
+const REQUEST_BYTES: usize = 4 << 20;
 
 impl InProcess {
-    /// Answers what is posted to a path of a host. The host of a Service is `NAME.NAMESPACE.svc`.
+    /// Registers a handler for a path of a host. The host of a Service is `NAME.NAMESPACE.svc`.
     pub fn handle(&self, host: &str, path: &str, handler: impl Fn(Value) -> Value + Send + Sync + 'static) {
-        self.handlers.lock().insert((host.to_owned(), path.to_owned()), Arc::new(handler));
+        self.handle_with(host, path, move |posted| {
+            std::future::ready(Some(json_response(200, &handler(posted))))
+        });
+    }
+
+    /// Registers a handler that may take time, respond with an error, or close the connection (`None`).
+    pub fn handle_with<F>(&self, host: &str, path: &str, handler: impl Fn(Value) -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = Option<Response<Full<Bytes>>>> + Send + 'static,
+    {
+        let boxed = move |posted| {
+            let answering = handler(posted);
+            let answer = |response: Response<Full<Bytes>>| {
+                response.map(|body| body.map_err(|never| match never {}).boxed_unsync())
+            };
+            async move { answering.await.map(answer) }.boxed()
+        };
+        self.hosts.lock().handlers.insert((host.to_owned(), path.to_owned()), Arc::new(boxed));
+    }
+
+    /// Answers every request to a host, except to the paths of its handlers.
+    pub fn serve<F, B>(&self, host: &str, server: impl Fn(Request<Bytes>) -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let boxed = move |request| {
+            let answering = server(request);
+            async move { answering.await.map(|body| body.map_err(Into::into).boxed_unsync()) }.boxed()
+        };
+        self.hosts.lock().servers.insert(host.to_owned(), Arc::new(boxed));
+    }
+
+    /// A host refuses connections from now on.
+    pub fn take_down(&self, host: &str) {
+        let mut hosts = self.hosts.lock();
+        hosts.servers.remove(host);
+        hosts.handlers.retain(|(known, _), _| known != host);
+    }
+
+    /// Whether any host serves more than webhooks.
+    pub fn has_servers(&self) -> bool {
+        !self.hosts.lock().servers.is_empty()
+    }
+
+    fn knows(&self, host: &str) -> bool {
+        let hosts = self.hosts.lock();
+        hosts.servers.contains_key(host) || hosts.handlers.keys().any(|(known, _)| known == host)
     }
 
     async fn answer(
         self,
         host: Arc<str>,
         request: Request<Incoming>,
-    ) -> Result<Response<Full<Bytes>>, Infallible> {
-        let path = request.uri().path().to_owned();
-        let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-        let handler = self.handlers.lock().get(&(host.to_string(), path)).cloned();
-        let Some(handler) = handler else {
-            let mut missing = Response::new(Full::default());
-            *missing.status_mut() = StatusCode::NOT_FOUND;
-            return Ok(missing);
+    ) -> Result<Response<Answered>, io::Error> {
+        let (head, body) = request.into_parts();
+        let Ok(body) = Limited::new(body, REQUEST_BYTES).collect().await else {
+            return Ok(empty(StatusCode::PAYLOAD_TOO_LARGE));
         };
-        let answer = handler(serde_json::from_slice(&body).unwrap_or_default());
-        Ok(Response::new(Full::new(answer.to_string().into())))
+        let body = body.to_bytes();
+        let (handler, server) = {
+            let hosts = self.hosts.lock();
+            let handler = hosts.handlers.get(&(host.to_string(), head.uri.path().to_owned())).cloned();
+            (handler, hosts.servers.get(&*host).cloned())
+        };
+        match (handler, server) {
+            (Some(handler), _) => {
+                let answer = handler(serde_json::from_slice(&body).unwrap_or_default()).await;
+                answer.ok_or_else(|| io::ErrorKind::ConnectionAborted.into())
+            }
+            (None, Some(server)) => Ok(server(Request::from_parts(head, body)).await),
+            (None, None) => Ok(empty(StatusCode::NOT_FOUND)),
+        }
     }
+}
+
+fn empty(code: StatusCode) -> Response<Answered> {
+    let mut response = Response::new(crate::transport::no_body());
+    *response.status_mut() = code;
+    response
 }
 
 impl Dial for InProcess {
     fn dial(&self, host: String, port: u16) -> BoxFuture<'static, io::Result<Dialed>> {
-        if !self.handlers.lock().keys().any(|(known, _)| *known == host) {
+        if !self.knows(&host) {
             let why = format!("dial tcp {host}:{port}: connect: connection refused");
             return std::future::ready(Err(io::Error::new(io::ErrorKind::ConnectionRefused, why))).boxed();
         }
@@ -79,20 +159,48 @@ impl Dial for InProcess {
     }
 }
 
-/// The answer to an `AdmissionReview` that allows the request.
+/// Returns a response with a JSON body.
+pub fn json_response(code: u16, body: &Value) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let media_type = http::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, media_type);
+    response
+}
+
+/// Returns a response to an `AdmissionReview` that allows the request.
 pub fn allow(review: &Value) -> Value {
     answer(review, json!({"allowed": true}))
 }
 
-/// The answer that denies the request.
+/// Returns a response that denies the request.
 pub fn deny(review: &Value, message: &str) -> Value {
     answer(review, json!({"allowed": false, "status": {"message": message}}))
 }
 
-/// The answer that allows the request and changes its object by a JSON patch.
+/// Returns a response that allows the request and changes its object with a JSON patch.
 pub fn patch(review: &Value, operations: &Value) -> Value {
     let patch = STANDARD.encode(operations.to_string());
     answer(review, json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}))
+}
+
+/// Returns a response to a `ConversionReview` with every object converted by a function, which gets the object and the
+/// wanted API version. The version is set afterwards. An error fails the whole review.
+pub fn convert(review: &Value, convert: impl Fn(Value, &str) -> Result<Value, String>) -> Value {
+    let request = &review["request"];
+    let to = request["desiredAPIVersion"].as_str().unwrap_or_default();
+    let objects = request["objects"].as_array().into_iter().flatten();
+    let converted = objects.map(|object| {
+        let mut converted = convert(object.clone(), to)?;
+        converted["apiVersion"] = to.into();
+        Ok(converted)
+    });
+    let mut response = match converted.collect::<Result<Vec<Value>, String>>() {
+        Ok(objects) => json!({"convertedObjects": objects, "result": {"status": "Success"}}),
+        Err(why) => json!({"convertedObjects": [], "result": {"status": "Failure", "message": why}}),
+    };
+    response["uid"] = request["uid"].clone();
+    json!({"apiVersion": review["apiVersion"], "kind": "ConversionReview", "response": response})
 }
 
 fn answer(review: &Value, mut response: Value) -> Value {

@@ -98,7 +98,7 @@ pub struct KubeconfigError {
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "kebab-case")]
-struct Written {
+struct RawKubeconfig {
     clusters: Vec<NamedCluster>,
     users: Vec<NamedUser>,
     contexts: Vec<NamedContext>,
@@ -165,19 +165,19 @@ struct Context {
 impl Endpoint {
     /// Returns the endpoint of the file's current context. Paths in the file are relative to it.
     pub fn from_kubeconfig(file: &Path) -> Result<Self, KubeconfigError> {
-        load(file, Written::endpoint)
+        load(file, RawKubeconfig::endpoint)
     }
 }
 
-/// The users of a kubeconfig file, by the hosts that they are for: who the server is to the webhooks of its clients.
+/// The users of a kubeconfig file by host: the identities that the server uses for its clients' webhooks.
 #[derive(Clone, Debug, Default)]
 pub struct HostUsers {
     by_host: BTreeMap<String, HostUser>,
-    /// The user of the current context, for hosts that have none of their own.
+    /// The user of the current context, for hosts without their own.
     current: Option<HostUser>,
 }
 
-/// How the server shows who it is to a host.
+/// The server's credentials for a host.
 #[derive(Clone, Debug)]
 pub(crate) struct HostUser {
     pub(crate) identity: Option<ClientIdentity>,
@@ -186,11 +186,11 @@ pub(crate) struct HostUser {
 
 impl HostUsers {
     pub fn from_kubeconfig(file: &Path) -> Result<Self, KubeconfigError> {
-        load(file, Written::host_users)
+        load(file, RawKubeconfig::host_users)
     }
 
-    /// The user for `HOST:PORT`, in v1.34's order: of that name, of a name with `*` for the first labels, the same
-    /// without the port if it is 443, the one named `*`, and that of the current context.
+    /// Returns the user for `HOST:PORT`, in v1.34's order: that name, a name with `*` for the first labels, the same
+    /// without the port if it is 443, `*`, and the user of the current context.
     pub(crate) fn of(&self, target: &str) -> Option<&HostUser> {
         let named = |host: &str| {
             let dots = host.match_indices('.').map(|(at, _)| &host[at + 1..]);
@@ -206,15 +206,15 @@ impl HostUsers {
     }
 }
 
-/// Reads a file; what it names by a relative path is in its directory.
-fn load<T>(file: &Path, read: fn(&Written, &Path) -> Result<T, String>) -> Result<T, KubeconfigError> {
+/// Reads a file. Relative paths in it are relative to its directory.
+fn load<T>(file: &Path, read: fn(&RawKubeconfig, &Path) -> Result<T, String>) -> Result<T, KubeconfigError> {
     let failed = |problem: String| KubeconfigError { file: file.to_owned(), problem };
     let text = fs::read_to_string(file).map_err(|why| failed(why.to_string()))?;
-    let written: Written = serde_saphyr::from_str(&text).map_err(|why| failed(why.to_string()))?;
+    let written: RawKubeconfig = serde_saphyr::from_str(&text).map_err(|why| failed(why.to_string()))?;
     read(&written, file.parent().unwrap_or(Path::new(""))).map_err(failed)
 }
 
-impl Written {
+impl RawKubeconfig {
     fn endpoint(&self, directory: &Path) -> Result<Endpoint, String> {
         let context = self.context()?;
         let cluster = self.clusters.iter().find(|named| named.name == context.cluster);
@@ -373,7 +373,7 @@ mod tests {
         let text = format!(
             "clusters: [{{name: c, cluster: {cluster}}}]\nusers: [{{name: u, user: {user}}}]\ncontexts: [{{name: x, context: {{cluster: c, user: u}}}}]\ncurrent-context: x\n"
         );
-        let written: Written = serde_saphyr::from_str(&text).map_err(|why| why.to_string())?;
+        let written: RawKubeconfig = serde_saphyr::from_str(&text).map_err(|why| why.to_string())?;
         written.endpoint(Path::new("/nowhere"))
     }
 
@@ -392,7 +392,7 @@ mod tests {
         let text = "users: [{name: 'a.b.svc:443', user: {token: exact}}, {name: 'c.b.svc', user: {token: bare}}, \
             {name: '*.b.svc', user: {token: wild}}, {name: '*.svc:8443', user: {token: port}}, \
             {name: '*', user: {token: any}}]";
-        let written: Written = serde_saphyr::from_str(text).unwrap();
+        let written: RawKubeconfig = serde_saphyr::from_str(text).unwrap();
         let users = written.host_users(Path::new("/")).unwrap();
         for (target, expected) in [
             ("a.b.svc:443", "exact"),
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_by_its_field() {
+    fn unusable_fields_are_rejected_by_name() {
         let https = "{server: 'https://a'}";
         for (cluster, user, expected) in [
             ("{server: ''}", "{}", "server is required"),

@@ -1,16 +1,15 @@
-//! Calls out of the API server: to webhooks that authenticate, authorize, admit and record, and to issuers of
-//! tokens.
+//! Calls out of the API server: to authentication, authorization, admission and audit webhooks, and to token issuers.
 //!
 //! ```text
-//!  kubeconfig ─► Endpoint ─► Client ─► attempt (time-out, size limit) ─► retries with backoff ─► Answer
+//!  kubeconfig ─► Endpoint ─► Client ─► attempt (timeout, size limit) ─► retries with backoff ─► WebhookResponse
 //!                              ▲         │
 //!  clientConfig ─► Clients ────┘         └─► Dial: TCP, TCP without denied ranges, or a pipe in tests; TLS on top
 //! ```
 //!
-//! What always holds:
-//! - a call ends: at its time-out, and earlier when the caller drops it;
-//! - an answer is never larger than the limit, and a redirect is never followed;
-//! - a call carries the credentials of its endpoint, and nothing of the request that caused it.
+//! Invariants:
+//! - A call ends at its timeout, or earlier if the caller drops it.
+//! - A response is never larger than the limit, and redirects are never followed.
+//! - A call carries the credentials of its endpoint, and nothing of the request that caused it.
 
 mod backoff;
 mod cidr;
@@ -25,14 +24,17 @@ mod signatures;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod transport;
+mod trusted;
 
 pub use backoff::Backoff;
 pub use cidr::{Cidr, InvalidCidr};
-pub use client::{Answer, Call, Client};
-pub use clients::{Address, ClientConfig, ClientError, Clients, Place, Resolve, ServiceReference};
+pub use client::{Call, Client, WebhookResponse};
+pub use clients::{Address, ClientConfig, ClientError, Clients, Location, Resolve, ServiceReference};
 pub use dial::{Dial, Dialed, GuardedTcp, Stream, Tcp};
-pub use error::{CallError, StatusError};
+pub use error::{CallError, StatusError, generic as generic_error};
 pub use kubeconfig::{Endpoint, HostUsers, KubeconfigError};
 pub use settings::{Retries, Settings, go_duration};
 pub use signatures::Signatures;
 pub use tls::{ClientIdentity, TlsError, TlsSettings};
+pub use transport::{RequestBody, SendError, Transport, no_body};

@@ -12,12 +12,14 @@ use parking_lot::Mutex;
 use setpoint_clock::{Clock, Rng};
 
 use crate::client::AT_ONCE;
-use crate::{Answer, CallError, Cidr, Client, Dial, Dialed, Endpoint, GuardedTcp, Settings, TlsSettings};
+use crate::{
+    CallError, Cidr, Client, Dial, Dialed, Endpoint, GuardedTcp, Settings, TlsSettings, WebhookResponse,
+};
 
 /// How the server handles the next call. The last one is repeated.
 #[derive(Clone)]
 enum Reply {
-    Answer(u16, &'static [(&'static str, &'static str)], Bytes),
+    WebhookResponse(u16, &'static [(&'static str, &'static str)], Bytes),
     Hang,
     Close,
 }
@@ -55,7 +57,7 @@ impl Fake {
             String::from_utf8_lossy(&body)
         ));
         match self.next() {
-            Reply::Answer(code, headers, body) => {
+            Reply::WebhookResponse(code, headers, body) => {
                 let mut response = Response::builder().status(code);
                 for (name, value) in headers {
                     response = response.header(*name, *value);
@@ -108,12 +110,12 @@ fn settings() -> Settings {
     Settings { sends_timeout: true, answer_bytes: 1000, ..Settings::default() }
 }
 
-async fn post(fake: &Fake) -> Result<Answer, CallError> {
+async fn post(fake: &Fake) -> Result<WebhookResponse, CallError> {
     client(fake, settings()).post_with_backoff(&serde_json::json!({"a": 1}), |_| {}).await
 }
 
 fn ok(body: &'static str) -> Reply {
-    Reply::Answer(200, &[("content-type", "application/json")], body.into())
+    Reply::WebhookResponse(200, &[("content-type", "application/json")], body.into())
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,7 +128,8 @@ async fn a_call_carries_its_body_and_time_out_and_nothing_else() {
 #[tokio::test(start_paused = true)]
 async fn failures_that_pass_are_retried_five_times_in_all() {
     for code in [500, 504, 429] {
-        let fake = Fake::new(&[Reply::Answer(code, &[("content-type", "application/json")], "x".into())]);
+        let fake =
+            Fake::new(&[Reply::WebhookResponse(code, &[("content-type", "application/json")], "x".into())]);
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
         let before = clock.instant();
         let error = post(&fake).await.unwrap_err();
@@ -134,14 +137,15 @@ async fn failures_that_pass_are_retried_five_times_in_all() {
         let waited = clock.instant().duration_since(before);
         assert!(waited > Duration::from_secs(4) && waited < Duration::from_secs(5), "{waited:?}");
     }
-    let fake = Fake::new(&[Reply::Answer(500, &[], "".into()), ok("{}")]);
+    let fake = Fake::new(&[Reply::WebhookResponse(500, &[], "".into()), ok("{}")]);
     assert!(post(&fake).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn failures_that_last_are_not_retried() {
     for code in [400, 401, 403, 404, 503, 301, 302, 307, 308] {
-        let fake = Fake::new(&[Reply::Answer(code, &[("location", "http://other.example/")], "".into())]);
+        let fake =
+            Fake::new(&[Reply::WebhookResponse(code, &[("location", "http://other.example/")], "".into())]);
         let error = post(&fake).await.unwrap_err();
         assert_eq!((fake.calls(), error.code()), (1, Some(code)), "a redirect is not followed");
     }
@@ -149,11 +153,11 @@ async fn failures_that_last_are_not_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_asks_for_patience_gets_it() {
-    let busy = Reply::Answer(429, &[("retry-after", "2")], "".into());
+    let busy = Reply::WebhookResponse(429, &[("retry-after", "2")], "".into());
     let fake = Fake::new(&[busy.clone(), busy, ok("{}")]);
     assert!(post(&fake).await.is_ok());
     assert_eq!(fake.calls(), 3);
-    let fake = Fake::new(&[Reply::Answer(429, &[("retry-after", "4000000000")], "".into())]);
+    let fake = Fake::new(&[Reply::WebhookResponse(429, &[("retry-after", "4000000000")], "".into())]);
     assert!(matches!(post(&fake).await, Err(CallError::Timeout { .. })), "but not longer than the time-out");
 }
 
@@ -168,7 +172,7 @@ async fn a_server_that_hangs_costs_the_time_out() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_answer_is_refused() {
-    let fake = Fake::new(&[Reply::Answer(200, &[], vec![b'x'; 1001].into())]);
+    let fake = Fake::new(&[Reply::WebhookResponse(200, &[], vec![b'x'; 1001].into())]);
     assert!(matches!(post(&fake).await, Err(CallError::TooLong { limit: 1000, .. })));
     assert_eq!(fake.calls(), 1);
 }
@@ -180,11 +184,13 @@ async fn a_connection_that_breaks_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_server_says_of_its_failure_is_passed_on() {
+async fn the_servers_error_message_is_passed_on() {
     let status = r#"{"kind":"Status","reason":"Forbidden","message":"not you"}"#;
-    let fake = Fake::new(&[Reply::Answer(403, &[("content-type", "application/json")], status.into())]);
+    let fake =
+        Fake::new(&[Reply::WebhookResponse(403, &[("content-type", "application/json")], status.into())]);
     assert_eq!(post(&fake).await.unwrap_err().to_string(), "not you");
-    let fake = Fake::new(&[Reply::Answer(500, &[("content-type", "text/plain")], " broken\n".into())]);
+    let fake =
+        Fake::new(&[Reply::WebhookResponse(500, &[("content-type", "text/plain")], " broken\n".into())]);
     let expected = "an error on the server (\"broken\") has prevented the request from succeeding";
     assert_eq!(post(&fake).await.unwrap_err().to_string(), expected);
 }
@@ -228,7 +234,7 @@ async fn only_pinned_authorities_and_names_count() {
 }
 
 #[test]
-fn a_status_code_is_told_in_v1_34_words() {
+fn a_status_code_has_the_message_of_v1_34() {
     let of = |code: u16| {
         crate::StatusError::of(StatusCode::from_u16(code).unwrap(), &http::HeaderMap::new(), b"said")
     };
@@ -248,7 +254,7 @@ async fn a_flood_of_calls_does_not_take_all_connections() {
     let early = tokio::time::timeout(Duration::from_secs(1), calls);
     assert!(early.await.is_err(), "no one answers");
     assert_eq!(fake.calls(), AT_ONCE);
-    *fake.replies.lock() = vec![Reply::Answer(200, &[], Bytes::new())];
+    *fake.replies.lock() = vec![Reply::WebhookResponse(200, &[], Bytes::new())];
     client.post(Bytes::from_static(b"{}")).await.expect("those that gave up have left their turns");
 }
 
@@ -261,6 +267,10 @@ async fn a_denied_address_is_not_dialed_by_whatever_name() {
     for host in ["127.0.0.1", "localhost", "::ffff:127.0.0.1"] {
         let error = guarded.dial(host.to_owned(), port).await.err().unwrap();
         assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{host}");
+    }
+    for host in ["0.0.0.0", "::", "::ffff:0.0.0.0"] {
+        let error = guarded.dial(host.to_owned(), port).await.err().unwrap();
+        assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{host} leads to loopback");
     }
     assert!(GuardedTcp::new(Cidr::link_local()).dial("127.0.0.1".into(), port).await.is_ok());
 }

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use crate::signatures::Signatures;
+use crate::trusted::TrustedCertificates;
 
 /// How the server is verified.
 #[derive(Clone, Debug, Default)]
@@ -19,8 +22,8 @@ pub struct TlsSettings {
     /// Whether to accept any certificate.
     pub is_insecure: bool,
     pub identity: Option<ClientIdentity>,
-    /// Whether HTTP/2 is not offered. With HTTP/1.1 concurrent calls have connections of their own, and so reach several
-    /// backends of one service.
+    /// Whether to offer only HTTP/1.1. Concurrent calls then use separate connections, and so reach several backends of
+    /// one service.
     pub http1_only: bool,
 }
 
@@ -54,10 +57,13 @@ impl TlsSettings {
         let builder =
             ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
         let builder = match self.is_insecure {
-            true => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Anyone { signatures: Signatures::new(provider) })),
-            false => builder.with_root_certificates(self.roots()?),
+            true => builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate {
+                signatures: Signatures::new(provider),
+            })),
+            false => match self.trusted(provider)? {
+                Some(trusted) => builder.dangerous().with_custom_certificate_verifier(trusted),
+                None => builder.with_root_certificates(RootCertStore::empty()),
+            },
         };
         let mut config = match &self.identity {
             Some(identity) => {
@@ -73,18 +79,21 @@ impl TlsSettings {
         Ok(config)
     }
 
-    fn roots(&self) -> Result<RootCertStore, TlsError> {
-        let mut roots = RootCertStore::empty();
-        let Some(authorities) = &self.authorities else {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            return Ok(roots);
+    /// Returns the verifier of servers; `None` if the system trusts no CA.
+    fn trusted(&self, provider: Arc<CryptoProvider>) -> Result<Option<Arc<TrustedCertificates>>, TlsError> {
+        let certificates: Vec<CertificateDer<'static>> = match &self.authorities {
+            Some(authorities) => CertificateDer::pem_slice_iter(authorities).filter_map(Result::ok).collect(),
+            None => rustls_native_certs::load_native_certs().certs,
         };
-        let blocks: Vec<_> = CertificateDer::pem_slice_iter(authorities).filter_map(Result::ok).collect();
-        let (added, _) = roots.add_parsable_certificates(blocks);
-        match added {
-            0 => Err(TlsError::Authorities("unable to parse bytes as PEM block".into())),
-            _ => Ok(roots),
+        let mut roots = RootCertStore::empty();
+        let (added, _) = roots.add_parsable_certificates(certificates.iter().cloned());
+        if added == 0 {
+            let why = "unable to parse bytes as PEM block".to_owned();
+            return self.authorities.is_none().then_some(None).ok_or(TlsError::Authorities(why));
         }
+        let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        let chains = chains.map_err(|why| TlsError::Authorities(why.to_string()))?;
+        Ok(Some(Arc::new(TrustedCertificates { certificates, chains })))
     }
 }
 
@@ -108,11 +117,11 @@ impl ClientIdentity {
 
 /// A verifier that accepts any certificate, but its holder must still have the key.
 #[derive(Debug)]
-struct Anyone {
+struct AcceptAnyCertificate {
     signatures: Signatures,
 }
 
-impl ServerCertVerifier for Anyone {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

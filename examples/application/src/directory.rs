@@ -4,7 +4,7 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
-use setpoint::client::{Part, Patch};
+use setpoint::client::{Patch, Subresource};
 use setpoint::{Cached, Client, ClientError, Key, Kind};
 
 use crate::Application;
@@ -31,7 +31,7 @@ pub(crate) async fn write(
 ) -> Result<(), ClientError> {
     let (kind, key) = (Kind::of::<ConfigMap>(), key(application));
     let entry: Value = json!({"data": {application.name(): address}});
-    match client.patch(&kind, &key, Part::Main, Patch::merge(&entry)).await {
+    match client.patch(&kind, &key, Subresource::None, Patch::merge(&entry)).await {
         Err(error) if error.is_not_found() && address.is_none() => Ok(()),
         Err(error) if error.is_not_found() => {
             let map = json!({"metadata": {"name": DIRECTORY}, "data": {application.name(): address}});

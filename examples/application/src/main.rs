@@ -11,7 +11,7 @@
 
 use anyhow::Context;
 use setpoint::config::LeaderElectionConfig;
-use setpoint::leader::Ended;
+use setpoint::leader::ExitReason;
 use setpoint::manager::stop_signal;
 use setpoint::telemetry::Telemetry;
 use setpoint::{Clock, ControllerConfig, Manager, Rng, Runtime};
@@ -50,6 +50,6 @@ async fn main() -> anyhow::Result<()> {
     if let Some(telemetry) = telemetry {
         telemetry.finish().await;
     }
-    anyhow::ensure!(ended == Ended::Stopped, "lost the lease: another replica works now");
+    anyhow::ensure!(ended == ExitReason::Stopped, "lost the lease: another replica works now");
     Ok(())
 }

@@ -3,11 +3,11 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use serde_json::{Value, json};
-use setpoint::client::{Part, Patch};
-use setpoint::finalizer::{Due, Finalizer};
+use setpoint::client::{Patch, Subresource};
+use setpoint::finalizer::{Finalizer, FinalizerAction};
 use setpoint::handler::{enqueue_controller, enqueue_self};
 use setpoint::metrics::Metrics;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Cached, Client, Context, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder,
     Runnable,
@@ -64,10 +64,10 @@ impl Reconciler for ApplicationReconciler {
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(application) = self.applications.get(key)? else { return Ok(Outcome::Settled) };
-        match self.finalizer.due(application.object()) {
-            Due::Nothing => Ok(Outcome::Settled),
-            Due::CleanUp => self.clean_up(&application).await,
-            Due::Ensure | Due::Reconcile => {
+        match self.finalizer.action(application.object()) {
+            FinalizerAction::Nothing => Ok(Outcome::Settled),
+            FinalizerAction::CleanUp => self.clean_up(&application).await,
+            FinalizerAction::Ensure | FinalizerAction::Reconcile => {
                 let ensured = self.finalizer.ensure(application.object()).await;
                 ensured.attempting(format!("put the finalizer on application {key}"))?;
                 self.bring_about(&application).await
@@ -100,7 +100,7 @@ impl ApplicationReconciler {
     ) -> Result<(), ReconcileError> {
         let (kind, key) = (Kind::of::<V>(), application.key());
         let patch = Patch::Apply { body: wanted.to_string().into(), manager: CONTROLLER.into(), force: true };
-        let applied = self.client.patch(&kind, key, Part::Main, patch).await;
+        let applied = self.client.patch(&kind, key, Subresource::None, patch).await;
         applied.attempting(format!("apply {} {key}", kind.kind()))?;
         let message = format!("Applied {} {}", kind.kind(), key.name());
         self.recorder.event(
@@ -137,7 +137,7 @@ impl ApplicationReconciler {
         }
         let (kind, key) = (Kind::of::<Application>(), application.key());
         let patch = Patch::merge(&json!({"metadata": {"uid": &application.meta().uid}, "status": &status}));
-        let written = self.client.patch(&kind, key, Part::Status, patch).await;
+        let written = self.client.patch(&kind, key, Subresource::Status, patch).await;
         written.attempting(format!("write the status of application {key}"))?;
         if before.phase != Phase::Ready && status.phase == Phase::Ready {
             let message = format!("All {} replicas are ready", status.ready_replicas);

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Service};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
-use setpoint::client::{Delete, Part, Patch};
+use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::{ControllerConfig, Key, Kind, Manager, Rng, Runtime};
 use setpoint_example_application::{Application, CONTROLLER, DIRECTORY, Phase, definition, runnables};
 use setpoint_sim::{Scenario, TestCluster, World, check_all};
@@ -79,7 +79,8 @@ fn a_changed_spec_is_followed_and_a_settled_world_is_left_alone() {
     cluster().run(async |cluster| {
         begin(cluster).await;
         let patch = Patch::merge(&json!({"spec": {"image": "nginx:2", "replicas": 3}}));
-        let patched = cluster.client().patch(&Kind::of::<Application>(), &key(), Part::Main, patch).await;
+        let patched =
+            cluster.client().patch(&Kind::of::<Application>(), &key(), Subresource::None, patch).await;
         patched.expect("it is there");
         let followed = |it: &Application| {
             let status = it.status.clone().unwrap_or_default();
@@ -142,7 +143,7 @@ fn of_two_replicas_one_works_and_the_other_takes_over() {
         leader.1.await.expect("no panic");
         cluster
             .client()
-            .delete(&Kind::of::<Application>(), &key(), &Delete::default())
+            .delete(&Kind::of::<Application>(), &key(), &DeleteOptions::default())
             .await
             .expect("deleted");
         cluster.gone::<Application>(&key()).await;
@@ -155,7 +156,11 @@ fn life(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         begin(world).await;
         let kind = Kind::of::<Application>();
-        world.client().delete(&kind, &key(), &Delete::default()).await.expect("the user's own call succeeds");
+        world
+            .client()
+            .delete(&kind, &key(), &DeleteOptions::default())
+            .await
+            .expect("the user's own call succeeds");
         world.until(&kind, &key(), |it| it.is_none()).await;
         world.until(&Kind::of::<Deployment>(), &key(), |it| it.is_none()).await;
         world.until(&Kind::of::<Service>(), &key(), |it| it.is_none()).await;
@@ -165,7 +170,7 @@ fn life(world: &World) -> LocalBoxFuture<'_, ()> {
 
 /// Crashes before and after every write, with every event hidden or stale.
 #[test]
-fn whatever_goes_wrong_a_deleted_application_leaves_nothing_behind() {
+fn a_deleted_application_leaves_nothing_behind_despite_faults() {
     let scenario =
         Scenario { name: "application", parts: cluster().parts(), script: life, always: |_| Ok(()) };
     check_all(&scenario, 1, 5).unwrap_or_else(|failure| panic!("{failure:?}"));

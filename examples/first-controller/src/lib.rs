@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use serde_json::json;
 use setpoint::handler::enqueue_self;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{Client, Context, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable};
 
 /// The name of the controller in logs, metrics and health checks.

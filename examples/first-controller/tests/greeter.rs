@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use serde_json::json;
-use setpoint::client::Delete;
+use setpoint::client::DeleteOptions;
 use setpoint::{Key, Kind};
 use setpoint_example_first_controller::runnables;
 use setpoint_sim::TestCluster;
@@ -26,12 +26,13 @@ fn a_labelled_namespace_is_greeted_and_others_are_not() {
 }
 
 #[test]
-fn a_greeting_that_was_deleted_is_said_again() {
+fn a_deleted_greeting_is_created_again() {
     TestCluster::new().with(runnables).run(async |cluster| {
         cluster.create(namespace("shop", "true")).await;
         let key = Key::namespaced("shop", "greeting");
         let first = cluster.until(&key, |_: &ConfigMap| true).await;
-        let deleted = cluster.client().delete(&Kind::of::<ConfigMap>(), &key, &Delete::default()).await;
+        let deleted =
+            cluster.client().delete(&Kind::of::<ConfigMap>(), &key, &DeleteOptions::default()).await;
         deleted.expect("the user may");
         let again = |map: &ConfigMap| map.metadata.uid != first.metadata.uid;
         cluster.until(&key, again).await;
@@ -44,7 +45,8 @@ fn a_deleted_namespace_goes() {
         cluster.create(namespace("shop", "true")).await;
         cluster.until(&Key::namespaced("shop", "greeting"), |_: &ConfigMap| true).await;
         let key = Key::cluster("shop");
-        let deleted = cluster.client().delete(&Kind::of::<Namespace>(), &key, &Delete::default()).await;
+        let deleted =
+            cluster.client().delete(&Kind::of::<Namespace>(), &key, &DeleteOptions::default()).await;
         deleted.expect("the user may");
         cluster.gone::<Namespace>(&key).await;
     });

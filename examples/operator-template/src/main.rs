@@ -11,7 +11,7 @@
 
 use anyhow::Context;
 use setpoint::config::LeaderElectionConfig;
-use setpoint::leader::Ended;
+use setpoint::leader::ExitReason;
 use setpoint::manager::stop_signal;
 use setpoint::{Clock, ControllerConfig, Manager, Rng, Runtime};
 use setpoint_example_operator_template::{CONTROLLER, definition, runnables};
@@ -37,6 +37,6 @@ async fn main() -> anyhow::Result<()> {
         manager.add(runnable);
     }
     let ended = manager.run(stop_signal()?).await;
-    anyhow::ensure!(ended == Ended::Stopped, "lost the lease: another replica works now");
+    anyhow::ensure!(ended == ExitReason::Stopped, "lost the lease: another replica works now");
     Ok(())
 }

@@ -2,10 +2,10 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
-use setpoint::client::{Part, Patch};
+use setpoint::client::{Patch, Subresource};
 use setpoint::handler::{enqueue_controller, enqueue_self};
 use setpoint::owner::controller_ref;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Cached, Client, Context, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder,
     Runnable,
@@ -75,7 +75,7 @@ impl WidgetReconciler {
             "data": {"text": widget.spec.text},
         });
         let patch = Patch::Apply { body: wanted.to_string().into(), manager: CONTROLLER.into(), force: true };
-        let applied = self.client.patch(&kind, key, Part::Main, patch).await;
+        let applied = self.client.patch(&kind, key, Subresource::None, patch).await;
         applied.attempting(format!("apply the ConfigMap of {key}"))?;
         self.recorder.event(
             &Kind::of::<Widget>(),
@@ -93,7 +93,8 @@ impl WidgetReconciler {
             return Ok(());
         }
         let patch = Patch::merge(&json!({"metadata": {"uid": &widget.meta().uid}, "status": &status}));
-        let written = self.client.patch(&Kind::of::<Widget>(), widget.key(), Part::Status, patch).await;
+        let written =
+            self.client.patch(&Kind::of::<Widget>(), widget.key(), Subresource::Status, patch).await;
         written.map(drop).attempting(format!("write the status of {}", widget.key()))
     }
 }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
-use setpoint::client::{Delete, Part, Patch};
+use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::{Key, Kind};
 use setpoint_example_operator_template::{Widget, definition, runnables};
 use setpoint_sim::{Fault, OnCall, Running, TestCluster};
@@ -37,17 +37,17 @@ fn the_text_is_followed() {
         begin(cluster).await;
         cluster.until(&key(), holds("hello")).await;
         let patch = Patch::merge(&json!({"spec": {"text": "goodbye"}}));
-        let patched = cluster.client().patch(&Kind::of::<Widget>(), &key(), Part::Main, patch).await;
+        let patched = cluster.client().patch(&Kind::of::<Widget>(), &key(), Subresource::None, patch).await;
         patched.expect("it is there");
         cluster.until(&key(), holds("goodbye")).await;
     });
 }
 
 #[test]
-fn what_is_deleted_leaves_nothing() {
+fn a_deletion_leaves_nothing_behind() {
     cluster().run(async |cluster| {
         begin(cluster).await;
-        let deleted = cluster.client().delete(&Kind::of::<Widget>(), &key(), &Delete::default()).await;
+        let deleted = cluster.client().delete(&Kind::of::<Widget>(), &key(), &DeleteOptions::default()).await;
         deleted.expect("it is there");
         cluster.gone::<ConfigMap>(&key()).await;
     });

@@ -1,4 +1,4 @@
-//! A request as policies and webhooks see it: its objects, in one version, and its attributes.
+//! A request as policies and webhooks see it: its attributes, and its objects in one version.
 
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ use super::{Operation, Review};
 use crate::apply::ManagedFields;
 use crate::cel::{Val, Variables};
 use crate::codec;
-use crate::custom::conversion::unconvertible;
 use crate::json::Json;
 use crate::kind::{Kind, Subresource};
 use crate::metadata;
@@ -20,18 +19,18 @@ use crate::registry::Served;
 use crate::rest::review::user_info;
 use crate::rest::scale::scale_of;
 use crate::schema::Target;
-use crate::status::Status;
+use crate::status::{Named, Status};
 
-/// What policies and webhooks look at.
+/// The input of policies and webhooks.
 pub(super) struct VersionedAttributes<'a> {
     pub(super) review: &'a Review<'a>,
-    /// Null for a deletion.
+    /// Null for a delete.
     pub(super) object: Value,
-    /// Null for a creation.
+    /// Null for a create.
     pub(super) old: Value,
-    /// The namespace of the request; null if it has none, or there is no such namespace.
+    /// The namespace of the request. Null if it has none, or if the namespace does not exist.
     pub(super) namespace: Value,
-    /// The version that the objects are shown in, if it is not the one of the request.
+    /// The version of the objects, if it differs from the request's.
     shown_as: Option<Arc<Served>>,
     checks: Checks,
     equivalents: Equivalents,
@@ -61,7 +60,7 @@ impl<'a> Gvk<'a> {
         json!({"group": self.group, "version": self.version, "kind": self.kind})
     }
 
-    /// What objects of a kind that only a subresource has look like.
+    /// Returns the schema of a kind that only exists as a subresource.
     fn target(&self) -> Option<Target> {
         let package = match self.group {
             "" => "core",
@@ -76,7 +75,7 @@ fn resource(kind: &Kind) -> Value {
     json!({"group": kind.group, "version": kind.version, "resource": kind.plural})
 }
 
-/// The kind of the objects of subresources that have one of their own.
+/// Returns the kind of subresources that have their own.
 fn own_kind(review: &Review<'_>) -> Option<Gvk<'static>> {
     let core = |kind| Gvk { group: "", version: "v1", kind };
     Some(match review.subresource? {
@@ -101,7 +100,7 @@ fn own_kind(review: &Review<'_>) -> Option<Gvk<'static>> {
     })
 }
 
-/// A namespace is in itself.
+/// A namespace belongs to itself.
 fn is_namespace(kind: &Kind) -> bool {
     kind.group.is_empty() && kind.plural == "namespaces"
 }
@@ -153,7 +152,7 @@ impl<'a> VersionedAttributes<'a> {
         Ok(Self { namespace, ..attributes })
     }
 
-    /// The same for those who do not look at the namespace.
+    /// The same without loading the namespace.
     pub(super) fn without_namespace(
         review: &'a Review<'_>,
         object: Option<&Value>,
@@ -171,6 +170,16 @@ impl<'a> VersionedAttributes<'a> {
         }
     }
 
+    /// Fails if the request is in a namespace that does not exist.
+    pub(super) fn check_namespace(&self) -> Result<(), Status> {
+        match self.review.namespace {
+            Some(namespace) if self.namespace.is_null() => {
+                Err(Status::not_found(Named { group: "", resource: "namespaces" }, namespace))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The same with the objects in another version.
     pub(super) async fn shown_as(&self, other: &Arc<Served>) -> Result<Self, Status> {
         let served = self.review.served;
@@ -185,7 +194,7 @@ impl<'a> VersionedAttributes<'a> {
         })
     }
 
-    /// An object of the version shown in the version of the request.
+    /// Converts an object from the shown version to the version of the request.
     pub(super) async fn as_requested(&self, object: Value) -> Result<Value, Status> {
         match &self.shown_as {
             Some(other) => self.converted(&object, other, self.review.served).await,
@@ -193,19 +202,24 @@ impl<'a> VersionedAttributes<'a> {
         }
     }
 
-    /// An object of one version in another. Objects of subresources with a kind of their own are the same in all. Where
-    /// a definition converts by webhook, this is the place to call it.
+    /// Converts an object between versions. Objects of subresources with their own kind are the same in all versions.
     async fn converted(&self, object: &Value, from: &Served, to: &Served) -> Result<Value, Status> {
         if object.is_null() || own_kind(self.review).is_some() {
             return Ok(object.clone());
         }
-        match from.kind.custom.as_ref().is_some_and(|custom| custom.webhook.is_some()) {
-            true => Err(unconvertible(&to.kind)),
-            false => Ok(from.converted(object, to)),
+        if !from.is_converted_by_webhook() {
+            return Ok(from.converted(object, to));
         }
+        let to = to.kind.api_version();
+        let converted = tokio::select! {
+            biased;
+            converted = self.review.server.conversions.between(from, object, &to) => converted,
+            given_up = self.review.given_up() => return Err(given_up),
+        };
+        converted.map_err(|failed| Status::internal(failed.message))
     }
 
-    /// What the objects shown look like; nothing for options of connections, which have no schema.
+    /// Returns the schema of the objects. `None` for connect options, which have no schema.
     pub(super) fn target(&self) -> Option<Target> {
         match own_kind(self.review) {
             Some(own) => own.target(),
@@ -213,7 +227,7 @@ impl<'a> VersionedAttributes<'a> {
         }
     }
 
-    /// Sets the defaults of an object of the version shown.
+    /// Applies the defaults of the shown version.
     pub(super) fn default(&self, object: &mut Value) {
         if own_kind(self.review).is_none() {
             self.served().kind.strategy.default(object);
@@ -224,19 +238,14 @@ impl<'a> VersionedAttributes<'a> {
         self.shown_as.as_deref().unwrap_or(self.review.served)
     }
 
-    /// As what rules take in the request.
+    /// Returns the resource that rules match.
     pub(super) fn by_rules(&self, rules: &[Value], constraints: &Value) -> Option<Matched> {
-        let object = if self.object.is_null() { &self.old } else { &self.object };
-        let name = match self.review.name.as_str() {
-            "" => metadata::of(object).text("name"),
-            name => name,
-        };
-        matching::by_rules(rules, constraints, self.review, name, &self.equivalents)
+        matching::by_rules(rules, constraints, self.review, self.name(), &self.equivalents)
     }
 
-    /// The outcome of expressions about this, once the authorizer has answered what they ask.
-    pub(super) async fn settle<T>(&self, evaluate: impl Fn() -> T) -> T {
-        self.checks.settle(evaluate).await
+    /// Evaluates expressions, waiting for the authorization checks that they need.
+    pub(super) async fn resolve_checks<T>(&self, evaluate: impl Fn() -> T) -> Result<T, Status> {
+        self.checks.resolve_checks(self.review, evaluate).await
     }
 
     pub(super) fn checks(&self) -> &Checks {
@@ -247,12 +256,13 @@ impl<'a> VersionedAttributes<'a> {
         self.review.operation.name()
     }
 
-    /// The subresource, as paths name it.
+    /// Returns the subresource, as in paths.
     pub(super) fn subresource(&self) -> &'static str {
         self.review.subresource.map_or("", |subresource| subresource.name())
     }
 
-    /// The name of the object, which a generated one has only once it is validated.
+    /// Returns the name of the object. A generated name is only set after validation, and the objects of a collection have
+    /// none here.
     pub(super) fn name(&self) -> &str {
         match self.review.name.as_str() {
             "" => metadata::of(&self.object).text("name"),
@@ -260,7 +270,8 @@ impl<'a> VersionedAttributes<'a> {
         }
     }
 
-    fn namespace_name(&self) -> &str {
+    /// Returns the namespace of the request; that of a namespace is the namespace itself. Empty if there is none.
+    pub(super) fn namespace_name(&self) -> &str {
         match is_namespace(&self.review.served.kind) {
             true => self.name(),
             false => self.review.namespace.unwrap_or_default(),
@@ -269,6 +280,12 @@ impl<'a> VersionedAttributes<'a> {
 
     fn shown_kind(&self) -> Gvk<'_> {
         own_kind(self.review).unwrap_or_else(|| Gvk::of(&self.served().kind))
+    }
+
+    /// The API version and kind of the objects shown.
+    pub(super) fn shown_type(&self) -> (String, String) {
+        let shown = self.shown_kind();
+        (shown.api_version(), shown.kind.to_owned())
     }
 
     fn requested_kind(&self) -> Gvk<'_> {
@@ -287,7 +304,7 @@ impl<'a> VersionedAttributes<'a> {
         ])
     }
 
-    /// The request as expressions see it: every field is there.
+    /// Returns the request for expressions, with every field present.
     fn request(&self) -> Value {
         let review = self.review;
         let mut user = Map::new();
@@ -311,7 +328,7 @@ impl<'a> VersionedAttributes<'a> {
         })
     }
 
-    /// The request as an `AdmissionReview` of this API version.
+    /// Returns the request as an `AdmissionReview` of this API version.
     pub(super) fn admission_review(&self, api_version: &str, uid: &str) -> Bytes {
         let review = self.review;
         let request = AdmissionRequest {
@@ -335,7 +352,7 @@ impl<'a> VersionedAttributes<'a> {
     }
 }
 
-/// An object with its kind and its managed fields. A scale is shown as itself, not as what it scales.
+/// Returns an object with its kind and managed fields. A scale is returned as a scale, not as the scaled object.
 fn whole(review: &Review<'_>, object: Option<&Value>, managed: &ManagedFields) -> Value {
     let Some(object) = object else { return Value::Null };
     if review.subresource == Some(Subresource::Scale) {

@@ -1,6 +1,7 @@
 //! `AdmissionConfiguration`: the file of `--admission-control-config-file`.
 //!
-//! Only webhooks are configured by it: with a kubeconfig file whose users say who the server is to which host.
+//! Webhooks are configured with a kubeconfig file, whose users are the server's credentials by host; PodSecurity and
+//! ResourceQuota with a configuration of their own. Each is inline or in a file beside this one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,18 +10,21 @@ use serde::Deserialize;
 use serde_json::Value;
 use setpoint_webhook::{HostUsers, KubeconfigError};
 
+use super::{PodSecurityConfiguration, ResourceQuotaConfiguration};
 use crate::json::Json;
 
-/// What the file configures.
+/// The contents of the file.
 #[derive(Clone, Debug, Default)]
 pub struct AdmissionConfiguration {
-    /// Who the server is to mutating webhooks.
+    /// The server's credentials for mutating webhooks.
     pub mutating_users: HostUsers,
-    /// Who the server is to validating webhooks.
+    /// The server's credentials for validating webhooks.
     pub validating_users: HostUsers,
+    pub pod_security: PodSecurityConfiguration,
+    pub resource_quota: ResourceQuotaConfiguration,
 }
 
-/// A file that cannot be used.
+/// An error in the file.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
     #[error("cannot read {}: {source}", path.display())]
@@ -33,16 +37,16 @@ pub enum ConfigurationError {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Written {
+struct RawConfig {
     api_version: String,
     kind: String,
     #[serde(default)]
-    plugins: Vec<WrittenPlugin>,
+    plugins: Vec<RawPlugin>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenPlugin {
+struct RawPlugin {
     name: String,
     #[serde(default)]
     path: String,
@@ -51,6 +55,9 @@ struct WrittenPlugin {
 }
 
 const VERSIONS: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
+/// v1.34's other plugins that have a configuration. This server does not have them.
+const OTHERS: [&str; 4] =
+    ["EventRateLimit", "ImagePolicyWebhook", "PodNodeSelector", "PodTolerationRestriction"];
 /// The configuration of webhooks, by version and kind.
 const WEBHOOKS: [(&str, &str); 2] = [
     ("apiserver.config.k8s.io/v1", "WebhookAdmissionConfiguration"),
@@ -60,7 +67,7 @@ const WEBHOOKS: [(&str, &str); 2] = [
 impl AdmissionConfiguration {
     pub fn load(path: &Path) -> Result<Self, ConfigurationError> {
         let invalid = |problem: String| ConfigurationError::Invalid { path: path.to_owned(), problem };
-        let written: Written =
+        let written: RawConfig =
             serde_saphyr::from_str(&read(path)?).map_err(|why| invalid(why.to_string()))?;
         if written.kind != "AdmissionConfiguration" || !VERSIONS.contains(&written.api_version.as_str()) {
             return Err(invalid(format!(
@@ -70,39 +77,63 @@ impl AdmissionConfiguration {
         }
         let mut configuration = Self::default();
         for plugin in &written.plugins {
-            let users = match plugin.name.as_str() {
-                "MutatingAdmissionWebhook" => &mut configuration.mutating_users,
-                "ValidatingAdmissionWebhook" => &mut configuration.validating_users,
-                name => {
-                    return Err(invalid(format!(
-                        "plugins: {name:?} cannot be configured, expected MutatingAdmissionWebhook or \
-                         ValidatingAdmissionWebhook"
-                    )));
-                }
-            };
-            *users = plugin.users(path)?;
+            configuration.add(plugin, path)?;
         }
         Ok(configuration)
     }
+
+    fn add(&mut self, plugin: &RawPlugin, file: &Path) -> Result<(), ConfigurationError> {
+        let invalid = |problem: String| {
+            let problem = format!("plugins[{}]: {problem}", plugin.name);
+            ConfigurationError::Invalid { path: file.to_owned(), problem }
+        };
+        match plugin.name.as_str() {
+            "MutatingAdmissionWebhook" => self.mutating_users = plugin.users(file)?,
+            "ValidatingAdmissionWebhook" => self.validating_users = plugin.users(file)?,
+            "PodSecurity" => {
+                if let Some(written) = plugin.configuration(file)? {
+                    self.pod_security = PodSecurityConfiguration::parse(&written).map_err(invalid)?;
+                }
+            }
+            "ResourceQuota" => {
+                if let Some(written) = plugin.configuration(file)? {
+                    self.resource_quota = ResourceQuotaConfiguration::parse(&written).map_err(invalid)?;
+                }
+            }
+            name if OTHERS.contains(&name) => {
+                return Err(invalid("this server does not have the plugin".into()));
+            }
+            _ => {
+                let expected =
+                    "MutatingAdmissionWebhook, PodSecurity, ResourceQuota or ValidatingAdmissionWebhook";
+                return Err(invalid(format!("the plugin cannot be configured, expected {expected}")));
+            }
+        }
+        Ok(())
+    }
 }
 
-impl WrittenPlugin {
-    /// The users of the kubeconfig file that a plugin is configured with, inline or in a file beside this one.
+impl RawPlugin {
+    /// Returns the configuration, inline or from a file beside this one; nothing if it is empty.
+    fn configuration(&self, file: &Path) -> Result<Option<Value>, ConfigurationError> {
+        let configuration: Value = match self.path.as_str() {
+            "" => self.configuration.clone(),
+            path => {
+                let path = file.parent().unwrap_or(Path::new("")).join(path);
+                serde_saphyr::from_str(&read(&path)?)
+                    .map_err(|why| ConfigurationError::Invalid { path, problem: why.to_string() })?
+            }
+        };
+        Ok(Some(configuration).filter(|configuration| !configuration.is_null()))
+    }
+
+    /// The users of the kubeconfig file that a plugin is configured with.
     fn users(&self, file: &Path) -> Result<HostUsers, ConfigurationError> {
         let invalid = |problem: String| {
             let problem = format!("plugins[{}]: {problem}", self.name);
             ConfigurationError::Invalid { path: file.to_owned(), problem }
         };
-        let configuration: Value = match self.path.as_str() {
-            "" => self.configuration.clone(),
-            path => {
-                let path = file.parent().unwrap_or(Path::new("")).join(path);
-                serde_saphyr::from_str(&read(&path)?).map_err(|why| invalid(why.to_string()))?
-            }
-        };
-        if configuration.is_null() {
-            return Ok(HostUsers::default());
-        }
+        let Some(configuration) = self.configuration(file)? else { return Ok(HostUsers::default()) };
         let found = (configuration.text("apiVersion"), configuration.text("kind"));
         if !WEBHOOKS.contains(&found) {
             let (version, kind) = WEBHOOKS[0];
@@ -157,11 +188,20 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused() {
+    fn unusable_input_is_rejected() {
         let relative = WEBHOOK.replace("FILE", "relative");
         let missing = WEBHOOK.replace("FILE", "/does/not/exist");
         for (plugins, expected) in [
-            ("[{name: PodSecurity}]".to_owned(), "\"PodSecurity\" cannot be configured"),
+            ("[{name: Priority}]".to_owned(), "plugins[Priority]: the plugin cannot be configured, expected"),
+            (
+                "[{name: EventRateLimit}]".into(),
+                "plugins[EventRateLimit]: this server does not have the plugin",
+            ),
+            (
+                "[{name: PodSecurity, configuration: {apiVersion: v1, kind: X}}]".into(),
+                "plugins[PodSecurity]: expected kind PodSecurityConfiguration",
+            ),
+            ("[{name: ResourceQuota, configuration: {}}]".into(), "plugins[ResourceQuota]: missing field"),
             ("[{name: ValidatingAdmissionWebhook, path: none.yaml}]".into(), "cannot read"),
             (
                 "[{name: ValidatingAdmissionWebhook, configuration: {kind: X}}]".into(),

@@ -17,19 +17,19 @@ pub struct RoleEscalation;
 
 /// The kind of object being written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Written {
+enum RbacKind {
     Role,
     Binding,
 }
 
-fn written(review: &Review<'_>) -> Option<Written> {
+fn written(review: &Review<'_>) -> Option<RbacKind> {
     let kind = &review.served.kind;
     if kind.group != GROUP || review.operation == Operation::Delete || review.subresource.is_some() {
         return None;
     }
     match kind.plural.as_str() {
-        "roles" | "clusterroles" => Some(Written::Role),
-        "rolebindings" | "clusterrolebindings" => Some(Written::Binding),
+        "roles" | "clusterroles" => Some(RbacKind::Role),
+        "rolebindings" | "clusterrolebindings" => Some(RbacKind::Binding),
         _ => None,
     }
 }
@@ -49,8 +49,8 @@ impl Plugin for RoleEscalation {
             return Ok(());
         }
         match written(review) {
-            Some(Written::Role) => check_role(review, object, old).await,
-            Some(Written::Binding) => check_binding(review, object).await,
+            Some(RbacKind::Role) => check_role(review, object, old).await,
+            Some(RbacKind::Binding) => check_binding(review, object).await,
             None => Ok(()),
         }
     }

@@ -40,7 +40,7 @@ impl Plugin for LimitRanger {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        if let (Some(Limited::Pod), false) = (limited(review), is_leaving(old)) {
+        if let (Some(Limited::Pod), false) = (limited(review), is_terminating(old)) {
             admission::default_pod(&ranges(review).await?, object);
         }
         Ok(())
@@ -52,7 +52,7 @@ impl Plugin for LimitRanger {
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let (Some(object), Some(limited), false) = (object, limited(review), is_leaving(old)) else {
+        let (Some(object), Some(limited), false) = (object, limited(review), is_terminating(old)) else {
             return Ok(());
         };
         let ranges = ranges(review).await?;
@@ -64,7 +64,7 @@ impl Plugin for LimitRanger {
     }
 }
 
-fn is_leaving(old: Option<&Value>) -> bool {
+fn is_terminating(old: Option<&Value>) -> bool {
     old.is_some_and(|old| metadata::of(old).has("deletionTimestamp"))
 }
 

@@ -9,6 +9,7 @@ mod default_tolerations;
 mod device_admin_access;
 mod escalation;
 mod limit_ranger;
+mod metrics;
 mod namespace_lifecycle;
 mod node_certificates;
 mod node_pods;
@@ -19,6 +20,7 @@ pub(crate) mod pod_topology;
 mod policy;
 mod priority;
 mod privileged;
+mod reinvocation;
 mod resource_quota;
 mod runtime_class;
 mod selection;
@@ -44,22 +46,27 @@ pub use default_tolerations::DefaultTolerationSeconds;
 pub use device_admin_access::DeviceAdminAccess;
 pub use escalation::RoleEscalation;
 pub use limit_ranger::LimitRanger;
+pub(crate) use metrics::AdmissionMetrics;
 pub use namespace_lifecycle::NamespaceLifecycle;
 pub use node_restriction::NodeRestriction;
-pub use pod_security::PodSecurity;
+pub use pod_security::{PodSecurity, PodSecurityConfiguration};
 pub use pod_topology::PodTopologyLabels;
-pub use policy::ValidatingAdmissionPolicy;
+pub(crate) use policy::Policies;
+pub use policy::{MutatingAdmissionPolicy, ParamRights, ValidatingAdmissionPolicy};
 pub use priority::Priority;
 pub use privileged::NoPrivilegedContainers;
-pub use resource_quota::ResourceQuota;
+pub use resource_quota::{ResourceQuota, ResourceQuotaConfiguration};
 pub use runtime_class::RuntimeClass;
 pub use selection::{
-    NODE_RESTRICTION, SelectionError, default_plugins, default_plugins_and_node_restriction, plugins,
+    NODE_RESTRICTION, SelectionError, configured_plugins, default_plugins,
+    default_plugins_and_node_restriction, plugins,
 };
 pub use service_account::ServiceAccount;
 pub use storage_protection::StorageObjectInUseProtection;
 pub use taint_nodes::TaintNodesByCondition;
 pub use webhooks::{MutatingAdmissionWebhook, ValidatingAdmissionWebhook};
+
+use reinvocation::Reinvocation;
 
 use crate::apply::ManagedFields;
 use crate::audit::Record;
@@ -71,7 +78,7 @@ use crate::metadata;
 use crate::options::DeleteOptions;
 use crate::query::Query;
 use crate::registry::Served;
-use crate::rest::Call;
+use crate::rest::{Call, scale};
 use crate::server::{Server, Warnings};
 use crate::status::Status;
 
@@ -81,7 +88,7 @@ pub enum Operation {
     Create,
     Update,
     Delete,
-    /// A connection to what an object stands for: exec, attach, port-forward, proxy.
+    /// A connection: exec, attach, port-forward, proxy.
     Connect,
 }
 
@@ -99,13 +106,15 @@ pub struct Review<'a> {
     pub warnings: &'a Warnings,
     pub(crate) audit: &'a Record,
     context: &'a Context,
+    /// Whether part of the request has been written: the rest follows even if the client no longer waits.
+    is_begun: bool,
     pub(crate) query: &'a Query<'a>,
     pub(crate) deletion: Option<&'a DeleteOptions>,
-    /// Who manages the fields of the new object, which does not have that inside. Mutating webhooks may change it.
+    /// The managed fields of the new object, which are not in the object itself. Mutating webhooks may change them.
     fields: Mutex<ManagedFields>,
-    /// The same of the old object.
+    /// The managed fields of the old object.
     pub(crate) old_fields: ManagedFields,
-    pub(crate) reinvocation: Mutex<webhooks::Reinvocation>,
+    reinvocation: Mutex<Reinvocation>,
 }
 
 /// An admission plugin. Mutation runs before validation, checks run after it.
@@ -124,7 +133,7 @@ pub trait Plugin: Send + Sync + 'static {
         std::future::ready(Ok(()))
     }
 
-    /// The same phase of a deletion, which has nothing to change.
+    /// The same phase of a delete, which has no object to change.
     fn mutate_deletion(
         &self,
         review: &Review<'_>,
@@ -145,7 +154,7 @@ pub trait Plugin: Send + Sync + 'static {
         std::future::ready(Ok(()))
     }
 
-    /// Whether connections are reviewed too. What they carry are options, not objects.
+    /// Whether the plugin handles connections. They have options instead of objects.
     fn handles_connections(&self) -> bool {
         false
     }
@@ -228,6 +237,7 @@ impl<'a> Review<'a> {
             warnings: &call.context.warnings,
             audit: &call.context.audit,
             context: call.context,
+            is_begun: false,
             query: call.query,
             deletion: None,
             fields: Mutex::default(),
@@ -241,12 +251,22 @@ impl<'a> Review<'a> {
         Self { fields: Mutex::new(new.clone()), old_fields: old.clone(), ..self }
     }
 
-    /// Who manages the fields of the new object, as far as it has been reviewed.
+    /// Returns the managed fields of the new object.
     pub(crate) fn managed_fields(&self) -> ManagedFields {
         self.fields.lock().clone()
     }
 
-    /// A webhook has changed who manages the fields. What makes no sense is ignored.
+    /// Makes the object of a request what policies or webhooks made of it.
+    fn write_back(&self, object: &mut Value, mut changed: Value) -> Result<(), Status> {
+        if self.subresource == Some(Subresource::Scale) {
+            return scale::write_back(self.served, &self.name, object, &changed);
+        }
+        self.set_managed_fields(ManagedFields::take_from(&mut changed));
+        *object = changed;
+        Ok(())
+    }
+
+    /// A policy or a webhook has changed who manages the fields. What makes no sense is ignored.
     fn set_managed_fields(&self, fields: ManagedFields) {
         match fields.check() {
             Ok(()) => *self.fields.lock() = fields,
@@ -261,6 +281,11 @@ impl<'a> Review<'a> {
     pub(crate) fn of_deletion(call: &'a Call<'_>, options: &'a DeleteOptions) -> Self {
         let name = call.name.unwrap_or_default().to_owned();
         Self { deletion: Some(options), ..Self::new(call, Operation::Delete, name, options.dry_run) }
+    }
+
+    /// The same for a request of which part has been written.
+    pub(crate) fn once_begun(self) -> Self {
+        Self { is_begun: true, ..self }
     }
 
     /// The options of the request, as policies and webhooks see them. A connection has none.
@@ -347,7 +372,8 @@ impl<'a> Review<'a> {
             reinvocation.round = 1;
             reinvocation.is_needed
         };
-        // A webhook has changed the object: all plugins have another look, and webhooks that asked for it.
+        // A policy or a webhook has changed the object: all plugins have another look, and those policies and webhooks
+        // that asked for it.
         if is_needed { self.mutate_once(object, old).await } else { Ok(()) }
     }
 
@@ -364,7 +390,7 @@ impl<'a> Review<'a> {
         !self.context.bypasses_admission && is_concerned && plugin.handles(self)
     }
 
-    /// Both phases of a deletion.
+    /// Runs both phases for a delete.
     pub(crate) async fn admit_deletion(&self, old: &Value) -> Result<(), Status> {
         for plugin in self.server.admission.iter().filter(|plugin| self.is_handled_by(&***plugin)) {
             self.check_given_up()?;
@@ -373,35 +399,39 @@ impl<'a> Review<'a> {
         self.check(None, Some(old)).await
     }
 
-    /// How long the client still waits; nothing if it waits as long as it takes.
+    /// Returns how long the client still waits. `None` if it has no deadline.
     pub(crate) fn time_left(&self) -> Option<Duration> {
+        if self.is_begun {
+            return None;
+        }
         let now = self.server.clock.instant();
         self.context.work_deadline().map(|deadline| deadline.saturating_duration_since(now))
     }
 
-    /// Ends the work for a client that no longer waits, or when its handler has taken all of its time.
+    /// Fails if the client has disconnected, or the handler's time is up.
     pub(crate) fn check_time(&self) -> Result<(), Status> {
         let is_over = self.time_left().is_some_and(|left| left.is_zero());
         if is_over { Err(deadline_exceeded()) } else { self.check_awaited() }
     }
 
-    /// Waits until the client no longer waits.
+    /// Waits until the client disconnects.
     pub(crate) async fn given_up(&self) -> Status {
         match &self.context.waiting {
-            Some(waiting) => waiting.cancelled().await,
-            None => std::future::pending().await,
+            Some(waiting) if !self.is_begun => waiting.cancelled().await,
+            _ => std::future::pending().await,
         }
         deadline_exceeded()
     }
 
     /// Fails if the client no longer waits for the response.
     pub(crate) fn check_awaited(&self) -> Result<(), Status> {
-        self.context.check_awaited(&self.server.clock)
+        if self.is_begun { Ok(()) } else { self.context.check_awaited(&self.server.clock) }
     }
 
     /// Like `check_awaited`, but does not read the clock: for plugins that take no time.
     fn check_given_up(&self) -> Result<(), Status> {
-        if self.context.is_given_up() { Err(deadline_exceeded()) } else { Ok(()) }
+        let is_given_up = !self.is_begun && self.context.is_given_up();
+        if is_given_up { Err(deadline_exceeded()) } else { Ok(()) }
     }
 
     pub(crate) async fn check(&self, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {

@@ -26,8 +26,8 @@ impl Plugin for NamespaceLifecycle {
 
     async fn mutate(&self, review: &Review<'_>, object: &mut Value, _: Option<&Value>) -> Result<(), Status> {
         let Some(namespace) = review.namespace else { return Ok(()) };
-        let is_going = is_going(review, namespace).await?;
-        if is_going && review.operation == Operation::Create {
+        let is_terminating = is_terminating(review, namespace).await?;
+        if is_terminating && review.operation == Operation::Create {
             return Err(terminating(review, object, namespace));
         }
         Ok(())
@@ -44,7 +44,7 @@ impl Plugin for NamespaceLifecycle {
 }
 
 /// Whether a namespace is being deleted; fails if it does not exist.
-async fn is_going(review: &Review<'_>, namespace: &str) -> Result<bool, Status> {
+async fn is_terminating(review: &Review<'_>, namespace: &str) -> Result<bool, Status> {
     let server = review.server;
     let registry = server.registry.snapshot();
     let Some(served) = registry.resource("", "v1", "namespaces") else { return Ok(false) };

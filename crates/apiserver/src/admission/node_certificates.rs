@@ -24,7 +24,11 @@ struct Named {
     account: Option<Value>,
 }
 
-pub(super) async fn judge(node: &str, review: &Review<'_>, object: Option<&Value>) -> Result<(), Status> {
+pub(super) async fn check_node(
+    node: &str,
+    review: &Review<'_>,
+    object: Option<&Value>,
+) -> Result<(), Status> {
     let refuse = |why: String| Err(review.forbidden(object, why));
     if review.operation != Operation::Create {
         let operation = if review.operation == Operation::Update { "UPDATE" } else { "DELETE" };
@@ -159,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_may_be_asked_for_again() {
+    fn not_yet_existing_tokens_can_be_retried() {
         let is_refused_now = |said: Result<(), Problem>| matches!(said, Err(Problem::NotNow(_)));
         for field in ["nodeUID", "podUID", "serviceAccountUID"] {
             assert!(is_refused_now(said(json!({field: "other"}), |_| {})), "{field}");

@@ -11,7 +11,7 @@ use crate::kinds::pod::references::{MIRROR, config_maps, secrets};
 use crate::metadata;
 use crate::status::{Named, Status};
 
-pub(super) async fn judge(
+pub(super) async fn check_node(
     node: &str,
     review: &Review<'_>,
     object: Option<&Value>,
@@ -25,7 +25,7 @@ pub(super) async fn judge(
             if let Some(why) = mirror_problem(node, pod) {
                 return refuse(why);
             }
-            judge_owner(node, review, pod).await?;
+            check_owner(node, review, pod).await?;
             match referred_kind(pod.at("spec")) {
                 Some(kind) => refuse(format!("node {node:?} can not create pods that reference {kind}")),
                 None => Ok(()),
@@ -54,7 +54,7 @@ pub(super) async fn judge(
         (Operation::Update, None) => refuse(format!(
             "unexpected operation \"UPDATE\", node {node:?} can only create and delete mirror pods"
         )),
-        // Not reviewed: what nodes may connect to is for the authorizer to say.
+        // Connections are left to the authorizer.
         (Operation::Connect, _) => Ok(()),
         (_, Some(subresource)) => {
             let name = subresource.name();
@@ -114,7 +114,7 @@ fn mirror_problem(node: &str, pod: &Value) -> Option<String> {
     }
 }
 
-async fn judge_owner(node: &str, review: &Review<'_>, pod: &Value) -> Result<(), Status> {
+async fn check_owner(node: &str, review: &Review<'_>, pod: &Value) -> Result<(), Status> {
     let owner = metadata::of(pod).list("ownerReferences").first().map_or("", |owner| owner.text("uid"));
     let Some(found) = review.find("", "nodes", node).await? else {
         return Err(Status::not_found(Named { group: "", resource: "nodes" }, node));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mirrored_refers_to_nothing() {
+    fn mirror_pods_must_not_reference_objects() {
         let check = |spec: Value, expected: Option<&str>| {
             assert_eq!(referred_kind(&spec).as_deref(), expected, "{spec}")
         };
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_tells_of_the_state_of_its_pods_but_not_of_their_claims() {
+    fn a_node_reports_the_status_of_its_pods_but_not_of_their_claims() {
         let old = json!({"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Pending"}});
         let problem = |change: Value| {
             let mut new = old.clone();

@@ -44,7 +44,7 @@ impl Plugin for NodeRestriction {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        judged(review, Some(object), old).await
+        check_request(review, Some(object), old).await
     }
 
     async fn check(
@@ -56,16 +56,20 @@ impl Plugin for NodeRestriction {
         // Written objects were checked when mutating.
         match object {
             Some(_) => Ok(()),
-            None => judged(review, None, old).await,
+            None => check_request(review, None, old).await,
         }
     }
 }
 
-async fn judged(review: &Review<'_>, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
-    judge(review, object, old).await.map_err(Status::for_lack_of_rights)
+async fn check_request(
+    review: &Review<'_>,
+    object: Option<&Value>,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    check_node(review, object, old).await.map_err(Status::for_lack_of_rights)
 }
 
-async fn judge(review: &Review<'_>, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
+async fn check_node(review: &Review<'_>, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
     let node = node_of(review.user).unwrap_or_default();
     if node.is_empty() {
         let why = format!("could not determine node from user {:?}", review.user.name);
@@ -78,14 +82,14 @@ async fn judge(review: &Review<'_>, object: Option<&Value>, old: Option<&Value>)
         review.name.as_str()
     };
     let verdict = match (kind.group.as_str(), kind.plural.as_str()) {
-        ("", "nodes") => judge_node(node, name, review, object, old),
-        ("", "pods") => return node_pods::judge(node, review, object, old).await,
-        ("", "serviceaccounts") => return node_tokens::judge(node, review, object).await,
-        ("resource.k8s.io", "resourceslices") => judge_slice(node, review, object, old),
+        ("", "nodes") => check_node_object(node, name, review, object, old),
+        ("", "pods") => return node_pods::check_node(node, review, object, old).await,
+        ("", "serviceaccounts") => return node_tokens::check_node(node, review, object).await,
+        ("resource.k8s.io", "resourceslices") => check_slice(node, review, object, old),
         ("", "persistentvolumeclaims") if review.subresource != Some(Subresource::Status) => {
             Err("may only update PVC status".into())
         }
-        ("", "persistentvolumeclaims") => judge_claim(node, object, old),
+        ("", "persistentvolumeclaims") => check_claim(node, object, old),
         ("coordination.k8s.io", "leases") if review.namespace != Some("kube-node-lease") => {
             Err("can only access leases in the \"kube-node-lease\" system namespace".into())
         }
@@ -96,7 +100,7 @@ async fn judge(review: &Review<'_>, object: Option<&Value>, old: Option<&Value>)
             Err("can only access CSINode with the same name as the requesting node".into())
         }
         ("certificates.k8s.io", "podcertificaterequests") => {
-            return node_certificates::judge(node, review, object).await;
+            return node_certificates::check_node(node, review, object).await;
         }
         _ => Ok(()),
     };
@@ -104,7 +108,7 @@ async fn judge(review: &Review<'_>, object: Option<&Value>, old: Option<&Value>)
 }
 
 /// Checks a claim update: nodes may only report the new size of the volume.
-fn judge_claim(node: &str, object: Option<&Value>, old: Option<&Value>) -> Result<(), String> {
+fn check_claim(node: &str, object: Option<&Value>, old: Option<&Value>) -> Result<(), String> {
     let rest = |claim: Option<&Value>| {
         let mut claim = claim.cloned().unwrap_or_default();
         for field in ["resourceVersion", "managedFields"] {
@@ -127,7 +131,7 @@ fn judge_claim(node: &str, object: Option<&Value>, old: Option<&Value>) -> Resul
 
 /// Checks a slice: nodes may publish only their own devices. Other slice requests depend on existing slices, so the
 /// authorizer checks them.
-fn judge_slice(
+fn check_slice(
     node: &str,
     review: &Review<'_>,
     object: Option<&Value>,
@@ -144,7 +148,7 @@ fn judge_slice(
     }
 }
 
-fn judge_node(
+fn check_node_object(
     node: &str,
     name: &str,
     review: &Review<'_>,
@@ -220,10 +224,11 @@ mod tests {
     }
 
     #[test]
-    fn a_node_tells_how_large_a_claim_is_and_nothing_else_of_it() {
+    fn a_node_reports_only_the_size_of_a_claim() {
         let claim = |status: Value| json!({"metadata": {"name": "c"}, "status": status});
-        let judge = |new: Value| judge_claim("n", Some(&claim(new)), Some(&claim(json!({"phase": "Bound"}))));
-        assert_eq!(judge(json!({"phase": "Bound", "capacity": {"storage": "2Gi"}})), Ok(()));
-        assert!(judge(json!({"phase": "Lost"})).is_err());
+        let check_node =
+            |new: Value| check_claim("n", Some(&claim(new)), Some(&claim(json!({"phase": "Bound"}))));
+        assert_eq!(check_node(json!({"phase": "Bound", "capacity": {"storage": "2Gi"}})), Ok(()));
+        assert!(check_node(json!({"phase": "Lost"})).is_err());
     }
 }

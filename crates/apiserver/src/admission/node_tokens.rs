@@ -11,7 +11,11 @@ use crate::metadata;
 use crate::request::ResourceTarget;
 use crate::status::Status;
 
-pub(super) async fn judge(node: &str, review: &Review<'_>, object: Option<&Value>) -> Result<(), Status> {
+pub(super) async fn check_node(
+    node: &str,
+    review: &Review<'_>,
+    object: Option<&Value>,
+) -> Result<(), Status> {
     if (review.operation, review.subresource) != (Operation::Create, Some(Subresource::Token)) {
         return Ok(());
     }
@@ -35,13 +39,13 @@ pub(super) async fn judge(node: &str, review: &Review<'_>, object: Option<&Value
         return refuse("node requested token bound to a pod scheduled on a different node".into());
     }
     match request.at("spec").list("audiences") {
-        [] => judge_audience(review, object, &pod, "").await,
-        [audience] => judge_audience(review, object, &pod, audience.as_str().unwrap_or_default()).await,
+        [] => check_audience(review, object, &pod, "").await,
+        [audience] => check_audience(review, object, &pod, audience.as_str().unwrap_or_default()).await,
         _ => refuse("node may only request 0 or 1 audiences".into()),
     }
 }
 
-async fn judge_audience(
+async fn check_audience(
     review: &Review<'_>,
     object: Option<&Value>,
     pod: &Value,

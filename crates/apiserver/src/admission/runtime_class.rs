@@ -87,8 +87,8 @@ fn schedule(spec: &mut Value, scheduling: &Value) -> Result<(), String> {
 fn merged(all: &[Value]) -> Vec<Value> {
     let mut merged: Vec<Value> = Vec::new();
     for (at, toleration) in all.iter().enumerate() {
-        let known = merged.iter().any(|other| takes_in(other, toleration));
-        let later = all[at + 1..].iter().any(|other| other != toleration && takes_in(other, toleration));
+        let known = merged.iter().any(|other| includes(other, toleration));
+        let later = all[at + 1..].iter().any(|other| other != toleration && includes(other, toleration));
         if !known && !later {
             merged.push(toleration.clone());
         }
@@ -97,7 +97,7 @@ fn merged(all: &[Value]) -> Vec<Value> {
 }
 
 /// Whether one toleration tolerates everything another does.
-fn takes_in(wide: &Value, narrow: &Value) -> bool {
+fn includes(wide: &Value, narrow: &Value) -> bool {
     if wide == narrow {
         return true;
     }
@@ -130,7 +130,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_toleration_that_another_takes_in_is_left_out() {
+    fn a_toleration_covered_by_another_is_left_out() {
         let all = json!({"operator": "Exists"});
         let one = json!({"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule"});
         assert_eq!(merged(&[one.clone(), all.clone()]), std::slice::from_ref(&all));

@@ -3,17 +3,18 @@
 //! The names are the values of kube-apiserver's `--enable-admission-plugins` and `--disable-admission-plugins`.
 
 use super::{
-    CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
-    DefaultIngressClass, DefaultStorageClass, DefaultTolerationSeconds, DeviceAdminAccess, DynPlugin,
-    LimitRanger, MutatingAdmissionWebhook, NamespaceLifecycle, NodeRestriction, PersistentVolumeClaimResize,
-    PodSecurity, PodTopologyLabels, Priority, ResourceQuota, RoleEscalation, RuntimeClass, ServiceAccount,
+    AdmissionConfiguration, CertificateApproval, CertificateSigning, CertificateSubjectRestriction,
+    ClusterTrustBundleAttest, DefaultIngressClass, DefaultStorageClass, DefaultTolerationSeconds,
+    DeviceAdminAccess, DynPlugin, LimitRanger, MutatingAdmissionPolicy, MutatingAdmissionWebhook,
+    NamespaceLifecycle, NodeRestriction, ParamRights, PersistentVolumeClaimResize, PodSecurity,
+    PodTopologyLabels, Priority, ResourceQuota, RoleEscalation, RuntimeClass, ServiceAccount,
     StorageObjectInUseProtection, TaintNodesByCondition, ValidatingAdmissionPolicy,
     ValidatingAdmissionWebhook,
 };
 
 /// Whether a plugin is enabled by default.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Usually {
+enum DefaultState {
     On,
     Off,
     /// Not a plugin in v1.34 but built in: it cannot be disabled.
@@ -23,39 +24,41 @@ enum Usually {
 /// The plugin that restricts nodes to their own objects.
 pub const NODE_RESTRICTION: &str = "NodeRestriction";
 
-type Make = fn() -> Box<dyn DynPlugin>;
+type Make = fn(&AdmissionConfiguration) -> Box<dyn DynPlugin>;
 
 /// In v1.34's order.
-const PLUGINS: [(&str, Usually, Make); 24] = [
-    ("NamespaceLifecycle", Usually::On, || Box::new(NamespaceLifecycle)),
-    ("LimitRanger", Usually::On, || Box::new(LimitRanger)),
-    ("ServiceAccount", Usually::On, || Box::new(ServiceAccount)),
-    (NODE_RESTRICTION, Usually::Off, || Box::new(NodeRestriction)),
-    ("TaintNodesByCondition", Usually::On, || Box::new(TaintNodesByCondition)),
-    ("PodSecurity", Usually::On, || Box::new(PodSecurity)),
-    ("Priority", Usually::On, || Box::new(Priority)),
-    ("DefaultTolerationSeconds", Usually::On, || Box::new(DefaultTolerationSeconds)),
-    ("DefaultStorageClass", Usually::On, || Box::new(DefaultStorageClass)),
-    ("StorageObjectInUseProtection", Usually::On, || Box::new(StorageObjectInUseProtection)),
-    ("PersistentVolumeClaimResize", Usually::On, || Box::new(PersistentVolumeClaimResize)),
-    ("RuntimeClass", Usually::On, || Box::new(RuntimeClass)),
-    ("CertificateApproval", Usually::On, || Box::new(CertificateApproval)),
-    ("CertificateSigning", Usually::On, || Box::new(CertificateSigning)),
-    ("ClusterTrustBundleAttest", Usually::On, || Box::new(ClusterTrustBundleAttest)),
-    ("CertificateSubjectRestriction", Usually::On, || Box::new(CertificateSubjectRestriction)),
-    ("DefaultIngressClass", Usually::On, || Box::new(DefaultIngressClass)),
-    ("PodTopologyLabels", Usually::On, || Box::new(PodTopologyLabels)),
-    ("MutatingAdmissionWebhook", Usually::On, || Box::new(MutatingAdmissionWebhook)),
-    ("", Usually::Always, || Box::new(RoleEscalation)),
-    ("", Usually::Always, || Box::new(DeviceAdminAccess)),
-    ("ValidatingAdmissionPolicy", Usually::On, || Box::new(ValidatingAdmissionPolicy::default())),
-    ("ValidatingAdmissionWebhook", Usually::On, || Box::new(ValidatingAdmissionWebhook)),
-    ("ResourceQuota", Usually::On, || Box::new(ResourceQuota)),
+const PLUGINS: [(&str, DefaultState, Make); 26] = [
+    ("NamespaceLifecycle", DefaultState::On, |_| Box::new(NamespaceLifecycle)),
+    ("LimitRanger", DefaultState::On, |_| Box::new(LimitRanger)),
+    ("ServiceAccount", DefaultState::On, |_| Box::new(ServiceAccount)),
+    (NODE_RESTRICTION, DefaultState::Off, |_| Box::new(NodeRestriction)),
+    ("TaintNodesByCondition", DefaultState::On, |_| Box::new(TaintNodesByCondition)),
+    ("PodSecurity", DefaultState::On, |all| Box::new(PodSecurity::new(all.pod_security.clone()))),
+    ("Priority", DefaultState::On, |_| Box::new(Priority)),
+    ("DefaultTolerationSeconds", DefaultState::On, |_| Box::new(DefaultTolerationSeconds)),
+    ("DefaultStorageClass", DefaultState::On, |_| Box::new(DefaultStorageClass)),
+    ("StorageObjectInUseProtection", DefaultState::On, |_| Box::new(StorageObjectInUseProtection)),
+    ("PersistentVolumeClaimResize", DefaultState::On, |_| Box::new(PersistentVolumeClaimResize)),
+    ("RuntimeClass", DefaultState::On, |_| Box::new(RuntimeClass)),
+    ("CertificateApproval", DefaultState::On, |_| Box::new(CertificateApproval)),
+    ("CertificateSigning", DefaultState::On, |_| Box::new(CertificateSigning)),
+    ("ClusterTrustBundleAttest", DefaultState::On, |_| Box::new(ClusterTrustBundleAttest)),
+    ("CertificateSubjectRestriction", DefaultState::On, |_| Box::new(CertificateSubjectRestriction)),
+    ("DefaultIngressClass", DefaultState::On, |_| Box::new(DefaultIngressClass)),
+    ("PodTopologyLabels", DefaultState::On, |_| Box::new(PodTopologyLabels)),
+    ("MutatingAdmissionPolicy", DefaultState::On, |_| Box::new(MutatingAdmissionPolicy)),
+    ("MutatingAdmissionWebhook", DefaultState::On, |_| Box::new(MutatingAdmissionWebhook)),
+    ("", DefaultState::Always, |_| Box::new(RoleEscalation)),
+    ("", DefaultState::Always, |_| Box::new(DeviceAdminAccess)),
+    ("", DefaultState::Always, |_| Box::new(ParamRights)),
+    ("ValidatingAdmissionPolicy", DefaultState::On, |_| Box::new(ValidatingAdmissionPolicy)),
+    ("ValidatingAdmissionWebhook", DefaultState::On, |_| Box::new(ValidatingAdmissionWebhook)),
+    ("ResourceQuota", DefaultState::On, |all| Box::new(ResourceQuota::new(all.resource_quota.clone()))),
 ];
 
 /// v1.34's other plugins. Those enabled there by default only act behind a feature gate or on kinds that are not
 /// served here, so omitting them changes nothing.
-const OTHERS: [&str; 14] = [
+const OTHERS: [&str; 13] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
@@ -64,7 +67,6 @@ const OTHERS: [&str; 14] = [
     "ExtendedResourceToleration",
     "ImagePolicyWebhook",
     "LimitPodHardAntiAffinityTopology",
-    "MutatingAdmissionPolicy",
     "NamespaceAutoProvision",
     "NamespaceExists",
     "OwnerReferencesPermissionEnforcement",
@@ -85,16 +87,25 @@ pub enum SelectionError {
 
 /// Returns the plugins that v1.34 enables by default, in its order.
 pub fn default_plugins() -> Vec<Box<dyn DynPlugin>> {
-    selected(&[], &[])
+    selected(&[], &[], &AdmissionConfiguration::default())
 }
 
 /// Returns the default plugins and NodeRestriction: for clusters whose nodes have their own credentials.
 pub fn default_plugins_and_node_restriction() -> Vec<Box<dyn DynPlugin>> {
-    selected(&[NODE_RESTRICTION.to_owned()], &[])
+    selected(&[NODE_RESTRICTION.to_owned()], &[], &AdmissionConfiguration::default())
 }
 
 /// Returns the default plugins, without the disabled and with the enabled ones.
 pub fn plugins(enable: &[String], disable: &[String]) -> Result<Vec<Box<dyn DynPlugin>>, SelectionError> {
+    configured_plugins(enable, disable, &AdmissionConfiguration::default())
+}
+
+/// Like [`plugins`], with a configuration.
+pub fn configured_plugins(
+    enable: &[String],
+    disable: &[String],
+    configuration: &AdmissionConfiguration,
+) -> Result<Vec<Box<dyn DynPlugin>>, SelectionError> {
     for name in enable {
         check("enable-admission-plugins", name)?;
         if !is_here(name) {
@@ -108,21 +119,25 @@ pub fn plugins(enable: &[String], disable: &[String]) -> Result<Vec<Box<dyn DynP
     if !names.is_empty() {
         return Err(SelectionError::Overlap { names });
     }
-    Ok(selected(enable, disable))
+    Ok(selected(enable, disable, configuration))
 }
 
-fn selected(enable: &[String], disable: &[String]) -> Vec<Box<dyn DynPlugin>> {
-    let is_on = |name: &str, usually: Usually| match usually {
-        Usually::Always => true,
-        Usually::On => !disable.iter().any(|disabled| disabled == name),
-        Usually::Off => enable.iter().any(|enabled| enabled == name),
+fn selected(
+    enable: &[String],
+    disable: &[String],
+    configuration: &AdmissionConfiguration,
+) -> Vec<Box<dyn DynPlugin>> {
+    let is_on = |name: &str, usually: DefaultState| match usually {
+        DefaultState::Always => true,
+        DefaultState::On => !disable.iter().any(|disabled| disabled == name),
+        DefaultState::Off => enable.iter().any(|enabled| enabled == name),
     };
     let chosen = PLUGINS.iter().filter(|(name, usually, _)| is_on(name, *usually));
-    chosen.map(|(_, _, make)| make()).collect()
+    chosen.map(|(_, _, make)| make(configuration)).collect()
 }
 
 fn is_here(name: &str) -> bool {
-    PLUGINS.iter().any(|(known, usually, _)| *known == name && *usually != Usually::Always)
+    PLUGINS.iter().any(|(known, usually, _)| *known == name && *usually != DefaultState::Always)
 }
 
 fn check(flag: &'static str, name: &str) -> Result<(), SelectionError> {

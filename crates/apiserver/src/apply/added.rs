@@ -12,20 +12,20 @@ use crate::schema::List;
 
 use super::compare::MANAGED_FIELDS;
 use super::element;
-use super::place::{Merging, Place, entries, items};
+use super::schema_node::{Merging, SchemaNode, entries, items};
 use super::set::View;
 
 /// The fields to leave out, at one place in the object.
 #[derive(Clone, Copy)]
-pub(super) struct Left<'s> {
+pub(super) struct ExcludedFields<'s> {
     /// Left out with everything below.
     pub(super) ignored: Option<View<'s>>,
     /// Left out by themselves only.
     pub(super) server: Option<View<'s>>,
 }
 
-impl<'s> Left<'s> {
-    const NOTHING: Left<'static> = Left { ignored: None, server: None };
+impl<'s> ExcludedFields<'s> {
+    const NOTHING: ExcludedFields<'static> = ExcludedFields { ignored: None, server: None };
 
     /// Returns the exclusions below a field; `None` if the whole field is excluded.
     fn below(self, name: &str) -> Option<Self> {
@@ -34,7 +34,7 @@ impl<'s> Left<'s> {
         (!is_ignored).then_some(Self { ignored, server })
     }
 
-    fn is_servers(self, name: &str) -> bool {
+    fn is_server_managed(self, name: &str) -> bool {
         self.server.is_some_and(|server| server.has_field(name))
     }
 }
@@ -49,10 +49,10 @@ fn step<'s>(set: Option<View<'s>>, name: &str) -> (bool, Option<View<'s>>) {
 /// Appends the fields that `object` has and `empty` does not. Returns false, and appends nothing, if there are none.
 pub(super) fn write(
     out: &mut Vec<u8>,
-    place: Place<'_>,
+    place: SchemaNode<'_>,
     empty: &Value,
     object: &Value,
-    left: Left<'_>,
+    left: ExcludedFields<'_>,
 ) -> bool {
     node(out, place, Some(empty), object, left, false)
 }
@@ -60,18 +60,18 @@ pub(super) fn write(
 /// Appends the node of a field: `{}` for a member, and what is below it.
 fn node(
     out: &mut Vec<u8>,
-    place: Place<'_>,
+    place: SchemaNode<'_>,
     old: Option<&Value>,
     new: &Value,
-    left: Left<'_>,
-    is_servers: bool,
+    left: ExcludedFields<'_>,
+    is_server_managed: bool,
 ) -> bool {
     if old == Some(new) {
         return false;
     }
     let start = out.len();
     out.push(b'{');
-    let is_member = (old.is_none() || is_leaf(place, old, new)) && !is_servers;
+    let is_member = (old.is_none() || is_leaf(place, old, new)) && !is_server_managed;
     if is_member {
         out.extend_from_slice(b"\".\":{},");
     }
@@ -96,7 +96,7 @@ fn node(
 }
 
 /// Whether a field that already existed differs as a whole.
-fn is_leaf(place: Place<'_>, old: Option<&Value>, new: &Value) -> bool {
+fn is_leaf(place: SchemaNode<'_>, old: Option<&Value>, new: &Value) -> bool {
     match place.merging() {
         Merging::Struct(_) | Merging::Map => entries(old).is_none() && entries(Some(new)).is_none(),
         Merging::Items(_) => items(old).is_none() && items(Some(new)).is_none(),
@@ -106,7 +106,13 @@ fn is_leaf(place: Place<'_>, old: Option<&Value>, new: &Value) -> bool {
 
 type Entries<'v> = Option<&'v Map<String, Value>>;
 
-fn fields(out: &mut Vec<u8>, place: Place<'_>, old: Entries<'_>, new: Entries<'_>, left: Left<'_>) {
+fn fields(
+    out: &mut Vec<u8>,
+    place: SchemaNode<'_>,
+    old: Entries<'_>,
+    new: Entries<'_>,
+    left: ExcludedFields<'_>,
+) {
     for (name, value) in new.into_iter().flatten() {
         let below = match place.merging() {
             Merging::Struct(fields) => match fields.field(name) {
@@ -121,12 +127,12 @@ fn fields(out: &mut Vec<u8>, place: Place<'_>, old: Entries<'_>, new: Entries<'_
         let start = out.len();
         write_field(out, name);
         let old = old.and_then(|old| old.get(name));
-        close(out, start, |out| node(out, below, old, value, left_below, left.is_servers(name)));
+        close(out, start, |out| node(out, below, old, value, left_below, left.is_server_managed(name)));
     }
 }
 
 /// Writes all items: an empty object has none.
-fn write_items(out: &mut Vec<u8>, place: Place<'_>, list: &List, new: &[Value]) {
+fn write_items(out: &mut Vec<u8>, place: SchemaNode<'_>, list: &List, new: &[Value]) {
     let mut by_identity: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
     for item in new {
         if let Ok(element) = place.identify(list, item) {
@@ -138,7 +144,7 @@ fn write_items(out: &mut Vec<u8>, place: Place<'_>, list: &List, new: &[Value]) 
         let start = out.len();
         write_text(out, &element);
         close(out, start, |out| match items.as_slice() {
-            [item] => node(out, place, None, item, Left::NOTHING, false),
+            [item] => node(out, place, None, item, ExcludedFields::NOTHING, false),
             _ => {
                 out.extend_from_slice(b"{}");
                 true

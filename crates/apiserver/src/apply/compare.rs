@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::schema::{List, Struct};
 
 use super::element;
-use super::place::{Merging, Place, entries, items};
+use super::schema_node::{Merging, SchemaNode, entries, items};
 use super::set::Set;
 
 /// Managed fields themselves are not owned.
@@ -22,12 +22,12 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    pub(super) fn between(place: Place<'_>, old: &Value, new: &Value) -> Self {
+    pub(super) fn between(place: SchemaNode<'_>, old: &Value, new: &Value) -> Self {
         compare(place, Some(old), Some(new)).1
     }
 
     /// Compares without some fields and everything below them. Ignored parts of the object are skipped entirely.
-    pub(super) fn between_ignoring(place: Place<'_>, old: &Value, new: &Value, ignored: &Set) -> Self {
+    pub(super) fn between_ignoring(place: SchemaNode<'_>, old: &Value, new: &Value, ignored: &Set) -> Self {
         let (Merging::Struct(root), Value::Object(old), Value::Object(new)) = (place.merging(), old, new)
         else {
             return Self::between(place, old, new).without(ignored);
@@ -71,7 +71,7 @@ enum Mark {
     Added,
 }
 
-fn compare(place: Place<'_>, old: Option<&Value>, new: Option<&Value>) -> (Mark, Comparison) {
+fn compare(place: SchemaNode<'_>, old: Option<&Value>, new: Option<&Value>) -> (Mark, Comparison) {
     if old == new {
         return (Mark::Kept, Comparison::default());
     }
@@ -110,7 +110,7 @@ fn leaf(old: Option<&Value>, new: Option<&Value>) -> Mark {
 type Entries<'v> = Option<&'v Map<String, Value>>;
 
 fn compare_fields(
-    place: Place<'_>,
+    place: SchemaNode<'_>,
     fields: &Struct,
     old: Entries<'_>,
     new: Entries<'_>,
@@ -134,7 +134,7 @@ fn compare_fields(
 }
 
 fn compare_undeclared(
-    place: Place<'_>,
+    place: SchemaNode<'_>,
     fields: &Struct,
     old: Entries<'_>,
     new: Entries<'_>,
@@ -157,7 +157,7 @@ fn names_of<'v>(old: Entries<'v>, new: Entries<'v>) -> Vec<&'v String> {
     names
 }
 
-fn compare_entries(place: Place<'_>, old: Entries<'_>, new: Entries<'_>) -> Comparison {
+fn compare_entries(place: SchemaNode<'_>, old: Entries<'_>, new: Entries<'_>) -> Comparison {
     let mut comparison = Comparison::default();
     for name in names_of(old, new) {
         let (old, new) = (old.and_then(|old| old.get(name)), new.and_then(|new| new.get(name)));
@@ -168,7 +168,7 @@ fn compare_entries(place: Place<'_>, old: Entries<'_>, new: Entries<'_>) -> Comp
 }
 
 /// Compares items with the same identity. If an identity occurs more than once, its items are compared as a whole.
-fn compare_items(place: Place<'_>, list: &List, old: &[Value], new: &[Value]) -> Comparison {
+fn compare_items(place: SchemaNode<'_>, list: &List, old: &[Value], new: &[Value]) -> Comparison {
     let mut by_identity: BTreeMap<String, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
     for item in old {
         if let Ok(element) = place.identify(list, item) {

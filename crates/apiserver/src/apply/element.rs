@@ -21,7 +21,7 @@ pub(super) fn value(item: &Value) -> String {
     format!("v:{}", written(item))
 }
 
-/// A value as v1.34 writes it into an element: with everything escaped that HTML gives a meaning to.
+/// Encodes a value as v1.34 does in an element: with HTML characters escaped.
 fn written(value: &Value) -> String {
     let plain = value.to_string();
     if !plain.contains(ESCAPED) && !plain.contains('\\') {
@@ -97,7 +97,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_html_gives_a_meaning_to_is_escaped() {
+    fn html_characters_are_escaped() {
         for (item, expected) in [
             (json!("<&>"), r#"v:"\u003c\u0026\u003e""#),
             (json!("a\u{2028}\u{8}\n\\\"b"), r#"v:"a\u2028\u0008\n\\\"b""#),

@@ -7,15 +7,15 @@ use serde_json::{Map, Value};
 use crate::schema::List;
 
 use super::element;
-use super::place::{Merging, Place, items};
+use super::schema_node::{Merging, SchemaNode, items};
 use super::set::Set;
 
-pub(super) fn fields_of(place: Place<'_>, object: &Value) -> Set {
+pub(super) fn fields_of(place: SchemaNode<'_>, object: &Value) -> Set {
     walk(place, object).1
 }
 
 /// Returns whether a value is a member itself, and the fields below it.
-fn walk(place: Place<'_>, value: &Value) -> (bool, Set) {
+fn walk(place: SchemaNode<'_>, value: &Value) -> (bool, Set) {
     match place.merging() {
         Merging::Struct(_) | Merging::Map => match value {
             Value::Object(fields) => (false, entries_of(place, fields)),
@@ -29,7 +29,7 @@ fn walk(place: Place<'_>, value: &Value) -> (bool, Set) {
 }
 
 /// Collects the entries. Map entries are always members, struct fields only if nothing is below them.
-fn entries_of(place: Place<'_>, fields: &Map<String, Value>) -> Set {
+fn entries_of(place: SchemaNode<'_>, fields: &Map<String, Value>) -> Set {
     let mut set = Set::default();
     for (name, value) in fields {
         let (member, below) = walk(place.named(name), value);
@@ -40,7 +40,7 @@ fn entries_of(place: Place<'_>, fields: &Map<String, Value>) -> Set {
 }
 
 /// Collects the items. Items with a repeated identity are members without anything below.
-fn items_of(place: Place<'_>, list: &List, items: &[Value]) -> Set {
+fn items_of(place: SchemaNode<'_>, list: &List, items: &[Value]) -> Set {
     let mut by_identity: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
     for item in items {
         if let Ok(element) = place.identify(list, item) {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::compare::Comparison;
 use super::fields::fields_of;
-use super::place::Place;
+use super::schema_node::SchemaNode;
 use super::set::Set;
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -17,7 +17,7 @@ const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
 /// Returns the fields that client-side apply last set and that are unchanged. They can be taken over without a
 /// conflict.
-pub(super) fn own_fields(place: Place<'_>, live: &Value, api_version: &str) -> Option<Set> {
+pub(super) fn own_fields(place: SchemaNode<'_>, live: &Value, api_version: &str) -> Option<Set> {
     let applied: Value = serde_json::from_str(annotation(live)?).ok()?;
     if applied.get("apiVersion").and_then(Value::as_str) != Some(api_version) {
         return None;
@@ -28,7 +28,7 @@ pub(super) fn own_fields(place: Place<'_>, live: &Value, api_version: &str) -> O
 }
 
 /// Updates the annotation if it exists and the manager is kubectl.
-pub(super) fn keep_in_step(object: &mut Value, configuration: &Value, manager: &str) {
+pub(super) fn update_annotation(object: &mut Value, configuration: &Value, manager: &str) {
     if manager != KUBECTL || annotation(object).is_none() {
         return;
     }

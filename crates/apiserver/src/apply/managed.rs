@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use setpoint_store::{Inset, Own, Part, Record, Text};
+use setpoint_store::{InlineBytes, Inset, Part, Record, Text};
 
 use super::managers::{Manager, Managers, Operation, Owned, decode, metadata_of, take_entries};
 use crate::schema::is_built_in;
@@ -77,9 +77,15 @@ impl ManagedFields {
         self.0.parts().iter().map(entry).collect()
     }
 
-    /// Why these make no sense, if they do not.
+    /// Checks that all entries are valid.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.managers().map(drop)
+    }
+
+    /// Whether there are entries of other versions than this one.
+    pub(super) fn has_other_versions(&self, api_version: &str) -> bool {
+        let mut entries = self.0.parts().iter().filter_map(|part| read(&part.text).ok());
+        entries.any(|entry| entry.api_version != api_version)
     }
 
     /// Decodes the managers; fails if an entry is invalid.
@@ -159,7 +165,8 @@ fn owned(part: &Part) -> Result<(Manager, Owned), String> {
 /// Converts an entry as received: the time is separate, the rest is shared.
 fn part_of(entry: Value) -> Option<Part> {
     let Value::Object(mut fields) = entry else { return None };
-    let own = fields.get(TIME).and_then(Value::as_str).filter(|time| is_plain(time)).and_then(Own::new);
+    let own =
+        fields.get(TIME).and_then(Value::as_str).filter(|time| is_plain(time)).and_then(InlineBytes::new);
     if own.is_some() {
         fields.remove(TIME);
     }
@@ -184,8 +191,8 @@ fn is_plain(time: &str) -> bool {
     !time.is_empty() && time.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\'))
 }
 
-/// The members of an entry in the order in which v1.34 encodes them: that of their declaration in objects of built-in
-/// kinds, sorted in custom resources.
+/// Returns the members of an entry in v1.34's encoding order: the declaration order for built-in kinds, sorted for
+/// custom resources.
 fn order_of(api_version: &str) -> &'static [&'static str; 7] {
     const DECLARED: [&str; 7] =
         ["manager", "operation", "apiVersion", TIME, "fieldsType", "fieldsV1", "subresource"];
@@ -194,7 +201,7 @@ fn order_of(api_version: &str) -> &'static [&'static str; 7] {
     if is_built_in(api_version) { &DECLARED } else { &SORTED }
 }
 
-/// An entry that is being written.
+/// An entry being encoded.
 #[derive(Default)]
 struct Writing {
     text: Vec<u8>,
@@ -202,7 +209,7 @@ struct Writing {
 }
 
 impl Writing {
-    /// Begins a member; what is appended to the text is its value.
+    /// Starts a member. The caller appends its value to the text.
     fn member(&mut self, name: &str) -> &mut Vec<u8> {
         self.text.push(if self.text.is_empty() { b'{' } else { b',' });
         // Writing to a vector cannot fail.
@@ -280,7 +287,7 @@ impl Managers {
 
 pub(super) fn into_part(manager: Manager, owned: Owned) -> Option<Part> {
     let Owned { set, api_version, time } = owned;
-    let own = time.as_deref().filter(|time| is_plain(time)).and_then(Own::new);
+    let own = time.as_deref().filter(|time| is_plain(time)).and_then(InlineBytes::new);
     let has_time = own.is_some();
     let text = entry(&manager, &api_version, has_time, |text| {
         serde_json::to_writer(text, &set.into_stored()).is_ok()

@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 
 use crate::schema::List;
 
-use super::place::{Merging, Place, entries, items};
+use super::schema_node::{Merging, SchemaNode, entries, items};
 
 /// Returns the union of both; if both have a leaf, `over` wins.
-pub(super) fn merge(place: Place<'_>, under: &Value, over: &Value) -> Value {
+pub(super) fn merge(place: SchemaNode<'_>, under: &Value, over: &Value) -> Value {
     merged(place, Some(under), Some(over)).unwrap_or_default()
 }
 
-fn merged(place: Place<'_>, under: Option<&Value>, over: Option<&Value>) -> Option<Value> {
+fn merged(place: SchemaNode<'_>, under: Option<&Value>, over: Option<&Value>) -> Option<Value> {
     match place.merging() {
         Merging::Struct(_) | Merging::Map => match (entries(under), entries(over)) {
             (None, None) => over.or(under).cloned(),
@@ -33,7 +33,7 @@ fn merged(place: Place<'_>, under: Option<&Value>, over: Option<&Value>) -> Opti
 }
 
 fn merge_entries(
-    place: Place<'_>,
+    place: SchemaNode<'_>,
     under: Option<&Map<String, Value>>,
     over: Option<&Map<String, Value>>,
 ) -> Option<Value> {
@@ -58,7 +58,7 @@ struct Indexed<'v> {
 }
 
 impl<'v> Indexed<'v> {
-    fn new(place: Place<'_>, list: &List, items: &'v [Value]) -> Self {
+    fn new(place: SchemaNode<'_>, list: &List, items: &'v [Value]) -> Self {
         let mut indexed = Self { order: Vec::with_capacity(items.len()), by_identity: BTreeMap::new() };
         for item in items {
             let Ok(element) = place.identify(list, item) else { continue };
@@ -83,7 +83,7 @@ impl<'v> Indexed<'v> {
 
 /// Merges the items of two lists. They are in the order of `over`; those only in `under` keep their position between
 /// the shared ones.
-fn merge_items(place: Place<'_>, list: &List, under: &[Value], over: &[Value]) -> Vec<Value> {
+fn merge_items(place: SchemaNode<'_>, list: &List, under: &[Value], over: &[Value]) -> Vec<Value> {
     let (left, right) = (Indexed::new(place, list, under), Indexed::new(place, list, over));
     let mut shared = right.order.iter().filter(|element| left.has(element)).peekable();
     let mut done: BTreeSet<&String> = BTreeSet::new();

@@ -13,6 +13,7 @@
 
 mod added;
 mod compare;
+mod configuration;
 mod conflict;
 mod element;
 mod fields;
@@ -20,12 +21,13 @@ mod last_applied;
 mod managed;
 mod managers;
 mod merge;
-mod place;
 mod remove;
+mod schema_node;
 mod set;
 mod transitions;
 mod updater;
 mod validate;
+mod versions;
 
 #[cfg(test)]
 mod tests;
@@ -36,15 +38,17 @@ use serde_json::Value;
 use crate::kind::{Kind, Subresource};
 use crate::schema::Target;
 
+pub(crate) use configuration::merge_configuration;
 pub use conflict::{Conflict, Conflicts};
 pub use managed::ManagedFields;
 pub use transitions::Transitions;
+pub use versions::{OtherVersions, Unconverted};
 
 use compare::Comparison;
 use managers::{MAX_UPDATERS, Manager, Managers, Operation, entries_of, take_entries};
-use place::Place;
+use schema_node::SchemaNode;
 use set::Set;
-use setpoint_store::{Own, Part};
+use setpoint_store::{InlineBytes, Part};
 use transitions::{After, Key, Time};
 use updater::{SERVER_FIELDS, Updater};
 
@@ -55,6 +59,8 @@ pub struct Endpoint<'a> {
     pub subresource: &'a str,
     pub resets: &'a Resets,
     pub transitions: &'a Transitions,
+    /// The other versions, if a change can look different in them.
+    pub versions: Option<&'a dyn OtherVersions>,
 }
 
 /// An existing object and its managed fields, which are not in the object itself.
@@ -79,8 +85,17 @@ impl Resets {
         if let Some(paths) = kind.strategy.resets(subresource) {
             return Self::new(paths);
         }
+        Self::usual(kind.has(Subresource::Status), subresource)
+    }
+
+    fn set(&self) -> &Set {
+        &self.0
+    }
+
+    /// Returns the defaults of a kind with or without a status endpoint.
+    pub(crate) fn usual(has_status: bool, subresource: Option<Subresource>) -> Self {
         match subresource {
-            None if kind.has(Subresource::Status) => Self::new(&[&["status"]]),
+            None if has_status => Self::new(&[&["status"]]),
             Some(Subresource::Status) => Self::new(&[&["spec"]]),
             _ => Self::default(),
         }
@@ -133,9 +148,13 @@ fn of_new(
     if updater.managers.is_empty() {
         return of_untouched(endpoint, &updater, &empty, object, &who, now);
     }
-    updater.update(&empty, object, who, endpoint.time(now));
-    updater.managers.merge_oldest();
-    updater.managers.into_fields()
+    match updater.update(&empty, object, who, endpoint.time(now)) {
+        Ok(_) => {
+            updater.managers.merge_oldest();
+            updater.managers.into_fields()
+        }
+        Err(_) => ManagedFields::default(),
+    }
 }
 
 /// Assigns all fields of a new object to its creator.
@@ -147,7 +166,8 @@ fn of_untouched(
     who: &Manager,
     now: Timestamp,
 ) -> ManagedFields {
-    let left = added::Left { ignored: Some(updater.ignored.view()), server: Some(SERVER_FIELDS.view()) };
+    let left =
+        added::ExcludedFields { ignored: Some(updater.ignored.view()), server: Some(SERVER_FIELDS.view()) };
     let own = endpoint.own(now);
     let text = managed::entry(who, &updater.api_version, own.is_some(), |text| {
         added::write(text, updater.place, empty, object, left)
@@ -174,7 +194,9 @@ fn of_changed(
         return before;
     }
     let own = endpoint.own(now).unwrap_or_default();
-    let key = Key::new(&before, &who, comparison.text());
+    // A change can affect the entries of other versions differently each time.
+    let has_others = endpoint.versions.is_some() && before.has_other_versions(&updater.api_version);
+    let key = if has_others { None } else { Key::new(&before, &who, comparison.text()) };
     if let Some(known) = key.as_ref().and_then(|key| endpoint.transitions.find(key, &before, own)) {
         return known;
     }
@@ -182,7 +204,10 @@ fn of_changed(
     if updater.managers.is_empty() {
         return ManagedFields::default();
     }
-    let has_taken = updater.record(comparison, who.clone(), endpoint.time(now));
+    let changes = updater.changes(live.object, object, comparison, None);
+    // As in v1.34, the write succeeds, and ownership is no longer tracked.
+    let Ok(changes) = changes else { return ManagedFields::default() };
+    let has_taken = updater.record(changes, who.clone(), endpoint.time(now));
     if updater.managers.updaters() > MAX_UPDATERS {
         updater.managers.merge_oldest();
         return updater.managers.into_fields();
@@ -256,18 +281,19 @@ pub fn apply(
     let mut updater = endpoint.updater(managers);
     if updater.managers.is_empty() && live.is_some() {
         let unknown = endpoint.manager("before-first-apply", Operation::Update);
-        updater.update(&endpoint.target.empty(), before, unknown, endpoint.time(now));
+        let noted = updater.update(&endpoint.target.empty(), before, unknown, endpoint.time(now));
+        noted.map_err(|why| ApplyError::Internal(why.to_string()))?;
     }
     let who = endpoint.manager(manager, Operation::Apply);
     let applied = updater.apply_as(before, configuration, &who, manager, force);
-    let mut object = match applied.map_err(ApplyError::Conflict)? {
+    let mut object = match applied? {
         Some(object) => {
             updater.stamp(&who, endpoint.time(now));
             object
         }
         None => before.clone(),
     };
-    last_applied::keep_in_step(&mut object, configuration, manager);
+    last_applied::update_annotation(&mut object, configuration, manager);
     updater.managers.encode(&mut object);
     Ok(object)
 }
@@ -298,10 +324,11 @@ fn is_reset(sent: &[Value]) -> bool {
 impl Endpoint<'_> {
     fn updater(&self, managers: Managers) -> Updater<'_> {
         Updater {
-            place: Place::root(&self.target.schema),
+            place: SchemaNode::root(&self.target.schema),
             ignored: &self.resets.0,
             api_version: self.target.api_version(),
             managers,
+            versions: self.versions,
         }
     }
 
@@ -310,8 +337,8 @@ impl Endpoint<'_> {
     }
 
     /// Returns the time of a write, as in its entry.
-    fn own(&self, now: Timestamp) -> Option<Own> {
-        self.time(now).and_then(|time| Own::new(&time))
+    fn own(&self, now: Timestamp) -> Option<InlineBytes> {
+        self.time(now).and_then(|time| InlineBytes::new(&time))
     }
 
     /// Returns the time of a write; writes to scales have none.
@@ -332,7 +359,7 @@ pub fn check(target: &Target, configuration: &Value) -> Result<(), ApplyError> {
     if configuration.pointer("/metadata/managedFields").is_some_and(Value::is_array) {
         return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
     }
-    validate::validate(Place::root(&target.schema), configuration).map_err(|why| {
+    validate::validate(SchemaNode::root(&target.schema), configuration).map_err(|why| {
         let metadata = |field: &str| configuration["metadata"][field].as_str().unwrap_or_default();
         ApplyError::Internal(format!(
             "failed to create typed patch object ({}/{}; {}/{}, Kind={}): {why}",

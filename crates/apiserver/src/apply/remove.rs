@@ -3,11 +3,11 @@
 use serde_json::{Map, Value};
 
 use super::element;
-use super::place::{Merging, Place};
+use super::schema_node::{Merging, SchemaNode};
 use super::set::View;
 
 /// Returns the value without the fields in `gone`; null if nothing is left.
-pub(super) fn remove(place: Place<'_>, value: &Value, gone: View<'_>) -> Value {
+pub(super) fn remove(place: SchemaNode<'_>, value: &Value, gone: View<'_>) -> Value {
     match (place.merging(), value) {
         (Merging::Struct(_) | Merging::Map, Value::Object(fields)) => {
             let left: Map<String, Value> = fields
@@ -34,7 +34,7 @@ pub(super) fn remove(place: Place<'_>, value: &Value, gone: View<'_>) -> Value {
     }
 }
 
-fn remove_at(place: Place<'_>, element: &str, value: &Value, gone: View<'_>) -> Option<Value> {
+fn remove_at(place: SchemaNode<'_>, element: &str, value: &Value, gone: View<'_>) -> Option<Value> {
     if gone.has(element) {
         return None;
     }

@@ -8,7 +8,7 @@
 use serde_json::{Map, Value};
 
 use super::element;
-use super::place::Place;
+use super::schema_node::SchemaNode;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Set(Map<String, Value>);
@@ -67,7 +67,7 @@ impl Set {
     }
 
     /// Makes every declared struct field with something below it a member.
-    pub(super) fn with_named_fields(mut self, place: Place<'_>) -> Self {
+    pub(super) fn with_named_fields(mut self, place: SchemaNode<'_>) -> Self {
         name_fields(&mut self.0, place);
         self
     }
@@ -222,7 +222,7 @@ fn subtract(from: &mut Map<String, Value>, other: &Map<String, Value>, depth: De
     }
 }
 
-fn name_fields(fields: &mut Map<String, Value>, place: Place<'_>) {
+fn name_fields(fields: &mut Map<String, Value>, place: SchemaNode<'_>) {
     for (element, node) in fields.iter_mut() {
         let Value::Object(node) = node else { continue };
         if has_children(node) {

@@ -7,7 +7,7 @@ use super::*;
 use crate::schema::FieldValidation;
 
 /// An object and its history. Each write is a second after the previous one.
-struct Story {
+struct TestObject {
     target: Target,
     resets: Resets,
     subresource: &'static str,
@@ -16,7 +16,7 @@ struct Story {
     second: i64,
 }
 
-impl Story {
+impl TestObject {
     fn of(schema: &str) -> Self {
         let target = Target::built_in(schema).unwrap();
         let (resets, transitions) = (Resets::new(&[&["status"]]), Transitions::default());
@@ -38,7 +38,7 @@ impl Story {
 
     fn endpoint(&self) -> Endpoint<'_> {
         let Self { target, resets, subresource, transitions, .. } = self;
-        Endpoint { target, subresource, resets, transitions }
+        Endpoint { target, subresource, resets, transitions, versions: None }
     }
 
     fn full(&self, body: Value) -> Value {
@@ -110,12 +110,12 @@ impl Story {
 }
 
 #[test]
-fn who_applies_a_field_owns_it() {
-    let mut story = Story::config_map();
-    story.apply("m1", json!({"data": {"a": "1"}})).apply("m2", json!({"data": {"b": "2"}}));
-    assert_eq!(story.object()["data"], json!({"a": "1", "b": "2"}));
-    story.check_owners(&[("m1", json!({"f:data": {"f:a": {}}})), ("m2", json!({"f:data": {"f:b": {}}}))]);
-    let entry = &entries_of(story.object())[0];
+fn the_applier_of_a_field_owns_it() {
+    let mut subject = TestObject::config_map();
+    subject.apply("m1", json!({"data": {"a": "1"}})).apply("m2", json!({"data": {"b": "2"}}));
+    assert_eq!(subject.object()["data"], json!({"a": "1", "b": "2"}));
+    subject.check_owners(&[("m1", json!({"f:data": {"f:a": {}}})), ("m2", json!({"f:data": {"f:b": {}}}))]);
+    let entry = &entries_of(subject.object())[0];
     assert_eq!(
         *entry,
         json!({"manager": "m1", "operation": "Apply", "apiVersion": "v1", "time": "1970-01-01T00:00:01Z",
@@ -124,56 +124,56 @@ fn who_applies_a_field_owns_it() {
 }
 
 #[test]
-fn what_is_no_longer_applied_goes_unless_somebody_else_owns_it() {
-    let mut story = Story::config_map();
-    story.apply("m1", json!({"data": {"a": "1", "b": "2"}})).apply("m2", json!({"data": {"a": "1"}}));
-    story.apply("m1", json!({}));
-    assert_eq!(story.object()["data"], json!({"a": "1"}));
-    story.check_owners(&[("m2", json!({"f:data": {"f:a": {}}}))]);
-    story.apply("m2", json!({}));
-    assert_eq!(story.object().get("data"), None);
-    story.check_owners(&[]);
+fn unapplied_fields_are_removed_unless_another_manager_owns_them() {
+    let mut subject = TestObject::config_map();
+    subject.apply("m1", json!({"data": {"a": "1", "b": "2"}})).apply("m2", json!({"data": {"a": "1"}}));
+    subject.apply("m1", json!({}));
+    assert_eq!(subject.object()["data"], json!({"a": "1"}));
+    subject.check_owners(&[("m2", json!({"f:data": {"f:a": {}}}))]);
+    subject.apply("m2", json!({}));
+    assert_eq!(subject.object().get("data"), None);
+    subject.check_owners(&[]);
 }
 
 #[test]
 fn an_apply_that_changes_nothing_leaves_no_time() {
-    let mut story = Story::config_map();
-    story.apply("m1", json!({"data": {"a": "1"}}));
-    let before = story.object().clone();
-    story.apply("m1", json!({"data": {"a": "1"}}));
-    assert_eq!(*story.object(), before);
-    story.apply("m2", json!({"data": {"a": "1"}}));
-    assert_eq!(entries_of(story.object())[0].get("time"), None);
+    let mut subject = TestObject::config_map();
+    subject.apply("m1", json!({"data": {"a": "1"}}));
+    let before = subject.object().clone();
+    subject.apply("m1", json!({"data": {"a": "1"}}));
+    assert_eq!(*subject.object(), before);
+    subject.apply("m2", json!({"data": {"a": "1"}}));
+    assert_eq!(entries_of(subject.object())[0].get("time"), None);
 }
 
 #[test]
 fn conflicts_name_every_field_and_manager() {
-    let mut story = Story::config_map();
-    story.apply("m1", json!({"metadata": {"labels": {"l": "1"}}, "data": {"a": "1", "b": "1"}}));
+    let mut subject = TestObject::config_map();
+    subject.apply("m1", json!({"metadata": {"labels": {"l": "1"}}, "data": {"a": "1", "b": "1"}}));
     assert_eq!(
-        story.refusal("m2", json!({"metadata": {"labels": {"l": "2"}}, "data": {"a": "2", "b": "2"}})),
+        subject.refusal("m2", json!({"metadata": {"labels": {"l": "2"}}, "data": {"a": "2", "b": "2"}})),
         "Apply failed with 3 conflicts: conflicts with \"m1\":\n- .data.a\n- .data.b\n- .metadata.labels.l"
     );
-    story.update("editor", json!({"metadata": {"labels": {"l": "1"}}, "data": {"a": "3", "b": "1"}}));
+    subject.update("editor", json!({"metadata": {"labels": {"l": "1"}}, "data": {"a": "3", "b": "1"}}));
     assert_eq!(
-        story.refusal("m2", json!({"data": {"a": "2"}})),
+        subject.refusal("m2", json!({"data": {"a": "2"}})),
         "Apply failed with 1 conflict: conflict with \"editor\" using v1: .data.a"
     );
-    story.force("m2", json!({"data": {"a": "2"}}));
-    assert_eq!(story.object()["data"]["a"], "2");
+    subject.force("m2", json!({"data": {"a": "2"}}));
+    assert_eq!(subject.object()["data"]["a"], "2");
     assert_eq!(
-        story.refusal("m1", json!({"data": {"a": "1", "b": "1"}})),
+        subject.refusal("m1", json!({"data": {"a": "1", "b": "1"}})),
         "Apply failed with 1 conflict: conflict with \"m2\": .data.a"
     );
 }
 
 #[test]
 fn an_empty_map_is_a_field() {
-    let mut story = Story::config_map();
-    story.apply("m1", json!({"data": {}}));
-    story.check_owners(&[("m1", json!({"f:data": {}}))]);
+    let mut subject = TestObject::config_map();
+    subject.apply("m1", json!({"data": {}}));
+    subject.check_owners(&[("m1", json!({"f:data": {}}))]);
     assert_eq!(
-        story.refusal("m2", json!({"data": {"k": "v"}})),
+        subject.refusal("m2", json!({"data": {"k": "v"}})),
         "Apply failed with 1 conflict: conflict with \"m1\": .data"
     );
 }
@@ -184,15 +184,15 @@ fn with_containers(containers: Value) -> Value {
 
 #[test]
 fn items_of_lists_are_owned_by_their_keys() {
-    let mut story = Story::deployment();
-    story
+    let mut subject = TestObject::deployment();
+    subject
         .apply("m1", with_containers(json!([{"name": "c", "image": "i", "ports": [{"containerPort": 80}]}])));
-    story.apply("m2", json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "env": [{"name": "B"}]}, {"name": "d"}]}}}}));
-    let containers = &story.object()["spec"]["template"]["spec"]["containers"];
+    subject.apply("m2", json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "env": [{"name": "B"}]}, {"name": "d"}]}}}}));
+    let containers = &subject.object()["spec"]["template"]["spec"]["containers"];
     assert_eq!(containers[0]["image"], "i");
     assert_eq!(containers[0]["env"], json!([{"name": "B"}]));
     assert_eq!(containers[1]["name"], "d");
-    story.check_owners(&[
+    subject.check_owners(&[
         (
             "m1",
             json!({"f:spec": {"f:selector": {}, "f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {
@@ -208,84 +208,84 @@ fn items_of_lists_are_owned_by_their_keys() {
             }}}}}),
         ),
     ]);
-    story.apply("m2", json!({}));
-    let containers = &story.object()["spec"]["template"]["spec"]["containers"];
+    subject.apply("m2", json!({}));
+    let containers = &subject.object()["spec"]["template"]["spec"]["containers"];
     assert_eq!(containers.as_array().unwrap().len(), 1);
     assert_eq!(containers[0].get("env"), None);
 }
 
 #[test]
 fn items_of_sets_are_owned_by_their_values() {
-    let mut story = Story::config_map();
-    story.apply("m1", json!({"metadata": {"finalizers": ["e.com/a"]}}));
-    story.apply("m2", json!({"metadata": {"finalizers": ["e.com/b"]}}));
-    assert_eq!(story.object()["metadata"]["finalizers"], json!(["e.com/a", "e.com/b"]));
-    story.check_owners(&[
+    let mut subject = TestObject::config_map();
+    subject.apply("m1", json!({"metadata": {"finalizers": ["e.com/a"]}}));
+    subject.apply("m2", json!({"metadata": {"finalizers": ["e.com/b"]}}));
+    assert_eq!(subject.object()["metadata"]["finalizers"], json!(["e.com/a", "e.com/b"]));
+    subject.check_owners(&[
         ("m1", json!({"f:metadata": {"f:finalizers": {"v:\"e.com/a\"": {}}}})),
         ("m2", json!({"f:metadata": {"f:finalizers": {"v:\"e.com/b\"": {}}}})),
     ]);
-    story.apply("m1", json!({}));
-    assert_eq!(story.object()["metadata"]["finalizers"], json!(["e.com/b"]));
+    subject.apply("m1", json!({}));
+    assert_eq!(subject.object()["metadata"]["finalizers"], json!(["e.com/b"]));
 }
 
 #[test]
 fn applied_items_keep_the_order_of_the_configuration() {
     let containers =
         |names: &[&str]| with_containers(names.iter().map(|name| json!({"name": name})).collect());
-    let order = |story: &Story| -> Vec<String> {
-        let list = story.object()["spec"]["template"]["spec"]["containers"].as_array().unwrap().clone();
+    let order = |subject: &TestObject| -> Vec<String> {
+        let list = subject.object()["spec"]["template"]["spec"]["containers"].as_array().unwrap().clone();
         list.iter().map(|c| c["name"].as_str().unwrap().to_owned()).collect()
     };
-    let mut story = Story::deployment();
-    story.update("x", containers(&["a", "s", "b"]));
-    story.apply("m", containers(&["b", "n", "a"]));
-    assert_eq!(order(&story), ["s", "b", "n", "a"]);
+    let mut subject = TestObject::deployment();
+    subject.update("x", containers(&["a", "s", "b"]));
+    subject.apply("m", containers(&["b", "n", "a"]));
+    assert_eq!(order(&subject), ["s", "b", "n", "a"]);
 }
 
 #[test]
 fn updates_are_noted_without_what_the_server_owns() {
-    let mut story = Story::deployment();
-    story.update(
+    let mut subject = TestObject::deployment();
+    subject.update(
         "creator",
         json!({"spec": {"replicas": 1}, "status": {"replicas": 4}, "metadata": {"generation": 3}}),
     );
-    story.check_owners(&[("creator", json!({"f:spec": {"f:replicas": {}}}))]);
-    story.update("scaler", json!({"spec": {"replicas": 2}}));
-    story.check_owners(&[("scaler", json!({"f:spec": {"f:replicas": {}}}))]);
-    story.subresource = "status";
-    story.resets = Resets::new(&[&["spec"]]);
-    story.update("controller", json!({"spec": {"replicas": 9}, "status": {"replicas": 2}}));
-    story.check_owners(&[
+    subject.check_owners(&[("creator", json!({"f:spec": {"f:replicas": {}}}))]);
+    subject.update("scaler", json!({"spec": {"replicas": 2}}));
+    subject.check_owners(&[("scaler", json!({"f:spec": {"f:replicas": {}}}))]);
+    subject.subresource = "status";
+    subject.resets = Resets::new(&[&["spec"]]);
+    subject.update("controller", json!({"spec": {"replicas": 9}, "status": {"replicas": 2}}));
+    subject.check_owners(&[
         ("scaler", json!({"f:spec": {"f:replicas": {}}})),
         ("controller", json!({"f:status": {"f:replicas": {}}})),
     ]);
-    assert_eq!(entries_of(story.object())[1]["subresource"], "status");
+    assert_eq!(entries_of(subject.object())[1]["subresource"], "status");
 }
 
 #[test]
-fn a_field_that_is_removed_is_nobodys() {
-    let mut story = Story::config_map();
-    story.update("one", json!({"data": {"a": "1", "b": "1"}})).update("two", json!({"data": {"b": "1"}}));
-    story.check_owners(&[("one", json!({"f:data": {".": {}, "f:b": {}}}))]);
-    story.update("two", json!({}));
-    story.check_owners(&[]);
+fn a_removed_field_has_no_owner() {
+    let mut subject = TestObject::config_map();
+    subject.update("one", json!({"data": {"a": "1", "b": "1"}})).update("two", json!({"data": {"b": "1"}}));
+    subject.check_owners(&[("one", json!({"f:data": {".": {}, "f:b": {}}}))]);
+    subject.update("two", json!({}));
+    subject.check_owners(&[]);
 }
 
 #[test]
 fn managed_fields_can_be_forgotten_but_not_lost() {
-    let mut story = Story::config_map();
-    story.apply("m1", json!({"data": {"a": "1"}}));
-    story.update(
+    let mut subject = TestObject::config_map();
+    subject.apply("m1", json!({"data": {"a": "1"}}));
+    subject.update(
         "x",
         json!({"metadata": {"managedFields": [{"manager": "x", "operation": "Bogus"}]}, "data": {"a": "1"}}),
     );
-    story.check_owners(&[("m1", json!({"f:data": {"f:a": {}}}))]);
-    story.update("x", json!({"metadata": {"managedFields": [{}]}, "data": {"a": "1"}}));
-    story.check_owners(&[]);
+    subject.check_owners(&[("m1", json!({"f:data": {"f:a": {}}}))]);
+    subject.update("x", json!({"metadata": {"managedFields": [{}]}, "data": {"a": "1"}}));
+    subject.check_owners(&[]);
     // The first apply takes over what was there before.
-    story.object.as_mut().unwrap()["metadata"]["uid"] = "u".into();
-    story.force("m2", json!({"data": {"b": "2"}}));
-    story.check_owners(&[
+    subject.object.as_mut().unwrap()["metadata"]["uid"] = "u".into();
+    subject.force("m2", json!({"data": {"b": "2"}}));
+    subject.check_owners(&[
         ("m2", json!({"f:data": {"f:b": {}}})),
         ("before-first-apply", json!({"f:data": {".": {}, "f:a": {}}})),
     ]);
@@ -293,13 +293,13 @@ fn managed_fields_can_be_forgotten_but_not_lost() {
 
 #[test]
 fn the_oldest_updaters_become_one() {
-    let mut story = Story::config_map();
+    let mut subject = TestObject::config_map();
     let mut data = serde_json::Map::new();
     for number in 0..12 {
         data.insert(format!("k{number:02}"), "v".into());
-        story.update(&format!("m{number:02}"), json!({"data": data}));
+        subject.update(&format!("m{number:02}"), json!({"data": data}));
     }
-    let owners = story.owners();
+    let owners = subject.owners();
     assert_eq!(owners.len(), 10);
     assert_eq!(
         owners[0],
@@ -312,30 +312,30 @@ fn kubectl_takes_over_what_it_applied_itself() {
     let applied =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "1"}});
     let annotations = json!({"kubectl.kubernetes.io/last-applied-configuration": applied.to_string()});
-    let mut story = Story::config_map();
-    story.update(
+    let mut subject = TestObject::config_map();
+    subject.update(
         "kubectl-client-side-apply",
         json!({"metadata": {"annotations": annotations}, "data": {"a": "1", "b": "1"}}),
     );
     assert_eq!(
-        story.refusal("kubectl", json!({"data": {"a": "2", "b": "2"}})),
+        subject.refusal("kubectl", json!({"data": {"a": "2", "b": "2"}})),
         "Apply failed with 1 conflict: conflict with \"kubectl-client-side-apply\" using v1: .data.b"
     );
-    story.apply("kubectl", json!({"data": {"a": "2"}}));
-    assert_eq!(story.object()["data"], json!({"a": "2", "b": "1"}));
+    subject.apply("kubectl", json!({"data": {"a": "2"}}));
+    assert_eq!(subject.object()["data"], json!({"a": "2", "b": "1"}));
     let annotation =
-        &story.object()["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"];
+        &subject.object()["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"];
     let annotation: Value = serde_json::from_str(annotation.as_str().unwrap()).unwrap();
     assert_eq!(annotation["data"], json!({"a": "2"}));
 }
 
 #[test]
 fn configurations_of_the_wrong_shape_are_refused() {
-    let mut story = Story::deployment();
+    let mut subject = TestObject::deployment();
     let mut check = |body: Value, expected: &str| {
         let expected =
             format!("failed to create typed patch object (/a; apps/v1, Kind=Deployment): {expected}");
-        assert_eq!(story.refusal("m", body), expected);
+        assert_eq!(subject.refusal("m", body), expected);
     };
     check(json!({"nope": 1}), ".nope: field not declared in schema");
     check(json!({"spec": {"replicas": "x"}}), ".spec.replicas: expected numeric (int or float), got string");
@@ -343,29 +343,29 @@ fn configurations_of_the_wrong_shape_are_refused() {
         with_containers(json!([{"name": "c", "env": [{"name": "A"}, {"name": "A"}]}])),
         ".spec.template.spec.containers[name=\"c\"].env: duplicate entries for key [name=\"A\"]",
     );
-    let mut story = Story::config_map();
-    let bad = |story: &mut Story, body: Value| story.try_apply("m", body, false).unwrap_err();
+    let mut subject = TestObject::config_map();
+    let bad = |subject: &mut TestObject, body: Value| subject.try_apply("m", body, false).unwrap_err();
     assert_eq!(
-        bad(&mut story, json!({"kind": "Secret"})),
+        bad(&mut subject, json!({"kind": "Secret"})),
         ApplyError::BadRequest("invalid object type: /v1, Kind=Secret".into())
     );
     assert_eq!(
-        bad(&mut story, json!({"metadata": {"managedFields": [{}]}})),
+        bad(&mut subject, json!({"metadata": {"managedFields": [{}]}})),
         ApplyError::BadRequest("metadata.managedFields must be nil".into())
     );
     assert_eq!(
-        bad(&mut story, json!({"metadata": {"managedFields": []}})),
+        bad(&mut subject, json!({"metadata": {"managedFields": []}})),
         ApplyError::BadRequest("metadata.managedFields must be nil".into())
     );
 }
 
 #[test]
 fn times_alone_are_no_change() {
-    let mut story = Story::config_map();
-    story.update("m1", json!({"data": {"a": "1"}}));
-    let live = ManagedFields::take_from(&mut story.object().clone());
-    story.object.as_mut().unwrap()["metadata"]["managedFields"][0]["time"] = "2030-01-01T00:00:00Z".into();
-    let later = ManagedFields::take_from(&mut story.object().clone());
+    let mut subject = TestObject::config_map();
+    subject.update("m1", json!({"data": {"a": "1"}}));
+    let live = ManagedFields::take_from(&mut subject.object().clone());
+    subject.object.as_mut().unwrap()["metadata"]["managedFields"][0]["time"] = "2030-01-01T00:00:00Z".into();
+    let later = ManagedFields::take_from(&mut subject.object().clone());
     assert_ne!(later, live);
     assert_eq!(later.clone().keeping_times(&live, || true), live, "the object is the same");
     assert_eq!(later.clone().keeping_times(&live, || false), later, "the object is another");
@@ -373,20 +373,20 @@ fn times_alone_are_no_change() {
 
 #[test]
 fn the_same_change_again_gives_the_same_owners_at_its_own_time() {
-    let mut story = Story::deployment();
-    let mut other = Story::deployment();
-    for story in [&mut story, &mut other] {
-        story.update("maker", json!({"spec": {"replicas": 1, "paused": true}}));
-        story.update("scaler", json!({"spec": {"replicas": 2, "paused": true}}));
+    let mut subject = TestObject::deployment();
+    let mut other = TestObject::deployment();
+    for subject in [&mut subject, &mut other] {
+        subject.update("maker", json!({"spec": {"replicas": 1, "paused": true}}));
+        subject.update("scaler", json!({"spec": {"replicas": 2, "paused": true}}));
     }
     // As if the second object were written later on the same server.
-    std::mem::swap(&mut story.transitions, &mut other.transitions);
-    let mut third = Story::deployment();
+    std::mem::swap(&mut subject.transitions, &mut other.transitions);
+    let mut third = TestObject::deployment();
     third.transitions = std::mem::take(&mut other.transitions);
     third.second = 100;
     third.update("maker", json!({"spec": {"replicas": 1, "paused": true}}));
     third.update("scaler", json!({"spec": {"replicas": 2, "paused": true}}));
-    assert_eq!(third.owners(), story.owners());
+    assert_eq!(third.owners(), subject.owners());
     let times: Vec<_> = entries_of(third.object()).iter().map(|entry| entry["time"].clone()).collect();
     assert_eq!(times, ["1970-01-01T00:01:41Z", "1970-01-01T00:01:42Z"]);
 }
@@ -425,11 +425,16 @@ fn the_fields_of_a_new_object_are_those_that_a_comparison_finds() {
         let target = Target::built_in(schema).unwrap();
         for resets in [Resets::default(), Resets::new(&[&["status"], &["metadata", "labels"]])] {
             let transitions = Transitions::default();
-            let endpoint =
-                Endpoint { target: &target, subresource: "", resets: &resets, transitions: &transitions };
+            let endpoint = Endpoint {
+                target: &target,
+                subresource: "",
+                resets: &resets,
+                transitions: &transitions,
+                versions: None,
+            };
             let who = endpoint.manager("m", Operation::Update);
             let mut updater = endpoint.updater(Managers::default());
-            updater.update(&target.empty(), &object, who, endpoint.time(Timestamp::UNIX_EPOCH));
+            updater.update(&target.empty(), &object, who, endpoint.time(Timestamp::UNIX_EPOCH)).unwrap();
             let found = update(&endpoint, None, &mut object.clone(), "m", Timestamp::UNIX_EPOCH);
             assert_eq!(found.entries(), updater.managers.into_fields().entries(), "{schema}");
         }
@@ -454,15 +459,15 @@ mod properties {
     proptest! {
         #[test]
         fn stored_sets_read_back_as_they_were(object in config()) {
-            let target = Story::deployment().target;
-            let set = fields_of(Place::root(&target.schema), &object);
+            let target = TestObject::deployment().target;
+            let set = fields_of(SchemaNode::root(&target.schema), &object);
             prop_assert_eq!(Set::from_stored(set.clone().into_stored()), set);
         }
 
         #[test]
         fn sets_follow_the_laws_of_sets(a in config(), b in config()) {
-            let target = Story::deployment().target;
-            let place = Place::root(&target.schema);
+            let target = TestObject::deployment().target;
+            let place = SchemaNode::root(&target.schema);
             let (a, b) = (fields_of(place, &a), fields_of(place, &b));
             let union = a.clone().union(b.clone());
             prop_assert_eq!(&union, &b.clone().union(a.clone()));
@@ -474,18 +479,18 @@ mod properties {
 
         #[test]
         fn applying_twice_is_applying_once(first in config(), second in config()) {
-            let mut story = Story::deployment();
-            story.update("x", first);
-            story.force("m", second.clone());
-            let once = story.object().clone();
-            story.force("m", second);
-            prop_assert_eq!(story.object(), &once);
+            let mut subject = TestObject::deployment();
+            subject.update("x", first);
+            subject.force("m", second.clone());
+            let once = subject.object().clone();
+            subject.force("m", second);
+            prop_assert_eq!(subject.object(), &once);
         }
 
         #[test]
         fn nothing_differs_from_itself_and_all_from_nothing(object in config()) {
-            let target = Story::deployment().target;
-            let place = Place::root(&target.schema);
+            let target = TestObject::deployment().target;
+            let place = SchemaNode::root(&target.schema);
             prop_assert!(Comparison::between(place, &object, &object).is_same());
             let added = Comparison::between(place, &json!({}), &object).added;
             let own = fields_of(place, &object);
@@ -493,12 +498,12 @@ mod properties {
         }
 
         #[test]
-        fn what_was_forced_is_there(first in config(), second in config()) {
-            let mut story = Story::deployment();
-            story.update("x", first);
-            story.force("m", second.clone());
-            let place = Place::root(&story.target.schema);
-            let comparison = Comparison::between(place, &story.full(second), story.object());
+        fn forced_fields_are_applied(first in config(), second in config()) {
+            let mut subject = TestObject::deployment();
+            subject.update("x", first);
+            subject.force("m", second.clone());
+            let place = SchemaNode::root(&subject.target.schema);
+            let comparison = Comparison::between(place, &subject.full(second), subject.object());
             prop_assert!(comparison.modified.is_empty(), "{:?}", comparison.modified.paths());
         }
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use setpoint_store::{Own, Part, Text};
+use setpoint_store::{InlineBytes, Part, Text};
 
 use super::managed::ManagedFields;
 use super::managers::Manager;
@@ -66,7 +66,7 @@ impl Key {
 
 impl Transitions {
     /// Returns the entries after a change, if it is cached.
-    pub(super) fn find(&self, key: &Key, before: &ManagedFields, now: Own) -> Option<ManagedFields> {
+    pub(super) fn find(&self, key: &Key, before: &ManagedFields, now: InlineBytes) -> Option<ManagedFields> {
         let after = self.0.lock().get(key)?.after.clone();
         Some(follow(&after, before, now))
     }
@@ -81,7 +81,7 @@ impl Transitions {
 }
 
 /// Builds the entries after a change, with their times.
-pub(super) fn follow(after: &[After], before: &ManagedFields, now: Own) -> ManagedFields {
+pub(super) fn follow(after: &[After], before: &ManagedFields, now: InlineBytes) -> ManagedFields {
     let own = |time| match time {
         Time::Kept(at) => before.inset().parts().get(at).map(|part| part.own).unwrap_or_default(),
         Time::Now => now,

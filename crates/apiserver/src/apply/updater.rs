@@ -4,23 +4,26 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use super::ApplyError;
 use super::compare::Comparison;
 use super::conflict::{Conflict, Conflicts};
 use super::fields::fields_of;
 use super::last_applied;
 use super::managers::{Manager, Managers, Owned};
 use super::merge::merge;
-use super::place::Place;
 use super::remove::remove;
+use super::schema_node::SchemaNode;
 use super::set::Set;
+use super::versions::{Changes, OtherVersions, Unconverted};
 
 /// The managers of an object during a write.
 pub(super) struct Updater<'a> {
-    pub(super) place: Place<'a>,
+    pub(super) place: SchemaNode<'a>,
     /// Fields that no one can own here.
     pub(super) ignored: &'a Set,
     pub(super) api_version: String,
     pub(super) managers: Managers,
+    pub(super) versions: Option<&'a dyn OtherVersions>,
 }
 
 /// Server-owned fields, which belong to no manager.
@@ -43,15 +46,22 @@ pub(super) static SERVER_FIELDS: LazyLock<Set> = LazyLock::new(|| {
 
 impl Updater<'_> {
     /// Records a write other than an apply: the writer owns what it changes.
-    pub(super) fn update(&mut self, live: &Value, object: &Value, manager: Manager, time: Option<String>) {
+    pub(super) fn update(
+        &mut self,
+        live: &Value,
+        object: &Value,
+        manager: Manager,
+        time: Option<String>,
+    ) -> Result<bool, Unconverted> {
         let comparison = Comparison::between_ignoring(self.place, live, object, self.ignored);
-        self.record(comparison, manager, time);
+        let changes = self.changes(live, object, comparison, None)?;
+        Ok(self.record(changes, manager, time))
     }
 
     /// Records a change. Returns whether its manager gained any fields.
-    pub(super) fn record(&mut self, comparison: Comparison, manager: Manager, time: Option<String>) -> bool {
-        self.take_from_others(&comparison, None);
-        let changed = comparison.modified.union(comparison.added).difference(&SERVER_FIELDS);
+    pub(super) fn record(&mut self, changes: Changes, manager: Manager, time: Option<String>) -> bool {
+        self.take_from_others(&changes, None);
+        let changed = changes.own.modified.union(changes.own.added).difference(&SERVER_FIELDS);
         if changed.is_empty() {
             return false;
         }
@@ -62,9 +72,10 @@ impl Updater<'_> {
     }
 
     /// Takes added, changed and removed fields from all managers but `except`.
-    fn take_from_others(&mut self, comparison: &Comparison, except: Option<&Manager>) {
+    fn take_from_others(&mut self, changes: &Changes, except: Option<&Manager>) {
         for (manager, owned) in &mut self.managers.0 {
             if Some(manager) != except {
+                let comparison = changes.of(&owned.api_version);
                 let set = std::mem::take(&mut owned.set);
                 let set = set.difference(&comparison.modified).difference(&comparison.added);
                 owned.set = set.difference(&comparison.removed);
@@ -81,18 +92,18 @@ impl Updater<'_> {
         who: &Manager,
         name: &str,
         force: bool,
-    ) -> Result<Option<Value>, Conflicts> {
+    ) -> Result<Option<Value>, ApplyError> {
         let before = self.managers.clone();
-        let conflicting = match self.apply(live, configuration, who, force, None) {
-            Err(conflicting) if name == last_applied::KUBECTL => conflicting,
-            Err(conflicting) => return Err(report(&conflicting)),
+        let refused = match self.apply(live, configuration, who, force, None) {
+            Err(refused @ Refused::Conflicts(_)) if name == last_applied::KUBECTL => refused,
+            Err(refused) => return Err(refused.into()),
             Ok(applied) => return Ok(applied),
         };
         let Some(own) = last_applied::own_fields(self.place, live, &self.api_version) else {
-            return Err(report(&conflicting));
+            return Err(refused.into());
         };
         self.managers = before;
-        self.apply(live, configuration, who, false, Some(&own)).map_err(|conflicting| report(&conflicting))
+        Ok(self.apply(live, configuration, who, false, Some(&own))?)
     }
 
     /// Returns the merged object if it differs from the live one. Conflicts on `allowed` fields are ignored.
@@ -103,37 +114,45 @@ impl Updater<'_> {
         who: &Manager,
         force: bool,
         allowed: Option<&Set>,
-    ) -> Result<Option<Value>, Vec<(Manager, Set)>> {
+    ) -> Result<Option<Value>, Refused> {
         let merged = merge(self.place, live, configuration);
         let last = self.managers.0.remove(who);
         let time = last.as_ref().and_then(|owned| owned.time.clone());
         let set = fields_of(self.place, configuration).without(self.ignored);
         self.managers.0.insert(who.clone(), Owned { set, api_version: self.api_version.clone(), time });
         let object = match last {
-            Some(last) if !last.set.is_empty() => self.prune(merged, last.set),
+            Some(last) if !last.set.is_empty() => {
+                match self.versions.filter(|_| self.has_other_versions(&last)) {
+                    Some(versions) => self.prune_versions(versions, merged, last)?,
+                    None => self.prune(merged, last.set),
+                }
+            }
             _ => merged,
         };
         let comparison = Comparison::between_ignoring(self.place, live, &object, self.ignored);
+        let changes = self.changes(live, &object, comparison, Some(who))?;
         if !force {
-            let conflicting = self.conflicts(&comparison, who, allowed);
+            let conflicting = self.conflicts(&changes, who, allowed);
             if !conflicting.is_empty() {
-                return Err(conflicting);
+                return Err(Refused::Conflicts(conflicting));
             }
         }
-        self.take_from_others(&comparison, Some(who));
+        self.take_from_others(&changes, Some(who));
         self.strip(who);
         Ok((object != *live).then_some(object))
     }
 
-    fn conflicts(
-        &self,
-        comparison: &Comparison,
-        who: &Manager,
-        allowed: Option<&Set>,
-    ) -> Vec<(Manager, Set)> {
-        let changed = comparison.modified.clone().union(comparison.added.clone());
+    /// Whether the last configuration of the manager, or the fields of another one, are of other versions.
+    fn has_other_versions(&self, last: &Owned) -> bool {
+        let mut all = self.managers.0.values().chain([last]);
+        all.any(|owned| owned.api_version != self.api_version)
+    }
+
+    fn conflicts(&self, changes: &Changes, who: &Manager, allowed: Option<&Set>) -> Vec<(Manager, Set)> {
         let others = self.managers.0.iter().filter(|(manager, _)| *manager != who);
         let conflicting = others.map(|(manager, owned)| {
+            let comparison = changes.of(&owned.api_version);
+            let changed = comparison.modified.clone().union(comparison.added.clone());
             let set = owned.set.intersection(&changed);
             let set = match allowed {
                 Some(allowed) => set.difference(allowed),
@@ -175,6 +194,27 @@ impl Updater<'_> {
     pub(super) fn stamp(&mut self, who: &Manager, time: Option<String>) {
         if let Some(owned) = self.managers.0.get_mut(who) {
             owned.time = time;
+        }
+    }
+}
+
+/// Why an apply was rejected.
+enum Refused {
+    Conflicts(Vec<(Manager, Set)>),
+    Unconverted(Unconverted),
+}
+
+impl From<Unconverted> for Refused {
+    fn from(why: Unconverted) -> Self {
+        Self::Unconverted(why)
+    }
+}
+
+impl From<Refused> for ApplyError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Conflicts(conflicting) => Self::Conflict(report(&conflicting)),
+            Refused::Unconverted(why) => Self::Internal(why.to_string()),
         }
     }
 }

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::element;
-use super::place::Place;
+use super::schema_node::SchemaNode;
 use crate::field::{MOST_ERRORS, shown_path};
 use crate::schema::{List, ListKind, Scalar, Shape};
 
 /// Reports all errors as one message.
-pub(super) fn validate(place: Place<'_>, value: &Value) -> Result<(), String> {
-    let mut errors = Found::default();
+pub(super) fn validate(place: SchemaNode<'_>, value: &Value) -> Result<(), String> {
+    let mut errors = ValidationErrors::default();
     check(place, "", value, &mut errors);
     match errors.0.as_slice() {
         [] => Ok(()),
@@ -22,9 +22,9 @@ pub(super) fn validate(place: Place<'_>, value: &Value) -> Result<(), String> {
 
 /// The errors, up to a limit: beyond it the value is rejected anyway.
 #[derive(Default)]
-struct Found(Vec<String>);
+struct ValidationErrors(Vec<String>);
 
-impl Found {
+impl ValidationErrors {
     fn push(&mut self, why: String) {
         if self.0.len() < MOST_ERRORS {
             self.0.push(why);
@@ -32,7 +32,7 @@ impl Found {
     }
 }
 
-fn check(place: Place<'_>, path: &str, value: &Value, errors: &mut Found) {
+fn check(place: SchemaNode<'_>, path: &str, value: &Value, errors: &mut ValidationErrors) {
     let Some(shape) = place.shape() else { return };
     match (shape, value) {
         (_, Value::Null) => {}
@@ -55,7 +55,12 @@ fn check(place: Place<'_>, path: &str, value: &Value, errors: &mut Found) {
 }
 
 /// Stops at the first undeclared field, as v1.34 does.
-fn check_fields(place: Place<'_>, path: &str, fields: &Map<String, Value>, errors: &mut Found) {
+fn check_fields(
+    place: SchemaNode<'_>,
+    path: &str,
+    fields: &Map<String, Value>,
+    errors: &mut ValidationErrors,
+) {
     let is_struct = matches!(place.shape(), Some(Shape::Struct(of)) if !of.fields.is_empty() && !of.open);
     let path = shown_path(path);
     for (name, value) in fields {
@@ -68,7 +73,13 @@ fn check_fields(place: Place<'_>, path: &str, fields: &Map<String, Value>, error
     }
 }
 
-fn check_items(place: Place<'_>, path: &str, list: &List, items: &[Value], errors: &mut Found) {
+fn check_items(
+    place: SchemaNode<'_>,
+    path: &str,
+    list: &List,
+    items: &[Value],
+    errors: &mut ValidationErrors,
+) {
     let mut seen = BTreeSet::new();
     let path = shown_path(path);
     for (index, item) in items.iter().enumerate() {

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_finds_the_buffer_full_is_dropped_and_counted() {
+    async fn events_are_dropped_and_counted_when_the_buffer_is_full() {
         let settings = BatchSettings { max_size: 1, concurrent: false, ..SETTINGS };
         let (batch, batches, measured) = start(settings, Duration::from_secs(3600));
         for number in 0..20 {

@@ -10,9 +10,9 @@ pub(super) const THRESHOLD: Duration = Duration::from_millis(500);
 pub(crate) enum Layer {
     Authentication,
     Authorization,
-    /// All calls of mutating webhooks together.
+    /// The total of all mutating webhook calls.
     MutatingWebhook,
-    /// The longest call of a validating webhook.
+    /// The longest validating webhook call.
     ValidatingWebhook,
     /// The total time.
     Total,

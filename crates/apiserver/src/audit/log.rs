@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_acknowledged_is_in_the_file() {
+    async fn acknowledged_events_are_in_the_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit.log");
         let sink = LogSink::open(&path, Rotation::default(), true, Clock::system()).unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_disk_that_is_full_is_told_to_those_who_wait() {
+    async fn a_full_disk_is_reported_to_waiting_callers() {
         let full = Path::new("/dev/full");
         if !full.exists() {
             return;

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_policy_is_refused() {
+    fn an_invalid_policy_is_rejected() {
         assert_eq!(Policy::parse("rules: []").unwrap_err(), PolicyError::NoKind);
         let other = Policy::parse("apiVersion: audit.k8s.io/v1beta1\nkind: Policy").unwrap_err();
         assert!(matches!(other, PolicyError::UnknownKind { .. }), "{other}");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_rules_are_told_field_by_field() {
+    fn invalid_rules_are_reported_field_by_field() {
         let levels = "supported values: \"None\", \"Metadata\", \"Request\", \"RequestResponse\"";
         for (rules, expected) in [
             ("rules: [{}]", "rules[0].level: Required value".to_owned()),

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http::{HeaderValue, Response};
+use http_body::Frame;
 use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_clock::Instant;
@@ -20,12 +21,13 @@ use super::policy::{Decision, Level, Stage};
 use super::request::{OWN_ADDRESS, Received};
 use super::{Audit, Entry, objects};
 use crate::auth::{self, User};
-use crate::body::Body;
+use crate::body::{Aborted, Body, Frames};
 use crate::chain::{self, Caller, Refusal};
 use crate::json::Json;
 use crate::metadata;
 use crate::route;
 use crate::status::Status;
+use crate::tunnel::Tunnel;
 
 /// The audit record of a request. Without a policy it is empty, and all its methods do nothing.
 #[derive(Default)]
@@ -145,7 +147,7 @@ impl Record {
         self.annotate("authorization.k8s.io/reason", reason);
     }
 
-    /// Whether events of this level are recorded.
+    /// Whether events at this level are recorded.
     pub(crate) fn records(&self, level: Level) -> bool {
         self.at(level).is_some()
     }
@@ -172,7 +174,7 @@ impl Record {
         outcome
     }
 
-    /// A part of the request took this long. Time that is spent on the same part again is added.
+    /// Adds the time spent in a layer.
     pub(crate) fn spent(&self, layer: Layer, took: std::time::Duration) {
         let Some(recording) = self.at(Level::Metadata) else { return };
         let mut state = recording.state.lock();
@@ -276,6 +278,14 @@ impl Record {
         if is_rejected || is_long_running {
             is_stored = recording.stage(Stage::ResponseStarted).await;
         }
+        if is_long_running
+            && !is_rejected
+            && is_stored
+            && let Some(tunnel) = response.extensions().get::<Tunnel>()
+        {
+            tunnel.hold(recording);
+            return response;
+        }
         if is_long_running && !is_rejected && is_stored && response.body().as_full().is_none() {
             return response.map(|body| recording.follow(body));
         }
@@ -365,20 +375,19 @@ impl Recording {
 
     /// Wraps a body so that the record completes when it ends or is dropped.
     fn follow(self: Box<Self>, body: Body) -> Body {
-        let length = body.length();
-        Body::stream(followed(body.into_stream(), self), length)
+        let (length, is_endless) = (body.length(), body.is_endless());
+        Body::frames(followed(body.into_frames(), self).boxed(), length, is_endless)
     }
 }
 
 fn followed(
-    pieces: impl Stream<Item = Bytes> + Send + 'static,
+    frames: Frames,
     recording: Box<Recording>,
-) -> impl Stream<Item = Bytes> + Send {
-    let state = (Box::pin(pieces), recording);
-    futures::stream::unfold(state, |(mut pieces, recording)| async {
+) -> impl Stream<Item = Result<Frame<Bytes>, Aborted>> + Send {
+    futures::stream::unfold((frames, recording), |(mut frames, recording)| async {
         // At the end both are dropped, which completes the record.
-        let piece = pieces.next().await?;
-        Some((piece, (pieces, recording)))
+        let frame = frames.next().await?;
+        Some((frame, (frames, recording)))
     })
 }
 

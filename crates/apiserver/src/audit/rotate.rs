@@ -56,7 +56,7 @@ pub(super) struct LogFile {
     size: u64,
     clock: Clock,
     /// Wakes the thread that maintains the backups. One queued wake-up is enough: it checks all of them.
-    tidy: Option<SyncSender<()>>,
+    clean_up: Option<SyncSender<()>>,
 }
 
 impl LogFile {
@@ -64,12 +64,13 @@ impl LogFile {
         let directory = directory_of(path);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let (file, size) = append_to(path)?;
-        let tidy = match rotation.keeps_everything() {
+        let clean_up = match rotation.keeps_everything() {
             true => None,
-            false => Some(start_tidying(path, rotation, clock.clone())?),
+            false => Some(start_cleanup(path, rotation, clock.clone())?),
         };
-        let log = Self { path: path.to_owned(), max_bytes: rotation.max_bytes(), file, size, clock, tidy };
-        log.wake_tidying();
+        let log =
+            Self { path: path.to_owned(), max_bytes: rotation.max_bytes(), file, size, clock, clean_up };
+        log.wake_cleanup();
         Ok(log)
     }
 
@@ -116,7 +117,7 @@ impl LogFile {
         File::open(directory_of(&self.path))?.sync_all()?;
         self.file = begun;
         self.size = 0;
-        self.wake_tidying();
+        self.wake_cleanup();
         Ok(())
     }
 
@@ -133,9 +134,9 @@ impl LogFile {
         }
     }
 
-    fn wake_tidying(&self) {
-        if let Some(tidy) = &self.tidy {
-            let _ = tidy.try_send(());
+    fn wake_cleanup(&self) {
+        if let Some(clean_up) = &self.clean_up {
+            let _ = clean_up.try_send(());
         }
     }
 }
@@ -189,13 +190,13 @@ impl Names {
     }
 }
 
-fn start_tidying(path: &Path, rotation: Rotation, clock: Clock) -> io::Result<SyncSender<()>> {
+fn start_cleanup(path: &Path, rotation: Rotation, clock: Clock) -> io::Result<SyncSender<()>> {
     let (wake, woken): (_, Receiver<()>) = sync_channel(1);
     let path = path.to_owned();
     let run = move || {
         for () in woken {
-            if let Err(error) = tidy(&path, rotation, clock.now()) {
-                tracing::warn!(%error, path = %path.display(), "cannot look after the backups of the audit log");
+            if let Err(error) = clean_up(&path, rotation, clock.now()) {
+                tracing::warn!(%error, path = %path.display(), "cannot clean up the backups of the audit log");
             }
         }
     };
@@ -204,7 +205,7 @@ fn start_tidying(path: &Path, rotation: Rotation, clock: Clock) -> io::Result<Sy
 }
 
 /// Removes surplus backups and compresses the others.
-fn tidy(path: &Path, rotation: Rotation, now: Timestamp) -> io::Result<()> {
+fn clean_up(path: &Path, rotation: Rotation, now: Timestamp) -> io::Result<()> {
     let names = Names::of(path);
     let mut backups = Vec::new();
     for entry in fs::read_dir(directory_of(path))? {
@@ -316,7 +317,7 @@ mod tests {
         }
         fs::write(directory.path().join("other.log"), "").unwrap();
         let rotation = Rotation { max_backups: 3, max_age_days: 2, compress: true, ..Rotation::default() };
-        tidy(&path, rotation, "2025-01-04T12:00:00Z".parse().unwrap()).unwrap();
+        clean_up(&path, rotation, "2025-01-04T12:00:00Z".parse().unwrap()).unwrap();
         let expected =
             ["audit-2025-01-03T00-00-00.000.log.gz", "audit-2025-01-04T00-00-00.000.log.gz", "other.log"];
         assert_eq!(names_in(directory.path()), expected);

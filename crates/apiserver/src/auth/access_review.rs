@@ -43,7 +43,7 @@ pub(super) struct Reviewed {
 /// A review in a webhook response, generic over its status type.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Written<S> {
+struct RawReview<S> {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
@@ -53,7 +53,7 @@ struct Written<S> {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WrittenStatus {
+struct RawStatus {
     allowed: Option<bool>,
     denied: Option<bool>,
     reason: Option<String>,
@@ -151,9 +151,9 @@ pub(super) fn answered<S: DeserializeOwned + Default>(
     if !written.is_object() || !matches!(written.get("status"), None | Some(Value::Null | Value::Object(_))) {
         return Err(failed(&"expected objects"));
     }
-    let written: Written<S> = serde_json::from_value(written).map_err(|why| failed(&why))?;
+    let written: RawReview<S> = serde_json::from_value(written).map_err(|why| failed(&why))?;
     if written.kind != kind || written.api_version != api_version {
-        let Written { kind: other, api_version: version, .. } = written;
+        let RawReview { kind: other, api_version: version, .. } = written;
         return Err(format!("expected a {kind} of {api_version}, got kind {other:?} of version {version:?}"));
     }
     Ok(written.status.unwrap_or_default())
@@ -161,7 +161,7 @@ pub(super) fn answered<S: DeserializeOwned + Default>(
 
 /// Decodes a webhook's response.
 pub(super) fn read(version: ReviewVersion, body: &[u8]) -> Result<Reviewed, String> {
-    let status: WrittenStatus = answered(body, "SubjectAccessReview", version.api_version())?;
+    let status: RawStatus = answered(body, "SubjectAccessReview", version.api_version())?;
     Ok(Reviewed {
         allowed: status.allowed.unwrap_or_default(),
         denied: status.denied.unwrap_or_default(),

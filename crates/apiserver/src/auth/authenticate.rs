@@ -15,7 +15,7 @@ use super::config_file::ConfigError;
 use super::front_proxy::FrontProxy;
 use super::jwt::{JwtAuthenticator, JwtConfig};
 use super::metrics::Attempt;
-use super::service_account::{Known, Refused};
+use super::service_account::{InvalidToken, VerifiedToken};
 use super::token_cache::{Lookup, TokenCache};
 use super::token_file::{TokenFile, TokenFileError};
 use super::token_webhook::TokenWebhook;
@@ -125,7 +125,7 @@ impl Authenticator {
         }
     }
 
-    fn lets_in_anonymous(&self, path: &str) -> bool {
+    fn allows_anonymous(&self, path: &str) -> bool {
         match &self.anonymous {
             Anonymous::Everywhere => true,
             Anonymous::Nowhere => false,
@@ -144,7 +144,7 @@ impl Server {
         context: &Context,
     ) -> Result<User, AuthenticationError> {
         let start = self.clock.instant();
-        let sender = self.find_sender(peer, path, headers, context).await;
+        let sender = self.authenticate_sender(peer, path, headers, context).await;
         let attempt = match &sender {
             Ok(user) => Attempt::Success { user: &user.name },
             Err(AuthenticationError::Missing) => Attempt::Failure,
@@ -162,7 +162,7 @@ impl Server {
         sender
     }
 
-    async fn find_sender(
+    async fn authenticate_sender(
         &self,
         peer: &Peer,
         path: &str,
@@ -205,7 +205,7 @@ impl Server {
         }
         match errors.is_empty() {
             false => Err(AuthenticationError::Invalid(errors)),
-            true if self.authenticator.lets_in_anonymous(path) => Ok(User::anonymous()),
+            true if self.authenticator.allows_anonymous(path) => Ok(User::anonymous()),
             true => Err(AuthenticationError::Missing),
         }
     }
@@ -224,7 +224,7 @@ impl Server {
         let implicit = &self.service_accounts.audiences;
         // Tokens without audiences are meant for this server.
         let own: Vec<String> = implicit.iter().filter(|one| audiences.contains(one)).cloned().collect();
-        let of_server = |user: User| Known {
+        let of_server = |user: User| VerifiedToken {
             user: user.known(),
             audiences: own.clone(),
             warning: None,
@@ -233,7 +233,7 @@ impl Server {
         if let Some(user) = tokens.user(token).filter(|_| !own.is_empty()) {
             return Ok(of_server(user.clone()));
         }
-        let mut errors: Vec<Refused> = Vec::new();
+        let mut errors: Vec<InvalidToken> = Vec::new();
         match Box::pin(self.service_account(token, audiences)).await {
             Ok(Some(known)) => return Ok(known),
             Ok(None) => {}
@@ -263,17 +263,21 @@ impl Server {
     }
 
     /// Answers a TokenReview. Like v1.34, treats the token as a request's bearer token.
-    pub(crate) async fn review_token(&self, token: &str, audiences: &[String]) -> Result<Known, Refused> {
+    pub(crate) async fn review_token(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<VerifiedToken, InvalidToken> {
         let header = format!("Bearer {token}");
         let Some(token) = split_bearer(header.trim()).filter(|token| !token.is_empty()) else {
             return match self.authenticator.anonymous {
-                Anonymous::Everywhere => Ok(Known {
+                Anonymous::Everywhere => Ok(VerifiedToken {
                     user: User::anonymous(),
                     audiences: audiences.to_vec(),
                     warning: None,
                     annotations: Vec::new(),
                 }),
-                _ => Err(Refused::default()),
+                _ => Err(InvalidToken::default()),
             };
         };
         Box::pin(self.user_of_token(token, audiences)).await.map_err(|refusals| {
@@ -284,7 +288,7 @@ impl Server {
                 all.push(refused.why);
                 annotations.extend(refused.annotations);
             }
-            Refused { why: aggregate(&all).unwrap_or_default(), annotations }
+            InvalidToken { why: aggregate(&all).unwrap_or_default(), annotations }
         })
     }
 }
@@ -336,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_not_text_is_a_token_all_the_same() {
+    fn a_token_that_is_not_utf8_is_still_a_token() {
         let value = http::HeaderValue::from_bytes(b"Bearer \xff").unwrap();
         let headers = HeaderMap::from_iter([(AUTHORIZATION, value)]);
         assert!(bearer_token(&headers, &Warnings::default()).is_some(), "it must not pass for no token");

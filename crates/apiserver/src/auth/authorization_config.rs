@@ -51,27 +51,27 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Written {
+struct RawConfig {
     #[serde(rename = "apiVersion")]
     _api_version: String,
     #[serde(rename = "kind")]
     _kind: String,
     #[serde(default)]
-    authorizers: Vec<WrittenAuthorizer>,
+    authorizers: Vec<RawAuthorizer>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct WrittenAuthorizer {
+struct RawAuthorizer {
     #[serde(rename = "type")]
     kind: String,
     name: String,
-    webhook: Option<WrittenWebhook>,
+    webhook: Option<RawWebhook>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct WrittenWebhook {
+struct RawWebhook {
     #[serde(rename = "authorizedTTL")]
     authorized_ttl: GoDuration,
     cache_authorized_requests: Option<bool>,
@@ -83,7 +83,7 @@ struct WrittenWebhook {
     match_condition_subject_access_review_version: String,
     failure_policy: String,
     connection_info: ConnectionInfo,
-    match_conditions: Vec<WrittenCondition>,
+    match_conditions: Vec<RawCondition>,
 }
 
 #[derive(Default, Deserialize)]
@@ -96,7 +96,7 @@ struct ConnectionInfo {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct WrittenCondition {
+struct RawCondition {
     expression: String,
 }
 
@@ -146,14 +146,14 @@ impl AuthorizerKind {
 impl AuthorizationConfig {
     /// Parses a configuration file.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let written: Written = config_file::read(text, "AuthorizationConfiguration").map_err(|why| {
+        let written: RawConfig = config_file::read(text, "AuthorizationConfiguration").map_err(|why| {
             ConfigError(format!("failed to load AuthorizationConfiguration from file: {why}"))
         })?;
         let mut errors = Errors::default();
         check(&written.authorizers, &mut errors);
         config_file::refuse(&errors)?;
         check_names(&written.authorizers)?;
-        let authorizers = written.authorizers.into_iter().map(WrittenAuthorizer::build);
+        let authorizers = written.authorizers.into_iter().map(RawAuthorizer::build);
         Ok(Self { authorizers: authorizers.collect::<Result<_, _>>()? })
     }
 
@@ -230,7 +230,7 @@ fn simple(kind: &str) -> Option<AuthorizerKind> {
     })
 }
 
-impl WrittenAuthorizer {
+impl RawAuthorizer {
     fn build(self) -> Result<(String, AuthorizerKind), ConfigError> {
         let kind = match self.webhook {
             Some(webhook) => AuthorizerKind::Webhook(webhook.build()?),
@@ -242,7 +242,7 @@ impl WrittenAuthorizer {
     }
 }
 
-impl WrittenWebhook {
+impl RawWebhook {
     fn build(self) -> Result<WebhookOptions, ConfigError> {
         let Some(kubeconfig) = self.connection_info.kube_config_file else {
             return Err(ConfigError(format!(
@@ -272,7 +272,7 @@ impl WrittenWebhook {
 }
 
 /// Checks that built-in authorizers have their fixed names.
-fn check_names(authorizers: &[WrittenAuthorizer]) -> Result<(), ConfigError> {
+fn check_names(authorizers: &[RawAuthorizer]) -> Result<(), ConfigError> {
     let wrong = authorizers.iter().filter(|one| one.kind != "Webhook" && one.name != one.kind.to_lowercase());
     let problems: Vec<String> = wrong
         .map(|one| {
@@ -283,7 +283,7 @@ fn check_names(authorizers: &[WrittenAuthorizer]) -> Result<(), ConfigError> {
     aggregate(&problems).map_or(Ok(()), |why| Err(ConfigError(why)))
 }
 
-fn check(authorizers: &[WrittenAuthorizer], errors: &mut Errors) {
+fn check(authorizers: &[RawAuthorizer], errors: &mut Errors) {
     let root = Path::root("authorizers");
     if authorizers.is_empty() {
         errors.required(&root, "at least one authorization mode must be defined");
@@ -333,7 +333,7 @@ fn check_name(name: &str, is_seen: bool, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates a webhook. The field paths are v1.34's, which leave `webhook` out.
-fn check_webhook(webhook: &WrittenWebhook, path: &Path<'_>, errors: &mut Errors) {
+fn check_webhook(webhook: &RawWebhook, path: &Path<'_>, errors: &mut Errors) {
     let timeout = webhook.timeout;
     if timeout.is_unset() {
         errors.required(&path.child("timeout"), "");
@@ -400,7 +400,7 @@ fn check_file(name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn check_conditions(conditions: &[WrittenCondition], path: &Path<'_>, errors: &mut Errors) {
+fn check_conditions(conditions: &[RawCondition], path: &Path<'_>, errors: &mut Errors) {
     if conditions.len() > MATCH_CONDITIONS {
         let detail = format!("must have at most {MATCH_CONDITIONS} items");
         errors.push(Reason::TooMany, path, Some(Value::from(conditions.len())), detail);

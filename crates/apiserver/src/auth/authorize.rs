@@ -152,7 +152,7 @@ impl Attributes<'_> {
         let user = &self.user.name;
         let Some(target) = self.resource else {
             let why = format!("User {user:?} cannot {} path {:?}", self.verb, self.path);
-            return Status::forbidden(Named::default(), "", harmless(&why) + &reason).for_lack_of_rights();
+            return Status::forbidden(Named::default(), "", escape_html(&why) + &reason).for_lack_of_rights();
         };
         let resource = match &target.subresource {
             Some(subresource) => format!("{}/{subresource}", target.resource),
@@ -168,11 +168,11 @@ impl Attributes<'_> {
         );
         let named = Named { group: &target.group, resource: &target.resource };
         let name = target.named().unwrap_or("");
-        Status::forbidden(named, name, harmless(&why) + &reason).for_lack_of_rights()
+        Status::forbidden(named, name, escape_html(&why) + &reason).for_lack_of_rights()
     }
 }
 
 /// Escapes text so that no browser takes it for markup.
-pub(crate) fn harmless(text: &str) -> String {
+pub(crate) fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -16,7 +16,7 @@ impl Server {
         let name = token.secret_name();
         let (served, record) = self.look_up("secrets", Some(NAMESPACE), &name).await?;
         let refuse = |why: &str| {
-            tracing::debug!(secret = name, why, "a bootstrap token does not count");
+            tracing::debug!(secret = name, why, "rejected a bootstrap token");
         };
         if Facts::of(&record, &served).is_being_deleted() {
             refuse("its secret is being deleted");

@@ -18,7 +18,7 @@ pub struct FrontProxy {
 
 impl FrontProxy {
     /// Returns the headers used between API servers.
-    pub(crate) fn standard() -> Self {
+    pub fn standard() -> Self {
         let one = |name: &str| vec![name.to_owned()];
         Self {
             allowed_names: Vec::new(),

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_nobody_are_refused() {
+    fn groups_without_a_user_are_rejected() {
         let Err(Refusal::NoUser(why)) = parts(&headers(&[("impersonate-group", "g")])) else { panic!() };
         assert_eq!(why, "requested [{Group  g    }] without impersonating a user");
     }

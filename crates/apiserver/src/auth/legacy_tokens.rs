@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::service_account::{Annotation, Gone, user};
+use super::service_account::{Annotation, BoundObjectError, user};
 use super::{User, service_account_name};
 use crate::facts::Facts;
 use crate::json::Json;
@@ -117,9 +117,11 @@ impl Server {
         let LegacyClaims { namespace, account, account_uid, .. } = claims;
         let found = self.check(("serviceaccounts", Some(namespace.as_str())), account, account_uid, 0).await;
         let (served, record) = found.map_err(|gone| match gone {
-            Gone::Missing => format!("serviceaccounts {account:?} not found"),
-            Gone::Replaced(uid) => format!("ServiceAccount UID ({uid}) does not match claim ({account_uid})"),
-            Gone::Deleted => format!("ServiceAccount {namespace}/{account} has been deleted"),
+            BoundObjectError::Missing => format!("serviceaccounts {account:?} not found"),
+            BoundObjectError::Replaced(uid) => {
+                format!("ServiceAccount UID ({uid}) does not match claim ({account_uid})")
+            }
+            BoundObjectError::Deleted => format!("ServiceAccount {namespace}/{account} has been deleted"),
         })?;
         served.decode_bare(&record).map_err(|status| status.message)
     }
@@ -153,8 +155,8 @@ impl Server {
         let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
         let labels = json!({LAST_USED: today.to_string()});
         let patch = json!({"metadata": {"uid": metadata.text("uid"), "labels": labels}});
-        if let Err(status) = self.own_request(Method::PATCH, &path, &patch, &[]).await {
-            tracing::warn!(namespace, name, why = status.message, "cannot note the use of a token");
+        if let Err(status) = self.loopback_request(Method::PATCH, &path, &patch, &[]).await {
+            tracing::warn!(namespace, name, why = status.message, "cannot record the use of a token");
         }
     }
 
@@ -165,7 +167,7 @@ impl Server {
             return;
         }
         if let Err(status) = self.record_tracking().await {
-            tracing::warn!(why = status.message, "cannot say since when the use of tokens is noted");
+            tracing::warn!(why = status.message, "cannot record the start of token tracking");
         }
     }
 
@@ -178,7 +180,7 @@ impl Server {
                 return Ok(());
             }
             let map = json!({"metadata": {"name": TRACKING}, "data": data});
-            if self.own_request(Method::POST, RECORDS, &map, &[409]).await? {
+            if self.loopback_request(Method::POST, RECORDS, &map, &[409]).await? {
                 *self.token_tracking.0.lock() = Some(now);
             }
             return Ok(());
@@ -189,7 +191,9 @@ impl Server {
         }
         let version = map.at("metadata").text("resourceVersion");
         let patch = json!({"metadata": {"resourceVersion": version}, "data": data});
-        self.own_request(Method::PATCH, &format!("{RECORDS}/{TRACKING}"), &patch, &[404, 409]).await.map(drop)
+        self.loopback_request(Method::PATCH, &format!("{RECORDS}/{TRACKING}"), &patch, &[404, 409])
+            .await
+            .map(drop)
     }
 }
 

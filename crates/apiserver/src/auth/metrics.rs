@@ -443,7 +443,7 @@ impl AuthMetrics {
         self.series.lock().entry((metric, labels)).or_default().sum = value;
     }
 
-    pub(super) fn cache_asked(&self, is_hit: bool, duration: Duration) {
+    pub(super) fn record_cache_lookup(&self, is_hit: bool, duration: Duration) {
         let status = if is_hit { "hit" } else { "miss" };
         self.count(Metric::CacheRequests, &[status]);
         self.observe(Metric::CacheDuration, &[status], duration);
@@ -491,14 +491,10 @@ impl AuthMetrics {
             }
         }
         let name = "authentication_token_cache_active_fetch_count";
-        text.head(name, "gauge", "[ALPHA] Token lookups that are under way.");
+        text.head(name, "gauge", "[ALPHA] Token lookups in flight.");
         text.sample(name, &[("status", "in_flight")], self.fetching.load(Ordering::Relaxed));
         let name = "apiserver_client_certificate_expiration_seconds";
-        text.head(
-            name,
-            "histogram",
-            "[ALPHA] Seconds that client certificates were still valid for when they were used.",
-        );
+        text.head(name, "histogram", "[ALPHA] Remaining validity of client certificates in seconds.");
         let lifetimes = &self.certificates.0;
         let buckets = lifetimes.cumulative().into_iter().map(|(bound, count)| (bound as f64, count));
         text.histogram(name, &[], buckets, lifetimes.count(), lifetimes.sum() as f64);

@@ -22,7 +22,6 @@ pub(crate) mod bootstrap;
 mod bootstrap_tokens;
 mod config_file;
 mod expiring;
-pub(crate) mod follow;
 mod front_proxy;
 pub(crate) mod impersonate;
 mod jwt;
@@ -33,6 +32,7 @@ pub mod node;
 pub mod rbac;
 mod reload;
 pub(crate) mod service_account;
+pub(crate) mod store_view;
 mod token_cache;
 mod token_file;
 mod token_webhook;
@@ -42,7 +42,7 @@ pub use access_webhook::WebhookOptions;
 pub(crate) use aggregate::aggregate;
 pub use authenticate::{Anonymous, AuthenticationError, Authenticator};
 pub use authorization_config::{AuthorizationConfig, AuthorizerKind, KubeconfigSource};
-pub(crate) use authorize::harmless;
+pub(crate) use authorize::escape_html;
 pub use authorize::{Attributes, Authorizer, Decision, Held, MastersOnly, Verdict};
 pub use config_file::ConfigError;
 pub use front_proxy::FrontProxy;
@@ -58,7 +58,7 @@ pub use union::{Authorizers, Outbound};
 use crate::names;
 
 /// The user who sent a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct User {
     pub name: String,
     pub uid: String,

@@ -37,7 +37,7 @@ impl Watched {
     }
 
     /// Marks the text as handled, successfully or not, so that it is not reported again.
-    pub(super) fn settle(&mut self, text: String) {
+    pub(super) fn mark_handled(&mut self, text: String) {
         self.text = text;
     }
 

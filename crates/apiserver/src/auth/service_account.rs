@@ -125,19 +125,19 @@ struct Issued {
 fn one_or_many<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Words {
+    enum OneOrMany {
         One(String),
         Many(Vec<String>),
     }
-    Ok(match Words::deserialize(from)? {
-        Words::One(word) => vec![word],
-        Words::Many(words) => words,
+    Ok(match OneOrMany::deserialize(from)? {
+        OneOrMany::One(word) => vec![word],
+        OneOrMany::Many(words) => words,
     })
 }
 
 /// The token's user, and the requested audiences it is valid for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct VerifiedToken {
     pub(crate) user: User,
     pub(crate) audiences: Vec<String>,
     /// A warning for the client.
@@ -151,25 +151,25 @@ pub(crate) type Annotation = (&'static str, String);
 
 /// Why a token is invalid, and annotations for the audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct InvalidToken {
     pub(crate) why: String,
     pub(crate) annotations: Vec<Annotation>,
 }
 
-impl From<String> for Refused {
+impl From<String> for InvalidToken {
     fn from(why: String) -> Self {
         Self { why, annotations: Vec::new() }
     }
 }
 
-impl From<&str> for Refused {
+impl From<&str> for InvalidToken {
     fn from(why: &str) -> Self {
         why.to_owned().into()
     }
 }
 
 /// Why an object that a token refers to no longer exists.
-pub(super) enum Gone {
+pub(super) enum BoundObjectError {
     Missing,
     /// Another object has its name, with this uid.
     Replaced(String),
@@ -182,7 +182,7 @@ impl Server {
         &self,
         token: &str,
         audiences: &[String],
-    ) -> Result<Option<Known>, Refused> {
+    ) -> Result<Option<VerifiedToken>, InvalidToken> {
         if self.service_accounts.keys.is_empty() {
             return Ok(None);
         }
@@ -196,8 +196,8 @@ impl Server {
             _ => return Ok(None),
         };
         match known {
-            Ok(known) => Ok(Some(Known { annotations, ..known })),
-            Err(why) => Err(Refused { why, annotations }),
+            Ok(known) => Ok(Some(VerifiedToken { annotations, ..known })),
+            Err(why) => Err(InvalidToken { why, annotations }),
         }
     }
 
@@ -213,12 +213,12 @@ impl Server {
         token: &str,
         audiences: &[String],
         annotations: &mut Vec<Annotation>,
-    ) -> Result<Known, String> {
+    ) -> Result<VerifiedToken, String> {
         let claims: LegacyClaims =
             setpoint_token::verify(&self.service_accounts.keys, token).ok_or("invalid signature")?;
         let audiences = meant_for(self.note_legacy(&claims.sub, annotations), audiences)?;
         let (user, warning) = self.legacy_user(token, &claims, annotations).await?;
-        Ok(Known { user, audiences, warning, annotations: Vec::new() })
+        Ok(VerifiedToken { user, audiences, warning, annotations: Vec::new() })
     }
 
     async fn bound_account(
@@ -226,7 +226,7 @@ impl Server {
         token: &str,
         audiences: &[String],
         annotations: &mut Vec<Annotation>,
-    ) -> Result<Known, String> {
+    ) -> Result<VerifiedToken, String> {
         let claims: Claims =
             setpoint_token::verify(&self.service_accounts.keys, token).ok_or("invalid signature")?;
         let meant = match claims.aud.is_empty() {
@@ -237,7 +237,7 @@ impl Server {
         check_times(&claims, self.now().as_second())?;
         let user = self.bound_user(&claims).await?;
         annotations.extend(self.staleness(&claims));
-        Ok(Known { user, audiences, warning: None, annotations: Vec::new() })
+        Ok(VerifiedToken { user, audiences, warning: None, annotations: Vec::new() })
     }
 
     /// Returns the audit annotation for a token that the client should have refreshed.
@@ -256,11 +256,13 @@ impl Server {
         let own = Some(namespace.as_str());
         let found = self.check(("serviceaccounts", own), &account.name, &account.uid, LEEWAY).await;
         found.map_err(|gone| match gone {
-            Gone::Missing => format!("serviceaccounts {:?} not found", account.name),
-            Gone::Replaced(uid) => {
+            BoundObjectError::Missing => format!("serviceaccounts {:?} not found", account.name),
+            BoundObjectError::Replaced(uid) => {
                 format!("service account UID ({uid}) does not match claim ({})", account.uid)
             }
-            Gone::Deleted => format!("service account {namespace}/{} has been deleted", account.name),
+            BoundObjectError::Deleted => {
+                format!("service account {namespace}/{} has been deleted", account.name)
+            }
         })?;
         let mut user = user(namespace, &account.name, &account.uid);
         if let Some(secret) = secret {
@@ -268,17 +270,17 @@ impl Server {
         }
         if let Some(pod) = pod {
             self.check_bound(("pods", own), "pod", pod).await?;
-            tell(&mut user, "pod-name", &pod.name);
-            tell(&mut user, "pod-uid", &pod.uid);
+            add_extra(&mut user, "pod-name", &pod.name);
+            add_extra(&mut user, "pod-uid", &pod.uid);
         } else if let Some(node) = node {
             self.check_bound(("nodes", None), "node", node).await?;
         }
         if let Some(node) = node {
-            tell(&mut user, "node-name", &node.name);
-            tell(&mut user, "node-uid", &node.uid);
+            add_extra(&mut user, "node-name", &node.name);
+            add_extra(&mut user, "node-uid", &node.uid);
         }
         if !claims.jti.is_empty() {
-            tell(&mut user, "credential-id", &format!("JTI={}", claims.jti));
+            add_extra(&mut user, "credential-id", &format!("JTI={}", claims.jti));
         }
         Ok(user)
     }
@@ -292,8 +294,10 @@ impl Server {
     ) -> Result<(), String> {
         let found = self.check(of, &bound.name, &bound.uid, LEEWAY).await;
         found.map(drop).map_err(|gone| match gone {
-            Gone::Missing | Gone::Deleted => "service account token has been invalidated".to_owned(),
-            Gone::Replaced(uid) => {
+            BoundObjectError::Missing | BoundObjectError::Deleted => {
+                "service account token has been invalidated".to_owned()
+            }
+            BoundObjectError::Replaced(uid) => {
                 format!("{kind} UID ({uid}) does not match service account {kind} ref claim ({})", bound.uid)
             }
         })
@@ -306,21 +310,27 @@ impl Server {
         name: &str,
         uid: &str,
         leeway: i64,
-    ) -> Result<Found, Gone> {
-        let (served, record) = self.look_up(plural, namespace, name).await.ok_or(Gone::Missing)?;
+    ) -> Result<StoredObject, BoundObjectError> {
+        let (served, record) =
+            self.look_up(plural, namespace, name).await.ok_or(BoundObjectError::Missing)?;
         let facts = Facts::of(&record, &served);
         if *facts.uid != *uid {
-            return Err(Gone::Replaced(facts.uid.to_string()));
+            return Err(BoundObjectError::Replaced(facts.uid.to_string()));
         }
         let deleted = facts.deletion_timestamp.map(jiff::Timestamp::as_second);
         match deleted.is_some_and(|deleted| deleted < self.now().as_second() - leeway) {
-            true => Err(Gone::Deleted),
+            true => Err(BoundObjectError::Deleted),
             false => Ok((served, record)),
         }
     }
 
     /// Looks up an object of the core group.
-    pub(super) async fn look_up(&self, plural: &str, namespace: Option<&str>, name: &str) -> Option<Found> {
+    pub(super) async fn look_up(
+        &self,
+        plural: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Option<StoredObject> {
         let served = self.registry.snapshot().resource("", "v1", plural)?.clone();
         let record = self.store.get(&served.key(namespace, name), None).await.ok()??;
         Some((served, record))
@@ -328,13 +338,13 @@ impl Server {
 }
 
 /// A stored object and its kind.
-pub(super) type Found = (Arc<Served>, Arc<Record>);
+pub(super) type StoredObject = (Arc<Served>, Arc<Record>);
 
 pub(super) fn user(namespace: &str, name: &str, uid: &str) -> User {
     User::authenticated(service_account_name(namespace, name), uid, service_account_groups(namespace))
 }
 
-fn tell(user: &mut User, key: &str, value: &str) {
+fn add_extra(user: &mut User, key: &str, value: &str) {
     if !value.is_empty() {
         let extra: &mut BTreeMap<_, _> = &mut user.extra;
         extra.insert(format!("{EXTRA}{key}"), vec![value.to_owned()]);

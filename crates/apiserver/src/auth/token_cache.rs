@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::expiring::{Digest, Expiring};
 use super::metrics::AuthMetrics;
-use super::service_account::{Known, Refused};
+use super::service_account::{InvalidToken, VerifiedToken};
 
 /// How long to cache a token, as in v1.34.
 const TTL: Duration = Duration::from_secs(10);
@@ -27,11 +27,11 @@ const TOKENS: usize = 32 * 1024;
 const LOOKUP: Duration = Duration::from_secs(30);
 
 /// The result of a lookup: a user, or why there is none.
-pub(super) type Lookup = Result<Known, Vec<Refused>>;
+pub(super) type Lookup = Result<VerifiedToken, Vec<InvalidToken>>;
 
 pub(super) struct TokenCache {
     digests: TokenDigest,
-    known: Expiring<Known>,
+    known: Expiring<VerifiedToken>,
     flights: Mutex<BTreeMap<Digest, watch::Receiver<Option<Lookup>>>>,
 }
 
@@ -94,11 +94,11 @@ impl TokenCache {
         let start = clock.instant();
         let key = self.digests.of(token, audiences);
         if let Some(known) = self.known.get(&key, start) {
-            metrics.cache_asked(true, clock.instant().duration_since(start));
+            metrics.record_cache_lookup(true, clock.instant().duration_since(start));
             return Ok(known);
         }
         let found = self.share(key, clock, metrics, look_up).await;
-        metrics.cache_asked(false, clock.instant().duration_since(start));
+        metrics.record_cache_lookup(false, clock.instant().duration_since(start));
         found
     }
 
@@ -147,8 +147,13 @@ mod tests {
     use crate::auth::User;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    fn known() -> Known {
-        Known { user: User::default(), audiences: vec!["a".into()], warning: None, annotations: Vec::new() }
+    fn known() -> VerifiedToken {
+        VerifiedToken {
+            user: User::default(),
+            audiences: vec!["a".into()],
+            warning: None,
+            annotations: Vec::new(),
+        }
     }
 
     struct World {
@@ -214,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_tell_tokens_and_audiences_apart() {
+    fn digests_distinguish_tokens_and_audiences() {
         let digests = TokenDigest::default();
         let of = |token: &str, audiences: &[&str]| {
             digests.of(token, &audiences.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())

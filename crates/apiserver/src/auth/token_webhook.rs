@@ -13,7 +13,7 @@ use super::User;
 use super::access_review;
 use super::config_file::ConfigError;
 use super::expiring::Expiring;
-use super::service_account::Known;
+use super::service_account::VerifiedToken;
 use super::token_cache::TokenDigest;
 use super::union::Outbound;
 
@@ -27,21 +27,21 @@ pub struct TokenWebhook {
     ttl: Duration,
     clock: Clock,
     digests: TokenDigest,
-    answers: Expiring<Option<Known>>,
+    answers: Expiring<Option<VerifiedToken>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
     authenticated: Option<bool>,
-    user: Option<WrittenUser>,
+    user: Option<RawUser>,
     audiences: Option<Vec<String>>,
     error: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WrittenUser {
+struct RawUser {
     username: Option<String>,
     uid: Option<String>,
     groups: Option<Vec<String>>,
@@ -83,7 +83,7 @@ impl TokenWebhook {
         token: &str,
         wanted: &[String],
         implicit: &[String],
-    ) -> Result<Option<Known>, String> {
+    ) -> Result<Option<VerifiedToken>, String> {
         let key = self.digests.of(token, wanted);
         if let Some(answer) = self.answers.get(&key, self.clock.instant()) {
             return Ok(answer);
@@ -98,7 +98,7 @@ impl TokenWebhook {
         token: &str,
         wanted: &[String],
         implicit: &[String],
-    ) -> Result<Option<Known>, String> {
+    ) -> Result<Option<VerifiedToken>, String> {
         let review = self.review(token, wanted);
         let answer = self.client.post_with_backoff(&review, |_| {}).await;
         let answer = answer.map_err(|why| {
@@ -122,7 +122,12 @@ impl TokenWebhook {
         })
     }
 
-    fn read(&self, body: &[u8], wanted: &[String], implicit: &[String]) -> Result<Option<Known>, String> {
+    fn read(
+        &self,
+        body: &[u8],
+        wanted: &[String],
+        implicit: &[String],
+    ) -> Result<Option<VerifiedToken>, String> {
         let status: Status = access_review::answered(body, "TokenReview", self.api_version)?;
         let named = status.audiences.filter(|audiences| !audiences.is_empty());
         let meant = named.as_deref().unwrap_or(implicit);
@@ -137,11 +142,11 @@ impl TokenWebhook {
             };
         }
         let user = status.user.unwrap_or_default().build();
-        Ok(Some(Known { user: user.known(), audiences, warning: None, annotations: Vec::new() }))
+        Ok(Some(VerifiedToken { user: user.known(), audiences, warning: None, annotations: Vec::new() }))
     }
 }
 
-impl WrittenUser {
+impl RawUser {
     fn build(self) -> User {
         let extra = self.extra.unwrap_or_default();
         User {

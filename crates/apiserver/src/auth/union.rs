@@ -113,7 +113,7 @@ impl Authorizers {
     fn look(&self, file: &Mutex<Watched>) -> Result<Option<String>, String> {
         let changed = file.lock().changed().map_err(|why| why.to_string())?;
         let Some(text) = changed else { return Ok(None) };
-        file.lock().settle(text.clone());
+        file.lock().mark_handled(text.clone());
         let config = AuthorizationConfig::parse(&text).map_err(|why| why.to_string())?;
         self.replace(&config).map_err(|why| why.to_string())?;
         Ok(Some(text))

@@ -1,7 +1,8 @@
 //! The filters that every request passes before it reaches a handler, in v1.34's order:
 //!
 //! ```text
-//!  panic boundary ─► deadline ─► authentication ─► audit ─► impersonation ─► flow ─► authorization ─► body ─► route
+//!  panic boundary ─► deadline ─► authentication ─► audit ─► impersonation ─► flow ─► authorization ─┬─► body ─► route
+//!                                                                                                    └─► aggregation
 //! ```
 //!
 //! Invariants:
@@ -27,7 +28,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use http::request::Parts as Head;
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use parking_lot::Mutex;
 use setpoint_clock::{Clock, Instant};
 use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
@@ -37,11 +39,13 @@ pub(crate) use self::deadline::{exceeded as deadline_exceeded, is_long_running};
 use self::detach::Detached;
 pub(crate) use self::panics::{count as panic_count, guard_poll};
 pub(crate) use self::payload::Payload;
-pub(crate) use self::weight::Room;
+pub(crate) use self::weight::DecodeBudget;
+use crate::aggregation::{ApiService, Forward};
 use crate::audit::{self, AUDIT_ID, Layer, Received, Record};
 use crate::auth::{Attributes, User, impersonate};
 use crate::body::Body;
-use crate::flow::{self, Asked, Classified, Pass};
+use crate::custom::conversion::VersionMemo;
+use crate::flow::{self, Classified, ExecutionGuard, FlowRequest};
 use crate::negotiate;
 use crate::query::Query;
 use crate::request::Target;
@@ -51,8 +55,9 @@ use crate::serve::Slot;
 use crate::server::{Server, Warnings};
 use crate::status::Status;
 use crate::tls::Peer;
+use crate::tunnel::Tunnel;
 
-/// How long a handler waits for webhooks in all, as in v1.34.
+/// The total time a handler waits for webhooks, as in v1.34.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(34);
 
 /// When a response must have been sent, stored for the sending side.
@@ -77,10 +82,16 @@ pub(crate) struct Context {
     pub(crate) waiting: Option<CancellationToken>,
     pub(crate) audit: Record,
     pub(crate) received: Option<Instant>,
-    /// Whether this is work of the server's own that admission has no say in.
+    /// Whether this is an internal request, which skips admission.
     pub(crate) bypasses_admission: bool,
     /// The request's classification by priority and fairness.
     pub(crate) classified: OnceLock<Classified>,
+    /// The client's address, unless it is part of this process.
+    pub(crate) client: Option<IpAddr>,
+    pub(crate) audit_id: Option<HeaderValue>,
+    /// Conversions that field ownership depends on.
+    pub(crate) versions: VersionMemo,
+    pub(crate) raw: Raw,
 }
 
 impl Context {
@@ -92,10 +103,23 @@ impl Context {
         if self.is_given_up() || is_late() { Err(deadline::exceeded()) } else { Ok(()) }
     }
 
-    /// Until when work that waits for others goes on: the client's deadline, or v1.34's bound on handlers.
+    /// The deadline for work that depends on others: the client's deadline, or v1.34's limit for handlers.
     pub(crate) fn work_deadline(&self) -> Option<Instant> {
         let bound = self.received.map(|received| received + HANDLER_TIMEOUT);
         [self.deadline, bound].into_iter().flatten().min()
+    }
+
+    /// Runs work that is worthless once the client has hung up.
+    pub(crate) async fn while_awaited<T>(
+        &self,
+        work: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        let Some(waiting) = &self.waiting else { return work.await };
+        tokio::select! {
+            biased;
+            () = waiting.cancelled() => Err(deadline::exceeded()),
+            outcome = work => outcome,
+        }
     }
 
     /// Whether the client of a write has hung up or been answered.
@@ -105,6 +129,26 @@ impl Context {
 
     pub(crate) fn classify(&self, classified: Classified) {
         let _ = self.classified.set(classified);
+    }
+}
+
+/// A long-running request as it came, for handlers that pass it on.
+#[derive(Default)]
+pub(crate) struct Raw {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    /// The body, if no filter has read it.
+    payload: Mutex<Option<Payload>>,
+}
+
+impl Raw {
+    fn new(request: &Request<Payload>) -> Self {
+        Self { method: request.method().clone(), uri: request.uri().clone(), payload: Mutex::default() }
+    }
+
+    /// Takes the body, if no filter has read it.
+    pub(crate) fn take_payload(&self) -> Option<Payload> {
+        self.payload.lock().take()
     }
 }
 
@@ -138,13 +182,13 @@ impl Refusal {
 }
 
 /// A request that passed all filters.
-struct Admitted<'a> {
+struct Admitted {
     user: Arc<User>,
-    body: Bytes,
-    pass: Pass<'a>,
-    /// The memory reserved for the decoded body.
-    _room: Option<SemaphorePermit<'a>>,
+    pass: ExecutionGuard,
 }
+
+/// A body that was read, and the memory reserved for it once it is decoded.
+type ReadBody<'s> = (Bytes, Option<SemaphorePermit<'s>>);
 
 /// Handles a request. The response carries the request's audit ID.
 pub(crate) async fn handle(
@@ -153,7 +197,8 @@ pub(crate) async fn handle(
     request: Request<Payload>,
 ) -> Response<Body> {
     let id = audit::id(server, &caller, request.headers());
-    let mut response = in_time(server, caller, request, id.as_ref()).await;
+    // Boxed, so that callers neither hold the many states of a request nor compile them again.
+    let mut response = in_time(server, caller, request, id.as_ref()).boxed().await;
     if let Some(id) = id {
         response.headers_mut().insert(AUDIT_ID, id);
     }
@@ -171,7 +216,17 @@ async fn in_time(
     let received = server.clock.instant();
     let deadline = timeout.as_ref().ok().copied().flatten().map(|timeout| received + timeout);
     let audit = Record::begin(server.audit.as_ref(), &caller, id, deadline);
-    let context = Context { deadline, audit, received: Some(received), ..Context::default() };
+    let client = match &caller {
+        Caller::InProcess(_) => None,
+        Caller::Connection { peer, .. } => Some(*peer),
+    };
+    let audit_id = id.cloned();
+    let received = Some(received);
+    let raw = match timeout {
+        Ok(None) => Raw::new(&request),
+        _ => Raw::default(),
+    };
+    let context = Context { deadline, audit, received, client, audit_id, raw, ..Context::default() };
     if let Err(status) = timeout {
         return reject(&request.into_parts().0, status, context).await;
     }
@@ -225,7 +280,7 @@ async fn pass(
     context: Context,
 ) -> Response<Body> {
     let (mut head, payload) = request.into_parts();
-    let answering = AssertUnwindSafe(answer(server, caller, &mut head, payload, &context));
+    let answering = AssertUnwindSafe(handle_request(server, caller, &mut head, payload, &context));
     let answered = match answering.catch_unwind().await {
         Ok(answered) => answered,
         Err(panic) => {
@@ -242,7 +297,7 @@ async fn pass(
     context.audit.complete(&head.uri, response).await
 }
 
-async fn answer(
+async fn handle_request(
     server: &Server,
     caller: Caller,
     head: &mut Head,
@@ -254,7 +309,7 @@ async fn answer(
     let query = Query::parse(uri.query().unwrap_or(""));
     let target = Target::parse(&head.method, uri.path(), &query)?;
     let sender = authenticate(server, caller, uri.path(), &mut head.headers, context);
-    let sender = until_hang_up(waiting, context.audit.timed(Layer::Authentication, sender));
+    let sender = until_disconnect(waiting, context.audit.timed(Layer::Authentication, sender));
     let sender = match sender.await {
         Ok(sender) => sender,
         Err(refusal) => {
@@ -264,27 +319,86 @@ async fn answer(
     };
     let head = &*head;
     context.audit.received(&received(head, Some(&sender), &target)).await?;
-    let Head { method, headers, .. } = head;
-    let admitting = admit(server, sender, head, &target, &query, context, payload);
-    let mut admitted = until_hang_up(waiting, admitting).await?;
-    let parts = route::Parts {
-        server,
-        user: &admitted.user,
-        method,
-        query: &query,
-        headers,
-        body: &admitted.body,
-        context,
-    };
-    let mut response = route::answer(&parts, &target).await?;
-    if let Some(watch) = admitted.pass.take_watch() {
-        response.body_mut().hold(watch);
+    let admitting = admit(server, sender, head, &target, &query, context);
+    let Admitted { user, pass } = until_disconnect(waiting, admitting).await?;
+    let authorized = Authorized { server, head, target: &target, query: &query, user: &user, context };
+    match server.remote_for(&target).await? {
+        Some(service) => authorized.forward(&service, payload, pass).await,
+        None => authorized.answer(payload, pass).await,
     }
-    Ok(response)
+}
+
+/// A request that passed all filters but the last, which reads its body.
+struct Authorized<'a> {
+    server: &'a Server,
+    head: &'a Head,
+    target: &'a Target<'a>,
+    query: &'a Query<'a>,
+    user: &'a User,
+    context: &'a Context,
+}
+
+impl Authorized<'_> {
+    async fn answer(self, payload: Payload, mut pass: ExecutionGuard) -> Result<Response<Body>, Refusal> {
+        let Self { server, head, target, query, user, context } = self;
+        let Head { method, headers, .. } = head;
+        let payload = match is_passed_on(target) {
+            true => {
+                *context.raw.payload.lock() = Some(payload);
+                Payload::Read(Bytes::new())
+            }
+            false => payload,
+        };
+        let reading = read(server, method, payload);
+        let (body, _room) = until_disconnect(context.waiting.as_ref(), reading).await?;
+        let parts = route::AuthorizedRequest { server, user, method, query, headers, body: &body, context };
+        let mut response = route::handle(&parts, target).await?;
+        if let Some(watch) = pass.take_watch() {
+            response.body_mut().hold(watch);
+        }
+        Ok(response)
+    }
+
+    /// Forwards the request to the extension API server of an APIService, until the client hangs up. As in v1.34, a watch gives its
+    /// seat back as soon as it is forwarded; every other request holds it until its response is sent.
+    async fn forward(
+        self,
+        service: &ApiService,
+        payload: Payload,
+        mut pass: ExecutionGuard,
+    ) -> Result<Response<Body>, Refusal> {
+        let Self { server, head, target, query, user, context } = self;
+        let request = Forward {
+            method: &head.method,
+            path: &target.path,
+            query,
+            headers: &head.headers,
+            user,
+            client: context.client,
+            audit_id: context.audit_id.as_ref(),
+            is_discovery: target.resource.is_none() && target.segments.len() == 3,
+            is_long_running: is_long_running(target),
+        };
+        let watch = pass.take_watch();
+        let held = watch.is_none().then_some(pass);
+        let forwarding = server.aggregation.forward(service, &request, payload.streamed()).map(Ok);
+        let mut response = until_disconnect(context.waiting.as_ref(), forwarding).await?;
+        match response.extensions().get::<Tunnel>() {
+            Some(tunnel) => tunnel.hold((held, watch)),
+            None => response.body_mut().hold((held, watch)),
+        }
+        Ok(response)
+    }
+}
+
+async fn read<'s>(server: &'s Server, method: &Method, payload: Payload) -> Result<ReadBody<'s>, Refusal> {
+    let body = if is_mutating(method) { payload.read().await? } else { Bytes::new() };
+    let room = server.body_room.enter(&body).await?;
+    Ok((body, room))
 }
 
 /// Runs `work` unless the client hangs up first.
-async fn until_hang_up<T>(
+async fn until_disconnect<T>(
     waiting: Option<&CancellationToken>,
     work: impl Future<Output = Result<T, Refusal>>,
 ) -> Result<T, Refusal> {
@@ -316,15 +430,14 @@ async fn authenticate(
 }
 
 /// Runs the filters between authentication and the handler.
-async fn admit<'s>(
-    server: &'s Server,
+async fn admit(
+    server: &Server,
     sender: Arc<User>,
     head: &Head,
     target: &Target<'_>,
     query: &Query<'_>,
     context: &Context,
-    payload: Payload,
-) -> Result<Admitted<'s>, Refusal> {
+) -> Result<Admitted, Refusal> {
     let Head { method, uri, headers, .. } = head;
     let user = match impersonate::user(&*server.authorizer, &sender, headers).await {
         Ok(None) => sender,
@@ -338,13 +451,16 @@ async fn admit<'s>(
         }
     };
     let verb = target.verb(method);
-    let asked = Asked { user: &user, verb: &verb, method, uri, target, query, context };
+    let asked = FlowRequest { user: &user, verb: &verb, method, uri, target, query, context };
     let pass = flow::enter(server, &asked).await?;
     let authorizing = authorize(server, &user, &verb, uri, target, context);
     context.audit.timed(Layer::Authorization, authorizing).await?;
-    let body = if is_mutating(method) { payload.read().await? } else { Bytes::new() };
-    let room = server.body_room.enter(&body).await?;
-    Ok(Admitted { user, body, pass, _room: room })
+    Ok(Admitted { user, pass })
+}
+
+/// Whether a request's body is passed on as it arrives. It may be of any size.
+fn is_passed_on(target: &Target<'_>) -> bool {
+    target.resource.as_ref().is_some_and(|resource| resource.subresource.as_deref() == Some("proxy"))
 }
 
 async fn authorize(

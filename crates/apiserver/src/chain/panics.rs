@@ -21,7 +21,7 @@ pub(crate) fn count() -> u64 {
 
 /// Returns the response of `work`, or an error response if it panics.
 pub(super) async fn guard(work: impl Future<Output = Response<Body>>) -> Response<Body> {
-    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| answer(&*panic))
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| respond(&*panic))
 }
 
 /// Polls a frame of a body; a panic ends the body.
@@ -32,7 +32,7 @@ pub(crate) fn guard_poll<T>(poll: impl FnOnce() -> Poll<Option<T>>) -> Poll<Opti
     })
 }
 
-fn answer(panic: &(dyn Any + Send)) -> Response<Body> {
+fn respond(panic: &(dyn Any + Send)) -> Response<Body> {
     note(panic);
     let text = "This request caused apiserver to panic. Look in the logs for details.\n";
     health::text(StatusCode::INTERNAL_SERVER_ERROR, text)

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
+use setpoint_webhook::{RequestBody, no_body};
 
 use crate::status::Status;
 
@@ -21,6 +22,15 @@ pub(crate) enum Payload {
 }
 
 impl Payload {
+    /// Passes the body on as it arrives, whatever its size.
+    pub(crate) fn streamed(self) -> RequestBody {
+        match self {
+            Self::Read(bytes) if bytes.is_empty() => no_body(),
+            Self::Read(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
+            Self::Unread(body) => body.map_err(Into::into).boxed_unsync(),
+        }
+    }
+
     pub(crate) async fn read(self) -> Result<Bytes, Status> {
         let body = match self {
             Self::Read(bytes) => return Ok(bytes),

@@ -27,15 +27,15 @@ const BYTE: usize = 3;
 const UNIT: usize = 1 << 10;
 
 /// The memory available for decoded bodies.
-pub(crate) struct Room(Semaphore);
+pub(crate) struct DecodeBudget(Semaphore);
 
-impl Default for Room {
+impl Default for DecodeBudget {
     fn default() -> Self {
         Self(Semaphore::new(ROOM / UNIT))
     }
 }
 
-impl Room {
+impl DecodeBudget {
     /// Waits until there is room for a body; dropping the permit releases it.
     pub(super) async fn enter(&self, body: &[u8]) -> Result<Option<SemaphorePermit<'_>>, Status> {
         if body.len() <= FREE {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_text_holds_is_counted_outside_of_its_strings() {
+    fn strings_are_ignored_when_counting_elements() {
         let check = |text: &str, expected| assert_eq!(counted(text.as_bytes()), expected, "{text}");
         check("", (0, 0));
         check("{}", (0, 0));
@@ -106,7 +106,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn bodies_that_grow_when_they_are_decoded_wait_for_each_other() {
-        let room = Room::default();
+        let room = DecodeBudget::default();
         let bomb = |count: usize| format!("[{}]", vec![r#"{"":0}"#; count].join(","));
         assert!(room.enter(bomb(100).as_bytes()).await.unwrap().is_none(), "a short one is not weighed");
         assert_eq!(room.enter(bomb(300_000).as_bytes()).await.unwrap_err().code, 413);

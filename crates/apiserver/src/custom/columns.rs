@@ -21,7 +21,7 @@ pub struct CustomColumn {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
-struct Written {
+struct RawColumn {
     name: String,
     #[serde(rename = "type")]
     data_type: String,
@@ -43,8 +43,8 @@ pub(super) fn of(version: &Value) -> Vec<CustomColumn> {
 }
 
 fn column(written: &Value) -> Option<CustomColumn> {
-    let Written { name, data_type, format, priority, mut description, json_path } =
-        Written::deserialize(written).unwrap_or_default();
+    let RawColumn { name, data_type, format, priority, mut description, json_path } =
+        RawColumn::deserialize(written).unwrap_or_default();
     let path = JsonPath::parse(&json_path)?;
     if description.is_empty() {
         description = format!("Custom resource definition column (in JSONPath format): {json_path}");

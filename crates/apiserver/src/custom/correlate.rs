@@ -69,7 +69,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_the_same_depends_on_the_schema() {
+    fn equality_depends_on_the_schema() {
         let schema = Props::parse(&json!({"properties": {
             "m": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
                   "items": {"properties": {"k": {"type": "string"}, "v": {"type": "string"}}}},

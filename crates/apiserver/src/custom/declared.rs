@@ -46,7 +46,7 @@ fn natural(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// Every resource has a kind, a version and a name, whatever its schema says. What it says about all of them stays.
+/// Adds the kind, version and name that every resource has, unless the schema declares all of them.
 fn with_metadata(schema: &Props) -> Props {
     let is = |of: &Props, name: &str, ty: &str| of.properties.get(name).is_some_and(|found| found.ty == ty);
     let says_all = ["kind", "apiVersion"].iter().all(|name| is(schema, name, "string"))

@@ -9,7 +9,7 @@ use super::meta::{self, Malformed};
 use super::props::Props;
 use super::prune;
 use crate::json::Json;
-use crate::schema::decode::{DecodeFailure, Decoded, Format, Misfit, strict_error};
+use crate::schema::decode::{DecodeFailure, Decoded, Format, TypeMismatch, strict_error};
 use crate::schema::{FieldValidation, Target, untyped, yaml};
 
 /// Decodes a body as a custom resource of the target's kind.
@@ -30,7 +30,8 @@ pub(crate) fn decode(
         }
     }
     let mut object = value;
-    let found = settle(target, schema, &mut object).map_err(|why| cannot_be_handled(target, &kind, &why))?;
+    let found =
+        normalize(target, schema, &mut object).map_err(|why| cannot_be_handled(target, &kind, &why))?;
     problems.extend(found);
     if validation == FieldValidation::Strict && !problems.is_empty() {
         return Err(cannot_be_handled(target, &kind, &strict_error(&problems)));
@@ -74,30 +75,30 @@ pub(crate) fn decode_value(
     schema: &Props,
     mut object: Value,
     validation: FieldValidation,
-) -> Result<Decoded, Misfit> {
-    let problems = settle(target, schema, &mut object).map_err(Misfit::Wrong)?;
+) -> Result<Decoded, TypeMismatch> {
+    let problems = normalize(target, schema, &mut object).map_err(TypeMismatch::Wrong)?;
     if validation == FieldValidation::Strict && !problems.is_empty() {
-        return Err(Misfit::Strict(problems));
+        return Err(TypeMismatch::Strict(problems));
     }
     Ok(Decoded { object, warnings: problems })
 }
 
-/// Brings an object that an apply made into form. Unknown fields and nulls stay until it is stored: they count for
-/// validation and for the generation.
-pub(crate) fn applied(mut object: Value) -> Result<Value, Misfit> {
-    meta::settle(&mut object, Malformed::Refused).map_err(Misfit::Wrong)?;
+/// Normalizes an applied object. Unknown fields and nulls stay until it is stored: they count for validation and for
+/// the generation.
+pub(crate) fn applied(mut object: Value) -> Result<Value, TypeMismatch> {
+    meta::normalize_metadata(&mut object, Malformed::Refused).map_err(TypeMismatch::Wrong)?;
     Ok(object)
 }
 
 /// Normalizes an object and returns the fields it lost. An object of another kind keeps its fields.
-fn settle(target: &Target, schema: &Props, object: &mut Value) -> Result<Vec<String>, String> {
-    let mut unknown = meta::settle(object, Malformed::Refused)?;
+fn normalize(target: &Target, schema: &Props, object: &mut Value) -> Result<Vec<String>, String> {
+    let mut unknown = meta::normalize_metadata(object, Malformed::Refused)?;
     let api_version = object.text("apiVersion");
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     if group == target.group && object.text("kind") == target.kind {
         unknown.extend(prune::prune(object, schema, true));
         prune::prune_nulls(object, Some(schema));
-        unknown.extend(meta::settle_embedded(object, schema, Malformed::Refused)?);
+        unknown.extend(meta::normalize_embedded(object, schema, Malformed::Refused)?);
     }
     Ok(unknown.into_iter().map(|path| format!("unknown field {path:?}")).collect())
 }

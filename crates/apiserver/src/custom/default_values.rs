@@ -49,8 +49,8 @@ fn check_default(
     let at = path.to_string();
     let mut settled = default.clone();
     let form = match schema.embedded_resource {
-        true => meta::settle_resource(&mut settled, schema, "", Malformed::Refused),
-        false => meta::settle_embedded(&mut settled, schema, Malformed::Refused).map(|_| ()),
+        true => meta::normalize_resource(&mut settled, schema, "", Malformed::Refused),
+        false => meta::normalize_embedded(&mut settled, schema, Malformed::Refused).map(|_| ()),
     };
     if let Err(why) = form {
         return errors.invalid(path, default.clone(), why);

@@ -10,7 +10,7 @@ pub(super) fn fill(object: &mut Value, schema: &Props) {
     fill_value(object, schema);
     if schema.has_embedded_defaults {
         // A default may contain invalid metadata. `Dropped` removes it, so this cannot fail.
-        let _ = meta::settle_embedded(object, schema, Malformed::Dropped);
+        let _ = meta::normalize_embedded(object, schema, Malformed::Dropped);
     }
 }
 

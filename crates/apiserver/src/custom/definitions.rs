@@ -13,7 +13,8 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::finish::{self, CleanUp};
-use super::{api_services, kinds, names};
+use super::{kinds, names};
+use crate::aggregation;
 use crate::apply::{Live, ManagedFields};
 use crate::json::{Json, JsonMut};
 use crate::metadata;
@@ -44,7 +45,7 @@ struct Known {
 }
 
 /// The CRDs being deleted, and what is needed to finish them.
-pub(super) struct Ending {
+pub(super) struct TerminatingDefinitions {
     pub(super) built_in: Arc<Registry>,
     /// The kind `CustomResourceDefinition`.
     pub(super) served: Arc<Served>,
@@ -63,16 +64,16 @@ struct Definition {
 impl Server {
     /// Updates the status and kinds of all CRDs, and starts the clean-up of those being deleted. Failures are retried
     /// the next time.
-    pub(crate) async fn settle_definitions(&self) {
-        match self.try_settle_definitions().await {
+    pub(crate) async fn reconcile_definitions(&self) {
+        match self.try_reconcile_definitions().await {
             Ok(Some(ending)) if !ending.records.is_empty() => finish::wake(self),
             Ok(_) => {}
-            Err(why) => tracing::warn!(%why, "cannot settle custom resource definitions"),
+            Err(why) => tracing::warn!(%why, "cannot reconcile custom resource definitions"),
         }
     }
 
     /// Processes all CRDs, and returns those being deleted; `None` if CRDs are not served.
-    pub(super) async fn try_settle_definitions(&self) -> Result<Option<Ending>, Status> {
+    pub(super) async fn try_reconcile_definitions(&self) -> Result<Option<TerminatingDefinitions>, Status> {
         let mut known = self.definitions.known.lock().await;
         let built_in = known.built_in.get_or_insert_with(|| self.registry.snapshot()).clone();
         let Some(served) = built_in.all().find(|served| served.kind.semantics.defines_kinds).cloned() else {
@@ -83,18 +84,18 @@ impl Server {
                 let kinds = known.by_name.values().flat_map(|definition| definition.kinds.iter().cloned());
                 self.registry.publish(built_in.with_custom(kinds));
             }
-            if !self.settle_names(&served, &known.by_name).await? {
+            if !self.reconcile_names(&served, &known.by_name).await? {
                 break;
             }
         }
-        api_services::settle(self).await?;
+        aggregation::settle_custom(self).await?;
         let ending = known.by_name.values().filter(|definition| finish::is_due(&definition.outline));
         let records = ending.map(|definition| definition.record.clone()).collect();
-        Ok(Some(Ending { built_in, served, records }))
+        Ok(Some(TerminatingDefinitions { built_in, served, records }))
     }
 
     /// Updates the status of each CRD that needs it. Returns whether any did.
-    async fn settle_names(
+    async fn reconcile_names(
         &self,
         served: &Served,
         all: &BTreeMap<String, Definition>,
@@ -201,7 +202,9 @@ impl Definition {
         if let (None, Some(before)) = (same, before) {
             before.closing.cancel();
         }
-        let kinds = made_kinds(&whole, &closing);
+        // A change to labels or annotations changes no kind, so what is known about the objects stays known.
+        let unchanged = same.filter(|same| same.outline.at("status") == outline.at("status"));
+        let kinds = unchanged.map_or_else(|| made_kinds(&whole, &closing), |same| same.kinds.clone());
         Ok(Self { record: record.clone(), outline, kinds, closing })
     }
 }

@@ -23,7 +23,7 @@ use serde_json::Value;
 use setpoint_store::{Change, Error, Expect, Record, Write};
 use tokio::sync::Notify;
 
-use super::definitions::Ending;
+use super::definitions::TerminatingDefinitions;
 use super::names::{self, Condition, is_true, set_condition};
 use crate::auth::User;
 use crate::chain::Context;
@@ -124,11 +124,11 @@ async fn run(server: Weak<Server>) {
 /// Runs one round. Returns whether no CRDs are left to delete.
 async fn is_done(server: &Server) -> bool {
     loop {
-        let ending = match server.try_settle_definitions().await {
+        let ending = match server.try_reconcile_definitions().await {
             Ok(Some(ending)) => ending,
             Ok(None) => return true,
             Err(why) => {
-                tracing::warn!(%why, "cannot settle custom resource definitions");
+                tracing::warn!(%why, "cannot reconcile custom resource definitions");
                 return false;
             }
         };
@@ -145,7 +145,7 @@ async fn is_done(server: &Server) -> bool {
 }
 
 /// Continues with a CRD. Returns whether it has been released.
-async fn finish(server: &Server, ending: &Ending, record: &Arc<Record>) -> bool {
+async fn finish(server: &Server, ending: &TerminatingDefinitions, record: &Arc<Record>) -> bool {
     match try_finish(server, ending, record).await {
         Ok(is_released) => is_released,
         Err(why) => {
@@ -162,7 +162,11 @@ pub(super) fn is_due(definition: &Value) -> bool {
     is_deleted && metadata::finalizers(definition).any(|finalizer| finalizer == CLEANUP)
 }
 
-async fn try_finish(server: &Server, ending: &Ending, record: &Arc<Record>) -> Result<bool, Status> {
+async fn try_finish(
+    server: &Server,
+    ending: &TerminatingDefinitions,
+    record: &Arc<Record>,
+) -> Result<bool, Status> {
     let served = &*ending.served;
     let definition = served.decode_bare(record)?;
     let Some((record, definition)) = begin(server, served, record, definition).await? else {
@@ -203,9 +207,9 @@ async fn begin(
         return Ok(Some((record.clone(), definition)));
     }
     match note(server, served, record, &definition, &IN_PROGRESS).await? {
-        Noted::Already => Ok(Some((record.clone(), definition))),
-        Noted::Written(record) => Ok(Some((record.clone(), served.decode_bare(&record)?))),
-        Noted::Changed => Ok(None),
+        ConditionResult::Already => Ok(Some((record.clone(), definition))),
+        ConditionResult::Written(record) => Ok(Some((record.clone(), served.decode_bare(&record)?))),
+        ConditionResult::Changed => Ok(None),
     }
 }
 
@@ -213,12 +217,12 @@ async fn begin(
 async fn wait(server: &Server, served: &Served, record: &Record, definition: &Value) -> Result<(), Status> {
     let message = "could not confirm zero CustomResources remaining: context deadline exceeded";
     let stuck = terminating("True", "InstanceDeletionCheck", message);
-    let condition = if is_late(server, definition) { &stuck } else { &IN_PROGRESS };
+    let condition = if is_overdue(server, definition) { &stuck } else { &IN_PROGRESS };
     note(server, served, record, definition, condition).await.map(drop)
 }
 
 /// Whether the objects of a CRD have been pending for too long.
-fn is_late(server: &Server, definition: &Value) -> bool {
+fn is_overdue(server: &Server, definition: &Value) -> bool {
     let since = metadata::of(definition).text("deletionTimestamp").parse::<Timestamp>();
     since.is_ok_and(|since| server.now().duration_since(since) >= PATIENCE)
 }
@@ -233,7 +237,12 @@ const fn terminating<'a>(status: &'a str, reason: &'a str, message: &'a str) -> 
 /// Deletes all objects of a CRD. Returns whether none is left: finalizers may keep some.
 async fn delete_objects(server: &Server, stored_as: &str, definition: &Value) -> Result<bool, Status> {
     let kinds = server.registry.snapshot();
-    let kind = kinds.all().find(|served| served.kind.stored_as == stored_as).cloned();
+    let mut of_definition = kinds.all().filter(|served| served.kind.stored_as == stored_as);
+    // The storage version, as in v1.34: objects that were written in it need no conversion.
+    let is_stored = |served: &&Arc<Served>| {
+        served.kind.custom.as_ref().is_some_and(|custom| custom.is_stored_in_this_version())
+    };
+    let kind = of_definition.find(is_stored).cloned();
     let Some(kind) = kind.or_else(|| super::definitions::unserved_kind(definition)) else { return Ok(true) };
     let range = kind.range(None);
     let all = || server.store.list(&range, setpoint_store::ListOptions::default());
@@ -246,7 +255,7 @@ async fn delete_objects(server: &Server, stored_as: &str, definition: &Value) ->
     Ok(all().await.map_err(|why| server.refusal(why))?.records.is_empty())
 }
 
-/// As in v1.34 this is not reviewed: who deleted the definition was.
+/// Skips admission, as in v1.34: the delete of the definition went through it.
 async fn delete_object(server: &Server, kind: &Arc<Served>, record: Arc<Record>) -> Result<(), Status> {
     let context = Context { bypasses_admission: true, ..Context::default() };
     let (name, namespace) = (name_of(&record).to_owned(), namespace_of(&record).to_owned());
@@ -274,7 +283,7 @@ async fn delete_object(server: &Server, kind: &Arc<Served>, record: Arc<Record>)
 }
 
 /// The result of setting a condition.
-enum Noted {
+enum ConditionResult {
     Already,
     Written(Arc<Record>),
     /// The CRD has changed in the meantime: it will be processed again.
@@ -287,14 +296,14 @@ async fn note(
     record: &Record,
     definition: &Value,
     condition: &Condition<'_>,
-) -> Result<Noted, Status> {
+) -> Result<ConditionResult, Status> {
     let mut noted = definition.clone();
     set_condition(&mut noted, condition, server.now());
     if noted == *definition {
-        return Ok(Noted::Already);
+        return Ok(ConditionResult::Already);
     }
     let written = server.write_definition(served, record, definition, noted).await?;
-    Ok(written.map_or(Noted::Changed, Noted::Written))
+    Ok(written.map_or(ConditionResult::Changed, ConditionResult::Written))
 }
 
 /// Removes the finalizer, and with the last one the CRD. Returns whether that succeeded.

@@ -67,7 +67,7 @@ struct Parser<'t> {
 }
 
 impl Parser<'_> {
-    fn eat(&mut self, token: &str) -> bool {
+    fn consume(&mut self, token: &str) -> bool {
         match self.rest.strip_prefix(token) {
             Some(rest) => {
                 self.rest = rest;
@@ -84,17 +84,17 @@ impl Parser<'_> {
     fn steps(&mut self) -> Option<Vec<Step>> {
         let mut steps = Vec::new();
         loop {
-            if self.eat("..") {
+            if self.consume("..") {
                 steps.push(Step::Below);
                 if !self.rest.starts_with('[') {
                     steps.push(self.field()?);
                 }
-            } else if self.eat(".") {
+            } else if self.consume(".") {
                 if self.rest.is_empty() || self.rest.starts_with('[') {
                     continue;
                 }
                 steps.push(self.field()?);
-            } else if self.eat("[") {
+            } else if self.consume("[") {
                 steps.push(self.bracket()?);
             } else {
                 return Some(steps);
@@ -124,20 +124,20 @@ impl Parser<'_> {
 
     fn bracket(&mut self) -> Option<Step> {
         self.skip_spaces();
-        if self.eat("?(") {
+        if self.consume("?(") {
             self.depth += 1;
             let step = if self.depth > DEEPEST { None } else { self.filter() }?;
             self.depth -= 1;
             self.skip_spaces();
-            return (self.eat(")") && self.eat("]")).then_some(step);
+            return (self.consume(")") && self.consume("]")).then_some(step);
         }
         let mut steps = vec![self.element()?];
         self.skip_spaces();
-        while self.eat(",") {
+        while self.consume(",") {
             steps.push(self.element()?);
             self.skip_spaces();
         }
-        if !self.eat("]") {
+        if !self.consume("]") {
             return None;
         }
         Some(if steps.len() == 1 { steps.remove(0) } else { Step::Any(steps) })
@@ -145,18 +145,18 @@ impl Parser<'_> {
 
     fn element(&mut self) -> Option<Step> {
         self.skip_spaces();
-        if self.eat("*") {
+        if self.consume("*") {
             return Some(Step::All);
         }
         if let Some(Value::String(name)) = self.quoted() {
             return Some(Step::Field(name));
         }
         let from = self.number();
-        if !self.eat(":") {
+        if !self.consume(":") {
             return from.map(Step::Index);
         }
         let to = self.number();
-        let step = if self.eat(":") { self.number().unwrap_or(1) } else { 1 };
+        let step = if self.consume(":") { self.number().unwrap_or(1) } else { 1 };
         (step > 0).then_some(Step::Slice(from, to, step))
     }
 
@@ -178,7 +178,7 @@ impl Parser<'_> {
 
     fn filter(&mut self) -> Option<Step> {
         self.skip_spaces();
-        if !self.eat("@") {
+        if !self.consume("@") {
             return None;
         }
         let left = self.steps()?;
@@ -192,7 +192,7 @@ impl Parser<'_> {
             (">", Compare::Greater),
         ];
         for (token, compare) in operators {
-            if self.eat(token) {
+            if self.consume(token) {
                 let right = self.operand()?;
                 return Some(Step::Filter(left, compare, right));
             }
@@ -202,7 +202,7 @@ impl Parser<'_> {
 
     fn operand(&mut self) -> Option<Operand> {
         self.skip_spaces();
-        if self.eat("@") {
+        if self.consume("@") {
             return self.steps().map(Operand::Path);
         }
         if let Some(text) = self.quoted() {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_refused() {
+    fn invalid_paths_are_rejected() {
         for text in [".a[", ".a[?(b)]", ".a]"] {
             assert_eq!(JsonPath::parse(text), None, "{text}");
         }

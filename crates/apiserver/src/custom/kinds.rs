@@ -18,7 +18,8 @@ use super::{Custom, Selectable, Versions, shape};
 use crate::json::Json;
 use crate::kind::{Deprecation, Kind, Scope, Subresource, Verb};
 use crate::metadata;
-use crate::strategy::{Initial, Kept, Presentation, Semantics, StatusEndpoint};
+use crate::schema::Schema;
+use crate::strategy::{Initial, Presentation, Preserved, Semantics, StatusEndpoint};
 use crate::table::Column;
 
 /// In discovery order.
@@ -48,16 +49,42 @@ pub(super) fn of(definition: &Value, closing: &CancellationToken) -> Vec<Kind> {
     let all = spec.list("versions");
     let schemas: BTreeMap<_, _> = all.iter().map(|version| (api_version(version), schema(version))).collect();
     let storage = all.iter().find(|version| version.flag("storage")).map(api_version).unwrap_or_default();
-    let versions = Arc::new(Versions { storage, schemas });
+    let name = metadata::of(definition).text("name");
+    let webhook = ConversionWebhook::of(name, spec.at("conversion"));
+    let types = match webhook {
+        Some(_) => types(definition, &schemas),
+        None => BTreeMap::new(),
+    };
+    let shared = Shared { versions: Arc::new(Versions { storage, schemas, types }), webhook, closing };
     let served = all.iter().filter(|version| version.flag("served"));
-    served.map(|version| kind(definition, version, &versions, closing)).collect()
+    served.map(|version| kind(definition, version, &shared)).collect()
 }
 
-fn kind(definition: &Value, version: &Value, versions: &Arc<Versions>, closing: &CancellationToken) -> Kind {
+/// What the kinds of a CRD have in common.
+struct Shared<'a> {
+    versions: Arc<Versions>,
+    webhook: Option<Arc<ConversionWebhook>>,
+    closing: &'a CancellationToken,
+}
+
+/// Returns the types of all versions, and whether they have a status subresource.
+fn types(definition: &Value, schemas: &BTreeMap<String, Arc<Props>>) -> BTreeMap<String, (Schema, bool)> {
+    let (spec, names) = (definition.at("spec"), definition.at("status").at("acceptedNames"));
+    let of = |version: &Value| {
+        let (group, name) = (spec.text("group"), version.text("name"));
+        let api_version = format!("{group}/{name}");
+        let schema = schemas.get(&api_version)?;
+        let types = shape::of_resource(&schema_name(group, name, names.text("kind")), schema);
+        Some((api_version, (types, version.at("subresources").has("status"))))
+    };
+    spec.list("versions").iter().filter_map(of).collect()
+}
+
+fn kind(definition: &Value, version: &Value, shared: &Shared<'_>) -> Kind {
     let (spec, names) = (definition.at("spec"), definition.at("status").at("acceptedNames"));
     let (group, name) = (spec.text("group"), version.text("name"));
     let api_version = format!("{group}/{name}");
-    let schema = versions.schemas.get(&api_version).cloned().unwrap_or_default();
+    let schema = shared.versions.schemas.get(&api_version).cloned().unwrap_or_default();
     let schema_name = schema_name(group, name, names.text("kind"));
     let subresources = version.at("subresources");
     let scale = ScalePaths::of(subresources.at("scale"));
@@ -69,16 +96,17 @@ fn kind(definition: &Value, version: &Value, versions: &Arc<Versions>, closing: 
         generation: metadata::of(definition).count("generation"),
         list_kind: names.text("listKind").into(),
         is_terminating: is_true(definition, "Terminating"),
-        webhook: ConversionWebhook::of(spec.at("conversion")),
-        closing: closing.clone(),
+        webhook: shared.webhook.clone(),
+        closing: shared.closing.clone(),
         scale: scale.clone(),
         selectable: version.list("selectableFields").iter().filter_map(selectable).collect(),
         columns: columns::of(version),
         types: shape::of_resource(&schema_name, &schema),
         written: version.at("schema").at("openAPIV3Schema").to_string().into(),
         schema: schema.clone(),
+        head: format!(r#"{{"apiVersion":{api_version:?},"#).into_bytes().into(),
         api_version,
-        versions: versions.clone(),
+        versions: shared.versions.clone(),
     });
     Kind {
         group: group.into(),
@@ -110,7 +138,7 @@ fn kind(definition: &Value, version: &Value, versions: &Arc<Versions>, closing: 
 }
 
 fn semantics(subresources: &[Subresource]) -> Semantics {
-    let status = StatusEndpoint { initial: Initial::Absent, kept: Kept::Everything };
+    let status = StatusEndpoint { initial: Initial::Absent, preserved: Preserved::Everything };
     Semantics {
         unconditional_update: false,
         status: subresources.contains(&Subresource::Status).then_some(status),

@@ -7,7 +7,7 @@ use crate::field::{Errors, MOST_ERRORS, Path, shown_path};
 use crate::json::Json;
 use crate::metadata;
 use crate::names;
-use crate::schema::decode::{Misfit, normalize};
+use crate::schema::decode::{TypeMismatch, normalize};
 use crate::schema::{FieldValidation, Schema};
 use crate::strategy::NameRule;
 
@@ -22,7 +22,7 @@ pub(crate) enum Malformed {
 }
 
 /// Normalizes a resource's metadata and returns the paths of its unknown fields.
-pub(crate) fn settle(object: &mut Value, malformed: Malformed) -> Result<Vec<String>, String> {
+pub(crate) fn normalize_metadata(object: &mut Value, malformed: Malformed) -> Result<Vec<String>, String> {
     match object.get_mut("metadata") {
         Some(metadata) => settled(metadata, malformed),
         None => Ok(Vec::new()),
@@ -36,7 +36,7 @@ fn settled(metadata: &mut Value, malformed: Malformed) -> Result<Vec<String>, St
             *metadata = decoded.object;
             Ok(decoded.warnings.iter().filter_map(|warning| unknown_path(warning)).collect())
         }
-        Err(Misfit::Wrong(why)) if malformed == Malformed::Refused => Err(why),
+        Err(TypeMismatch::Wrong(why)) if malformed == Malformed::Refused => Err(why),
         Err(_) => {
             *metadata = Value::Object(Map::new());
             Ok(Vec::new())
@@ -45,7 +45,7 @@ fn settled(metadata: &mut Value, malformed: Malformed) -> Result<Vec<String>, St
 }
 
 /// Normalizes stored metadata, dropping malformed fields.
-pub(crate) fn settle_stored(object: &mut Value) {
+pub(crate) fn normalize_stored(object: &mut Value) {
     let Some(metadata) = object.get_mut("metadata") else { return };
     let before = metadata.clone();
     if settled(metadata, Malformed::Refused).is_ok() {
@@ -68,7 +68,7 @@ fn unknown_path(warning: &str) -> Option<String> {
 
 /// Normalizes the metadata of embedded resources and returns the paths of unknown fields. Fails at the first malformed
 /// one.
-pub(crate) fn settle_embedded(
+pub(crate) fn normalize_embedded(
     value: &mut Value,
     schema: &Props,
     malformed: Malformed,
@@ -79,8 +79,8 @@ pub(crate) fn settle_embedded(
     Ok(unknown)
 }
 
-/// Like [`settle_embedded`], for a value that is itself a resource.
-pub(super) fn settle_resource(
+/// Like [`normalize_embedded`], for a value that is itself a resource.
+pub(super) fn normalize_resource(
     value: &mut Value,
     schema: &Props,
     path: &str,
@@ -142,7 +142,7 @@ fn embedded_meta(
         }
     }
     let before = value.get("metadata").cloned().unwrap_or_default();
-    let found = settle(value, malformed)
+    let found = normalize_metadata(value, malformed)
         .map_err(|why| format!("{}: Invalid value: {before}: {why}", child(path, "metadata")))?;
     let room = MOST_ERRORS.saturating_sub(unknown.len());
     unknown.extend(found.iter().take(room).map(|found| child(path, found)));

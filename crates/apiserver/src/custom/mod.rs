@@ -12,7 +12,6 @@
 //! - an object is always returned according to the current schema, whenever it was written;
 //! - a CRD is removed only after the last of its objects.
 
-mod api_services;
 mod columns;
 pub(crate) mod conversion;
 mod correlate;
@@ -37,10 +36,12 @@ mod strategy;
 pub mod structural;
 pub(crate) mod validate;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
+use setpoint_store::Record;
 use tokio_util::sync::CancellationToken;
 
 use crate::schema::Schema;
@@ -54,6 +55,9 @@ pub(crate) use setpoint_cel::{formats, number};
 pub use kinds::compare_versions;
 pub use scale::ScalePaths;
 
+/// The beginning of every stored object without fields that sort before its version.
+const HEAD: &[u8] = br#"{"apiVersion":"#;
+
 /// A version of a CRD's kind.
 pub struct Custom {
     /// The CRD's generation: it changes with every schema change.
@@ -61,8 +65,8 @@ pub struct Custom {
     pub list_kind: String,
     /// Whether the CRD is being deleted.
     pub is_terminating: bool,
-    /// Makes objects of other versions than the stored one.
-    pub(crate) webhook: Option<ConversionWebhook>,
+    /// Converts objects between versions.
+    pub(crate) webhook: Option<Arc<ConversionWebhook>>,
     /// Ends the watches of this kind when the kind changes.
     pub closing: CancellationToken,
     pub scale: Option<ScalePaths>,
@@ -74,6 +78,8 @@ pub struct Custom {
     /// The schema as written in the CRD.
     pub written: Box<str>,
     api_version: String,
+    /// The beginning of objects that were written in this version, unless they have fields that sort before it.
+    head: Box<[u8]>,
     versions: Arc<Versions>,
 }
 
@@ -81,6 +87,8 @@ pub struct Custom {
 struct Versions {
     storage: String,
     schemas: BTreeMap<String, Arc<Props>>,
+    /// The schemas as types, and whether there is a status subresource. Only if a webhook converts between versions.
+    types: BTreeMap<String, (Schema, bool)>,
 }
 
 /// A field that can be used in field selectors.
@@ -109,42 +117,82 @@ impl Custom {
         self.api_version == self.versions.storage
     }
 
-    /// Whether objects of this version are made by a webhook.
-    pub(crate) fn needs_webhook(&self) -> bool {
-        self.webhook.is_some() && !self.is_stored_in_this_version()
+    pub fn api_version(&self) -> &str {
+        &self.api_version
+    }
+
+    /// Returns the types of a version, and whether it has a status subresource, if a webhook converts to it.
+    pub(crate) fn version_types(&self, api_version: &str) -> Option<(&Schema, bool)> {
+        self.versions.types.get(api_version).map(|(types, has_status)| (types, *has_status))
+    }
+
+    /// Whether a record's object is in this version.
+    pub(crate) fn is_version_of(&self, record: &Record) -> bool {
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Envelope<'a> {
+            #[serde(borrow)]
+            api_version: Cow<'a, str>,
+        }
+        if record.value.starts_with(&self.head) {
+            return true;
+        }
+        if record.value.starts_with(HEAD) {
+            return false;
+        }
+        serde_json::from_slice::<Envelope<'_>>(&record.value)
+            .is_ok_and(|envelope| envelope.api_version == self.api_version)
     }
 
     /// Converts a stored object to this version, according to the current schema.
     pub fn read(&self, object: &mut Value) {
-        let stored_in = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
-        meta::settle_stored(object);
-        if let Some(schema) = self.versions.schemas.get(&stored_in) {
-            settle(object, schema);
-            defaults::fill(object, schema);
-        }
-        if stored_in != self.api_version {
+        // An object of a removed version is shown as far as possible.
+        let _ = self.settle_read(object);
+        if object.get("apiVersion").and_then(Value::as_str) != Some(&self.api_version) {
             object["apiVersion"] = self.api_version.as_str().into();
-            settle(object, &self.schema);
+            self.settle_converted(object);
         }
     }
 
-    /// Brings an object into the form that it is stored in, with the defaults of the stored version: v1.34 adds them
-    /// whenever it reads the object, so they show in every version.
+    /// Brings a stored object into the form of its own version's current schema. Fails if the version does not exist.
+    pub(crate) fn settle_read(&self, object: &mut Value) -> Result<(), String> {
+        meta::normalize_stored(object);
+        let stored_in = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        let Some(schema) = self.versions.schemas.get(stored_in) else {
+            return Err(format!("request to convert CR from an invalid group/version: {stored_in}"));
+        };
+        normalize(object, schema);
+        defaults::fill(object, schema);
+        Ok(())
+    }
+
+    /// Drops fields that this version does not have. Defaults are those of the version it was converted from.
+    pub(crate) fn settle_converted(&self, object: &mut Value) {
+        normalize(object, &self.schema);
+    }
+
+    /// Converts an object to its stored form.
     pub fn write(&self, object: &mut Value) {
         object["apiVersion"] = self.versions.storage.as_str().into();
+        self.settle_stored(object);
+    }
+
+    /// Brings an object in the storage version into its stored form, with the defaults of that version: v1.34 adds them
+    /// whenever it reads the object, so they appear in every version.
+    pub(crate) fn settle_stored(&self, object: &mut Value) {
         if let Some(schema) = self.versions.schemas.get(&self.versions.storage) {
-            settle(object, schema);
+            normalize(object, schema);
             defaults::fill(object, schema);
         }
     }
 
-    /// Brings an object into the form that it has once it is stored. What an apply made may hold what the schema does
-    /// not have; what was just created lacks the default of a status.
-    pub(crate) fn settle(&self, object: &mut Value, is_applied: bool) {
+    /// Brings an object into the form it has after being stored. An applied object may have unknown fields, and a
+    /// created one lacks the default of its status.
+    pub(crate) fn normalize(&self, object: &mut Value, is_applied: bool) {
         let lacks = |status: &Props| status.default.is_some() && object.get("status").is_none();
         let lacks_status = self.schema.properties.get("status").is_some_and(lacks);
         if is_applied {
-            settle(object, &self.schema);
+            normalize(object, &self.schema);
         }
         if is_applied || lacks_status {
             defaults::fill(object, &self.schema);
@@ -153,9 +201,9 @@ impl Custom {
 }
 
 /// Drops fields that the schema does not have.
-fn settle(object: &mut Value, schema: &Props) {
+fn normalize(object: &mut Value, schema: &Props) {
     prune::prune(object, schema, true);
     prune::prune_nulls(object, Some(schema));
     // `Dropped` removes malformed embedded metadata, so this cannot fail.
-    let _ = meta::settle_embedded(object, schema, meta::Malformed::Dropped);
+    let _ = meta::normalize_embedded(object, schema, meta::Malformed::Dropped);
 }

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_is_not_served_while_nobody_could_believe_its_webhook() {
+    fn a_definition_with_an_untrusted_webhook_is_not_served() {
         let now = Timestamp::UNIX_EPOCH;
         let mut definition = definition("foos", "f");
         definition["spec"]["conversion"] = json!({"webhook": {"clientConfig": {"caBundle": "Cg=="}}});

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_schema_does_not_name_is_dropped_and_reported() {
+    fn unknown_fields_are_dropped_and_reported() {
         let spec = json!({"type": "object", "properties": {"x": {"type": "string"}, "l": {
             "type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}}}});
         let schema = json!({"type": "object", "properties": {"spec": spec}});
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_preserved_is_still_pruned_where_it_has_a_schema() {
+    fn preserved_fields_are_pruned_where_they_have_a_schema() {
         let known = json!({"type": "object", "properties": {"a": {"type": "string"}}});
         let schema = json!({"type": "object", "properties": {"spec": {
             "type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"known": known}}}});
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_goes_unless_it_is_allowed_or_has_a_default() {
+    fn a_null_is_dropped_unless_it_is_allowed_or_has_a_default() {
         let schema = Props::parse(&json!({"type": "object", "properties": {
             "a": {"type": "string"}, "b": {"type": "string", "nullable": true}, "c": {"type": "string", "default": "x"}}}));
         let mut object = json!({"a": null, "b": null, "c": null, "d": null});

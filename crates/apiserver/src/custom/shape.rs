@@ -107,6 +107,7 @@ fn field(name: &str, ty: TypeId, default: Option<serde_json::Value>) -> Field {
         pointer: true,
         omit_empty: true,
         omit_zero: false,
+        keeps_empty: false,
         granular: false,
         patch: PatchRule::default(),
         values: Box::default(),

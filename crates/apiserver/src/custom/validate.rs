@@ -22,19 +22,19 @@ pub(crate) fn validate_update(at: &str, value: &Value, old: Option<&Value>, sche
 
 /// The result of checking a value.
 #[derive(Default)]
-struct Found {
+struct CheckResult {
     errors: Vec<FieldError>,
     /// How many checks passed.
     passed: usize,
 }
 
-impl From<Found> for Errors {
-    fn from(found: Found) -> Self {
+impl From<CheckResult> for Errors {
+    fn from(found: CheckResult) -> Self {
         found.errors.into()
     }
 }
 
-impl Found {
+impl CheckResult {
     fn passed() -> Self {
         Self { errors: Vec::new(), passed: 1 }
     }
@@ -55,9 +55,9 @@ struct Validation<'a> {
 }
 
 impl Validation<'_> {
-    fn value(&self, path: &str, value: &Value, old: Option<&Value>, schema: &Props) -> Found {
+    fn value(&self, path: &str, value: &Value, old: Option<&Value>, schema: &Props) -> CheckResult {
         let path = shown_path(path);
-        let mut found = Found::default();
+        let mut found = CheckResult::default();
         if value.is_null() {
             found.merge(self.ty(path, value, schema));
             found.merge(self.one_of_values(path, value, schema));
@@ -70,7 +70,14 @@ impl Validation<'_> {
         found
     }
 
-    fn checks(&self, path: &str, value: &Value, old: Option<&Value>, schema: &Props, found: &mut Found) {
+    fn checks(
+        &self,
+        path: &str,
+        value: &Value,
+        old: Option<&Value>,
+        schema: &Props,
+        found: &mut CheckResult,
+    ) {
         if !types(schema).is_empty() || !format(schema).is_empty() {
             found.merge(self.ty(path, value, schema));
             found.passed += 1;
@@ -105,7 +112,7 @@ impl Validation<'_> {
         found.passed += 1;
     }
 
-    fn error(&self, reason: Reason, path: &str, value: Option<Value>, detail: String) -> Found {
+    fn error(&self, reason: Reason, path: &str, value: Option<Value>, detail: String) -> CheckResult {
         let path = path.strip_prefix('.').unwrap_or(path);
         let field = match (self.at, path) {
             ("", "") => "<nil>".to_owned(),
@@ -113,33 +120,33 @@ impl Validation<'_> {
             (at, "") => at.to_owned(),
             (at, path) => format!("{at}.{path}"),
         };
-        Found { errors: vec![FieldError { reason, field, value, detail }], passed: 0 }
+        CheckResult { errors: vec![FieldError { reason, field, value, detail }], passed: 0 }
     }
 
-    fn invalid(&self, path: &str, value: impl Into<Value>, what: &str) -> Found {
+    fn invalid(&self, path: &str, value: impl Into<Value>, what: &str) -> CheckResult {
         self.error(Reason::Invalid, path, Some(value.into()), format!("{path} in body {what}"))
     }
 
-    fn wrong_type(&self, path: &str, expected: &str, found: &str) -> Found {
+    fn wrong_type(&self, path: &str, expected: &str, found: &str) -> CheckResult {
         let detail = format!("{path} in body must be of type {expected}: {found:?}");
         self.error(Reason::TypeInvalid, path, Some(found.into()), detail)
     }
 
     /// Reports an error about a value as a whole, which has no path of its own.
-    fn composite(&self, detail: String) -> Found {
+    fn composite(&self, detail: String) -> CheckResult {
         let field = if self.at.is_empty() { "<nil>" } else { self.at };
         let error =
             FieldError { reason: Reason::Invalid, field: field.into(), value: Some("".into()), detail };
-        Found { errors: vec![error], passed: 0 }
+        CheckResult { errors: vec![error], passed: 0 }
     }
 
-    fn ty(&self, path: &str, value: &Value, schema: &Props) -> Found {
+    fn ty(&self, path: &str, value: &Value, schema: &Props) -> CheckResult {
         let types = types(schema);
         let found = type_of(value);
         let has = |ty: &str| types.contains(&ty);
         if value.is_null() {
             return match types.is_empty() || schema.nullable {
-                true => Found::passed(),
+                true => CheckResult::passed(),
                 false => self.wrong_type(path, &types.join(","), "null"),
             };
         }
@@ -148,19 +155,19 @@ impl Validation<'_> {
         let is_formatted = !format(schema).is_empty();
         let is_text = matches!(value, Value::String(_) | Value::Array(_));
         if is_formatted && is_text && !has("number") && !has("integer") {
-            return Found::passed();
+            return CheckResult::passed();
         }
         match fits {
-            true => Found::passed(),
+            true => CheckResult::passed(),
             false if is_formatted => self.wrong_type(path, format(schema), format_of(value)),
             false => self.wrong_type(path, &types.join(","), found),
         }
     }
 
-    fn alternatives(&self, path: &str, value: &Value, old: Option<&Value>, schema: &Props) -> Found {
-        let mut found = Found::default();
+    fn alternatives(&self, path: &str, value: &Value, old: Option<&Value>, schema: &Props) -> CheckResult {
+        let mut found = CheckResult::default();
         let check = |schema: &Props| {
-            let mut found = Found::default();
+            let mut found = CheckResult::default();
             self.checks(path, value, old, schema, &mut found);
             found
         };
@@ -180,8 +187,8 @@ impl Validation<'_> {
         found
     }
 
-    fn any_of(&self, path: &str, results: impl Iterator<Item = Found>) -> Found {
-        let mut best: Option<Found> = None;
+    fn any_of(&self, path: &str, results: impl Iterator<Item = CheckResult>) -> CheckResult {
+        let mut best: Option<CheckResult> = None;
         for result in results {
             if result.is_valid() {
                 return result;
@@ -195,8 +202,9 @@ impl Validation<'_> {
         found
     }
 
-    fn one_of(&self, path: &str, results: impl Iterator<Item = Found>) -> Found {
-        let (mut best, mut first, mut valid): (Option<Found>, Option<Found>, usize) = (None, None, 0);
+    fn one_of(&self, path: &str, results: impl Iterator<Item = CheckResult>) -> CheckResult {
+        let (mut best, mut first, mut valid): (Option<CheckResult>, Option<CheckResult>, usize) =
+            (None, None, 0);
         for result in results {
             if result.is_valid() {
                 valid += 1;
@@ -217,8 +225,8 @@ impl Validation<'_> {
         found
     }
 
-    fn all_of(&self, path: &str, results: impl Iterator<Item = Found>) -> Found {
-        let (mut found, mut valid, mut all) = (Found::default(), 0, 0);
+    fn all_of(&self, path: &str, results: impl Iterator<Item = CheckResult>) -> CheckResult {
+        let (mut found, mut valid, mut all) = (CheckResult::default(), 0, 0);
         for result in results {
             all += 1;
             valid += usize::from(result.is_valid());
@@ -232,7 +240,7 @@ impl Validation<'_> {
     }
 
     /// Stops at the first violation.
-    fn text(&self, path: &str, text: &str, schema: &Props) -> Found {
+    fn text(&self, path: &str, text: &str, schema: &Props) -> CheckResult {
         let length = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
         if let Some(longest) = schema.max_length.filter(|longest| length > *longest) {
             let detail = format!("may not be more than {longest} bytes");
@@ -244,18 +252,18 @@ impl Validation<'_> {
         if !schema.pattern.is_empty() && !matches_pattern(&schema.pattern, text) {
             return self.invalid(path, text, &format!("should match '{}'", schema.pattern));
         }
-        Found::default()
+        CheckResult::default()
     }
 
-    fn format(&self, path: &str, text: &str, format: &str) -> Found {
+    fn format(&self, path: &str, text: &str, format: &str) -> CheckResult {
         match formats::is_valid(format, text) {
-            true => Found::default(),
+            true => CheckResult::default(),
             false => self.wrong_type(path, format, text),
         }
     }
 
-    fn number(&self, path: &str, value: &Value, schema: &Props) -> Found {
-        let mut found = Found::default();
+    fn number(&self, path: &str, value: &Value, schema: &Props) -> CheckResult {
+        let mut found = CheckResult::default();
         if let Some(factor) = schema.multiple_of
             && !is_positive(value, factor)
         {
@@ -287,8 +295,8 @@ impl Validation<'_> {
         found
     }
 
-    fn items(&self, path: &str, items: &[Value], old: Option<&Value>, schema: &Props) -> Found {
-        let mut found = Found::default();
+    fn items(&self, path: &str, items: &[Value], old: Option<&Value>, schema: &Props) -> CheckResult {
+        let mut found = CheckResult::default();
         match &schema.items {
             Some(Items::One(item)) => {
                 let before = correlate::Items::of(schema, old);
@@ -317,9 +325,9 @@ impl Validation<'_> {
         found
     }
 
-    fn one_of_values(&self, path: &str, value: &Value, schema: &Props) -> Found {
+    fn one_of_values(&self, path: &str, value: &Value, schema: &Props) -> CheckResult {
         if schema.values.is_empty() || !value.is_null() && schema.values.iter().any(|one| same(one, value)) {
-            return Found::default();
+            return CheckResult::default();
         }
         let supported: Vec<String> = schema
             .values
@@ -330,8 +338,14 @@ impl Validation<'_> {
         self.error(Reason::NotSupported, path, Some(value.clone()), detail)
     }
 
-    fn fields(&self, path: &str, fields: &Map<String, Value>, old: Option<&Value>, schema: &Props) -> Found {
-        let mut found = Found::default();
+    fn fields(
+        &self,
+        path: &str,
+        fields: &Map<String, Value>,
+        old: Option<&Value>,
+        schema: &Props,
+    ) -> CheckResult {
+        let mut found = CheckResult::default();
         let count = i64::try_from(fields.len()).unwrap_or(i64::MAX);
         if let Some(fewest) = schema.min_properties.filter(|fewest| count < *fewest) {
             found.merge(self.invalid(path, count, &format!("should have at least {fewest} properties")));
@@ -512,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_update_leaves_alone_is_not_reported_again() {
+    fn unchanged_errors_are_not_reported_on_update() {
         let schema = json!({"properties": {"a": {"type": "string", "maxLength": 2}, "b": {"type": "string", "maxLength": 2}}});
         let schema = Props::parse(&schema).unwrap();
         let old = json!({"a": "long", "b": "x"});

@@ -1,5 +1,6 @@
 //! Aggregated discovery: everything in one document, with an ETag.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
@@ -8,13 +9,16 @@ use http::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha512};
 
-use super::{by_priority, foreign_kind, kind_verbs, sorted_subresources, verb_names};
+use super::{foreign_kind, kind_verbs, sorted_subresources, verb_names};
+use crate::aggregation::RemoteVersion;
 use crate::body::Body;
 use crate::codec::document_bytes;
+use crate::custom::compare_versions;
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
+use crate::kinds::apiservice::{group_priority, version_priority};
 use crate::negotiate::{self, Clause, Encoding};
-use crate::registry::{Group, Registry};
+use crate::registry::{Group, Registry, Version};
 use crate::rest::respond;
 use crate::schema::protobuf::write::{envelope, nested, put_bytes};
 
@@ -42,9 +46,10 @@ pub(crate) struct Aggregated {
 }
 
 impl Aggregated {
-    /// Builds the document of the core group, or of all others.
-    pub(crate) fn new(registry: &Registry, core: bool) -> Self {
-        let document = document(registry, core);
+    /// Builds the document of the core group, or of all others. Group versions of other servers take the place of this
+    /// server's own.
+    pub(crate) fn new(registry: &Registry, core: bool, remote: &[RemoteVersion]) -> Self {
+        let document = document(registry, core, remote);
         let json = document_bytes(&document);
         let digest: String = Sha512::digest(&json).iter().map(|byte| format!("{byte:02X}")).collect();
         // Quotes and hexadecimal digits are valid in headers.
@@ -60,7 +65,7 @@ impl Aggregated {
         }
     }
 
-    pub(super) fn answer(&self, encoding: Encoding, headers: &HeaderMap) -> Response<Body> {
+    pub(super) fn respond(&self, encoding: Encoding, headers: &HeaderMap) -> Response<Body> {
         let is_known =
             headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == self.tag.as_bytes());
         let mut response = Response::new(match is_known {
@@ -83,15 +88,85 @@ impl Aggregated {
     }
 }
 
-fn document(registry: &Registry, core: bool) -> Value {
-    let groups = by_priority(registry).into_iter().filter(|(name, _)| name.is_empty() == core);
-    let items: Vec<Value> = groups.map(|(name, group)| item(name, group)).collect();
+fn document(registry: &Registry, core: bool, remote: &[RemoteVersion]) -> Value {
+    let mut groups: BTreeMap<&str, Merged> = BTreeMap::new();
+    for (name, group) in registry.groups().filter(|(name, _)| name.is_empty() == core) {
+        groups.insert(name, Merged::own(name, group));
+    }
+    for version in remote.iter().filter(|version| version.group.is_empty() == core) {
+        groups.entry(&version.group).or_default().add(version);
+    }
+    let mut groups: Vec<(&str, Merged)> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.priority()));
+    let items: Vec<Value> = groups.into_iter().map(|(name, group)| group.item(name)).collect();
     json!({
         "kind": "APIGroupDiscoveryList",
         "apiVersion": "apidiscovery.k8s.io/v2",
         "metadata": {},
         "items": items,
     })
+}
+
+/// The versions of a group, this server's own and those of others.
+#[derive(Default)]
+struct Merged {
+    versions: Vec<MergedVersion>,
+    is_mixed: bool,
+}
+
+struct MergedVersion {
+    name: String,
+    group_priority: i64,
+    priority: i64,
+    document: Value,
+}
+
+impl Merged {
+    fn own(name: &str, group: &Group) -> Self {
+        let versions = group.versions.iter().map(|version| {
+            let is_custom = version.resources.values().all(|served| served.kind.custom.is_some());
+            MergedVersion {
+                name: version.name.clone(),
+                group_priority: group_priority(name),
+                priority: version_priority(name, &version.name, is_custom),
+                document: own_version(version),
+            }
+        });
+        Self { versions: versions.collect(), is_mixed: false }
+    }
+
+    fn add(&mut self, version: &RemoteVersion) {
+        self.versions.retain(|own| own.name != version.version);
+        let freshness = if version.is_stale { "Stale" } else { "Current" };
+        let mut document = json!({"version": version.version, "freshness": freshness});
+        if !version.document.resources.is_empty() {
+            document["resources"] = serde_json::to_value(&version.document.resources).unwrap_or_default();
+        }
+        self.versions.push(MergedVersion {
+            name: version.version.clone(),
+            group_priority: version.group_priority,
+            priority: version.version_priority,
+            document,
+        });
+        self.is_mixed = true;
+    }
+
+    fn priority(&self) -> i64 {
+        self.versions.iter().map(|version| version.group_priority).max().unwrap_or(0)
+    }
+
+    /// This server's own versions are in order already.
+    fn item(mut self, name: &str) -> Value {
+        if self.is_mixed {
+            self.versions.sort_by(|one, other| {
+                let by_priority = other.priority.cmp(&one.priority);
+                by_priority.then_with(|| compare_versions(&other.name, &one.name))
+            });
+        }
+        let versions: Vec<Value> = self.versions.into_iter().map(|version| version.document).collect();
+        let metadata = if name.is_empty() { json!({}) } else { json!({ "name": name }) };
+        json!({ "metadata": metadata, "versions": versions })
+    }
 }
 
 /// Encodes the document in protobuf. Its messages are not of any stored kind, so no schema describes them.
@@ -128,6 +203,7 @@ fn put_resource(raw: &mut Vec<u8>, resource: &Value) {
         nested(raw, 8, |raw| {
             put_text(raw, 1, part, "subresource");
             nested(raw, 2, |raw| put_kind(raw, part.at("responseKind")));
+            part.list("acceptedTypes").iter().for_each(|kind| nested(raw, 3, |raw| put_kind(raw, kind)));
             put_texts(raw, 4, part, "verbs");
         });
     }
@@ -147,18 +223,9 @@ fn put_texts(raw: &mut Vec<u8>, number: u64, of: &Value, field: &str) {
     of.list(field).iter().filter_map(Value::as_str).for_each(|text| put_bytes(raw, number, text.as_bytes()));
 }
 
-fn item(name: &str, group: &Group) -> Value {
-    let versions: Vec<Value> = group
-        .versions
-        .iter()
-        .map(|version| {
-            let resources: Vec<Value> =
-                version.resources.values().map(|served| resource(&served.kind)).collect();
-            json!({ "version": version.name, "freshness": "Current", "resources": resources })
-        })
-        .collect();
-    let metadata = if name.is_empty() { json!({}) } else { json!({ "name": name }) };
-    json!({ "metadata": metadata, "versions": versions })
+fn own_version(version: &Version) -> Value {
+    let resources: Vec<Value> = version.resources.values().map(|served| resource(&served.kind)).collect();
+    json!({ "version": version.name, "freshness": "Current", "resources": resources })
 }
 
 fn resource(kind: &Kind) -> Value {

@@ -5,7 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{by_priority, foreign_kind, kind_verbs, sorted_subresources, verb_names};
+use super::groups::Listed;
+use super::{foreign_kind, kind_verbs, sorted_subresources, verb_names};
 use crate::json::JsonMut;
 use crate::kind::{Kind, Subresource, Verb};
 use crate::registry::Registry;
@@ -18,26 +19,26 @@ pub(super) fn core_versions() -> Value {
     })
 }
 
-pub(super) fn groups(registry: &Registry) -> Value {
-    let named = by_priority(registry).into_iter().filter(|(name, _)| !name.is_empty());
-    let groups: Vec<Value> = named.filter_map(|(name, _)| bare_group(registry, name)).collect();
+/// Lists the groups, each with its versions in order of preference.
+pub(super) fn groups(groups: &[Listed]) -> Value {
+    let groups: Vec<Value> = groups.iter().map(bare_group).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
-fn bare_group(registry: &Registry, name: &str) -> Option<Value> {
-    let versions = registry.group(name).filter(|_| !name.is_empty())?.versions.iter();
-    let versions: Vec<Value> = versions
-        .map(|version| json!({ "groupVersion": format!("{name}/{}", version.name), "version": version.name }))
-        .collect();
-    let preferred = versions.first()?.clone();
-    Some(json!({ "name": name, "versions": versions, "preferredVersion": preferred }))
+fn bare_group(group: &Listed) -> Value {
+    let name = &group.name;
+    let version =
+        |version: &String| json!({ "groupVersion": format!("{name}/{version}"), "version": version });
+    let versions: Vec<Value> = group.versions.iter().map(version).collect();
+    let preferred = versions.first().cloned().unwrap_or_default();
+    json!({ "name": name, "versions": versions, "preferredVersion": preferred })
 }
 
-pub(super) fn group(registry: &Registry, name: &str) -> Option<Value> {
-    let mut document = bare_group(registry, name)?;
+pub(super) fn group(group: &Listed) -> Value {
+    let mut document = bare_group(group);
     document.set("kind", "APIGroup");
     document.set("apiVersion", "v1");
-    Some(document)
+    document
 }
 
 pub(super) fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
@@ -79,10 +80,12 @@ fn resource(kind: &Kind) -> Value {
 }
 
 /// v1.34's storage versions, where they differ from the served ones.
-const STORED_OTHERWISE: [(&str, &str, &str); 7] = [
+const STORED_OTHERWISE: [(&str, &str, &str); 9] = [
     ("CustomResourceDefinition", "apiextensions.k8s.io", "v1beta1"),
     ("DeviceClass", "resource.k8s.io", "v1beta2"),
     ("HorizontalPodAutoscaler", "autoscaling", "v2"),
+    ("MutatingAdmissionPolicy", "admissionregistration.k8s.io", "v1alpha1"),
+    ("MutatingAdmissionPolicyBinding", "admissionregistration.k8s.io", "v1alpha1"),
     ("ResourceClaim", "resource.k8s.io", "v1beta2"),
     ("ResourceClaimTemplate", "resource.k8s.io", "v1beta2"),
     ("ResourceSlice", "resource.k8s.io", "v1beta2"),
@@ -127,7 +130,7 @@ mod tests {
     use crate::kinds;
 
     #[test]
-    fn what_is_stored_as_one_has_one_hash() {
+    fn versions_stored_as_one_have_one_hash() {
         let hash = |group: &str, version: &str, name: &str| {
             let all = kinds::all();
             let is_it = |kind: &&Kind| (&*kind.group, &*kind.version, &*kind.kind) == (group, version, name);

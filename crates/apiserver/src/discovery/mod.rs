@@ -1,6 +1,7 @@
 //! API discovery.
 
 pub(crate) mod aggregated;
+mod groups;
 mod legacy;
 
 use http::{HeaderMap, Method, Response, StatusCode};
@@ -8,10 +9,9 @@ use serde_json::{Value, json};
 
 use crate::body::Body;
 use crate::kind::{Kind, Subresource, Verb};
-use crate::kinds::apiservice::group_priority;
 use crate::negotiate::{self, Output, Shape};
 use crate::query::Query;
-use crate::registry::{Group, Registry};
+use crate::registry::Registry;
 use crate::request::Target;
 use crate::rest::respond;
 use crate::route::not_found_page;
@@ -22,7 +22,7 @@ use crate::status::Status;
 /// The Kubernetes version whose behavior this server implements.
 pub(crate) const GIT_VERSION: &str = "v1.34.0+setpoint";
 
-fn answer_in(output: Output, document: &Value) -> Response<Body> {
+fn respond_in(output: Output, document: &Value) -> Response<Body> {
     respond::document(StatusCode::OK, output, document)
 }
 
@@ -51,8 +51,12 @@ pub(crate) fn version() -> Response<Body> {
 }
 
 /// Lists the available paths.
-pub(crate) fn root(server: &Server) -> Response<Body> {
+pub(crate) async fn root(server: &Server) -> Result<Response<Body>, Status> {
     let registry = server.registry.snapshot();
+    let remote = server.api_services(|services| {
+        let remote = services.all_remote().filter(|service| !service.group.is_empty());
+        remote.map(|service| (service.group.clone(), service.version.clone())).collect::<Vec<_>>()
+    });
     let mut paths = vec!["/api".to_string(), "/api/v1".into(), "/apis".into(), "/apis/".into()];
     for (group, versions) in registry.groups().filter(|(group, _)| !group.is_empty()) {
         paths.push(format!("/apis/{group}"));
@@ -62,12 +66,16 @@ pub(crate) fn root(server: &Server) -> Response<Body> {
     }
     let others = ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
     paths.extend(others.map(Into::into));
+    for (group, version) in remote.await? {
+        paths.extend([format!("/apis/{group}"), format!("/apis/{group}/{version}")]);
+    }
     paths.sort_unstable();
-    answer_in(Output::JSON, &json!({ "paths": paths }))
+    paths.dedup();
+    Ok(respond_in(Output::JSON, &json!({ "paths": paths })))
 }
 
 /// Responds below `/api` and `/apis`, except for resource paths.
-pub(crate) fn answer(
+pub(crate) async fn respond(
     server: &Server,
     method: &Method,
     target: &Target<'_>,
@@ -89,15 +97,28 @@ pub(crate) fn answer(
     if segments == ["api"] || &*target.path == "/apis" {
         let pretty = negotiate::is_pretty(headers, query);
         if let Some(encoding) = aggregated::wanted(headers, pretty) {
-            return Ok(registry.aggregated(segments[0] == "api").answer(encoding, headers));
+            let is_core = segments[0] == "api";
+            let merged = (!is_core).then(|| server.aggregation.discovered.document(&registry)).flatten();
+            return Ok(match merged {
+                Some(merged) => merged.respond(encoding, headers),
+                None => registry.aggregated(is_core).respond(encoding, headers),
+            });
         }
     }
     let document = match segments.as_slice() {
         ["api"] => Some(legacy::core_versions()),
-        ["apis"] => Some(legacy::groups(&registry)),
-        // An unknown group returns the not-found page.
+        ["apis"] => {
+            Some(legacy::groups(&server.api_services(|services| groups::all(&registry, services)).await?))
+        }
+        ["apis", group] => {
+            let found = server.api_services(|services| groups::one(&registry, services, group)).await?;
+            match found {
+                Some(group) => Some(legacy::group(&group)),
+                // An unknown group returns the not-found page.
+                None => return Ok(not_found_page()),
+            }
+        }
         ["apis", group, ..] if registry.group(group).is_none() => return Ok(not_found_page()),
-        ["apis", group] => legacy::group(&registry, group),
         ["api", version] => legacy::resources(&registry, "", version),
         ["apis", group, version] => legacy::resources(&registry, group, version),
         _ => None,
@@ -114,7 +135,7 @@ pub(crate) fn answer(
     if output.shape != Shape::Object {
         return Err(negotiate::no_such_object_type());
     }
-    Ok(answer_in(output, &document))
+    Ok(respond_in(output, &document))
 }
 
 /// Whether a path is a route of a built-in version: those check method and media types first. Lists of groups, and
@@ -161,13 +182,6 @@ fn kind_verbs(kind: &Kind) -> Vec<&'static str> {
     let is_told =
         |verb: &&Verb| !custom.is_terminating || !matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
     kind.verbs.iter().filter(is_told).map(|verb| verb.name()).collect()
-}
-
-/// Returns the groups in order of preference: by weight, then by name.
-fn by_priority(registry: &Registry) -> Vec<(&str, &Group)> {
-    let mut groups: Vec<_> = registry.groups().collect();
-    groups.sort_by_key(|(name, _)| std::cmp::Reverse(group_priority(name)));
-    groups
 }
 
 fn verb_names(verbs: &[Verb]) -> Vec<&'static str> {

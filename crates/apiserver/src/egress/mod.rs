@@ -1,28 +1,30 @@
-//! How the server reaches what users extend it with: the webhooks that objects in the cluster configure.
+//! Outgoing connections into the cluster: webhooks configured by objects, extension API servers, kubelets and pods.
 //!
-//! Users choose these addresses, so every connection goes through a [`Dial`] that refuses some of them. Webhooks that the
-//! operator of the server configures in files (authentication, authorization, audit) do not come this way.
+//! Users choose these addresses, so every connection goes through a [`Dial`] that refuses some of them. Webhooks that
+//! the operator configures in files (authentication, authorization, audit) do not use this path.
 
+mod client_config;
 mod resolver;
 
 use std::sync::Arc;
 
 pub use setpoint_webhook::in_process;
-pub use setpoint_webhook::{Cidr, Dial, GuardedTcp, HostUsers};
+pub use setpoint_webhook::{Cidr, Dial, Dialed, GuardedTcp, HostUsers};
 
+pub(crate) use client_config::client_config;
 pub(crate) use resolver::ServiceResolver;
 
 /// The settings of outgoing calls to extensions.
 #[derive(Clone)]
 pub struct EgressConfig {
-    /// Makes the connections.
+    /// Opens the connections.
     pub dial: Arc<dyn Dial>,
-    /// Who the server is to mutating admission webhooks.
+    /// The server's credentials for mutating admission webhooks.
     pub mutating_users: HostUsers,
-    /// Who the server is to validating admission webhooks.
+    /// The server's credentials for validating admission webhooks.
     pub validating_users: HostUsers,
-    /// Whether Services are only ever resolved to their endpoints (`--enable-aggregator-routing`): one of type
-    /// ExternalName then has none.
+    /// Whether Services are only resolved to endpoints (`--enable-aggregator-routing`). Services of type ExternalName
+    /// then cannot be resolved.
     pub endpoint_routing: bool,
 }
 

@@ -1,10 +1,11 @@
-//! From a port of a Service to an address to dial.
+//! Resolves a port of a Service to an address.
 //!
-//! v1.34 dials the cluster IP and leaves the rest to the node's proxy, or an endpoint with `--enable-aggregator-routing`.
-//! Here no node routes cluster IPs, so it is always an endpoint: a ready one of the Service's EndpointSlices, chosen as
-//! v1.34 chooses it.
+//! v1.34 dials the cluster IP and leaves the rest to kube-proxy, or dials an endpoint with
+//! `--enable-aggregator-routing`. Here nothing routes cluster IPs, so it always dials an endpoint: a ready one from the
+//! Service's EndpointSlices, chosen as in v1.34.
 //!
-//! Pods on simulated nodes run nothing. The annotation [`BACKEND`] names the local process that answers for such a pod.
+//! Pods on simulated nodes run nothing. The annotation [`BACKEND`] names a local process that serves in place of such a
+//! pod.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,18 +21,18 @@ use setpoint_webhook::{Address, Resolve, ServiceReference};
 use crate::json::Json;
 use crate::metadata;
 
-/// The annotation of a pod on a simulated node: the loopback address of the process that answers for it.
+/// The annotation of a pod on a simulated node: the loopback address of the process that serves in its place.
 const BACKEND: &str = "node.setpoint.dev/backend";
 /// The label of simulated nodes.
 const SIMULATED: &str = "node.setpoint.dev/simulated";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// Resolves Services by what the store holds at that moment. Cheap to clone.
+/// Resolves Services from the current state of the store. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct ServiceResolver {
     store: Arc<dyn Store>,
     rng: Rng,
-    /// Whether a Service of type ExternalName cannot be resolved.
+    /// Whether Services of type ExternalName are rejected.
     endpoints_only: bool,
 }
 
@@ -73,7 +74,7 @@ impl ServiceResolver {
         }
     }
 
-    /// The EndpointSlices of a Service: those of its first IP family first, otherwise in random order.
+    /// Returns the EndpointSlices of a Service: those of its first IP family first, otherwise in random order.
     async fn slices(&self, namespace: &str, name: &str, spec: &Value) -> Result<Vec<Value>, String> {
         let range = Resource::new("discovery.k8s.io/endpointslices").under(format!("{namespace}/"));
         let page = self.store.list(&range, ListOptions::default()).await.map_err(|why| why.to_string())?;
@@ -87,7 +88,7 @@ impl ServiceResolver {
         Ok(slices.into_iter().map(|(_, slice)| slice).collect())
     }
 
-    /// A ready endpoint of a slice that has a port of this name, and the port's number.
+    /// Returns a ready endpoint of a slice with a port of this name, and the port's number.
     fn choose<'s>(&self, slice: &'s Value, port_name: &str) -> Option<(&'s Value, u16)> {
         let ports = slice.list("ports").iter().filter(|port| port.text("name") == port_name);
         let port = ports.filter_map(|port| u16::try_from(port.int("port")?).ok()).next()?;
@@ -100,7 +101,8 @@ impl ServiceResolver {
         Some((endpoint, port))
     }
 
-    /// The process that answers for the pod behind an endpoint, if the pod is on a simulated node and names one.
+    /// Returns the process that serves in place of the pod behind an endpoint, if the pod is on a simulated node and
+    /// names one.
     async fn backend(&self, namespace: &str, endpoint: &Value) -> Result<Option<SocketAddr>, String> {
         let target = endpoint.at("targetRef");
         if target.text("kind") != "Pod" {
@@ -112,7 +114,7 @@ impl ServiceResolver {
         if named.is_empty() || !self.is_simulated(pod.at("spec").text("nodeName")).await? {
             return Ok(None);
         }
-        // Loopback only: who may create a pod must not thereby choose whom the server talks to.
+        // Loopback only: permission to create pods must not imply control over the server's connections.
         let address = named.parse::<SocketAddr>().ok().filter(|address| address.ip().is_loopback());
         let address = address.ok_or_else(|| {
             format!("pod {name:?}: annotation {BACKEND} is {named:?}, expected a loopback address and port, such as 127.0.0.1:8443")

@@ -12,12 +12,12 @@ use setpoint_flow::{
 };
 
 use super::in_flight::Limits;
-use super::objects::{CATCH_ALL, Distinguisher, EXEMPT, Fed, Priority, Schema};
+use super::objects::{CATCH_ALL, Distinguisher, EXEMPT, FlowObjects, Priority, Schema};
 use super::rules::{Digest, Rule};
 
 /// Metrics by level and schema. Entries of removed schemas are kept, so that counters never go back, until there are
 /// more than [`KEPT_STATS`].
-pub(crate) type StatsOf = BTreeMap<(Arc<str>, Arc<str>), Arc<FlowStats>>;
+pub(crate) type FlowStatsMap = BTreeMap<(Arc<str>, Arc<str>), Arc<FlowStats>>;
 
 /// Maximum number of entries: about 1.5 KB each.
 const KEPT_STATS: usize = 1000;
@@ -88,20 +88,20 @@ pub(super) struct Levels {
     clock: Clock,
     seats: u64,
     all: BTreeMap<String, LevelState>,
-    stats: StatsOf,
+    stats: FlowStatsMap,
     fair_fraction: f64,
 }
 
 impl Levels {
     pub(super) fn new(clock: Clock, seats: u64) -> Self {
-        Self { clock, seats, all: BTreeMap::new(), stats: StatsOf::new(), fair_fraction: 0.0 }
+        Self { clock, seats, all: BTreeMap::new(), stats: FlowStatsMap::new(), fair_fraction: 0.0 }
     }
 
     pub(super) fn all(&self) -> &BTreeMap<String, LevelState> {
         &self.all
     }
 
-    pub(super) fn stats(&self) -> &StatsOf {
+    pub(super) fn stats(&self) -> &FlowStatsMap {
         &self.stats
     }
 
@@ -114,8 +114,8 @@ impl Levels {
     }
 
     /// Updates the levels from the objects, and returns the schemas to match requests against.
-    pub(super) fn digest(&mut self, fed: &Fed) -> Config {
-        self.let_go(fed);
+    pub(super) fn digest(&mut self, fed: &FlowObjects) -> Config {
+        self.remove_unused_levels(fed);
         for (name, priority) in &fed.levels {
             self.set(name, priority);
         }
@@ -131,7 +131,7 @@ impl Levels {
     }
 
     /// Removes levels without an object, or drains them first if they are busy. Keeps the mandatory ones.
-    fn let_go(&mut self, fed: &Fed) {
+    fn remove_unused_levels(&mut self, fed: &FlowObjects) {
         self.all.retain(|name, state| {
             let is_wanted = fed.levels.contains_key(name) || name == EXEMPT || name == CATCH_ALL;
             state.is_quiescing = !is_wanted;
@@ -179,7 +179,7 @@ impl Levels {
         for state in self.all.values_mut() {
             state.demand.update(&state.level.take_demand());
         }
-        let bids: Vec<_> = self.all.values().map(LevelState::bid).collect();
+        let bids: Vec<_> = self.all.values().map(LevelState::allocation_input).collect();
         let (adjusted, fair_fraction) = adjust(&bids);
         self.fair_fraction = fair_fraction;
         for ((name, state), adjusted) in self.all.iter_mut().zip(adjusted) {
@@ -189,12 +189,12 @@ impl Levels {
                 current => current,
             };
             if let Err(why) = state.level.configure(state.priority.queuing, adjusted.current, denominator) {
-                tracing::warn!(level = name, %why, "a priority level keeps its queues as they were");
+                tracing::warn!(level = name, %why, "keeping the queues of a priority level");
             }
         }
     }
 
-    fn schemas(&mut self, fed: &Fed) -> Config {
+    fn schemas(&mut self, fed: &FlowObjects) -> Config {
         let active: BTreeMap<&str, Arc<ActiveLevel>> = self
             .all
             .iter()
@@ -240,7 +240,7 @@ impl Levels {
     }
 }
 
-fn activate(schema: &Schema, level: &Arc<ActiveLevel>, stats: &mut StatsOf) -> ActiveSchema {
+fn activate(schema: &Schema, level: &Arc<ActiveLevel>, stats: &mut FlowStatsMap) -> ActiveSchema {
     let name: Arc<str> = schema.name.as_str().into();
     let stats = stats.entry((schema.level.as_str().into(), name.clone())).or_default().clone();
     ActiveSchema {
@@ -259,7 +259,7 @@ impl LevelState {
         self.level.with(|set, _| set.is_idle())
     }
 
-    fn bid(&self) -> (LevelLimits, DemandStats, bool, u64) {
+    fn allocation_input(&self) -> (LevelLimits, DemandStats, bool, u64) {
         let is_exempt = self.priority.queuing == Queuing::Exempt;
         (self.limits, self.demand, is_exempt, self.adjusted.current)
     }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use setpoint_clock::Instant;
 use setpoint_flow::RequestDump;
 
-use super::Fair;
+use super::PriorityAndFairness;
 use super::config::Label;
 use super::objects::Distinguisher;
 use crate::body::Body;
@@ -20,7 +20,7 @@ use crate::server::Server;
 type Rows = Vec<Vec<String>>;
 
 /// Returns the table with this name, if it exists.
-pub(crate) fn answer(server: &Server, name: &str, query: &Query<'_>) -> Option<Response<Body>> {
+pub(crate) fn respond(server: &Server, name: &str, query: &Query<'_>) -> Option<Response<Body>> {
     let fair = server.flow.as_ref()?.fair()?;
     let rows = match name {
         "dump_priority_levels" => levels(fair),
@@ -37,7 +37,7 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(Into::into).to_vec()
 }
 
-fn levels(fair: &Fair) -> Rows {
+fn levels(fair: &PriorityAndFairness) -> Rows {
     let mut rows = vec![row([
         "PriorityLevelName",
         "ActiveQueues",
@@ -66,7 +66,7 @@ fn levels(fair: &Fair) -> Rows {
     rows
 }
 
-fn queues(fair: &Fair) -> Rows {
+fn queues(fair: &PriorityAndFairness) -> Rows {
     let mut rows = vec![row([
         "PriorityLevelName",
         "Index",
@@ -99,7 +99,7 @@ fn queues(fair: &Fair) -> Rows {
     rows
 }
 
-fn requests(fair: &Fair, server: &Server, with_details: bool) -> Rows {
+fn requests(fair: &PriorityAndFairness, server: &Server, with_details: bool) -> Rows {
     let mut head = row([
         "PriorityLevelName",
         "FlowSchemaName",
@@ -118,7 +118,7 @@ fn requests(fair: &Fair, server: &Server, with_details: bool) -> Rows {
         head.extend(row(details));
     }
     let mut rows = vec![head];
-    let clock = Wall { instant: server.clock.instant(), time: server.now() };
+    let clock = WallClock { instant: server.clock.instant(), time: server.now() };
     fair.look(|levels, _, _| {
         for (name, state) in levels {
             let requests = state.level.with(|set, _| set.dump_requests());
@@ -128,7 +128,12 @@ fn requests(fair: &Fair, server: &Server, with_details: bool) -> Rows {
     rows
 }
 
-fn request_row(level: &str, request: &RequestDump<Label>, clock: &Wall, with_details: bool) -> Vec<String> {
+fn request_row(
+    level: &str,
+    request: &RequestDump<Label>,
+    clock: &WallClock,
+    with_details: bool,
+) -> Vec<String> {
     let label = &request.label;
     let index = |at: Option<usize>| at.map_or("-1".into(), |at| at.to_string());
     let query = Query::parse(label.uri.query().unwrap_or(""));
@@ -174,12 +179,12 @@ fn request_row(level: &str, request: &RequestDump<Label>, clock: &Wall, with_det
 }
 
 /// Converts instants to wall-clock times.
-struct Wall {
+struct WallClock {
     instant: Instant,
     time: Timestamp,
 }
 
-impl Wall {
+impl WallClock {
     fn at(&self, instant: Option<Instant>) -> String {
         let Some(instant) = instant else { return "0001-01-01T00:00:00Z".into() };
         let ago = self.instant.saturating_duration_since(instant);

@@ -9,11 +9,11 @@ use setpoint_flow::{Queuing, Seat, Started};
 use sha2::{Digest as _, Sha256};
 
 use super::config::{ActiveSchema, Label};
-use super::in_flight::{Counted, Sort};
+use super::in_flight::{Counted, RequestKind};
 use super::objects::Distinguisher;
 use super::rules::Digest;
 use super::watches::OpenWatch;
-use super::{Fair, Flow, width};
+use super::{Flow, PriorityAndFairness, width};
 use crate::auth::{MASTERS, User};
 use crate::body::Body;
 use crate::chain::{Context, Refusal, is_long_running};
@@ -31,7 +31,7 @@ const SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowsche
 const LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
 /// A request to classify and admit.
-pub(crate) struct Asked<'a> {
+pub(crate) struct FlowRequest<'a> {
     pub(crate) user: &'a User,
     pub(crate) verb: &'a str,
     pub(crate) method: &'a Method,
@@ -57,13 +57,13 @@ impl Classified {
 
 /// The resources that a request holds while it executes.
 #[derive(Default)]
-pub(crate) struct Pass<'a> {
+pub(crate) struct ExecutionGuard {
     _seat: Option<Seat<Label>>,
-    _counted: Option<Counted<'a>>,
+    _counted: Option<Counted>,
     watch: Option<OpenWatch>,
 }
 
-impl Pass<'_> {
+impl ExecutionGuard {
     /// Takes the guard to hold while the watch is open.
     pub(crate) fn take_watch(&mut self) -> Option<OpenWatch> {
         self.watch.take()
@@ -71,16 +71,16 @@ impl Pass<'_> {
 }
 
 /// Admits a request, immediately or after waiting.
-pub(crate) async fn enter<'s>(server: &'s Server, asked: &Asked<'_>) -> Result<Pass<'s>, Refusal> {
+pub(crate) async fn enter(server: &Server, asked: &FlowRequest<'_>) -> Result<ExecutionGuard, Refusal> {
     let is_watch = asked.target.resource.as_ref().is_some_and(|target| target.verb == Some(Verb::Watch));
     let is_long = is_long_running(asked.target);
     let mut pass = match &server.flow {
         Some(flow) if is_watch || !is_long => match flow.fair() {
-            Some(fair) => fairly(server, flow, fair, asked, is_watch).await?,
-            None if is_watch => Pass::default(),
+            Some(fair) => admit_by_priority(server, flow, fair, asked, is_watch).await?,
+            None if is_watch => ExecutionGuard::default(),
             None => within_limits(flow, asked)?,
         },
-        _ => Pass::default(),
+        _ => ExecutionGuard::default(),
     };
     if let Some(target) = asked.target.resource.as_ref().filter(|_| is_watch) {
         pass.watch = Some(server.watches.open(asked.user, target)?);
@@ -88,13 +88,13 @@ pub(crate) async fn enter<'s>(server: &'s Server, asked: &Asked<'_>) -> Result<P
     Ok(pass)
 }
 
-async fn fairly<'s>(
-    server: &'s Server,
-    flow: &'s Flow,
-    fair: &Fair,
-    asked: &Asked<'_>,
+async fn admit_by_priority(
+    server: &Server,
+    flow: &Flow,
+    fair: &PriorityAndFairness,
+    asked: &FlowRequest<'_>,
     is_watch: bool,
-) -> Result<Pass<'s>, Refusal> {
+) -> Result<ExecutionGuard, Refusal> {
     let config = fair.config().await.map_err(|error| server.refusal(error))?;
     flow.in_flight.limit(config.limits);
     let resource = asked.target.resource.as_ref();
@@ -104,7 +104,7 @@ async fn fairly<'s>(
     let classified = Classified { schema: schema.uid.clone(), level: schema.level.uid.clone() };
     asked.context.classify(classified);
     let work = width::of(server, fair, schema, resource, asked.query);
-    let sort = Sort::of(asked.verb);
+    let sort = RequestKind::of(asked.verb);
     let level = &schema.level.level;
     let hash = hash(schema, asked);
     let seat = match level.start(work, hash, &schema.stats, is_watch, label(schema, asked)) {
@@ -118,7 +118,7 @@ async fn fairly<'s>(
     match seat {
         Some(seat) => {
             let counted = flow.in_flight.executing(sort);
-            Ok(Pass { _seat: Some(seat), _counted: Some(counted), watch: None })
+            Ok(ExecutionGuard { _seat: Some(seat), _counted: Some(counted), watch: None })
         }
         None => {
             let second = server.now().as_second();
@@ -129,16 +129,16 @@ async fn fairly<'s>(
 }
 
 /// Applies the plain limits for reads and writes.
-fn within_limits<'s>(flow: &'s Flow, asked: &Asked<'_>) -> Result<Pass<'s>, Refusal> {
-    let sort = Sort::of(asked.verb);
+fn within_limits(flow: &Flow, asked: &FlowRequest<'_>) -> Result<ExecutionGuard, Refusal> {
+    let sort = RequestKind::of(asked.verb);
     let limit = match sort {
-        Sort::ReadOnly => flow.settings.max_requests,
-        Sort::Mutating => flow.settings.max_mutating_requests,
+        RequestKind::ReadOnly => flow.settings.max_requests,
+        RequestKind::Mutating => flow.settings.max_mutating_requests,
     };
     match flow.in_flight.within(sort, limit) {
-        Some(counted) => Ok(Pass { _counted: Some(counted), ..Pass::default() }),
+        Some(counted) => Ok(ExecutionGuard { _counted: Some(counted), ..ExecutionGuard::default() }),
         // Administrators are always admitted.
-        None if asked.user.is_in(MASTERS) => Ok(Pass::default()),
+        None if asked.user.is_in(MASTERS) => Ok(ExecutionGuard::default()),
         None => Err(too_many(1)),
     }
 }
@@ -158,7 +158,7 @@ fn too_many(seconds: i64) -> Refusal {
     Refusal::response(response)
 }
 
-fn distinguisher<'a>(schema: &ActiveSchema, asked: &Asked<'a>) -> &'a str {
+fn distinguisher<'a>(schema: &ActiveSchema, asked: &FlowRequest<'a>) -> &'a str {
     match schema.distinguisher {
         None => "",
         Some(Distinguisher::ByUser) => &asked.user.name,
@@ -169,7 +169,7 @@ fn distinguisher<'a>(schema: &ActiveSchema, asked: &Asked<'a>) -> &'a str {
 }
 
 /// Returns the hash of a request's flow within its schema. A level with one queue has one flow.
-fn hash(schema: &ActiveSchema, asked: &Asked<'_>) -> u64 {
+fn hash(schema: &ActiveSchema, asked: &FlowRequest<'_>) -> u64 {
     if !matches!(schema.level.queuing, Queuing::Queue { queues, .. } if queues > 1) {
         return 0;
     }
@@ -181,7 +181,7 @@ fn hash(schema: &ActiveSchema, asked: &Asked<'_>) -> u64 {
     sum.iter().take(8).rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-fn label(schema: &ActiveSchema, asked: &Asked<'_>) -> Label {
+fn label(schema: &ActiveSchema, asked: &FlowRequest<'_>) -> Label {
     Label {
         schema: schema.name.clone(),
         distinguisher: schema.distinguisher,

@@ -1,5 +1,6 @@
 //! Counts executing and waiting requests: reads and writes, current and maximum.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -11,12 +12,12 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Read-only or mutating requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sort {
+pub(crate) enum RequestKind {
     ReadOnly,
     Mutating,
 }
 
-impl Sort {
+impl RequestKind {
     /// Classifies by the request's verb, as v1.34 does: anything but get, list and watch is mutating.
     pub(super) fn of(verb: &str) -> Self {
         if matches!(verb, "get" | "list" | "watch") { Self::ReadOnly } else { Self::Mutating }
@@ -26,8 +27,8 @@ impl Sort {
 /// The requests of all sorts.
 pub(crate) struct InFlight {
     clock: Clock,
-    executing: [Mutex<Watermark>; 2],
-    waiting: [Mutex<Watermark>; 2],
+    executing: [Arc<Mutex<Watermark>>; 2],
+    waiting: [Arc<Mutex<Watermark>>; 2],
     limits: Mutex<Limits>,
 }
 
@@ -69,18 +70,18 @@ impl Watermark {
 }
 
 /// Counts a request until it is dropped.
-pub(crate) struct Counted<'a> {
-    clock: &'a Clock,
-    watermark: &'a Mutex<Watermark>,
+pub(crate) struct Counted {
+    clock: Clock,
+    watermark: Arc<Mutex<Watermark>>,
 }
 
 impl InFlight {
     pub(super) fn new(clock: Clock) -> Self {
         let period = clock.instant();
         let watermarks = || {
-            [Sort::ReadOnly, Sort::Mutating]
-                .map(|_| TimingRatio::new(period, SHARES))
-                .map(|ratio| Mutex::new(Watermark { now: 0, most: 0, most_before: 0, period, ratio }))
+            [RequestKind::ReadOnly, RequestKind::Mutating].map(|_| TimingRatio::new(period, SHARES)).map(
+                |ratio| Arc::new(Mutex::new(Watermark { now: 0, most: 0, most_before: 0, period, ratio })),
+            )
         };
         Self { executing: watermarks(), waiting: watermarks(), clock, limits: Mutex::default() }
     }
@@ -90,7 +91,7 @@ impl InFlight {
         if std::mem::replace(&mut *self.limits.lock(), limits) == limits {
             return;
         }
-        for sort in [Sort::ReadOnly, Sort::Mutating] {
+        for sort in [RequestKind::ReadOnly, RequestKind::Mutating] {
             self.limit_executing(sort, limits.executing);
             self.waiting[sort as usize]
                 .lock()
@@ -99,29 +100,29 @@ impl InFlight {
         }
     }
 
-    pub(super) fn limit_executing(&self, sort: Sort, limit: u64) {
+    pub(super) fn limit_executing(&self, sort: RequestKind, limit: u64) {
         self.executing[sort as usize].lock().ratio.set_denominator(self.clock.instant(), limit as f64);
     }
 
     /// Returns the utilization over time, by phase and kind of request.
     pub(crate) fn ratios(&self) -> impl Iterator<Item = (&'static str, &'static str, TimingRatio)> {
-        let sorts = [("mutating", Sort::Mutating), ("readOnly", Sort::ReadOnly)];
+        let sorts = [("mutating", RequestKind::Mutating), ("readOnly", RequestKind::ReadOnly)];
         let phases = [("executing", &self.executing), ("waiting", &self.waiting)];
         phases.into_iter().flat_map(move |(phase, watermarks)| {
             sorts.map(|(kind, sort)| (phase, kind, watermarks[sort as usize].lock().ratio.clone()))
         })
     }
 
-    pub(super) fn executing(&self, sort: Sort) -> Counted<'_> {
+    pub(super) fn executing(&self, sort: RequestKind) -> Counted {
         self.counted(&self.executing[sort as usize])
     }
 
-    pub(super) fn waiting(&self, sort: Sort) -> Counted<'_> {
+    pub(super) fn waiting(&self, sort: RequestKind) -> Counted {
         self.counted(&self.waiting[sort as usize])
     }
 
     /// Counts an executing request, unless that exceeds the limit. Zero means no limit.
-    pub(super) fn within(&self, sort: Sort, limit: u32) -> Option<Counted<'_>> {
+    pub(super) fn within(&self, sort: RequestKind, limit: u32) -> Option<Counted> {
         let watermark = &self.executing[sort as usize];
         let mut locked = watermark.lock();
         if limit > 0 && locked.now >= u64::from(limit) {
@@ -129,16 +130,16 @@ impl InFlight {
         }
         locked.add(self.clock.instant(), 1);
         drop(locked);
-        Some(Counted { clock: &self.clock, watermark })
+        Some(Counted { clock: self.clock.clone(), watermark: watermark.clone() })
     }
 
-    fn counted<'a>(&'a self, watermark: &'a Mutex<Watermark>) -> Counted<'a> {
+    fn counted(&self, watermark: &Arc<Mutex<Watermark>>) -> Counted {
         watermark.lock().add(self.clock.instant(), 1);
-        Counted { clock: &self.clock, watermark }
+        Counted { clock: self.clock.clone(), watermark: watermark.clone() }
     }
 
     /// Returns the recent maxima of executing and waiting requests.
-    pub(crate) fn most(&self, sort: Sort) -> (u64, u64) {
+    pub(crate) fn most(&self, sort: RequestKind) -> (u64, u64) {
         let most = |watermark: &Mutex<Watermark>| {
             let mut watermark = watermark.lock();
             watermark.turn(self.clock.instant());
@@ -148,7 +149,7 @@ impl InFlight {
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.watermark.lock().add(self.clock.instant(), -1);
     }
@@ -161,14 +162,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_burst_is_seen_for_a_second() {
         let counts = InFlight::new(Clock::system());
-        let burst: Vec<_> = (0..3).map(|_| counts.executing(Sort::Mutating)).collect();
-        assert!(counts.within(Sort::Mutating, 3).is_none() && counts.within(Sort::Mutating, 0).is_some());
+        let burst: Vec<_> = (0..3).map(|_| counts.executing(RequestKind::Mutating)).collect();
+        assert!(
+            counts.within(RequestKind::Mutating, 3).is_none()
+                && counts.within(RequestKind::Mutating, 0).is_some()
+        );
         drop(burst);
         tokio::time::advance(Duration::from_millis(1100)).await;
-        assert_eq!(counts.most(Sort::Mutating), (4, 0));
-        assert_eq!(counts.most(Sort::ReadOnly), (0, 0));
+        assert_eq!(counts.most(RequestKind::Mutating), (4, 0));
+        assert_eq!(counts.most(RequestKind::ReadOnly), (0, 0));
         tokio::time::advance(Duration::from_secs(5)).await;
-        assert_eq!(counts.most(Sort::Mutating), (0, 0));
+        assert_eq!(counts.most(RequestKind::Mutating), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]
@@ -176,7 +180,7 @@ mod tests {
         let clock = Clock::system();
         let counts = InFlight::new(clock.clone());
         counts.limit(Limits { executing: 10, waiting: 100 });
-        let request = counts.executing(Sort::ReadOnly);
+        let request = counts.executing(RequestKind::ReadOnly);
         tokio::time::advance(Duration::from_secs(2)).await;
         drop(request);
         tokio::time::advance(Duration::from_secs(1)).await;

@@ -15,10 +15,10 @@
 //! Queues, seats and their limits are in `setpoint_flow`; this module applies them to requests.
 
 mod config;
+mod controller;
 mod dump;
 mod filter;
 mod in_flight;
-mod keep;
 mod objects;
 mod rules;
 mod watches;
@@ -32,13 +32,13 @@ use setpoint_clock::Clock;
 use setpoint_store::{Error, Store};
 
 use self::config::{Config, Levels};
-use self::objects::Fed;
+use self::objects::FlowObjects;
 
-pub(crate) use self::config::{LevelState, StatsOf};
-pub(crate) use self::dump::answer as dump;
-pub(crate) use self::filter::{Asked, Classified, Pass, enter};
-pub(crate) use self::in_flight::{InFlight, Sort};
-pub(crate) use self::keep::Keeper;
+pub(crate) use self::config::{FlowStatsMap, LevelState};
+pub(crate) use self::controller::FlowController;
+pub(crate) use self::dump::respond as dump;
+pub(crate) use self::filter::{Classified, ExecutionGuard, FlowRequest, enter};
+pub(crate) use self::in_flight::{InFlight, RequestKind};
 pub use self::watches::WatchLimits;
 pub(crate) use self::watches::Watches;
 use self::width::Sizes;
@@ -64,11 +64,11 @@ impl Default for FlowSettings {
 pub(crate) struct Flow {
     settings: FlowSettings,
     pub(crate) in_flight: InFlight,
-    fair: Option<Fair>,
+    fair: Option<PriorityAndFairness>,
 }
 
 /// Priority and fairness.
-pub(crate) struct Fair {
+pub(crate) struct PriorityAndFairness {
     store: Arc<dyn Store>,
     clock: Clock,
     /// The sum of both limits.
@@ -79,7 +79,7 @@ pub(crate) struct Fair {
 
 /// The configuration and its position in the store's history.
 struct State {
-    fed: Fed,
+    fed: FlowObjects,
     levels: Levels,
     config: Arc<Config>,
 }
@@ -87,7 +87,7 @@ struct State {
 impl Flow {
     pub(crate) fn new(settings: FlowSettings, store: Arc<dyn Store>, clock: Clock) -> Self {
         let seats = u64::from(settings.max_requests) + u64::from(settings.max_mutating_requests);
-        let fair = settings.is_fair.then(|| Fair {
+        let fair = settings.is_fair.then(|| PriorityAndFairness {
             store,
             clock: clock.clone(),
             seats,
@@ -96,18 +96,18 @@ impl Flow {
         });
         let in_flight = InFlight::new(clock);
         if fair.is_none() {
-            in_flight.limit_executing(Sort::ReadOnly, settings.max_requests.into());
-            in_flight.limit_executing(Sort::Mutating, settings.max_mutating_requests.into());
+            in_flight.limit_executing(RequestKind::ReadOnly, settings.max_requests.into());
+            in_flight.limit_executing(RequestKind::Mutating, settings.max_mutating_requests.into());
         }
         Self { settings, in_flight, fair }
     }
 
-    pub(crate) fn fair(&self) -> Option<&Fair> {
+    pub(crate) fn fair(&self) -> Option<&PriorityAndFairness> {
         self.fair.as_ref()
     }
 }
 
-impl Fair {
+impl PriorityAndFairness {
     /// Returns the current configuration.
     async fn config(&self) -> Result<Arc<Config>, Error> {
         let newest = self.store.revision();
@@ -119,7 +119,7 @@ impl Fair {
         if let Some(config) = self.catch_up(newest) {
             return Ok(config);
         }
-        let fed = Fed::load(&*self.store).await?;
+        let fed = FlowObjects::load(&*self.store).await?;
         let mut slot = self.state.write();
         let levels =
             slot.take().map_or_else(|| Levels::new(self.clock.clone(), self.seats), |old| old.levels);
@@ -155,7 +155,7 @@ impl Fair {
     /// Gives metrics access to the levels and the flow statistics.
     pub(crate) fn look<R>(
         &self,
-        look: impl FnOnce(&BTreeMap<String, LevelState>, &StatsOf, f64) -> R,
+        look: impl FnOnce(&BTreeMap<String, LevelState>, &FlowStatsMap, f64) -> R,
     ) -> Option<R> {
         let state = self.state.read();
         let levels = &state.as_ref()?.levels;

@@ -29,7 +29,7 @@ pub(super) enum Distinguisher {
     ByNamespace,
 }
 
-/// What is applied to the status of a FlowSchema.
+/// The status of a FlowSchema to apply.
 pub(crate) fn with_condition(name: &str, condition: &Value) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/v1"),
@@ -212,7 +212,7 @@ impl LimitResponse {
 }
 
 /// The objects and their position in the store's history.
-pub(super) struct Fed {
+pub(super) struct FlowObjects {
     pub(super) schemas: BTreeMap<String, Schema>,
     pub(super) levels: BTreeMap<String, Priority>,
     /// The revision they reflect.
@@ -231,7 +231,7 @@ pub(super) fn levels() -> Resource {
     Resource::new(format!("{GROUP}/prioritylevelconfigurations"))
 }
 
-impl Fed {
+impl FlowObjects {
     pub(super) async fn load(store: &dyn Store) -> Result<Self, Error> {
         let (schemas, levels) = (schemas().all(), levels().all());
         let of_schemas = store.list(&schemas, ListOptions::default()).await?;

@@ -42,28 +42,28 @@ struct Account {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ResourceRule {
-    verbs: Words,
-    api_groups: Words,
-    resources: Words,
+    verbs: ValueList,
+    api_groups: ValueList,
+    resources: ValueList,
     #[serde(default)]
     cluster_scope: bool,
     #[serde(default)]
-    namespaces: Option<Words>,
+    namespaces: Option<ValueList>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PathRule {
-    verbs: Words,
+    verbs: ValueList,
     #[serde(rename = "nonResourceURLs")]
     non_resource_urls: Vec<String>,
 }
 
 /// A list of values, or `*` for all.
 #[derive(Debug, Deserialize)]
-struct Words(Vec<String>);
+struct ValueList(Vec<String>);
 
-impl Words {
+impl ValueList {
     fn has(&self, word: &str) -> bool {
         matches!(self.0.as_slice(), [only] if only == "*") || self.0.iter().any(|own| own == word)
     }

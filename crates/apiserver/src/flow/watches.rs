@@ -27,10 +27,10 @@ impl Default for WatchLimits {
 
 /// The open watches.
 #[derive(Clone, Default)]
-pub(crate) struct Watches(Arc<Shared>);
+pub(crate) struct Watches(Arc<Inner>);
 
 #[derive(Default)]
-struct Shared {
+struct Inner {
     limits: WatchLimits,
     open: AtomicUsize,
     counts: Mutex<Counts>,
@@ -41,17 +41,17 @@ struct Counts {
     /// Counts by user: never more entries than open watches.
     by_user: BTreeMap<String, usize>,
     /// By resource, group, namespace and name, each of which may be any.
-    by_interest: BTreeMap<Box<str>, BTreeMap<Box<str>, OfResource>>,
+    by_interest: BTreeMap<Box<str>, BTreeMap<Box<str>, ResourceWatches>>,
 }
 
 #[derive(Default)]
-struct OfResource {
+struct ResourceWatches {
     all: usize,
-    by_namespace: BTreeMap<Box<str>, OfNamespace>,
+    by_namespace: BTreeMap<Box<str>, NamespaceWatches>,
 }
 
 #[derive(Default)]
-struct OfNamespace {
+struct NamespaceWatches {
     all: usize,
     by_name: BTreeMap<Box<str>, usize>,
 }
@@ -66,7 +66,7 @@ pub(crate) struct OpenWatch {
 
 impl Watches {
     pub(crate) fn new(limits: WatchLimits) -> Self {
-        Self(Arc::new(Shared { limits, ..Shared::default() }))
+        Self(Arc::new(Inner { limits, ..Inner::default() }))
     }
 
     /// Registers a watch, unless there are too many.
@@ -90,11 +90,11 @@ impl Watches {
     }
 
     /// Returns how many watches a write notifies.
-    pub(super) fn interested(&self, target: &ResourceTarget) -> u64 {
+    pub(super) fn notified_watches(&self, target: &ResourceTarget) -> u64 {
         if self.0.open.load(Ordering::Relaxed) == 0 {
             return 0;
         }
-        self.0.counts.lock().interested(target) as u64
+        self.0.counts.lock().notified_watches(target) as u64
     }
 }
 
@@ -149,7 +149,7 @@ impl Counts {
     }
 
     /// Counts the watches of all objects, of those in the namespace, and of this one.
-    fn interested(&self, target: &ResourceTarget) -> usize {
+    fn notified_watches(&self, target: &ResourceTarget) -> usize {
         let group = self.by_interest.get(&*target.resource).and_then(|groups| groups.get(&*target.group));
         let Some(group) = group else { return 0 };
         let namespace = group.by_namespace.get(target.namespace.as_deref().unwrap_or(""));
@@ -198,11 +198,11 @@ mod tests {
         let one = ResourceTarget { selected_name: Some("p".into()), ..target(Some("a"), None) };
         let targets = [target(None, None), target(Some("a"), None), target(Some("b"), None), of_node, one];
         let open: Vec<_> = targets.iter().map(|target| watches.open(&user, target).unwrap()).collect();
-        assert_eq!(watches.interested(&target(Some("a"), Some("p"))), 3);
-        assert_eq!(watches.interested(&target(Some("a"), None)), 2);
-        assert_eq!(watches.interested(&target(Some("c"), Some("p"))), 1);
+        assert_eq!(watches.notified_watches(&target(Some("a"), Some("p"))), 3);
+        assert_eq!(watches.notified_watches(&target(Some("a"), None)), 2);
+        assert_eq!(watches.notified_watches(&target(Some("c"), Some("p"))), 1);
         drop(open);
-        assert_eq!(watches.interested(&target(Some("a"), Some("p"))), 0);
+        assert_eq!(watches.notified_watches(&target(Some("a"), Some("p"))), 0);
         assert!(watches.0.counts.lock().by_interest.is_empty() && watches.0.counts.lock().by_user.is_empty());
     }
 
@@ -213,11 +213,18 @@ mod tests {
         let open = |namespace, name| watches.open(&user, &target(Some(namespace), name)).unwrap();
         let (one, other, again) = (open("a", Some("p")), open("a", Some("q")), open("a", Some("p")));
         let (all, elsewhere) = (open("a", None), open("b", Some("p")));
-        let interested = |namespace, name| watches.interested(&target(Some(namespace), Some(name)));
+        let notified_watches =
+            |namespace, name| watches.notified_watches(&target(Some(namespace), Some(name)));
         drop(one);
-        assert_eq!([interested("a", "p"), interested("a", "q"), interested("b", "p")], [2, 2, 1]);
+        assert_eq!(
+            [notified_watches("a", "p"), notified_watches("a", "q"), notified_watches("b", "p")],
+            [2, 2, 1]
+        );
         drop((all, elsewhere));
-        assert_eq!([interested("a", "p"), interested("a", "q"), interested("b", "p")], [1, 1, 0]);
+        assert_eq!(
+            [notified_watches("a", "p"), notified_watches("a", "q"), notified_watches("b", "p")],
+            [1, 1, 0]
+        );
         drop((other, again));
         assert!(watches.0.counts.lock().by_interest.is_empty());
     }

@@ -8,7 +8,7 @@ use setpoint_clock::Instant;
 use setpoint_flow::{ListWork, Work};
 use setpoint_store::{ListOptions, Store};
 
-use super::Fair;
+use super::PriorityAndFairness;
 use super::config::ActiveSchema;
 use crate::kind::Verb;
 use crate::query::Query;
@@ -28,7 +28,7 @@ pub(super) struct Sizes(BTreeMap<String, (Instant, u64)>);
 /// Returns the seats of a resource request; other requests take one.
 pub(super) fn of(
     server: &Server,
-    fair: &Fair,
+    fair: &PriorityAndFairness,
     schema: &ActiveSchema,
     target: Option<&ResourceTarget>,
     query: &Query<'_>,
@@ -49,7 +49,7 @@ pub(super) fn of(
             if target.resource == "serviceaccounts" && target.subresource.as_deref() == Some("token") {
                 return Work::ONE_SEAT;
             }
-            let watchers = server.watches.interested(target);
+            let watchers = server.watches.notified_watches(target);
             schema.stats.watchers.observe(watchers);
             Work::mutating(watchers, limit)
         }
@@ -58,7 +58,7 @@ pub(super) fn of(
 
 fn of_list(
     server: &Server,
-    fair: &Fair,
+    fair: &PriorityAndFairness,
     target: &ResourceTarget,
     query: &Query<'_>,
     is_watch: bool,
@@ -94,7 +94,7 @@ fn is_from_cache(query: &Query<'_>, limit: i64) -> bool {
     }
 }
 
-impl Fair {
+impl PriorityAndFairness {
     /// Returns the average size of a kind's objects: that of the first few, sampled once a minute.
     fn average_bytes(&self, store: &dyn Store, served: &Served) -> u64 {
         let now = self.clock.instant();

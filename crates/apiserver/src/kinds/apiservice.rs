@@ -12,7 +12,7 @@ use crate::metadata;
 use crate::names;
 use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
-use crate::validation::{complain, dns_subdomain};
+use crate::validation::{add_invalid, dns_subdomain};
 
 pub fn kind() -> Kind {
     Kind {
@@ -39,67 +39,119 @@ pub fn kind() -> Kind {
 
 const SERVICE: &str = "The reference to the service that hosts this API endpoint.";
 
-/// The versions of the built-in groups, with the priority of the group and of the version in it.
-const PRIORITIES: [(&str, &str, i64, i64); 22] = [
+/// The versions of v1.34's built-in groups, with the priority of the group and of the version in it.
+const PRIORITIES: [(&str, &str, i64, i64); 50] = [
     ("", "v1", 18000, 1),
     ("apps", "v1", 17800, 15),
     ("events.k8s.io", "v1", 17750, 15),
+    ("events.k8s.io", "v1beta1", 17750, 5),
     ("authentication.k8s.io", "v1", 17700, 15),
+    ("authentication.k8s.io", "v1beta1", 17700, 9),
+    ("authentication.k8s.io", "v1alpha1", 17700, 1),
     ("authorization.k8s.io", "v1", 17600, 15),
-    ("autoscaling", "v1", 17500, 15),
     ("autoscaling", "v2", 17500, 30),
+    ("autoscaling", "v1", 17500, 15),
+    ("autoscaling", "v2beta1", 17500, 9),
+    ("autoscaling", "v2beta2", 17500, 1),
     ("batch", "v1", 17400, 15),
+    ("batch", "v1beta1", 17400, 9),
+    ("batch", "v2alpha1", 17400, 9),
     ("certificates.k8s.io", "v1", 17300, 15),
+    ("certificates.k8s.io", "v1beta1", 17300, 9),
+    ("certificates.k8s.io", "v1alpha1", 17300, 1),
     ("networking.k8s.io", "v1", 17200, 15),
+    ("networking.k8s.io", "v1beta1", 17200, 9),
     ("policy", "v1", 17100, 15),
+    ("policy", "v1beta1", 17100, 9),
     ("rbac.authorization.k8s.io", "v1", 17000, 15),
     ("storage.k8s.io", "v1", 16800, 15),
+    ("storage.k8s.io", "v1beta1", 16800, 9),
+    ("storage.k8s.io", "v1alpha1", 16800, 1),
     ("admissionregistration.k8s.io", "v1", 16700, 15),
+    ("admissionregistration.k8s.io", "v1beta1", 16700, 12),
+    ("admissionregistration.k8s.io", "v1alpha1", 16700, 9),
     ("apiextensions.k8s.io", "v1", 16700, 15),
     ("scheduling.k8s.io", "v1", 16600, 15),
     ("coordination.k8s.io", "v1", 16500, 15),
+    ("coordination.k8s.io", "v1beta1", 16500, 13),
+    ("coordination.k8s.io", "v1alpha2", 16500, 12),
     ("node.k8s.io", "v1", 16300, 15),
+    ("node.k8s.io", "v1beta1", 16300, 9),
+    ("node.k8s.io", "v1alpha1", 16300, 1),
     ("discovery.k8s.io", "v1", 16200, 15),
+    ("discovery.k8s.io", "v1beta1", 16200, 12),
     ("resource.k8s.io", "v1", 16200, 21),
+    ("resource.k8s.io", "v1beta2", 16200, 15),
+    ("resource.k8s.io", "v1beta1", 16200, 9),
+    ("resource.k8s.io", "v1alpha3", 16200, 1),
     ("flowcontrol.apiserver.k8s.io", "v1", 16100, 21),
-    // The group of APIServices itself has no versions here, but comes first.
-    ("apiregistration.k8s.io", "", 20000, 0),
+    ("flowcontrol.apiserver.k8s.io", "v1beta3", 16100, 18),
+    ("flowcontrol.apiserver.k8s.io", "v1beta2", 16100, 15),
+    ("flowcontrol.apiserver.k8s.io", "v1beta1", 16100, 12),
+    ("flowcontrol.apiserver.k8s.io", "v1alpha1", 16100, 9),
+    ("internal.apiserver.k8s.io", "v1alpha1", 16000, 9),
+    ("storagemigration.k8s.io", "v1alpha1", 15800, 9),
 ];
+/// The group of APIServices itself has none, and comes before all others.
+const OWN_GROUP: (&str, i64) = ("apiregistration.k8s.io", 20001);
+/// The version priority of a built-in version that is not in the table.
+const UNKNOWN_VERSION: i64 = 15;
 /// The priority of a custom group, and of a version in it.
 const CUSTOM_GROUP: i64 = 1000;
 const CUSTOM_VERSION: i64 = 100;
-/// The condition that says whether requests can be answered, and what it says where this server answers them.
+/// The condition `Available`, and its value for APIs that this server serves.
 pub(crate) const AVAILABLE: &str = "Available";
 pub(crate) const LOCAL: &str = "Local";
 pub(crate) const LOCAL_MESSAGE: &str = "Local APIServices are always available";
-/// Marks an APIService that the server manages: as long as it runs, or as long as its kinds exist.
+/// Marks an APIService that the server manages: when it starts, or all the time.
 pub const AUTO_MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+pub(crate) const ON_START: &str = "onstart";
+pub(crate) const CONTINUOUSLY: &str = "true";
 
 /// Returns a group's priority: groups with higher priority are listed first.
 pub fn group_priority(group: &str) -> i64 {
     let known = PRIORITIES.iter().find(|(known, ..)| *known == group);
-    known.map_or(CUSTOM_GROUP, |(_, _, priority, _)| *priority)
+    match known {
+        _ if group == OWN_GROUP.0 => OWN_GROUP.1,
+        Some((_, _, priority, _)) => *priority,
+        None => CUSTOM_GROUP,
+    }
 }
 
-/// Returns the APIServices of the built-in groups, which the server handles itself.
-pub fn local_services() -> impl Iterator<Item = Value> {
-    PRIORITIES.iter().filter(|(_, version, ..)| !version.is_empty()).map(
-        |(group, version, of_group, of_version)| {
-            let mut spec =
-                json!({"version": version, "groupPriorityMinimum": of_group, "versionPriority": of_version});
-            if !group.is_empty() {
-                spec.set("group", *group);
-            }
-            let labels = json!({AUTO_MANAGED: "onstart"});
-            json!({"metadata": {"name": format!("{version}.{group}"), "labels": labels}, "spec": spec})
-        },
-    )
+/// Returns the priority of a version in its group.
+pub(crate) fn version_priority(group: &str, version: &str, is_custom: bool) -> i64 {
+    match known(group, version) {
+        _ if is_custom => CUSTOM_VERSION,
+        Some((_, _, _, priority)) => *priority,
+        None => UNKNOWN_VERSION,
+    }
+}
+
+/// Whether a built-in version has an APIService. As in v1.34, one that is not in the table has none.
+pub(crate) fn is_registered(group: &str, version: &str) -> bool {
+    known(group, version).is_some()
+}
+
+fn known(group: &str, version: &str) -> Option<&'static (&'static str, &'static str, i64, i64)> {
+    PRIORITIES.iter().find(|known| (known.0, known.1) == (group, version))
+}
+
+/// Returns the APIService of a built-in version, which the server handles itself.
+pub fn local_service(group: &str, version: &str) -> Option<Value> {
+    let (_, _, of_group, of_version) = known(group, version)?;
+    let mut spec =
+        json!({"version": version, "groupPriorityMinimum": of_group, "versionPriority": of_version});
+    if !group.is_empty() {
+        spec.set("group", group);
+    }
+    let labels = json!({AUTO_MANAGED: ON_START});
+    Some(json!({"metadata": {"name": format!("{version}.{group}"), "labels": labels}, "spec": spec}))
 }
 
 /// Returns the APIService of a version defined by CRDs.
 pub fn custom_service(group: &str, version: &str) -> Value {
     json!({
-        "metadata": {"name": format!("{version}.{group}"), "labels": {AUTO_MANAGED: "true"}},
+        "metadata": {"name": format!("{version}.{group}"), "labels": {AUTO_MANAGED: CONTINUOUSLY}},
         "spec": {
             "group": group,
             "version": version,
@@ -198,7 +250,7 @@ fn check(service: &Value, errors: &mut Errors) {
         "" => errors.required(&group_path, "only v1 may have an empty group and it better be legacy kube"),
         group => dns_subdomain(group, &group_path, errors),
     }
-    complain(names::dns_1035_label(version), version, &path.child("version"), errors);
+    add_invalid(names::dns_1035_label(version), version, &path.child("version"), errors);
     for (field, limit) in [("groupPriorityMinimum", 20000), ("versionPriority", 1000)] {
         let priority = spec.count(field);
         if !(1..=limit).contains(&priority) {
@@ -270,9 +322,11 @@ mod tests {
 
     #[test]
     fn the_servers_own_services_are_fine() {
-        for service in local_services() {
+        for (group, version, ..) in PRIORITIES {
+            let service = local_service(group, version).unwrap();
             assert!(complaints(&service).is_empty(), "{service}");
         }
+        assert_eq!(local_service("metrics.k8s.io", "v1beta1"), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::kind::{FieldSelector, Kind, Scope};
 use crate::names;
 use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::{Column, or_none};
-use crate::validation::{complain, immutable, too_long};
+use crate::validation::{add_invalid, immutable, too_long};
 
 const MOST_BYTES: usize = 1 << 20;
 const SIGNER: &str = "signerName indicates the associated signer, if any.";
@@ -78,13 +78,13 @@ fn check(bundle: &Value, errors: &mut Errors) {
                 let detail = "ClusterTrustBundle without signer name must not have \":\" in its name";
                 errors.invalid(&path, name, detail);
             }
-            false => complain(names::dns_subdomain(name), name, &path, errors),
+            false => add_invalid(names::dns_subdomain(name), name, &path, errors),
         }
         return;
     }
     let prefix = signer.replace('/', ":") + ":";
     match name.strip_prefix(&prefix) {
-        Some(rest) => complain(names::dns_subdomain(rest), name, &path, errors),
+        Some(rest) => add_invalid(names::dns_subdomain(rest), name, &path, errors),
         None => {
             let detail =
                 format!("ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}");

@@ -8,7 +8,7 @@ use crate::json::Json;
 use crate::kind::{Kind, Scope};
 use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
-use crate::validation::{complain, too_long, words};
+use crate::validation::{add_invalid, too_long, words};
 
 pub fn kind() -> Kind {
     Kind {
@@ -60,7 +60,7 @@ fn check_data(map: &Value, errors: &mut Errors) {
     let mut size = 0;
     let path = Path::root("data");
     for (key, value) in map.map("data").into_iter().flatten() {
-        complain(words::config_key(key), key, &path.key(key), errors);
+        add_invalid(words::config_key(key), key, &path.key(key), errors);
         if map.at("binaryData").has(key) {
             errors.invalid(&path.key(key), key.as_str(), "duplicate of key present in binaryData");
         }
@@ -68,7 +68,7 @@ fn check_data(map: &Value, errors: &mut Errors) {
     }
     let path = Path::root("binaryData");
     for (key, value) in map.map("binaryData").into_iter().flatten() {
-        complain(words::config_key(key), key, &path.key(key), errors);
+        add_invalid(words::config_key(key), key, &path.key(key), errors);
         size += decoded_size(value.as_str().unwrap_or_default());
     }
     if size > DATA_BYTES {

@@ -49,7 +49,7 @@ const UP_TO_DATE: &str =
 const AVAILABLE: &str = "Total number of available non-terminating pods (ready for at least minReadySeconds) targeted by this deployment.";
 const SELECTOR: &str = "Label selector for pods. Existing ReplicaSets whose pods are selected by this will be the ones affected by this deployment.";
 
-/// The revision to roll back to, which this version of the kind has no field for.
+/// The revision to roll back to, which has no field in this version.
 const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 
 struct Deployment {

@@ -10,7 +10,7 @@ use crate::names;
 use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::address::{endpoint_ip, ip, warn_of_ip};
-use crate::validation::{choice, complain, dns_label, port_number, qualified_name};
+use crate::validation::{add_invalid, choice, dns_label, port_number, qualified_name};
 
 pub fn kind() -> Kind {
     Kind {
@@ -139,7 +139,7 @@ fn check_address(address: &Value, path: &Path<'_>, errors: &mut Errors) {
         dns_label(address.text("hostname"), &path.child("hostname"), errors);
     }
     if let Some(node) = address.at("nodeName").as_str() {
-        complain(names::dns_subdomain(node), node, &path.child("nodeName"), errors);
+        add_invalid(names::dns_subdomain(node), node, &path.child("nodeName"), errors);
     }
     endpoint_ip(address.text("ip"), &path.child("ip"), errors);
 }

@@ -10,7 +10,7 @@ use crate::names;
 use crate::strategy::{Lifecycle, NameRule, Validation};
 use crate::table::Column;
 use crate::validation::{
-    Seen, address, choice, complain, dns_label, dns_subdomain, immutable, qualified_name, too_many,
+    Seen, add_invalid, address, choice, dns_label, dns_subdomain, immutable, qualified_name, too_many,
 };
 
 pub fn kind() -> Kind {
@@ -272,7 +272,7 @@ fn check_hints(hints: &Value, path: &Path<'_>, errors: &mut Errors) {
             if seen.again(name) {
                 errors.duplicate(&path, name);
             }
-            complain(rule(name), name, &path, errors);
+            add_invalid(rule(name), name, &path, errors);
         }
     }
 }
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_told_apart_by_name() {
+    fn ports_are_distinguished_by_name() {
         let ports = json!({"addressType": "IPv4", "ports": [{"port": 1}, {"name": "", "protocol": "X", "appProtocol": "/"}]});
         checking::create(
             &EndpointSlice,

@@ -15,7 +15,7 @@ use crate::kind::{Conversion, FieldSelector, Kind};
 use crate::names;
 use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::{Column, time_since};
-use crate::validation::{complain, immutable, qualified_name};
+use crate::validation::{add_invalid, immutable, qualified_name};
 
 /// How long to keep an event.
 const TIME_TO_LIVE: Duration = Duration::from_secs(3600);
@@ -269,7 +269,7 @@ impl Event {
         if is_new {
             self.check_report(event, errors);
         }
-        complain(names::dns_subdomain(namespace), namespace, &Path::root("namespace"), errors);
+        add_invalid(names::dns_subdomain(namespace), namespace, &Path::root("namespace"), errors);
     }
 
     fn check_report(&self, event: &Value, errors: &mut Errors) {
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_event_says_who_reports_what_and_nothing_of_the_old_kind() {
+    fn a_new_event_has_a_reporter_and_no_deprecated_fields() {
         use crate::kinds::check;
         check::create(&NEW_EVENT, new_event(), &[]);
         let mut event = new_event();

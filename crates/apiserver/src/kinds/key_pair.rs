@@ -1,4 +1,4 @@
-//! Whether a certificate and a private key belong together, in the words of Go's TLS library, which v1.34 warns with.
+//! Checks that a certificate and a private key match. v1.34 warns with the messages of Go's TLS library.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,10 +15,10 @@ const BIT_STRING: u8 = 0x03;
 const OCTET_STRING: u8 = 0x04;
 const OBJECT_ID: u8 = 0x06;
 const SEQUENCE: u8 = 0x30;
-/// Where the private key of a curve may hold its public one.
+/// The tag of the optional public key in an EC private key.
 const PUBLIC_OF_EC: u8 = 0xa1;
 
-/// What is wrong with a certificate and its key, both in PEM.
+/// Returns what is wrong with a certificate and its key, both in PEM.
 pub(super) fn problem(certificate: &[u8], key: &[u8]) -> Option<String> {
     check(certificate, key).err()
 }
@@ -45,7 +45,7 @@ fn check(certificate: &[u8], key: &[u8]) -> Result<(), String> {
     }
 }
 
-/// The first certificate of a text.
+/// Returns the first certificate of a PEM text.
 fn certificate_in(text: &[u8]) -> Result<Vec<u8>, String> {
     let mut skipped = Vec::new();
     for (label, contents) in blocks(text) {
@@ -61,7 +61,7 @@ fn certificate_in(text: &[u8]) -> Result<Vec<u8>, String> {
     })
 }
 
-/// The first private key of a text.
+/// Returns the first private key of a PEM text.
 fn key_in(text: &[u8]) -> Result<Vec<u8>, String> {
     let mut skipped = Vec::new();
     for (label, contents) in blocks(text) {
@@ -82,7 +82,7 @@ fn key_in(text: &[u8]) -> Result<Vec<u8>, String> {
     })
 }
 
-/// The PEM blocks of a text; what is malformed is skipped.
+/// Returns the PEM blocks of a text. Malformed ones are skipped.
 fn blocks(text: &[u8]) -> impl Iterator<Item = (String, Vec<u8>)> {
     let text = String::from_utf8_lossy(text).into_owned();
     let mut at = 0;
@@ -102,17 +102,17 @@ fn blocks(text: &[u8]) -> impl Iterator<Item = (String, Vec<u8>)> {
     })
 }
 
-/// What a block holds, below its headers if it has any.
+/// Decodes the contents of a block, without its headers.
 fn contents(body: &str) -> Option<Vec<u8>> {
     let lines = body.lines().map(str::trim).filter(|line| !line.is_empty() && !line.contains(':'));
     STANDARD.decode(lines.collect::<String>()).ok()
 }
 
-/// A private key, by what tells its public one.
+/// The public part of a private key.
 enum Private<'k> {
     /// Modulus and exponent.
     Rsa(Vec<&'k [u8]>),
-    /// The point, if the key says it.
+    /// The point, if the key contains it.
     Ec(Option<&'k [u8]>),
     Ed25519(Vec<u8>),
 }
@@ -133,7 +133,7 @@ impl<'k> Private<'k> {
         }
     }
 
-    /// A key in its wrapping, by the algorithm that the wrapping names.
+    /// Parses a PKCS#8 key by its algorithm.
     fn wrapped(algorithm: &[u8], key: &'k [u8]) -> Result<Self, String> {
         let parsed = match algorithm {
             RSA => rsa(key).map(Self::Rsa),
@@ -153,13 +153,13 @@ impl<'k> Private<'k> {
     }
 }
 
-/// Modulus and exponent of a key, which come after its version.
+/// Returns modulus and exponent, which follow the version.
 fn rsa(key: &[u8]) -> Option<Vec<&[u8]>> {
     let parts = numbers(key)?;
     parts.get(1..3).map(<[_]>::to_vec)
 }
 
-/// The numbers that a sequence begins with.
+/// Returns the leading numbers of a sequence.
 fn numbers(sequence: &[u8]) -> Option<Vec<&[u8]>> {
     let (_, mut rest, _) = part(sequence).filter(|(tag, ..)| *tag == SEQUENCE)?;
     let mut numbers = Vec::new();
@@ -170,12 +170,12 @@ fn numbers(sequence: &[u8]) -> Option<Vec<&[u8]>> {
     Some(numbers)
 }
 
-/// The public point among the optional parts of a curve's key.
+/// Returns the public point among the optional parts of an EC key.
 fn point(mut parts: &[u8]) -> Option<&[u8]> {
     while let Some((tag, inside, rest)) = part(parts) {
         if tag == PUBLIC_OF_EC {
             let (_, bits, _) = part(inside).filter(|(tag, ..)| *tag == BIT_STRING)?;
-            // The first byte says how many bits of the last are unused: none.
+            // The first byte is the number of unused bits in the last byte: none.
             return bits.get(1..);
         }
         parts = rest;
@@ -183,13 +183,13 @@ fn point(mut parts: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// The first value of some DER: its tag and contents, and what follows.
+/// Returns the tag and contents of the first DER value, and the rest.
 fn part(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = der.split_first()?;
     let (first, rest) = rest.split_first()?;
     let (length, rest) = match usize::from(*first) {
         short @ 0..=0x7f => (short, rest),
-        // Four bytes of length are more than an object has.
+        // No object needs more than four length bytes.
         long @ 0x81..=0x84 => {
             let (bytes, rest) = rest.split_at_checked(long - 0x80)?;
             (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)

@@ -65,9 +65,13 @@ mod workload;
 pub fn with(features: &Features) -> Vec<Kind> {
     let mut all = always(features);
     type Gated = (&'static str, fn() -> Kind);
-    let gated: [Gated; 5] = [
+    let gated: [Gated; 9] = [
         ("ClusterTrustBundle", clustertrustbundle::kind),
         ("DRADeviceTaints", resource::devicetaintrule::kind),
+        ("MutatingAdmissionPolicy", admissionregistration::mutatingadmissionpolicy::v1beta1),
+        ("MutatingAdmissionPolicy", admissionregistration::mutatingadmissionpolicy::v1alpha1),
+        ("MutatingAdmissionPolicy", admissionregistration::mutatingadmissionpolicybinding::v1beta1),
+        ("MutatingAdmissionPolicy", admissionregistration::mutatingadmissionpolicybinding::v1alpha1),
         ("PodCertificateRequest", podcertificaterequest::kind),
         ("StorageVersionAPI", storageversion::kind),
         ("StorageVersionMigrator", storageversionmigration::kind),
@@ -272,7 +276,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn every_one() -> Vec<Kind> {
-        with(&Features::that(|_| true))
+        with(&Features::enabled_by(|_| true))
     }
 
     #[test]
@@ -281,7 +285,7 @@ mod tests {
         let paths: BTreeSet<_> =
             every_one.iter().map(|kind| (kind.api_version(), kind.plural.clone())).collect();
         assert_eq!(paths.len(), every_one.len());
-        assert_eq!(every_one.len(), all().len() + 5);
+        assert_eq!(every_one.len(), all().len() + 9);
     }
 
     #[test]

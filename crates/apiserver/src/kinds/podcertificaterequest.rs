@@ -154,10 +154,10 @@ fn check_status(new: &Value, old: &Value, errors: &mut Errors) {
     if !errors.is_empty() {
         return;
     }
-    let mut complain = |detail: &str| errors.invalid(&path, new.clone(), detail);
+    let mut add_invalid = |detail: &str| errors.invalid(&path, new.clone(), detail);
     if ended(old).is_some() {
         if new != old {
-            complain("immutable after PodCertificateRequest is issued, denied, or failed");
+            add_invalid("immutable after PodCertificateRequest is issued, denied, or failed");
         }
         return;
     }
@@ -168,13 +168,13 @@ fn check_status(new: &Value, old: &Value, errors: &mut Errors) {
     match ended(new) {
         Some("Issued") => check_issued(new, errors),
         Some(_) if others(new) > 0 => {
-            complain(
+            add_invalid(
                 "non-condition status fields must be empty when denying or failing the PodCertificateRequest",
             );
         }
         Some(_) => {}
         None if new != old => {
-            complain("status is immutable unless transitioning to \"Issued\", \"Denied\", or \"Failed\"");
+            add_invalid("status is immutable unless transitioning to \"Issued\", \"Denied\", or \"Failed\"");
         }
         None => {}
     }

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_comes_from_the_template() {
+    fn unset_fields_come_from_the_template() {
         let mut rc = json!({"metadata": {}, "spec": {"template": template()}});
         ReplicationController.default(&mut rc);
         assert_eq!(rc["spec"]["selector"], json!({"a": "b"}));

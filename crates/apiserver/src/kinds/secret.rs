@@ -12,7 +12,7 @@ use crate::kind::{FieldSelector, Kind, Scope};
 use crate::schema::{go, syntax};
 use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
-use crate::validation::{complain, immutable, too_long, words};
+use crate::validation::{add_invalid, immutable, too_long, words};
 
 pub fn kind() -> Kind {
     Kind {
@@ -74,7 +74,7 @@ impl Validation for Secret {
     }
 }
 
-/// The bytes of an entry; none if it is not there.
+/// Returns the bytes of an entry. Empty if it does not exist.
 fn data_of(secret: &Value, key: &str) -> Vec<u8> {
     STANDARD.decode(secret.at("data").text(key)).unwrap_or_default()
 }
@@ -83,7 +83,7 @@ fn check_data(secret: &Value, errors: &mut Errors) {
     let path = Path::root("data");
     let mut size = 0;
     for (key, value) in secret.map("data").into_iter().flatten() {
-        complain(words::config_key(key), key, &path.key(key), errors);
+        add_invalid(words::config_key(key), key, &path.key(key), errors);
         size += decoded_size(value.as_str().unwrap_or_default());
     }
     if size > DATA_BYTES {

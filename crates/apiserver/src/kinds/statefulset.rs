@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pods_are_called_and_claim_never_changes() {
+    fn service_name_and_claim_templates_are_immutable() {
         let old = set(|_| ());
         let scaled = set(|spec| {
             spec.set("replicas", 3);

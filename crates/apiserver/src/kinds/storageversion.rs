@@ -8,7 +8,7 @@ use crate::json::Json;
 use crate::kind::{Kind, Scope, Subresource};
 use crate::names;
 use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
-use crate::validation::{Seen, complain};
+use crate::validation::{Seen, add_invalid};
 
 pub fn kind() -> Kind {
     Kind {
@@ -72,7 +72,7 @@ fn check_status(status: &Value, errors: &mut Errors) {
         if servers.again(id) {
             errors.duplicate(&path.child("apiServerID"), id);
         }
-        complain(names::dns_subdomain(id), id, &path.child("apiServerID"), errors);
+        add_invalid(names::dns_subdomain(id), id, &path.child("apiServerID"), errors);
         let decodable = server.list("decodableVersions");
         let encoding = server.at("encodingVersion");
         if !decodable.contains(encoding) {
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_all_servers_agree_on_is_what_is_said() {
+    fn the_encoding_version_is_the_common_one() {
         let server = |id: &str, version: &str| json!({"apiServerID": id, "encodingVersion": version, "decodableVersions": [version]});
         let check = |servers: Value, common: Value, wrong: usize| {
             let status = json!({"status": {"storageVersions": servers, "commonEncodingVersion": common}});

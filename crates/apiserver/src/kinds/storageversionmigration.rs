@@ -98,21 +98,21 @@ fn check_status(new: &Value, old: &Value, errors: &mut Errors) {
         errors.invalid(&path.child("resourceVersion"), version, "field is immutable");
     }
     let conditions = path.child("conditions");
-    let mut complain = |wrong: bool, detail: &str| {
+    let mut add_invalid = |wrong: bool, detail: &str| {
         if wrong {
             errors.invalid(&conditions, new.at("conditions").clone(), detail);
         }
     };
     let (succeeded, failed, running) =
         (has_condition(new, "Succeeded"), has_condition(new, "Failed"), has_condition(new, "Running"));
-    complain(succeeded && failed, "Both success and failed conditions cannot be true at the same time");
-    complain(succeeded && running, "Running condition cannot be true when success condition is true");
-    complain(failed && running, "Running condition cannot be true when failed condition is true");
-    complain(
+    add_invalid(succeeded && failed, "Both success and failed conditions cannot be true at the same time");
+    add_invalid(succeeded && running, "Running condition cannot be true when success condition is true");
+    add_invalid(failed && running, "Running condition cannot be true when failed condition is true");
+    add_invalid(
         has_condition(old, "Succeeded") && !succeeded,
         "Success condition cannot be set to false once it is true",
     );
-    complain(
+    add_invalid(
         has_condition(old, "Failed") && !failed,
         "Failed condition cannot be set to false once it is true",
     );
@@ -124,7 +124,7 @@ mod tests {
     use crate::kinds::check as checking;
 
     #[test]
-    fn a_migration_names_its_resource_for_good() {
+    fn the_resource_of_a_migration_is_immutable() {
         let of = |version: &str| json!({"spec": {"resource": {"version": version, "resource": "secrets"}}});
         checking::create(&StorageVersionMigration, of("v1"), &[]);
         checking::create(&StorageVersionMigration, of(""), &["Required spec.resource.version"]);

@@ -7,7 +7,7 @@ use setpoint_clock::Instant;
 use setpoint_exposition::{Number, Text};
 use setpoint_flow::{FlowStats, Histogram, Reason, TimingRatio};
 
-use crate::flow::{Fair, Flow, LevelState, StatsOf};
+use crate::flow::{Flow, FlowStatsMap, LevelState, PriorityAndFairness};
 
 type Levels = BTreeMap<String, LevelState>;
 
@@ -27,7 +27,7 @@ fn reads_and_writes(flow: &Flow, now: Instant, text: &mut Text) {
     }
 }
 
-fn levels(fair: &Fair, now: Instant, text: &mut Text) {
+fn levels(fair: &PriorityAndFairness, now: Instant, text: &mut Text) {
     fair.look(|levels, stats, fair_fraction| {
         flow_gauges(stats, text);
         flow_counters(stats, text);
@@ -56,7 +56,7 @@ fn is_used(stats: &FlowStats) -> bool {
 }
 
 fn per_flow<V: Number>(
-    all: &StatsOf,
+    all: &FlowStatsMap,
     name: &str,
     kind: &str,
     help: &str,
@@ -70,7 +70,7 @@ fn per_flow<V: Number>(
     }
 }
 
-fn flow_gauges(all: &StatsOf, text: &mut Text) {
+fn flow_gauges(all: &FlowStatsMap, text: &mut Text) {
     let load = |gauge: &std::sync::atomic::AtomicI64| gauge.load(Ordering::Relaxed);
     let help = "[BETA] Requests that hold seats; watches only while they start.";
     per_flow(all, "current_executing_requests", "gauge", help, text, |stats| load(&stats.executing));
@@ -82,7 +82,7 @@ fn flow_gauges(all: &StatsOf, text: &mut Text) {
     per_flow(all, "current_inqueue_seats", "gauge", help, text, |stats| load(&stats.waiting_seats));
 }
 
-fn flow_counters(all: &StatsOf, text: &mut Text) {
+fn flow_counters(all: &FlowStatsMap, text: &mut Text) {
     let help = "[BETA] Requests that got seats.";
     let dispatched = |stats: &FlowStats| stats.dispatched.load(Ordering::Relaxed);
     per_flow(all, "dispatched_requests_total", "counter", help, text, dispatched);
@@ -106,7 +106,7 @@ fn flow_counters(all: &StatsOf, text: &mut Text) {
     }
 }
 
-fn flow_histograms(all: &StatsOf, text: &mut Text) {
+fn flow_histograms(all: &FlowStatsMap, text: &mut Text) {
     let help = "[ALPHA] Seconds that requests held seats.";
     durations(all, "request_execution_seconds", help, "type", ["regular", "watch"], text, |s| &s.executed);
     let help = "[BETA] Seconds that requests waited in a queue.";
@@ -121,7 +121,7 @@ fn flow_histograms(all: &StatsOf, text: &mut Text) {
 
 /// Writes two histograms of nanoseconds, shown as seconds.
 fn durations<const N: usize>(
-    all: &StatsOf,
+    all: &FlowStatsMap,
     name: &str,
     help: &str,
     label: &'static str,
@@ -141,7 +141,7 @@ fn durations<const N: usize>(
 }
 
 fn numbers<const N: usize>(
-    all: &StatsOf,
+    all: &FlowStatsMap,
     name: &str,
     help: &str,
     text: &mut Text,
@@ -173,7 +173,7 @@ fn level_gauges(levels: &Levels, text: &mut Text) {
     const GAUGES: [(&str, &str, Value); 9] = [
         (
             "current_limit_seats",
-            "[ALPHA] Seats that a priority level has, with what it lends and borrows.",
+            "[ALPHA] Current seats of a priority level, after lending and borrowing.",
             |level| level.adjusted.current as f64,
         ),
         (
@@ -194,7 +194,7 @@ fn level_gauges(levels: &Levels, text: &mut Text) {
             "[ALPHA] Standard deviation of the demand for seats in the last adjustment period.",
             |level| level.demand.deviation,
         ),
-        ("lower_limit_seats", "[ALPHA] Seats that a priority level keeps whatever others demand.", |level| {
+        ("lower_limit_seats", "[ALPHA] Seats that a priority level never lends.", |level| {
             level.limits.lower as f64
         }),
         ("nominal_limit_seats", "[BETA] Seats of a priority level by its share.", |level| {
@@ -203,7 +203,7 @@ fn level_gauges(levels: &Levels, text: &mut Text) {
         ("target_seats", "[ALPHA] Seats that a priority level should have.", |level| level.adjusted.target),
         (
             "upper_limit_seats",
-            "[ALPHA] Seats that a priority level has at most, with all it may borrow.",
+            "[ALPHA] Maximum seats of a priority level, including borrowed ones.",
             |level| level.limits.upper as f64,
         ),
     ];

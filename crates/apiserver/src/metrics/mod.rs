@@ -5,6 +5,8 @@
 
 mod flow;
 mod requests;
+mod series;
+mod streams;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,8 +16,10 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 use setpoint_exposition::Text;
 
-pub(crate) use self::requests::{Requests, Scope, Sort};
-use crate::flow::Sort as InFlightSort;
+pub(crate) use self::requests::{RequestLabels, Requests, Scope};
+pub(crate) use self::series::{Described, SeriesTable};
+pub(crate) use self::streams::StreamMetrics;
+use crate::flow::RequestKind;
 use crate::kind::Subresource;
 use crate::registry::Served;
 use crate::server::Server;
@@ -26,6 +30,7 @@ pub(crate) struct ServerMetrics {
     /// Non-resource requests, by path.
     pub(crate) paths: Requests,
     pub(crate) tokens: TokenUses,
+    pub(crate) streams: Arc<StreamMetrics>,
     reading: AtomicI64,
     writing: AtomicI64,
 }
@@ -59,7 +64,7 @@ impl TokenUses {
 
 /// The metrics of a kind.
 #[derive(Default)]
-pub(crate) struct OfKind {
+pub(crate) struct KindMetrics {
     pub(crate) requests: Requests,
     events: AtomicU64,
     /// Open watches, by scope.
@@ -68,7 +73,7 @@ pub(crate) struct OfKind {
     deprecated: Mutex<BTreeSet<&'static str>>,
 }
 
-impl OfKind {
+impl KindMetrics {
     /// Records a request for a deprecated kind.
     pub(crate) fn deprecated_use(&self, subresource: Option<Subresource>) {
         self.deprecated.lock().insert(subresource.map_or("", Subresource::name));
@@ -76,9 +81,9 @@ impl OfKind {
 }
 
 /// Something in progress; it ends when this is dropped.
-pub(crate) struct Ongoing<'a>(&'a AtomicI64);
+pub(crate) struct InProgress<'a>(&'a AtomicI64);
 
-impl Drop for Ongoing<'_> {
+impl Drop for InProgress<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -86,10 +91,10 @@ impl Drop for Ongoing<'_> {
 
 impl ServerMetrics {
     /// Counts a request in progress.
-    pub(crate) fn begin(&self, is_read: bool) -> Ongoing<'_> {
+    pub(crate) fn begin(&self, is_read: bool) -> InProgress<'_> {
         let gauge = if is_read { &self.reading } else { &self.writing };
         gauge.fetch_add(1, Ordering::Relaxed);
-        Ongoing(gauge)
+        InProgress(gauge)
     }
 }
 
@@ -124,8 +129,10 @@ pub(crate) fn text(server: &Server) -> String {
     let registry = server.registry.snapshot();
     let kinds: Vec<&Arc<Served>> = registry.all().collect();
     let mut text = Text::default();
-    server.webhooks.metrics.write(&mut text);
+    server.aggregation.metrics.write(&mut text);
+    server.admission_metrics.write(&mut text);
     audit(server, &mut text);
+    server.conversions.metrics.write(&mut text);
     in_flight(server, &mut text);
     if let Some(flow) = &server.flow {
         flow::write(flow, server.clock.instant(), &mut text);
@@ -134,7 +141,9 @@ pub(crate) fn text(server: &Server) -> String {
     deprecated(&kinds, &mut text);
     requests::write(&server.measured.paths, &kinds, &mut text);
     stored(server, &kinds, &mut text);
+    server.measured.streams.write_streams(&mut text);
     watch_events(&kinds, &mut text);
+    server.measured.streams.write_logs(&mut text);
     text.head(
         "kubernetes_build_info",
         "gauge",
@@ -153,7 +162,7 @@ fn audit(server: &Server, text: &mut Text) {
     let none = crate::audit::Metrics::default();
     let measured = server.audit.as_ref().map_or(&none, |audit| &*audit.measured);
     const ERRORS: &str = "apiserver_audit_error_total";
-    let help = "[ALPHA] Audit events that a backend did not take, by backend.";
+    let help = "[ALPHA] Audit events that a backend dropped, by backend.";
     text.head(ERRORS, "counter", help);
     measured.errors().for_each(|(plugin, count)| text.sample(ERRORS, &[("plugin", plugin)], count));
     const EVENTS: &str = "apiserver_audit_event_total";
@@ -209,7 +218,7 @@ fn deprecated(kinds: &[&Arc<Served>], text: &mut Text) {
 
 fn in_flight(server: &Server, text: &mut Text) {
     const NAME: &str = "apiserver_current_inflight_requests";
-    text.head(NAME, "gauge", "[STABLE] Number of requests under way by their kind.");
+    text.head(NAME, "gauge", "[STABLE] Number of requests in flight by their kind.");
     let Some(flow) = &server.flow else {
         for (kind, gauge) in [("mutating", &server.measured.writing), ("readOnly", &server.measured.reading)]
         {
@@ -217,13 +226,17 @@ fn in_flight(server: &Server, text: &mut Text) {
         }
         return;
     };
-    let most = [("mutating", InFlightSort::Mutating), ("readOnly", InFlightSort::ReadOnly)]
+    let most = [("mutating", RequestKind::Mutating), ("readOnly", RequestKind::ReadOnly)]
         .map(|(kind, sort)| (kind, flow.in_flight.most(sort)));
     for (kind, (executing, _)) in most {
         text.sample(NAME, &[("request_kind", kind)], executing);
     }
     const WAITING: &str = "apiserver_current_inqueue_requests";
-    text.head(WAITING, "gauge", "[ALPHA] Most requests in queues at once in the last second, by their kind.");
+    text.head(
+        WAITING,
+        "gauge",
+        "[ALPHA] Maximum number of queued requests in the last second, by their kind.",
+    );
     for (kind, (_, waiting)) in most {
         text.sample(WAITING, &[("request_kind", kind)], waiting);
     }

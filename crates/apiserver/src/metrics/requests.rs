@@ -45,14 +45,14 @@ impl Scope {
 
 /// The labels that distinguish a kind's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Sort {
+pub(crate) struct RequestLabels {
     verb: &'static str,
     dry_run: &'static str,
     subresource: &'static str,
     scope: &'static str,
 }
 
-impl Sort {
+impl RequestLabels {
     pub(crate) fn of_object(
         verb: Verb,
         subresource: Option<Subresource>,
@@ -122,10 +122,10 @@ impl Answered {
 
 /// The requests of one kind. A few dozen entries at most: the verbs of a kind and their response codes.
 #[derive(Default)]
-pub(crate) struct Requests(Mutex<Vec<((Sort, u16), Answered)>>);
+pub(crate) struct Requests(Mutex<Vec<((RequestLabels, u16), Answered)>>);
 
 impl Requests {
-    pub(crate) fn count(&self, sort: Sort, code: u16, took: Duration) {
+    pub(crate) fn count(&self, sort: RequestLabels, code: u16, took: Duration) {
         let seconds = took.as_secs_f64();
         let bucket = BUCKETS.partition_point(|bound| *bound < seconds);
         let mut all = self.0.lock();
@@ -143,10 +143,10 @@ impl Requests {
 }
 
 /// The group, version and resource of requests.
-type Whose<'a> = (&'a str, &'a str, &'a str);
+type ResourceLabels<'a> = (&'a str, &'a str, &'a str);
 
 pub(super) fn write(paths: &Requests, kinds: &[&Arc<Served>], text: &mut Text) {
-    let mut all: BTreeMap<(Whose<'_>, Sort, u16), Answered> = BTreeMap::new();
+    let mut all: BTreeMap<(ResourceLabels<'_>, RequestLabels, u16), Answered> = BTreeMap::new();
     all.extend(
         paths.0.lock().iter().map(|((sort, code), answered)| ((("", "", ""), *sort, *code), *answered)),
     );
@@ -157,7 +157,7 @@ pub(super) fn write(paths: &Requests, kinds: &[&Arc<Served>], text: &mut Text) {
     }
     write_durations(&all, text);
     const NAME: &str = "apiserver_request_total";
-    text.head(NAME, "counter", "[STABLE] Requests by what they were about and how they were answered.");
+    text.head(NAME, "counter", "[STABLE] Requests by verb, resource and response code.");
     for ((whose, sort, code), answered) in &all {
         let code = code.to_string();
         let mut labels = vec![("code", code.as_str())];
@@ -166,7 +166,11 @@ pub(super) fn write(paths: &Requests, kinds: &[&Arc<Served>], text: &mut Text) {
     }
 }
 
-fn labels_of<'a>(whose: &Whose<'a>, sort: &Sort, with_dry_run: bool) -> Vec<(&'static str, &'a str)> {
+fn labels_of<'a>(
+    whose: &ResourceLabels<'a>,
+    sort: &RequestLabels,
+    with_dry_run: bool,
+) -> Vec<(&'static str, &'a str)> {
     let mut labels = vec![COMPONENT];
     if with_dry_run {
         labels.push(("dry_run", sort.dry_run));
@@ -184,13 +188,13 @@ fn labels_of<'a>(whose: &Whose<'a>, sort: &Sort, with_dry_run: bool) -> Vec<(&'s
 
 /// Writes request durations for all response codes. Nothing here waits for webhooks or in queues, so the SLI duration
 /// is the same.
-fn write_durations(all: &BTreeMap<(Whose<'_>, Sort, u16), Answered>, text: &mut Text) {
-    let mut sums: BTreeMap<(Whose<'_>, Sort), Answered> = BTreeMap::new();
+fn write_durations(all: &BTreeMap<(ResourceLabels<'_>, RequestLabels, u16), Answered>, text: &mut Text) {
+    let mut sums: BTreeMap<(ResourceLabels<'_>, RequestLabels), Answered> = BTreeMap::new();
     for ((whose, sort, _), answered) in all {
         sums.entry((*whose, *sort)).or_default().add(answered);
     }
     const NAME: &str = "apiserver_request_duration_seconds";
-    text.head(NAME, "histogram", "[STABLE] Seconds to answer requests, by what they were about.");
+    text.head(NAME, "histogram", "[STABLE] Seconds to respond to requests, by verb and resource.");
     for ((whose, sort), answered) in &sums {
         histogram(NAME, &labels_of(whose, sort, true), answered, text);
     }
@@ -198,11 +202,11 @@ fn write_durations(all: &BTreeMap<(Whose<'_>, Sort, u16), Answered>, text: &mut 
     text.head(
         OBJECTIVE,
         "histogram",
-        "[ALPHA] Seconds to answer requests, without the time of webhooks and in queues.",
+        "[ALPHA] Seconds to respond to requests, without webhook and queue time.",
     );
-    let mut sums: BTreeMap<(Whose<'_>, Sort), Answered> = BTreeMap::new();
+    let mut sums: BTreeMap<(ResourceLabels<'_>, RequestLabels), Answered> = BTreeMap::new();
     for ((whose, sort, _), answered) in all {
-        sums.entry((*whose, Sort { dry_run: "", ..*sort })).or_default().add(answered);
+        sums.entry((*whose, RequestLabels { dry_run: "", ..*sort })).or_default().add(answered);
     }
     for ((whose, sort), answered) in &sums {
         histogram(OBJECTIVE, &labels_of(whose, sort, false), answered, text);
@@ -225,7 +229,7 @@ mod tests {
     #[test]
     fn buckets_hold_what_took_no_longer() {
         let requests = Requests::default();
-        let sort = Sort::of_path(&Method::GET, Some("livez"));
+        let sort = RequestLabels::of_path(&Method::GET, Some("livez"));
         for millis in [1, 5, 6, 100_000] {
             requests.count(sort, 200, Duration::from_millis(millis));
         }

@@ -137,7 +137,7 @@ mod tests {
     use crate::json::Json;
 
     #[test]
-    fn version_2_says_nothing_of_nulls_alternatives_and_defaults() {
+    fn version_2_omits_nulls_alternatives_and_defaults() {
         let schema = json!({"type": "object", "properties": {
             "a": {"type": "string", "nullable": true, "default": "x", "description": "d"},
             "b": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"c": {}}},

@@ -1,6 +1,6 @@
 //! Endpoints as data, independent of the OpenAPI version.
 
-use super::parameters::{Parameter, Place};
+use super::parameters::{Parameter, ParameterLocation};
 
 /// A path and its operations.
 pub(super) struct Endpoint {
@@ -22,7 +22,7 @@ pub(super) struct Operation {
     pub(super) codes: &'static [u16],
     pub(super) answer: Content,
     /// `None` for pages without a kind.
-    pub(super) about: Option<About>,
+    pub(super) about: Option<OperationTarget>,
 }
 
 pub(super) struct Body {
@@ -37,7 +37,7 @@ pub(super) enum Content {
 }
 
 /// The action and the kind of an operation.
-pub(super) struct About {
+pub(super) struct OperationTarget {
     pub(super) action: &'static str,
     pub(super) group: String,
     pub(super) version: String,
@@ -76,7 +76,7 @@ impl Operation {
     }
 }
 
-fn key(parameter: &Parameter) -> (&str, Place) {
+fn key(parameter: &Parameter) -> (&str, ParameterLocation) {
     (parameter.name, parameter.place)
 }
 

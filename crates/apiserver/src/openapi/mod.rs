@@ -3,7 +3,7 @@
 //! [`routes`] and [`pages`] define the endpoints for both versions. Version 3 has one document per group version and
 //! page. Each is a pure function of the registry, is built on first use, and is then cached in encoded form. Its URL
 //! contains a hash of its inputs, so that listing the URLs builds no document. Version 2 has everything in one
-//! document; only the last requested form is cached.
+//! document, cached in each of its two forms.
 
 mod custom;
 mod describe;
@@ -27,13 +27,15 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use tokio::sync::OnceCell;
 
+use crate::aggregation::{Destination, Spec};
 use crate::kind::Kind;
 use crate::registry::Served;
 
 use self::endpoint::{Content, Operation};
 use self::pages::Page;
-use self::parameters::{Parameter, Place};
+use self::parameters::{Parameter, ParameterLocation};
 use self::schemas::Dialect;
 
 /// The documents of a registry.
@@ -41,8 +43,9 @@ pub struct OpenApi {
     /// By path below `/openapi/v3/`: `api/v1`, `apis/apps/v1`.
     documents: BTreeMap<String, Entry>,
     index: Bytes,
-    /// Version 2 in the last requested form.
-    whole: Mutex<Option<(Form, Bytes)>>,
+    /// Version 2, by form: some 5 MiB together. Built by the first request for it; others wait without blocking their
+    /// threads.
+    whole: [OnceCell<Bytes>; 2],
 }
 
 struct Entry {
@@ -85,7 +88,7 @@ impl OpenApi {
             .map(|(path, about)| (path, Entry { hash: hash(&about), about, encoded: Mutex::default() }))
             .collect();
         let index = encode(&index(&documents));
-        Self { documents, index, whole: Mutex::default() }
+        Self { documents, index, whole: Default::default() }
     }
 
     /// Handles `GET /openapi/v3`: the URLs of all documents.
@@ -102,26 +105,44 @@ impl OpenApi {
         Some(Document { body, hash: entry.hash.clone() })
     }
 
+    /// Returns the paths and URLs of all version 3 documents.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (String, String)> {
+        self.documents.iter().map(|(path, entry)| (path.clone(), address(path, &entry.hash)))
+    }
+
+    /// Returns version 2 with the documents of other servers.
+    pub(crate) fn merged(&self, form: Form, specs: &[Arc<Spec>]) -> Bytes {
+        let source = self.source();
+        let mut destination = Destination::default();
+        let mut shared = v2::SharedParts::default();
+        for section in v2::Section::ALL {
+            source.each(section, &mut shared, &mut |name, part| match section {
+                v2::Section::Paths => destination.path(name),
+                v2::Section::Definitions => destination.definition(name, part, specs),
+                v2::Section::Parameters => destination.parameter(name, part, specs),
+            });
+        }
+        let source = v2::Source { additions: destination.merge(specs), ..source };
+        match form {
+            Form::Json => source.json(),
+            Form::Protobuf => v2_protobuf::document(&source),
+        }
+    }
+
     /// Returns the URL of the current version of a document.
     pub fn address(&self, path: &str) -> Option<String> {
         self.documents.get(path).map(|entry| address(path, &entry.hash))
     }
 
     /// Handles `GET /openapi/v2`: everything in one version 2 document.
-    pub fn whole(&self, form: Form) -> Document {
-        let mut whole = self.whole.lock();
-        let body = match &*whole {
-            Some((known, body)) if *known == form => body.clone(),
-            _ => {
-                // Never keep two forms at once.
-                *whole = None;
-                let body = match form {
-                    Form::Json => self.source().json(),
-                    Form::Protobuf => v2_protobuf::document(&self.source()),
-                };
-                whole.insert((form, body)).1.clone()
+    pub async fn whole(&self, form: Form) -> Document {
+        let build = || async {
+            match form {
+                Form::Json => self.source().json(),
+                Form::Protobuf => v2_protobuf::document(&self.source()),
             }
         };
+        let body = self.whole[form as usize].get_or_init(build).await.clone();
         Document { body, hash: self.hash_of_whole() }
     }
 
@@ -132,7 +153,7 @@ impl OpenApi {
     }
 
     fn source(&self) -> v2::Source<'_> {
-        let mut source = v2::Source { kinds: Vec::new(), pages: Vec::new() };
+        let mut source = v2::Source::default();
         for entry in self.documents.values() {
             match &entry.about {
                 Subject::Kinds(kinds) => source.kinds.push(kinds),
@@ -248,7 +269,7 @@ fn parameter(parameter: &Parameter) -> Map<String, Value> {
     written.insert("name".into(), parameter.name.into());
     written.insert("in".into(), parameter.place.name().into());
     written.insert("description".into(), (&*parameter.description).into());
-    if parameter.place == Place::Path {
+    if parameter.place == ParameterLocation::Path {
         written.insert("required".into(), true.into());
     }
     written

@@ -8,19 +8,19 @@ use crate::kind::Subresource;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
-    pub(super) place: Place,
+    pub(super) place: ParameterLocation,
     pub(super) ty: &'static str,
     pub(super) description: Cow<'static, str>,
 }
 
 /// The location of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum ParameterLocation {
     Path,
     Query,
 }
 
-impl Place {
+impl ParameterLocation {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Path => "path",
@@ -30,48 +30,50 @@ impl Place {
 }
 
 const fn query(name: &'static str, ty: &'static str, description: &'static str) -> Parameter {
-    Parameter { name, place: Place::Query, ty, description: Cow::Borrowed(description) }
+    Parameter { name, place: ParameterLocation::Query, ty, description: Cow::Borrowed(description) }
 }
 
 const fn in_path(name: &'static str, description: Cow<'static, str>) -> Parameter {
-    Parameter { name, place: Place::Path, ty: "string", description }
+    Parameter { name, place: ParameterLocation::Path, ty: "string", description }
 }
 
-const DRY_RUN: Parameter = query("dryRun", "string", "With the value All, nothing is stored.");
+const DRY_RUN: Parameter =
+    query("dryRun", "string", "Set to All to process the request without storing anything.");
 const FIELD_MANAGER: Parameter =
-    query("fieldManager", "string", "The name of who makes the change; required for apply.");
+    query("fieldManager", "string", "The name of the field manager; required for apply.");
 const FIELD_VALIDATION: Parameter = query(
     "fieldValidation",
     "string",
-    "What becomes of unknown and duplicate fields: Ignore, Warn (the default) or Strict.",
+    "How to handle unknown and duplicate fields: Ignore, Warn (the default) or Strict.",
 );
 const FORCE: Parameter =
-    query("force", "boolean", "Apply takes over fields that others own instead of reporting a conflict.");
+    query("force", "boolean", "Take ownership of conflicting fields instead of reporting a conflict.");
 const GRACE_PERIOD: Parameter =
-    query("gracePeriodSeconds", "integer", "How long the deletion waits; zero deletes at once.");
+    query("gracePeriodSeconds", "integer", "The grace period in seconds; zero deletes immediately.");
 const IGNORE_READ_ERROR: Parameter = query(
     "ignoreStoreReadErrorWithClusterBreakingPotential",
     "boolean",
-    "Deletes what can no longer be read, with neither preconditions nor finalizers.",
+    "Delete an object that cannot be read, ignoring preconditions and finalizers.",
 );
 const ORPHAN: Parameter = query("orphanDependents", "boolean", "Deprecated: use propagationPolicy.");
 const PROPAGATION: Parameter =
-    query("propagationPolicy", "string", "What becomes of dependents: Orphan, Background or Foreground.");
-const BOOKMARKS: Parameter = query("allowWatchBookmarks", "boolean", "A watch may send bookmarks.");
-const CONTINUE: Parameter = query("continue", "string", "Where a list that was limited goes on.");
-const FIELD_SELECTOR: Parameter = query("fieldSelector", "string", "Selects objects by their fields.");
-const LABEL_SELECTOR: Parameter = query("labelSelector", "string", "Selects objects by their labels.");
-const LIMIT: Parameter = query("limit", "integer", "The most objects that a list returns.");
-const VERSION: Parameter = query("resourceVersion", "string", "How recent the answer has to be.");
+    query("propagationPolicy", "string", "How to handle dependents: Orphan, Background or Foreground.");
+const BOOKMARKS: Parameter = query("allowWatchBookmarks", "boolean", "Allow bookmark events in a watch.");
+const CONTINUE: Parameter = query("continue", "string", "The continue token of the previous page of a list.");
+const FIELD_SELECTOR: Parameter = query("fieldSelector", "string", "Restrict the objects by their fields.");
+const LABEL_SELECTOR: Parameter = query("labelSelector", "string", "Restrict the objects by their labels.");
+const LIMIT: Parameter = query("limit", "integer", "The maximum number of objects to return.");
+const VERSION: Parameter =
+    query("resourceVersion", "string", "The resource version constraint of the response.");
 const VERSION_MATCH: Parameter =
-    query("resourceVersionMatch", "string", "How resourceVersion is meant: Exact or NotOlderThan.");
+    query("resourceVersionMatch", "string", "How to apply resourceVersion: Exact or NotOlderThan.");
 const INITIAL_EVENTS: Parameter =
-    query("sendInitialEvents", "boolean", "A watch begins with the objects that are there.");
-const TIMEOUT: Parameter = query("timeoutSeconds", "integer", "How long the call may take.");
-const WATCH: Parameter = query("watch", "boolean", "Changes are sent as they happen.");
-const CONTAINER: Parameter = query("container", "string", "The container; needed where a pod has several.");
+    query("sendInitialEvents", "boolean", "Start a watch with synthetic events for the existing objects.");
+const TIMEOUT: Parameter = query("timeoutSeconds", "integer", "The timeout of the call.");
+const WATCH: Parameter = query("watch", "boolean", "Watch for changes instead of listing.");
+const CONTAINER: Parameter = query("container", "string", "The container; required if the pod has several.");
 
-pub(super) const PRETTY: Parameter = query("pretty", "string", "If true, the output is made for humans.");
+pub(super) const PRETTY: Parameter = query("pretty", "string", "If true, the output is pretty-printed.");
 
 /// Returns the parameters for the consistency of a read.
 pub(super) fn reading() -> Vec<Parameter> {
@@ -108,17 +110,18 @@ pub(super) fn deleting_collection() -> Vec<Parameter> {
 
 /// Returns the parameters of a connection. The description of a proxied path depends on its target.
 pub(super) fn connecting(part: Subresource) -> Vec<Parameter> {
-    let stream = |name| query(name, "boolean", "Whether this stream is wanted.");
-    let terminal = || query("tty", "boolean", "Whether the streams are those of a terminal.");
+    let stream = |name| query(name, "boolean", "Whether to attach this stream.");
+    let terminal = || query("tty", "boolean", "Whether to allocate a TTY.");
     let streams = || [CONTAINER, stream("stderr"), stream("stdin"), stream("stdout"), terminal()];
     match part {
         Subresource::Attach => streams().into(),
         Subresource::Exec => {
-            let mut parameters = vec![query("command", "string", "What is run; once for each argument.")];
+            let mut parameters =
+                vec![query("command", "string", "The command to run; one parameter per argument.")];
             parameters.extend(streams());
             parameters
         }
-        Subresource::PortForward => vec![query("ports", "integer", "The ports that are forwarded.")],
+        Subresource::PortForward => vec![query("ports", "integer", "The ports to forward.")],
         Subresource::Proxy => vec![query("path", "string", "The path of the proxied request.")],
         Subresource::Log => logs().into(),
         _ => Vec::new(),
@@ -128,14 +131,14 @@ pub(super) fn connecting(part: Subresource) -> Vec<Parameter> {
 fn logs() -> [Parameter; 9] {
     [
         CONTAINER,
-        query("follow", "boolean", "The log goes on as it grows."),
-        query("insecureSkipTLSVerifyBackend", "boolean", "The node's certificate is not verified."),
-        query("limitBytes", "integer", "How many bytes are sent at most."),
-        query("previous", "boolean", "The log of the container before it was restarted."),
-        query("sinceSeconds", "integer", "Only lines that are no older."),
-        query("stream", "string", "Which stream: All, Stdout or Stderr."),
-        query("tailLines", "integer", "How many lines are sent, counted from the end."),
-        query("timestamps", "boolean", "Every line begins with its time."),
+        query("follow", "boolean", "Follow the log."),
+        query("insecureSkipTLSVerifyBackend", "boolean", "Skip verification of the node's certificate."),
+        query("limitBytes", "integer", "The maximum number of bytes to return."),
+        query("previous", "boolean", "Return the log of the previous container instance."),
+        query("sinceSeconds", "integer", "Only return lines newer than this."),
+        query("stream", "string", "The stream to return: All, Stdout or Stderr."),
+        query("tailLines", "integer", "The number of lines to return from the end of the log."),
+        query("timestamps", "boolean", "Prefix each line with a timestamp."),
     ]
 }
 

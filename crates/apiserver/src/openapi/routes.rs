@@ -7,7 +7,7 @@ use crate::kind::{Kind, Subresource, Verb};
 use crate::registry::Served;
 
 use super::custom;
-use super::endpoint::{About, Body, Content, Endpoint, Operation};
+use super::endpoint::{Body, Content, Endpoint, Operation, OperationTarget};
 use super::names::{capitalized, version_id, version_tag, with_article};
 use super::parameters::{self, PRETTY, Parameter};
 use super::schemas::{META, subresource_schema};
@@ -348,7 +348,12 @@ impl Resource<'_> {
             body: None,
             codes: &[200],
             answer: Content::Object(self.schema().into()),
-            about: Some(About { action, group: group.into(), version: version.into(), kind: kind.into() }),
+            about: Some(OperationTarget {
+                action,
+                group: group.into(),
+                version: version.into(),
+                kind: kind.into(),
+            }),
         }
     }
 

@@ -13,51 +13,62 @@ use crate::rest::respond;
 use crate::route::not_found_page;
 
 /// Responds to a request for `/openapi/PATH`, whatever its method.
-pub(crate) fn answer(
+pub(crate) async fn respond(
     documents: &OpenApi,
     path: &str,
     query: &Query<'_>,
     headers: &HeaderMap,
 ) -> Response<Body> {
     match (path, path.strip_prefix("v3/")) {
-        ("v2", _) => whole(documents, headers),
-        ("v3", _) => index(documents),
-        (_, Some(path)) => one(documents, path, query, headers),
+        ("v2", _) => {
+            whole(headers, documents.hash_of_whole(), async |form| documents.whole(form).await).await
+        }
+        ("v3", _) => index(documents.index().body),
+        (_, Some(path)) => match documents.address(path) {
+            Some(address) => one(&address, query, headers, || documents.document(path)),
+            None => empty(StatusCode::NOT_FOUND),
+        },
         _ => not_found_page(),
     }
 }
 
 /// Responds with the index of version 3. v1.34 does not declare it as JSON, so Go serves it as text.
-fn index(documents: &OpenApi) -> Response<Body> {
-    let body = Body::full(documents.index().body);
-    respond::response(StatusCode::OK, "text/plain; charset=utf-8", body)
+pub(crate) fn index(body: Bytes) -> Response<Body> {
+    respond::response(StatusCode::OK, "text/plain; charset=utf-8", Body::full(body))
 }
 
 /// Responds with version 2, which is not built for a client that already has it.
-fn whole(documents: &OpenApi, headers: &HeaderMap) -> Response<Body> {
+pub(crate) async fn whole(
+    headers: &HeaderMap,
+    hash: String,
+    make: impl AsyncFnOnce(Form) -> Document,
+) -> Response<Body> {
     if !prefers_protobuf(headers) && !accepts_json(headers) {
         return empty(StatusCode::NOT_ACCEPTABLE);
     }
-    let hash = documents.hash_of_whole();
     if is_known(headers, &hash) {
         return tagged(headers, "application/json", Document { body: Bytes::new(), hash });
     }
     match prefers_protobuf(headers) {
-        true => tagged(headers, PROTOBUF, documents.whole(Form::Protobuf)),
-        false => tagged(headers, "application/json", documents.whole(Form::Json)),
+        true => tagged(headers, PROTOBUF, make(Form::Protobuf).await),
+        false => tagged(headers, "application/json", make(Form::Json).await),
     }
 }
 
 /// Responds with one document. With the right hash in its URL it is immutable; another hash redirects.
-fn one(documents: &OpenApi, path: &str, query: &Query<'_>, headers: &HeaderMap) -> Response<Body> {
-    let Some(address) = documents.address(path) else { return empty(StatusCode::NOT_FOUND) };
+pub(crate) fn one(
+    address: &str,
+    query: &Query<'_>,
+    headers: &HeaderMap,
+    document: impl FnOnce() -> Option<Document>,
+) -> Response<Body> {
     let asked = query.get("hash").filter(|hash| !hash.is_empty());
     if asked.is_some_and(|hash| !address.ends_with(hash)) {
         let mut moved = empty(StatusCode::MOVED_PERMANENTLY);
-        set(&mut moved, LOCATION, &address);
+        set(&mut moved, LOCATION, address);
         return moved;
     }
-    let Some(document) = documents.document(path) else { return empty(StatusCode::NOT_FOUND) };
+    let Some(document) = document() else { return empty(StatusCode::NOT_FOUND) };
     let mut response = accepted(headers, || document);
     if asked.is_some() {
         set(&mut response, CACHE_CONTROL, "public, immutable");

@@ -13,14 +13,18 @@ use super::endpoint::{Endpoint, Operation, described};
 use super::parameters::Parameter;
 use super::schemas::{self, Dialect};
 use super::{custom, pages, routes};
+use crate::aggregation::{Additions, add_kinds};
 use crate::registry::Served;
 use crate::schema::Schema;
 
 /// The inputs of a document.
+#[derive(Default)]
 pub(super) struct Source<'a> {
     /// The kinds of each group version.
     pub(super) kinds: Vec<&'a [Arc<Served>]>,
     pub(super) pages: Vec<&'a pages::Page>,
+    /// The parts of other servers' documents.
+    pub(super) additions: Additions,
 }
 
 /// The sections of a document, in order.
@@ -46,26 +50,48 @@ impl Section {
 impl Source<'_> {
     /// Visits the named parts of a section. Definitions and parameters are those that previously visited paths refer
     /// to.
-    pub(super) fn each(&self, section: Section, shared: &mut Shared, each: &mut dyn FnMut(&str, &Value)) {
+    pub(super) fn each(
+        &self,
+        section: Section,
+        shared: &mut SharedParts,
+        each: &mut dyn FnMut(&str, &Value),
+    ) {
         match section {
             Section::Paths => {
                 let of_pages = self.pages.iter().map(|page| page.endpoint());
                 let of_kinds = self.kinds.iter().flat_map(|kinds| routes::of(kinds));
                 of_pages.chain(of_kinds).for_each(|endpoint| each(&endpoint.path, &item(&endpoint, shared)));
+                self.additions.paths.iter().for_each(|(path, item)| each(path, item));
             }
             Section::Definitions => {
                 let kinds = || self.kinds.iter().copied().flatten();
                 shared.schemas.extend(custom::roots(kinds()));
-                schemas::each(Dialect::V2, &shared.schemas, each);
+                schemas::each(Dialect::V2, &shared.schemas, &mut |name, schema| {
+                    self.own_definition(name, schema, each)
+                });
                 let of_custom = kinds().flat_map(|served| custom::described(Dialect::V2, &served.kind));
                 // Built-in names take precedence.
                 for (name, schema) in of_custom.filter(|(name, _)| Schema::built_in(name).is_none()) {
-                    each(&name, &schema);
+                    self.own_definition(&name, &schema, each);
                 }
+                self.additions.definitions.iter().for_each(|(name, schema)| each(name, schema));
             }
             Section::Parameters => {
                 shared.parameters.iter().for_each(|(name, parameter)| each(name, parameter));
+                self.additions.parameters.iter().for_each(|(name, parameter)| each(name, parameter));
             }
+        }
+    }
+
+    /// Visits a definition, with the kinds that other servers give it.
+    fn own_definition(&self, name: &str, schema: &Value, each: &mut dyn FnMut(&str, &Value)) {
+        match self.additions.kinds.get(name) {
+            Some(kinds) if !kinds.is_empty() => {
+                let mut schema = schema.clone();
+                add_kinds(&mut schema, kinds);
+                each(name, &schema);
+            }
+            _ => each(name, schema),
         }
     }
 
@@ -73,7 +99,7 @@ impl Source<'_> {
     pub(super) fn json(&self) -> Bytes {
         let mut document = br#"{"swagger":"2.0""#.to_vec();
         put(&mut document, "info", &super::info());
-        let mut shared = Shared::default();
+        let mut shared = SharedParts::default();
         for section in Section::ALL {
             document.extend_from_slice(format!(",\"{}\":{{", section.name()).as_bytes());
             let begin = document.len();
@@ -100,14 +126,14 @@ fn put(document: &mut Vec<u8>, name: &str, value: &Value) {
 
 /// The parameters and schemas that endpoints refer to.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct SharedParts {
     /// Parameters that many endpoints share, by reference name.
     parameters: BTreeMap<String, Value>,
     /// The names of schemas.
     schemas: BTreeSet<String>,
 }
 
-impl Shared {
+impl SharedParts {
     /// Returns a reference to a shared parameter, or the parameter itself.
     fn refer(&mut self, parameter: Value) -> Value {
         if !is_shared(&parameter) {
@@ -140,7 +166,7 @@ fn short_hash(parameter: &Value) -> String {
     base64::engine::general_purpose::URL_SAFE.encode(&hash[..6])
 }
 
-fn item(endpoint: &Endpoint, shared: &mut Shared) -> Value {
+fn item(endpoint: &Endpoint, shared: &mut SharedParts) -> Value {
     shared.schemas.extend(endpoint.schemas().map(str::to_owned));
     let mut item = Map::new();
     let common = endpoint.common();
@@ -154,7 +180,7 @@ fn item(endpoint: &Endpoint, shared: &mut Shared) -> Value {
     Value::Object(item)
 }
 
-fn operation(endpoint: &Endpoint, operation: &Operation, shared: &mut Shared) -> Value {
+fn operation(endpoint: &Endpoint, operation: &Operation, shared: &mut SharedParts) -> Value {
     let mut written = super::operation(operation);
     let texts = |texts: &[&str]| texts.iter().copied().map(Value::from).collect::<Value>();
     if !operation.consumes.is_empty() {

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::v2::{Section, Shared, Source};
+use super::v2::{Section, SharedParts, Source};
 use crate::json::Json;
 use crate::schema::protobuf::write::{nested, put_bytes, put_double, put_number};
 
@@ -21,7 +21,7 @@ pub(super) fn document(source: &Source<'_>) -> Bytes {
         put_bytes(written, 1, info.text("title").as_bytes());
         put_bytes(written, 2, info.text("version").as_bytes());
     });
-    let mut shared = Shared::default();
+    let mut shared = SharedParts::default();
     for section in Section::ALL {
         let (at, at_part, write): (u64, u64, Write) = match section {
             Section::Paths => (8, 2, path_item),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_field_of_its_own_is_yaml() {
+    fn fields_without_a_protobuf_field_are_yaml() {
         let mut written = Vec::new();
         any(&mut written, &json!([{"fieldPath": "spec.color"}, {"fieldPath": "spec.size"}]));
         assert_eq!(&written[2..], b"- fieldPath: spec.color\n- fieldPath: spec.size\n");

@@ -65,17 +65,35 @@ impl Operations {
             _ => PatchError::BadRequest(format!("error decoding patch: {why}")),
         };
         let Untyped { value, duplicates } = untyped::parse(patch).map_err(bad)?;
+        Self::read(value, duplicates, &bad)
+    }
+
+    /// Reads operations that are not from a client.
+    pub(crate) fn of(operations: Value) -> Result<Self, PatchError> {
+        Self::read(operations, Vec::new(), &PatchError::BadRequest)
+    }
+
+    /// Fails if a patch has too many operations.
+    pub(crate) fn check_count(count: usize) -> Result<(), PatchError> {
+        match count <= MAX_OPERATIONS {
+            true => Ok(()),
+            false => Err(PatchError::TooLarge(format!(
+                "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {count}"
+            ))),
+        }
+    }
+
+    fn read(
+        value: Value,
+        duplicates: Vec<String>,
+        bad: &dyn Fn(String) -> PatchError,
+    ) -> Result<Self, PatchError> {
         let items = match value {
             Value::Array(items) => items,
             Value::Null => Vec::new(),
             other => return Err(bad(wrong_type(&other, "value of type []handlers.jsonPatchOp"))),
         };
-        if items.len() > MAX_OPERATIONS {
-            return Err(PatchError::TooLarge(format!(
-                "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
-                items.len()
-            )));
-        }
+        Self::check_count(items.len())?;
         let mut problems = duplicates;
         let operations = items.into_iter().enumerate();
         let operations = operations
@@ -87,18 +105,46 @@ impl Operations {
         Ok(Self { operations, problems })
     }
 
-    /// Whether there is nothing to do.
+    /// Whether the patch is empty.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
     /// Applies all operations or none.
-    pub fn apply(&self, mut document: Value) -> Result<Value, PatchError> {
+    pub fn apply(&self, document: Value) -> Result<Value, PatchError> {
+        self.run(document).map_err(|refused| match refused {
+            Refused::Test(why) | Refused::Other(why) => PatchError::Unprocessable(why),
+        })
+    }
+
+    /// Applies all operations or none. `None` if a test failed.
+    pub(crate) fn try_apply(&self, document: Value) -> Result<Option<Value>, PatchError> {
+        match self.run(document) {
+            Ok(document) => Ok(Some(document)),
+            Err(Refused::Test(_)) => Ok(None),
+            Err(Refused::Other(why)) => Err(PatchError::Unprocessable(why)),
+        }
+    }
+
+    fn run(&self, mut document: Value) -> Result<Value, Refused> {
         let mut work = Work::default();
         for operation in &self.operations {
-            operation.apply(&mut document, &mut work).map_err(PatchError::Unprocessable)?;
+            operation.apply(&mut document, &mut work)?;
         }
         Ok(document)
+    }
+}
+
+/// Why an operation was not applied.
+enum Refused {
+    /// A test found another value.
+    Test(String),
+    Other(String),
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self::Other(why)
     }
 }
 
@@ -133,16 +179,17 @@ impl Operation {
         Ok(operation)
     }
 
-    fn apply(&self, document: &mut Value, work: &mut Work) -> Result<(), String> {
+    fn apply(&self, document: &mut Value, work: &mut Work) -> Result<(), Refused> {
         match self.op.as_deref().unwrap_or("unknown") {
-            "add" => self.add(document, work),
-            "remove" => self.remove(document, work),
-            "replace" => self.replace(document),
-            "move" => self.relocate(document, work),
-            "copy" => self.copy(document, work),
-            "test" => self.test(document),
-            other => Err(format!("Unexpected kind: {other}")),
+            "add" => self.add(document, work)?,
+            "remove" => self.remove(document, work)?,
+            "replace" => self.replace(document)?,
+            "move" => self.relocate(document, work)?,
+            "copy" => self.copy(document, work)?,
+            "test" => self.test(document)?,
+            other => return Err(Refused::Other(format!("Unexpected kind: {other}"))),
         }
+        Ok(())
     }
 
     fn path(&self) -> Result<&str, String> {
@@ -155,7 +202,7 @@ impl Operation {
 
     fn add(&self, document: &mut Value, work: &mut Work) -> Result<(), String> {
         let path = self.path()?;
-        let mut place = Place::find(document, path).ok_or_else(|| {
+        let mut place = PointerTarget::find(document, path).ok_or_else(|| {
             format!("add operation does not apply: doc is missing path: {path:?}: missing value")
         })?;
         check_depth(path, &self.value)?;
@@ -165,7 +212,7 @@ impl Operation {
 
     fn remove(&self, document: &mut Value, work: &mut Work) -> Result<(), String> {
         let path = self.path()?;
-        let mut place = Place::find(document, path).ok_or_else(|| {
+        let mut place = PointerTarget::find(document, path).ok_or_else(|| {
             format!("remove operation does not apply: doc is missing path: {path:?}: missing value")
         })?;
         work.touch(place.neighbours())?;
@@ -181,7 +228,7 @@ impl Operation {
             *document = self.value.clone();
             return Ok(());
         }
-        let mut place = Place::find(document, path).ok_or_else(|| {
+        let mut place = PointerTarget::find(document, path).ok_or_else(|| {
             format!("replace operation does not apply: doc is missing path: {path}: missing value")
         })?;
         check_depth(path, &self.value)?;
@@ -193,12 +240,12 @@ impl Operation {
     /// Applies `move`, which is a keyword.
     fn relocate(&self, document: &mut Value, work: &mut Work) -> Result<(), String> {
         let (from, path) = (self.from()?, self.path()?);
-        let mut source = Place::find(document, from).ok_or_else(|| {
+        let mut source = PointerTarget::find(document, from).ok_or_else(|| {
             format!("move operation does not apply: doc is missing from path: {from}: missing value")
         })?;
         work.touch(source.neighbours())?;
         let value = source.remove().map_err(|why| format!("error in move for path: '{from}': {why}"))?;
-        let mut place = Place::find(document, path).ok_or_else(|| {
+        let mut place = PointerTarget::find(document, path).ok_or_else(|| {
             format!("move operation does not apply: doc is missing destination path: {path}: missing value")
         })?;
         work.touch(place.neighbours().saturating_add(json::size(&value)))?;
@@ -208,7 +255,7 @@ impl Operation {
 
     fn copy(&self, document: &mut Value, work: &mut Work) -> Result<(), String> {
         let (from, path) = (self.from()?, self.path()?);
-        let mut source = Place::find(document, from).ok_or_else(|| {
+        let mut source = PointerTarget::find(document, from).ok_or_else(|| {
             format!("copy operation does not apply: doc is missing from path: {from}: missing value")
         })?;
         let value = source.get().map_err(|why| format!("error in copy for from: '{from}': {why}"))?;
@@ -220,7 +267,7 @@ impl Operation {
                 work.copied
             ));
         }
-        let mut place = Place::find(document, path).ok_or_else(|| {
+        let mut place = PointerTarget::find(document, path).ok_or_else(|| {
             format!("copy operation does not apply: doc is missing destination path: {path}: missing value")
         })?;
         work.touch(place.neighbours())?;
@@ -228,13 +275,13 @@ impl Operation {
         place.add(value).map_err(|why| format!("error while adding value during copy: {why}"))
     }
 
-    fn test(&self, document: &mut Value) -> Result<(), String> {
+    fn test(&self, document: &mut Value) -> Result<(), Refused> {
         let path = self.path()?;
-        let failed = || format!("testing value {path} failed: test failed");
+        let failed = || Refused::Test(format!("testing value {path} failed: test failed"));
         if path.is_empty() {
             return if *document == self.value { Ok(()) } else { Err(failed()) };
         }
-        let mut place = Place::find(document, path).ok_or_else(|| {
+        let mut place = PointerTarget::find(document, path).ok_or_else(|| {
             format!("test operation does not apply: is missing path: {path}: missing value")
         })?;
         let found = place.get().map_err(|why| format!("error in test for path: '{path}': {why}"))?;
@@ -258,12 +305,12 @@ fn text(field: &str, value: Value) -> Result<Option<String>, String> {
 }
 
 /// The object field or list item that a pointer refers to; it need not exist, but its parent must.
-enum Place<'d> {
+enum PointerTarget<'d> {
     Field(&'d mut Map<String, Value>, String),
     Item(&'d mut Vec<Value>, String),
 }
 
-impl<'d> Place<'d> {
+impl<'d> PointerTarget<'d> {
     fn find(document: &'d mut Value, pointer: &str) -> Option<Self> {
         let (_, tokens) = pointer.split_once('/')?;
         let mut tokens = tokens.split('/').map(unescape).peekable();

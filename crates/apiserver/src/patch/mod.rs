@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::field::{FieldError, Reason};
 use crate::schema::convert::convert;
-use crate::schema::decode::{Misfit, normalize, strict_error};
+use crate::schema::decode::{TypeMismatch, normalize, strict_error};
 use crate::schema::untyped::{self, Untyped};
 use crate::schema::{Decoded, FieldValidation, Target, go};
 
@@ -110,12 +110,12 @@ fn apply_strategic(
     let Untyped { value: patch, duplicates } = object_of(patch).map_err(PatchError::BadRequest)?;
     let (patched, mut untouched) = merged(target, current, &patch)?;
     let mut decoded = normalize(&target.schema, patched, validation);
-    if let Err(Misfit::Wrong(_)) = decoded {
-        // Few patches get here, so they may be merged once more.
+    if let Err(TypeMismatch::Wrong(_)) = decoded {
+        // This is rare, so merging again is acceptable.
         let mut patched;
         (patched, untouched) = merged(target, current, &patch)?;
         decoded = convert(&target.schema, &mut patched)
-            .map_err(Misfit::Wrong)
+            .map_err(TypeMismatch::Wrong)
             .and_then(|()| normalize(&target.schema, patched, validation));
     }
     if let Ok(Decoded { object: Value::Object(fields), .. }) = &mut decoded {
@@ -124,7 +124,7 @@ fn apply_strategic(
     settle(decoded, duplicates, validation, || GoPrint(&patch).to_string())
 }
 
-/// What a strategic merge patch makes of an object, in two parts: what it may have touched, and the rest.
+/// Applies a strategic merge patch. Returns the fields it may have changed, and the rest.
 fn merged(
     target: &Target,
     current: &Value,
@@ -167,15 +167,15 @@ fn finish(
 
 /// Combines the problems in the patch and in its result.
 fn settle(
-    result: Result<Decoded, Misfit>,
+    result: Result<Decoded, TypeMismatch>,
     mut problems: Vec<String>,
     validation: FieldValidation,
     shown: impl FnOnce() -> String,
 ) -> Result<Decoded, PatchError> {
     let strict = validation == FieldValidation::Strict;
     match result {
-        Err(Misfit::Wrong(why)) => Err(PatchError::invalid(shown(), why)),
-        Err(Misfit::Strict(found)) => {
+        Err(TypeMismatch::Wrong(why)) => Err(PatchError::invalid(shown(), why)),
+        Err(TypeMismatch::Strict(found)) => {
             problems.extend(found);
             Err(PatchError::invalid(shown(), strict_error(&problems)))
         }

@@ -41,9 +41,9 @@ pub(super) fn keys(items: &[Value], key: &str) -> Vec<Value> {
 
 /// The indexes of a list's items by key; the first of several wins. Lists may be as long as a body allows, so there
 /// are no linear searches.
-pub(super) struct Places(BTreeMap<String, usize>);
+pub(super) struct ItemIndexes(BTreeMap<String, usize>);
 
-impl Places {
+impl ItemIndexes {
     pub(super) fn of<'v>(ids: impl Iterator<Item = &'v Value>) -> Self {
         let mut places = BTreeMap::new();
         for (at, id) in ids.enumerate() {
@@ -73,8 +73,8 @@ impl Places {
 }
 
 /// Sorts merged items by the orders of the patch and the server.
-pub(super) fn settle(merged: Vec<Keyed>, patch: &[Value], server: &[Value]) -> Vec<Value> {
-    let (patch, server) = (Places::of(patch.iter()), Places::of(server.iter()));
+pub(super) fn sort(merged: Vec<Keyed>, patch: &[Value], server: &[Value]) -> Vec<Value> {
+    let (patch, server) = (ItemIndexes::of(patch.iter()), ItemIndexes::of(server.iter()));
     let (mut of_patch, mut of_server): (Vec<_>, Vec<_>) =
         merged.into_iter().partition(|keyed| patch.has(&keyed.id));
     of_patch.sort_by_cached_key(|keyed| patch.find(&keyed.id));
@@ -83,7 +83,7 @@ pub(super) fn settle(merged: Vec<Keyed>, patch: &[Value], server: &[Value]) -> V
 }
 
 /// Places patch items as early as possible, but not before items that precede them on the server.
-fn interleave(of_server: Vec<Keyed>, of_patch: Vec<Keyed>, server: &Places) -> Vec<Value> {
+fn interleave(of_server: Vec<Keyed>, of_patch: Vec<Keyed>, server: &ItemIndexes) -> Vec<Value> {
     let mut settled = Vec::with_capacity(of_server.len() + of_patch.len());
     let mut of_server = of_server.into_iter().peekable();
     for patched in of_patch {

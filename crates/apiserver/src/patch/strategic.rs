@@ -15,7 +15,7 @@ use crate::schema::{PatchRule, Schema, Shape, Table, TypeId};
 
 use super::PatchError;
 use super::go_print::{GoPrint, type_name};
-use super::order::{self, Keyed, Places};
+use super::order::{self, ItemIndexes, Keyed};
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -112,7 +112,7 @@ impl<'t> Level<'t> {
         if element_kind(&[current, &gone])? == Element::Object {
             return Err(internal(format!("cannot merge lists without merge key for {field}")));
         }
-        let gone = Places::of(gone.iter());
+        let gone = ItemIndexes::of(gone.iter());
         current.retain(|item| !gone.has(item));
         Ok(())
     }
@@ -131,12 +131,12 @@ impl<'t> Level<'t> {
         let server_order = order::keys(&original, key);
         let patch_order = order::keys(&patch, key);
         let merged = self.merge_items(original, patch, key)?;
-        Ok(order::settle(Keyed::of(merged, key)?, &patch_order, &server_order))
+        Ok(order::sort(Keyed::of(merged, key)?, &patch_order, &server_order))
     }
 
     /// Merges items with the same key, appends the others.
     fn merge_items(self, mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<Vec<Value>> {
-        let mut places = Places::of(original.iter().map(|item| item.at(key)));
+        let mut places = ItemIndexes::of(original.iter().map(|item| item.at(key)));
         for item in patch {
             let Value::Object(item) = item else { continue };
             let id = item.get(key).ok_or_else(|| no_merge_key(&item, key))?;
@@ -200,9 +200,9 @@ impl<'t> Level<'t> {
         element_kind(&[original, patch.map_or(&[], Vec::as_slice)])?;
         let settled = match key {
             Some(key) => {
-                order::settle(Keyed::of(merged, key)?, &order::keys(order, key), &order::keys(original, key))
+                order::sort(Keyed::of(merged, key)?, &order::keys(order, key), &order::keys(original, key))
             }
-            None => order::settle(Keyed::scalars(merged), order, original),
+            None => order::sort(Keyed::scalars(merged), order, original),
         };
         Ok(Some(settled))
     }
@@ -286,17 +286,17 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<()> {
 }
 
 fn merge_scalars(original: Vec<Value>, patch: Vec<Value>) -> Vec<Value> {
-    let mut seen = Places::of(std::iter::empty());
+    let mut seen = ItemIndexes::of(std::iter::empty());
     let both = original.iter().chain(&patch).enumerate();
     let merged = both.filter(|(at, item)| seen.add(item, *at)).map(|(_, item)| item.clone()).collect();
-    order::settle(Keyed::scalars(merged), &patch, &original)
+    order::sort(Keyed::scalars(merged), &patch, &original)
 }
 
 /// Applies the directives among a patch's items, and returns what remains of both lists.
 fn special_items(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<(Vec<Value>, Vec<Value>)> {
     let mut plain = Vec::with_capacity(patch.len());
     let mut replace = false;
-    let mut deleted = Places::of(std::iter::empty());
+    let mut deleted = ItemIndexes::of(std::iter::empty());
     for item in patch {
         let Some((object, directive)) = item.as_object().and_then(|o| Some((o, o.get(DIRECTIVE)?))) else {
             plain.push(item);

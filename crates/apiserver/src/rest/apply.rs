@@ -3,7 +3,7 @@
 use http::{Response, StatusCode};
 use serde_json::Value;
 
-use super::update::{self, Maker};
+use super::update::{self, UpdatedObjectInfo};
 use super::{Call, ownership, respond};
 use crate::apply::{self, ApplyError};
 use crate::body::Body;
@@ -28,7 +28,7 @@ pub(crate) async fn apply(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let mut maker = Applied { call, name, configuration, validation: options.field_validation };
     let (outcome, created) = update::apply(call, name, &options, &mut maker).await?;
     let code = if created { StatusCode::CREATED } else { StatusCode::OK };
-    respond::outcome(call, code, outcome)
+    respond::outcome(call, code, outcome).await
 }
 
 /// Decodes the applied configuration from a request's body.
@@ -51,14 +51,14 @@ struct Applied<'a> {
     validation: FieldValidation,
 }
 
-impl Maker for Applied<'_> {
+impl UpdatedObjectInfo for Applied<'_> {
     fn make(&mut self, current: Option<&Value>) -> Result<Value, Status> {
         let call = self.call;
         let merged = merge(call, current, &self.configuration)?;
         check_duplicates(call, self.validation)?;
         let mut object = typed(call, merged)?;
         call.served.kind.strategy.default(&mut object);
-        metadata::settle_namespace(&mut object, call.namespace)?;
+        metadata::normalize_namespace(&mut object, call.namespace)?;
         update::check_name(&object, self.name)?;
         if current.is_none() {
             refuse_uid(call, self.name, &object)?;

@@ -15,36 +15,50 @@ use crate::kind::Subresource;
 use crate::metadata;
 use crate::options::{OptionsOf, WriteOptions};
 use crate::registry::Gvr;
-use crate::schema::{FieldValidation, Target};
+use crate::schema::Target;
 use crate::status::{Named, Status};
 
 const BINDING: &str = "io.k8s.api.core.v1.Binding";
 const SCHEDULED: Condition = Condition { kind: "PodScheduled", reason: "", message: "" };
 
 /// Handles a Binding posted to its own collection rather than to the pod's subresource.
-pub(crate) async fn create_by_itself(call: &Call<'_>) -> Result<Response<Body>, Status> {
+pub(crate) async fn create_standalone(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let pods = call.server.served(&Gvr::new("", "v1", "pods"))?;
-    let target = Target::built_in(BINDING).ok_or_else(|| Status::internal("no schema of Binding"))?;
-    let binding = decode::document(call, &target, FieldValidation::Ignore)?;
-    let name = metadata::of(&binding).text("name");
-    let of_pod = Call { served: &pods, subresource: Some(Subresource::Binding), name: Some(name), ..*call };
-    create(&of_pod).await
+    let (binding, options) = read(call)?;
+    let name = metadata::of(&binding).text("name").to_owned();
+    let of_pod = Call { served: &pods, subresource: Some(Subresource::Binding), name: Some(&name), ..*call };
+    admit(call, &of_pod, binding, &options).await
 }
 
 pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
+    let (binding, options) = read(call)?;
+    if metadata::of(&binding).text("name") != call.name()? {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+    }
+    admit(call, call, binding, &options).await
+}
+
+fn read(call: &Call<'_>) -> Result<(Value, WriteOptions), Status> {
     let options = WriteOptions::parse(call.query, OptionsOf::Create)?;
     let target = Target::built_in(BINDING).ok_or_else(|| Status::internal("no schema of Binding"))?;
     let mut binding = decode::document(call, &target, options.field_validation)?;
-    metadata::settle_namespace(&mut binding, call.namespace)?;
-    let name = call.name()?;
-    if metadata::of(&binding).text("name") != name {
-        return Err(Status::bad_request("name in URL does not match name in Binding object"));
-    }
+    metadata::normalize_namespace(&mut binding, call.namespace)?;
+    Ok((binding, options))
+}
+
+/// Assigns the pod if the binding is admitted, as what the client posted it to.
+async fn admit(
+    call: &Call<'_>,
+    of_pod: &Call<'_>,
+    mut binding: Value,
+    options: &WriteOptions,
+) -> Result<Response<Body>, Status> {
+    let name = of_pod.name()?;
     let review = Review::new(call, Operation::Create, name.to_string(), options.dry_run);
     review.mutate(&mut binding, None).await?;
     check(&binding)?;
     review.check(Some(&binding), None).await?;
-    assign(call, name, &binding, &options).await?;
+    assign(of_pod, name, &binding, options).await?;
     Ok(respond::status(call, StatusCode::CREATED, &Status::success(201)))
 }
 

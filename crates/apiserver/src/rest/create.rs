@@ -26,16 +26,16 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let options = WriteOptions::parse(call.query, OptionsOf::Create)?;
     let mut object = decode::object(call, options.field_validation)?;
     metadata::wipe_system_fields(&mut object);
-    metadata::settle_namespace(&mut object, call.namespace)?;
+    metadata::normalize_namespace(&mut object, call.namespace)?;
     warn_of_repeated_owners(call, &mut object, false);
-    let fields = ownership::note_create(call, &mut object);
+    let fields = ownership::note_create(call, &mut object).await?;
     let review = review(call, &options, object_name(&object)).with_fields(&fields, &ManagedFields::default());
     review.mutate(&mut object, None).await?;
     let fields = review.managed_fields();
     warn_of_repeated_owners(call, &mut object, true);
-    metadata::settle_namespace(&mut object, call.namespace)?;
+    metadata::normalize_namespace(&mut object, call.namespace)?;
     let outcome = insert(call, object, fields, &options).await?;
-    respond::outcome(call, StatusCode::CREATED, outcome)
+    respond::outcome(call, StatusCode::CREATED, outcome).await
 }
 
 fn object_name(object: &Value) -> String {
@@ -130,7 +130,7 @@ async fn insert_named(
     review.check(Some(&object), None).await?;
     refuse_version(&object)?;
     object.object_mut("metadata").unset("resourceVersion");
-    settle(call, &mut object);
+    normalize(call, &mut object);
     let taken = |why: Error| match why {
         Error::Conflict { current } => {
             let deleting = current.is_some_and(|record| Facts::of(&record, call.served).is_being_deleted());
@@ -142,10 +142,10 @@ async fn insert_named(
     if options.dry_run {
         return match call.server.store.get(&key, None).await.map_err(|why| call.server.refusal(why))? {
             Some(current) => Err(taken(Error::Conflict { current: Some(current) })),
-            None => Ok(Outcome::Unstored(fields.inside(call.served.as_if_stored(object)))),
+            None => Ok(Outcome::Unstored(call.as_if_stored(object, &fields).await?)),
         };
     }
-    let payload = size::encode(call, &object, &fields)?;
+    let payload = size::encode(call, &object, &fields).await?;
     reservation.record(call.server, &object).await?;
     let ttl = strategy.time_to_live(&object, call.now);
     let change = Change::Put { payload, ttl };
@@ -154,6 +154,7 @@ async fn insert_named(
         Ok(record) => {
             reservation.keep(call.server, &object).await;
             call.server.observe(call.served, &object);
+            call.server.convert_soon(call.served, &record);
             Ok(Outcome::Stored(record))
         }
         Err(why) => {
@@ -163,10 +164,10 @@ async fn insert_named(
     }
 }
 
-/// Brings a custom resource into the form that it has once it is stored.
-pub(crate) fn settle(call: &Call<'_>, object: &mut Value) {
+/// Brings a custom resource into its stored form.
+pub(crate) fn normalize(call: &Call<'_>, object: &mut Value) {
     if let Some(custom) = &call.served.kind.custom {
-        custom.settle(object, super::is_apply(call));
+        custom.normalize(object, super::is_apply(call));
     }
 }
 

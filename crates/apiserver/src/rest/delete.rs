@@ -32,7 +32,7 @@ pub(crate) async fn delete(call: &Call<'_>) -> Result<Response<Body>, Status> {
     }
     let record = call.record().await?;
     let deleted = remove(call, name, record, &options).await?;
-    answer(call, name, deleted, &options)
+    respond(call, name, deleted, &options).await
 }
 
 /// Reads the delete options from the body or, without one, from the query.
@@ -56,7 +56,7 @@ pub(crate) enum Deleted {
     Waiting(Outcome),
 }
 
-fn answer(
+async fn respond(
     call: &Call<'_>,
     name: &str,
     deleted: Deleted,
@@ -66,10 +66,10 @@ fn answer(
         Deleted::Waiting(outcome) => {
             let accepted = options.orphan_dependents == Some(false);
             let code = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
-            respond::outcome(call, code, outcome)
+            respond::outcome(call, code, outcome).await
         }
         Deleted::Gone(outcome) if call.served.kind.semantics.deletion.returns_object => {
-            respond::outcome(call, StatusCode::OK, outcome)
+            respond::outcome(call, StatusCode::OK, outcome).await
         }
         Deleted::Gone(outcome) => {
             let uid = match &outcome {
@@ -107,39 +107,69 @@ async fn attempt(
     record: &Arc<Record>,
     options: &DeleteOptions,
 ) -> Result<Result<Deleted, Option<Arc<Record>>>, Status> {
-    let old = call.served.decode_bare(record)?;
+    let old = call.served.decode_bare(&*call.shown(record).await?)?;
     let fields = ManagedFields::of(record);
     check_preconditions(call, name, &old, options)?;
     let mut object = old.clone();
     let plan = plan(call.served, &mut object, options, call.now);
-    // Evictions have been through admission as such.
-    if plan != Plan::Leave && call.subresource != Some(Subresource::Eviction) {
-        let options = reviewed_options(call.served, options, &old);
-        let review = Review::of_deletion(call, &options).with_fields(&ManagedFields::default(), &fields);
-        review.admit_deletion(&old).await?;
+    let reviewed = reviewed_options(call.served, options, &old);
+    if plan != Plan::Leave {
+        admit(deletion(call, &reviewed, &fields), &old).await?;
     }
     match plan {
         Plan::Leave => Ok(Ok(Deleted::Waiting(Outcome::Stored(record.clone())))),
         Plan::Remove if options.dry_run => Ok(Ok(Deleted::Gone(Outcome::Unstored(fields.inside(object))))),
-        Plan::Remove => Ok(take_out(call, record, &old).await?.map(Deleted::Gone)),
+        Plan::Remove => {
+            // v1.34 looks at the finalizers in one step and removes the object in another, and reviews both.
+            if metadata::finalizers(&old).next().is_some() {
+                admit(deletion(call, &reviewed, &fields), &old).await?;
+            }
+            Ok(take_out(call, record, &old).await?.map(Deleted::Gone))
+        }
         Plan::Mark => Ok(mark(call, record, object, options).await?.map(Deleted::Waiting)),
         Plan::MarkAndRemove => match mark(call, record, object, options).await? {
-            Ok(Outcome::Stored(marked)) => Ok(take_out(call, &marked, &old).await?.map(Deleted::Gone)),
+            Ok(Outcome::Stored(marked)) => {
+                let shown = call.served.decode_bare(&*call.shown(&marked).await?)?;
+                let fields = ManagedFields::of(&marked);
+                admit(deletion(call, &reviewed, &fields).once_begun(), &shown).await?;
+                Ok(take_out(call, &marked, &old).await?.map(Deleted::Gone))
+            }
             Ok(unstored) => Ok(Ok(Deleted::Gone(unstored))),
             Err(newer) => Ok(Err(newer)),
         },
     }
 }
 
-/// The options as admission sees them: some kinds are only ever deleted by their uid.
-fn reviewed_options<'o>(served: &Served, options: &'o DeleteOptions, old: &Value) -> Cow<'o, DeleteOptions> {
-    match served.kind.semantics.deletion.pins_uid && options.uid.is_none() {
-        true => {
-            let uid = Some(metadata::of(old).text("uid").to_owned());
-            Cow::Owned(DeleteOptions { uid, ..options.clone() })
-        }
-        false => Cow::Borrowed(options),
+fn deletion<'a>(call: &'a Call<'_>, options: &'a DeleteOptions, fields: &ManagedFields) -> Review<'a> {
+    Review::of_deletion(call, options).with_fields(&ManagedFields::default(), fields)
+}
+
+/// Asks admission about one step of a deletion: marking the object, or removing it. Evictions have been through
+/// admission as such.
+async fn admit(review: Review<'_>, old: &Value) -> Result<(), Status> {
+    match review.subresource {
+        Some(Subresource::Eviction) => Ok(()),
+        _ => review.admit_deletion(old).await,
     }
+}
+
+/// The options as admission sees them: some kinds are only ever deleted by their uid, and those with a grace period have
+/// it set.
+fn reviewed_options<'o>(served: &Served, options: &'o DeleteOptions, old: &Value) -> Cow<'o, DeleteOptions> {
+    let mut reviewed = Cow::Borrowed(options);
+    let meta = metadata::of(old);
+    if served.kind.semantics.deletion.pins_uid && options.uid.is_none() {
+        reviewed.to_mut().uid = Some(meta.text("uid").to_owned());
+    }
+    let requested = options.grace_period_seconds.map(at_least_a_second);
+    let period = match meta.has("deletionTimestamp") {
+        false => served.kind.strategy.grace_period(old, requested).or(requested),
+        true => requested,
+    };
+    if period != options.grace_period_seconds {
+        reviewed.to_mut().grace_period_seconds = period;
+    }
+    reviewed
 }
 
 async fn mark(
@@ -161,7 +191,7 @@ async fn take_out(
     let write = Write { key: record.key.clone(), expect, change: Change::Delete };
     match call.server.store.commit(write).await {
         Ok(removed) => {
-            give_back(call.server, call.served, object).await;
+            release_allocations(call.server, call.served, object).await;
             Ok(Ok(Outcome::Stored(removed)))
         }
         Err(Error::Conflict { current }) => Ok(Err(current)),
@@ -170,7 +200,7 @@ async fn take_out(
 }
 
 /// Releases the IP addresses and ports of a removed Service, and deletes its IPAddress objects.
-pub(crate) async fn give_back(server: &Server, served: &Served, object: &Value) {
+pub(crate) async fn release_allocations(server: &Server, served: &Served, object: &Value) {
     if let Some(reserve) = server.reserve(served) {
         services::erase(server, &reserve.addresses(object), object).await;
         reserve.release(object);
@@ -229,7 +259,7 @@ fn plan(served: &Served, object: &mut Value, options: &DeleteOptions, now: Times
     if is_first {
         object.object_mut("metadata").set("deletionTimestamp", metadata::seconds(now));
         if strategy.terminate(object) {
-            settle_finalizers(object, options, false);
+            normalize_finalizers(object, options, false);
             return Plan::Mark;
         }
         object.object_mut("metadata").unset("deletionTimestamp");
@@ -242,7 +272,7 @@ fn plan(served: &Served, object: &mut Value, options: &DeleteOptions, now: Times
         return Plan::Leave;
     }
     let orphans_by_default = served.kind.semantics.deletion.propagation == DefaultPropagation::Orphan;
-    settle_finalizers(object, options, orphans_by_default);
+    normalize_finalizers(object, options, orphans_by_default);
     let has_finalizers = metadata::finalizers(object).next().is_some();
     match grace {
         Grace::Pending => Plan::Leave,
@@ -321,7 +351,7 @@ fn mark_without_grace(object: &mut Value, now: Timestamp) {
 }
 
 /// Adds or removes the finalizers that tell the garbage collector what to do with dependents.
-fn settle_finalizers(object: &mut Value, options: &DeleteOptions, orphans_by_default: bool) {
+fn normalize_finalizers(object: &mut Value, options: &DeleteOptions, orphans_by_default: bool) {
     let before: Vec<String> = metadata::finalizers(object).map(Into::into).collect();
     let has = |name: &str| before.iter().any(|finalizer| finalizer == name);
     let (orphan, foreground) = match (options.orphan_dependents, options.propagation) {

@@ -22,14 +22,17 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response<Body>,
     let choice = list::choose(call, &list_options)?;
     let options = delete::options(call)?;
     let found = list::find(call, &list_options, &choice).await?;
-    // A webhook that denies one deletion ends the rest, as in v1.34: they are asked one after the other.
-    let at_once = if call.server.webhooks.are_configured(call.server).await? { 1 } else { AT_ONCE };
+    // If a webhook or a policy denies one delete, the rest are not attempted, as in v1.34: they see one object at a time.
+    let server = call.server;
+    let is_reviewed =
+        server.webhooks.are_configured(server).await? || server.policies.are_validating(server).await?;
+    let at_once = if is_reviewed { 1 } else { AT_ONCE };
     several(&found.records, at_once, |record| delete_one(call, record, &options).boxed()).await?;
-    list::answer(call, found).await
+    list::respond(call, found).await
 }
 
-/// Deletes one object after the other, `at_once` of them at the same time. After a failure none is begun, but those
-/// under way come to their end.
+/// Deletes objects, `at_once` of them concurrently. After a failure no further delete starts, but those in progress
+/// finish.
 pub(crate) async fn several<'r>(
     records: &'r [Arc<Record>],
     at_once: usize,

@@ -40,7 +40,7 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
         target.version = "v1beta1".into();
     }
     let mut eviction = decode::document(call, &target, options.field_validation)?;
-    metadata::settle_namespace(&mut eviction, call.namespace)?;
+    metadata::normalize_namespace(&mut eviction, call.namespace)?;
     let name = call.name()?;
     if metadata::of(&eviction).text("name") != name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
@@ -86,7 +86,7 @@ async fn evict(call: &Call<'_>, name: &str, options: DeleteOptions) -> Result<()
             return evict_guarded(call, name, record, &pod, options).await;
         }
         // A pod that may start serving concurrently is deleted only at the version that was checked.
-        let is_pinned = disruption::may_come_to_serve(&pod) && options.resource_version.is_none();
+        let is_pinned = disruption::may_become_healthy(&pod) && options.resource_version.is_none();
         let pinned = if is_pinned { pinned(&options, &record) } else { options.clone() };
         match mark_and_delete(call, name, record, pinned).await {
             Err(why) if why.is_conflict() && options.resource_version.is_none() => {}

@@ -17,5 +17,5 @@ pub(crate) async fn get(call: &Call<'_>) -> Result<Response<Body>, Status> {
     if let Some(revision) = list::parse_revision(version).map_err(Status::unknown)? {
         list::wait_for(call, revision).await?;
     }
-    respond::record(call, StatusCode::OK, &*call.record().await?)
+    respond::record(call, StatusCode::OK, &call.record().await?).await
 }

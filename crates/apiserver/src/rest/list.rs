@@ -21,7 +21,7 @@ use crate::options::{ListOptions, VersionMatch};
 use crate::protobuf;
 use crate::registry::Served;
 use crate::schema::syntax;
-use crate::selector::{Choice, SLICE};
+use crate::selector::{ParsedSelection, SLICE};
 use crate::status::Status;
 use crate::transform::{self, TableOptions};
 
@@ -33,7 +33,7 @@ const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
 /// The result of a list.
 #[derive(Clone)]
-pub(crate) struct Found {
+pub(crate) struct ListResult {
     pub(crate) records: Vec<Arc<Record>>,
     pub(crate) revision: Revision,
     /// The continue token for the next page; empty if there is none.
@@ -45,11 +45,11 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let options = ListOptions::parse(call.query, call.namespace, false)?;
     let choice = choose(call, &options)?;
     let found = find(call, &options, &choice).await?;
-    answer(call, found).await
+    respond(call, found).await
 }
 
 /// Parses the selectors of a list or watch, including a name in the path.
-pub(crate) fn choose(call: &Call<'_>, options: &ListOptions) -> Result<Choice, Status> {
+pub(crate) fn choose(call: &Call<'_>, options: &ListOptions) -> Result<ParsedSelection, Status> {
     let mut choice = options.selection.parse(call.served)?;
     if let Some(name) = call.name {
         if !choice.fields.is_everything() && choice.fields.exact_name() != Some(name) {
@@ -63,7 +63,7 @@ pub(crate) fn choose(call: &Call<'_>, options: &ListOptions) -> Result<Choice, S
 }
 
 /// Responds with a list in the form the client asked for.
-pub(crate) async fn answer(call: &Call<'_>, found: Found) -> Result<Response<Body>, Status> {
+pub(crate) async fn respond(call: &Call<'_>, found: ListResult) -> Result<Response<Body>, Status> {
     if call.context.audit.wants_response() {
         record(call, found.clone()).await?;
     }
@@ -71,14 +71,14 @@ pub(crate) async fn answer(call: &Call<'_>, found: Found) -> Result<Response<Bod
 }
 
 /// Records the list in the audit event: in the shape that the client gets, as JSON.
-async fn record(call: &Call<'_>, found: Found) -> Result<(), Status> {
+async fn record(call: &Call<'_>, found: ListResult) -> Result<(), Status> {
     let output = Output { encoding: Output::JSON.encoding, ..call.output };
     let whole = shown(call, output, found).await?.into_body().collect().await;
     call.context.audit.response_bytes(&whole);
     Ok(())
 }
 
-async fn shown(call: &Call<'_>, output: Output, found: Found) -> Result<Response<Body>, Status> {
+async fn shown(call: &Call<'_>, output: Output, found: ListResult) -> Result<Response<Body>, Status> {
     if output.is_plain() {
         return Ok(plain(call.served, found));
     }
@@ -166,7 +166,7 @@ fn document(call: &Call<'_>, metadata: Value, objects: Vec<Value>) -> Result<Val
 const MEASURED: usize = 4096;
 
 /// Streams a list, copying the stored bytes of its objects while the client reads.
-fn plain(served: &Arc<Served>, found: Found) -> Response<Body> {
+fn plain(served: &Arc<Served>, found: ListResult) -> Response<Body> {
     let mut metadata =
         transform::list_metadata(&found.revision.to_string(), Some(&found.continue_token), found.remaining);
     if served.kind.custom.is_some() {
@@ -189,7 +189,8 @@ fn length(served: &Served, frame: &Frame, records: &[Arc<Record>]) -> Option<u64
     items.map(|items| (frame.head.len() + items + commas + frame.tail.len()) as u64)
 }
 
-/// What stands before and after the items: of custom resources, whose lists have sorted keys, the metadata is after.
+/// Returns the text before and after the items. Lists of custom resources have sorted keys, so their metadata comes
+/// last.
 fn list_frame(served: &Served, metadata: &Value) -> Frame {
     let kind = &served.kind;
     let (list_kind, api_version) = (kind.list_kind(), kind.api_version());
@@ -200,15 +201,19 @@ fn list_frame(served: &Served, metadata: &Value) -> Frame {
     }
     let list = json!({"kind": list_kind, "apiVersion": api_version, "metadata": metadata, "items": []});
     let mut head = document_bytes(&list).to_vec();
-    // The brackets that the items go between.
+    // The brackets around the items.
     head.truncate(head.len() - "]}".len());
     Frame::plain(head, b"]}".to_vec())
 }
 
 /// Reads the state that the options ask for.
-pub(crate) async fn find(call: &Call<'_>, options: &ListOptions, choice: &Choice) -> Result<Found, Status> {
+pub(crate) async fn find(
+    call: &Call<'_>,
+    options: &ListOptions,
+    choice: &ParsedSelection,
+) -> Result<ListResult, Status> {
     let range = choice.range(call.served);
-    let start = Start::of(options, &range.prefix, is_of_one(call, choice))?;
+    let start = Start::of(options, &range.prefix, selects_single_object(call, choice))?;
     if let Some(revision) = start.not_older_than {
         wait_for(call, revision).await?;
     }
@@ -225,7 +230,7 @@ fn refused(call: &Call<'_>, range: &Range, start: &Start, why: Error) -> Status 
             Status::expired_continue(Token::new(&range.prefix, from, -1, None).encode())
         }
         (Error::Compacted { requested, oldest }, None) => {
-            tracing::debug!(requested, oldest, "a list at a compacted revision");
+            tracing::debug!(requested, oldest, "list at a compacted revision");
             Status::expired("The resourceVersion for the provided list is too old.")
         }
         (other, _) => call.server.refusal(other),
@@ -233,18 +238,18 @@ fn refused(call: &Call<'_>, range: &Range, start: &Start, why: Error) -> Status 
 }
 
 /// Whether a list selects a single object by namespace and name: v1.34 reads that object instead.
-fn is_of_one(call: &Call<'_>, choice: &Choice) -> bool {
+fn selects_single_object(call: &Call<'_>, choice: &ParsedSelection) -> bool {
     let is_placed = choice.namespace.is_some() || !call.served.kind.is_namespaced();
     is_placed && choice.fields.exact_name().is_some()
 }
 
 async fn read(
     call: &Call<'_>,
-    choice: &Choice,
+    choice: &ParsedSelection,
     range: &Range,
     start: &Start,
     limit: usize,
-) -> Result<Found, Status> {
+) -> Result<ListResult, Status> {
     let store = &call.server.store;
     let refused = |why| refused(call, range, start, why);
     let is_everything = choice.is_everything();
@@ -252,13 +257,14 @@ async fn read(
     let before = if is_everything { start.before } else { Some(0) };
     let mut options = setpoint_store::ListOptions { at: start.at, limit, from: start.from.clone(), before };
     let mut page = store.list(range, options.clone()).await.map_err(refused)?;
+    page.records = call.all_shown(page.records).await?;
     let revision = page.revision;
     if is_everything {
         let before = if start.from.is_none() { Some(0) } else { start.before };
         let before = before.map(|before| before.saturating_add(page.records.len()));
         let continue_token = continuation(&range.prefix, &page.records, page.remaining, revision, before);
         let remaining = (page.remaining > 0).then_some(page.remaining);
-        return Ok(Found { records: page.records, revision, continue_token, remaining });
+        return Ok(ListResult { records: page.records, revision, continue_token, remaining });
     }
     // With a selector, reads on until the page is full, all at one revision.
     options.at = Some(revision);
@@ -276,16 +282,17 @@ async fn read(
             if limit > 0 && records.len() == limit {
                 let more = page.remaining + page.records.len() - at - 1;
                 let continue_token = continuation(&range.prefix, &records, more, revision, None);
-                return Ok(Found { records, revision, continue_token, remaining: None });
+                return Ok(ListResult { records, revision, continue_token, remaining: None });
             }
         }
         match last {
             Some(last) if page.remaining > 0 => options.from = Some(just_after(&last.key.path)),
-            _ => return Ok(Found { records, revision, continue_token: String::new(), remaining: None }),
+            _ => return Ok(ListResult { records, revision, continue_token: String::new(), remaining: None }),
         }
         call.check_awaited()?;
         options.limit = next_limit(options.limit);
         page = store.list(range, options.clone()).await.map_err(refused)?;
+        page.records = call.all_shown(page.records).await?;
     }
 }
 
@@ -322,7 +329,7 @@ struct Start {
 }
 
 impl Start {
-    fn of(options: &ListOptions, prefix: &str, is_of_one: bool) -> Result<Self, Status> {
+    fn of(options: &ListOptions, prefix: &str, selects_single_object: bool) -> Result<Self, Status> {
         let version = options.resource_version.as_str();
         if !options.continue_token.is_empty() {
             let token = Token::decode(&options.continue_token)
@@ -342,7 +349,7 @@ impl Start {
             Some(VersionMatch::Exact) => true,
             Some(VersionMatch::NotOlderThan) => false,
             // If unspecified, a paged list at a version is exact.
-            None => options.limit > 0 && !is_of_one && named.is_some_and(|revision| revision > 0),
+            None => options.limit > 0 && !selects_single_object && named.is_some_and(|revision| revision > 0),
         };
         Ok(if is_exact {
             Self { at: named, not_older_than: named, ..Self::default() }
@@ -461,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crafted_token_leads_nowhere_else() {
+    fn a_crafted_token_does_not_leave_its_prefix() {
         let with = |start: &str| format!(r#"{{"v":"meta.k8s.io/v1","rv":1,"start":"{start}"}}"#);
         for start in ["../a", "a/../b", "a//b", "a/", "//a", "."] {
             refused(&with(start), start);

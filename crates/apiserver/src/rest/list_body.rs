@@ -91,7 +91,7 @@ pub(super) fn shaped(
     Some(body(frame, records, write, None))
 }
 
-/// An item of a list as a text. By itself it does not say what it is.
+/// Encodes a list item, without its kind and version.
 fn encoded_item(served: &Served, output: Output, item: &Value) -> Bytes {
     if output.encoding == Encoding::Yaml {
         return respond::encoded(output.encoding, item);

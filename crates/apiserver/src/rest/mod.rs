@@ -2,16 +2,16 @@
 
 mod apply;
 pub(crate) mod binding;
+mod computed;
 mod connect;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod delete_collection;
 pub(crate) mod eviction;
 pub(crate) mod get;
+pub(crate) mod internal_write;
 pub(crate) mod list;
 mod list_body;
-mod made_up;
-pub(crate) mod own_write;
 pub(crate) mod ownership;
 pub(crate) mod patch;
 mod pod_condition;
@@ -28,15 +28,17 @@ pub(crate) use apply::is_apply;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use http::{HeaderMap, Response};
 use jiff::Timestamp;
 use serde_json::Value;
 use setpoint_store::{Key, Record};
 
+use crate::apply::ManagedFields;
 use crate::auth::User;
 use crate::body::Body;
 use crate::chain::Context;
-use crate::custom::conversion;
 use crate::kind::{Subresource, Verb};
 use crate::names;
 use crate::negotiate::Output;
@@ -63,7 +65,7 @@ pub(crate) struct Call<'a> {
     /// `None` for cluster-scoped kinds, and for all namespaces.
     pub(crate) namespace: Option<&'a str>,
     pub(crate) name: Option<&'a str>,
-    /// What follows a subresource that has paths of its own, with its leading slash.
+    /// The path after a subresource that accepts one, with its leading slash.
     pub(crate) subpath: &'a str,
     pub(crate) query: &'a Query<'a>,
     pub(crate) headers: &'a HeaderMap,
@@ -116,6 +118,29 @@ impl<'a> Call<'a> {
 
     pub(crate) fn not_found(&self, name: &str) -> Status {
         Status::not_found(self.served.named(), name)
+    }
+
+    /// Returns a record in the requested version. Only conversion webhooks make this wait.
+    pub(crate) async fn shown(&self, record: &Arc<Record>) -> Result<Arc<Record>, Status> {
+        if !self.served.needs_conversion(record) {
+            return Ok(record.clone());
+        }
+        self.context.while_awaited(self.server.conversions.record(self.served, record)).await
+    }
+
+    /// Returns records in the requested version.
+    pub(crate) async fn all_shown(&self, records: Vec<Arc<Record>>) -> Result<Vec<Arc<Record>>, Status> {
+        if !self.served.is_converted_by_webhook() {
+            return Ok(records);
+        }
+        self.context.while_awaited(self.server.conversions.records(self.served, records)).await
+    }
+
+    /// Returns an object as it would be shown had it been stored, with its managed fields.
+    pub(crate) async fn as_if_stored(&self, object: Value, fields: &ManagedFields) -> Result<Value, Status> {
+        let conversions = &self.server.conversions;
+        let shown = conversions.as_if_stored(self.served, object, fields);
+        Ok(fields.inside(self.context.while_awaited(shown).await?))
     }
 
     /// Reads the object in the path.
@@ -173,10 +198,10 @@ pub(crate) async fn serve(call: &Call<'_>, verb: Verb) -> Result<Response<Body>,
         }
         call.served.measured.deprecated_use(call.subresource);
     }
-    let answer = carry_out(call, verb).await;
+    let answer = execute(call, verb).await;
     let is_write = !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
     if is_write && answer.is_ok() && concerns_definitions(call) {
-        call.server.settle_definitions().await;
+        call.server.reconcile_definitions().await;
     }
     answer
 }
@@ -187,30 +212,31 @@ fn concerns_definitions(call: &Call<'_>) -> bool {
     kind.semantics.defines_kinds || kind.custom.as_ref().is_some_and(|custom| custom.is_terminating)
 }
 
-async fn carry_out(call: &Call<'_>, verb: Verb) -> Result<Response<Body>, Status> {
-    conversion::refuse(call, verb).await?;
+/// Returns the work of a verb, boxed: futures of verbs take tens of kilobytes, and each caller would hold and copy the
+/// largest of them.
+fn execute<'a>(call: &'a Call<'_>, verb: Verb) -> BoxFuture<'a, Result<Response<Body>, Status>> {
     if let Some(objects) = call.served.kind.strategy.computed(call.namespace) {
-        return made_up::answer(call, verb, objects.await);
+        return async move { computed::respond(call, verb, objects.await) }.boxed();
     }
     match (call.subresource, verb) {
-        (Some(Subresource::Scale), Verb::Get) => scale::get(call).await,
-        (Some(Subresource::Scale), Verb::Update) => scale::update(call).await,
-        (Some(Subresource::Scale), Verb::Patch) => scale::patch(call).await,
-        (Some(Subresource::Binding), _) => binding::create(call).await,
-        (Some(to), _) if to.is_connection() => connect::connect(call, to).await,
-        (Some(Subresource::Eviction), _) => eviction::create(call).await,
-        (Some(Subresource::Token), _) => token_request::create(call).await,
-        (_, Verb::Get) => get::get(call).await,
-        (_, Verb::List) => list::list(call).await,
-        (_, Verb::Watch) => watch::watch(call).await,
+        (Some(Subresource::Scale), Verb::Get) => scale::get(call).boxed(),
+        (Some(Subresource::Scale), Verb::Update) => scale::update(call).boxed(),
+        (Some(Subresource::Scale), Verb::Patch) => scale::patch(call).boxed(),
+        (Some(Subresource::Binding), _) => binding::create(call).boxed(),
+        (Some(to), _) if to.is_connection() => connect::connect(call, to).boxed(),
+        (Some(Subresource::Eviction), _) => eviction::create(call).boxed(),
+        (Some(Subresource::Token), _) => token_request::create(call).boxed(),
+        (_, Verb::Get) => get::get(call).boxed(),
+        (_, Verb::List) => list::list(call).boxed(),
+        (_, Verb::Watch) => watch::watch(call).boxed(),
         (_, Verb::Create) => match call.served.kind.semantics.creation {
-            Creation::Object => create::create(call).await,
-            Creation::Binding => binding::create_by_itself(call).await,
-            Creation::Answer(question) => review::create(call, question).await,
+            Creation::Object => create::create(call).boxed(),
+            Creation::Binding => binding::create_standalone(call).boxed(),
+            Creation::Review(review_kind) => review::create(call, review_kind).boxed(),
         },
-        (_, Verb::Update) => update::update(call).await,
-        (_, Verb::Patch) => patch::patch(call).await,
-        (_, Verb::Delete) => delete::delete(call).await,
-        (_, Verb::DeleteCollection) => delete_collection::delete_collection(call).await,
+        (_, Verb::Update) => update::update(call).boxed(),
+        (_, Verb::Patch) => patch::patch(call).boxed(),
+        (_, Verb::Delete) => delete::delete(call).boxed(),
+        (_, Verb::DeleteCollection) => delete_collection::delete_collection(call).boxed(),
     }
 }

@@ -3,7 +3,7 @@
 use http::{Response, StatusCode};
 use serde_json::Value;
 
-use super::update::{self, Maker};
+use super::update::{self, UpdatedObjectInfo};
 use super::{Call, respond};
 use crate::body::Body;
 use crate::field::Errors;
@@ -40,7 +40,7 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, Status> {
     call.context.audit.request_patch(call.body);
     let mut maker = Patched { call, kind, name, validation: options.field_validation };
     let (outcome, _) = update::apply(call, name, &options, &mut maker).await?;
-    respond::outcome(call, StatusCode::OK, outcome)
+    respond::outcome(call, StatusCode::OK, outcome).await
 }
 
 /// Applies a patch to the current state.
@@ -51,13 +51,13 @@ struct Patched<'a> {
     validation: FieldValidation,
 }
 
-impl Maker for Patched<'_> {
+impl UpdatedObjectInfo for Patched<'_> {
     fn make(&mut self, current: Option<&Value>) -> Result<Value, Status> {
         let current = current.ok_or_else(|| self.call.not_found(self.name))?;
         let served = self.call.served;
         let mut object = apply(self.call, self.kind, &served.target, current, self.validation)?;
         served.kind.strategy.default(&mut object);
-        metadata::settle_namespace(&mut object, self.call.namespace)?;
+        metadata::normalize_namespace(&mut object, self.call.namespace)?;
         update::check_name(&object, self.name)?;
         Ok(object)
     }

@@ -1,5 +1,7 @@
 //! Responses in the form the client asked for.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
@@ -73,7 +75,12 @@ fn yaml(document: &Value) -> Bytes {
 }
 
 /// Responds with a stored object. In its plain form this is a copy of the store's own bytes.
-pub(crate) fn record(call: &Call<'_>, code: StatusCode, record: &Record) -> Result<Response<Body>, Status> {
+pub(crate) async fn record(
+    call: &Call<'_>,
+    code: StatusCode,
+    record: &Arc<Record>,
+) -> Result<Response<Body>, Status> {
+    let record = &*call.shown(record).await?;
     if call.output.is_plain() {
         let bytes = call.served.bytes(record)?;
         call.context.audit.response_bytes(&bytes);
@@ -112,9 +119,13 @@ pub(crate) fn foreign(call: &Call<'_>, code: StatusCode, object: Value) -> Respo
     document(code, call.output, &shaped)
 }
 
-pub(crate) fn outcome(call: &Call<'_>, code: StatusCode, outcome: Outcome) -> Result<Response<Body>, Status> {
+pub(crate) async fn outcome(
+    call: &Call<'_>,
+    code: StatusCode,
+    outcome: Outcome,
+) -> Result<Response<Body>, Status> {
     match outcome {
-        Outcome::Stored(stored) => record(call, code, &stored),
+        Outcome::Stored(stored) => record(call, code, &stored).await,
         Outcome::Unstored(value) => object(call, code, value),
     }
 }

@@ -17,25 +17,25 @@ use crate::options::{OptionsOf, WriteOptions};
 use crate::request::ResourceTarget;
 use crate::selector::{LabelSelector, field_term, requirements};
 use crate::status::{Named, Status};
-use crate::strategy::Question;
+use crate::strategy::ReviewKind;
 use crate::validation::labels::{self, Values};
 
-pub(crate) async fn create(call: &Call<'_>, question: Question) -> Result<Response<Body>, Status> {
+pub(crate) async fn create(call: &Call<'_>, review_kind: ReviewKind) -> Result<Response<Body>, Status> {
     let options = WriteOptions::parse(call.query, OptionsOf::Create)?;
     let mut object = decode::object(call, options.field_validation)?;
     metadata::wipe_system_fields(&mut object);
-    metadata::settle_namespace(&mut object, call.namespace)?;
-    ownership::note_create(call, &mut object);
+    metadata::normalize_namespace(&mut object, call.namespace)?;
+    ownership::note_create(call, &mut object).await?;
     let review = Review::new(call, Operation::Create, String::new(), options.dry_run);
     review.mutate(&mut object, None).await?;
-    check(call, question, &object)?;
+    check(call, review_kind, &object)?;
     review.check(Some(&object), None).await?;
-    let answer = match question {
-        Question::WhoAmI => who_am_i(call, object),
-        Question::WhoseToken => whose_token(call, object).await,
-        Question::WhatMayI => what_may_i(call, object).await,
-        Question::MayI => may(call, call.user, object).await,
-        Question::MaySubject | Question::MaySubjectHere => {
+    let answer = match review_kind {
+        ReviewKind::SelfSubject => self_subject_review(call, object),
+        ReviewKind::Token => token_review(call, object).await,
+        ReviewKind::SelfSubjectRules => self_subject_rules_review(call, object).await,
+        ReviewKind::SelfSubjectAccess => may(call, call.user, object).await,
+        ReviewKind::SubjectAccess | ReviewKind::LocalSubjectAccess => {
             let subject = subject(object.at("spec"));
             may(call, &subject, object).await
         }
@@ -43,29 +43,29 @@ pub(crate) async fn create(call: &Call<'_>, question: Question) -> Result<Respon
     respond::object(call, StatusCode::CREATED, answer)
 }
 
-fn check(call: &Call<'_>, question: Question, object: &Value) -> Result<(), Status> {
+fn check(call: &Call<'_>, review_kind: ReviewKind, object: &Value) -> Result<(), Status> {
     let spec = object.at("spec");
-    match question {
-        Question::WhoAmI => return Ok(()),
-        Question::WhoseToken if spec.text("token").is_empty() => {
+    match review_kind {
+        ReviewKind::SelfSubject => return Ok(()),
+        ReviewKind::Token if spec.text("token").is_empty() => {
             return Err(Status::bad_request("token is required for TokenReview in authentication"));
         }
-        Question::WhoseToken => return Ok(()),
-        Question::WhatMayI if spec.text("namespace").is_empty() => {
+        ReviewKind::Token => return Ok(()),
+        ReviewKind::SelfSubjectRules if spec.text("namespace").is_empty() => {
             return Err(Status::bad_request("no namespace on request"));
         }
-        Question::WhatMayI => return Ok(()),
-        Question::MayI | Question::MaySubject | Question::MaySubjectHere => {}
+        ReviewKind::SelfSubjectRules => return Ok(()),
+        ReviewKind::SelfSubjectAccess | ReviewKind::SubjectAccess | ReviewKind::LocalSubjectAccess => {}
     }
     let mut errors = Errors::default();
-    check_access(question, object, &mut errors);
+    check_access(review_kind, object, &mut errors);
     // v1.34 omits the kind.
     let of = Named { group: &call.served.kind.group, resource: "" };
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(of, "", &errors)) }
 }
 
 /// Validates an access review.
-fn check_access(question: Question, object: &Value, errors: &mut Errors) {
+fn check_access(review_kind: ReviewKind, object: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = object.at("spec");
     let (resource, other) = (spec.at("resourceAttributes"), spec.at("nonResourceAttributes"));
@@ -78,13 +78,16 @@ fn check_access(question: Question, object: &Value, errors: &mut Errors) {
         let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
         errors.invalid(&path.child("resourceAttributes"), Value::Null, detail);
     }
-    if question != Question::MayI && spec.text("user").is_empty() && spec.list("groups").is_empty() {
+    if review_kind != ReviewKind::SelfSubjectAccess
+        && spec.text("user").is_empty()
+        && spec.list("groups").is_empty()
+    {
         errors.invalid(&path.child("user"), "", "at least one of user or group must be specified");
     }
     let attributes = path.child("resourceAttributes");
     check_selector(resource.at("fieldSelector"), false, &attributes.child("fieldSelector"), errors);
     check_selector(resource.at("labelSelector"), true, &attributes.child("labelSelector"), errors);
-    let is_local = question == Question::MaySubjectHere;
+    let is_local = review_kind == ReviewKind::LocalSubjectAccess;
     check_metadata(metadata::of(object), is_local, errors);
     if is_local {
         let namespace = resource.text("namespace");
@@ -261,7 +264,7 @@ fn status(decision: &Decision, ignored: &[String]) -> Value {
     status
 }
 
-async fn what_may_i(call: &Call<'_>, object: Value) -> Value {
+async fn self_subject_rules_review(call: &Call<'_>, object: Value) -> Value {
     let namespace = object.at("spec").text("namespace");
     let held = call.server.authorizer.rules(call.user, Some(namespace)).await;
     let (about_objects, about_paths): (Vec<&Rule>, Vec<&Rule>) =
@@ -274,15 +277,15 @@ async fn what_may_i(call: &Call<'_>, object: Value) -> Value {
     if !held.errors.is_empty() {
         status.set("evaluationError", held.errors.join(", "));
     }
-    answer(call, json!({}), json!({}), status)
+    respond(call, json!({}), json!({}), status)
 }
 
-fn who_am_i(call: &Call<'_>, _: Value) -> Value {
+fn self_subject_review(call: &Call<'_>, _: Value) -> Value {
     let metadata = json!({"creationTimestamp": metadata::seconds(call.now)});
-    answer(call, metadata, Value::Null, json!({"userInfo": user_info(call.user)}))
+    respond(call, metadata, Value::Null, json!({"userInfo": user_info(call.user)}))
 }
 
-fn answer(call: &Call<'_>, metadata: Value, spec: Value, status: Value) -> Value {
+fn respond(call: &Call<'_>, metadata: Value, spec: Value, status: Value) -> Value {
     let kind = &call.served.kind;
     let mut answer = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
     if !spec.is_null() {
@@ -292,7 +295,7 @@ fn answer(call: &Call<'_>, metadata: Value, spec: Value, status: Value) -> Value
     answer
 }
 
-/// A user as the fields of `UserInfo`; empty ones are left out.
+/// Returns a user as `UserInfo`. Empty fields are omitted.
 pub(crate) fn user_info(user: &User) -> Value {
     let mut info = Map::new();
     let texts = [("username", &user.name), ("uid", &user.uid)];
@@ -315,7 +318,7 @@ fn status_of(object: &Value) -> Value {
     status
 }
 
-async fn whose_token(call: &Call<'_>, mut object: Value) -> Value {
+async fn token_review(call: &Call<'_>, mut object: Value) -> Value {
     let spec = object.at("spec");
     let wanted: Vec<String> =
         spec.list("audiences").iter().filter_map(Value::as_str).map(Into::into).collect();

@@ -3,7 +3,7 @@
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::update::{self, Maker};
+use super::update::{self, UpdatedObjectInfo};
 use super::{Call, Outcome, apply as rest_apply, patch, respond};
 use crate::body::Body;
 use crate::custom::ScalePaths;
@@ -31,7 +31,7 @@ fn target() -> Result<Target, Status> {
 }
 
 pub(crate) async fn get(call: &Call<'_>) -> Result<Response<Body>, Status> {
-    let record = call.record().await?;
+    let record = call.shown(&call.record().await?).await?;
     let object = call.served.decode(&record)?;
     if let Some(paths) = custom_paths(call.served)
         && scale::nested_number(&object, &paths.spec).map_err(Status::unknown)?.is_none()
@@ -41,11 +41,11 @@ pub(crate) async fn get(call: &Call<'_>) -> Result<Response<Body>, Status> {
             paths.written
         )));
     }
-    answer(call, &object)
+    respond(call, &object)
 }
 
 /// Responds with an object's scale in the shape that the client asked for.
-fn answer(call: &Call<'_>, object: &Value) -> Result<Response<Body>, Status> {
+fn respond(call: &Call<'_>, object: &Value) -> Result<Response<Body>, Status> {
     let scale = scale_of(call.served, object)?;
     if call.output.shape != Shape::Table {
         return Ok(respond::foreign(call, StatusCode::OK, scale));
@@ -60,7 +60,7 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let name = call.name()?;
     let options = WriteOptions::parse(call.query, OptionsOf::Update)?;
     let mut scale = decode::document(call, &target()?, options.field_validation)?;
-    metadata::settle_namespace(&mut scale, call.namespace)?;
+    metadata::normalize_namespace(&mut scale, call.namespace)?;
     update::check_name(&scale, name)?;
     let mut maker = Scaled { call, name, change: Change::To(scale) };
     apply(call, name, &options, &mut maker).await
@@ -86,7 +86,7 @@ async fn apply_configuration(call: &Call<'_>) -> Result<Response<Body>, Status> 
     call.context.audit.request_patch(call.body);
     let mut scale = rest_apply::configuration(call)?;
     crate::apply::check(&target()?, &scale).map_err(rest_apply::refusal)?;
-    metadata::settle_namespace(&mut scale, call.namespace)?;
+    metadata::normalize_namespace(&mut scale, call.namespace)?;
     // Labels, owners and finalizers belong to the object: a scale only identifies it.
     let mut identity = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion"] {
@@ -111,10 +111,10 @@ async fn apply(
     maker: &mut Scaled<'_>,
 ) -> Result<Response<Body>, Status> {
     let object = match update::apply(call, name, options, maker).await?.0 {
-        Outcome::Stored(record) => call.served.decode(&record)?,
+        Outcome::Stored(record) => call.served.decode(&*call.shown(&record).await?)?,
         Outcome::Unstored(object) => object,
     };
-    answer(call, &object)
+    respond(call, &object)
 }
 
 /// Returns the replica paths of a custom resource.
@@ -122,7 +122,7 @@ fn custom_paths(served: &Served) -> Option<&ScalePaths> {
     served.kind.custom.as_deref()?.scale.as_ref()
 }
 
-/// Makes an object have the replicas of a scale that admission has changed.
+/// Sets the replicas of an object to those of a scale that admission has changed.
 pub(crate) fn write_back(
     served: &Served,
     name: &str,
@@ -213,7 +213,7 @@ struct Scaled<'a> {
     change: Change,
 }
 
-impl Maker for Scaled<'_> {
+impl UpdatedObjectInfo for Scaled<'_> {
     fn make(&mut self, current: Option<&Value>) -> Result<Value, Status> {
         let current = current.ok_or_else(|| self.call.not_found(self.name))?;
         let scale = match &self.change {

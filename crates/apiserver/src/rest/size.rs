@@ -19,13 +19,27 @@ const FIELDS_DEEPER: usize = 4;
 
 /// Encodes an object for the store. If only its managed fields make it too large or too deep, drops them, unless this
 /// is an apply.
-pub(super) fn encode(call: &Call<'_>, object: &Value, fields: &ManagedFields) -> Result<Payload, Status> {
-    let depth = json::depth(object);
+pub(super) async fn encode(
+    call: &Call<'_>,
+    object: &Value,
+    fields: &ManagedFields,
+) -> Result<Payload, Status> {
+    let converted = match call.served.is_converted_on_write() {
+        true => {
+            let converting = call.server.conversions.to_stored(call.served, object, fields);
+            Some(call.context.while_awaited(converting).await?)
+        }
+        false => None,
+    };
+    let depth = json::depth(converted.as_ref().unwrap_or(object));
     if depth > OBJECT_DEPTH {
         let why = format!("the object is nested {depth} levels deep, expected at most {OBJECT_DEPTH}");
         return Err(Status::bad_request(why));
     }
-    let payload = call.served.encode(object, fields);
+    let payload = match &converted {
+        Some(stored) => call.served.encode_converted(stored, fields),
+        None => call.served.encode(object, fields),
+    };
     let is_deep = depth + FIELDS_DEEPER > OBJECT_DEPTH && !fields.is_empty();
     if payload.bytes.len() + fields.length() <= OBJECT_BYTES && !is_deep {
         return Ok(payload);

@@ -34,7 +34,7 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
         Target::built_in(TOKEN_REQUEST).ok_or_else(|| Status::internal("no schema of TokenRequest"))?;
     let mut request = decode::document(call, &target, options.field_validation)?;
     let name = call.name()?;
-    metadata::settle_namespace(&mut request, call.namespace)?;
+    metadata::normalize_namespace(&mut request, call.namespace)?;
     let review = Review::new(call, Operation::Create, name.to_string(), options.dry_run);
     review.mutate(&mut request, None).await?;
     check_place(call, name, &request)?;

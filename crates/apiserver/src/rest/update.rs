@@ -23,7 +23,7 @@ use crate::status::{Named, Status};
 use crate::strategy::NameRule;
 
 /// Computes the new state of an object from its current one; `None` if the object does not exist.
-pub(crate) trait Maker {
+pub(crate) trait UpdatedObjectInfo {
     fn make(&mut self, current: Option<&Value>) -> Result<Value, Status>;
 
     /// Whether [`make`](Self::make) needs the managed fields of the current state.
@@ -51,13 +51,13 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let name = call.name()?;
     let options = WriteOptions::parse(call.query, OptionsOf::Update)?;
     let mut object = decode::object(call, options.field_validation)?;
-    metadata::settle_namespace(&mut object, call.namespace)?;
+    metadata::normalize_namespace(&mut object, call.namespace)?;
     check_name(&object, name)?;
     create::warn_of_repeated_owners(call, &mut object, false);
     let mut maker = Replacement::new(object);
     let (outcome, created) = apply(call, name, &options, &mut maker).await?;
     let code = if created { StatusCode::CREATED } else { StatusCode::OK };
-    respond::outcome(call, code, outcome)
+    respond::outcome(call, code, outcome).await
 }
 
 /// Checks that an object's name matches the path.
@@ -90,7 +90,7 @@ impl Replacement {
     }
 }
 
-impl Maker for Replacement {
+impl UpdatedObjectInfo for Replacement {
     fn make(&mut self, _: Option<&Value>) -> Result<Value, Status> {
         let object = if self.is_unconditional { self.object.clone() } else { self.object.take() };
         object.ok_or_else(|| Status::internal("an update was asked for its object twice"))
@@ -110,7 +110,7 @@ pub(crate) async fn apply(
     call: &Call<'_>,
     name: &str,
     options: &WriteOptions,
-    maker: &mut impl Maker,
+    maker: &mut impl UpdatedObjectInfo,
 ) -> Result<(Outcome, bool), Status> {
     let key = call.served.key(call.namespace, name);
     let store = &call.server.store;
@@ -133,7 +133,7 @@ async fn create_absent(
     call: &Call<'_>,
     name: &str,
     options: &WriteOptions,
-    maker: &mut impl Maker,
+    maker: &mut impl UpdatedObjectInfo,
 ) -> Result<Outcome, Status> {
     let creates = maker.is_apply() || call.served.kind.semantics.create_on_update;
     if call.subresource.is_some() || !creates {
@@ -147,12 +147,12 @@ async fn create_absent(
     object.object_mut("metadata").unset("resourceVersion");
     let fields = match maker.is_apply() {
         true => ManagedFields::take_from(&mut object),
-        false => ownership::note_create(call, &mut object),
+        false => ownership::note_create(call, &mut object).await?,
     };
     let review = Review::new(call, Operation::Create, name.to_string(), options.dry_run)
         .with_fields(&fields, &ManagedFields::default());
     review.mutate(&mut object, None).await?;
-    metadata::settle_namespace(&mut object, call.namespace)?;
+    metadata::normalize_namespace(&mut object, call.namespace)?;
     create::insert(call, object, review.managed_fields(), options).await
 }
 
@@ -190,30 +190,34 @@ async fn change(
     call: &Call<'_>,
     name: &str,
     options: &WriteOptions,
-    maker: &mut impl Maker,
+    maker: &mut impl UpdatedObjectInfo,
     record: &Arc<Record>,
 ) -> Result<Result<Outcome, Option<Arc<Record>>>, Status> {
-    let old = call.served.decode_bare(record)?;
+    let old = call.served.decode_bare(&*call.shown(record).await?)?;
     let old_fields = ManagedFields::of(record);
     let old_uid = metadata::of(&old).text("uid");
     if let Some(uid) = maker.uid().filter(|uid| *uid != old_uid) {
         return Err(uid_mismatch(call, name, uid, old_uid, 0));
     }
-    let mut new = match maker.sees_managed_fields() {
-        true => maker.make(Some(&old_fields.inside(old.clone())))?,
-        false => maker.make(Some(&old))?,
+    let mut new = match (maker.sees_managed_fields(), call.served.kind.semantics.hides) {
+        (true, _) => {
+            let current = old_fields.inside(call.served.as_seen(old.clone()));
+            ownership::with_versions(call, || maker.make(Some(&current))).await??
+        }
+        (false, Some(_)) => maker.make(Some(&call.served.as_seen(old.clone())))?,
+        (false, None) => maker.make(Some(&old))?,
     };
     let fields = match maker.is_apply() {
         true => ManagedFields::take_from(&mut new),
-        false => ownership::note_update(call, Live { object: &old, fields: &old_fields }, &mut new),
+        false => ownership::note_update(call, Live { object: &old, fields: &old_fields }, &mut new).await?,
     };
     let review = Review::new(call, Operation::Update, name.to_string(), options.dry_run)
         .with_fields(&fields, &old_fields);
     review.mutate(&mut new, Some(&old)).await?;
     let fields = review.managed_fields();
     create::warn_of_repeated_owners(call, &mut new, true);
-    metadata::settle_namespace(&mut new, call.namespace)?;
-    settle_version(call, name, &mut new, record)?;
+    metadata::normalize_namespace(&mut new, call.namespace)?;
+    default_resource_version(call, name, &mut new, record)?;
     let reservation = reserve(call, &mut new, &old)?;
     prepare(call, &mut new, &old);
     let tolerated = validate(call, &new, &old)?;
@@ -240,7 +244,12 @@ async fn change(
 }
 
 /// Sets the current resource version if there is none; a different version is a conflict.
-fn settle_version(call: &Call<'_>, name: &str, new: &mut Value, record: &Record) -> Result<(), Status> {
+fn default_resource_version(
+    call: &Call<'_>,
+    name: &str,
+    new: &mut Value,
+    record: &Record,
+) -> Result<(), Status> {
     let version = metadata::of(new).text("resourceVersion").to_string();
     let current = record.modified.to_string();
     if matches!(version.as_str(), "" | "0") {
@@ -322,7 +331,7 @@ async fn remove(
         let expect = Expect::Revision(record.modified);
         let write = Write { key: record.key.clone(), expect, change: Change::Delete };
         match call.server.store.commit(write).await {
-            Ok(_) => super::delete::give_back(call.server, call.served, old).await,
+            Ok(_) => super::delete::release_allocations(call.server, call.served, old).await,
             Err(Error::Conflict { current }) => return Ok(Err(current)),
             Err(why) => return Err(call.server.refusal(why)),
         }
@@ -338,13 +347,13 @@ pub(crate) async fn store(
     fields: &ManagedFields,
     record: &Arc<Record>,
 ) -> Result<Result<Outcome, Option<Arc<Record>>>, Status> {
-    create::settle(call, &mut new);
-    let payload = size::encode(call, &new, fields)?;
+    create::normalize(call, &mut new);
+    let payload = size::encode(call, &new, fields).await?;
     if record.holds(&payload) && (options.dry_run || !call.server.store.is_stale(record)) {
         return Ok(Ok(Outcome::Stored(record.clone())));
     }
     if options.dry_run {
-        return Ok(Ok(Outcome::Unstored(fields.inside(call.served.as_if_stored(new)))));
+        return Ok(Ok(Outcome::Unstored(call.as_if_stored(new, fields).await?)));
     }
     let ttl = call.served.kind.strategy.time_to_live(&new, call.now);
     let expect = Expect::Revision(record.modified);
@@ -352,6 +361,7 @@ pub(crate) async fn store(
     match call.server.store.commit(write).await {
         Ok(record) => {
             call.server.observe(call.served, &new);
+            call.server.convert_soon(call.served, &record);
             Ok(Ok(Outcome::Stored(record)))
         }
         Err(Error::Conflict { current }) => Ok(Err(current)),

@@ -1,14 +1,15 @@
-//! Untyped values into typed ones, as v1.34 converts what a strategic merge patch made: not by its JSON decoder, and so
-//! with other rules and other words.
+//! Converts untyped values to typed ones, as v1.34 converts the result of a strategic merge patch. That does not use
+//! the JSON decoder, so rules and messages differ.
 //!
-//! Whole numbers fit where others are expected, and are cut to their size; nothing else becomes something else.
+//! Integers are accepted where floats are expected, and truncated to their size. There are no other implicit
+//! conversions.
 
 use serde_json::Value;
 
 use super::go::{TypeName, kind_of};
 use super::{Scalar, Schema, Shape, Struct, Table, TypeId, scalar};
 
-/// Makes a value one of its schema's type. Fails with the first thing that is wrong, in the order of the fields.
+/// Converts a value to its schema's type. Fails at the first mismatch, in field order.
 pub(crate) fn convert(schema: &Schema, value: &mut Value) -> Result<(), String> {
     Converter { table: schema.table() }.value(schema.root(), value)
 }
@@ -100,7 +101,7 @@ impl Converter<'_> {
             _ => return Err(self.unconvertible("float64", ty)),
         };
         *value = match scalar {
-            // Like Go's conversion, which keeps the lower half.
+            // Go's conversion keeps the lower bits.
             Scalar::Int32 => (whole as i32).into(),
             _ => whole.into(),
         };
@@ -112,12 +113,12 @@ impl Converter<'_> {
     }
 }
 
-/// What a type with a decoder of its own says.
+/// Returns the error of a type with its own decoder.
 fn unmarshal(found: &str, expected: &str) -> String {
     format!("json: cannot unmarshal {found} into Go value of type {expected}")
 }
 
-/// The kind of a value, as Go's reflection names it.
+/// Returns the kind of a value in Go's reflection.
 fn reflected(value: &Value) -> &'static str {
     match value {
         Value::Null => "invalid",
@@ -136,7 +137,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_does_not_fit_is_said_in_the_words_of_the_converter() {
+    fn conversion_errors_have_the_converters_messages() {
         let deployment = Schema::built_in_kind("apps", "v1", "Deployment").unwrap();
         for (spec, why) in [
             (json!("x"), "cannot restore struct from: string"),

@@ -71,7 +71,7 @@ pub struct DecodeFailure {
 
 /// Why a value does not match a schema: the decoder's message, without what was being decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Misfit {
+pub enum TypeMismatch {
     /// A value of the wrong type, regardless of the validation level.
     #[error("{0}")]
     Wrong(String),
@@ -134,15 +134,19 @@ pub fn decode(
 }
 
 /// Converts a value, the result of a patch, to its stored form.
-pub fn normalize(schema: &Schema, value: Value, validation: FieldValidation) -> Result<Decoded, Misfit> {
+pub fn normalize(
+    schema: &Schema,
+    value: Value,
+    validation: FieldValidation,
+) -> Result<Decoded, TypeMismatch> {
     let strict = validation != FieldValidation::Ignore;
     let (object, findings) = read(schema, strict, value);
     if let Some(failure) = findings.failure {
-        return Err(Misfit::Wrong(failure));
+        return Err(TypeMismatch::Wrong(failure));
     }
-    let object = object.map_err(|error| Misfit::Wrong(error.to_string()))?;
+    let object = object.map_err(|error| TypeMismatch::Wrong(error.to_string()))?;
     if validation == FieldValidation::Strict && !findings.problems.is_empty() {
-        return Err(Misfit::Strict(findings.problems));
+        return Err(TypeMismatch::Strict(findings.problems));
     }
     Ok(Decoded { object: or_zero(schema, object), warnings: findings.problems })
 }
@@ -155,7 +159,7 @@ pub fn strict_error(problems: &[String]) -> String {
 /// The kind that a document states. Empty if absent.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Stated {
+struct DeclaredType {
     #[serde(deserialize_with = "text_or_null")]
     api_version: String,
     #[serde(deserialize_with = "text_or_null")]
@@ -166,7 +170,7 @@ fn text_or_null<'de, D: serde::Deserializer<'de>>(document: D) -> Result<String,
     Ok(Option::deserialize(document)?.unwrap_or_default())
 }
 
-impl Stated {
+impl DeclaredType {
     fn of(object: &Value) -> Self {
         let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         Self { api_version: text("apiVersion"), kind: text("kind") }
@@ -217,16 +221,16 @@ impl Target {
     }
 
     /// Decodes a value that should be an object of this kind, but may state another.
-    pub fn decode_value(&self, value: Value, validation: FieldValidation) -> Result<Decoded, Misfit> {
+    pub fn decode_value(&self, value: Value, validation: FieldValidation) -> Result<Decoded, TypeMismatch> {
         if let Some(schema) = &self.custom {
             return custom::decode::decode_value(self, schema, value, validation);
         }
-        let stated = Stated::of(&value);
+        let stated = DeclaredType::of(&value);
         if stated.is(self) {
             let decoded = normalize(&self.schema, value, validation)?;
             return Ok(Decoded { object: self.typed(decoded.object), ..decoded });
         }
-        let wrong = |failure: DecodeFailure| Misfit::Wrong(failure.message);
+        let wrong = |failure: DecodeFailure| TypeMismatch::Wrong(failure.message);
         if let Some(schema) = self.actual(&stated, &[]).map_err(wrong)? {
             normalize(&schema, value, FieldValidation::Ignore)?;
         }
@@ -234,7 +238,7 @@ impl Target {
     }
 
     /// Returns the schema of the kind that a document states; fails if there is no such kind.
-    fn actual(&self, stated: &Stated, body: &[u8]) -> Result<Option<Schema>, DecodeFailure> {
+    fn actual(&self, stated: &DeclaredType, body: &[u8]) -> Result<Option<Schema>, DecodeFailure> {
         if stated.api_version.matches('/').count() > 1 {
             let message = format!("unexpected GroupVersion string: {}", stated.api_version);
             return Err(self.unrecognized(&message, body));
@@ -254,7 +258,7 @@ impl Target {
         }
     }
 
-    fn group_version_of<'a>(&'a self, stated: &'a Stated) -> (&'a str, &'a str) {
+    fn group_version_of<'a>(&'a self, stated: &'a DeclaredType) -> (&'a str, &'a str) {
         match stated.api_version.is_empty() {
             true => (&self.group, &self.version),
             false => (stated.group(), stated.version()),
@@ -262,7 +266,7 @@ impl Target {
     }
 
     /// Builds the error for a valid object of another kind or version.
-    fn mismatch(&self, stated: &Stated) -> DecodeFailure {
+    fn mismatch(&self, stated: &DeclaredType) -> DecodeFailure {
         let (group, version) = self.group_version_of(stated);
         if stated.kind.is_empty() || stated.kind == self.kind {
             return DecodeFailure {
@@ -281,7 +285,7 @@ impl Target {
         self.cannot_be_handled(stated, &why)
     }
 
-    fn cannot_be_handled(&self, stated: &Stated, why: &str) -> DecodeFailure {
+    fn cannot_be_handled(&self, stated: &DeclaredType, why: &str) -> DecodeFailure {
         let kind = if stated.kind.is_empty() { &self.kind } else { &stated.kind };
         let (_, version) = self.group_version_of(stated);
         DecodeFailure {
@@ -311,7 +315,7 @@ fn or_zero(schema: &Schema, object: Value) -> Value {
 /// The result of decoding a document with one schema.
 struct Reading {
     object: Value,
-    stated: Stated,
+    stated: DeclaredType,
     failure: Option<String>,
     problems: Vec<String>,
 }
@@ -343,7 +347,7 @@ impl Reading {
 
     fn yaml(schema: &Schema, strict: bool, body: &[u8]) -> Result<Self, String> {
         let value = yaml::to_value(body)?;
-        let stated = Stated::of(&value);
+        let stated = DeclaredType::of(&value);
         let (object, findings) = read(schema, strict, value);
         let mut problems = if strict { yaml::duplicate_keys(body) } else { Vec::new() };
         problems.extend(findings.problems);
@@ -354,7 +358,7 @@ impl Reading {
     /// Decodes protobuf. Unknown field numbers are ignored at every validation level: they have no names to report.
     fn protobuf(schema: &Schema, body: &[u8]) -> Result<Self, String> {
         let envelope = Envelope::open(body)?;
-        let stated = Stated { api_version: envelope.api_version.clone(), kind: envelope.kind.clone() };
+        let stated = DeclaredType { api_version: envelope.api_version.clone(), kind: envelope.kind.clone() };
         let (object, failure) = match envelope.object(schema) {
             Ok(value) => {
                 let (object, findings) = read(schema, false, value);
@@ -374,11 +378,11 @@ impl Reading {
         body: &[u8],
     ) -> Result<Self, String> {
         let stated = match &failure {
-            None => Stated::of(&object),
+            None => DeclaredType::of(&object),
             Some(_) => match serde_json::from_slice::<Value>(body) {
                 Ok(Value::Object(fields)) => stated_kind(&fields)?,
                 Ok(other) => return Err(no_kind(&not_an_object(&other))),
-                Err(_) => Stated::default(),
+                Err(_) => DeclaredType::default(),
             },
         };
         Ok(Self { object, stated, failure, problems })
@@ -398,7 +402,7 @@ impl Reading {
     }
 }
 
-fn stated_kind(fields: &serde_json::Map<String, Value>) -> Result<Stated, String> {
+fn stated_kind(fields: &serde_json::Map<String, Value>) -> Result<DeclaredType, String> {
     for field in ["apiVersion", "kind"] {
         match fields.get(field) {
             None | Some(Value::Null | Value::String(_)) => {}
@@ -410,7 +414,7 @@ fn stated_kind(fields: &serde_json::Map<String, Value>) -> Result<Stated, String
             }
         }
     }
-    Ok(Stated::of(&Value::Object(fields.clone())))
+    Ok(DeclaredType::of(&Value::Object(fields.clone())))
 }
 
 fn no_kind(why: &str) -> String {

@@ -1,13 +1,13 @@
-//! Whole documents as JSON texts: objects and lists of built-in kinds, and the kinds that only answers have (tables,
-//! metadata by itself, discovery), all with their fields in v1.34's order.
+//! Encodes whole documents as JSON: objects and lists of built-in kinds, and kinds that only occur in responses
+//! (tables, partial object metadata, discovery), with their fields in v1.34's order.
 
 use serde_json::{Map, Value};
 
 use super::Schema;
 use super::encode::{write, write_plain};
 
-/// Appends a document: an object or list of a built-in kind, or of one that only answers have. Everything else, custom
-/// resources among them, has sorted keys.
+/// Appends a document: an object or list of a built-in kind, or of one that only occurs in responses. All others,
+/// including custom resources, have sorted keys.
 pub(crate) fn write_document(document: &Value, into: &mut Vec<u8>) {
     let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default();
     match ANSWERS.iter().find(|(name, _)| *name == kind) {
@@ -19,7 +19,7 @@ pub(crate) fn write_document(document: &Value, into: &mut Vec<u8>) {
     }
 }
 
-/// The type of a document, by its kind and version.
+/// Returns the type of a document by its kind and version.
 fn schema_of(document: &Value) -> Option<Schema> {
     let text = |field: &str| document.get(field).and_then(Value::as_str);
     let (kind, api_version) = (text("kind")?, text("apiVersion").unwrap_or("v1"));
@@ -27,20 +27,20 @@ fn schema_of(document: &Value) -> Option<Schema> {
     Schema::built_in_kind(group, version, kind)
 }
 
-/// Whether a document is of a group that defines answers.
+/// Whether a document belongs to a group of response kinds.
 fn is_meta(document: &Value) -> bool {
     let api_version = document.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     api_version.starts_with("meta.k8s.io/") || api_version.starts_with("apidiscovery.k8s.io/")
 }
 
-/// The form of an answer that the table of types does not have.
+/// The fields of a response kind, which are not in the schema table.
 enum Form {
     /// Fields in their order.
     Fields(&'static [(&'static str, Form)]),
     List(&'static Form),
-    /// A type of the table.
+    /// A type in the table.
     Type(&'static str),
-    /// A document of its own.
+    /// A nested document.
     Document,
     Plain,
 }
@@ -128,7 +128,7 @@ static ANSWERS: [(&str, Form); 4] = [
     ),
 ];
 
-/// Appends a row of a table.
+/// Appends a table row.
 pub(crate) fn write_row(row: &Value, into: &mut Vec<u8>) {
     write_form(&ROW, row, into);
 }

@@ -1,9 +1,9 @@
-//! Objects as JSON texts, with their fields in v1.34's order.
+//! Encodes objects as JSON, with their fields in v1.34's order.
 //!
-//! Built-in types are structs in v1.34, whose fields it encodes in the order of their declaration: `kind`, `apiVersion`,
-//! `metadata`, ... Custom resources and maps are encoded with sorted keys, which is how values are kept here anyway.
+//! Built-in types are structs in v1.34, encoded in declaration order: `kind`, `apiVersion`, `metadata`, ... Custom
+//! resources and maps are encoded with sorted keys, which is how values are stored here anyway.
 //!
-//! What always holds: the order changes nothing but the order.
+//! Invariant: only the order of fields is affected.
 
 use serde_json::{Map, Value};
 
@@ -15,8 +15,8 @@ pub(crate) fn write(schema: &Schema, value: &Value, into: &mut Vec<u8>) {
     writer.value(schema.root(), value);
 }
 
-/// Appends the members of an object of a schema's type, without braces, in their order: those that `keeps` wants. `note`
-/// is told where each of them begins.
+/// Appends the members of an object of a schema's type that `keeps` selects, in order and without braces. Calls `note`
+/// with the position of each.
 pub(crate) fn write_members<'v>(
     schema: &Schema,
     members: &'v Map<String, Value>,
@@ -44,10 +44,10 @@ pub(crate) fn write_plain(into: &mut Vec<u8>, value: &(impl serde::Serialize + ?
     serde_json::to_writer(into, value).expect("JSON values always encode into memory");
 }
 
-/// Members that are open at once in most objects: no more than 64 in all the objects around a place.
+/// The typical number of open members: at most 64 in all enclosing objects together.
 const OPEN: usize = 64;
 
-/// A member of an object that is being written.
+/// A member of an object being encoded.
 #[derive(Clone, Copy)]
 struct Member<'v> {
     rank: u16,
@@ -59,7 +59,7 @@ struct Member<'v> {
 struct Writer<'t, 'v, 'b> {
     table: &'t Table,
     into: &'b mut Vec<u8>,
-    /// The members of the objects around this place, innermost last. One list for all of them is allocated once.
+    /// The members of the enclosing objects, innermost last. One list for all of them, so that it is allocated once.
     open: Vec<Member<'v>>,
 }
 
@@ -77,7 +77,7 @@ impl<'t, 'v, 'b> Writer<'t, 'v, 'b> {
         }
     }
 
-    /// A value of a type that is known or not.
+    /// Appends a value whose type may be unknown.
     fn part(&mut self, ty: Option<TypeId>, value: &'v Value) {
         match ty {
             Some(ty) => self.value(ty, value),
@@ -147,7 +147,7 @@ impl<'t, 'v, 'b> Writer<'t, 'v, 'b> {
             let (rank, ty) = of.ranked(name);
             Member { rank, ty, name, value }
         }));
-        // Fields that are not declared stay sorted by name.
+        // Undeclared fields stay sorted by name.
         self.open[start..].sort_by_key(|member| member.rank);
     }
 
@@ -162,7 +162,7 @@ impl<'t, 'v, 'b> Writer<'t, 'v, 'b> {
     }
 }
 
-/// The schema that a member of a schema holds, where the table knows only that there is something.
+/// Returns the schema of a member where the table only declares an arbitrary value.
 fn holds_schemas<'v>(table: &Table, of: &Struct, member: &Member<'v>) -> Option<&'v Map<String, Value>> {
     let members = member.value.as_object()?;
     let is_named = matches!(member.name, "items" | "additionalItems" | "additionalProperties");
@@ -170,7 +170,7 @@ fn holds_schemas<'v>(table: &Table, of: &Struct, member: &Member<'v>) -> Option<
     if is_named && of.name.ends_with(".JSONSchemaProps") { is_open() } else { None }
 }
 
-/// Appends a text in quotes. Most texts need no escapes.
+/// Appends a quoted string. Most strings need no escapes.
 fn write_text(into: &mut Vec<u8>, text: &str) {
     if text.bytes().any(|byte| byte < 0x20 || matches!(byte, b'"' | b'\\')) {
         return write_plain(into, text);
@@ -180,7 +180,7 @@ fn write_text(into: &mut Vec<u8>, text: &str) {
     into.push(b'"');
 }
 
-/// Spreads an encoded document over lines, as v1.34 does for clients that ask for it.
+/// Indents an encoded document, as v1.34 does on request.
 pub(crate) fn indented(text: &[u8]) -> Vec<u8> {
     let mut lines = Vec::with_capacity(text.len() * 2);
     let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);

@@ -78,7 +78,7 @@ pub struct Struct {
     pub open: bool,
     /// The prefixes of the fields' names, in the same order, for a search by integer comparison.
     beginnings: Box<[u64]>,
-    /// The places of the fields in the encoded object, in their order here.
+    /// The ranks of the fields in the encoded object, in field order.
     ranks: Box<[u16]>,
     /// The indexes of the fields that are written even when unset.
     always: Box<[u16]>,
@@ -92,6 +92,8 @@ pub struct Field {
     pub pointer: bool,
     pub omit_empty: bool,
     pub omit_zero: bool,
+    /// Whether the store remembers that it was set to an empty value, which clients do not see.
+    pub keeps_empty: bool,
     /// Whether apply merges it field by field although its type is atomic.
     pub granular: bool,
     pub patch: PatchRule,
@@ -161,13 +163,13 @@ pub enum Scalar {
 
 static BUILT_IN: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(facts::built_in()));
 
-/// The versions of the groups that have built-in kinds, as objects name them.
+/// The group versions with built-in kinds.
 static BUILT_IN_VERSIONS: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     let kinds = BUILT_IN.by_kind.keys().filter_map(|kind| kind.rsplit_once('/'));
     kinds.map(|(version, _)| version.strip_prefix('/').unwrap_or(version)).collect()
 });
 
-/// Whether a version is one of a built-in group: `v1`, `apps/v1`.
+/// Whether a group version is built in: `v1`, `apps/v1`.
 pub(crate) fn is_built_in(api_version: &str) -> bool {
     BUILT_IN_VERSIONS.contains(api_version)
 }
@@ -328,6 +330,7 @@ impl Table {
             pointer: field.pointer,
             omit_empty: field.omit_empty,
             omit_zero: field.omit_zero,
+            keeps_empty: field.keeps_empty,
             granular: field.granular,
             patch,
             values: field.values.clone(),
@@ -337,7 +340,7 @@ impl Table {
 }
 
 impl Struct {
-    /// The place of a field in the encoded object, and its type; fields that are not declared come last.
+    /// Returns the rank of a field in the encoded object, and its type. Undeclared fields come last.
     fn ranked(&self, name: &str) -> (u16, Option<TypeId>) {
         match self.index_of(name) {
             Some(index) => (self.ranks[index], Some(self.fields[index].ty)),

@@ -24,7 +24,7 @@ pub(super) struct Findings<'t> {
     pub(super) problems: Vec<String>,
     /// The first value of a wrong type.
     pub(super) failure: Option<String>,
-    /// The fraction that the failure names, if it names one.
+    /// The fraction in the failure, if there is one.
     fraction: Option<f64>,
     objects: usize,
 }
@@ -51,7 +51,7 @@ pub(super) fn read<'de, D: Deserializer<'de>>(
 }
 
 impl Findings<'_> {
-    /// The failure, with its number as the text of the document writes it.
+    /// Returns the failure, with its number as written in the document.
     pub(super) fn failure_in(self, text: &[u8]) -> Option<String> {
         let Some(fraction) = self.fraction else { return self.failure };
         let failure = self.failure?;
@@ -233,7 +233,8 @@ impl<'t> Fields<'t> {
         if twice {
             self.values.retain(|(other, _)| *other != index);
         }
-        if !value.is_null() && !zero::is_left_out(table, &self.of.fields[index], &value) {
+        let field = &self.of.fields[index];
+        if !value.is_null() && (field.keeps_empty || !zero::is_omitted(table, field, &value)) {
             self.values.push((index, value));
         }
         twice

@@ -25,7 +25,7 @@ pub(super) fn time(text: Cow<'_, str>) -> Result<Value, String> {
     if is_canonical_time(text.as_bytes()) {
         return Ok(Value::String(text.into_owned()));
     }
-    let utc = Clockface { text: &text, rest: &text, layout: SECONDS_LAYOUT }.read()?;
+    let utc = TimestampParser { text: &text, rest: &text, layout: SECONDS_LAYOUT }.read()?;
     let (date, time) = (utc.date(), utc.time());
     Ok(Value::String(format!(
         "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
@@ -40,7 +40,7 @@ pub(super) fn time(text: Cow<'_, str>) -> Result<Value, String> {
 
 /// Parses a timestamp in UTC and microseconds.
 pub(super) fn micro_time(text: Cow<'_, str>) -> Result<Value, String> {
-    let utc = Clockface { text: &text, rest: &text, layout: MICROS_LAYOUT }.read()?;
+    let utc = TimestampParser { text: &text, rest: &text, layout: MICROS_LAYOUT }.read()?;
     let (date, time) = (utc.date(), utc.time());
     if date == Date::constant(1, 1, 1) && time == Time::midnight() {
         return Ok(Value::Null);
@@ -71,13 +71,13 @@ fn is_canonical_time(text: &[u8]) -> bool {
 }
 
 /// Parses a timestamp element by element, to report where it fails.
-struct Clockface<'a> {
+struct TimestampParser<'a> {
     text: &'a str,
     rest: &'a str,
     layout: &'static str,
 }
 
-impl Clockface<'_> {
+impl TimestampParser<'_> {
     fn read(mut self) -> Result<DateTime, String> {
         let year = self.number(4, "2006")?;
         self.literal("-")?;

@@ -35,7 +35,7 @@ pub(crate) fn may_be_too_deep(text: &[u8]) -> bool {
     text.len() > MAX_DEPTH && text.iter().filter(|byte| matches!(byte, b'[' | b'{')).count() > MAX_DEPTH
 }
 
-/// The numbers of a JSON text that are written with a fraction or an exponent.
+/// Returns the numbers of a JSON text that are written with a fraction or an exponent.
 pub(super) fn fractions(text: &[u8]) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -59,7 +59,7 @@ pub(super) fn fractions(text: &[u8]) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What follows a string whose quote has been read.
+/// Returns the rest of the text after a string whose opening quote has been read.
 fn after_string(mut text: &[u8]) -> &[u8] {
     loop {
         match text {

@@ -55,7 +55,7 @@ fn a_document_takes_the_form_it_is_stored_in() {
 }
 
 #[test]
-fn what_is_always_written_is_filled_in() {
+fn required_output_fields_are_filled_in() {
     assert_eq!(
         read("Deployment", "{}"),
         json!({
@@ -305,7 +305,7 @@ mod properties {
         }
 
         #[test]
-        fn what_was_read_once_reads_the_same_again(body in pod_like(4)) {
+        fn reading_twice_gives_the_same_result(body in pod_like(4)) {
             if let Ok(first) = decode(&target("Pod"), Format::Json, body.to_string().as_bytes(), FieldValidation::Warn) {
                 let again = decode(&target("Pod"), Format::Json, first.object.to_string().as_bytes(), FieldValidation::Strict);
                 prop_assert_eq!(again.map(|d| d.object), Ok(first.object));

@@ -1,7 +1,7 @@
-//! YAML bodies, as JSON values: what v1.34 makes of them on the way to JSON.
+//! Decodes YAML bodies to JSON values, as v1.34 does.
 //!
-//! Numbers follow YAML 1.1, so `0777` is octal. A fraction that is a whole number becomes an integer: Go writes `1e+06`
-//! as `1000000`.
+//! Numbers follow YAML 1.1, so `0777` is octal. A float with an integral value becomes an integer: Go writes `1e+06` as
+//! `1000000`.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -23,15 +23,15 @@ pub(crate) fn to_value(body: &[u8]) -> Result<Value, String> {
     Ok(value)
 }
 
-/// Marks the end of a text. What holds it already is read as it is.
+/// Marks the end of a text. A text that already contains it is read as it is.
 const MARK: &str = "\u{e000}\u{f8ff}";
 
-/// A document whose last line belongs to a block scalar and has no newline: then the scalar has none either. The reader
-/// adds one, so the line is marked to find the scalar again. `None` for all other documents.
+/// Decodes a document that ends in a block scalar without a newline. The scalar then has no newline either, but the
+/// parser adds one, so the line is marked to find the scalar again. `None` for all other documents.
 fn unended_block(body: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(body).ok()?;
     if text.trim_start().starts_with(['{', '[']) {
-        // JSON, as most clients send it, has no blocks.
+        // JSON, which most clients send, has no blocks.
         return None;
     }
     let last = text.rsplit('\n').next().unwrap_or_default();
@@ -43,7 +43,7 @@ fn unended_block(body: &[u8]) -> Option<Value> {
     strip_mark(&mut value).then_some(value)
 }
 
-/// Takes the mark out of the block scalar that ends in it. Whether there was one.
+/// Removes the mark from the block scalar that ends in it. Returns whether there was one.
 fn strip_mark(value: &mut Value) -> bool {
     match value {
         Value::String(text) => match text.trim_end_matches('\n').strip_suffix(MARK) {
@@ -59,10 +59,10 @@ fn strip_mark(value: &mut Value) -> bool {
     }
 }
 
-/// Go writes no fraction for whole numbers up to this one.
+/// Go writes integral floats up to this value without an exponent.
 const LARGEST_WHOLE: f64 = 1e21;
 
-/// Makes integers of fractions that are whole numbers.
+/// Converts integral floats to integers.
 fn make_whole(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_that_occurs_twice_is_told_of_with_its_line() {
+    fn every_duplicate_key_is_reported_with_its_line() {
         let body = b"a: 1\nb:\n  c: 1\n  c: {d: 1, d: 2}\na: 2\nl:\n- x: 1\n  x: 2\n";
         let problems = duplicate_keys(body);
         let lines = ["line 4: key \"c\"", "line 4: key \"d\"", "line 5: key \"a\"", "line 8: key \"x\""];

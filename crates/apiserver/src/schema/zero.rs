@@ -37,7 +37,7 @@ fn zero_scalar(scalar: Scalar) -> Value {
 }
 
 /// Whether a field set to `value` is omitted.
-pub(super) fn is_left_out(table: &Table, field: &Field, value: &Value) -> bool {
+pub(super) fn is_omitted(table: &Table, field: &Field, value: &Value) -> bool {
     if field.omit_zero && value.is_null() {
         return true;
     }

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_selector_says_where() {
+    fn a_bad_selector_is_rejected_with_its_position() {
         for (selector, message) in [
             ("x in", "unable to parse requirement: found '' expected: '('"),
             ("x=1,", "found '', expected: identifier after ','"),

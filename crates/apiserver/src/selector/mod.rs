@@ -30,7 +30,7 @@ pub struct Selection {
 
 /// A parsed [`Selection`].
 #[derive(Clone, Debug, Default)]
-pub struct Choice {
+pub struct ParsedSelection {
     pub namespace: Option<String>,
     pub labels: LabelSelector,
     pub fields: FieldSelector,
@@ -46,8 +46,8 @@ impl Selection {
     }
 
     /// Parses the selectors.
-    pub fn parse(&self, served: &Served) -> Result<Choice, Status> {
-        Ok(Choice {
+    pub fn parse(&self, served: &Served) -> Result<ParsedSelection, Status> {
+        Ok(ParsedSelection {
             namespace: self.namespace.clone().filter(|namespace| !namespace.is_empty()),
             labels: LabelSelector::parse(self.labels.as_deref().unwrap_or(""))?,
             fields: FieldSelector::parse(self.fields.as_deref().unwrap_or(""), &served.kind)?,
@@ -55,7 +55,7 @@ impl Selection {
     }
 }
 
-impl Choice {
+impl ParsedSelection {
     /// Whether every object in the namespace is selected.
     pub fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
@@ -89,7 +89,11 @@ impl Choice {
     }
 
     /// Returns the selected records. Yields after every [`SLICE`] of them.
-    pub(crate) async fn among(&self, records: Vec<Arc<Record>>, served: &Served) -> Vec<Arc<Record>> {
+    pub(crate) async fn select_records(
+        &self,
+        records: Vec<Arc<Record>>,
+        served: &Served,
+    ) -> Vec<Arc<Record>> {
         if self.is_everything() {
             return records;
         }

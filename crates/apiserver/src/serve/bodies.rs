@@ -41,11 +41,11 @@ impl Bodies {
     }
 
     /// Tracks another body.
-    pub(super) fn follow(self: &Arc<Self>) -> Handed {
+    pub(super) fn follow(self: &Arc<Self>) -> BodyInFlight {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let sending = Arc::<Sending>::default();
         self.all.lock().insert(id, sending.clone());
-        Handed { bodies: self.clone(), id, sending }
+        BodyInFlight { bodies: self.clone(), id, sending }
     }
 
     /// Marks the socket as blocked.
@@ -76,13 +76,13 @@ impl Bodies {
 }
 
 /// A body being sent.
-pub(super) struct Handed {
+pub(super) struct BodyInFlight {
     bodies: Arc<Bodies>,
     id: u64,
     sending: Arc<Sending>,
 }
 
-impl Handed {
+impl BodyInFlight {
     /// Waits until the socket is writable.
     pub(super) fn poll_unblocked(&self, context: &mut Context<'_>) -> Poll<()> {
         if !self.bodies.is_blocked.load(Ordering::SeqCst) {
@@ -96,16 +96,16 @@ impl Handed {
         }
     }
 
-    pub(super) fn handed_out(&self, now: Instant) {
+    pub(super) fn mark_sent(&self, now: Instant) {
         self.sending.handed.store(self.bodies.millis(now), Ordering::Relaxed);
     }
 
-    pub(super) fn asked_again(&self) {
+    pub(super) fn mark_polled(&self) {
         self.sending.handed.store(0, Ordering::Relaxed);
     }
 }
 
-impl Drop for Handed {
+impl Drop for BodyInFlight {
     fn drop(&mut self) {
         self.bodies.all.lock().remove(&self.id);
     }

@@ -61,7 +61,7 @@ struct Entry {
 enum Phase {
     Handshake,
     Idle(Instant),
-    Busy(usize),
+    ActiveRequest(usize),
 }
 
 /// A connection's entry in the table.
@@ -74,7 +74,7 @@ pub(crate) struct Slot {
 }
 
 /// A request in progress on a connection.
-pub(super) struct Busy(Arc<Slot>);
+pub(super) struct ActiveRequest(Arc<Slot>);
 
 impl Connections {
     pub(super) fn new(clock: Clock, settings: &ServeSettings) -> Arc<Self> {
@@ -189,7 +189,7 @@ impl State {
         match std::mem::replace(&mut entry.phase, next) {
             Phase::Handshake => _ = self.handshaking.remove(&id),
             Phase::Idle(since) => _ = self.idle.remove(&(since, id)),
-            Phase::Busy(_) => {}
+            Phase::ActiveRequest(_) => {}
         }
         if let Phase::Idle(since) = entry.phase {
             self.idle.insert((since, id));
@@ -235,12 +235,12 @@ impl Slot {
     }
 
     /// Marks the start of a request.
-    pub(super) fn begin(self: &Arc<Self>) -> Busy {
+    pub(super) fn begin(self: &Arc<Self>) -> ActiveRequest {
         self.connections.state.lock().set_phase(self.id, |phase| match phase {
-            Phase::Busy(count) => Phase::Busy(count + 1),
-            Phase::Handshake | Phase::Idle(_) => Phase::Busy(1),
+            Phase::ActiveRequest(count) => Phase::ActiveRequest(count + 1),
+            Phase::Handshake | Phase::Idle(_) => Phase::ActiveRequest(1),
         });
-        Busy(self.clone())
+        ActiveRequest(self.clone())
     }
 
     pub(super) fn now(&self) -> Instant {
@@ -248,11 +248,11 @@ impl Slot {
     }
 }
 
-impl Drop for Busy {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         let now = self.0.connections.clock.instant();
         self.0.connections.state.lock().set_phase(self.0.id, |phase| match phase {
-            Phase::Busy(count) if *count > 1 => Phase::Busy(count - 1),
+            Phase::ActiveRequest(count) if *count > 1 => Phase::ActiveRequest(count - 1),
             _ => Phase::Idle(now),
         });
     }
@@ -369,8 +369,8 @@ mod tests {
             (idle(&connections, 1), idle(&connections, 2), idle(&connections, 3));
         let _busy = [reading.begin(), stalled.begin()];
         let bodies = [reading.bodies.follow(), stalled.bodies.follow()];
-        bodies.iter().for_each(|body| body.handed_out(connections.clock.instant()));
-        bodies[0].asked_again();
+        bodies.iter().for_each(|body| body.mark_sent(connections.clock.instant()));
+        bodies[0].mark_polled();
         tokio::time::advance(IDLE).await;
         connections.sweep();
         assert!(idle_one.finish.is_cancelled() && !idle_one.close.is_cancelled());

@@ -38,12 +38,12 @@ pub(super) struct Draining {
 }
 
 /// A request that the shutdown waits for.
-pub(super) struct UnderWay<'a>(&'a Draining);
+pub(super) struct InFlightRequest<'a>(&'a Draining);
 
 impl Draining {
-    pub(super) fn begin(&self) -> UnderWay<'_> {
+    pub(super) fn begin(&self) -> InFlightRequest<'_> {
         self.requests.fetch_add(1, Ordering::AcqRel);
-        UnderWay(self)
+        InFlightRequest(self)
     }
 
     /// Waits until no requests are in progress.
@@ -87,7 +87,7 @@ fn is_exempt(path: &str, headers: &HeaderMap) -> bool {
     agent.starts_with(b"kube-apiserver/") || EXEMPT.iter().any(|prefix| path.starts_with(prefix))
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlightRequest<'_> {
     fn drop(&mut self) {
         if self.0.requests.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.done.notify_waiters();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn late_requests_are_told_to_come_back() {
+    fn late_requests_get_a_retry_after() {
         let draining = Draining::default();
         let headers = HeaderMap::new();
         assert!(draining.refusal("/api", &headers).is_none());

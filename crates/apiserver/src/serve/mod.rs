@@ -19,9 +19,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use socket2::{SockRef, TcpKeepalive};
@@ -36,8 +38,10 @@ pub use self::settings::ServeSettings;
 use self::stall::Stall;
 use crate::body::Body;
 use crate::chain::{self, Caller, Deadline, Payload};
+use crate::proxy::headers::is_upgrade;
 use crate::server::ApiServer;
 use crate::tls::{ClientCertificate, ServerTls};
+use crate::tunnel::Tunnel;
 use crate::websocket::{self, Messages};
 
 /// TLS buffer for a client that does not read: one record. A lagging watcher uses all of it.
@@ -73,7 +77,7 @@ const SWEEP: Duration = Duration::from_secs(10);
 const CLOSE: Duration = Duration::from_secs(10);
 
 /// State shared by connections.
-struct Shared {
+struct ServerState {
     server: ApiServer,
     tls: ServerTls,
     builder: auto::Builder<TokioExecutor>,
@@ -86,7 +90,7 @@ impl ApiServer {
     /// Serves until `stop`, then drains.
     pub async fn serve(self, listener: TcpListener, tls: ServerTls, stop: CancellationToken) {
         let settings = self.0.serving.clone();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerState {
             tls,
             builder: builder(&settings),
             connections: Connections::new(self.0.clock.clone(), &settings),
@@ -116,7 +120,7 @@ impl ApiServer {
         close(&shared).await;
         let writes = tokio::time::timeout(self.0.request_timeout, self.finish_writes());
         if writes.await.is_err() {
-            tracing::warn!("some writes were still under way when the server stopped");
+            tracing::warn!("some writes were still in flight when the server stopped");
         }
     }
 
@@ -127,19 +131,19 @@ impl ApiServer {
 }
 
 /// Waits for requests and watches in progress to finish.
-async fn drain(shared: &Shared, settings: &ServeSettings) {
+async fn drain(shared: &ServerState, settings: &ServeSettings) {
     let draining = &shared.draining;
     let spread = draining.end_watches(shared.connections.count(), settings.watch_grace);
     let requests = tokio::time::timeout(shared.server.0.request_timeout, draining.requests_done());
     let (requests, ()) = tokio::join!(requests, tokio::time::sleep(spread));
     if requests.is_err() {
-        tracing::warn!("some requests were still under way when the server stopped");
+        tracing::warn!("some requests were still in flight when the server stopped");
     }
     shared.server.close_watches();
 }
 
 /// Closes connections as they become idle and, after a while, the rest.
-async fn close(shared: &Shared) {
+async fn close(shared: &ServerState) {
     shared.connections.finishing.cancel();
     let closed = async {
         while shared.connections.count() > 0 {
@@ -171,7 +175,7 @@ fn builder(settings: &ServeSettings) -> auto::Builder<TokioExecutor> {
 }
 
 /// Accepts connections until shutdown, and sweeps open ones.
-async fn accept_until(shared: &Arc<Shared>, listener: &TcpListener, stop: &CancellationToken) {
+async fn accept_until(shared: &Arc<ServerState>, listener: &TcpListener, stop: &CancellationToken) {
     let mut sweep = tokio::time::interval(SWEEP);
     loop {
         let accepted = tokio::select! {
@@ -194,14 +198,14 @@ async fn accept_until(shared: &Arc<Shared>, listener: &TcpListener, stop: &Cance
 }
 
 /// Serves a connection in its own task, if there is room for it.
-fn accept(shared: &Arc<Shared>, stream: TcpStream, client: SocketAddr) {
+fn accept(shared: &Arc<ServerState>, stream: TcpStream, client: SocketAddr) {
     match shared.connections.open(client.ip().to_canonical()) {
         Some(slot) => _ = tokio::spawn(serve_connection(shared.clone(), stream, client.ip(), slot)),
-        None => tracing::warn!(%client, "turning a connection away: there are too many"),
+        None => tracing::warn!(%client, "rejected a connection: too many are open"),
     }
 }
 
-async fn serve_connection(shared: Arc<Shared>, stream: TcpStream, peer: IpAddr, slot: Arc<Slot>) {
+async fn serve_connection(shared: Arc<ServerState>, stream: TcpStream, peer: IpAddr, slot: Arc<Slot>) {
     let _ = stream.set_nodelay(true);
     let keep_alive = TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE);
     let _ = SockRef::from(&stream).set_tcp_keepalive(&keep_alive);
@@ -227,7 +231,7 @@ async fn serve_connection(shared: Arc<Shared>, stream: TcpStream, peer: IpAddr, 
         // Boxed, so that it is freed with the response: otherwise a connection keeps the memory of its last request's
         // future, and a watch is one request for hours.
         Box::pin(
-            async move { Ok::<_, Infallible>(answer(&shared, &certificate, peer, request, &slot).await) },
+            async move { Ok::<_, Infallible>(handle(&shared, &certificate, peer, request, &slot).await) },
         )
     });
     let mut connection = pin!(shared.builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
@@ -251,8 +255,8 @@ async fn serve_connection(shared: Arc<Shared>, stream: TcpStream, peer: IpAddr, 
     }
 }
 
-async fn answer(
-    shared: &Shared,
+async fn handle(
+    shared: &ServerState,
     certificate: &ClientCertificate,
     peer: IpAddr,
     mut request: Request<Incoming>,
@@ -270,7 +274,7 @@ async fn answer(
         slot.finish.cancel();
     }
     let under_way = shared.draining.begin();
-    let upgrade = websocket::is_request(request.headers()).then(|| hyper::upgrade::on(&mut request));
+    let upgrade = is_upgrade(request.headers()).then(|| hyper::upgrade::on(&mut request));
     let certificate = certificate.peer(&shared.tls, shared.server.0.now());
     let caller = Caller::Connection { certificate, peer, slot: Some(slot.clone()) };
     let response = chain::handle(&shared.server.0, caller, request.map(Payload::Unread)).await;
@@ -280,21 +284,38 @@ async fn answer(
     if let Some(Deadline(deadline)) = response.extensions_mut().remove() {
         response.body_mut().cut_off_at(deadline);
     }
-    if let (Some(upgrade), Some(messages)) = (upgrade, response.extensions_mut().remove::<Messages>()) {
-        let pieces = std::mem::replace(response.body_mut(), Body::empty()).into_stream();
-        let slot = slot.clone();
-        tokio::spawn(async move {
-            // The connection still counts, and closes with the others.
-            let sending = async {
+    if let Some(upgrade) = upgrade {
+        follow_upgrade(shared, slot, upgrade, &mut response);
+    }
+    response
+}
+
+/// Continues in the protocol that a response switches to. The connection still counts, and closes with the others.
+fn follow_upgrade(shared: &ServerState, slot: &Arc<Slot>, upgrade: OnUpgrade, response: &mut Response<Body>) {
+    let messages = response.extensions_mut().remove::<Messages>();
+    let tunnel = response.extensions_mut().remove::<Tunnel>();
+    let following = match (messages, tunnel) {
+        (Some(messages), _) => {
+            let pieces = std::mem::replace(response.body_mut(), Body::empty()).into_stream();
+            async move {
                 if let Ok(connection) = upgrade.await {
                     websocket::send(TokioIo::new(connection), messages, pieces).await;
                 }
-            };
-            tokio::select! {
-                () = slot.close.cancelled() => {}
-                () = sending => {}
             }
-        });
-    }
-    response
+            .boxed()
+        }
+        (None, Some(tunnel)) => {
+            let (busy, ending) = (slot.begin(), shared.server.0.closing.clone());
+            async move {
+                let _busy = busy;
+                if let Ok(connection) = upgrade.await {
+                    ending.run_until_cancelled(tunnel.run(TokioIo::new(connection))).await;
+                }
+            }
+            .boxed()
+        }
+        (None, None) => return,
+    };
+    let slot = slot.clone();
+    tokio::spawn(async move { slot.close.run_until_cancelled(following).await });
 }

@@ -7,28 +7,28 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::Stream;
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use http_body::Frame;
 use setpoint_clock::Rng;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::SEND_BUFFER;
-use super::bodies::Handed;
-use super::connections::{Busy, Slot};
+use super::bodies::BodyInFlight;
+use super::connections::{ActiveRequest, Slot};
 use super::drain::Draining;
-use crate::body::Body;
+use crate::body::{Aborted, Body, Frames};
 
 /// A response body, and what ends it.
 struct Monitored {
-    pieces: BoxStream<'static, Bytes>,
-    handed: Handed,
+    frames: Frames,
+    handed: BodyInFlight,
     slot: Arc<Slot>,
     draining: Arc<Draining>,
     rng: Rng,
     /// What ends a watch; `None` for a list, which ends on its own.
     end: Option<End>,
-    _busy: Busy,
+    _busy: ActiveRequest,
 }
 
 enum End {
@@ -47,26 +47,29 @@ pub(super) fn monitored(
     slot: &Arc<Slot>,
     draining: &Arc<Draining>,
     rng: &Rng,
-    busy: Busy,
+    busy: ActiveRequest,
 ) -> Body {
-    let length = body.length();
+    let (length, is_endless) = (body.length(), body.is_endless());
     if body.as_full().is_some_and(|bytes| bytes.len() <= SEND_BUFFER) {
         return body;
     }
     let handed = slot.bodies.follow();
     // Until the first chunk is requested, it also waits for its client.
-    handed.handed_out(slot.now());
+    handed.mark_sent(slot.now());
     let started = Box::pin(draining.watches_end.clone().cancelled_owned());
     let monitored = Monitored {
-        pieces: if body.as_full().is_some() { body.into_pieces(SEND_BUFFER) } else { body.into_stream() },
+        frames: match body.as_full() {
+            Some(_) => body.into_pieces(SEND_BUFFER).map(|piece| Ok(Frame::data(piece))).boxed(),
+            None => body.into_frames(),
+        },
         handed,
         slot: slot.clone(),
         draining: draining.clone(),
         rng: rng.clone(),
-        end: length.is_none().then_some(End::Later(started)),
+        end: is_endless.then_some(End::Later(started)),
         _busy: busy,
     };
-    Body::stream(monitored, length)
+    Body::frames(monitored.boxed(), length, is_endless)
 }
 
 impl Monitored {
@@ -87,19 +90,19 @@ impl Monitored {
 }
 
 impl Stream for Monitored {
-    type Item = Bytes;
+    type Item = Result<Frame<Bytes>, Aborted>;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         if this.handed.poll_unblocked(context).is_pending() {
             std::task::ready!(this.poll_end(context));
             return Poll::Ready(None);
         }
-        this.handed.asked_again();
-        match this.pieces.as_mut().poll_next(context) {
-            Poll::Ready(piece) => {
-                this.handed.handed_out(this.slot.now());
-                Poll::Ready(piece)
+        this.handed.mark_polled();
+        match this.frames.as_mut().poll_next(context) {
+            Poll::Ready(frame) => {
+                this.handed.mark_sent(this.slot.now());
+                Poll::Ready(frame)
             }
             Poll::Pending => {
                 std::task::ready!(this.poll_end(context));

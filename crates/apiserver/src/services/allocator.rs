@@ -11,7 +11,7 @@ use setpoint_clock::Rng;
 use super::addresses::Stacks;
 use super::pool::{Pool, Span, Unavailable};
 use super::range::{self, Family};
-use super::{Reservation, Reserve, families};
+use super::{Allocator, Reservation, families};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::server::StartError;
@@ -27,10 +27,10 @@ pub(super) struct ServiceAllocator {
 }
 
 /// Tracks the addresses that IPAddresses mark as in use.
-pub(super) struct AddressBook(Arc<Mutex<Pools>>);
+pub(super) struct AddressTracker(Arc<Mutex<Pools>>);
 
 /// Tracks the ranges that ServiceCIDRs add.
-pub(super) struct RangeBook(Arc<Mutex<Pools>>);
+pub(super) struct RangeTracker(Arc<Mutex<Pools>>);
 
 #[derive(Debug)]
 struct Pools {
@@ -52,18 +52,19 @@ pub(super) fn reserves(
     cidr: &str,
     ports: (u16, u16),
     rng: Rng,
-) -> Result<(ServiceAllocator, AddressBook, RangeBook), StartError> {
+) -> Result<(ServiceAllocator, AddressTracker, RangeTracker), StartError> {
     let ranges = range::parse_all(cidr)?;
     let families = ranges.iter().map(|(family, _)| *family).collect();
     let (first, last) = (u128::from(ports.0), u128::from(ports.1));
-    let spared = range::spared(last.saturating_sub(first) + 1, 16, 128, 32);
-    let pools = Pools { addresses: Stacks::new(&ranges), ports: Pool::new(Span { first, last, spared }) };
+    let reserved_count = range::reserved_count(last.saturating_sub(first) + 1, 16, 128, 32);
+    let pools =
+        Pools { addresses: Stacks::new(&ranges), ports: Pool::new(Span { first, last, reserved_count }) };
     let pools = Arc::new(Mutex::new(pools));
     let services = ServiceAllocator { families, rng, ports, pools: pools.clone() };
-    Ok((services, AddressBook(pools.clone()), RangeBook(pools)))
+    Ok((services, AddressTracker(pools.clone()), RangeTracker(pools)))
 }
 
-impl Reserve for AddressBook {
+impl Allocator for AddressTracker {
     fn stored_as(&self) -> &'static str {
         "networking.k8s.io/ipaddresses"
     }
@@ -85,7 +86,7 @@ impl Reserve for AddressBook {
     }
 }
 
-impl Reserve for RangeBook {
+impl Allocator for RangeTracker {
     fn stored_as(&self) -> &'static str {
         "networking.k8s.io/servicecidrs"
     }
@@ -354,7 +355,7 @@ impl ServiceAllocator {
     }
 }
 
-impl Reserve for ServiceAllocator {
+impl Allocator for ServiceAllocator {
     fn stored_as(&self) -> &'static str {
         "services"
     }
@@ -375,7 +376,7 @@ impl Reserve for ServiceAllocator {
         if has_cluster_ip(service.at("spec")) && !families::is_well_formed(service.at("spec")) {
             return Ok(Reservation::nothing());
         }
-        families::settle(service, None, &self.families)?;
+        families::set_families(service, None, &self.families)?;
         self.transact(|pools, taken| {
             self.take_addresses(pools, taken, service)?;
             if uses_node_ports(service.at("spec")) {
@@ -397,7 +398,7 @@ impl Reserve for ServiceAllocator {
         } else if !families::is_well_formed(new.at("spec")) {
             return Ok(Reservation::nothing());
         }
-        families::settle(new, Some(old), &self.families)?;
+        families::set_families(new, Some(old), &self.families)?;
         self.transact(|pools, taken| {
             self.update_addresses(pools, taken, new, old)?;
             self.update_ports(pools, taken, new, old)

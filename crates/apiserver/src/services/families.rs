@@ -38,7 +38,11 @@ pub(super) fn normalize_cluster_ips(new: &mut Value, old: Option<&Value>) {
 }
 
 /// Sets the default families and policy, or fails if the cluster does not support them.
-pub(super) fn settle(new: &mut Value, old: Option<&Value>, configured: &[Family]) -> Result<(), Status> {
+pub(super) fn set_families(
+    new: &mut Value,
+    old: Option<&Value>,
+    configured: &[Family],
+) -> Result<(), Status> {
     let usual = configured.first().copied().unwrap_or(Family::V4);
     if !has_cluster_ip(new.at("spec")) {
         return Ok(());
@@ -49,14 +53,14 @@ pub(super) fn settle(new: &mut Value, old: Option<&Value>, configured: &[Family]
     default_policy(new, old);
     let mut errors = Errors::default();
     if let Some(old) = old {
-        settle_reduction(new, old.at("spec"), &mut errors);
+        reduce_families(new, old.at("spec"), &mut errors);
     }
     check_policy(new.at("spec"), &mut errors);
     infer_families(new, configured, &mut errors);
     refuse(new, &errors)?;
     let spec = new.object_mut("spec");
     if spec.text("clusterIP") == "None" && spec.map("selector").is_none_or(serde_json::Map::is_empty) {
-        settle_headless_without_selector(spec, usual);
+        normalize_headless_without_selector(spec, usual);
         return Ok(());
     }
     check_configured(new.at("spec"), configured, &mut errors);
@@ -145,7 +149,7 @@ fn default_policy(new: &mut Value, old: Option<&Value>) {
 }
 
 /// Keeps the first family when switching to single-stack; releasing a family without that policy is an error.
-fn settle_reduction(new: &mut Value, old: &Value, errors: &mut Errors) {
+fn reduce_families(new: &mut Value, old: &Value, errors: &mut Errors) {
     let is_single = new.at("spec").text("ipFamilyPolicy") == SINGLE;
     let spec_path = Path::root("spec");
     let path = spec_path.child("ipFamilyPolicy");
@@ -201,7 +205,7 @@ fn infer_families(new: &mut Value, configured: &[Family], errors: &mut Errors) {
     }
 }
 
-fn settle_headless_without_selector(spec: &mut Value, family: Family) {
+fn normalize_headless_without_selector(spec: &mut Value, family: Family) {
     let mut families = spec.list("ipFamilies").to_vec();
     if families.is_empty() {
         families.push(family.name().into());

@@ -23,7 +23,7 @@ use crate::server::{Server, StartError};
 use crate::status::Status;
 
 /// Allocates and releases limited resources.
-pub trait Reserve: Send + Sync + 'static {
+pub trait Allocator: Send + Sync + 'static {
     /// Returns the stored resource whose objects hold them.
     fn stored_as(&self) -> &'static str;
 
@@ -133,7 +133,7 @@ pub(crate) fn reserves(
     cidrs: &str,
     ports: (u16, u16),
     rng: &Rng,
-) -> Result<Vec<Arc<dyn Reserve>>, StartError> {
+) -> Result<Vec<Arc<dyn Allocator>>, StartError> {
     let (services, addresses, ranges) = allocator::reserves(cidrs, ports, rng.fork())?;
     // Ranges first, since addresses and services are in them.
     Ok(vec![Arc::new(ranges), Arc::new(addresses), Arc::new(services)])

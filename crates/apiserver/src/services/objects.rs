@@ -8,7 +8,7 @@ use setpoint_store::{Change, Expect, ListOptions, Write};
 use super::range::Family;
 use crate::json::Json;
 use crate::registry::{Gvr, Served};
-use crate::rest::own_write;
+use crate::rest::internal_write;
 use crate::server::Server;
 use crate::status::Status;
 
@@ -42,7 +42,7 @@ pub(crate) async fn record(server: &Server, address: IpAddr, service: &Value) ->
     if server.store.get(&key, None).await.map_err(|why| server.refusal(why))?.is_some() {
         return Ok(());
     }
-    own_write::insert(server, &served, object(address, service)).await
+    internal_write::insert(server, &served, object(address, service)).await
 }
 
 /// Deletes the IPAddress, if it belongs to the service.

@@ -13,7 +13,7 @@ pub(super) struct Span {
     pub(super) first: u128,
     pub(super) last: u128,
     /// How many of the first numbers to avoid.
-    pub(super) spared: u128,
+    pub(super) reserved_count: u128,
 }
 
 /// A single range, and its allocated numbers.
@@ -38,7 +38,7 @@ impl Span {
 
     /// Returns a random free number.
     pub(super) fn any_free(self, taken: &BTreeSet<u128>, rng: &Rng) -> Option<u128> {
-        let middle = self.first + self.spared;
+        let middle = self.first + self.reserved_count;
         let upper = free_in(middle, self.last, taken, rng);
         upper.or_else(|| free_in(self.first, middle.checked_sub(1)?, taken, rng))
     }
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn every_number_is_handed_out_once_and_low_ones_last() {
         let rng = Rng::seeded(1);
-        let mut pool = Pool::new(Span { first: 10, last: 29, spared: 4 });
+        let mut pool = Pool::new(Span { first: 10, last: 29, reserved_count: 4 });
         pool.take(20).unwrap();
         let upper: BTreeSet<u128> = (0..15).map(|_| pool.take_any(&rng).unwrap()).collect();
         assert_eq!(upper, (14..=29).filter(|n| *n != 20).collect());
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_number_is_refused_if_taken_or_outside() {
-        let mut pool = Pool::new(Span { first: 10, last: 12, spared: 0 });
+        let mut pool = Pool::new(Span { first: 10, last: 12, reserved_count: 0 });
         assert_eq!(pool.take(9), Err(Unavailable::OutOfRange));
         assert_eq!(pool.take(12), Ok(()));
         assert_eq!(pool.take(12), Err(Unavailable::Taken));

@@ -80,12 +80,12 @@ pub(super) fn parse(cidr: &str) -> Result<(Family, Span), StartError> {
     let network = number(base) & !(size - 1);
     // Excludes the network address and, for IPv4, the broadcast address.
     let last = network + (size - if family == Family::V4 { 2 } else { 1 });
-    let span = Span { first: network + 1, last, spared: spared(size, 16, 256, 16) };
+    let span = Span { first: network + 1, last, reserved_count: reserved_count(size, 16, 256, 16) };
     Ok((family, span))
 }
 
 /// Returns how many of the first numbers to avoid: a fraction of all, within bounds, if there are enough.
-pub(super) fn spared(size: u128, least: u128, most: u128, share: u128) -> u128 {
+pub(super) fn reserved_count(size: u128, least: u128, most: u128, share: u128) -> u128 {
     if size <= least { 0 } else { (size / share).clamp(least, most) }
 }
 
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_leaves_out_its_own_and_everybodys_address() {
+    fn a_range_excludes_its_network_and_broadcast_address() {
         let (family, span) = parse("10.0.0.0/16").unwrap();
         assert_eq!(family, Family::V4);
         let has = |text: &str| span.contains(number(text.parse().unwrap()));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_range_says_what_is_wrong() {
+    fn a_bad_range_is_rejected_with_the_reason() {
         for cidr in ["10.0.0.0", "x/16", "10.0.0.0/x", "10.0.0.0/31", "10.0.0.0/33", "fd00::/8"] {
             assert!(parse(cidr).is_err(), "{cidr}");
         }

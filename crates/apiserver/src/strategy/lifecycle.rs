@@ -51,8 +51,8 @@ pub trait Lifecycle: Send + Sync + 'static {
         let _ = object;
     }
 
-    /// The object as its writer comes to own it, where that is more than was sent and defaulted: v1.34 defaults it
-    /// before it notes who owns what.
+    /// Returns the object for tracking field ownership, if it is more than what was sent and defaulted: v1.34 defaults
+    /// some kinds before it updates managed fields.
     fn owned(&self, object: &Value) -> Option<Value> {
         let _ = object;
         None

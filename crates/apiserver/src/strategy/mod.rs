@@ -27,7 +27,8 @@ mod validation;
 pub use lifecycle::Lifecycle;
 pub use presentation::Presentation;
 pub use semantics::{
-    Creation, DefaultPropagation, Deletion, Initial, Kept, NameRule, Question, Semantics, StatusEndpoint,
+    Creation, DefaultPropagation, Deletion, Initial, NameRule, Preserved, ReviewKind, Semantics,
+    StatusEndpoint,
 };
 pub use validation::Validation;
 

@@ -9,7 +9,7 @@ pub struct Presentation {
     pub row_rank: Option<fn(&Value) -> i64>,
     /// The `conditions` of an object's table row.
     pub row_conditions: fn(&Value) -> Vec<Value>,
-    /// Annotations that this version has in place of fields. The metadata by itself, in a table too, goes without them.
+    /// Annotations that replace fields in this version. They are omitted from partial object metadata, also in tables.
     pub field_annotations: &'static [&'static str],
     /// The error message for an unsupported field selector.
     pub unknown_field: fn(&str) -> String,

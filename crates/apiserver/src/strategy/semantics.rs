@@ -26,6 +26,8 @@ pub struct Semantics {
     pub deletion: Deletion,
     /// Whether objects of this kind define other kinds.
     pub defines_kinds: bool,
+    /// Removes what is stored of an object and clients do not see, if there is anything.
+    pub hides: Option<fn(&mut Value)>,
 }
 
 impl Default for Semantics {
@@ -40,6 +42,7 @@ impl Default for Semantics {
             creation: Creation::Object,
             deletion: Deletion::default(),
             defines_kinds: false,
+            hides: None,
         }
     }
 }
@@ -48,7 +51,7 @@ impl Semantics {
     /// Returns the semantics of a kind with a spec and a status subresource, with this initial status.
     pub fn with_status(initial: fn() -> Value) -> Self {
         Self {
-            status: Some(StatusEndpoint { initial: Initial::Value(initial), kept: Kept::Spec }),
+            status: Some(StatusEndpoint { initial: Initial::Value(initial), preserved: Preserved::Spec }),
             ..Self::default()
         }
     }
@@ -56,7 +59,10 @@ impl Semantics {
     /// Like [`with_status`](Self::with_status), but the status endpoint changes nothing but the status.
     pub fn with_strict_status(initial: fn() -> Value) -> Self {
         Self {
-            status: Some(StatusEndpoint { initial: Initial::Value(initial), kept: Kept::AllButStatus }),
+            status: Some(StatusEndpoint {
+                initial: Initial::Value(initial),
+                preserved: Preserved::AllButStatus,
+            }),
             ..Self::default()
         }
     }
@@ -73,8 +79,8 @@ impl Semantics {
     pub fn prepare_for_update(&self, subresource: Option<Subresource>, new: &mut Value, old: &Value) {
         match (subresource, &self.status) {
             (None | Some(Subresource::Scale), Some(_)) => new.restore("status", old),
-            (Some(Subresource::Status), Some(status)) => status.kept.restore(new, old),
-            (Some(Subresource::Status), None) => Kept::AllButStatus.restore(new, old),
+            (Some(Subresource::Status), Some(status)) => status.preserved.restore(new, old),
+            (Some(Subresource::Status), None) => Preserved::AllButStatus.restore(new, old),
             _ => {}
         }
     }
@@ -86,7 +92,7 @@ pub struct StatusEndpoint {
     /// The status of a new object.
     pub initial: Initial,
     /// The parts that a status write leaves unchanged.
-    pub kept: Kept,
+    pub preserved: Preserved,
 }
 
 impl StatusEndpoint {
@@ -113,7 +119,7 @@ pub enum Initial {
 
 /// The parts that a status write leaves unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum Preserved {
     /// The spec; metadata may change along with the status.
     Spec,
     /// All fields but the status, and user-writable metadata.
@@ -122,7 +128,7 @@ pub enum Kept {
     Everything,
 }
 
-impl Kept {
+impl Preserved {
     pub fn restore(self, new: &mut Value, old: &Value) {
         match self {
             Self::Spec => new.restore("spec", old),
@@ -170,7 +176,7 @@ pub struct Deletion {
     pub returns_object: bool,
     /// Whether OpenAPI documents that; for namespaces v1.34 does not.
     pub documents_object: bool,
-    /// Whether admission sees the uid of the object as a precondition, as for namespaces and definitions of kinds.
+    /// Whether admission sees the object's uid as a precondition, as for namespaces and CRDs.
     pub pins_uid: bool,
 }
 
@@ -205,19 +211,19 @@ pub enum Creation {
     /// Assigns a pod to a node; stores nothing of its own.
     Binding,
     /// Evaluates a review; stores nothing.
-    Answer(Question),
+    Review(ReviewKind),
 }
 
 /// The review APIs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
-    WhoAmI,
-    WhoseToken,
-    MayI,
-    MaySubject,
+pub enum ReviewKind {
+    SelfSubject,
+    Token,
+    SelfSubjectAccess,
+    SubjectAccess,
     /// The same in one namespace.
-    MaySubjectHere,
-    WhatMayI,
+    LocalSubjectAccess,
+    SelfSubjectRules,
 }
 
 /// The validation rule for a kind's names.

@@ -214,7 +214,7 @@ impl ClientCertificate {
         }
         let peer = Arc::new(trust.peer(&self.chain, now));
         if let Err(why) = &peer.user {
-            tracing::debug!(why, "a client certificate is not believed");
+            tracing::debug!(why, "rejected a client certificate");
         }
         let until = next_end(&self.chain, now);
         *known = Some(Known { by: trust, until, peer: peer.clone() });
@@ -298,7 +298,7 @@ pub struct AnyClient {
 
 impl AnyClient {
     /// Sends the CAs that `trust` accepts to clients as hints.
-    pub fn hinting(provider: Arc<CryptoProvider>, trust: &ClientTrust) -> Self {
+    pub fn with_ca_hints(provider: Arc<CryptoProvider>, trust: &ClientTrust) -> Self {
         Self { signatures: Signatures::new(provider), hints: trust.hints.clone() }
     }
 }
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_believed_in_its_time_for_its_purpose_from_its_authority() {
+    fn a_certificate_is_trusted_while_valid_for_its_purpose_from_its_authority() {
         let (authority, other) = (Authority::generate(now()).unwrap(), Authority::generate(now()).unwrap());
         let trust = ClientTrust::new(&[&authority.identity().certificate]).unwrap();
         let jane = &[(DnType::CommonName, "jane")];

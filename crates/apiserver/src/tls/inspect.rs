@@ -2,14 +2,17 @@
 
 use std::net::IpAddr;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
 
 use super::{TlsError, certificates};
 
 /// The first certificate in a PEM file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inspected {
+pub struct CertificateInfo {
     /// `O=system:masters, CN=kubernetes-admin`
     pub subject: String,
     pub issuer: String,
@@ -22,7 +25,7 @@ pub struct Inspected {
     der: Vec<u8>,
 }
 
-impl Inspected {
+impl CertificateInfo {
     pub fn of_pem(pem: &str) -> Result<Self, TlsError> {
         let der = certificates(pem)?.swap_remove(0).to_vec();
         let (_, parsed) = x509_parser::parse_x509_certificate(&der).map_err(|_| TlsError::NoCertificate)?;
@@ -61,6 +64,39 @@ impl Inspected {
     }
 }
 
+/// A certificate of a bundle.
+pub(crate) struct Bundled {
+    pub(crate) der: Vec<u8>,
+    pub(crate) not_after: Timestamp,
+}
+
+/// Reads all certificates of a bundle.
+pub(crate) fn bundled(pem: &str) -> Result<Vec<Bundled>, TlsError> {
+    let read = |der: CertificateDer<'static>| {
+        let (_, parsed) = x509_parser::parse_x509_certificate(&der).map_err(|_| TlsError::NoCertificate)?;
+        let end = parsed.validity().not_after.timestamp();
+        let not_after = Timestamp::from_second(end).unwrap_or(Timestamp::MAX);
+        Ok(Bundled { der: der.to_vec(), not_after })
+    };
+    certificates(pem)?.into_iter().map(read).collect()
+}
+
+/// Writes a certificate as PEM.
+pub(crate) fn pem(der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    // Base64 is ASCII, so it can be cut anywhere.
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (line, after) = rest.split_at(rest.len().min(64));
+        pem.push_str(line);
+        pem.push('\n');
+        rest = after;
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+    pem
+}
+
 fn address(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
@@ -75,17 +111,17 @@ mod tests {
     use crate::tls::Authority;
 
     #[test]
-    fn a_certificate_says_whose_it_is_until_when_and_who_signed_it() {
+    fn a_certificate_shows_its_subject_expiry_and_issuer() {
         let now: Timestamp = "2025-03-04T05:06:07Z".parse().unwrap();
         let (authority, other) = (Authority::generate(now).unwrap(), Authority::generate(now).unwrap());
         let admin = authority.admin_certificate(now).unwrap();
-        let admin = Inspected::of_pem(&admin.certificate).unwrap();
+        let admin = CertificateInfo::of_pem(&admin.certificate).unwrap();
         assert_eq!(admin.subject, "O=system:masters, CN=kubernetes-admin");
         assert_eq!(admin.not_after.to_string(), "2026-03-04T00:00:00Z");
         assert!(admin.is_signed_by(&authority.identity().certificate) && !admin.is_authority);
         assert!(!admin.is_signed_by(&other.identity().certificate));
         let server = authority.server_certificate(&["10.0.0.1".parse().unwrap()], now).unwrap();
-        let server = Inspected::of_pem(&server.certificate).unwrap();
+        let server = CertificateInfo::of_pem(&server.certificate).unwrap();
         assert!(server.addresses.contains(&"10.0.0.1".parse().unwrap()));
         assert!(server.dns_names.iter().any(|name| name == "kubernetes.default.svc"));
     }

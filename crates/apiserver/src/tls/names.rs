@@ -25,12 +25,12 @@ pub struct NamedCertificate {
 
 /// Certificates by SNI name.
 #[derive(Clone, Debug)]
-pub struct ByName {
+pub struct SniCertificates {
     usual: Arc<CertifiedKey>,
     by_name: Arc<BTreeMap<String, Arc<CertifiedKey>>>,
 }
 
-impl ByName {
+impl SniCertificates {
     pub fn new(usual: Arc<CertifiedKey>, named: &[NamedCertificate]) -> Result<Self, TlsError> {
         let (mut own, mut given) = (BTreeMap::new(), BTreeMap::new());
         for NamedCertificate { certificate, names } in named {
@@ -67,7 +67,7 @@ impl ByName {
     }
 }
 
-impl ResolvesServerCert for ByName {
+impl ResolvesServerCert for SniCertificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.find(hello.server_name().unwrap_or_default()).clone())
     }
@@ -112,7 +112,7 @@ mod tests {
             names: names.iter().map(|name| (*name).into()).collect(),
         };
         let [usual, first, second, star, own] = ["usual", "first", "second", "star", "own.example"].map(make);
-        let certificates = ByName::new(
+        let certificates = SniCertificates::new(
             usual.clone(),
             &[
                 named(&first, &["a.example", "10.0.0.1"]),
@@ -122,7 +122,7 @@ mod tests {
             ],
         )
         .unwrap();
-        let shown = |by_name: &ByName, name: &str| {
+        let shown = |by_name: &SniCertificates, name: &str| {
             let found = by_name.find(name);
             let all =
                 [("usual", &usual), ("first", &first), ("second", &second), ("star", &star), ("own", &own)];

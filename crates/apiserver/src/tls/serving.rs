@@ -12,11 +12,13 @@ use rustls::ServerConfig;
 use rustls::sign::CertifiedKey;
 
 use super::client::AnyClient;
-use super::{Authority, ByName, ClientTrust, Identity, NamedCertificate, Protocol, TlsError, certified};
+use super::{
+    Authority, ClientTrust, Identity, NamedCertificate, Protocol, SniCertificates, TlsError, certified,
+};
 
 /// A server's certificates and trusted CAs.
 #[derive(Clone, Debug)]
-pub struct Presence {
+pub struct ServerIdentity {
     /// The certificate for clients that ask for no name in `named`.
     pub certificate: Arc<CertifiedKey>,
     pub named: Vec<NamedCertificate>,
@@ -42,16 +44,16 @@ impl ServerTls {
     pub fn new(server: &Identity, authority: &Authority) -> Result<Self, TlsError> {
         let certificate = Arc::new(certified(&server.certificate, &server.key)?);
         let clients = ClientTrust::new(&[&authority.identity().certificate])?;
-        Self::presenting(Protocol::default(), &Presence { certificate, named: Vec::new(), clients })
+        Self::presenting(Protocol::default(), &ServerIdentity { certificate, named: Vec::new(), clients })
     }
 
-    pub fn presenting(protocol: Protocol, presence: &Presence) -> Result<Self, TlsError> {
+    pub fn presenting(protocol: Protocol, presence: &ServerIdentity) -> Result<Self, TlsError> {
         let current = Current::new(&protocol, presence)?;
         Ok(Self { protocol, current: Arc::new(RwLock::new(Arc::new(current))) })
     }
 
     /// Replaces the certificates and trusted CAs; on failure nothing changes.
-    pub fn replace(&self, presence: &Presence) -> Result<(), TlsError> {
+    pub fn replace(&self, presence: &ServerIdentity) -> Result<(), TlsError> {
         let current = Arc::new(Current::new(&self.protocol, presence)?);
         *self.current.write() = current;
         Ok(())
@@ -70,9 +72,9 @@ impl ServerTls {
 }
 
 impl Current {
-    fn new(protocol: &Protocol, presence: &Presence) -> Result<Self, TlsError> {
-        let certificates = ByName::new(presence.certificate.clone(), &presence.named)?;
-        let config = |certificates: ByName| config(protocol, &presence.clients, certificates);
+    fn new(protocol: &Protocol, presence: &ServerIdentity) -> Result<Self, TlsError> {
+        let certificates = SniCertificates::new(presence.certificate.clone(), &presence.named)?;
+        let config = |certificates: SniCertificates| config(protocol, &presence.clients, certificates);
         let by_address = certificates.by_address().into_iter();
         let by_address = by_address.map(|(address, certificates)| Ok((address, config(certificates)?)));
         Ok(Self {
@@ -86,9 +88,9 @@ impl Current {
 fn config(
     protocol: &Protocol,
     clients: &ClientTrust,
-    certificates: ByName,
+    certificates: SniCertificates,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    let verifier = AnyClient::hinting(protocol.provider().clone(), clients);
+    let verifier = AnyClient::with_ca_hints(protocol.provider().clone(), clients);
     let mut config = ServerConfig::builder_with_provider(protocol.provider().clone())
         .with_protocol_versions(protocol.versions())?
         .with_client_cert_verifier(Arc::new(verifier))

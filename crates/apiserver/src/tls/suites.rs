@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_that_cannot_be_had_is_named() {
+    fn an_unsupported_cipher_suite_is_named() {
         let check = |name: &str, expected: &str| {
             let error = suites(&[name]).unwrap_err();
             assert!(error.starts_with(expected), "{error}");

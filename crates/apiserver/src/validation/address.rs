@@ -83,7 +83,7 @@ pub fn cidr(text: &str, is_old: impl FnOnce(&str) -> bool, path: &Path<'_>, erro
 }
 
 /// Returns what is wrong with an address that must be in canonical form.
-pub fn strict_ip_complaints(text: &str) -> Vec<String> {
+pub fn strict_ip_messages(text: &str) -> Vec<String> {
     let Some(address) = parse_ip(text) else { return vec![BAD_IP.into()] };
     let strict = text.parse::<IpAddr>();
     let complaint = match strict {
@@ -99,7 +99,7 @@ pub fn strict_ip_complaints(text: &str) -> Vec<String> {
 
 /// Validates an address that must be in canonical form.
 pub fn strict_ip(text: &str, path: &Path<'_>, errors: &mut Errors) {
-    super::complain(strict_ip_complaints(text), text, path, errors);
+    super::add_invalid(strict_ip_messages(text), text, path, errors);
 }
 
 /// Validates a CIDR that must be in canonical form.

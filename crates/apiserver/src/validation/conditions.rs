@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_says_since_when_and_why() {
+    fn a_condition_has_a_time_and_a_reason() {
         let good = json!({"type": "A", "status": "True", "reason": "R", "lastTransitionTime": "2020-01-01T00:00:00Z"});
         check(json!([good]), &[]);
         check(json!([good, good]), &["Duplicate c[1].type"]);

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{complain, qualified_name, too_long};
+use super::{add_invalid, qualified_name, too_long};
 use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::names;
@@ -16,13 +16,17 @@ pub fn labels(object: &Value, field: &str, path: &Path<'_>, errors: &mut Errors)
     for (key, value) in object.map(field).into_iter().flatten() {
         let value = value.as_str().unwrap_or_default();
         qualified_name(key, &path, errors);
-        complain(names::label_value(value), value, &path, errors);
+        add_invalid(names::label_value(value), value, &path, errors);
     }
 }
 
 /// Validates an object's annotations.
 pub fn annotations(object: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let path = path.child("annotations");
+    annotations_at(object, &path.child("annotations"), errors);
+}
+
+/// The same with another path in the errors.
+pub(crate) fn annotations_at(object: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut size = 0;
     for (key, value) in object.map("annotations").into_iter().flatten() {
         size += key.len() + value.as_str().map_or(0, str::len);
@@ -31,10 +35,10 @@ pub fn annotations(object: &Value, path: &Path<'_>, errors: &mut Errors) {
             true => names::qualified_name(&key.to_lowercase()),
             false => names::qualified_name(key),
         };
-        complain(complaints, key, &path, errors);
+        add_invalid(complaints, key, path, errors);
     }
     if size > ANNOTATIONS_BYTES {
-        too_long(ANNOTATIONS_BYTES, &path, errors);
+        too_long(ANNOTATIONS_BYTES, path, errors);
     }
 }
 
@@ -102,7 +106,7 @@ fn key_and_values(expression: &Value, values: Values, path: &Path<'_>, errors: &
     let path = path.child("values");
     for (index, value) in expression.list("values").iter().enumerate() {
         let value = value.as_str().unwrap_or_default();
-        complain(names::label_value(value), value, &path.index(index), errors);
+        add_invalid(names::label_value(value), value, &path.index(index), errors);
     }
 }
 
@@ -154,7 +158,7 @@ fn node_field(requirement: &Value, path: &Path<'_>, errors: &mut Errors) {
     let path = path.child("values");
     for (index, name) in values.iter().enumerate() {
         let name = name.as_str().unwrap_or_default();
-        complain(names::dns_subdomain(name), name, &path.index(index), errors);
+        add_invalid(names::dns_subdomain(name), name, &path.index(index), errors);
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::field::{Errors, Path, Reason};
 use crate::json::Json;
-use crate::names::{self, Complaints};
+use crate::names::{self, Messages};
 
 pub mod address;
 mod conditions;
@@ -27,22 +27,22 @@ pub const NOT_POSITIVE: &str = "must be greater than zero";
 pub const IMMUTABLE: &str = "field is immutable";
 
 /// Adds one error for each complaint about a text.
-pub fn complain(complaints: Complaints, value: &str, path: &Path<'_>, errors: &mut Errors) {
+pub fn add_invalid(complaints: Messages, value: &str, path: &Path<'_>, errors: &mut Errors) {
     for complaint in complaints {
         errors.invalid(path, value, complaint);
     }
 }
 
 pub fn dns_label(value: &str, path: &Path<'_>, errors: &mut Errors) {
-    complain(names::dns_label(value), value, path, errors);
+    add_invalid(names::dns_label(value), value, path, errors);
 }
 
 pub fn dns_subdomain(value: &str, path: &Path<'_>, errors: &mut Errors) {
-    complain(names::dns_subdomain(value), value, path, errors);
+    add_invalid(names::dns_subdomain(value), value, path, errors);
 }
 
 pub fn qualified_name(value: &str, path: &Path<'_>, errors: &mut Errors) {
-    complain(names::qualified_name(value), value, path, errors);
+    add_invalid(names::qualified_name(value), value, path, errors);
 }
 
 /// Requires that a field is not empty.
@@ -104,7 +104,7 @@ pub fn port_number(value: i64, path: &Path<'_>, errors: &mut Errors) {
 /// Validates a port number or name.
 pub fn port(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     match value {
-        Value::String(name) => complain(words::port_name(name), name, path, errors),
+        Value::String(name) => add_invalid(words::port_name(name), name, path, errors),
         number => port_number(number.as_i64().unwrap_or(0), path, errors),
     }
 }
@@ -138,12 +138,12 @@ pub fn csi_driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.len() > 63 {
         too_long(63, path, errors);
     }
-    complain(names::dns_subdomain(&name.to_lowercase()), name, path, errors);
+    add_invalid(names::dns_subdomain(&name.to_lowercase()), name, path, errors);
 }
 
 /// Validates a path segment.
 pub fn path_segment(value: &str, path: &Path<'_>, errors: &mut Errors) {
-    complain(names::path_segment(value), value, path, errors);
+    add_invalid(names::path_segment(value), value, path, errors);
 }
 
 const BAD_HTTP_PATH: &str = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";

@@ -6,7 +6,7 @@ use serde_json::Value;
 use setpoint_quota::names::{COMPUTE, HUGE_PAGES, is_requested_huge_pages};
 pub use setpoint_quota::names::{is_huge_pages, is_native};
 
-use super::{NEGATIVE, complain};
+use super::{NEGATIVE, add_invalid};
 use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::kinds::resources::{amount, amounts};
@@ -44,7 +44,7 @@ fn is_extended(name: &str) -> bool {
 pub fn name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     let complaints = names::qualified_name(name);
     if !complaints.is_empty() {
-        return complain(complaints, name, path, errors);
+        return add_invalid(complaints, name, path, errors);
     }
     if !name.contains('/') && !is_standard(name) {
         errors.invalid(path, name, "must be a standard resource type or fully qualified");

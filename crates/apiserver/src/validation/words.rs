@@ -2,7 +2,7 @@
 //!
 //! Each rule returns v1.34's complaints; none means that the string is valid.
 
-use crate::names::Complaints;
+use crate::names::Messages;
 
 const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 const ENV_NAME: &str =
@@ -14,8 +14,8 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 const WILDCARD: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 /// Validates a key in a ConfigMap or Secret.
-pub fn config_key(key: &str) -> Complaints {
-    let mut complaints = Complaints::new();
+pub fn config_key(key: &str) -> Messages {
+    let mut complaints = Messages::new();
     if key.len() > 253 {
         complaints.push("must be no more than 253 characters".into());
     }
@@ -32,8 +32,8 @@ pub fn config_key(key: &str) -> Complaints {
 }
 
 /// Validates a port name: an IANA service name.
-pub fn port_name(name: &str) -> Complaints {
-    let mut complaints = Complaints::new();
+pub fn port_name(name: &str) -> Messages {
+    let mut complaints = Messages::new();
     if name.len() > 15 {
         complaints.push("must be no more than 15 characters".into());
     }
@@ -54,8 +54,8 @@ pub fn port_name(name: &str) -> Complaints {
 }
 
 /// Validates the name of an environment variable.
-pub fn env_name(name: &str) -> Complaints {
-    let mut complaints = Complaints::new();
+pub fn env_name(name: &str) -> Messages {
+    let mut complaints = Messages::new();
     if name.is_empty() {
         complaints.push("environment variable name must be non-empty".into());
     }
@@ -65,19 +65,19 @@ pub fn env_name(name: &str) -> Complaints {
     complaints
 }
 
-pub fn header_name(name: &str) -> Complaints {
+pub fn header_name(name: &str) -> Messages {
     let fine = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    if fine { Complaints::new() } else { vec![HEADER_NAME.into()] }
+    if fine { Messages::new() } else { vec![HEADER_NAME.into()] }
 }
 
 /// Validates a percentage: `25%`.
-pub fn percent(text: &str) -> Complaints {
-    if percent_value(text).is_some() { Complaints::new() } else { vec![PERCENT.into()] }
+pub fn percent(text: &str) -> Messages {
+    if percent_value(text).is_some() { Messages::new() } else { vec![PERCENT.into()] }
 }
 
 /// Validates a DNS subdomain with `*` as its first label.
-pub fn wildcard_subdomain(name: &str) -> Complaints {
-    let mut complaints = Complaints::new();
+pub fn wildcard_subdomain(name: &str) -> Messages {
+    let mut complaints = Messages::new();
     if name.len() > 253 {
         complaints.push("must be no more than 253 characters".into());
     }
@@ -99,8 +99,8 @@ pub fn percent_value(text: &str) -> Option<i64> {
 }
 
 /// Validates a DNS subdomain whose labels may contain underscores, as in search domains.
-pub fn subdomain_with_underscores(name: &str) -> Complaints {
-    let mut complaints = Complaints::new();
+pub fn subdomain_with_underscores(name: &str) -> Messages {
+    let mut complaints = Messages::new();
     if name.len() > 253 {
         complaints.push("must be no more than 253 characters".into());
     }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn words_follow_their_rules() {
-        type Rule = fn(&str) -> Complaints;
+        type Rule = fn(&str) -> Messages;
         let rows: &[(Rule, &str, usize)] = &[
             (config_key, "a.B_c-1", 0),
             (config_key, "", 1),

@@ -92,7 +92,7 @@ async fn owners_are_forgotten_where_an_object_would_become_too_large_with_them()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_control_plane_writes_is_kept_track_of_too() {
+async fn writes_of_the_control_plane_have_managed_fields() {
     let mut api = Api::start().await;
     api.user = User::system("system:kube-controller-manager");
     let headers =
@@ -225,7 +225,7 @@ async fn a_status_is_owned_apart_from_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_applied_is_refused() {
+async fn invalid_apply_requests_are_rejected() {
     let api = Api::start().await;
     let check = async |query: &str, body: Value, code: u16, message: &str| {
         let answer = apply(&api, MAP, query, body).await.expect(code);
@@ -247,7 +247,7 @@ async fn what_cannot_be_applied_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_server_charges_to_a_quota_is_its_own() {
+async fn quota_usage_is_managed_by_the_server() {
     let api = Api::start().await;
     let quotas = "/api/v1/namespaces/default/resourcequotas";
     let hard = json!({"count/configmaps": "5"});

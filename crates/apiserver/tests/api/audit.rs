@@ -25,8 +25,8 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Keeps events, or rejects them while `refuses` is set.
 #[derive(Clone, Default)]
-struct Memory {
-    events: Arc<std::sync::Mutex<Vec<Value>>>,
+pub(crate) struct Memory {
+    pub(crate) events: Arc<std::sync::Mutex<Vec<Value>>>,
     refuses: Arc<AtomicBool>,
 }
 
@@ -86,7 +86,7 @@ fn map(name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_is_recorded_when_it_comes_and_when_it_is_answered() {
+async fn a_request_is_recorded_on_arrival_and_on_completion() {
     let Audited { api, log } = start("- {level: RequestResponse, omitManagedFields: true}").await;
     let headers = [("audit-id", "mine"), ("user-agent", "tester"), ("x-forwarded-for", "10.1.2.3")];
     let created =
@@ -273,7 +273,7 @@ async fn a_policy_notes_failures_and_values() {
     let failure = annotations["validation.policy.admission.k8s.io/validation_failure"].as_str().unwrap();
     assert_eq!(
         failure,
-        r#"[{"message":"no <b>","policy":"p","binding":"b","expressionIndex":1,"validationActions":["Audit"]}]"#
+        r#"[{"message":"no \u003cb\u003e","policy":"p","binding":"b","expressionIndex":1,"validationActions":["Audit"]}]"#
     );
 }
 
@@ -554,7 +554,7 @@ async fn a_token_that_is_refused_is_noted_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_for_a_deprecated_kind_is_noted_with_its_end() {
-    let features = Features::that(|feature| feature == "StorageVersionMigrator");
+    let features = Features::enabled_by(|feature| feature == "StorageVersionMigrator");
     let change = |config: Config| config.with_features(features);
     let Audited { api, log } = start_with("- {level: Metadata}", Mode::Blocking, change).await;
     let listed = api.get("/apis/storagemigration.k8s.io/v1alpha1/storageversionmigrations").await;

@@ -481,7 +481,7 @@ async fn a_webhook_that_refuses_or_fails_lets_no_one_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn anonymous_requests_are_let_in_where_the_configuration_says() {
+async fn anonymous_requests_are_allowed_on_configured_paths() {
     let nothing = || Extension::new(|_, _| Reply::Hang);
     let at = Anonymous::At(vec!["/livez".into()]);
     let world = World::new(nothing(), |authenticator, _, _| authenticator.with_anonymous(at)).await;
@@ -575,7 +575,7 @@ fn claims_of(token: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bootstrap_token_authenticates_while_its_secret_says_so() {
+async fn a_bootstrap_token_authenticates_while_its_secret_allows_it() {
     const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
     let extension = || Extension::new(|_, _| Reply::Code(404, Vec::new(), "".into()));
     let world = World::new(extension(), |authenticator, _, _| authenticator.with_bootstrap_tokens()).await;

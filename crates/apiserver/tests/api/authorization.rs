@@ -154,7 +154,7 @@ async fn a_failure_denies_with_an_error_or_is_no_opinion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn questions_about_access_go_the_same_way() {
+async fn access_reviews_use_the_same_authorizers() {
     let mut world = World::new("Deny", |body| match body["spec"]["user"].as_str() {
         Some("eve") => reviewed(json!({"denied": true, "reason": "no"})),
         Some("err") => Reply::Code(500, Vec::new(), "x".into()),

@@ -53,7 +53,7 @@ async fn group_versions_list_their_resources() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everything_can_be_had_at_once_and_is_not_sent_twice() {
+async fn aggregated_discovery_is_complete_and_cacheable() {
     let api = Api::start().await;
     let response = api.send(Method::GET, "/apis", &[("accept", AGGREGATED)], "").await;
     assert_eq!(response.headers()["content-type"], AGGREGATED);
@@ -98,7 +98,7 @@ async fn the_version_is_that_of_v1_34() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn health_is_told_check_by_check() {
+async fn health_lists_every_check() {
     let api = Api::start().await;
     for path in ["/livez", "/readyz", "/healthz", "/livez/ping", "/healthz/etcd", "/readyz?exclude=etcd"] {
         let answer = api.get(path).await;

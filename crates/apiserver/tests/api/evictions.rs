@@ -63,7 +63,7 @@ async fn a_budget_that_allows_none_holds_a_pod_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_goes_is_written_down_in_its_budget() {
+async fn an_evicted_pod_is_recorded_in_its_budget() {
     let api = guarded(1).await;
     evict(&api, json!({"dryRun": ["All"]})).await.created();
     assert_eq!(api.get(&format!("{BUDGETS}/b")).await.ok()["status"]["disruptionsAllowed"], 1);

@@ -24,7 +24,7 @@ pub(crate) enum Reply {
     Json(Value),
     Code(u16, Vec<(&'static str, String)>, Bytes),
     Hang,
-    /// The connection ends without an answer.
+    /// Closes the connection without a response.
     Close,
 }
 

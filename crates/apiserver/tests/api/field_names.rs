@@ -9,11 +9,12 @@ use regex::Regex;
 use setpoint_apiserver::schema::Table;
 
 /// Map keys and query parameters, which no type declares.
-const NOT_FIELDS: [&str; 14] = [
+const NOT_FIELDS: [&str; 17] = [
     "cpu",
     "endpoints.kubernetes.io/managed-by",
     "export",
     "force",
+    "insecureSkipTLSVerifyBackend",
     "memory",
     "ssh-privatekey",
     "volume.beta.kubernetes.io/storage-class",
@@ -22,9 +23,11 @@ const NOT_FIELDS: [&str; 14] = [
     "podSignature",
     "preferAvoidPods",
     "watch",
-    // AdmissionReview and WebhookAdmissionConfiguration are not served.
+    // AdmissionReview, ConversionReview and WebhookAdmissionConfiguration are not served.
+    "convertedObjects",
     "kubeConfigFile",
     "response",
+    "result",
     "warnings",
 ];
 

@@ -224,7 +224,7 @@ async fn dangling(api: &Api, name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_schema_says_whether_its_level_is_there() {
+async fn a_schema_reports_whether_its_level_exists() {
     let api = fair().await;
     let stop = maintained(&api);
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -370,7 +370,7 @@ async fn watches_have_a_limit_per_user_and_in_total() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_and_runs_can_be_looked_at() {
+async fn queued_and_executing_requests_are_dumped() {
     let api = Arc::new(fair().await);
     level_of_dev(&api, queue(0, 5)).await;
     let waiting = tokio::spawn({

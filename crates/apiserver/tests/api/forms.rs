@@ -52,7 +52,7 @@ async fn clients_get_the_form_they_want_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_object_has_no_table() {
+async fn values_that_are_not_objects_have_no_table() {
     let api = Api::start().await;
     api.config_map("a", json!({})).await;
     assert_eq!(api.get_as(TABLE, &format!("{MAPS}/a")).await.code, 200);
@@ -76,7 +76,7 @@ fn contains(bytes: &[u8], part: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_read_in_protobuf_can_be_written_back() {
+async fn protobuf_round_trips() {
     let api = Api::start().await;
     let map = json!({"metadata": {"name": "a", "labels": {"x": "y"}}, "data": {"k": "v"}, "immutable": true});
     let created = api.post(MAPS, map).await.created();
@@ -197,7 +197,7 @@ async fn a_refusal_is_no_table_and_is_read_whatever_else_was_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_can_be_had_by_itself() {
+async fn metadata_can_be_requested_alone() {
     let api = Api::start().await;
     let map = api.config_map("a", json!({"x": "y"})).await;
     let partial = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";

@@ -361,7 +361,7 @@ async fn bent_addresses_are_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bent_signed_tokens_are_nobodys() {
+async fn tampered_tokens_are_rejected() {
     let signer = TokenSigner::from_pem(&TokenSigner::generate_key().unwrap()).unwrap();
     let (api, rng) = (Api::start_with_tokens(signer).await, rng());
     api.default_service_account().await;

@@ -97,7 +97,7 @@ async fn delete_services(api: &Api) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_create_that_nobody_waits_for_keeps_its_port_and_address() {
+async fn an_abandoned_create_keeps_its_port_and_address() {
     let api = start().await;
     for polls in 0..MOST_POLLS {
         let answered = hang_up_after(polls, api.post(SERVICES, service("a", 0))).await;
@@ -111,7 +111,7 @@ async fn a_create_that_nobody_waits_for_keeps_its_port_and_address() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_that_nobody_waits_for_holds_either_port() {
+async fn an_abandoned_update_holds_one_of_its_ports() {
     let api = start().await;
     for polls in 0..MOST_POLLS {
         api.post(SERVICES, service("a", 30000)).await.created();
@@ -127,7 +127,7 @@ async fn an_update_that_nobody_waits_for_holds_either_port() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delete_that_nobody_waits_for_gives_back_what_it_removed() {
+async fn an_abandoned_delete_releases_its_allocations() {
     let api = start().await;
     for path in [format!("{SERVICES}/a"), format!("{SERVICES}?labelSelector=app=a")] {
         let mut polls = 0;
@@ -147,7 +147,7 @@ async fn a_delete_that_nobody_waits_for_gives_back_what_it_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_deletion_nobody_waits_for_is_there_or_gone() {
+async fn a_pod_with_an_abandoned_deletion_exists_or_is_gone() {
     let api = start().await;
     api.default_service_account().await;
     let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -170,7 +170,7 @@ async fn a_pod_whose_deletion_nobody_waits_for_is_there_or_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_that_nobody_waits_for_is_served_while_it_is_stored() {
+async fn an_abandoned_definition_is_served_once_it_is_stored() {
     let api = start().await;
     let this = format!("{DEFINITIONS}/foos.e.com");
     let definition = definition(json!({"type": "object"}));

@@ -71,7 +71,7 @@ async fn the_day_a_token_was_last_used_is_written_on_its_secret_once_a_day() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_was_put_out_of_use_counts_for_nobody_until_its_label_goes() {
+async fn an_invalidated_token_is_rejected_until_its_label_is_removed() {
     let (api, signer) = start().await;
     let token = token(&api, &signer).await;
     keep(&api, &token).await;

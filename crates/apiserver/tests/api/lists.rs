@@ -211,7 +211,7 @@ fn token(revision: i64, start: &str, more: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crafted_token_is_refused_or_goes_on_below_its_path() {
+async fn a_crafted_token_is_rejected_or_continues_below_its_path() {
     let api = Api::start().await;
     five(&api).await;
     api.post("/api/v1/namespaces/kube-system/configmaps", json!({"metadata": {"name": "other"}}))
@@ -245,7 +245,7 @@ async fn a_crafted_token_is_refused_or_goes_on_below_its_path() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_follows_a_token_at_any_version_is_not_paged() {
+async fn continuing_at_any_version_returns_the_rest_in_one_page() {
     let api = Api::start().await;
     five(&api).await;
     let first = api.get(&format!("{MAPS}?limit=1")).await.ok();

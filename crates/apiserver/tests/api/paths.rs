@@ -183,7 +183,7 @@ async fn bodies_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_done_is_counted() {
+async fn operations_are_counted() {
     let api = Api::start().await;
     api.config_map("a", json!({})).await;
     api.get("/api/v1/namespaces/default/configmaps/none").await.expect(404);
@@ -215,7 +215,7 @@ async fn what_was_done_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_serves_is_not_found_before_the_method_is_looked_at() {
+async fn unknown_paths_are_not_found_whatever_the_method() {
     let api = Api::start().await;
     for (method, path, code) in [
         (Method::DELETE, "/api", 405),

@@ -14,15 +14,15 @@ use setpoint_clock::Clock;
 use crate::client::Api;
 use crate::custom::{DEFINITIONS, definition};
 
-const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Starts a server with a policy for ConfigMaps and a binding.
-async fn with_policy(policy: Value, binding: Value) -> Api {
+pub(crate) async fn with_policy(policy: Value, binding: Value) -> Api {
     bind_policy(Api::start().await, policy, binding).await
 }
 
-async fn bind_policy(api: Api, policy: Value, binding: Value) -> Api {
+pub(crate) async fn bind_policy(api: Api, policy: Value, binding: Value) -> Api {
     let rule = json!({
         "apiGroups": [""],
         "apiVersions": ["v1"],
@@ -40,12 +40,12 @@ async fn bind_policy(api: Api, policy: Value, binding: Value) -> Api {
     api
 }
 
-fn map(name: &str) -> Value {
+pub(crate) fn map(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"k": "v"}})
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_policy_forbids_is_not_written() {
+async fn a_write_that_a_policy_denies_is_not_stored() {
     let validation = json!({"expression": "object == null || object.metadata.name != 'bad'"});
     let api = with_policy(json!({"validations": [validation]}), json!({})).await;
     let refused = api.post(MAPS, map("bad")).await;
@@ -114,7 +114,7 @@ async fn a_policy_about_scales_sees_scales() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_to_be_noted_has_to_make_sense() {
+async fn audit_annotations_are_validated() {
     let noted = |expression: &str| json!([{"key": "k", "valueExpression": expression}]);
     let policy = json!({"auditAnnotations": noted("string(object.data.k)")});
     let api = with_policy(policy, json!({"validationActions": ["Warn"]})).await;
@@ -130,10 +130,10 @@ async fn what_is_to_be_noted_has_to_make_sense() {
 
 #[tokio::test(start_paused = true)]
 async fn a_policy_sees_the_options_of_a_request() {
-    let told = "(has(request.options.fieldManager) ? request.options.fieldManager : '')";
+    let manager = "(has(request.options.fieldManager) ? request.options.fieldManager : '')";
     let validation = json!({
         "expression": "has(request.options.gracePeriodSeconds) && request.options.gracePeriodSeconds == 5",
-        "messageExpression": format!("request.options.kind + ' [' + request.name + '] ' + {told}"),
+        "messageExpression": format!("request.options.kind + ' [' + request.name + '] ' + {manager}"),
     });
     let api = with_policy(json!({"validations": [validation]}), json!({})).await;
     let refused = api.post(&format!("{MAPS}?fieldManager=me"), map("a")).await;
@@ -326,4 +326,106 @@ async fn a_policy_sees_subresources_and_connections_as_what_they_are() {
         let (code, _, message) = refused.refusal();
         assert!(code == 422 && message.ends_with(&format!("denied request: {expected}")), "{message}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_is_evaluated_once_for_each_of_the_params_that_a_selector_finds() {
+    let policy = json!({
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "matchConditions": [{"name": "c", "expression": "!has(object.metadata.labels)"}],
+        "validations": [{"expression": "object.metadata.name != params.data.name", "messageExpression": "'not ' + params.data.name"}],
+    });
+    let reference =
+        json!({"paramRef": {"selector": {"matchLabels": {"of": "p"}}, "parameterNotFoundAction": "Allow"}});
+    let api = with_policy(policy, reference).await;
+    api.post(MAPS, map("x")).await.created();
+    for name in ["x", "y"] {
+        let param =
+            json!({"metadata": {"name": format!("p-{name}"), "labels": {"of": "p"}}, "data": {"name": name}});
+        api.post(MAPS, param).await.created();
+    }
+    assert!(api.post(MAPS, map("y")).await.refusal().2.ends_with("denied request: not y"));
+    api.post(MAPS, map("z")).await.created();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_configured_denies_the_request_unless_failures_are_ignored() {
+    let unknown = json!({"paramKind": {"apiVersion": "e.com/v1", "kind": "Nothing"}, "validations": [{"expression": "true"}]});
+    let api = with_policy(unknown, json!({})).await;
+    let refused = api.post(MAPS, map("a")).await;
+    let why = "configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: \
+               failed to find resource referenced by paramKind: 'e.com/v1, Kind=Nothing'";
+    assert_eq!(refused.refusal(), (422, "Invalid", why));
+    let path = format!("{GROUP}/validatingadmissionpolicies/p");
+    api.merge(&path, json!({"spec": {"failurePolicy": "Ignore"}})).await.ok();
+    api.post(MAPS, map("a")).await.created();
+    let clusterwide = json!({
+        "paramKind": {"apiVersion": "v1", "kind": "Namespace"}, "validations": [{"expression": "true"}]});
+    let reference =
+        json!({"paramRef": {"name": "default", "namespace": "default", "parameterNotFoundAction": "Deny"}});
+    let api = with_policy(clusterwide, reference).await;
+    let why = "failed to configure binding: paramRef.namespace must not be provided for a cluster-scoped `paramKind`";
+    assert!(api.post(MAPS, map("a")).await.refusal().2.ends_with(why));
+}
+
+#[tokio::test(start_paused = true)]
+async fn variables_are_evaluated_when_they_are_used() {
+    let policy = json!({
+        "variables": [{"name": "broken", "expression": "object.none"}, {"name": "uses", "expression": "variables.broken"}],
+        "validations": [{"expression": "object.metadata.name != 'a' || variables.uses == 1"}],
+    });
+    let api = with_policy(policy, json!({})).await;
+    api.post(MAPS, map("b")).await.created();
+    let refused = api.post(MAPS, map("a")).await;
+    let why = "composited variable \"uses\" fails to evaluate: composited variable \"broken\" fails to evaluate: no such \
+               key: none";
+    assert!(refused.refusal().2.ends_with(why), "{}", refused.text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_validations_are_counted_by_what_came_of_them() {
+    let validations = json!([{"expression": "object == null || object.metadata.name != 'bad'"}]);
+    let policy = json!({"validations": validations,
+        "matchConditions": [{"name": "c", "expression": "request.operation == 'CREATE'"}]});
+    let api = with_policy(policy, json!({"validationActions": ["Warn", "Audit"]})).await;
+    api.post(MAPS, map("bad")).await.created();
+    api.post(MAPS, map("good")).await.created();
+    let path = format!("{GROUP}/validatingadmissionpolicies/p");
+    let fails = json!([{"expression": "object.none == 1"}]);
+    api.merge(&path, json!({"spec": {"failurePolicy": "Ignore", "validations": fails}})).await.ok();
+    api.post(MAPS, map("other")).await.created();
+    let metrics = api.get("/metrics").await.text;
+    let name = "apiserver_validating_admission_policy_check_total{policy=\"p\",policy_binding=\"b\",error_type=\"invalid_error\"";
+    for action in ["warn", "audit", "allow"] {
+        let line = format!("{name},enforcement_action=\"{action}\"}} 1");
+        assert!(metrics.contains(&line), "{line}");
+    }
+    let conditions = "apiserver_admission_match_condition_evaluation_seconds_count{name=\"p\",kind=\"policy\",\
+                      type=\"validate\",operation=\"CREATE\"} 3";
+    assert!(metrics.contains(conditions), "{conditions}");
+}
+
+/// Evaluated from within each other, a chain of variables would overflow the stack; printed, its type would not end.
+#[tokio::test(start_paused = true)]
+async fn a_policy_with_thousands_of_variables_is_evaluated() {
+    let mut variables = vec![json!({"name": "v0", "expression": "1"})];
+    variables.extend(
+        (1..3000)
+            .map(|at| json!({"name": format!("v{at}"), "expression": format!("variables.v{} + 1", at - 1)})),
+    );
+    let policy = json!({"variables": variables, "validations": [{"expression": "variables.v2999 == 3000"}]});
+    let api = with_policy(policy, json!({})).await;
+    api.post(MAPS, map("a")).await.created();
+    let nested: Vec<Value> =
+        std::iter::once(json!({"name": "v0", "expression": "[1]"}))
+            .chain((1..3000).map(
+                |at| json!({"name": format!("v{at}"), "expression": format!("[variables.v{}]", at - 1)}),
+            ))
+            .collect();
+    let refused = api
+        .merge(&format!("{GROUP}/validatingadmissionpolicies/p"), json!({"spec": {"variables": nested}}))
+        .await;
+    assert!(
+        refused.code == 422 && refused.text.contains("the type of the expression has more than 500 parts")
+    );
 }

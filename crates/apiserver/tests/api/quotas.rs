@@ -86,3 +86,18 @@ async fn nothing_is_let_in_before_the_quota_is_counted() {
     let message = "secrets \"a\" is forbidden: status unknown for quota: q, resources: secrets";
     assert_eq!(refused.refusal(), (403, "Forbidden", message));
 }
+
+/// The storage that a claim was allocated is used whether or not there is room for it.
+#[tokio::test(start_paused = true)]
+async fn the_status_of_a_claim_is_charged_and_not_refused() {
+    let api = with_quota(json!({"hard": {"requests.storage": "10Gi"}})).await;
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "5Gi"}}}});
+    api.post(claims, claim).await.created();
+    for (allocated, expected) in [("8Gi", "8Gi"), ("20Gi", "20Gi"), ("6Gi", "20Gi")] {
+        let status = json!({"status": {"allocatedResources": {"storage": allocated}}});
+        api.merge(&format!("{claims}/c/status"), status).await.ok();
+        assert_eq!(used(&api).await, json!({"requests.storage": expected}), "{allocated}");
+    }
+}

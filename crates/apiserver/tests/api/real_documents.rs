@@ -1,4 +1,4 @@
-//! What manifests, definitions and charts of well-known projects hold, and what v1.34 makes of it.
+//! Manifests, CRDs and charts of well-known projects behave as in v1.34.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const FOOS: &str = "/apis/e.com/v1/namespaces/default/foos";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 
-/// A definition whose spec has these properties.
+/// Returns a CRD whose spec has these properties.
 fn with_spec(properties: Value) -> Value {
     let spec = json!({"type": "object", "properties": properties});
     definition(json!({"type": "object", "properties": {"spec": spec}}))
@@ -33,7 +33,7 @@ async fn post_yaml(api: &Api, path: &str, text: &str) -> Answer {
     api.ask(Method::POST, path, &[("content-type", "application/yaml")], text.to_owned()).await
 }
 
-/// Runs what the server does on its own.
+/// Runs the server's background work.
 fn maintained(api: &Api) -> CancellationToken {
     let (server, stop) = (api.server.clone(), CancellationToken::new());
     let ending = stop.clone();
@@ -172,7 +172,7 @@ async fn an_applied_null_is_checked_against_the_schema() {
     assert_eq!(fine["spec"], json!({"n": null, "d": "d"}));
 }
 
-/// A definition with two versions, of which the first is stored. The spec of each has these properties.
+/// Returns a CRD with two versions, of which the first is stored. The spec of each has these properties.
 fn two_versions(stored: Value, other: Value) -> Value {
     let version = |name: &str, properties: Value, is_stored: bool| {
         let spec = json!({"type": "object", "properties": properties});
@@ -201,7 +201,7 @@ async fn the_defaults_of_the_stored_version_show_in_every_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_nothing_to_convert_needs_no_conversion_webhook() {
+async fn an_empty_list_needs_no_conversion_webhook() {
     let api = Api::start().await;
     let mut defined = two_versions(json!({}), json!({}));
     let service = json!({"namespace": "default", "name": "hook"});
@@ -265,7 +265,7 @@ async fn a_block_scalar_without_a_last_newline_has_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_service_says_why_it_is_not_available() {
+async fn an_api_service_reports_why_it_is_unavailable() {
     let api = Api::start().await;
     let stop = maintained(&api);
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -304,7 +304,7 @@ async fn an_api_service_says_why_it_is_not_available() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_apply_leaves_unpruned_counts_in_the_generation() {
+async fn unpruned_applied_fields_increment_the_generation() {
     let api = Api::start().await;
     let volume = json!({"type": "object", "required": ["name"],
         "properties": {"name": {"type": "string"}, "emptyDir": {"type": "object"}}});
@@ -497,7 +497,7 @@ async fn custom_resources_have_sorted_keys() {
     assert_ne!(patched.body["metadata"]["resourceVersion"], shown.body["metadata"]["resourceVersion"]);
 }
 
-/// Asserts that parts of a text come one after the other.
+/// Asserts that the parts occur in a text in this order.
 #[track_caller]
 fn in_order(text: &str, parts: &[&str]) {
     let mut rest = text;
@@ -521,5 +521,43 @@ async fn a_strategic_merge_patch_of_a_wrong_type_is_refused_in_the_words_of_the_
         let refused = api.patch("strategic-merge", path, patch).await;
         let message = format!(r#" "" is invalid: patch: Invalid value: {shown:?}: {why}"#);
         assert_eq!(refused.refusal(), (422, "Invalid", message.as_str()));
+    }
+}
+
+/// An empty CA bundle is stored as one, and gone once the configuration has been through JSON.
+#[tokio::test(start_paused = true)]
+async fn the_first_patch_of_an_empty_ca_bundle_counts_in_the_generation() {
+    let api = Api::start().await;
+    for sort in ["mutating", "validating"] {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{sort}webhookconfigurations");
+        let webhook = |bundle: Value| {
+            let mut client = json!({"service": {"namespace": "n", "name": "s"}});
+            client.as_object_mut().unwrap().extend(bundle.as_object().unwrap().clone());
+            json!({"name": "a.b.c", "clientConfig": client, "sideEffects": "None", "admissionReviewVersions": ["v1"]})
+        };
+        let empty = json!([webhook(json!({"caBundle": ""}))]);
+        let made = api.post(&path, json!({"metadata": {"name": "a"}, "webhooks": empty})).await.created();
+        let client = json!({"service": {"namespace": "n", "name": "s", "port": 443}});
+        assert_eq!(
+            (&made["metadata"]["generation"], &made["webhooks"][0]["clientConfig"]),
+            (&json!(1), &client)
+        );
+        assert!(!made["metadata"]["managedFields"].to_string().contains("caBundle"));
+        let one = format!("{path}/a");
+        assert_eq!(api.get(&one).await.ok()["webhooks"][0]["clientConfig"], client);
+        assert_eq!(api.get(&path).await.ok()["items"][0]["webhooks"][0]["clientConfig"], client);
+        // The same again is no change.
+        let mut same = made.clone();
+        same["webhooks"][0]["clientConfig"]["caBundle"] = "".into();
+        assert_eq!(
+            api.put(&one, same).await.ok()["metadata"]["resourceVersion"],
+            made["metadata"]["resourceVersion"]
+        );
+        let label = |value: &str| json!({"metadata": {"labels": {"x": value}}});
+        assert_eq!(api.merge(&one, label("1")).await.ok()["metadata"]["generation"], 2);
+        assert_eq!(api.merge(&one, label("2")).await.ok()["metadata"]["generation"], 2);
+        let full = json!({"metadata": {"name": "b"}, "webhooks": [webhook(json!({}))]});
+        api.post(&path, full).await.created();
+        assert_eq!(api.merge(&format!("{path}/b"), label("1")).await.ok()["metadata"]["generation"], 1);
     }
 }

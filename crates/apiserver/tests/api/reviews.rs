@@ -28,13 +28,13 @@ pub(crate) async fn whose(api: &Api, token: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn people_are_told_who_they_are() {
+async fn a_self_subject_review_returns_the_user() {
     let (mut api, _) = start().await;
     api.user = User::authenticated("ann", "7", vec!["dev".into()]);
     let path = format!("{AUTHENTICATION}/selfsubjectreviews");
-    let told = api.post(&path, json!({})).await.created();
+    let response = api.post(&path, json!({})).await.created();
     let expected = json!({"username": "ann", "uid": "7", "groups": ["dev", "system:authenticated"]});
-    assert_eq!(told["status"]["userInfo"], expected);
+    assert_eq!(response["status"]["userInfo"], expected);
     assert_eq!(api.get(&path).await.code, 403);
 }
 
@@ -66,9 +66,9 @@ async fn people_ask_what_they_may_do_and_masters_what_others_may() {
     let path = format!("{AUTHORIZATION}/selfsubjectaccessreviews");
     assert_eq!(api.post(&path, review).await.created()["status"]["allowed"], true);
     let path = format!("{AUTHORIZATION}/selfsubjectrulesreviews");
-    let told = api.post(&path, json!({"spec": {"namespace": "default"}})).await.created();
-    assert!(told["status"]["resourceRules"].as_array().unwrap().contains(&rules[0]), "{told}");
-    assert_eq!(told["status"]["nonResourceRules"].as_array().unwrap().len(), 2, "{told}");
+    let response = api.post(&path, json!({"spec": {"namespace": "default"}})).await.created();
+    assert!(response["status"]["resourceRules"].as_array().unwrap().contains(&rules[0]), "{response}");
+    assert_eq!(response["status"]["nonResourceRules"].as_array().unwrap().len(), 2, "{response}");
     let others = json!({"spec": {"user": "bob", "resourceAttributes": asked("get")}});
     assert_eq!(api.post(&format!("{AUTHORIZATION}/subjectaccessreviews"), others).await.code, 403);
 }
@@ -127,8 +127,8 @@ async fn a_token_is_for_its_audience_and_from_this_server() {
     let token = made["status"]["token"].as_str().unwrap();
     assert_eq!(whose(&api, token).await["authenticated"], Value::Null, "not for this server");
     let review = json!({"spec": {"token": token, "audiences": ["vault", "x"]}});
-    let told = api.post(&format!("{AUTHENTICATION}/tokenreviews"), review).await.created();
-    assert_eq!(told["status"]["audiences"], json!(["vault"]));
+    let response = api.post(&format!("{AUTHENTICATION}/tokenreviews"), review).await.created();
+    assert_eq!(response["status"]["audiences"], json!(["vault"]));
     let (elsewhere, _) = start().await;
     let foreign = elsewhere.post(TOKENS, json!({"spec": {}})).await.created();
     let status = whose(&api, foreign["status"]["token"].as_str().unwrap()).await;
@@ -145,8 +145,8 @@ async fn a_token_ends_with_what_it_is_bound_to() {
     let bound = json!({"spec": {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}}});
     let made = api.post(TOKENS, bound.clone()).await.created();
     let token = made["status"]["token"].as_str().unwrap();
-    let told = whose(&api, token).await;
-    assert_eq!(told["user"]["extra"]["authentication.kubernetes.io/pod-name"], json!(["p"]));
+    let response = whose(&api, token).await;
+    assert_eq!(response["user"]["extra"]["authentication.kubernetes.io/pod-name"], json!(["p"]));
     api.delete_with(&format!("{pods}/p"), json!({"gracePeriodSeconds": 0})).await.ok();
     api.post(pods, pod).await.created();
     let error = whose(&api, token).await["error"].to_string();

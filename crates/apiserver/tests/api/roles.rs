@@ -54,7 +54,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_change_an_object_may_not_therefore_make_it() {
+async fn permission_to_update_does_not_imply_create() {
     let world = World::start().await;
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases/a";
     let both = |verbs: &[&str]| json!([{"apiGroups": ["", "coordination.k8s.io"], "resources": ["configmaps", "leases"], "verbs": verbs}]);
@@ -83,7 +83,7 @@ async fn who_may_change_an_object_may_not_therefore_make_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_user_may_do_what_their_roles_say_and_no_more() {
+async fn a_user_may_do_exactly_what_their_roles_allow() {
     let world = World::start().await;
     assert_eq!(world.get("ann", MAPS).await, 403);
     world.grant("ann", json!([rule(&["get", "list"], &["configmaps"])])).await;
@@ -99,7 +99,7 @@ async fn a_user_may_do_what_their_roles_say_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_taken_away_counts_at_once() {
+async fn removed_permissions_take_effect_immediately() {
     let world = World::start().await;
     world.grant("ann", json!([rule(&["list"], &["configmaps"])])).await;
     assert_eq!(world.get("ann", MAPS).await, 200);
@@ -132,7 +132,7 @@ async fn a_cluster_role_counts_where_it_is_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everybody_known_discovers_and_strangers_see_health() {
+async fn authenticated_users_may_discover_and_anonymous_ones_see_health() {
     let world = World::start().await;
     for path in ["/api", "/apis/apps/v1", "/version", "/healthz", "/openapi/v3"] {
         assert_eq!(world.get("ann", path).await, 200, "{path}");
@@ -177,7 +177,7 @@ async fn rights_one_does_not_hold_cannot_be_granted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_escalate_or_bind_may_grant_anything() {
+async fn escalate_and_bind_allow_granting_anything() {
     let world = World::start().await;
     let group = "rbac.authorization.k8s.io";
     let escalate = json!({"apiGroups": [group], "resources": ["roles"], "verbs": ["create", "escalate"]});
@@ -336,7 +336,7 @@ async fn a_right_to_one_object_is_not_stretched_by_a_selector() {
 
 /// The missing permissions are a product too. The error must not be larger than the request by orders of magnitude.
 #[tokio::test(start_paused = true)]
-async fn of_many_rights_that_are_not_held_some_are_named() {
+async fn a_long_list_of_missing_permissions_is_shortened() {
     let world = World::start().await;
     let writes_roles =
         json!([{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create"]}]);

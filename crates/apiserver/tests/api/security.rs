@@ -3,7 +3,8 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use setpoint_apiserver::User;
+use setpoint_apiserver::admission::plugins;
+use setpoint_apiserver::{Config, User};
 
 use crate::client::Api;
 
@@ -70,7 +71,7 @@ async fn a_rising_level_names_the_pods_it_would_refuse() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_names_no_class_gets_the_newest_default() {
+async fn claims_without_a_class_get_the_newest_default() {
     let api = Api::start().await;
     let class = |name: &str| {
         let annotations = json!({"storageclass.kubernetes.io/is-default-class": "true"});
@@ -340,4 +341,14 @@ async fn no_encoding_of_a_subject_gets_a_certificate_of_the_masters() {
         let answer = api.post("/apis/certificates.k8s.io/v1/certificatesigningrequests", request).await;
         assert_eq!(answer.code, code, "{organization:?}: {}", answer.text);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_namespace_cannot_be_found_is_refused() {
+    let disabled = ["NamespaceLifecycle", "ServiceAccount"].map(str::to_owned);
+    let change = |config: Config| Config { admission: plugins(&[], &disabled).unwrap(), ..config };
+    let api = Api::start_changed(change).await;
+    let refused = api.post("/api/v1/namespaces/none/pods", pod("a", json!({}))).await;
+    let message = "Internal error occurred: failed to lookup namespace \"none\"";
+    assert_eq!(refused.refusal(), (500, "InternalError", message));
 }

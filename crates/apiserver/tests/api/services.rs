@@ -108,7 +108,7 @@ async fn node_ports_are_handed_out_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_allocated_is_kept_through_updates_and_released_when_no_longer_needed() {
+async fn allocations_survive_updates_and_are_released_when_unused() {
     let api = Api::start().await;
     let before = create(&api, "a", json!({"type": "NodePort"})).await;
     let put = service("a", json!({"type": "NodePort", "selector": {"app": "b"}}));
@@ -159,7 +159,7 @@ async fn every_address_in_use_has_an_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_that_somebody_wrote_down_is_taken() {
+async fn a_recorded_address_is_taken() {
     let api = Api::start().await;
     let address = json!({"metadata": {"name": "10.0.77.50"},
         "spec": {"parentRef": {"resource": "things", "name": "x"}}});

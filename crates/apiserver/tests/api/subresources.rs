@@ -1,7 +1,12 @@
 //! Subresources.
 
+use std::sync::Arc;
+
 use http::Method;
 use serde_json::{Value, json};
+use setpoint_apiserver::Config;
+use setpoint_apiserver::egress::EgressConfig;
+use setpoint_apiserver::egress::in_process::InProcess;
 
 use crate::client::Api;
 
@@ -149,8 +154,9 @@ async fn only_the_subresources_of_a_kind_are_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn logs_and_terminals_say_what_is_missing() {
-    let api = Api::start().await;
+async fn logs_and_terminals_report_what_is_missing() {
+    let egress = EgressConfig { dial: Arc::new(InProcess::default()), ..EgressConfig::default() };
+    let api = Api::start_changed(|config| Config { egress, ..config }).await;
     api.default_service_account().await;
     pod(&api, "").await;
     let node = json!({"metadata": {"name": "bare"}});
@@ -187,5 +193,7 @@ async fn logs_and_terminals_say_what_is_missing() {
     let exec = format!("{PODS}/on-bare/exec?container=c");
     assert_eq!(api.get(&exec).await.refusal().2, "Upgrade request required");
     let upgrade = [("connection", "Upgrade"), ("upgrade", "SPDY/3.1"), ("accept", "text/html")];
-    assert_eq!(api.ask(Method::POST, &exec, &upgrade, "").await.code, 503);
+    let unreachable = api.ask(Method::POST, &exec, &upgrade, "").await;
+    let why = "error dialing backend: dial tcp 10.0.0.9:10250: connect: connection refused";
+    assert_eq!(unreachable.refusal(), (500, "", why));
 }

@@ -10,8 +10,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use setpoint_apiserver::audit::{AuditConfig, BackendConfig, Entry, Format, Mode, Policy, SendError, Sink};
+use setpoint_apiserver::egress::EgressConfig;
 use setpoint_apiserver::tls::{
-    Authority, ClientTrust, Identity, NamedCertificate, Presence, ServerTls, certified,
+    Authority, ClientTrust, Identity, NamedCertificate, ServerIdentity, ServerTls, certified,
 };
 use setpoint_apiserver::{ApiServer, Authenticator, Config, ServeSettings};
 use setpoint_clock::{Clock, Rng};
@@ -24,6 +25,8 @@ use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_util::sync::CancellationToken;
+
+use crate::fake_kubelet::{FakeKubelet, process};
 
 struct Serving {
     address: SocketAddr,
@@ -65,11 +68,11 @@ fn key(pem: &str) -> PrivateKeyDer<'static> {
 
 impl Serving {
     async fn connect(&self, identity: Option<&Identity>) -> TlsStream<TcpStream> {
-        self.connect_believing(&self.authority, "kubernetes.default.svc", identity).await
+        self.connect_trusting(&self.authority, "kubernetes.default.svc", identity).await
     }
 
     /// Connects as a client that trusts this CA and requests this server name.
-    async fn connect_believing(
+    async fn connect_trusting(
         &self,
         authority: &Authority,
         name: &'static str,
@@ -106,7 +109,7 @@ impl Serving {
 }
 
 #[tokio::test]
-async fn certificates_and_tokens_say_who_is_asking() {
+async fn certificates_and_tokens_identify_the_user() {
     let serving = serve().await;
     let list = "GET /api/v1/namespaces HTTP/1.1";
     let admin = serving.ask(Some(&serving.admin), list, b"").await;
@@ -120,7 +123,7 @@ async fn certificates_and_tokens_say_who_is_asking() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_not_believed_needs_another_credential_beside_it() {
+async fn an_untrusted_certificate_needs_another_credential_beside_it() {
     let serving = serve().await;
     let now = Clock::system().now();
     let list = "GET /api/v1/namespaces HTTP/1.1";
@@ -157,17 +160,17 @@ async fn certificates_and_authorities_are_replaced_while_connections_are_open() 
     };
     let named = NamedCertificate { certificate: of(&serving.authority), names: vec!["localhost".into()] };
     let clients = ClientTrust::new(&[&other.identity().certificate]).unwrap();
-    serving.tls.replace(&Presence { certificate: of(&other), named: vec![named], clients }).unwrap();
+    serving.tls.replace(&ServerIdentity { certificate: of(&other), named: vec![named], clients }).unwrap();
     assert_eq!(first_line(&mut open).await, "HTTP/1.1 401 Unauthorized", "its authority is believed no more");
     let admin = other.admin_certificate(now).unwrap();
-    let mut new = serving.connect_believing(&other, "kubernetes.default.svc", Some(&admin)).await;
+    let mut new = serving.connect_trusting(&other, "kubernetes.default.svc", Some(&admin)).await;
     assert_eq!(first_line(&mut new).await, "HTTP/1.1 200 OK");
-    let mut by_name = serving.connect_believing(&serving.authority, "localhost", Some(&admin)).await;
+    let mut by_name = serving.connect_trusting(&serving.authority, "localhost", Some(&admin)).await;
     assert_eq!(first_line(&mut by_name).await, "HTTP/1.1 200 OK");
 }
 
 #[tokio::test]
-async fn a_renewed_authority_is_believed_by_those_who_know_the_old_one() {
+async fn clients_with_the_old_authority_trust_the_renewed_one() {
     let serving = serve().await;
     let now = Clock::system().now();
     let (new, cross_signed) = serving.authority.renewed(now).unwrap();
@@ -176,12 +179,12 @@ async fn a_renewed_authority_is_believed_by_those_who_know_the_old_one() {
     let certificate = Arc::new(certified(&made.certificate, &made.key).unwrap());
     let both = [new.identity().certificate.as_str(), &serving.authority.identity().certificate];
     let clients = ClientTrust::new(&both).unwrap();
-    serving.tls.replace(&Presence { certificate, named: Vec::new(), clients }).unwrap();
+    serving.tls.replace(&ServerIdentity { certificate, named: Vec::new(), clients }).unwrap();
     let admin = new.admin_certificate(now).unwrap();
     for authority in [&serving.authority, &new] {
         for identity in [&serving.admin, &admin] {
             let mut stream =
-                serving.connect_believing(authority, "kubernetes.default.svc", Some(identity)).await;
+                serving.connect_trusting(authority, "kubernetes.default.svc", Some(identity)).await;
             assert_eq!(first_line(&mut stream).await, "HTTP/1.1 200 OK");
         }
     }
@@ -464,4 +467,63 @@ async fn a_body_that_stops_coming_does_not_keep_the_server_from_stopping() {
     serving.stop.cancel();
     assert!(receive(&mut stream).await.starts_with("HTTP/1.1 504"));
     tokio::time::timeout(Duration::from_secs(15), serving.task).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_to_a_pod_lasts_until_the_server_stops() {
+    let kubelet = FakeKubelet::new(|request| async {
+        process(request, |process| async move {
+            let (mut stdin, mut stdout) = (process.stdin.unwrap(), process.stdout.unwrap());
+            let _ = tokio::io::copy(&mut stdin, &mut stdout).await;
+        })
+    });
+    let serving = serve_with(|config| {
+        let egress = EgressConfig { dial: Arc::new(kubelet.clone()), ..config.egress.clone() };
+        Config { egress, ..config }
+    })
+    .await;
+    let pods = "/api/v1/namespaces/default/pods";
+    for (method, path, body) in [
+        ("POST", "/api/v1/nodes", r#"{"metadata":{"name":"n"}}"#),
+        (
+            "PUT",
+            "/api/v1/nodes/n/status",
+            r#"{"metadata":{"name":"n"},"status":{"addresses":[{"type":"Hostname","address":"n"}]}}"#,
+        ),
+        ("POST", "/api/v1/namespaces/default/serviceaccounts", r#"{"metadata":{"name":"default"}}"#),
+        (
+            "POST",
+            pods,
+            r#"{"metadata":{"name":"a"},"spec":{"nodeName":"n","containers":[{"name":"c","image":"i"}]}}"#,
+        ),
+    ] {
+        let answer =
+            serving.ask(Some(&serving.admin), &format!("{method} {path} HTTP/1.1"), body.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 20"), "{path}: {answer}");
+    }
+    let path = format!("{pods}/a/exec?command=cat&stdin=1&stdout=1");
+    let protocols = ("sec-websocket-protocol", &*format!("{TOKEN}, v5.channel.k8s.io"));
+    let mut socket = open(&serving, &path, &[protocols]).await.unwrap();
+    socket.send(Message::binary(b"\0hello".to_vec())).await.unwrap();
+    let mut received = Vec::new();
+    while received.len() < 2 {
+        received.push(socket.next().await.unwrap().unwrap().into_data());
+    }
+    assert_eq!(received, [&b"\x01"[..], b"\x01hello"]);
+
+    let mut raw = serving.connect(Some(&serving.admin)).await;
+    let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: SPDY/3.1\r\n\r\n");
+    raw.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    raw.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 101");
+    assert_eq!(kubelet.open(), 2);
+    let heads = kubelet.take_heads();
+    assert_eq!(heads[1].headers["x-forwarded-for"], "127.0.0.1");
+    serving.stop.cancel();
+    tokio::time::timeout(Duration::from_secs(9), serving.task)
+        .await
+        .expect("it does not wait for them")
+        .unwrap();
+    kubelet.closed().await;
 }

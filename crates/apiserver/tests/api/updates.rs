@@ -90,7 +90,7 @@ async fn the_name_and_namespace_in_the_body_must_be_those_in_the_path() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_server_keeps_cannot_be_changed() {
+async fn server_managed_metadata_is_immutable() {
     let api = Api::start().await;
     let map = api.config_map("a", json!({})).await;
     let patch = json!({"metadata": {

@@ -102,7 +102,7 @@ async fn a_watch_that_always_has_events_ends_after_its_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_forgotten_history_says_so() {
+async fn a_watch_from_compacted_history_expires() {
     let api = Api::start().await;
     let from = version(&api).await;
     api.config_map("a", json!({})).await;
@@ -201,7 +201,7 @@ async fn the_first_versions_of_a_cluster_are_too_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_the_future_says_nothing_until_it_has_passed() {
+async fn a_watch_from_the_future_waits_for_its_revision() {
     let api = Api::start().await;
     let maps = "/api/v1/namespaces/default/configmaps";
     let future = api.server.revision() + 2;

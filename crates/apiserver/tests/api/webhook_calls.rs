@@ -1,4 +1,4 @@
-//! Calls of admission webhooks: failures, limits, addresses, credentials, and what is counted and recorded of them.
+//! Admission webhook calls: failures, limits, addresses, credentials, metrics and audit events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ const SERVICES: &str = "/api/v1/namespaces/default/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
-/// An extension that answers the same to everyone.
+/// An extension with a fixed response.
 fn always(reply: impl Fn(&Value) -> Reply + Send + Sync + 'static) -> Extension {
     Extension::new(move |_, review| reply(review))
 }
@@ -40,7 +40,7 @@ async fn a_webhook_that_cannot_be_asked_fails_closed_or_open() {
         (|_| code(500), "an error on the server (\"boom\") has prevented the request from succeeding"),
         (|_| code(404), "the server could not find the requested resource"),
         (moved, "the server responded with the status code 302 but did not return more information"),
-        (huge, "the answer is longer than 3145728 bytes"),
+        (huge, "the response is longer than 3145728 bytes"),
         (|_| Reply::Code(200, Vec::new(), "hello".into()), "couldn't get version/kind; json parse error"),
         (|_| Reply::Json(json!({})), "received invalid webhook response: webhook response was absent"),
         (
@@ -92,7 +92,7 @@ async fn a_call_ends_at_its_timeout_or_at_the_requests() {
     };
     assert_eq!(timed(MAPS).await, (500, Duration::from_secs(4)));
     assert_eq!(timed(&format!("{MAPS}?timeout=2s")).await, (504, Duration::from_secs(2)));
-    // Two mutating webhooks take their time one after the other, but not more than a handler has.
+    // Two mutating webhooks run in sequence, but within the time limit of a handler.
     let slow = json!({"timeoutSeconds": 20, "failurePolicy": "Ignore"});
     let webhooks = ["/1", "/2"].map(|path| hooked.webhook(path, slow.clone()));
     hooked.configure("mutating", "m", &webhooks).await.created();
@@ -173,7 +173,7 @@ fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// A webhook by the port 443 of the service `hook`.
+/// Returns a webhook at port 443 of the service `hook`.
 fn by_service(hooked: &Hooked) -> Value {
     let mut webhook = hooked.webhook("/v", json!({}));
     let bundle = webhook["clientConfig"]["caBundle"].take();
@@ -246,7 +246,7 @@ async fn a_pod_on_a_simulated_node_is_answered_for_by_a_local_process() {
         let endpoints = json!([{"addresses": ["10.1.0.1"], "targetRef": target}]);
         hooked.api.delete(SLICES).await.ok();
         hooked.api.post(SLICES, slice("s", endpoints)).await.created();
-        // Another path is another client, with connections of its own.
+        // Another path has another client, with its own connections.
         let mut webhook = by_service(&hooked);
         webhook["clientConfig"]["service"]["path"] = format!("/{attempt}").into();
         hooked.api.merge(&format!("{WEBHOOKS}/v"), json!({"webhooks": [webhook]})).await.ok();
@@ -328,7 +328,7 @@ async fn a_server_starts_though_its_webhooks_are_not_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_becomes_of_calls_is_counted() {
+async fn webhook_calls_are_counted_by_result() {
     let turn = AtomicUsize::new(0);
     let extension = always(move |review| match turn.fetch_add(1, Ordering::Relaxed) {
         0 => Reply::Json(allow(review)),
@@ -371,7 +371,7 @@ async fn what_becomes_of_calls_is_counted() {
     }
 }
 
-/// Keeps audit events.
+/// Collects audit events.
 #[derive(Clone, Default)]
 struct Log(Arc<std::sync::Mutex<Vec<Value>>>);
 
@@ -388,7 +388,7 @@ impl Sink for Log {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_audit_log_tells_what_webhooks_did() {
+async fn the_audit_log_shows_what_webhooks_did() {
     let log = Log::default();
     let rules = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request, omitStages: [RequestReceived]}]\n";
     let backend = BackendConfig {

@@ -1,4 +1,4 @@
-//! Mutating webhooks: what their patches may do, and in which order they are called.
+//! Mutating webhooks: patches and call order.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ async fn a_patch_is_applied_defaulted_pruned_and_validated() {
     assert_eq!(first["object"]["metadata"].get("uid"), None);
     assert_eq!(second["object"]["metadata"]["uid"], created["metadata"]["uid"]);
     assert_eq!(second["object"]["spec"]["containers"][1]["name"], "side");
-    // The first container would be there twice.
+    // The first container would be duplicated.
     let mut twice = pod("b");
     twice["spec"]["containers"][0]["name"] = "side".into();
     let refused = hooked.api.post(PODS, twice).await;
@@ -81,7 +81,7 @@ async fn a_webhook_may_change_who_manages_fields_but_not_to_nonsense() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_patch_must_not_do_is_refused() {
+async fn forbidden_patches_are_rejected() {
     let cases = [
         (
             "namespace",
@@ -160,7 +160,7 @@ async fn an_older_review_is_answered_leniently() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_is_told_to_the_webhook_and_stores_nothing() {
+async fn a_dry_run_is_passed_to_the_webhook_and_stores_nothing() {
     let hooked = Hooked::start(|_, review| patch(review, &add("/data/x", json!("y")))).await;
     hooked.mutating(json!({"sideEffects": "NoneOnDryRun"})).await;
     let created = hooked.api.post(&format!("{MAPS}?dryRun=All"), map("a")).await.created();

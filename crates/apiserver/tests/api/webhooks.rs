@@ -1,4 +1,4 @@
-//! Admission webhooks: what they are called for, what they see, and what becomes of their answers.
+//! Admission webhooks: when they are called, what they are sent, and how their responses are handled.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 
-/// A server, and what all webhooks lead to.
+/// A server, and the extension that all webhooks call.
 pub(crate) struct Hooked {
     pub(crate) api: Api,
     pub(crate) extension: Extension,
 }
 
 impl Hooked {
-    /// Webhooks answer by the path that they are called at.
+    /// Responds by the path of the webhook.
     pub(crate) async fn start(answer: impl Fn(&str, &Value) -> Value + Send + Sync + 'static) -> Self {
         Self::start_with(Extension::new(move |path, review| Reply::Json(answer(path, review)))).await
     }
@@ -42,7 +42,7 @@ impl Hooked {
         Self { api, extension }
     }
 
-    /// A webhook at this path, for config maps unless `other` says otherwise.
+    /// Returns a webhook at this path, for ConfigMaps unless `other` overrides the rules.
     pub(crate) fn webhook(&self, path: &str, other: Value) -> Value {
         let name = path.trim_matches('/').replace('/', "-");
         let mut webhook = json!({
@@ -74,17 +74,17 @@ impl Hooked {
         self.configure("mutating", "m", &[self.webhook("/m", other)]).await.created();
     }
 
-    /// The requests of the reviews so far.
+    /// Returns the requests of the reviews so far.
     pub(crate) fn reviews(&self) -> Vec<Value> {
         self.extension.take().into_iter().map(|(_, mut review)| review["request"].take()).collect()
     }
 
-    /// The paths that were called so far.
+    /// Returns the paths called so far.
     pub(crate) fn called(&self) -> Vec<String> {
         self.extension.take().into_iter().map(|(path, _)| path).collect()
     }
 
-    /// The one review so far.
+    /// Returns the only review so far.
     #[track_caller]
     pub(crate) fn review(&self) -> Value {
         let mut reviews = self.reviews();
@@ -368,7 +368,7 @@ async fn deletions_are_reviewed_by_both_sorts() {
     let message = "Internal error occurred: admission webhook \"m.hook.example\" attempted to modify the object, which is not supported for this operation";
     assert_eq!(patched.refusal(), (500, "InternalError", message));
     hooked.reviews();
-    // Of a collection there is one review for each object, without its name.
+    // A collection has one review per object, without a name.
     hooked.api.delete(MAPS).await.ok();
     let reviews = hooked.reviews();
     assert_eq!(reviews.len(), 4);
@@ -522,4 +522,32 @@ async fn warnings_that_are_too_long_together_are_cut() {
         let characters = created.warnings[0].chars().count() - "299 - \"\"".len();
         assert_eq!((created.warnings.len(), characters), expected, "{count} of {length}");
     }
+}
+
+/// v1.34 marks such a pod first and removes it then, and both are deletions.
+#[tokio::test(start_paused = true)]
+async fn a_pod_deleted_without_grace_is_reviewed_when_it_is_marked_and_when_it_is_removed() {
+    let hooked = Hooked::start(|_, review| allow(review)).await;
+    hooked.api.default_service_account().await;
+    hooked.validating(json!({"rules": [rule("", "pods", &["DELETE"])]})).await;
+    hooked.api.post(PODS, pod("a")).await.created();
+    hooked.api.delete(&format!("{PODS}/a?dryRun=All")).await.ok();
+    assert_eq!(hooked.reviews().len(), 1);
+    hooked.api.delete(&format!("{PODS}/a")).await.ok();
+    let [marked, removed] = hooked.reviews().try_into().unwrap();
+    let metadata = |review: &Value| review["oldObject"]["metadata"].clone();
+    assert_eq!(metadata(&marked).get("deletionTimestamp"), None);
+    assert_eq!(metadata(&removed)["deletionGracePeriodSeconds"], 0);
+    // The pod is on no node, so there is nothing to wait for.
+    assert_eq!(
+        (&marked["options"]["gracePeriodSeconds"], &removed["options"]),
+        (&json!(0), &marked["options"])
+    );
+    let mut placed = pod("b");
+    placed["spec"]["nodeName"] = "n".into();
+    hooked.api.post(PODS, placed).await.created();
+    hooked.api.delete(&format!("{PODS}/b")).await.ok();
+    assert_eq!(hooked.review()["options"]["gracePeriodSeconds"], 30);
+    hooked.api.delete(&format!("{PODS}/b?gracePeriodSeconds=0")).await.ok();
+    assert_eq!(hooked.reviews().len(), 2);
 }

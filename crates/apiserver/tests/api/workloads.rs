@@ -90,7 +90,7 @@ async fn every_workload_that_has_replicas_is_scaled_alike() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_on_its_way_out_says_so_to_everyone() {
+async fn deprecated_apis_warn_every_client() {
     let api = Api::start().await;
     let listed = api.get("/api/v1/namespaces/default/endpoints").await;
     assert_eq!(listed.warnings.len(), 1);

@@ -51,6 +51,9 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
         ("trim", [Val::String(text)]) => Ok(Val::text(text.trim())),
         ("join", [Val::List(list)]) => join(&list.items, ""),
         ("join", [Val::List(list), Val::String(separator)]) => join(&list.items, separator),
+        ("jsonpatch.escapeKey", [Val::String(text)]) => {
+            Ok(Val::text(text.replace('~', "~0").replace('/', "~1")))
+        }
         ("strings.quote", [Val::String(text)]) => Ok(Val::text(format!("{text:?}"))),
         ("format", [Val::String(text), Val::List(values)]) => format(text, &values.items),
         _ => return None,

@@ -142,6 +142,7 @@ impl AuthenticationFlags {
         accounts: &ServiceAccounts,
         outbound: &Outbound,
         allows_everything: bool,
+        front_proxy: Option<FrontProxy>,
     ) -> anyhow::Result<Authenticator> {
         let mut authenticator = Authenticator::new();
         if let Some(path) = &self.token_auth_file {
@@ -156,7 +157,7 @@ impl AuthenticationFlags {
         if self.enable_bootstrap_token_auth {
             authenticator = authenticator.with_bootstrap_tokens();
         }
-        if let Some(front_proxy) = self.front_proxy.build()? {
+        if let Some(front_proxy) = front_proxy {
             authenticator = authenticator.with_front_proxy(front_proxy);
         }
         if let Some(path) = &self.authentication_token_webhook_config_file {
@@ -214,10 +215,12 @@ impl AuthenticationFlags {
         signer.map(Some).with_context(|| format!("--{flag} {}", path.display()))
     }
 
-    /// Loads the CAs of front proxies, as PEM.
-    pub(crate) fn front_proxy_authorities(&self) -> anyhow::Result<Option<String>> {
+    /// Returns the CAs of front proxies, as PEM, and the headers that front proxies set, if the flags name any.
+    pub(crate) fn front_proxies(&self) -> anyhow::Result<Option<(String, FrontProxy)>> {
+        let front_proxy = self.front_proxy.build()?;
         let path = self.front_proxy.requestheader_client_ca_file.as_ref();
-        path.map(|path| read("requestheader-client-ca-file", path)).transpose()
+        let authorities = path.map(|path| read("requestheader-client-ca-file", path)).transpose()?;
+        Ok(authorities.zip(front_proxy))
     }
 }
 

@@ -1,18 +1,21 @@
 //! Flags for connections the API server makes on behalf of clients: to kubelets, aggregated API servers and peers.
 //!
-//! As in v1.34, files are loaded and values are checked at startup. Requests are not proxied yet: flags that would
-//! affect that are accepted with a single warning that names them.
+//! As in v1.34, files are loaded and values are checked at startup. Requests to peers are not proxied: flags that would
+//! affect that are accepted with a single warning that names them, as are those that have no effect in v1.34 either.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{ArgAction, Args};
+use setpoint_apiserver::KubeletConfig;
+use setpoint_apiserver::aggregation::ProxyIdentity;
 use setpoint_apiserver::tls::{certificates, certified};
 use setpoint_controllers::FeatureGates;
 use setpoint_controllers::flags::duration;
 
 use super::read;
+use crate::pki::Pair;
 
 /// The feature gate that lets API servers of different versions forward requests to each other.
 const PEERS: &str = "UnknownVersionInteroperabilityProxy";
@@ -24,13 +27,15 @@ const KUBELET_READ_ONLY_PORT: u16 = 10255;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Proxying")]
 pub(crate) struct ProxyingFlags {
-    /// The client certificate that the API server shows to aggregated API servers and to webhooks.
+    /// The client certificate that the API server shows to aggregated API servers. Reloaded when the file changes
+    /// [default: one signed by a generated CA].
     #[arg(long, value_name = "FILE")]
     proxy_client_cert_file: Option<PathBuf>,
     /// The private key of --proxy-client-cert-file.
     #[arg(long, value_name = "FILE")]
     proxy_client_key_file: Option<PathBuf>,
-    /// Resolve the Services of webhooks to their endpoints only, so that one of type ExternalName is an error.
+    /// Resolve the Services of webhooks and aggregated API servers to endpoints only. Services of type ExternalName are
+    /// then an error.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
     enable_aggregator_routing: bool,
@@ -41,7 +46,7 @@ pub(crate) struct ProxyingFlags {
     /// The authorities that verify the serving certificates of kubelets; any certificate will do without it.
     #[arg(long, value_name = "FILE")]
     kubelet_certificate_authority: Option<PathBuf>,
-    /// The client certificate that the API server shows to kubelets.
+    /// The client certificate that the API server shows to kubelets. Reloaded when the file changes.
     #[arg(long, value_name = "FILE")]
     kubelet_client_certificate: Option<PathBuf>,
     /// The private key of --kubelet-client-certificate.
@@ -51,13 +56,13 @@ pub(crate) struct ProxyingFlags {
     #[arg(long, value_delimiter = ',', value_name = "TYPES",
         default_values_t = ADDRESS_TYPES.map(String::from))]
     kubelet_preferred_address_types: Vec<String>,
-    /// How long a request to a kubelet may take.
+    /// Without effect, as in Kubernetes: a request to a kubelet takes as long as the client waits.
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
     kubelet_timeout: Duration,
     /// The port of kubelets whose nodes do not name one. Deprecated.
     #[arg(long, default_value_t = KUBELET_PORT, value_name = "PORT")]
     kubelet_port: u16,
-    /// The port that kubelets answer reads on without TLS. Deprecated.
+    /// Without effect, as in Kubernetes. Deprecated.
     #[arg(long, default_value_t = KUBELET_READ_ONLY_PORT, value_name = "PORT")]
     kubelet_read_only_port: u16,
     #[command(flatten)]
@@ -102,28 +107,51 @@ impl ProxyingFlags {
         Ok(())
     }
 
-    /// Whether Services are resolved to their endpoints only.
+    /// Whether Services are resolved to endpoints only.
     pub(crate) fn routes_to_endpoints(&self) -> bool {
         self.enable_aggregator_routing
+    }
+
+    /// Whether a redirect by an aggregated API server is an error.
+    pub(crate) fn rejects_redirects(&self) -> bool {
+        self.aggregator_reject_forwarding_redirect
+    }
+
+    /// Returns the files of the client certificate for aggregated API servers, if the flags name them.
+    pub(crate) fn proxy_client(&self) -> Option<Pair> {
+        let (certificate, key) = (self.proxy_client_cert_file.clone()?, self.proxy_client_key_file.clone()?);
+        Some(Pair { certificate, key })
+    }
+
+    /// Returns the files of the client certificate for kubelets, if the flags name them.
+    pub(crate) fn kubelet_client(&self) -> Option<Pair> {
+        let (certificate, key) = (self.kubelet_client_certificate.clone()?, self.kubelet_client_key.clone()?);
+        Some(Pair { certificate, key })
+    }
+
+    /// Returns how kubelets are reached, with this certificate.
+    pub(crate) fn kubelets(&self, identity: ProxyIdentity) -> anyhow::Result<KubeletConfig> {
+        let authorities = self.kubelet_certificate_authority.as_deref();
+        let authorities = authorities.map(|file| read("kubelet-certificate-authority", file)).transpose()?;
+        Ok(KubeletConfig {
+            authorities: authorities.map(Into::into),
+            identity,
+            address_types: self.kubelet_preferred_address_types.clone(),
+            port: self.kubelet_port,
+            dial: None,
+        })
     }
 
     /// Returns a warning that names the flags that were set but have no effect.
     fn warning(&self) -> Option<String> {
         let flags = [
-            ("proxy-client-cert-file", self.proxy_client_cert_file.is_some()),
-            ("aggregator-reject-forwarding-redirect", !self.aggregator_reject_forwarding_redirect),
-            ("kubelet-certificate-authority", self.kubelet_certificate_authority.is_some()),
-            ("kubelet-client-certificate", self.kubelet_client_certificate.is_some()),
-            ("kubelet-port", self.kubelet_port != KUBELET_PORT),
             ("kubelet-read-only-port", self.kubelet_read_only_port != KUBELET_READ_ONLY_PORT),
-            ("kubelet-preferred-address-types", self.kubelet_preferred_address_types != ADDRESS_TYPES),
             ("kubelet-timeout", self.kubelet_timeout != Duration::from_secs(5)),
             ("peer-ca-file", self.peers.peer_ca_file.is_some()),
         ];
         let set: Vec<_> =
             flags.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| format!("--{name}")).collect();
-        let proxied = "requests to nodes, pods, services and aggregated API servers are not proxied";
-        (!set.is_empty()).then(|| format!("{proxied}, so these flags have no effect: {}", set.join(", ")))
+        (!set.is_empty()).then(|| format!("these flags have no effect: {}", set.join(", ")))
     }
 }
 
@@ -203,7 +231,8 @@ mod tests {
         ] {
             let both = flags(&[cert_flag, &certificate, key_flag, &key]);
             both.check(&FeatureGates::default()).unwrap();
-            assert!(both.warning().unwrap().contains(cert_flag));
+            assert_eq!(both.kubelet_client().is_some(), cert_flag == "--kubelet-client-certificate");
+            assert_eq!(both.proxy_client().is_some(), cert_flag == "--proxy-client-cert-file");
             assert_eq!(problem(&[cert_flag, &certificate]), format!("{cert_flag} needs {key_flag}"));
             assert_eq!(problem(&[key_flag, &key]), format!("{key_flag} needs {cert_flag}"));
             let mismatch = problem(&[cert_flag, &certificate, key_flag, &wrong]);
@@ -228,5 +257,19 @@ mod tests {
             "{egress}"
         );
         assert_eq!(flags(&[]).warning(), None);
+        let idle =
+            flags(&["--kubelet-timeout=1s", "--kubelet-read-only-port=1", "--kubelet-port=2"]).warning();
+        let expected = "these flags have no effect: --kubelet-read-only-port, --kubelet-timeout";
+        assert_eq!(idle.as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn flags_say_how_kubelets_are_reached() {
+        let defaults = flags(&[]).kubelets(ProxyIdentity::default()).unwrap();
+        assert_eq!((defaults.port, defaults.authorities.is_none()), (10250, true));
+        assert_eq!(defaults.address_types, ADDRESS_TYPES);
+        let given = flags(&["--kubelet-port=1", "--kubelet-preferred-address-types=InternalIP,Hostname"]);
+        let given = given.kubelets(ProxyIdentity::default()).unwrap();
+        assert_eq!((given.port, given.address_types), (1, vec!["InternalIP".into(), "Hostname".into()]));
     }
 }

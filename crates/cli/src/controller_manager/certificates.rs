@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_of_ones_own_is_kept_where_one_says() {
+    fn a_self_signed_certificate_is_stored_in_the_given_directory() {
         let directory = tempfile::tempdir().unwrap();
         let clock = Clock::system();
         let address = "127.0.0.1".parse().unwrap();

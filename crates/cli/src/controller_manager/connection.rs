@@ -8,7 +8,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "API server")]
-pub(crate) struct Connection {
+pub(crate) struct ConnectionFlags {
     /// Kubeconfig of the cluster [default: KUBECONFIG, ~/.kube/config, or the pod's service account].
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
@@ -40,7 +40,7 @@ fn content_type(text: &str) -> Result<String, String> {
     }
 }
 
-impl Connection {
+impl ConnectionFlags {
     /// Returns the client configuration.
     pub(crate) async fn config(&self) -> anyhow::Result<kube::Config> {
         let mut config = match &self.kubeconfig {

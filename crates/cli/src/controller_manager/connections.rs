@@ -70,7 +70,7 @@ where
     A: Fn(Request<Incoming>, Certificates) -> F + Send + Sync + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
-    let (port, places) = (Arc::new(port), Arc::new(Places::default()));
+    let (port, places) = (Arc::new(port), Arc::new(ConnectionTable::default()));
     let mut tasks = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -85,7 +85,7 @@ where
                 () = tokio::time::sleep(ACCEPT_PAUSE) => continue,
             }
         };
-        if let Some(place) = Places::take(&places, peer.ip(), port.limits.connections) {
+        if let Some(place) = ConnectionTable::take(&places, peer.ip(), port.limits.connections) {
             tasks.spawn(connection(stream, place, port.clone(), stop.clone()));
         }
     }
@@ -104,8 +104,12 @@ pub(crate) struct Port<A> {
     pub(crate) answer: A,
 }
 
-async fn connection<A, F>(stream: TcpStream, place: Place, port: Arc<Port<A>>, stop: CancellationToken)
-where
+async fn connection<A, F>(
+    stream: TcpStream,
+    place: ConnectionSlot,
+    port: Arc<Port<A>>,
+    stop: CancellationToken,
+) where
     A: Fn(Request<Incoming>, Certificates) -> F + Send + Sync + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
@@ -121,7 +125,7 @@ where
     let (requests, limits, builder) = (place.requests.clone(), port.limits, builder(port.protocol));
     let service = service_fn(move |request: Request<Incoming>| {
         let (port, certificates, under_way) =
-            (port.clone(), certificates.clone(), UnderWay::begin(&requests));
+            (port.clone(), certificates.clone(), InFlightRequest::begin(&requests));
         async move {
             let _under_way = under_way;
             Ok::<_, Infallible>((port.answer)(request, certificates).await)
@@ -165,16 +169,16 @@ fn builder(protocol: Protocol) -> auto::Builder<TokioExecutor> {
 }
 
 /// A request in flight. Counted until it is dropped.
-struct UnderWay(watch::Sender<usize>);
+struct InFlightRequest(watch::Sender<usize>);
 
-impl UnderWay {
+impl InFlightRequest {
     fn begin(requests: &watch::Sender<usize>) -> Self {
         requests.send_modify(|requests| *requests += 1);
         Self(requests.clone())
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         self.0.send_modify(|requests| *requests = requests.saturating_sub(1));
     }
@@ -182,48 +186,50 @@ impl Drop for UnderWay {
 
 /// The open connections, in the order they were accepted.
 #[derive(Default)]
-struct Places(Mutex<Taken>);
+struct ConnectionTable(Mutex<ConnectionEntry>);
 
 #[derive(Default)]
-struct Taken {
+struct ConnectionEntry {
     next: u64,
-    places: BTreeMap<u64, Seen>,
+    places: BTreeMap<u64, ConnectionState>,
 }
 
 /// The shared state of a connection.
-struct Seen {
+struct ConnectionState {
     peer: IpAddr,
     requests: watch::Sender<usize>,
     evicted: CancellationToken,
 }
 
 /// A connection's slot, freed on drop.
-struct Place {
-    all: Arc<Places>,
+struct ConnectionSlot {
+    all: Arc<ConnectionTable>,
     number: u64,
     requests: watch::Sender<usize>,
     evicted: CancellationToken,
 }
 
-impl Places {
+impl ConnectionTable {
     /// Takes a slot for a new connection. Returns `None` if all connections are busy.
-    fn take(all: &Arc<Self>, peer: IpAddr, most: usize) -> Option<Place> {
+    fn take(all: &Arc<Self>, peer: IpAddr, most: usize) -> Option<ConnectionSlot> {
         let mut taken = all.0.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.places.len() >= most {
-            let number = taken.least_needed()?;
+            let number = taken.eviction_candidate()?;
             taken.places.remove(&number)?.evicted.cancel();
         }
         let (requests, evicted) = (watch::Sender::new(0), CancellationToken::new());
         let number = taken.next;
         taken.next += 1;
-        taken.places.insert(number, Seen { peer, requests: requests.clone(), evicted: evicted.clone() });
-        Some(Place { all: all.clone(), number, requests, evicted })
+        taken
+            .places
+            .insert(number, ConnectionState { peer, requests: requests.clone(), evicted: evicted.clone() });
+        Some(ConnectionSlot { all: all.clone(), number, requests, evicted })
     }
 }
 
-impl Taken {
+impl ConnectionEntry {
     /// Returns the oldest idle connection of the peer with the most connections.
-    fn least_needed(&self) -> Option<u64> {
+    fn eviction_candidate(&self) -> Option<u64> {
         let of = |peer: IpAddr| self.places.values().filter(|seen| seen.peer == peer).count();
         let idle = self.places.iter().filter(|(_, seen)| *seen.requests.borrow() == 0);
         // For equal keys, `max_by_key` returns the last one, which is the oldest here.
@@ -231,7 +237,7 @@ impl Taken {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut taken = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
         taken.places.remove(&self.number);
@@ -371,16 +377,22 @@ mod tests {
 
     #[test]
     fn the_peer_with_the_most_connections_gives_way() {
-        let places = Arc::new(Places::default());
+        let places = Arc::new(ConnectionTable::default());
         let peer = |last: u8| IpAddr::from([10, 0, 0, last]);
-        let one = Places::take(&places, peer(1), 3).unwrap();
-        let two: Vec<_> = (0..2).map(|_| Places::take(&places, peer(2), 3).unwrap()).collect();
-        let _new = Places::take(&places, peer(3), 3).unwrap();
+        let one = ConnectionTable::take(&places, peer(1), 3).unwrap();
+        let two: Vec<_> = (0..2).map(|_| ConnectionTable::take(&places, peer(2), 3).unwrap()).collect();
+        let _new = ConnectionTable::take(&places, peer(3), 3).unwrap();
         assert!(
             !one.evicted.is_cancelled() && two[0].evicted.is_cancelled() && !two[1].evicted.is_cancelled()
         );
-        let _all_busy: Vec<_> =
-            places.0.lock().unwrap().places.values().map(|seen| UnderWay::begin(&seen.requests)).collect();
-        assert!(Places::take(&places, peer(4), 3).is_none());
+        let _all_busy: Vec<_> = places
+            .0
+            .lock()
+            .unwrap()
+            .places
+            .values()
+            .map(|seen| InFlightRequest::begin(&seen.requests))
+            .collect();
+        assert!(ConnectionTable::take(&places, peer(4), 3).is_none());
     }
 }

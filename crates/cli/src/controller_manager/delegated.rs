@@ -86,7 +86,7 @@ impl Delegated {
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
         let reviewed = Api::all(client.clone()).create(&PostParams::default(), &review).await;
         let reviewed =
-            reviewed.map_err(|error| Denial::Unknown(format!("cannot ask what is allowed: {error}")))?;
+            reviewed.map_err(|error| Denial::Unknown(format!("cannot check authorization: {error}")))?;
         match reviewed.status.is_some_and(|status| status.allowed) {
             true => Ok(()),
             false => Err(forbidden()),
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_for_everybody_may_end_in_a_star() {
+    fn always_allowed_paths_may_end_in_a_star() {
         let paths = ["/healthz".to_owned(), "/open/*".to_owned()];
         let check =
             |path: &str, expected: bool| assert_eq!(is_always_allowed(&paths, path), expected, "{path}");

@@ -6,7 +6,7 @@ use setpoint_controllers::{MaskSizes, NodeRanges};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Network")]
-pub(crate) struct Network {
+pub(crate) struct NetworkFlags {
     /// Allocate a pod CIDR to every node.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
@@ -31,7 +31,7 @@ pub(crate) struct Network {
     cluster_name: String,
 }
 
-impl Network {
+impl NetworkFlags {
     /// Returns the CIDR ranges for nodes, if allocation is enabled. Service CIDRs are excluded.
     pub(crate) fn node_ranges(&self, services: &str) -> anyhow::Result<Option<NodeRanges>> {
         if !self.allocate_node_cidrs {

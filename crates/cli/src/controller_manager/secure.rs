@@ -21,8 +21,8 @@ use super::connections::{self, Answer, Certificates, Limits, Port, Protocol};
 use super::delegated::{Delegated, Denial};
 use crate::process;
 
-/// What is served.
-pub(crate) struct Served {
+/// The state of the secure port's handler.
+pub(crate) struct SecureHandler {
     pub(crate) operations: Operations,
     /// Whether profiles are served.
     pub(crate) profiling: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Served {
     /// The configuration, as JSON.
     pub(crate) configuration: String,
     pub(crate) delegated: Delegated,
-    /// What is served at `/shadow`.
+    /// The report served at `/shadow`.
     pub(crate) shadow: Option<Shadow>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) async fn serve(
     listener: TcpListener,
     acceptor: TlsAcceptor,
     protocol: Protocol,
-    served: Arc<Served>,
+    served: Arc<SecureHandler>,
     stop: CancellationToken,
 ) {
     let answer = move |request: Request<Incoming>, certificates: Certificates| {
@@ -52,7 +52,7 @@ pub(crate) async fn serve(
     connections::serve(listener, port, stop).await;
 }
 
-impl Served {
+impl SecureHandler {
     async fn answer(&self, request: &Request<Incoming>, certificates: &[CertificateDer<'static>]) -> Answer {
         match self
             .delegated
@@ -66,7 +66,7 @@ impl Served {
         }
         match request.uri().path() {
             "/metrics" if matches!(*request.method(), Method::GET | Method::HEAD) => {
-                let all = self.metrics.encode() + &process::figures();
+                let all = self.metrics.encode() + &process::process_metrics();
                 let mut answer = text(StatusCode::OK, without(all, &self.disabled_metrics));
                 let format = http::HeaderValue::from_static(setpoint::metrics::CONTENT_TYPE);
                 answer.headers_mut().insert(CONTENT_TYPE, format);
@@ -77,7 +77,7 @@ impl Served {
             }
             "/configz" => json(self.configuration.clone()),
             "/shadow" if self.shadow.is_some() => self.shadow_report(request.method()),
-            _ => self.operations.answer(request).await,
+            _ => self.operations.handle(request).await,
         }
     }
 

@@ -9,7 +9,9 @@ use clap::{ArgAction, Args};
 use rustls::ServerConfig;
 use setpoint::Clock;
 use setpoint_apiserver::auth::FrontProxy;
-use setpoint_apiserver::tls::{ByName, MinVersion, NamedCertificate, Protocol as TlsProtocol, certified};
+use setpoint_apiserver::tls::{
+    MinVersion, NamedCertificate, Protocol as TlsProtocol, SniCertificates, certified,
+};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 
@@ -129,7 +131,8 @@ impl Serving {
         Protocol { http2: !self.disable_http2_serving, most_streams: (most > 0).then_some(most) }
     }
 
-    /// Whom the secure port asks about its clients. In shadow mode nothing but reviews is created there.
+    /// Returns the client for authenticating and authorizing the clients of the secure port. In shadow mode it only
+    /// creates reviews.
     pub(crate) async fn delegated(&self, clock: &Clock, in_shadow: bool) -> anyhow::Result<Delegated> {
         let client = async |flag: &str, path: &Option<PathBuf>| -> anyhow::Result<Option<kube::Client>> {
             let config = match path {
@@ -190,7 +193,7 @@ impl Serving {
                 .with_context(|| format!("--tls-sni-cert-key {},{}", certificate.display(), key.display()))?;
             Ok(NamedCertificate { certificate: Arc::new(certificate), names: files.names.clone() })
         });
-        let resolver = ByName::new(Arc::new(usual), &named.collect::<anyhow::Result<Vec<_>>>()?)?;
+        let resolver = SniCertificates::new(Arc::new(usual), &named.collect::<anyhow::Result<Vec<_>>>()?)?;
         let mut config = builder.with_cert_resolver(Arc::new(resolver));
         config.alpn_protocols = match self.disable_http2_serving {
             true => vec![b"http/1.1".to_vec()],

@@ -13,33 +13,33 @@ use setpoint_controllers::{Entry, REGISTRY};
 use setpoint_shadow::{Config, Report, Shadow};
 use tokio_util::sync::CancellationToken;
 
-/// How long the last look at what is pending may take.
+/// The time limit of the final check of pending writes.
 const LAST_LOOK: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Shadow mode")]
 pub(crate) struct ShadowFlags {
-    /// Write nothing: compute what the controllers would write and compare it with what kube-controller-manager does.
+    /// Write nothing: compute what the controllers would write and compare it with kube-controller-manager's writes.
     /// Takes no lease.
     #[arg(long)]
     pub(crate) shadow: bool,
     /// Time in which the cluster must show an intended write.
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration, requires = "shadow")]
     shadow_window: Duration,
-    /// Time that a write of kube-controller-manager is withheld from the controllers, so that they can come to it by
-    /// themselves.
+    /// Time for which a write of kube-controller-manager is withheld from the controllers, so that they can intend it
+    /// independently.
     #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = duration, requires = "shadow")]
     shadow_head_start: Duration,
-    /// Stop after this time; the exit code is 1 if there is a difference.
+    /// Stop after this time. The exit code is 1 if there is a difference.
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "shadow")]
     shadow_duration: Option<Duration>,
-    /// File to write the final report to, as YAML if it ends with .yaml or .yml, else as JSON.
+    /// File for the final report: YAML if it ends with .yaml or .yml, otherwise JSON.
     #[arg(long, value_name = "FILE", requires = "shadow")]
     shadow_report: Option<PathBuf>,
     /// Field manager of the live controllers.
     #[arg(long, default_value = "kube-controller-manager", value_name = "NAME", requires = "shadow")]
     shadow_manager: String,
-    /// Format of the final report on the standard output.
+    /// Format of the final report on standard output.
     #[arg(long, short, default_value = "table", value_name = "FORMAT", requires = "shadow")]
     output: Output,
 }
@@ -52,7 +52,7 @@ enum Output {
 }
 
 impl ShadowFlags {
-    /// Whether the times make sense.
+    /// Validates the durations.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if self.shadow_window <= self.shadow_head_start {
             bail!("--shadow-window: expected more than --shadow-head-start ({:?})", self.shadow_head_start);
@@ -60,7 +60,7 @@ impl ShadowFlags {
         Ok(())
     }
 
-    /// What everything is compared with, if anything is.
+    /// Returns the shadow, if shadow mode is enabled.
     pub(crate) fn shadow(
         &self,
         controllers: &[&'static Entry],
@@ -99,8 +99,8 @@ impl ShadowFlags {
             _ = manager.run(stop.clone()) => {}
             () = timer => {}
         }
-        // What is pending gets a last look; what is not read in time stays pending.
-        _ = tokio::time::timeout(LAST_LOOK, shadow.look_again(reader)).await;
+        // Pending writes are checked once more. Those that are not read in time stay pending.
+        _ = tokio::time::timeout(LAST_LOOK, shadow.recheck(reader)).await;
         self.finish(&shadow.report())
     }
 
@@ -131,7 +131,7 @@ impl Output {
     }
 }
 
-/// What controllers write.
+/// Returns the resources that controllers write.
 fn written<'a>(
     controllers: impl IntoIterator<Item = &'a Entry>,
 ) -> impl Iterator<Item = (&'static str, &'static str)> {

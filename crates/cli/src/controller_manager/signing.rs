@@ -12,7 +12,7 @@ use setpoint_controllers::{CertificateAuthority, Options, Signers, TokenSigner};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Keys")]
-pub(crate) struct Keys {
+pub(crate) struct SigningFlags {
     /// Root CA published in every namespace [default: the CA of the kubeconfig].
     #[arg(long, value_name = "FILE")]
     root_ca_file: Option<PathBuf>,
@@ -57,7 +57,7 @@ pub(crate) struct Keys {
 /// The certificate and key files of a signer, and the flag for the former.
 type Files<'a> = (&'a Option<PathBuf>, &'a Option<PathBuf>, &'a str);
 
-impl Keys {
+impl SigningFlags {
     pub(crate) fn apply(&self, options: &mut Options, config: &kube::Config) -> anyhow::Result<()> {
         options.root_ca = match &self.root_ca_file {
             Some(path) => Some(read("root-ca-file", path)?),

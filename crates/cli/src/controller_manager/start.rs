@@ -10,10 +10,7 @@ use setpoint::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
 /// Delays each runnable by one interval more than the previous one.
-pub(super) fn one_after_the_other(
-    parts: Vec<Box<dyn Runnable>>,
-    interval: Duration,
-) -> Vec<Box<dyn Runnable>> {
+pub(super) fn staggered(parts: Vec<Box<dyn Runnable>>, interval: Duration) -> Vec<Box<dyn Runnable>> {
     if interval.is_zero() {
         return parts;
     }

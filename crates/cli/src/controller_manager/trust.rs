@@ -37,7 +37,7 @@ impl Trust {
 
     /// Returns the verifier that requests client certificates in the handshake. `None` if no CA is configured.
     pub(crate) fn verifier(&self, provider: &Arc<CryptoProvider>) -> Option<Arc<dyn ClientCertVerifier>> {
-        let verifier = || AnyClient::hinting(provider.clone(), &self.clients);
+        let verifier = || AnyClient::with_ca_hints(provider.clone(), &self.clients);
         (!self.is_empty).then(|| Arc::new(verifier()) as Arc<dyn ClientCertVerifier>)
     }
 
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_believed_if_its_authority_is() {
+    fn a_certificate_is_trusted_if_its_authority_is() {
         let clock = Clock::system();
         let now = clock.now();
         let [users, proxies, others] = std::array::from_fn(|_| Authority::generate(now).unwrap());

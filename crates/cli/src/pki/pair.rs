@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use setpoint_apiserver::tls::{Identity, Inspected, certified};
+use setpoint_apiserver::tls::{CertificateInfo, Identity, certified};
 
 use super::{read_if_there, write_private};
 
@@ -48,12 +48,12 @@ impl Pair {
     /// Reads both files, if the certificate matches its key and `will_do` accepts it.
     pub(crate) fn read_usable(
         &self,
-        will_do: impl Fn(&Inspected) -> bool,
+        will_do: impl Fn(&CertificateInfo) -> bool,
     ) -> anyhow::Result<Option<Identity>> {
         let Some(identity) = self.read()? else { return Ok(None) };
         let path = self.certificate.display();
         match certified(&identity.certificate, &identity.key)
-            .and_then(|_| Inspected::of_pem(&identity.certificate))
+            .and_then(|_| CertificateInfo::of_pem(&identity.certificate))
         {
             Ok(found) if will_do(&found) => return Ok(Some(identity)),
             Ok(found) => tracing::info!(%path, expires = %found.not_after, "renewing the certificate"),

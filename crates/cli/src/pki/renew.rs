@@ -2,10 +2,13 @@
 
 use anyhow::Context;
 use jiff::Timestamp;
-use setpoint_apiserver::tls::{Authority, Inspected};
+use setpoint_apiserver::tls::{Authority, CertificateInfo};
 use setpoint_controllers::TokenSigner;
 
-use super::{Directory, Retired, new_server_certificate, read_if_there, write_private};
+use super::{
+    Directory, FRONT_PROXY_CA, FRONT_PROXY_CLIENT, Retired, new_server_certificate, read_if_there,
+    write_private,
+};
 
 /// What to renew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +18,10 @@ pub(crate) struct Renewal {
     pub(crate) admin: bool,
     pub(crate) server: bool,
     pub(crate) service_account_key: bool,
+    /// The client certificate for aggregated API servers.
+    pub(crate) front_proxy_client: bool,
+    /// The CA of that certificate. A server signs a new one with it when it starts.
+    pub(crate) front_proxy_ca: bool,
 }
 
 /// Renews files in an existing directory. Returns a line for each.
@@ -35,6 +42,15 @@ pub(crate) fn renew(directory: &Directory, what: Renewal, now: Timestamp) -> any
     if what.server || what.authority {
         renew_server(directory, &authority, now)?;
         done.push("apiserver: renewed".into());
+    }
+    if what.front_proxy_ca {
+        directory.renew_front_proxy_authority(now)?;
+        done.push(format!("{FRONT_PROXY_CA}: renewed; the old CA stays trusted for a year"));
+    }
+    if what.front_proxy_client {
+        let made = directory.front_proxy_authority(now)?.client_certificate(FRONT_PROXY_CLIENT, &[], now)?;
+        directory.pair(FRONT_PROXY_CLIENT).context("there is no data directory")?.write(&made)?;
+        done.push(format!("{FRONT_PROXY_CLIENT}: renewed"));
     }
     if what.service_account_key {
         renew_service_account_key(directory, now)?;
@@ -59,7 +75,7 @@ fn renew_authority(directory: &Directory, old: &Authority, now: Timestamp) -> an
 /// Renews the serving certificate for the same addresses.
 fn renew_server(directory: &Directory, authority: &Authority, now: Timestamp) -> anyhow::Result<()> {
     let pair = directory.pair("apiserver").context("there is no data directory")?;
-    let old = pair.read()?.and_then(|old| Inspected::of_pem(&old.certificate).ok());
+    let old = pair.read()?.and_then(|old| CertificateInfo::of_pem(&old.certificate).ok());
     let mut addresses = old.map(|old| old.addresses).unwrap_or_default();
     addresses.retain(|address| !address.is_loopback());
     pair.write(&new_server_certificate(directory, authority, &addresses, now)?)

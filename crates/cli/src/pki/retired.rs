@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_replaced_counts_until_the_date_in_its_name() {
+    fn retired_keys_are_valid_until_the_date_in_their_name() {
         let directory = tempfile::tempdir().unwrap();
         let now: Timestamp = "2026-11-16T10:00:00Z".parse().unwrap();
         let keep = |content: &str| Retired::keep(directory.path(), "ca", "crt", content, now).unwrap();

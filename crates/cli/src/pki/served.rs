@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::RwLock;
 use setpoint::Clock;
 use setpoint_apiserver::tls::{
-    Authority, ClientTrust, Identity, Inspected, LOOPBACK_NAME, NamedCertificate, Presence, Protocol,
-    ServerTls, certificates, certified,
+    Authority, CertificateInfo, ClientTrust, Identity, LOOPBACK_NAME, NamedCertificate, Protocol,
+    ServerIdentity, ServerTls, certificates, certified,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -70,6 +71,8 @@ pub(crate) struct Served {
     own: Option<Identity>,
     content: Content,
     tls: ServerTls,
+    /// The trusted client CAs, for others to read.
+    trusted: Arc<RwLock<String>>,
     /// The files as last read, and when.
     seen: (Files, Timestamp),
 }
@@ -88,8 +91,14 @@ impl Served {
         let (mut own, authority) = (None, authority.clone());
         let seen = (files.bytes(), clock.now());
         let content = files.read(&authority, &mut own, clock.now())?;
-        let tls = ServerTls::presenting(protocol, &files.presence(&content)?)?;
-        Ok(Self { files, clock: clock.clone(), authority, own, content, tls, seen })
+        let tls = ServerTls::presenting(protocol, &files.server_identity(&content)?)?;
+        let trusted = Arc::new(RwLock::new(content.authorities.concat()));
+        Ok(Self { files, clock: clock.clone(), authority, own, content, tls, trusted, seen })
+    }
+
+    /// Returns the trusted client CAs as PEM, kept up to date.
+    pub(crate) fn client_authorities(&self) -> Arc<RwLock<String>> {
+        self.trusted.clone()
     }
 
     pub(crate) fn tls(&self) -> &ServerTls {
@@ -131,10 +140,11 @@ impl Served {
         if content == self.content {
             return Ok(true);
         }
-        self.tls.replace(&self.files.presence(&content)?)?;
-        if let Ok(found) = Inspected::of_pem(&content.certificate.certificate) {
+        self.tls.replace(&self.files.server_identity(&content)?)?;
+        if let Ok(found) = CertificateInfo::of_pem(&content.certificate.certificate) {
             tracing::info!(subject = found.subject, expires = %found.not_after, "reloaded the certificates");
         }
+        *self.trusted.write() = content.authorities.concat();
         self.content = content;
         Ok(true)
     }
@@ -188,7 +198,7 @@ impl ServedFiles {
         now: Timestamp,
     ) -> anyhow::Result<Identity> {
         if let Some(identity) = own.as_ref()
-            && Inspected::of_pem(&identity.certificate).is_ok_and(|found| super::is_fresh(&found, now))
+            && CertificateInfo::of_pem(&identity.certificate).is_ok_and(|found| super::is_fresh(&found, now))
         {
             return Ok(identity.clone());
         }
@@ -199,7 +209,7 @@ impl ServedFiles {
         Ok(made)
     }
 
-    fn presence(&self, content: &Content) -> anyhow::Result<Presence> {
+    fn server_identity(&self, content: &Content) -> anyhow::Result<ServerIdentity> {
         let usable = |identity: &Identity, pair: Option<&Pair>| {
             let of = match pair {
                 Some(pair) => format!("cannot use {} and {}", pair.certificate.display(), pair.key.display()),
@@ -225,7 +235,7 @@ impl ServedFiles {
             Some(pem) => clients.with_front_proxies(pem).context("--requestheader-client-ca-file")?,
             None => clients,
         };
-        Ok(Presence {
+        Ok(ServerIdentity {
             certificate: usable(&content.certificate, self.certificate.as_ref())?,
             named: named.chain(own).collect::<anyhow::Result<_>>()?,
             clients: clients.reading_uid(self.reads_uid),
@@ -324,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_that_is_added_to_the_bundle_is_believed() {
+    fn an_authority_added_to_the_bundle_is_trusted() {
         let files = Files::new();
         let bundle = files.directory.path().join("bundle.crt");
         let other = Authority::generate(files.now).unwrap();
@@ -339,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_its_own_is_made_anew_before_it_expires() {
+    fn a_self_signed_certificate_is_renewed_before_it_expires() {
         let files = Files::new();
         let kept = Directory::new(Some(files.directory.path().join("pki")));
         for directory in [Directory::new(None), kept] {

@@ -1,8 +1,8 @@
 //! The patches in `crates/sim/tests/historic`, which reintroduce bugs that Kubernetes once had.
 //!
-//! Without building anything: every patch applies to the sources, alone and together with the others, changes nothing
-//! but sources, and has a reference, a test that exists and a switch. No source has the switch of a bug already.
-//! `make historic` shows that the tests notice.
+//! This does not build anything. It checks that every patch applies to the sources, alone and together with the others,
+//! changes nothing but sources, and has a reference, an existing test and a switch. No source has the switch of a bug
+//! already. `make historic` shows that the tests notice the bugs.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -73,7 +73,7 @@ fn every_historic_bug_has_a_reference_a_test_and_a_switch() {
     assert_none(wrong);
 }
 
-/// Whether patches apply, one after the other.
+/// Whether patches apply in sequence.
 fn apply(patches: &str) -> Result<(), String> {
     let root = root();
     let mut git = Command::new("git");

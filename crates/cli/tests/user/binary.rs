@@ -18,9 +18,14 @@ pub(crate) struct Up {
 /// A running `setpoint controller-manager`.
 pub(crate) struct ControllerManager(Child);
 
+/// A program that runs until the test is over.
+pub(crate) struct Running(pub(crate) Child);
+
 /// The output of a command, and whether it succeeded.
 pub(crate) struct Answer {
     pub(crate) ok: bool,
+    /// The exit code, unless a signal ended it.
+    pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
@@ -129,6 +134,19 @@ impl Drop for Up {
     }
 }
 
+impl Running {
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.0.try_wait().is_ok_and(|ended| ended.is_none())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
 impl Drop for ControllerManager {
     fn drop(&mut self) {
         _ = self.0.kill();
@@ -139,7 +157,12 @@ impl Drop for ControllerManager {
 impl From<Output> for Answer {
     fn from(output: Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Self { ok: output.status.success(), out: text(&output.stdout), err: text(&output.stderr) }
+        Self {
+            ok: output.status.success(),
+            code: output.status.code(),
+            out: text(&output.stdout),
+            err: text(&output.stderr),
+        }
     }
 }
 

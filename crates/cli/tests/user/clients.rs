@@ -1,12 +1,14 @@
 //! Popular clients, each used as by its users: create, read, watch, patch, apply, delete, and a custom resource. Their
 //! programs and the chart are in `programs/`.
 
+use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::thread;
 
-use crate::binary::{Up, eventually, installed, kubectl};
+use crate::binary::{Running, Up, eventually, installed, kubectl};
 
-fn program(name: &str) -> String {
+pub(crate) fn program(name: &str) -> String {
     let programs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/user/programs");
     programs.join(name).to_str().expect("a readable path").to_owned()
 }
@@ -70,22 +72,27 @@ fn kubectl_works_with_custom_resources() {
 }
 
 #[test]
-fn helm_installs_upgrades_rolls_back_and_uninstalls() {
+fn helm_installs_upgrades_tests_rolls_back_and_uninstalls() {
     let up = Up::start(&[]);
     let helm = kubectl().with_file_name("../helm/helm");
     let chart = program("chart");
-    up.run(&helm, &["install", "shop", &chart, "--wait", "--timeout=60s"]);
+    up.run(&helm, &["install", "shop", &chart, "--wait", "--wait-for-jobs", "--timeout=60s"]);
     assert_eq!(at(&up, "widget/shop", "{.spec.size}"), "1");
+    assert_eq!(at(&up, "jobs", "{.items[*].status.succeeded}"), "1 1", "the hooks have run");
+    assert_eq!(up.kubectl(&["logs", "job/shop-announce"]), "revision 1\n");
     up.run(&helm, &["upgrade", "shop", &chart, "--set", "size=2,image=nginx:2", "--wait", "--timeout=60s"]);
     assert_eq!(at(&up, "widget/shop", "{.spec.size}"), "2");
     assert_eq!(at(&up, "deployment/shop", "{.spec.template.spec.containers[0].image}"), "nginx:2");
+    assert_eq!(up.kubectl(&["logs", "job/shop-announce"]), "revision 2\n");
+    let tested = up.run(&helm, &["test", "shop", "--logs", "--timeout=60s"]);
+    assert!(tested.contains("Phase:          Succeeded") && tested.contains("testing shop\n"), "{tested}");
     up.run(&helm, &["rollback", "shop", "1", "--wait", "--timeout=60s"]);
     assert_eq!(at(&up, "widget/shop", "{.spec.size}"), "1");
     assert_eq!(at(&up, "deployment/shop", "{.spec.template.spec.containers[0].image}"), "nginx:1");
     assert!(up.run(&helm, &["history", "shop"]).contains("Rollback to 1"));
     up.run(&helm, &["uninstall", "shop", "--wait", "--timeout=60s"]);
-    let left = ["get", "deployment/shop", "service/shop", "widget/shop", "--ignore-not-found", "-o", "name"];
-    assert_eq!(up.kubectl(&left), "");
+    let left = ["get", "deployment/shop", "service/shop", "widget/shop", "job/shop-clear"];
+    assert_eq!(up.kubectl(&[&left[..], &["--ignore-not-found", "-o", "name"]].concat()), "");
 }
 
 #[test]
@@ -114,6 +121,56 @@ fn an_operator_on_kopf_looks_after_its_resources() {
     eventually("what the widget owned is collected", || !up.try_kubectl(&["get", "configmap", "w"], "").ok);
 }
 
+/// A directory with a certificate for this machine and its key. It is as kopf makes its own ones: self-signed, and marked
+/// as a CA.
+fn certificates() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).expect("a name");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let certificate = params.self_signed(&key).expect("a certificate");
+    fs::write(directory.path().join("key.pem"), key.serialize_pem()).expect("a file");
+    fs::write(directory.path().join("certificate.pem"), certificate.pem()).expect("a file");
+    directory
+}
+
+#[test]
+fn an_operator_on_kopf_serves_its_admission_handlers() {
+    let up = with_widgets(&["--nodes", "0"]);
+    let directory = certificates();
+    let mut command = Command::new(installed("python-clients", &[]).with_file_name("kopf"));
+    command.args(["run", "--namespace=default", "--quiet", &program("policy_operator.py")]);
+    command.env("KUBECONFIG", up.kubeconfig()).env("CERTIFICATES", directory.path()).stderr(Stdio::null());
+    let _operator = Running(command.spawn().expect("kopf starts"));
+    let widget = |name: &str, size: u32| {
+        format!(
+            r#"{{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {{"name": "{name}"}}, "spec": {{"size": {size}}}}}"#
+        )
+    };
+    let apply = |name: &str, size: u32| up.try_kubectl(&["apply", "-f", "-"], &widget(name, size));
+    eventually("the webhooks are configured", || {
+        at(
+            &up,
+            "mutatingwebhookconfigurations,validatingwebhookconfigurations",
+            "{.items[*].webhooks[*].name}",
+        ) == "label.policy.example.com check.policy.example.com keep-status.policy.example.com"
+    });
+    let accepted = apply("w", 7);
+    assert!(accepted.ok, "{}", accepted.err);
+    assert_eq!(accepted.err, "Warning: checked for kubernetes-admin, dry run: False\n");
+    assert_eq!(at(&up, "widget/w", "{.metadata.labels.tier}"), "large");
+    let refused = apply("huge", 11);
+    let expected = "admission webhook \"check.policy.example.com\" denied the request: 11 is too large";
+    assert!(!refused.ok && refused.err.contains(expected), "{}", refused.err);
+    let dry = up.try_kubectl(&["create", "--dry-run=server", "-f", "-"], &widget("dry", 1));
+    assert!(dry.ok && dry.err.contains("dry run: True"), "{}", dry.err);
+    // The operator's own status passes its own webhook.
+    up.kubectl(&["wait", "--for=jsonpath={.status.written}=1", "widget/w", "--timeout=60s"]);
+    let status = ["patch", "widget", "w", "--subresource=status", "--type=merge", "-p"];
+    let refused = up.try_kubectl(&[&status[..], &[r#"{"status": {"written": -1}}"#]].concat(), "");
+    assert!(refused.err.contains("denied the request: written is negative"), "{}", refused.err);
+}
+
 #[test]
 fn the_javascript_client_does_its_work() {
     let up = with_widgets(&["--nodes", "0"]);
@@ -122,12 +179,19 @@ fn the_javascript_client_does_its_work() {
     assert_eq!(up.run("env", &[&modules, "node", &program("client.mjs")]), "done\n");
 }
 
-/// A program that runs until the test is over.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
-    }
+#[test]
+fn the_javascript_and_python_clients_talk_to_pods() {
+    let up = Up::start(&["--nodes", "1"]);
+    let modules = format!("NODE_MODULES={}", installed("javascript-client", &[]).display());
+    let directory = certificates();
+    let certificates = format!("CERTIFICATES={}", directory.path().display());
+    let python = installed("python-clients", &[]);
+    up.kubectl(&["create", "namespace", "python"]);
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            assert_eq!(up.run(&python, &[&program("streams.py")]), "done\n");
+        });
+        let javascript = ["env", &modules, &certificates, "node", &program("streams.mjs")];
+        assert_eq!(up.run(javascript[0], &javascript[1..]), "done\n");
+    });
 }

@@ -207,7 +207,7 @@ fn a_kms_plugin_keeps_the_keys_of_secrets() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_used_is_said_so() {
+fn an_unusable_configuration_is_reported() {
     let world = World::new();
     let file = world.directory.path().join("encryption.yaml");
     fs::write(&file, "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n")

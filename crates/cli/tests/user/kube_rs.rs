@@ -1,14 +1,20 @@
 //! kube-rs: typical use from a Rust program.
 
-use futures::TryStreamExt;
-use k8s_openapi::api::core::v1::ConfigMap;
+use futures::{AsyncBufReadExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    AttachParams, DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams, WatchEvent,
+    WatchParams,
+};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, from_value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 use crate::binary::Up;
 
@@ -98,4 +104,66 @@ async fn a_derived_custom_resource_is_served() {
         Box::pin(gadgets.watch(&WatchParams::default().timeout(30), &version).await.expect("it watches"));
     let gone = events.try_next().await.expect("events can be read");
     assert!(matches!(gone, Some(WatchEvent::Deleted(gadget)) if gadget.spec.size == 2));
+}
+
+#[tokio::test]
+async fn a_rust_program_talks_to_pods() {
+    let up = Up::start(&["--nodes", "1"]);
+    let (backend, address) = echo().await;
+    let pods: Api<Pod> = Api::namespaced(client(&up).await, "default");
+    let log = "one\n1s two\n2s three";
+    let pod = json!({
+        "metadata": {"name": "web", "annotations": {
+            "node.setpoint.dev/log": log, "node.setpoint.dev/run-for": "8s", "node.setpoint.dev/backend": address,
+        }},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "web", "image": "nginx"}]},
+    });
+    pods.create(&PostParams::default(), &from_value(pod).expect("a pod")).await.expect("it creates");
+    up.kubectl(&["wait", "--for=condition=Ready", "pod/web", "--timeout=30s"]);
+
+    let exec = AttachParams::default().stdin(true);
+    let script = ["sh", "-c", "read name; echo hello $name; echo warm >&2; exit 6"];
+    let mut process = pods.exec("web", script, &exec).await.expect("it starts");
+    let (mut out, mut err) = (String::new(), String::new());
+    let mut stdin = process.stdin().expect("it was asked for");
+    stdin.write_all(b"world\n").await.expect("it reads");
+    let (mut stdout, mut stderr) = (process.stdout().expect("stdout"), process.stderr().expect("stderr"));
+    let reading = async { tokio::join!(stdout.read_to_string(&mut out), stderr.read_to_string(&mut err)) };
+    let (status, _) = tokio::join!(process.take_status().expect("not taken"), reading);
+    assert_eq!((out.as_str(), err.as_str()), ("hello world\n", "warm\n"));
+    let causes = status.and_then(|status| status.details).and_then(|details| details.causes);
+    let causes = causes.expect("it failed");
+    assert_eq!(causes[0].message.as_deref(), Some("6"));
+
+    let mut forwarder = pods.portforward("web", &[80]).await.expect("it connects");
+    let mut stream = forwarder.take_stream(80).expect("not taken");
+    stream.write_all(b"ping").await.expect("it reads");
+    let mut echoed = [0; 4];
+    stream.read_exact(&mut echoed).await.expect("it answers");
+    assert_eq!(&echoed, b"ping");
+    drop(stream);
+    forwarder.abort();
+
+    let following = LogParams { follow: true, ..LogParams::default() };
+    let mut lines = pods.log_stream("web", &following).await.expect("it has a log").lines();
+    let mut seen = Vec::new();
+    while let Some(line) = lines.try_next().await.expect("it can be read") {
+        seen.push(line);
+    }
+    assert_eq!(seen, ["one", "two", "three"], "and the end with the container");
+    backend.abort();
+}
+
+/// Serves one connection that returns what it gets.
+async fn echo() -> (JoinHandle<()>, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    let serving = tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let (mut reader, mut writer) = connection.split();
+            // A client that is gone ends it.
+            _ = tokio::io::copy(&mut reader, &mut writer).await;
+        }
+    });
+    (serving, address)
 }

@@ -96,7 +96,7 @@ fn a_controller_manager_of_its_own_does_the_work_of_one_inside() {
 
 /// kubectl sends objects that it builds itself as protobuf.
 #[test]
-fn what_create_makes_is_there() {
+fn created_objects_exist() {
     let up = Up::start(&["--nodes", "0"]);
     for (arguments, answer) in [
         ("namespace team", "namespace/team created\n"),
@@ -129,7 +129,7 @@ fn each_cascade_leaves_what_it_should() {
 }
 
 #[test]
-fn a_deleted_namespace_takes_its_content_along() {
+fn a_deleted_namespace_deletes_its_content() {
     let up = Up::start(&[]);
     up.kubectl_with(
         &["apply", "-f", "-"],

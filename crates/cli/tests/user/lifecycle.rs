@@ -51,13 +51,14 @@ fn the_admin_keeps_a_certificate_until_it_is_renewed() {
     assert_ne!(kubeconfig(), first);
     let checked = certs(&["check", "--data-dir", path, "-o", "json"]);
     let checked: serde_json::Value = serde_json::from_str(&checked.out).expect("JSON");
-    assert_eq!(checked["certificateAuthorities"].as_array().map(Vec::len), Some(2), "{checked}");
+    // The CA, its predecessor, and the CA of the front proxy.
+    assert_eq!(checked["certificateAuthorities"].as_array().map(Vec::len), Some(3), "{checked}");
     let missing = certs(&["renew", "--data-dir", "/does/not/exist"]);
     assert!(!missing.ok && missing.err.contains("no CA found in"), "{}", missing.err);
 }
 
 #[test]
-fn a_certificate_of_ones_own_is_shown_and_followed() {
+fn a_given_certificate_is_served_and_reloaded() {
     let data = tempfile::tempdir().expect("a temporary directory");
     let made = |name: &str| {
         let key = rcgen::KeyPair::generate().expect("a key");
@@ -95,7 +96,7 @@ fn a_data_directory_serves_one_process_at_a_time() {
 }
 
 #[test]
-fn a_port_in_use_is_said_so() {
+fn a_port_in_use_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = taken.local_addr().expect("it has an address").port().to_string();
     let answer = refused(&["--in-memory", "--port", &port]);

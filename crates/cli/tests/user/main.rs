@@ -10,3 +10,4 @@ mod kube_rs;
 mod kubectl;
 mod lifecycle;
 mod operators;
+mod streams;

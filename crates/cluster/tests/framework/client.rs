@@ -1,9 +1,9 @@
 //! Tests requests of the client against the API server.
 
 use serde_json::{Value, json};
-use setpoint::client::{Delete, Part, Patch};
+use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::source::{Selection, Source};
-use setpoint::{Client, Edit, Key, Object};
+use setpoint::{Client, Key, Object, UpdateBody};
 use setpoint_cluster::InProcessSource;
 
 use super::{cluster, config_maps};
@@ -27,12 +27,13 @@ async fn an_object_is_created_read_replaced_and_deleted() {
     let kind = config_maps();
     let first = created(&client, "web").await;
     assert_eq!(client.get(&kind, first.key()).await.expect("found").raw(), first.raw());
-    let edit = Edit::of(&first).set(&["data", "b"], &"2");
-    let second = client.update(&kind, first.key(), Part::Main, &edit).await.expect("updated");
+    let edit = UpdateBody::of(&first).set(&["data", "b"], &"2");
+    let second = client.update(&kind, first.key(), Subresource::None, &edit).await.expect("updated");
     assert_eq!(data(&second), json!({"a": "1", "b": "2"}));
-    let stale = client.update(&kind, first.key(), Part::Main, &edit).await.expect_err("it has changed");
+    let stale =
+        client.update(&kind, first.key(), Subresource::None, &edit).await.expect_err("it has changed");
     assert!(stale.is_conflict(), "{stale}");
-    client.delete(&kind, first.key(), &Delete::default()).await.expect("deleted");
+    client.delete(&kind, first.key(), &DeleteOptions::default()).await.expect("deleted");
     assert!(client.get(&kind, first.key()).await.expect_err("gone").is_not_found());
 }
 
@@ -55,7 +56,7 @@ async fn each_kind_of_patch_changes_what_it_says() {
         (Patch::strategic(&json!({"data": {"c": "3"}})), json!({"b": "2", "c": "3"})),
     ];
     for (patch, expected) in patches {
-        let patched = client.patch(&config_maps(), &key, Part::Main, patch).await.expect("patched");
+        let patched = client.patch(&config_maps(), &key, Subresource::None, patch).await.expect("patched");
         assert_eq!(data(&patched), expected);
     }
 }
@@ -64,16 +65,18 @@ async fn each_kind_of_patch_changes_what_it_says() {
 async fn a_delete_hits_only_what_it_was_meant_for() {
     let client = cluster().await.client();
     let (kind, object) = (config_maps(), created(&client, "web").await);
-    let another =
-        client.delete(&kind, object.key(), &Delete::of_uid("another")).await.expect_err("not this one");
+    let another = client
+        .delete(&kind, object.key(), &DeleteOptions::of_uid("another"))
+        .await
+        .expect_err("not this one");
     assert!(another.is_conflict(), "{another}");
-    let stale = Delete { resource_version: Some("1".into()), ..Delete::default() };
+    let stale = DeleteOptions { resource_version: Some("1".into()), ..DeleteOptions::default() };
     assert!(client.delete(&kind, object.key(), &stale).await.expect_err("it has changed").is_conflict());
-    client.delete(&kind, object.key(), &Delete::of_uid(&*object.meta().uid)).await.expect("this one");
+    client.delete(&kind, object.key(), &DeleteOptions::of_uid(&*object.meta().uid)).await.expect("this one");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_says_why() {
+async fn a_rejection_has_a_reason() {
     let client = cluster().await.client();
     let kind = config_maps();
     let key = created(&client, "web").await.key().clone();
@@ -94,7 +97,7 @@ async fn a_refusal_says_why() {
     assert!(invalid.is_invalid());
     assert_eq!(invalid.causes()[0].field, "metadata.name");
     let patch = Patch::json(&json!([{"op": "test", "path": "/data/a", "value": "other"}]));
-    let untrue = client.patch(&kind, &key, Part::Main, patch).await.expect_err("the test fails");
+    let untrue = client.patch(&kind, &key, Subresource::None, patch).await.expect_err("the test fails");
     assert_eq!(untrue.code(), Some(422));
 }
 

@@ -3,6 +3,7 @@
 
 mod client;
 mod operator;
+mod proxies;
 mod rights;
 
 use std::sync::Arc;

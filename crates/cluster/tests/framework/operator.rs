@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
-use setpoint::finalizer::{Due, Finalizer};
+use setpoint::finalizer::{Finalizer, FinalizerAction};
 use setpoint::handler::{enqueue_controller, enqueue_self};
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::source::Selection;
 use setpoint::{
     Client, Clock, Controller, EventType, Key, Kind, Lister, Manager, Outcome, Queue, ReconcileError,
@@ -37,13 +37,13 @@ impl Reconciler for Greeter {
         if map.meta().labels.get("greet").is_none() {
             return Ok(Outcome::Settled);
         }
-        match self.finalizer.due(map.object()) {
-            Due::Nothing => {}
-            Due::CleanUp => {
+        match self.finalizer.action(map.object()) {
+            FinalizerAction::Nothing => {}
+            FinalizerAction::CleanUp => {
                 self.say_goodbye(key).await?;
                 self.finalizer.release(map.object()).await.attempting("release the map")?;
             }
-            Due::Ensure | Due::Reconcile => {
+            FinalizerAction::Ensure | FinalizerAction::Reconcile => {
                 let map = self.finalizer.ensure(map.object()).await.attempting("hold the map")?;
                 let greeting = key.sibling(format!("{}-greeting", key.name()));
                 if self.maps.get(&greeting)?.is_none() {

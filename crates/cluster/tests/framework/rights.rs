@@ -12,7 +12,7 @@ use setpoint::source::Selection;
 use setpoint::{Client, Clock, Key, Kind, Rng, Runtime};
 use setpoint_apiserver::auth::User;
 use setpoint_apiserver::{Config, admission};
-use setpoint_cluster::{Cluster, Parts, identity};
+use setpoint_cluster::{Cluster, Components, identity};
 use setpoint_controllers::{
     AddressPool, CertificateAuthority, FeatureGates, MaskSizes, NodeRanges, Options, REGISTRY, Signers,
     TokenSigner,
@@ -43,11 +43,11 @@ fn options(clock: &Clock) -> Options {
     }
 }
 
-struct Town {
+struct TestWorld {
     client: Client,
 }
 
-impl Town {
+impl TestWorld {
     async fn create(&self, api_version: &str, kind: &str, plural: &str, body: Value) {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let cluster =
@@ -119,6 +119,12 @@ impl Town {
         let volume = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
             "hostPath": {"path": "/x"}, "persistentVolumeReclaimPolicy": "Retain"});
         self.create("v1", "PersistentVolume", "persistentvolumes", named("pv", volume)).await;
+        // One that is deleted with its claim.
+        let volume = json!({"metadata": {"name": "provisioned", "finalizers": ["kubernetes.io/pv-controller"],
+            "annotations": {"pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path"}}, "spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/tmp/x"}, "persistentVolumeReclaimPolicy": "Delete"}});
+        self.create("v1", "PersistentVolume", "persistentvolumes", volume).await;
         // A node that is not simulated, so it never reports.
         self.create("v1", "Node", "nodes", json!({"metadata": {"name": "silent"}})).await;
     }
@@ -161,27 +167,27 @@ async fn cluster() -> Cluster {
 }
 
 /// All parts, with all options.
-fn everything(cluster: &Cluster) -> Parts {
-    Parts {
+fn everything(cluster: &Cluster) -> Components {
+    Components {
         controllers: REGISTRY.iter().collect(),
         controller_options: options(&cluster.runtime().clock),
         controller_accounts: true,
         scheduler: true,
         nodes: 3,
         talkative_nodes: true,
-        ..Parts::default()
+        ..Components::default()
     }
 }
 
 /// Creates work for every part, and waits for it to be done.
-async fn live(town: &Town) {
+async fn live(world: &TestWorld) {
     tokio::time::sleep(Duration::from_secs(5)).await;
-    town.fill().await;
+    world.fill().await;
     tokio::time::sleep(Duration::from_secs(300)).await;
 }
 
 /// Runs a script in a cluster with a manager of these parts.
-async fn run(cluster: &Cluster, parts: &Parts, script: impl Future<Output = ()>) {
+async fn run(cluster: &Cluster, parts: &Components, script: impl Future<Output = ()>) {
     let stop = CancellationToken::new();
     let script = async {
         script.await;
@@ -193,14 +199,19 @@ async fn run(cluster: &Cluster, parts: &Parts, script: impl Future<Output = ()>)
 #[tokio::test(start_paused = true)]
 async fn no_part_is_refused_what_it_asks_for() {
     let cluster = cluster().await;
-    let town = Town { client: cluster.client() };
+    let world = TestWorld { client: cluster.client() };
     let script = async {
-        live(&town).await;
-        town.remove_all().await;
+        live(&world).await;
+        world.remove_all().await;
         tokio::time::sleep(Duration::from_secs(120)).await;
     };
     run(&cluster, &everything(&cluster), script).await;
     cluster.denials().assert_none();
+    let volumes = world.client.get_path(&["api", "v1", "persistentvolumes"], &[]).await.expect("a list");
+    assert!(
+        !String::from_utf8_lossy(&volumes).contains("\"provisioned\""),
+        "a volume is deleted with its claim"
+    );
 }
 
 /// Returns the field managers of all objects of a resource, with the subresource they wrote.
@@ -222,7 +233,7 @@ async fn managers(client: &Client, path: &[&str]) -> BTreeSet<String> {
 #[tokio::test(start_paused = true)]
 async fn every_part_is_the_manager_of_what_it_writes() {
     let cluster = cluster().await;
-    let town = Town { client: cluster.client() };
+    let world = TestWorld { client: cluster.client() };
     let rows: [(&[&str], &[&str]); 6] = [
         (&["api", "v1", "pods"], &["kube-controller-manager", "kubelet/status"]),
         (&["api", "v1", "nodes"], &["kubelet", "kubelet/status"]),
@@ -241,9 +252,9 @@ async fn every_part_is_the_manager_of_what_it_writes() {
         ),
     ];
     let script = async {
-        live(&town).await;
+        live(&world).await;
         for (path, expected) in rows {
-            let found = managers(&town.client, path).await;
+            let found = managers(&world.client, path).await;
             for name in expected {
                 assert!(found.contains(*name), "{path:?}: {name} is not among {found:?}");
             }
@@ -256,10 +267,10 @@ async fn every_part_is_the_manager_of_what_it_writes() {
 async fn the_accounts_of_controllers_are_made_once() {
     let cluster = cluster().await;
     let client = cluster.client();
-    let parts = Parts {
+    let parts = Components {
         controllers: setpoint_controllers::selected(&["deployment", "replicaset"]).expect("controllers"),
         controller_accounts: true,
-        ..Parts::default()
+        ..Components::default()
     };
     let kind = Kind::new("", "v1", "ServiceAccount", "serviceaccounts", true);
     let accounts = async || {
@@ -276,7 +287,7 @@ async fn the_accounts_of_controllers_are_made_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_part_that_lacks_a_right_is_noticed() {
+async fn a_component_without_a_needed_permission_is_reported() {
     let cluster = cluster().await;
     let client = cluster.client();
     let bindings =
@@ -286,11 +297,11 @@ async fn a_part_that_lacks_a_right_is_noticed() {
         deleted.expect("a binding can be deleted");
     }
     let controllers = setpoint_controllers::selected(&["deployment", "serviceaccount"]).expect("controllers");
-    let parts = Parts { controllers, scheduler: true, ..Parts::default() };
-    let town = Town { client };
+    let parts = Components { controllers, scheduler: true, ..Components::default() };
+    let world = TestWorld { client };
     let script = async {
         tokio::time::sleep(Duration::from_secs(5)).await;
-        town.fill().await;
+        world.fill().await;
         tokio::time::sleep(Duration::from_secs(5)).await;
     };
     run(&cluster, &parts, script).await;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use setpoint::client::{Delete, Optional, Part, Patch};
+use setpoint::client::{DeleteOptions, Optional, Patch, Subresource};
 use setpoint::metrics::Metrics;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Cached, Client, Clock, Context, EventType, Key, Kind, Outcome, Queue, ReconcileError, Reconciler,
     Recorder,
@@ -143,7 +143,7 @@ impl Attacher {
                 disk.name
             )));
         }
-        let delete = Delete::of_uid(attachment.meta().uid.to_string());
+        let delete = DeleteOptions::of_uid(attachment.meta().uid.to_string());
         let deleted =
             self.client.delete(&Kind::of::<Attachment>(), attachment.key(), &delete).await.optional();
         if let Some(reason) = force.filter(|_| deleted.is_ok()) {
@@ -211,7 +211,7 @@ impl Attacher {
         let body = json!({"metadata": {"uid": node.meta().uid}, "status": {"volumesAttached": list}});
         let patch = Patch::strategic(&body);
         let patched =
-            self.client.patch(&Kind::of::<Node>(), node.key(), Part::Status, patch).await.optional();
+            self.client.patch(&Kind::of::<Node>(), node.key(), Subresource::Status, patch).await.optional();
         patched.map(drop).attempting(format!("update volumesAttached of node {}", node.key()))
     }
 

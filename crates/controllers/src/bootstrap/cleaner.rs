@@ -1,8 +1,8 @@
 //! Deletes expired bootstrap tokens.
 
-use setpoint::client::{Delete, Optional};
+use setpoint::client::{DeleteOptions, Optional};
 use setpoint::handler::{Handler, enqueue_self};
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Client, Clock, Context, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable,
 };
@@ -55,7 +55,7 @@ impl Reconciler for Cleaner {
             Left::Forever => Ok(Outcome::Settled),
             Left::For(time) => Ok(Outcome::CheckAfter(time)),
             Left::Nothing => {
-                let delete = Delete::of_uid(secret.meta().uid.to_string());
+                let delete = DeleteOptions::of_uid(secret.meta().uid.to_string());
                 let deleted = self.client.delete(&Kind::of::<Secret>(), key, &delete).await.optional();
                 deleted.attempting(format!("delete expired token {key}"))?;
                 Ok(Outcome::Settled)

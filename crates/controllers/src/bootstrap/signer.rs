@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Deserialize;
-use setpoint::client::{Optional, Part};
-use setpoint::reconcile::Attempting;
+use setpoint::client::{Optional, Subresource};
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Client, Clock, Context, Edit, Event, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler,
-    Runnable,
+    Client, Clock, Context, Event, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler, Runnable,
+    UpdateBody,
 };
 
 use super::jws::detached;
@@ -87,8 +87,8 @@ impl Reconciler for Signer {
         let Some(data) = signed(&config_map.data, &tokens, self.clock.now()) else {
             return Ok(Outcome::Settled);
         };
-        let edit = Edit::of(config_map.object()).set(&["data"], &data);
-        let updated = self.client.update(&Kind::of::<ConfigMap>(), key, Part::Main, &edit).await;
+        let edit = UpdateBody::of(config_map.object()).set(&["data"], &data);
+        let updated = self.client.update(&Kind::of::<ConfigMap>(), key, Subresource::None, &edit).await;
         updated.optional().attempting(format!("sign config map {key}"))?;
         Ok(Outcome::Settled)
     }

@@ -2,11 +2,11 @@
 
 use serde::Deserialize;
 use serde_json::json;
-use setpoint::client::{Optional, Part};
-use setpoint::reconcile::Attempting;
+use setpoint::client::{Optional, Subresource};
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, ClientError, Context, Edit, Key, Kind, Lister, Outcome, ReconcileError, Reconciler,
-    Runnable,
+    Cached, Client, ClientError, Context, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable,
+    UpdateBody,
 };
 
 use super::policy::{KUBELET_CLIENT, is_kubelet_client};
@@ -136,7 +136,8 @@ impl Approving {
         let kind =
             Kind::new("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", false);
         let reviewed = self.client.create(&kind, None, &body).await?;
-        let reviewed: Reviewed = reviewed.decode().map_err(|error| ClientError::Answer(Box::new(error)))?;
+        let reviewed: Reviewed =
+            reviewed.decode().map_err(|error| ClientError::InvalidResponse(Box::new(error)))?;
         Ok(reviewed.status.allowed)
     }
 
@@ -148,9 +149,10 @@ impl Approving {
         let approved = json!({
             "type": "Approved", "status": "True", "reason": "AutoApproved", "message": right.message,
         });
-        let edit = Edit::of(asked.object()).set(&["status", "conditions"], &with_condition(asked, approved));
+        let edit =
+            UpdateBody::of(asked.object()).set(&["status", "conditions"], &with_condition(asked, approved));
         let kind = Kind::of::<SigningRequest>();
-        let updated = self.client.update(&kind, asked.key(), Part::Approval, &edit).await;
+        let updated = self.client.update(&kind, asked.key(), Subresource::Approval, &edit).await;
         updated.optional().attempting(format!("approve signing request {}", asked.key()))?;
         Ok(Outcome::Settled)
     }

@@ -42,7 +42,7 @@ use std::time::Duration;
 
 use setpoint::backoff::Backoff;
 use setpoint::queue::RateLimiter;
-use setpoint::queue::limiter::{MaxOf, Overall, PerKey};
+use setpoint::queue::limiter::{Bucket, MaxOf, PerKeyBackoff};
 use setpoint::{Context, Key, Queue, Reconciler, Runnable, handler};
 
 pub use authority::{BadAuthority, CertificateAuthority};
@@ -72,7 +72,8 @@ fn of_requests<R: Reconciler<Key = Key>>(
 
 /// A slower rate limiter than the default: a failed request usually needs someone to act first.
 fn limiter(context: &Context) -> Arc<dyn RateLimiter<Key>> {
-    let per_key = PerKey::new(Backoff::doubling(Duration::from_millis(200), Duration::from_secs(1000)));
-    let overall = Overall::new(context.runtime.clock.clone(), 10.0, 100);
+    let per_key =
+        PerKeyBackoff::new(Backoff::doubling(Duration::from_millis(200), Duration::from_secs(1000)));
+    let overall = Bucket::new(context.runtime.clock.clone(), 10.0, 100);
     Arc::new(MaxOf::new(vec![Arc::new(per_key), Arc::new(overall)]))
 }

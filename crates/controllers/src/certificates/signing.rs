@@ -5,11 +5,11 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use setpoint::client::{Optional, Part};
-use setpoint::reconcile::Attempting;
+use setpoint::client::{Optional, Subresource};
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, Clock, Context, Edit, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Rng,
-    Runnable,
+    Cached, Client, Clock, Context, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Rng, Runnable,
+    UpdateBody,
 };
 
 use super::authority::CertificateAuthority;
@@ -137,7 +137,8 @@ impl Reconciler for Signing {
             Err(why) => self.refused(&asked, why),
             Ok(()) => self.signed(&asked, authority, &request)?,
         };
-        let updated = self.client.update(&Kind::of::<SigningRequest>(), key, Part::Status, &edit).await;
+        let updated =
+            self.client.update(&Kind::of::<SigningRequest>(), key, Subresource::Status, &edit).await;
         updated.optional().attempting(format!("answer signing request {key}"))?;
         Ok(Outcome::Settled)
     }
@@ -149,16 +150,16 @@ impl Signing {
         asked: &'a Cached<SigningRequest>,
         authority: &CertificateAuthority,
         request: &Request,
-    ) -> Result<Edit<'a>, ReconcileError> {
+    ) -> Result<UpdateBody<'a>, ReconcileError> {
         let lifetime = self.signers.lifetime(asked.spec.expiration_seconds);
         let serial = u128::from(self.rng.next_u64()) << 64 | u128::from(self.rng.next_u64());
         let certificate = Usages::of(&asked.spec.usages)
             .and_then(|usages| authority.issue(request, &usages, lifetime, self.clock.now(), serial))
             .map_err(|why| failed(format!("sign request {}", asked.key()), why))?;
-        Ok(Edit::of(asked.object()).set(&["status", "certificate"], &STANDARD.encode(certificate)))
+        Ok(UpdateBody::of(asked.object()).set(&["status", "certificate"], &STANDARD.encode(certificate)))
     }
 
-    fn refused<'a>(&self, asked: &'a Cached<SigningRequest>, why: String) -> Edit<'a> {
+    fn refused<'a>(&self, asked: &'a Cached<SigningRequest>, why: String) -> UpdateBody<'a> {
         let failed = json!({
             "type": "Failed",
             "status": "True",
@@ -166,7 +167,7 @@ impl Signing {
             "message": why,
             "lastUpdateTime": whole_seconds(self.clock.now()),
         });
-        Edit::of(asked.object()).set(&["status", "conditions"], &with_condition(asked, failed))
+        UpdateBody::of(asked.object()).set(&["status", "conditions"], &with_condition(asked, failed))
     }
 }
 

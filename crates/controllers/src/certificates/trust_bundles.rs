@@ -11,12 +11,12 @@
 
 use serde::Deserialize;
 use serde_json::json;
-use setpoint::client::{Delete, Optional, Part};
+use setpoint::client::{DeleteOptions, Optional, Subresource};
 use setpoint::metrics::Metrics;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, Clock, Context, Edit, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler,
-    Runnable,
+    Cached, Client, Clock, Context, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable,
+    UpdateBody,
 };
 use sha2::{Digest, Sha256};
 
@@ -147,13 +147,13 @@ impl Publisher {
     }
 
     async fn correct(&self, bundle: &Cached<Bundle>) -> Result<(), ReconcileError> {
-        let body = Edit::of(bundle.object()).set(&["spec", "trustBundle"], &self.authority);
-        let updated = self.client.update(&Kind::of::<Bundle>(), bundle.key(), Part::Main, &body).await;
+        let body = UpdateBody::of(bundle.object()).set(&["spec", "trustBundle"], &self.authority);
+        let updated = self.client.update(&Kind::of::<Bundle>(), bundle.key(), Subresource::None, &body).await;
         updated.map(drop).attempting(format!("correct trust bundle {}", bundle.key()))
     }
 
     async fn remove(&self, bundle: &Cached<Bundle>) -> Result<(), ReconcileError> {
-        let delete = Delete::of_uid(bundle.meta().uid.to_string());
+        let delete = DeleteOptions::of_uid(bundle.meta().uid.to_string());
         let deleted = self.client.delete(&Kind::of::<Bundle>(), bundle.key(), &delete).await.optional();
         deleted.map(drop).attempting(format!("remove trust bundle {}", bundle.key()))
     }

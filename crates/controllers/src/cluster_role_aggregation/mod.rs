@@ -10,8 +10,8 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use setpoint::client::{Part, Patch};
-use setpoint::reconcile::Attempting;
+use setpoint::client::{Patch, Subresource};
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Cached, Client, Context, Event, Key, Kind, LabelSelector, Lister, Outcome, ReconcileError, Reconciler,
     Runnable,
@@ -108,7 +108,7 @@ impl Reconciler for Aggregator {
             }
             let patch =
                 Patch::Apply { body: body.to_string().into(), manager: ENTRY.name.to_owned(), force: true };
-            let applied = self.client.patch(&Kind::of::<ClusterRole>(), key, Part::Main, patch).await;
+            let applied = self.client.patch(&Kind::of::<ClusterRole>(), key, Subresource::None, patch).await;
             applied.attempting(format!("update the aggregated rules of {key}"))?;
         }
         Ok(Outcome::Settled)

@@ -5,13 +5,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use setpoint::client::{Delete, Optional, Part, Propagation};
+use setpoint::client::{DeleteOptions, Optional, PropagationPolicy, Subresource};
 use setpoint::metrics::Metrics;
 use setpoint::owner::controller_ref;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, ClientError, Clock, Edit, EventType, Key, Kind, Labels, Lister, Object, Outcome,
-    OwnerRef, ReconcileError, Reconciler, Recorder,
+    Cached, Client, ClientError, Clock, EventType, Key, Kind, Labels, Lister, Object, Outcome, OwnerRef,
+    ReconcileError, Reconciler, Recorder, UpdateBody,
 };
 
 use super::plan::{Never, NotNow, Start, active_jobs, excess, job_name, start};
@@ -250,7 +250,8 @@ impl CronJobs {
     }
 
     async fn delete(&self, cron_job: &Cached<CronJob>, job: &Key, uid: &str) -> Result<(), ClientError> {
-        let delete = Delete { propagation: Some(Propagation::Background), ..Delete::of_uid(uid) };
+        let delete =
+            DeleteOptions { propagation: Some(PropagationPolicy::Background), ..DeleteOptions::of_uid(uid) };
         match self.client.delete(&self.jobs_kind, job, &delete).await {
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
             Err(error) => {
@@ -274,8 +275,8 @@ impl CronJobs {
         cron_job: &Cached<CronJob>,
         status: &CronJobStatus,
     ) -> Result<(), ReconcileError> {
-        let body = Edit::of(cron_job.object()).set(&["status"], status);
-        let written = self.client.update(&self.kind, cron_job.key(), Part::Status, &body).await;
+        let body = UpdateBody::of(cron_job.object()).set(&["status"], status);
+        let written = self.client.update(&self.kind, cron_job.key(), Subresource::Status, &body).await;
         written.map(drop).attempting(format!("update the status of cronjob {}", cron_job.key()))
     }
 

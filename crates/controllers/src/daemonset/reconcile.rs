@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use setpoint::batch::slow_start;
-use setpoint::client::Part;
+use setpoint::client::Subresource;
 use setpoint::owner::controller_ref;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, ClientError, Clock, Edit, EventType, Expectations, Key, Kind, Lister, Outcome,
-    ReconcileError, Reconciler, Recorder,
+    Cached, Client, ClientError, Clock, EventType, Expectations, Key, Kind, Lister, Outcome, ReconcileError,
+    Reconciler, Recorder, UpdateBody,
 };
 
 use super::backoff::Failures;
 use super::bodies::Templates;
 use super::plan::{Observed, Plan, manage};
-use super::revisions::{Found, History, excess, hash_of, history};
+use super::revisions::{History, RevisionLookup, excess, hash_of, history};
 use super::rolling::rolling_update;
 use super::status::{next_check, status};
 use super::view::{DaemonSet, DaemonSetStatus, Node};
@@ -73,8 +73,8 @@ impl Reconciler for DaemonSets {
         match self.history(&set, &pods).await? {
             // Wait until the cache shows all created revisions. Its event wakes the set.
             None => Ok(Outcome::Settled),
-            Some(Found::Collision) => self.collided(&set).await,
-            Some(Found::History(history)) => self.sync(&set, &history, &pods, caught_up).await,
+            Some(RevisionLookup::Collision) => self.collided(&set).await,
+            Some(RevisionLookup::History(history)) => self.sync(&set, &history, &pods, caught_up).await,
         }
     }
 }
@@ -94,7 +94,7 @@ impl DaemonSets {
         &self,
         set: &Cached<DaemonSet>,
         pods: &[Cached<Pod>],
-    ) -> Result<Option<Found>, ReconcileError> {
+    ) -> Result<Option<RevisionLookup>, ReconcileError> {
         let Some(candidates) = self.historian.claimable_by(set.object())? else { return Ok(None) };
         let claims = Claims::of(set.meta(), &set.spec.selector, candidates, |_| true);
         let revisions = claims.carry_out(&self.client, &self.claimant(set)).await?;
@@ -208,8 +208,8 @@ impl DaemonSets {
         set: &Cached<DaemonSet>,
         status: &DaemonSetStatus,
     ) -> Result<(), ReconcileError> {
-        let body = Edit::of(set.object()).set(&["status"], status);
-        let written = self.client.update(&self.kind, set.key(), Part::Status, &body).await;
+        let body = UpdateBody::of(set.object()).set(&["status"], status);
+        let written = self.client.update(&self.kind, set.key(), Subresource::Status, &body).await;
         written.map(drop).attempting(format!("update the status of daemonset {}", set.key()))
     }
 }

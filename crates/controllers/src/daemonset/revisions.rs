@@ -1,8 +1,8 @@
 //! The current and old revisions of a DaemonSet's template.
 
-use setpoint::client::{Part, Patch};
+use setpoint::client::{Patch, Subresource};
 use setpoint::owner::controller_ref;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{Cached, Client, Kind, ReconcileError};
 
 use super::plan::live_hashes;
@@ -19,7 +19,7 @@ pub(super) struct History {
 }
 
 /// The result of looking for the current revision.
-pub(super) enum Found {
+pub(super) enum RevisionLookup {
     History(History),
     /// The name is taken by a different template. The next attempt uses another name.
     Collision,
@@ -31,14 +31,14 @@ pub(super) async fn history(
     set: &Cached<DaemonSet>,
     mut all: Vec<Cached<Revision>>,
     pods: &[Cached<Pod>],
-) -> Result<Found, ReconcileError> {
+) -> Result<RevisionLookup, ReconcileError> {
     sort(&mut all);
     let (mut same, old): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.is_of(&set.spec.template));
     let number = old.iter().map(|revision| revision.number).max().unwrap_or(0).saturating_add(1);
     let Some(current) = same.pop() else {
         return Ok(match make(historian, set, number).await? {
-            Made::Revision(current) => Found::History(History { current, old }),
-            Made::Collision => Found::Collision,
+            Made::Revision(current) => RevisionLookup::History(History { current, old }),
+            Made::Collision => RevisionLookup::Collision,
         });
     };
     if !same.is_empty() {
@@ -52,7 +52,7 @@ pub(super) async fn history(
     } else {
         current
     };
-    Ok(Found::History(History { current, old }))
+    Ok(RevisionLookup::History(History { current, old }))
 }
 
 async fn make(historian: &Historian, set: &Cached<DaemonSet>, number: i64) -> Result<Made, ReconcileError> {
@@ -76,7 +76,7 @@ async fn relabel(client: &Client, pods: &[Cached<Pod>], hash: &str) -> Result<()
     for pod in others {
         let patch =
             serde_json::json!({"metadata": {"uid": pod.meta().uid, "labels": {REVISION_LABEL: hash}}});
-        let patched = client.patch(&kind, pod.key(), Part::Main, Patch::merge(&patch)).await;
+        let patched = client.patch(&kind, pod.key(), Subresource::None, Patch::merge(&patch)).await;
         patched.attempting(format!("relabel pod {}", pod.key()))?;
     }
     Ok(())

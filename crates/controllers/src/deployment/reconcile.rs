@@ -1,12 +1,12 @@
 //! Observe, plan, apply, then status.
 
 use serde::Serialize;
-use setpoint::client::{Delete, Part, Patch};
+use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::owner::{adoption, controller_ref, release};
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, ClientError, Clock, Edit, EventType, Key, Kind, LabelSelector, Labels, Outcome, OwnerRef,
-    ReconcileError, Reconciler, Recorder,
+    Cached, Client, ClientError, Clock, EventType, Key, Kind, LabelSelector, Labels, Outcome, OwnerRef,
+    ReconcileError, Reconciler, Recorder, UpdateBody,
 };
 
 use super::members::{Member, template_hash};
@@ -188,11 +188,11 @@ impl Deployments {
         let Some(set) = member.existing.as_ref().filter(|set| member.differs_from(set)) else {
             return Ok(());
         };
-        let body = Edit::of(set.object())
+        let body = UpdateBody::of(set.object())
             .set(&["metadata", "annotations"], &member.annotations)
             .set(&["spec", "replicas"], &member.replicas)
             .set(&["spec", "minReadySeconds"], &member.min_ready_seconds);
-        let updated = self.client.update(&self.sets, set.key(), Part::Main, &body).await;
+        let updated = self.client.update(&self.sets, set.key(), Subresource::None, &body).await;
         updated.attempting(format!("update replicaset {}", set.key()))?;
         self.record_scaling(deployment, &member.name, set.spec.replicas, member.replicas);
         Ok(())
@@ -200,10 +200,10 @@ impl Deployments {
 
     async fn delete(&self, set: &Cached<ReplicaSet>) -> Result<(), ReconcileError> {
         // Include the resource version: the ReplicaSet may have been scaled up meanwhile.
-        let delete = Delete {
+        let delete = DeleteOptions {
             uid: Some(set.meta().uid.to_string()),
             resource_version: Some(set.meta().resource_version.to_string()),
-            ..Delete::default()
+            ..DeleteOptions::default()
         };
         match self.client.delete(&self.sets, set.key(), &delete).await {
             Err(error) if error.is_not_found() => Ok(()),
@@ -217,7 +217,7 @@ impl Deployments {
         rollback: Rollback,
     ) -> Result<Outcome, ReconcileError> {
         let name = &deployment.meta().name;
-        let edit = Edit::of(deployment.object());
+        let edit = UpdateBody::of(deployment.object());
         let (edit, event_type, reason, message) = match rollback {
             Rollback::To { revision, template, annotations } => (
                 edit.set(&["spec", "template"], &template).set(&["metadata", "annotations"], &annotations),
@@ -238,7 +238,7 @@ impl Deployments {
             }
         };
         let body = edit.remove(&["metadata", "annotations", ROLLBACK_TO]);
-        let updated = self.client.update(&self.kind, deployment.key(), Part::Main, &body).await;
+        let updated = self.client.update(&self.kind, deployment.key(), Subresource::None, &body).await;
         updated.attempting(format!("roll back deployment {}", deployment.key()))?;
         self.record(deployment, event_type, reason, message);
         Ok(Outcome::Settled)
@@ -256,17 +256,17 @@ impl Deployments {
         if *status == deployment.status && revision.is_none() {
             return Ok(false);
         }
-        let mut body = Edit::of(deployment.object()).set(&["status"], status);
+        let mut body = UpdateBody::of(deployment.object()).set(&["status"], status);
         if let Some(revision) = revision {
             body = body.set(&["metadata", "annotations", REVISION], revision);
         }
-        let written = self.client.update(&self.kind, deployment.key(), Part::Status, &body).await;
+        let written = self.client.update(&self.kind, deployment.key(), Subresource::Status, &body).await;
         written.attempting(format!("update the status of deployment {}", deployment.key()))?;
         Ok(true)
     }
 
     async fn patch_set(&self, set: &Cached<ReplicaSet>, patch: Patch) -> Result<(), ClientError> {
-        self.client.patch_and_forget(&self.sets, set.key(), Part::Main, patch).await
+        self.client.patch_ignoring_response(&self.sets, set.key(), Subresource::None, patch).await
     }
 
     fn record_scaling(&self, deployment: &Cached<Deployment>, set: &str, from: i32, to: i32) {

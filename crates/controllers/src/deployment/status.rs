@@ -83,8 +83,8 @@ fn counts(deployment: &Cached<Deployment>, members: &Members) -> DeploymentStatu
 /// Returns the number of terminating pods, if all ReplicaSets report it.
 fn terminating(members: &Members) -> Option<i32> {
     let sets = members.new.iter().chain(&members.old);
-    let told = sets.map(|member| member.status().and_then(|status| status.terminating_replicas));
-    told.sum::<Option<i32>>().filter(|_| members.new.is_some() || !members.old.is_empty())
+    let summary = sets.map(|member| member.status().and_then(|status| status.terminating_replicas));
+    summary.sum::<Option<i32>>().filter(|_| members.new.is_some() || !members.old.is_empty())
 }
 
 fn availability(deployment: &Cached<Deployment>, available: i32, now: Timestamp) -> Condition {

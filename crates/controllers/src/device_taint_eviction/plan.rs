@@ -54,7 +54,8 @@ mod tests {
     fn check(tolerations: Value, slices: &[Value], rules: &[Value], expected: Option<i64>) {
         let slices: Vec<_> = slices.iter().map(|slice| cached(slice.clone())).collect();
         let object = |rule: &Value| Object::from_json(rule.to_string().into()).expect("a rule");
-        let rules = RuleLister::fixed(rules.iter().map(object).collect(), Vec::new()).read().expect("rules");
+        let rules =
+            RuleLister::from_objects(rules.iter().map(object).collect(), Vec::new()).read().expect("rules");
         let device = device(tolerations);
         let time = eviction_time(&[device], |device| taints_of(device, &slices, &rules, |_, _| ()));
         assert_eq!(time, expected.map(at));

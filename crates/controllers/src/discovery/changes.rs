@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::json;
-use setpoint::client::{Delete, Optional, Part};
-use setpoint::reconcile::Attempting;
-use setpoint::{Cached, Client, Context, Edit, Key, Kind, OwnerRef, ReconcileError, Rng};
+use setpoint::client::{DeleteOptions, Optional, Subresource};
+use setpoint::reconcile::ErrorContext;
+use setpoint::{Cached, Client, Context, Key, Kind, OwnerRef, ReconcileError, Rng, UpdateBody};
 
 use super::address::Family;
 use super::metrics::SliceMetrics;
 use super::slice::{Endpoint, Port, Slice};
 use crate::workload::pod_control::{generated_name, name_prefix, namespace_is_terminating, retry_unanswered};
-use setpoint::own_writes::OwnWrites;
+use setpoint::write_tracker::WriteTracker;
 
 /// The desired state of a slice.
 #[derive(Clone)]
@@ -81,12 +81,12 @@ pub(crate) struct SliceWriter {
     client: Client,
     rng: Rng,
     kind: Kind,
-    writes: Arc<OwnWrites<Key>>,
+    writes: Arc<WriteTracker<Key>>,
     metrics: Arc<SliceMetrics>,
 }
 
 impl SliceWriter {
-    pub(crate) fn new(context: &Context, writes: Arc<OwnWrites<Key>>, metrics: Arc<SliceMetrics>) -> Self {
+    pub(crate) fn new(context: &Context, writes: Arc<WriteTracker<Key>>, metrics: Arc<SliceMetrics>) -> Self {
         Self {
             metrics,
             client: context.client.clone(),
@@ -150,7 +150,7 @@ impl SliceWriter {
         };
         match created {
             Ok(created) => {
-                self.writes.wrote(owner.key, &created);
+                self.writes.record_write(owner.key, &created);
                 self.metrics.count_write("create");
             }
             Err(error) if namespace_is_terminating(&error) => return Ok(false),
@@ -168,27 +168,28 @@ impl SliceWriter {
         origin: &Cached<Slice>,
         draft: &Draft,
     ) -> Result<(), ReconcileError> {
-        let body = Edit::of(origin.object())
+        let body = UpdateBody::of(origin.object())
             .set(&["metadata", "labels"], &draft.labels)
             .set(&["metadata", "annotations"], &draft.annotations)
             .set(&["metadata", "ownerReferences"], &[&owner.reference])
             .set(&["ports"], &draft.ports)
             .set(&["endpoints"], &draft.endpoints);
-        let updated = self.client.update(&self.kind, origin.key(), Part::Main, &body).await;
+        let updated = self.client.update(&self.kind, origin.key(), Subresource::None, &body).await;
         let name = origin.key().name();
         let updated =
             updated.attempting(format!("failed to update {name} EndpointSlice for Service {}", owner.key))?;
-        self.writes.wrote(owner.key, &updated);
+        self.writes.record_write(owner.key, &updated);
         self.metrics.count_write("update");
         Ok(())
     }
 
     pub(crate) async fn delete(&self, owner: &Key, slice: &Cached<Slice>) -> Result<(), ReconcileError> {
         let uid = &slice.meta().uid;
-        let deleted = self.client.delete(&self.kind, slice.key(), &Delete::of_uid(&**uid)).await.optional();
+        let deleted =
+            self.client.delete(&self.kind, slice.key(), &DeleteOptions::of_uid(&**uid)).await.optional();
         let name = slice.key().name();
         deleted.attempting(format!("failed to delete {name} EndpointSlice for Service {owner}"))?;
-        self.writes.deleted(owner, uid);
+        self.writes.record_delete(owner, uid);
         self.metrics.count_write("delete");
         Ok(())
     }

@@ -127,7 +127,7 @@ mod tests {
             service("blue", json!({"app": "w", "colour": "blue"})),
             service("none", json!({})),
         ];
-        Memberships { services: Lister::fixed(services) }
+        Memberships { services: Lister::from_objects(services) }
     }
 
     fn pod(version: u64, colour: &str, ready: bool, spec: Value) -> Object {

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use setpoint::backoff::Backoff;
-use setpoint::queue::limiter::{MaxOf, Overall, PerKey};
+use setpoint::queue::limiter::{Bucket, MaxOf, PerKeyBackoff};
 use setpoint::{Context, Key, Queue};
 
 /// How often a failing Service is retried before it waits for a change.
@@ -41,8 +41,8 @@ pub(crate) const HEADLESS: &str = "service.kubernetes.io/headless";
 
 /// Creates a queue whose backoff starts at one second: one attempt can be many writes.
 pub(crate) fn slow_queue(context: &Context, name: &'static str, longest: Duration) -> Queue<Key> {
-    let per_key = PerKey::new(Backoff::doubling(Duration::from_secs(1), longest));
-    let overall = Overall::new(context.runtime.clock.clone(), 10.0, 100);
+    let per_key = PerKeyBackoff::new(Backoff::doubling(Duration::from_secs(1), longest));
+    let overall = Bucket::new(context.runtime.clock.clone(), 10.0, 100);
     let limiter = MaxOf::new(vec![Arc::new(per_key), Arc::new(overall)]);
     Queue::with_rate_limiter(name, &context.runtime, Arc::new(limiter))
 }

@@ -8,7 +8,7 @@ use setpoint::object::DecodeError;
 use setpoint::{Cached, Event, Informer, Key, Lister, Object, Queue};
 
 use super::slice::{SERVICE_NAME, Slice, is_managed_by};
-use setpoint::own_writes::OwnWrites;
+use setpoint::write_tracker::WriteTracker;
 
 const BY_SERVICE: &str = "by-service";
 
@@ -17,14 +17,14 @@ const BY_SERVICE: &str = "by-service";
 pub(crate) fn follow_slices(
     slices: &Informer,
     queue: &Queue<Key>,
-    writes: &Arc<OwnWrites<Key>>,
+    writes: &Arc<WriteTracker<Key>>,
     controller: &'static str,
     delay: Duration,
 ) {
     let (queue, writes) = (queue.clone(), writes.clone());
     slices.add_handler(move |event: &Event| {
         for service in services_of(event, controller) {
-            if writes.is_news(&service, event) {
+            if writes.should_reconcile(&service, event) {
                 queue.add_after(service, delay);
             }
         }

@@ -136,5 +136,6 @@ impl Wake {
 
 /// Whether a pod has a disruption condition. Most have not and need not be decoded.
 fn is_target(pod: &Object) -> bool {
-    pod.mentions(DISRUPTION_TARGET) && pod.view::<Target>().is_ok_and(|target| target.disrupted.is_some())
+    pod.contains_text(DISRUPTION_TARGET)
+        && pod.view::<Target>().is_ok_and(|target| target.disrupted.is_some())
 }

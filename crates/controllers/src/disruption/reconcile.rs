@@ -1,10 +1,11 @@
 //! Observe, plan, write.
 
-use setpoint::client::Part;
+use setpoint::client::Subresource;
 use setpoint::object::DecodeError;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, Clock, Edit, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder,
+    Cached, Client, Clock, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder,
+    UpdateBody,
 };
 
 use super::scale::{ScaleError, Scales};
@@ -78,8 +79,9 @@ impl Budgets {
         if *status == budget.status {
             return Ok(());
         }
-        let body = Edit::of(budget.object()).set(&["status"], status);
-        let written = self.client.update(&Kind::of::<Budget>(), budget.key(), Part::Status, &body).await;
+        let body = UpdateBody::of(budget.object()).set(&["status"], status);
+        let written =
+            self.client.update(&Kind::of::<Budget>(), budget.key(), Subresource::Status, &body).await;
         written.map(drop).attempting(format!("update the status of budget {}", budget.key()))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use setpoint::client::{Optional, Part};
+use setpoint::client::{Optional, Subresource};
 use setpoint::informer::Informer;
 use setpoint::{Cached, Client, ClientError, Context, Key, Kind, Object, OwnerRef};
 
@@ -124,7 +124,8 @@ impl Scales {
             true => pod.sibling(&*controller.name),
             false => Key::cluster(&*controller.name),
         };
-        let Some(scale) = self.client.get_part(kind, &key, Part::Scale).await.optional()? else {
+        let Some(scale) = self.client.get_subresource(kind, &key, Subresource::Scale).await.optional()?
+        else {
             let there = self.client.get(kind, &key).await.optional()?.is_some();
             let resource = if kind.group().is_empty() {
                 kind.plural().to_owned()

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use serde_json::json;
-use setpoint::client::{Optional, Part, Patch};
-use setpoint::reconcile::Attempting;
+use setpoint::client::{Optional, Patch, Subresource};
+use setpoint::reconcile::ErrorContext;
 use setpoint::{Client, Clock, Key, Kind, Lister, Outcome, ReconcileError, Reconciler};
 
 use super::view::Target;
@@ -47,8 +47,10 @@ impl Reconciler for Cleaner {
             "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
             "status": {"conditions": [condition]},
         });
-        let patched =
-            self.client.patch(&Kind::of::<Target>(), key, Part::Status, Patch::strategic(&patch)).await;
+        let patched = self
+            .client
+            .patch(&Kind::of::<Target>(), key, Subresource::Status, Patch::strategic(&patch))
+            .await;
         patched.optional().attempting(format!("clear the DisruptionTarget condition of pod {key}"))?;
         Ok(Outcome::Settled)
     }

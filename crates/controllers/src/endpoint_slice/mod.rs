@@ -54,7 +54,7 @@ use crate::flags::{Flag, duration};
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::wiring;
 use crate::workload::throttle::Throttle;
-use setpoint::own_writes::OwnWrites;
+use setpoint::write_tracker::WriteTracker;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "endpointslice-controller",
@@ -108,7 +108,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let slices = context.informers.of::<Slice>();
     let queue = slow_queue(context, "endpoint_slice", LONGEST_RETRY);
     let throttle = Arc::new(Throttle::new(context.runtime.clock.clone()));
-    let writes = Arc::new(OwnWrites::new(&slices));
+    let writes = Arc::new(WriteTracker::new(&slices));
     let topology = Arc::new(Topology::default());
     let slice_metrics = Arc::new(SliceMetrics::new(
         &context.metrics,

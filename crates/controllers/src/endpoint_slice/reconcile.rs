@@ -26,7 +26,7 @@ use crate::discovery::slice::{Slice, is_owned_by};
 use crate::discovery::trigger::{LAST_CHANGE, TriggerTimes};
 use crate::discovery::wake::slices_of;
 use crate::workload::throttle::Throttle;
-use setpoint::own_writes::OwnWrites;
+use setpoint::write_tracker::WriteTracker;
 
 /// The annotations that enable hints. The first takes precedence.
 const TOPOLOGY_MODE: [&str; 2] =
@@ -45,7 +45,7 @@ pub(super) struct SliceKeeper {
     pub(super) distributions: Mutex<BTreeMap<Key, String>>,
     pub(super) triggers: TriggerTimes,
     pub(super) topology: Arc<Topology>,
-    pub(super) writes: Arc<OwnWrites<Key>>,
+    pub(super) writes: Arc<WriteTracker<Key>>,
     pub(super) throttle: Arc<Throttle<Key>>,
     pub(super) max_endpoints_per_slice: usize,
     /// Whether `PreferSameZone` and `PreferSameNode` are enabled.
@@ -74,7 +74,7 @@ impl Reconciler for SliceKeeper {
             return Ok(Outcome::Settled);
         }
         self.throttle.reconciled(key);
-        let slices = self.writes.once_shown(key, || slices_of(&self.slices, key, MANAGER))?;
+        let slices = self.writes.list_if_caught_up(key, || slices_of(&self.slices, key, MANAGER))?;
         let Some(slices) = slices else {
             self.count_sync("stale");
             return Ok(Outcome::Requeue);

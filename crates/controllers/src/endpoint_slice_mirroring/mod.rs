@@ -38,7 +38,7 @@ use crate::discovery::{MAX_RETRIES, slow_queue};
 use crate::flags::{Flag, duration};
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::wiring;
-use setpoint::own_writes::OwnWrites;
+use setpoint::write_tracker::WriteTracker;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "endpointslice-mirroring-controller",
@@ -86,7 +86,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let services = context.informers.of::<Service>();
     let slices = context.informers.of::<Slice>();
     let queue = slow_queue(context, "endpoint_slice_mirroring", LONGEST_RETRY);
-    let writes = Arc::new(OwnWrites::new(&slices));
+    let writes = Arc::new(WriteTracker::new(&slices));
     let slice_metrics = Arc::new(SliceMetrics::new(
         &context.metrics,
         &metrics::NAMES,

@@ -15,7 +15,7 @@ use crate::discovery::service::Service;
 use crate::discovery::slice::Slice;
 use crate::discovery::subset::Endpoints;
 use crate::discovery::wake::slices_of;
-use setpoint::own_writes::OwnWrites;
+use setpoint::write_tracker::WriteTracker;
 
 pub(super) struct Mirror {
     pub(super) recorder: Recorder,
@@ -26,7 +26,7 @@ pub(super) struct Mirror {
     pub(super) clock: Clock,
     pub(super) metrics: Metrics,
     pub(super) slice_metrics: Arc<SliceMetrics>,
-    pub(super) writes: Arc<OwnWrites<Key>>,
+    pub(super) writes: Arc<WriteTracker<Key>>,
     /// The maximum number of mirrored addresses per subset.
     pub(super) max_endpoints: usize,
 }
@@ -48,7 +48,7 @@ impl Reconciler for Mirror {
 impl Mirror {
     async fn mirror(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(endpoints) = self.mirrored(key)? else { return self.clean_up(key).await };
-        let slices = self.writes.once_shown(key, || slices_of(&self.slices, key, MANAGER))?;
+        let slices = self.writes.list_if_caught_up(key, || slices_of(&self.slices, key, MANAGER))?;
         let Some(slices) = slices else { return Ok(Outcome::Requeue) };
         let plan = plan(&endpoints, slices, self.max_endpoints);
         self.skipped_events(&endpoints, &plan);

@@ -38,7 +38,7 @@ use crate::flags::{Flag, duration};
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::wiring;
 use crate::workload::throttle::Throttle;
-use setpoint::own_writes::OwnWrites;
+use setpoint::write_tracker::WriteTracker;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "endpoints-controller",
@@ -72,7 +72,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let endpoints = context.informers.of::<Endpoints>();
     let queue = wiring::queue(context, "endpoint");
     let throttle = Arc::new(Throttle::new(context.runtime.clock.clone()));
-    let writes = Arc::new(OwnWrites::new(&endpoints));
+    let writes = Arc::new(WriteTracker::new(&endpoints));
 
     services.add_handler(enqueue_self(&queue));
     follow_pods(&pods, &services, &queue, &throttle, options.endpoints.endpoints_batch);
@@ -96,12 +96,12 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
 
 /// Whether a change to Endpoints by someone else must be reconciled.
 fn endpoints_predicate(
-    writes: Arc<OwnWrites<Key>>,
+    writes: Arc<WriteTracker<Key>>,
     services: Lister<Service>,
 ) -> impl Fn(&Event) -> bool + Send + Sync + 'static {
     move |event| {
         let key = event.object().key();
-        let news = writes.is_news(key, event);
+        let news = writes.should_reconcile(key, event);
         match event {
             // Endpoints from before a restart may have lost their Service meanwhile.
             Event::Added { initial, .. } => *initial,

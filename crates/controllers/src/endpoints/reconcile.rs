@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::json;
-use setpoint::client::{Delete, Optional, Part};
+use setpoint::client::{DeleteOptions, Optional, Subresource};
 use setpoint::object::DecodeError;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::recorder::Reference;
 use setpoint::{
-    Cached, Client, ClientError, Edit, EventType, Key, Kind, Lister, Object, Outcome, ReconcileError,
-    Reconciler, Recorder,
+    Cached, Client, ClientError, EventType, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler,
+    Recorder, UpdateBody,
 };
 
 use super::plan::{Content, plan};
@@ -21,7 +21,7 @@ use crate::discovery::subset::Endpoints;
 use crate::discovery::trigger::TriggerTimes;
 use crate::workload::pod_control::namespace_is_terminating;
 use crate::workload::throttle::Throttle;
-use setpoint::own_writes::OwnWrites;
+use setpoint::write_tracker::WriteTracker;
 
 /// Endpoints with this annotation are a leader election lock and belong to no Service.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
@@ -33,7 +33,7 @@ pub(super) struct EndpointsKeeper {
     pub(super) pods: Lister<Backend>,
     pub(super) endpoints: Lister<Endpoints>,
     pub(super) triggers: TriggerTimes,
-    pub(super) writes: Arc<OwnWrites<Key>>,
+    pub(super) writes: Arc<WriteTracker<Key>>,
     pub(super) throttle: Arc<Throttle<Key>>,
 }
 
@@ -47,7 +47,7 @@ impl Reconciler for EndpointsKeeper {
             return Ok(Outcome::Settled);
         }
         self.throttle.reconciled(key);
-        let Some(current) = self.writes.once_shown(key, || self.current(key))? else {
+        let Some(current) = self.writes.list_if_caught_up(key, || self.current(key))? else {
             return Ok(Outcome::Requeue);
         };
         let current = current.first();
@@ -77,7 +77,7 @@ impl EndpointsKeeper {
             if service.attempting(format!("recheck that service {key} is gone"))?.is_some() {
                 return Ok(Outcome::Requeue);
             }
-            let delete = Delete::of_uid(&*endpoints.meta().uid);
+            let delete = DeleteOptions::of_uid(&*endpoints.meta().uid);
             let deleted = self.client.delete(&kind, key, &delete).await.optional();
             deleted.attempting(format!("delete endpoints {key}"))?;
         }
@@ -96,7 +96,7 @@ impl EndpointsKeeper {
         });
         let body = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": content.subsets});
         match self.client.create(&Kind::of::<Endpoints>(), key.namespace(), &body).await {
-            Ok(created) => self.writes.wrote(key, &created),
+            Ok(created) => self.writes.record_write(key, &created),
             Err(error) if namespace_is_terminating(&error) => {}
             Err(error) => {
                 let message = format!("Failed to create endpoint for service {key}: {error}");
@@ -109,12 +109,12 @@ impl EndpointsKeeper {
 
     async fn update(&self, current: &Cached<Endpoints>, content: &Content) -> Result<(), ReconcileError> {
         let key = current.key();
-        let body = Edit::of(current.object())
+        let body = UpdateBody::of(current.object())
             .set(&["metadata", "labels"], &content.labels)
             .set(&["metadata", "annotations"], &content.annotations)
             .set(&["subsets"], &content.subsets);
-        match self.client.update(&Kind::of::<Endpoints>(), key, Part::Main, &body).await {
-            Ok(updated) => self.writes.wrote(key, &updated),
+        match self.client.update(&Kind::of::<Endpoints>(), key, Subresource::None, &body).await {
+            Ok(updated) => self.writes.record_write(key, &updated),
             Err(error) => {
                 self.failed_update_event(current.object(), &error);
                 return Err(error.into_reconcile_error(format!("update endpoints {key}")));

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use setpoint::metrics::Metrics;
 use setpoint::owner::controller_ref;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Cached, Client, Context, Event, EventType, Key, Kind, Lister, Object, Outcome, ReconcileError,
     Reconciler, Recorder, Runnable,

@@ -313,7 +313,7 @@ impl Node {
         match self {
             Self::Observed { kind, object } => {
                 let namespace = object.key().namespace();
-                let named = kind.is_called(&reference.api_version, &reference.kind);
+                let named = kind.is_named(&reference.api_version, &reference.kind);
                 if namespace.is_some() && namespace != dependent_namespace {
                     Some(Mismatch::OtherNamespace)
                 } else {

@@ -52,7 +52,7 @@ use tokio_util::sync::CancellationToken;
 use self::monitors::Monitors;
 use self::orphan::Orphaner;
 use self::reconcile::Collector;
-use self::shared::Shared;
+use self::shared::CollectorState;
 use self::uid::Uid;
 use crate::flags::{Flag, truth};
 use crate::registry::{Access, EVENTS, Entry, Options};
@@ -88,7 +88,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let kinds = wiring::queue(context, "garbage_collector_resource_sync");
     let delete = wiring::queue(context, "garbage_collector_attempt_to_delete");
     let orphan = wiring::queue(context, "garbage_collector_attempt_to_orphan");
-    let shared = Arc::new(Shared::new(context, delete.clone(), orphan.clone()));
+    let shared = Arc::new(CollectorState::new(context, delete.clone(), orphan.clone()));
     let monitors = Monitors::new(context, kinds.clone(), shared.clone());
     vec![Box::new(GarbageCollector {
         filled: monitors.filled(),

@@ -16,7 +16,7 @@ use setpoint::metrics::Metrics;
 use setpoint::{Context, Event, Informer, Informers, Key, Kind, Outcome, Queue, ReconcileError, Reconciler};
 use tokio_util::sync::CancellationToken;
 
-use super::shared::Shared;
+use super::shared::CollectorState;
 
 /// How often discovery runs.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ pub(super) struct Monitors {
     metrics: Metrics,
     /// Has a single key for all served kinds.
     queue: Queue<Key>,
-    shared: Arc<Shared>,
+    shared: Arc<CollectorState>,
     running: Mutex<BTreeMap<Kind, Monitor>>,
     /// Cancelled when the graph is filled or the wait has timed out.
     filled: CancellationToken,
@@ -40,7 +40,7 @@ struct Monitor {
 }
 
 impl Monitors {
-    pub(super) fn new(context: &Context, queue: Queue<Key>, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(context: &Context, queue: Queue<Key>, shared: Arc<CollectorState>) -> Self {
         queue.add(kinds());
         Self {
             informers: context.informers.clone(),
@@ -89,7 +89,7 @@ impl Monitors {
                 self.running.lock().insert(kind.clone(), monitor);
             }
         }
-        let synced = join_all(started.iter().map(Informer::synced));
+        let synced = join_all(started.iter().map(Informer::wait_for_sync));
         if tokio::time::timeout(PERIOD, synced).await.is_err() {
             let late = started.iter().filter(|informer| !informer.has_synced()).map(Informer::kind);
             tracing::warn!(kinds = ?late.collect::<Vec<_>>(), "collecting before all caches have synced");
@@ -126,7 +126,7 @@ impl Monitors {
         for (kind, monitor) in ended {
             self.shared.stop_monitoring(&kind);
             monitor.registration.remove();
-            self.informers.remove_unheard(&monitor.informer);
+            self.informers.remove_if_unused(&monitor.informer);
             self.shared.update(|graph| graph.forget_kind(&kind));
         }
     }

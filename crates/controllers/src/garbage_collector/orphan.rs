@@ -7,20 +7,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::source::Selection;
 use setpoint::{ClientError, Kind, Object, Outcome, ReconcileError, Reconciler};
 
 use super::graph::ORPHAN;
 use super::observe::orphaning;
 use super::patch;
-use super::shared::Shared;
+use super::shared::CollectorState;
 use super::uid::Uid;
 
 /// Concurrent patches per worker.
 const CONCURRENCY: usize = 20;
 
-pub(super) struct Orphaner(pub(super) Arc<Shared>);
+pub(super) struct Orphaner(pub(super) Arc<CollectorState>);
 
 /// How often listing a kind is retried before the collector continues without it, about five seconds in total. A broken
 /// API must not block the deletion of all owners.

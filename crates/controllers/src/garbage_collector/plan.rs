@@ -1,6 +1,6 @@
 //! Decides whether to keep an object, remove owner references, or delete it.
 
-use setpoint::client::Propagation;
+use setpoint::client::PropagationPolicy;
 use setpoint::{Metadata, Object, OwnerRef};
 
 use super::graph::{FOREGROUND, ORPHAN, has_finalizer, is_deleted_with};
@@ -41,7 +41,7 @@ pub(super) enum Plan {
     /// It has an owner that stays: remove the references, by position, to those that do not.
     DropOwners(Vec<usize>),
     Delete {
-        propagation: Propagation,
+        propagation: PropagationPolicy,
         /// First unblock its owners, which might wait in a cycle.
         unblock_owners: bool,
     },
@@ -61,18 +61,18 @@ pub(super) fn plan(item: &Metadata, owner_states: &[OwnerState], dependents: Dep
     }
     if is(OwnerState::Waiting) && dependents != Dependents::None {
         let unblock_owners = dependents == Dependents::SomeWaiting;
-        return Plan::Delete { propagation: Propagation::Foreground, unblock_owners };
+        return Plan::Delete { propagation: PropagationPolicy::Foreground, unblock_owners };
     }
     Plan::Delete { propagation: requested_propagation(item), unblock_owners: false }
 }
 
 /// Returns the propagation policy requested by an earlier deletion.
-fn requested_propagation(item: &Metadata) -> Propagation {
+fn requested_propagation(item: &Metadata) -> PropagationPolicy {
     if has_finalizer(item, ORPHAN) {
-        Propagation::Orphan
+        PropagationPolicy::Orphan
     } else if has_finalizer(item, FOREGROUND) {
-        Propagation::Foreground
+        PropagationPolicy::Foreground
     } else {
-        Propagation::Background
+        PropagationPolicy::Background
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{ClientError, Object, Outcome, OwnerRef, ReconcileError, Reconciler};
 
 use super::graph::FOREGROUND;
@@ -10,10 +10,10 @@ use super::identity::Identity;
 use super::observe::{Observed, Owned, Waiting, observe};
 use super::patch;
 use super::plan::{self, OwnerState, Plan, plan};
-use super::shared::{Found, Shared};
+use super::shared::{CollectorState, Lookup};
 use super::uid::Uid;
 
-pub(super) struct Collector(pub(super) Arc<Shared>);
+pub(super) struct Collector(pub(super) Arc<CollectorState>);
 
 impl Reconciler for Collector {
     type Key = Uid;
@@ -42,13 +42,13 @@ impl Collector {
     async fn verify(&self, identity: &Identity) -> Result<Outcome, ClientError> {
         match self.0.look_up(identity).await? {
             // Its kind may be served later.
-            Found::KindNotServed => return Ok(Outcome::Requeue),
+            Lookup::KindNotServed => return Ok(Outcome::Requeue),
             // It exists. Retry until its monitor has seen it; its deletion could go unnoticed before.
-            Found::Object(object) if Uid::from(&*object.meta().uid) == identity.uid => {
+            Lookup::Object(object) if Uid::from(&*object.meta().uid) == identity.uid => {
                 return Ok(Outcome::Requeue);
             }
-            Found::NoNamespace => {}
-            Found::Object(_) | Found::Nothing => self.0.update(|graph| graph.found_absent(identity)),
+            Lookup::NoNamespace => {}
+            Lookup::Object(_) | Lookup::Nothing => self.0.update(|graph| graph.found_absent(identity)),
         }
         Ok(Outcome::Settled)
     }
@@ -96,12 +96,12 @@ impl Collector {
         let owner = Identity::of_owner(reference, dependent.key().namespace());
         let found = match self.0.look_up(&owner).await? {
             // Its kind may be served later; until then its state is unknown.
-            Found::KindNotServed => return Ok(Err(Outcome::Requeue)),
+            Lookup::KindNotServed => return Ok(Err(Outcome::Requeue)),
             // A namespaced owner cannot exist without a namespace. The reference is a mistake, and nothing is deleted
             // for that.
-            Found::NoNamespace => return Ok(Err(Outcome::Settled)),
-            Found::Object(object) => Some(object),
-            Found::Nothing => None,
+            Lookup::NoNamespace => return Ok(Err(Outcome::Settled)),
+            Lookup::Object(object) => Some(object),
+            Lookup::Nothing => None,
         };
         let owner_state = plan::owner_state(reference, found.as_ref());
         if owner_state == OwnerState::Dangling {

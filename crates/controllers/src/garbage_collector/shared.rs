@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use setpoint::client::{Delete, Optional, Part, Patch, Propagation};
+use setpoint::client::{DeleteOptions, Optional, Patch, PropagationPolicy, Subresource};
 use setpoint::discovery::Discovered;
 use setpoint::{Client, ClientError, Context, EventType, Informer, Key, Kind, Object, Queue, Recorder};
 
@@ -17,7 +17,7 @@ use super::uid::Uid;
 /// How often removing a finalizer is retried on conflict.
 const ATTEMPTS: usize = 5;
 
-pub(super) struct Shared {
+pub(super) struct CollectorState {
     client: Client,
     recorder: Recorder,
     /// Held briefly, never across an await.
@@ -30,7 +30,7 @@ pub(super) struct Shared {
 }
 
 /// The result of a lookup.
-pub(super) enum Found {
+pub(super) enum Lookup {
     Object(Object),
     Nothing,
     /// The kind is not served, or not yet.
@@ -39,7 +39,7 @@ pub(super) enum Found {
     NoNamespace,
 }
 
-impl Shared {
+impl CollectorState {
     pub(super) fn new(context: &Context, delete: Queue<Uid>, orphan: Queue<Uid>) -> Self {
         Self {
             client: context.client.clone(),
@@ -105,17 +105,17 @@ impl Shared {
     }
 
     /// Looks up an object in the API server, not the graph.
-    pub(super) async fn look_up(&self, identity: &Identity) -> Result<Found, ClientError> {
+    pub(super) async fn look_up(&self, identity: &Identity) -> Result<Lookup, ClientError> {
         let served = self.served.lock().clone();
         let Some(kind) = served.kind(&identity.api_version, &identity.kind) else {
-            return Ok(Found::KindNotServed);
+            return Ok(Lookup::KindNotServed);
         };
         let key = match (&identity.namespace, kind.namespaced()) {
             (Some(namespace), true) => Key::namespaced(&**namespace, &*identity.name),
-            (None, true) => return Ok(Found::NoNamespace),
+            (None, true) => return Ok(Lookup::NoNamespace),
             (_, false) => Key::cluster(&*identity.name),
         };
-        Ok(self.get(kind, &key).await?.map_or(Found::Nothing, Found::Object))
+        Ok(self.get(kind, &key).await?.map_or(Lookup::Nothing, Lookup::Object))
     }
 
     async fn get(&self, kind: &Kind, key: &Key) -> Result<Option<Object>, ClientError> {
@@ -136,7 +136,7 @@ impl Shared {
         merging: bytes::Bytes,
         replacing: impl FnOnce() -> bytes::Bytes,
     ) -> Result<Option<Object>, ClientError> {
-        let patch = |patch| self.client.patch(kind, object.key(), Part::Main, patch);
+        let patch = |patch| self.client.patch(kind, object.key(), Subresource::None, patch);
         let patched = match patch(Patch::Strategic(merging)).await {
             Err(error) if error.code() == Some(415) => patch(Patch::Merge(replacing())).await,
             patched => patched,
@@ -154,7 +154,7 @@ impl Shared {
         let mut object = object.clone();
         for attempt in 1.. {
             let Some(patch) = patch::remove_finalizer(&object, finalizer) else { return Ok(()) };
-            let patched = self.client.patch(kind, object.key(), Part::Main, Patch::Merge(patch)).await;
+            let patched = self.client.patch(kind, object.key(), Subresource::None, Patch::Merge(patch)).await;
             match patched.optional() {
                 Err(error) if error.is_conflict() && attempt < ATTEMPTS => {}
                 done => return done.map(drop),
@@ -172,11 +172,12 @@ impl Shared {
         &self,
         kind: &Kind,
         object: &Object,
-        propagation: Propagation,
+        propagation: PropagationPolicy,
     ) -> Result<bool, ClientError> {
         let meta = object.meta();
-        let by_uid = Delete { propagation: Some(propagation), ..Delete::of_uid(&*meta.uid) };
-        let delete = Delete { resource_version: Some(meta.resource_version.to_string()), ..by_uid.clone() };
+        let by_uid = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::of_uid(&*meta.uid) };
+        let delete =
+            DeleteOptions { resource_version: Some(meta.resource_version.to_string()), ..by_uid.clone() };
         match self.client.delete(kind, object.key(), &delete).await.optional() {
             Err(error) if error.is_conflict() => {}
             deleted => return deleted.map(|_| true),

@@ -38,7 +38,7 @@ mod tests;
 mod view;
 
 use setpoint::backoff::Backoff;
-use setpoint::queue::limiter::PerKey;
+use setpoint::queue::limiter::PerKeyBackoff;
 use setpoint::{Context, Event, Queue, Runnable};
 
 use self::measure::MetricEvaluator;
@@ -77,7 +77,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let pods = context.informers.of::<Pod>();
     let settings = options.autoscaler;
     let period = settings.period;
-    let limiter = std::sync::Arc::new(PerKey::new(Backoff::doubling(period, period)));
+    let limiter = std::sync::Arc::new(PerKeyBackoff::new(Backoff::doubling(period, period)));
     let queue = Queue::with_rate_limiter("horizontalpodautoscaler", &context.runtime, limiter);
     let changed = queue.clone();
     hpas.add_handler(move |event: &Event| match event {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use setpoint::client::Part;
+use setpoint::client::Subresource;
 use setpoint::discovery::Discovered;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, ClientError, Clock, Edit, EventType, Key, Kind, LabelSelector, Lister, Object, Outcome,
-    ReconcileError, Reconciler, Recorder,
+    Cached, Client, ClientError, Clock, EventType, Key, Kind, LabelSelector, Lister, Object, Outcome,
+    ReconcileError, Reconciler, Recorder, UpdateBody,
 };
 
 use super::behavior::{Bounds, decide};
@@ -361,10 +361,10 @@ impl Autoscaler {
     async fn set_replicas(&self, scale: &mut Scale, wanted: i32) -> Result<(), ClientError> {
         let key = scale.object.key().clone();
         for tried in 1..=TRIES {
-            let body = Edit::of(&scale.object).set(&["spec", "replicas"], &wanted);
-            match self.client.update(&scale.kind, &key, Part::Scale, &body).await {
+            let body = UpdateBody::of(&scale.object).set(&["spec", "replicas"], &wanted);
+            match self.client.update(&scale.kind, &key, Subresource::Scale, &body).await {
                 Err(error) if error.is_conflict() && tried < TRIES => {
-                    scale.object = self.client.get_part(&scale.kind, &key, Part::Scale).await?;
+                    scale.object = self.client.get_subresource(&scale.kind, &key, Subresource::Scale).await?;
                 }
                 updated => return updated.map(drop),
             }
@@ -383,7 +383,7 @@ impl Autoscaler {
         let mut first = None;
         for kind in kinds {
             let key = hpa.key().sibling(target.name.as_str());
-            match self.client.get_part(&kind, &key, Part::Scale).await {
+            match self.client.get_subresource(&kind, &key, Subresource::Scale).await {
                 Ok(object) => return Ok(Scale::of(kind, object)),
                 Err(error) => _ = first.get_or_insert(error.to_string()),
             }
@@ -396,8 +396,8 @@ impl Autoscaler {
         if hpa.status == *status {
             return Ok(());
         }
-        let body = Edit::of(hpa.object()).set(&["status"], status);
-        let written = self.client.update(&Kind::of::<Hpa>(), hpa.key(), Part::Status, &body).await;
+        let body = UpdateBody::of(hpa.object()).set(&["status"], status);
+        let written = self.client.update(&Kind::of::<Hpa>(), hpa.key(), Subresource::Status, &body).await;
         if let Err(error) = &written {
             self.event(hpa, EventType::Warning, "FailedUpdateStatus", &error.to_string());
         }

@@ -15,9 +15,9 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 use serde_json::json;
-use setpoint::client::{Optional, Part, Patch};
+use setpoint::client::{Optional, Patch, Subresource};
 use setpoint::handler::enqueue_self;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Cached, Client, Context, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable,
 };
@@ -157,7 +157,7 @@ impl Reconciler for Pointer {
             "status": {"loadBalancer": {"ingress": wanted}},
         });
         let patch = Patch::merge(&body);
-        let patched = self.client.patch(&Kind::of::<Ingress>(), key, Part::Status, patch).await;
+        let patched = self.client.patch(&Kind::of::<Ingress>(), key, Subresource::Status, patch).await;
         patched.optional().attempting(format!("update the load balancer status of ingress {key}"))?;
         Ok(Outcome::Settled)
     }

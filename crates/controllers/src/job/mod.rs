@@ -53,7 +53,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use setpoint::backoff::Backoff;
-use setpoint::queue::limiter::PerKey;
+use setpoint::queue::limiter::PerKeyBackoff;
 use setpoint::{Context, Expectations, Key, Kind, Queue, Runnable};
 
 use self::backoff::Records;
@@ -157,6 +157,6 @@ impl Tracker {
 
 /// Creates a queue with a backoff of 1 s, doubling to one minute.
 fn queue(context: &Context, name: &'static str) -> Queue<Key> {
-    let limiter = PerKey::new(Backoff::doubling(Duration::from_secs(1), Duration::from_secs(60)));
+    let limiter = PerKeyBackoff::new(Backoff::doubling(Duration::from_secs(1), Duration::from_secs(60)));
     Queue::with_rate_limiter(name, &context.runtime, Arc::new(limiter))
 }

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use setpoint::client::{Optional, Part, Patch};
+use setpoint::client::{Optional, Patch, Subresource};
 use setpoint::indexer::Indexer;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{Client, ClientError, Key, Kind, Object, Outcome, ReconcileError, Reconciler};
 
 use super::view::{Job, TRACKING};
@@ -65,7 +65,8 @@ impl FinalizerRemoval {
     pub(super) async fn release(&self, pod: &Object) -> Result<(), ClientError> {
         let patch =
             json!({"metadata": {"uid": pod.meta().uid, "$deleteFromPrimitiveList/finalizers": [TRACKING]}});
-        let released = self.client.patch(&self.pods, pod.key(), Part::Main, Patch::strategic(&patch)).await;
+        let released =
+            self.client.patch(&self.pods, pod.key(), Subresource::None, Patch::strategic(&patch)).await;
         match released.optional() {
             // A uid conflict: the pod is gone and another one has its name.
             Err(error) if error.is_conflict() => Ok(()),

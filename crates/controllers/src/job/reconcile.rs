@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
-use setpoint::batch::{Started, slow_start};
-use setpoint::client::Part;
+use setpoint::batch::{SlowStartResult, slow_start};
+use setpoint::client::Subresource;
 use setpoint::owner::controller_ref;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, ClientError, Clock, Edit, EventType, Key, Kind, Object, Outcome, ReconcileError,
-    Reconciler, Recorder,
+    Cached, Client, ClientError, Clock, EventType, Key, Kind, Object, Outcome, ReconcileError, Reconciler,
+    Recorder, UpdateBody,
 };
 
 use super::Tracker;
@@ -222,10 +222,10 @@ impl Jobs {
         &self,
         assessment: &Assessment<'_>,
         wanted: usize,
-        started: Started<ClientError>,
+        started: SlowStartResult<ClientError>,
         still: Applied,
     ) -> Applied {
-        let (job, Started { succeeded, failed, failure }) = (assessment.job, started);
+        let (job, SlowStartResult { succeeded, failed, failure }) = (assessment.job, started);
         // Failed and skipped creations will not be observed.
         self.tracker.expectations.creations_observed(job.key(), wanted - succeeded);
         let again = (assessment.failed > 0, assessment.terminating > 0);
@@ -333,8 +333,8 @@ impl Jobs {
     }
 
     async fn write_status(&self, object: &Object, status: &JobStatus) -> Result<Object, ReconcileError> {
-        let body = Edit::of(object).set(&["status"], status);
-        let written = self.client.update(&self.kind, object.key(), Part::Status, &body).await;
+        let body = UpdateBody::of(object).set(&["status"], status);
+        let written = self.client.update(&self.kind, object.key(), Subresource::Status, &body).await;
         let written = written.attempting(format!("update the status of job {}", object.key()))?;
         self.tracker.memory.record_write(&written);
         Ok(written)

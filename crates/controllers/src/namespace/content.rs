@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Deserialize;
-use setpoint::client::{Delete, Propagation};
+use setpoint::client::{DeleteOptions, PropagationPolicy};
 use setpoint::discovery::Resource;
 use setpoint::source::Selection;
 use setpoint::{Client, ClientError, Object};
@@ -101,7 +101,7 @@ impl Content<'_> {
 
     async fn delete_each(&self, objects: &[Object]) -> Result<(), ClientError> {
         for object in objects {
-            let delete = Delete { uid: Some(object.meta().uid.to_string()), ..background() };
+            let delete = DeleteOptions { uid: Some(object.meta().uid.to_string()), ..background() };
             let deleted = self.client.delete(&self.resource.kind, object.key(), &delete).await;
             // On a uid conflict the name was reused; the list of remaining objects will show the new object.
             match supported(deleted) {
@@ -136,8 +136,8 @@ impl Content<'_> {
     }
 }
 
-fn background() -> Delete {
-    Delete { propagation: Some(Propagation::Background), ..Delete::default() }
+fn background() -> DeleteOptions {
+    DeleteOptions { propagation: Some(PropagationPolicy::Background), ..DeleteOptions::default() }
 }
 
 /// Returns `None` if the API server does not support the call, or no longer does.

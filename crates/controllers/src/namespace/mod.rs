@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use setpoint::backoff::Backoff;
 use setpoint::queue::RateLimiter;
-use setpoint::queue::limiter::{MaxOf, Overall, PerKey};
+use setpoint::queue::limiter::{Bucket, MaxOf, PerKeyBackoff};
 use setpoint::{Clock, Context, Event, Key, Kind, Queue, Runnable};
 
 use self::reconcile::Namespaces;
@@ -89,6 +89,6 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
 
 /// Namespaces are few, and people wait for them: failures are retried within a minute.
 fn limiter(clock: &Clock) -> Arc<dyn RateLimiter<Key>> {
-    let per_key = PerKey::new(Backoff::doubling(Duration::from_millis(5), Duration::from_secs(60)));
-    Arc::new(MaxOf::new(vec![Arc::new(per_key), Arc::new(Overall::new(clock.clone(), 10.0, 100))]))
+    let per_key = PerKeyBackoff::new(Backoff::doubling(Duration::from_millis(5), Duration::from_secs(60)));
+    Arc::new(MaxOf::new(vec![Arc::new(per_key), Arc::new(Bucket::new(clock.clone(), 10.0, 100))]))
 }

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use setpoint::client::{Optional, Part};
+use setpoint::client::{Optional, Subresource};
 use setpoint::discovery::{Discovered, Resource, discover};
-use setpoint::reconcile::Attempting;
-use setpoint::{Cached, Client, Clock, Edit, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler};
+use setpoint::reconcile::ErrorContext;
+use setpoint::{
+    Cached, Client, Clock, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler, UpdateBody,
+};
 
 use super::content::{Cleared, clear};
 use super::findings::Findings;
@@ -72,9 +74,9 @@ impl Namespaces {
             return Ok(Some(namespace));
         }
         let edit = |namespace: &Object| {
-            serde_json::to_vec(&Edit::of(namespace).set(&["status", "phase"], &"Terminating"))
+            serde_json::to_vec(&UpdateBody::of(namespace).set(&["status", "phase"], &"Terminating"))
         };
-        self.write(namespace, Part::Status, |namespace| edit(namespace.object())).await
+        self.write(namespace, Subresource::Status, |namespace| edit(namespace.object())).await
     }
 
     /// Deletes all content, pods first. Returns how long the rest may take.
@@ -133,8 +135,8 @@ impl Namespaces {
         if status == namespace.status {
             return Ok(namespace);
         }
-        let body = Edit::of(namespace.object()).set(&["status"], &status);
-        match self.client.update(&self.kind, namespace.key(), Part::Status, &body).await {
+        let body = UpdateBody::of(namespace.object()).set(&["status"], &status);
+        match self.client.update(&self.kind, namespace.key(), Subresource::Status, &body).await {
             Ok(written) => Ok(Cached::new(written)?),
             Err(error) => {
                 tracing::warn!(namespace = %namespace.key(), %error, "cannot write the conditions of a namespace");
@@ -147,16 +149,16 @@ impl Namespaces {
     async fn finalize(&self, namespace: Cached<Namespace>) -> Result<(), ReconcileError> {
         let edit = |namespace: &Cached<Namespace>| {
             let left = namespace.finalizers_left();
-            serde_json::to_vec(&Edit::of(namespace.object()).set(&["spec", "finalizers"], &left))
+            serde_json::to_vec(&UpdateBody::of(namespace.object()).set(&["spec", "finalizers"], &left))
         };
-        self.write(namespace, Part::Finalize, edit).await.map(drop)
+        self.write(namespace, Subresource::Finalize, edit).await.map(drop)
     }
 
     /// Writes an edit, retrying on conflict. `None` if the namespace is gone.
     async fn write(
         &self,
         mut namespace: Cached<Namespace>,
-        part: Part,
+        part: Subresource,
         edit: impl Fn(&Cached<Namespace>) -> serde_json::Result<Vec<u8>>,
     ) -> Result<Option<Cached<Namespace>>, ReconcileError> {
         let (key, uid) = (namespace.key().clone(), namespace.meta().uid.clone());

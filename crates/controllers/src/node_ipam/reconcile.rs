@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::json;
-use setpoint::client::{Optional, Part, Patch};
+use setpoint::client::{Optional, Patch, Subresource};
 use setpoint::metrics::Metrics;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{Cached, Client, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder};
 
 use super::Node;
@@ -77,8 +77,10 @@ impl Allocator {
             "metadata": {"uid": node.meta().uid},
             "spec": {"podCIDR": ranges.first(), "podCIDRs": ranges},
         });
-        let patched =
-            self.client.patch(&Kind::of::<Node>(), node.key(), Part::Main, Patch::strategic(&body)).await;
+        let patched = self
+            .client
+            .patch(&Kind::of::<Node>(), node.key(), Subresource::None, Patch::strategic(&body))
+            .await;
         let done = patched.optional().attempting(format!("allocate a pod CIDR to node {}", node.key()))?;
         if done.is_none() {
             self.allocations.lock().release(node.key().name(), &[]);

@@ -1,14 +1,14 @@
 //! Taints nodes of a zone for eviction, rate-limited.
 
-use setpoint::client::Part;
-use setpoint::reconcile::Attempting;
-use setpoint::{Cached, Client, Clock, Edit, Key, Kind, Outcome, ReconcileError, Reconciler};
+use setpoint::client::Subresource;
+use setpoint::reconcile::ErrorContext;
+use setpoint::{Cached, Client, Clock, Key, Kind, Outcome, ReconcileError, Reconciler, UpdateBody};
 
-use super::Shared;
+use super::MonitorState;
 use super::taints::{EvictionReason, with_eviction_taint};
 use super::view::Node;
 
-pub(super) struct Evictor(pub(super) Shared);
+pub(super) struct Evictor(pub(super) MonitorState);
 
 impl Reconciler for Evictor {
     type Key = Key;
@@ -42,7 +42,7 @@ pub(super) async fn taint(
     why: Option<EvictionReason>,
 ) -> Result<(), ReconcileError> {
     let Some(taints) = with_eviction_taint(node, why, clock.now()) else { return Ok(()) };
-    let edited = Edit::of(node.object()).set(&["spec", "taints"], &taints);
-    let written = client.update(&Kind::of::<Node>(), node.key(), Part::Main, &edited).await;
+    let edited = UpdateBody::of(node.object()).set(&["spec", "taints"], &taints);
+    let written = client.update(&Kind::of::<Node>(), node.key(), Subresource::None, &edited).await;
     written.map(drop).attempting(format!("taint node {}", node.key()))
 }

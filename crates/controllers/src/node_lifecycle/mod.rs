@@ -97,7 +97,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     pods.add_handler(enqueue_self(&placed).when(pods::is_placed));
     checks.add(Key::cluster("nodes"));
 
-    let shared = Shared::new(context, &nodes, &options.node_lifecycle);
+    let shared = MonitorState::new(context, &nodes, &options.node_lifecycle);
     let readiness = Arc::new(PodReadiness::new(context, COMPONENT));
     let monitor = Monitor {
         shared: shared.clone(),
@@ -125,7 +125,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
 
 /// State shared by the parts of the controller.
 #[derive(Clone)]
-struct Shared {
+struct MonitorState {
     client: Client,
     clock: Clock,
     nodes: Lister<Node>,
@@ -133,7 +133,7 @@ struct Shared {
     metrics: Arc<NodeMetrics>,
 }
 
-impl Shared {
+impl MonitorState {
     fn new(context: &Context, nodes: &Informer, config: &NodeLifecycle) -> Self {
         Self {
             client: context.client.clone(),

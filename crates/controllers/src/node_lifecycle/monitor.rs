@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
-use setpoint::client::Part;
+use setpoint::client::Subresource;
 use setpoint::object::DecodeError;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::recorder::Reference;
 use setpoint::{
-    Cached, Edit, EventType, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler, Recorder,
+    Cached, EventType, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler, Recorder, UpdateBody,
 };
 
-use super::Shared;
+use super::MonitorState;
 use super::config::NodeLifecycle;
 use super::evictor::taint;
 use super::health::{HealthCheck, check_health};
@@ -31,7 +31,7 @@ const LEASES: &str = "kube-node-lease";
 const CONCURRENCY: usize = 8;
 
 pub(super) struct Monitor {
-    pub(super) shared: Shared,
+    pub(super) shared: MonitorState,
     pub(super) recorder: Recorder,
     pub(super) leases: Lister<Lease>,
     pub(super) pods: OnNode<Pod>,
@@ -92,9 +92,9 @@ impl Monitor {
         let checked =
             check_health(node, self.renewed(name)?, known.as_ref(), &self.config, self.shared.clock.now());
         if let Some(conditions) = &checked.conditions {
-            let body = Edit::of(node.object()).set(&["status", "conditions"], conditions);
+            let body = UpdateBody::of(node.object()).set(&["status", "conditions"], conditions);
             let written =
-                self.shared.client.update(&Kind::of::<Node>(), node.key(), Part::Status, &body).await;
+                self.shared.client.update(&Kind::of::<Node>(), node.key(), Subresource::Status, &body).await;
             written.attempting(format!("set the conditions of node {name} to Unknown"))?;
         }
         self.shared.known.record_check(name, &checked);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use setpoint::client::{Optional, Part, Patch};
-use setpoint::reconcile::Attempting;
+use setpoint::client::{Optional, Patch, Subresource};
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Cached, Client, Clock, Context, Event, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler,
     Recorder,
@@ -45,7 +45,8 @@ impl PodReadiness {
             "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
             "status": {"conditions": [condition]},
         });
-        let marked = self.client.patch(&self.kind, pod.key(), Part::Status, Patch::strategic(&patch)).await;
+        let marked =
+            self.client.patch(&self.kind, pod.key(), Subresource::Status, Patch::strategic(&patch)).await;
         if marked.optional().attempting(format!("mark pod {} as not ready", pod.key()))?.is_some() {
             let message = "Node is not ready";
             self.recorder.event(&self.kind, pod.object(), EventType::Warning, "NodeNotReady", message);

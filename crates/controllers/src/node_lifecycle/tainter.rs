@@ -1,15 +1,15 @@
 //! Sets NoSchedule taints and labels of a node.
 
-use setpoint::client::Part;
-use setpoint::reconcile::Attempting;
-use setpoint::{Edit, Key, Kind, Outcome, ReconcileError, Reconciler};
+use setpoint::client::Subresource;
+use setpoint::reconcile::ErrorContext;
+use setpoint::{Key, Kind, Outcome, ReconcileError, Reconciler, UpdateBody};
 
-use super::Shared;
+use super::MonitorState;
 use super::labels::missing;
 use super::taints::by_conditions;
 use super::view::Node;
 
-pub(super) struct Tainter(pub(super) Shared);
+pub(super) struct Tainter(pub(super) MonitorState);
 
 impl Reconciler for Tainter {
     type Key = Key;
@@ -21,14 +21,14 @@ impl Reconciler for Tainter {
         if taints.is_none() && labels.is_empty() {
             return Ok(Outcome::Settled);
         }
-        let mut edited = Edit::of(node.object());
+        let mut edited = UpdateBody::of(node.object());
         if let Some(taints) = taints {
             edited = edited.set(&["spec", "taints"], &taints);
         }
         for (name, value) in labels {
             edited = edited.set(&["metadata", "labels", name], &value);
         }
-        let written = self.0.client.update(&Kind::of::<Node>(), key, Part::Main, &edited).await;
+        let written = self.0.client.update(&Kind::of::<Node>(), key, Subresource::None, &edited).await;
         written.attempting(format!("taint or label node {key}")).map(|_| Outcome::Settled)
     }
 }

@@ -196,7 +196,7 @@ mod zones {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_no_node_at_all_is_ready_none_is_tainted() {
+    async fn no_node_is_tainted_when_no_node_is_ready() {
         let now = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time")).instant();
         let mut zones = Zones::default();
         assert_eq!(zones.assess(&census(&[("z", 2, 0), ("y", 1, 0)]), now), OutageChange::None);

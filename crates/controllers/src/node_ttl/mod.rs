@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::json;
-use setpoint::client::{Optional, Part, Patch};
-use setpoint::reconcile::Attempting;
+use setpoint::client::{Optional, Patch, Subresource};
+use setpoint::reconcile::ErrorContext;
 use setpoint::{Client, Context, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable};
 
 use crate::registry::{Access, Entry, Options};
@@ -101,7 +101,8 @@ impl Reconciler for TtlAnnotator {
         }
         let annotations = json!({ANNOTATION: wanted.to_string()});
         let patch = json!({"metadata": {"uid": node.meta().uid, "annotations": annotations}});
-        let patched = self.client.patch(&Kind::of::<Node>(), key, Part::Main, Patch::strategic(&patch)).await;
+        let patched =
+            self.client.patch(&Kind::of::<Node>(), key, Subresource::None, Patch::strategic(&patch)).await;
         patched.optional().attempting(format!("annotate node {key}")).map(|_| Outcome::Settled)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
-use setpoint::client::{Delete, Optional, Part, Patch};
+use setpoint::client::{DeleteOptions, Optional, Patch, Subresource};
 use setpoint::metrics::Metrics;
 use setpoint::{
     Cached, Client, ClientError, Clock, Context, Key, Kind, Lister, Outcome, ReconcileError, Reconciler,
@@ -110,9 +110,10 @@ impl Sweeper {
     async fn remove(&self, Removal { pod, reason }: Removal) -> Result<(), ClientError> {
         if let Some(patch) = mark_failed(&pod, reason, self.clock.now()) {
             let patch = Patch::Strategic(patch);
-            self.client.patch(&self.pod_kind, pod.key(), Part::Status, patch).await.optional()?;
+            self.client.patch(&self.pod_kind, pod.key(), Subresource::Status, patch).await.optional()?;
         }
-        let delete = Delete { grace_period_seconds: Some(0), ..Delete::of_uid(&*pod.meta().uid) };
+        let delete =
+            DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::of_uid(&*pod.meta().uid) };
         self.client.delete(&self.pod_kind, pod.key(), &delete).await.optional().map(drop)
     }
 }

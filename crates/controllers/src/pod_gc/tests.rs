@@ -91,7 +91,7 @@ fn a_pod_is_deleted_with_its_node_or_if_it_was_never_scheduled() {
 }
 
 #[test]
-fn of_finished_pods_the_evicted_go_first_and_then_the_oldest() {
+fn evicted_pods_are_deleted_first_then_the_oldest_finished() {
     let mut evicted = created(9);
     merge(&mut evicted, json!({"status": {"reason": "Evicted"}}));
     let pods = [

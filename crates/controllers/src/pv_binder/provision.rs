@@ -4,7 +4,7 @@
 //! only exception are host paths, for testing on a single node.
 
 use serde_json::{Value, json};
-use setpoint::{Cached, Edit};
+use setpoint::{Cached, UpdateBody};
 use setpoint_volume::{
     BOUND_BY_CONTROLLER, Claim, Class, MIGRATED_TO, PROVISIONED_BY, SELECTED_NODE, STORAGE_PROVISIONER,
     binding, migrated,
@@ -137,15 +137,15 @@ fn host_path_volume(claim: &Cached<Claim>, class: &Cached<Class>) -> Value {
 }
 
 /// Returns the claim with annotations for this provisioner, or `None` if it has them.
-pub(super) fn addressed_to<'a>(claim: &'a Cached<Claim>, provisioner: &str) -> Option<Edit<'a>> {
+pub(super) fn addressed_to<'a>(claim: &'a Cached<Claim>, provisioner: &str) -> Option<UpdateBody<'a>> {
     if claim.metadata.get(STORAGE_PROVISIONER[0]) == Some(provisioner) {
         return None;
     }
     let annotate =
-        |edit: Edit<'a>, name: &str, value: &str| edit.set(&["metadata", "annotations", name], &value);
+        |edit: UpdateBody<'a>, name: &str, value: &str| edit.set(&["metadata", "annotations", name], &value);
     let edit = STORAGE_PROVISIONER
         .iter()
-        .fold(Edit::of(claim.object()), |edit, name| annotate(edit, name, provisioner));
+        .fold(UpdateBody::of(claim.object()), |edit, name| annotate(edit, name, provisioner));
     Some(match migrated::driver_of(provisioner) {
         Some(driver) => annotate(edit, MIGRATED_TO, driver),
         None => edit.remove(&["metadata", "annotations", MIGRATED_TO]),
@@ -153,14 +153,15 @@ pub(super) fn addressed_to<'a>(claim: &'a Cached<Claim>, provisioner: &str) -> O
 }
 
 /// Returns the claim with an annotation for the CSI driver its provisioner is migrated to, or `None` if it is correct.
-pub(super) fn with_driver(claim: &Cached<Claim>) -> Option<Edit<'_>> {
+pub(super) fn with_driver(claim: &Cached<Claim>) -> Option<UpdateBody<'_>> {
     let provisioner = STORAGE_PROVISIONER.iter().find_map(|name| claim.metadata.get(name))?;
     let (shall, says) = (migrated::driver_of(provisioner), claim.metadata.get(MIGRATED_TO));
-    (shall.unwrap_or_default() != says.unwrap_or_default()).then(|| marked(Edit::of(claim.object()), shall))
+    (shall.unwrap_or_default() != says.unwrap_or_default())
+        .then(|| marked(UpdateBody::of(claim.object()), shall))
 }
 
 /// Sets or removes the migrated-to annotation.
-pub(super) fn marked<'a>(edit: Edit<'a>, driver: Option<&str>) -> Edit<'a> {
+pub(super) fn marked<'a>(edit: UpdateBody<'a>, driver: Option<&str>) -> UpdateBody<'a> {
     let path = ["metadata", "annotations", MIGRATED_TO];
     match driver {
         Some(driver) => edit.set(&path, &driver),

@@ -1,6 +1,6 @@
 //! Decides what happens to a released volume. Pure.
 
-use setpoint::{Cached, Edit};
+use setpoint::{Cached, UpdateBody};
 use setpoint_volume::{MIGRATED_TO, PROVISIONED_BY, Volume, migrated};
 
 use super::claim::PlannedEvent;
@@ -75,7 +75,7 @@ fn delete_host_path(volume: &Volume) -> Reclaim {
 }
 
 /// Returns the volume with corrected finalizers and migration annotation, or `None` if they are correct.
-pub(super) fn kept(volume: &Cached<Volume>) -> Option<Edit<'_>> {
+pub(super) fn kept(volume: &Cached<Volume>) -> Option<UpdateBody<'_>> {
     let provisioner = volume.metadata.get(PROVISIONED_BY)?;
     let driver = migrated::driver_of(provisioner);
     let mark = driver.unwrap_or_default() != volume.metadata.get(MIGRATED_TO).unwrap_or_default();
@@ -83,7 +83,7 @@ pub(super) fn kept(volume: &Cached<Volume>) -> Option<Edit<'_>> {
     if !mark && finalizers.is_none() {
         return None;
     }
-    let mut edit = Edit::of(volume.object());
+    let mut edit = UpdateBody::of(volume.object());
     if mark {
         edit = marked(edit, driver);
     }
@@ -93,14 +93,23 @@ pub(super) fn kept(volume: &Cached<Volume>) -> Option<Edit<'_>> {
     })
 }
 
+/// Returns the volume without the finalizer, or `None` if it has none.
+pub(super) fn released(volume: &Cached<Volume>) -> Option<UpdateBody<'_>> {
+    let has = volume.meta().has_finalizer(FINALIZER);
+    let remaining = || finalizers_without(volume, &[FINALIZER]);
+    has.then(|| UpdateBody::of(volume.object()).set(&["metadata", "finalizers"], &remaining()))
+}
+
+fn finalizers_without(volume: &Cached<Volume>, gone: &[&str]) -> Vec<String> {
+    let all = volume.meta().finalizers.iter().map(|finalizer| finalizer.to_string());
+    all.filter(|finalizer| !gone.contains(&finalizer.as_str())).collect()
+}
+
 /// Returns the corrected finalizers of a volume provisioned by an in-tree plugin, or `None` if they are correct. The
 /// finalizer is set if its storage is to be deleted, and removed if it is retained.
 fn finalizers(volume: &Cached<Volume>, provisioner: &str) -> Option<Vec<String>> {
     let has = |finalizer: &str| volume.meta().has_finalizer(finalizer);
-    let without = |gone: &[&str]| {
-        let all = volume.meta().finalizers.iter().map(|finalizer| finalizer.to_string());
-        all.filter(|finalizer| !gone.contains(&finalizer.as_str())).collect::<Vec<_>>()
-    };
+    let without = |gone: &[&str]| finalizers_without(volume, gone);
     if migrated::driver_of(provisioner).is_some() {
         return has(FINALIZER).then(|| without(&[FINALIZER]));
     }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
-use setpoint::client::{Delete, Optional, Part};
+use setpoint::client::{DeleteOptions, Optional, Subresource};
 use setpoint::metrics::Metrics;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, Edit, Key, Kind, Outcome, Queue, ReconcileError, Reconciler, Recorder, View, finalizer,
+    Cached, Client, Key, Kind, Outcome, Queue, ReconcileError, Reconciler, Recorder, UpdateBody, View,
 };
 use setpoint_volume::{Claim, Latest, PROVISIONED_BY, PodVolumes, SELECTED_NODE, Volume, binding};
 
@@ -58,7 +58,7 @@ impl Binder {
             .write_claim(
                 &claim,
                 provision::with_driver(&claim),
-                Part::Main,
+                Subresource::None,
                 "set the migrated driver of a claim",
             )
             .await?;
@@ -85,8 +85,9 @@ impl Binder {
                 Ok(Outcome::Settled)
             }
             claim::Plan::AssignClass(class) => {
-                let edit = Edit::of(claim.object()).set(&["spec", "storageClassName"], &class);
-                let given = self.write_claim(claim, Some(edit), Part::Main, "set the class of a claim").await;
+                let edit = UpdateBody::of(claim.object()).set(&["spec", "storageClassName"], &class);
+                let given =
+                    self.write_claim(claim, Some(edit), Subresource::None, "set the class of a claim").await;
                 metrics::count_class(&self.metrics, given.is_ok());
                 given.map(|_| Outcome::Settled)
             }
@@ -97,13 +98,14 @@ impl Binder {
             claim::Plan::Wait(event) => {
                 self.claim_event(claim, event.as_ref());
                 let edit = binding::status_without(claim, "Pending");
-                self.write_claim(claim, edit, Part::Status, "set a claim to Pending").await?;
+                self.write_claim(claim, edit, Subresource::Status, "set a claim to Pending").await?;
                 again
             }
             claim::Plan::GiveUp(event) => {
                 if &*claim.status.phase != "Lost" {
                     let edit = binding::status_without(claim, "Lost");
-                    let claim = self.write_claim(claim, edit, Part::Status, "set a claim to Lost").await?;
+                    let claim =
+                        self.write_claim(claim, edit, Subresource::Status, "set a claim to Lost").await?;
                     self.claim_event(&claim, Some(&event));
                 }
                 Ok(Outcome::Settled)
@@ -118,13 +120,13 @@ impl Binder {
     /// Completes a binding, volume first.
     async fn bind(&self, claim: Cached<Claim>, volume: Cached<Volume>) -> Result<(), ReconcileError> {
         let edit = binding::volume_bound_to(&volume, &claim);
-        let volume = self.write_volume(&volume, edit, Part::Main, "bind a volume").await?;
+        let volume = self.write_volume(&volume, edit, Subresource::None, "bind a volume").await?;
         let edit = binding::volume_in_phase(&volume, "Bound", "");
-        let volume = self.write_volume(&volume, edit, Part::Status, "set a volume to Bound").await?;
+        let volume = self.write_volume(&volume, edit, Subresource::Status, "set a volume to Bound").await?;
         let edit = binding::claim_with(&claim, &volume);
-        let claim = self.write_claim(&claim, edit, Part::Main, "bind a claim").await?;
+        let claim = self.write_claim(&claim, edit, Subresource::None, "bind a claim").await?;
         let edit = binding::status_with(&claim, &volume);
-        self.write_claim(&claim, edit, Part::Status, "set a claim to Bound").await.map(drop)
+        self.write_claim(&claim, edit, Subresource::Status, "set a claim to Bound").await.map(drop)
     }
 
     async fn provision(&self, claim: &Cached<Claim>, how: Provision) -> Result<(), ReconcileError> {
@@ -156,7 +158,7 @@ impl Binder {
         driver: &str,
     ) -> Result<Cached<Claim>, ReconcileError> {
         let edit = provision::addressed_to(claim, driver);
-        self.write_claim(claim, edit, Part::Main, "set the provisioner of a claim").await
+        self.write_claim(claim, edit, Subresource::None, "set the provisioner of a claim").await
     }
 
     async fn provision_host_path(
@@ -171,9 +173,15 @@ impl Binder {
             Ok(body) => body,
             Err(failure) => {
                 if failure.reschedule && claim.has_selected_node() {
-                    let edit = Edit::of(claim.object()).remove(&["metadata", "annotations", SELECTED_NODE]);
-                    self.write_claim(&claim, Some(edit), Part::Main, "clear the selected node of a claim")
-                        .await?;
+                    let edit =
+                        UpdateBody::of(claim.object()).remove(&["metadata", "annotations", SELECTED_NODE]);
+                    self.write_claim(
+                        &claim,
+                        Some(edit),
+                        Subresource::None,
+                        "clear the selected node of a claim",
+                    )
+                    .await?;
                 }
                 self.claim_event(&claim, Some(&failure.event));
                 metrics::count_failure(&self.metrics, HOST_PATH, "provision");
@@ -193,12 +201,12 @@ impl Binder {
     async fn sync_volume(&self, volume: Cached<Volume>) -> Result<Outcome, ReconcileError> {
         let edit = reclaim::kept(&volume);
         let volume =
-            self.write_volume(&volume, edit, Part::Main, "update the finalizers of a volume").await?;
+            self.write_volume(&volume, edit, Subresource::None, "update the finalizers of a volume").await?;
         let claim = self.claim_of(&volume).await?;
         match volume::plan(&volume, claim.as_ref()) {
             volume::Plan::Be(phase) => {
                 let edit = binding::volume_in_phase(&volume, phase, "");
-                self.write_volume(&volume, edit, Part::Status, "update the phase of a volume").await?;
+                self.write_volume(&volume, edit, Subresource::Status, "update the phase of a volume").await?;
                 Ok(Outcome::Settled)
             }
             volume::Plan::WakeClaim => {
@@ -250,7 +258,8 @@ impl Binder {
         let mut volume = volume;
         if !volume::is_released(&volume) {
             let edit = binding::volume_in_phase(&volume, "Released", "");
-            volume = self.write_volume(&volume, edit, Part::Status, "set a volume to Released").await?;
+            volume =
+                self.write_volume(&volume, edit, Subresource::Status, "set a volume to Released").await?;
         }
         let again = Outcome::CheckAfter(self.settings.sync_period);
         match reclaim(&volume) {
@@ -269,7 +278,8 @@ impl Binder {
     /// Sets the phase `Failed` and reports it once. Reclaiming is still retried.
     async fn fail(&self, volume: &Cached<Volume>, event: &PlannedEvent) -> Result<(), ReconcileError> {
         let Some(edit) = binding::volume_in_phase(volume, "Failed", &event.message) else { return Ok(()) };
-        let volume = self.write_volume(volume, Some(edit), Part::Status, "set a volume to Failed").await?;
+        let volume =
+            self.write_volume(volume, Some(edit), Subresource::Status, "set a volume to Failed").await?;
         self.volume_event(&volume, event);
         Ok(())
     }
@@ -292,20 +302,18 @@ impl Binder {
 
     async fn delete(&self, volume: &Cached<Volume>) -> Result<(), ReconcileError> {
         let Some(mut fresh) = self.still_released(volume).await? else { return Ok(()) };
-        if let Some(patch) = finalizer::removal(fresh.meta(), reclaim::FINALIZER) {
-            let patched =
-                self.client.patch(&Kind::of::<Volume>(), fresh.key(), Part::Main, patch).await.optional();
-            let Some(patched) =
-                patched.attempting(format!("remove the finalizer of volume {}", fresh.key()))?
-            else {
-                return Ok(());
-            };
-            fresh = Cached::new(patched)?;
+        if let Some(edit) = reclaim::released(&fresh) {
+            // An update: the controller's role has no right to patch volumes.
+            let kind = Kind::of::<Volume>();
+            let written = self.client.update(&kind, fresh.key(), Subresource::None, &edit).await.optional();
+            let attempted = format!("remove the finalizer of volume {}", fresh.key());
+            let Some(written) = written.attempting(attempted)? else { return Ok(()) };
+            fresh = Cached::new(written)?;
         }
         if fresh.meta().is_being_deleted() {
             return Ok(());
         }
-        let delete = Delete::of_uid(fresh.meta().uid.to_string());
+        let delete = DeleteOptions::of_uid(fresh.meta().uid.to_string());
         let deleted = self.client.delete(&Kind::of::<Volume>(), fresh.key(), &delete).await.optional();
         deleted.map(drop).attempting(format!("delete volume {}", fresh.key()))
     }
@@ -332,7 +340,7 @@ impl Binder {
         if !pod.has_ended() {
             return Ok(Outcome::Settled);
         }
-        let delete = Delete::of_uid(pod.meta().uid.to_string());
+        let delete = DeleteOptions::of_uid(pod.meta().uid.to_string());
         self.client.delete(&kind, &key, &delete).await.attempting(format!("delete pod {key}"))?;
         match failure(&pod) {
             Some(why) => {
@@ -349,9 +357,9 @@ impl Binder {
 
     async fn unbind(&self, volume: &Cached<Volume>) -> Result<(), ReconcileError> {
         let edit = Some(binding::unbound_volume(volume));
-        let volume = self.write_volume(volume, edit, Part::Main, "unbind a volume").await?;
+        let volume = self.write_volume(volume, edit, Subresource::None, "unbind a volume").await?;
         let edit = binding::volume_in_phase(&volume, "Available", "");
-        self.write_volume(&volume, edit, Part::Status, "set a volume to Available").await.map(drop)
+        self.write_volume(&volume, edit, Subresource::Status, "set a volume to Available").await.map(drop)
     }
 
     /// Reads an object past the cache.
@@ -365,8 +373,8 @@ impl Binder {
     async fn write_claim(
         &self,
         claim: &Cached<Claim>,
-        edit: Option<Edit<'_>>,
-        part: Part,
+        edit: Option<UpdateBody<'_>>,
+        part: Subresource,
         attempted: &str,
     ) -> Result<Cached<Claim>, ReconcileError> {
         self.write(&self.caches.claims, claim, edit, part, attempted).await
@@ -375,8 +383,8 @@ impl Binder {
     async fn write_volume(
         &self,
         volume: &Cached<Volume>,
-        edit: Option<Edit<'_>>,
-        part: Part,
+        edit: Option<UpdateBody<'_>>,
+        part: Subresource,
         attempted: &str,
     ) -> Result<Cached<Volume>, ReconcileError> {
         self.write(&self.caches.volumes, volume, edit, part, attempted).await
@@ -387,8 +395,8 @@ impl Binder {
         &self,
         cache: &Latest<V>,
         object: &Cached<V>,
-        edit: Option<Edit<'_>>,
-        part: Part,
+        edit: Option<UpdateBody<'_>>,
+        part: Subresource,
         attempted: &str,
     ) -> Result<Cached<V>, ReconcileError> {
         let Some(edit) = edit else { return Ok(object.clone()) };

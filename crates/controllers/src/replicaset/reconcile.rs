@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use setpoint::batch::slow_start;
-use setpoint::client::Part;
+use setpoint::client::Subresource;
 use setpoint::metrics::Metrics;
 use setpoint::owner::controller_ref;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, ClientError, Clock, Edit, Expectations, Key, Kind, Outcome, OwnerRef, ReconcileError,
-    Reconciler,
+    Cached, Client, ClientError, Clock, Expectations, Key, Kind, Outcome, OwnerRef, ReconcileError,
+    Reconciler, UpdateBody,
 };
 
 use super::observe::Observer;
@@ -159,8 +159,8 @@ impl<R: Replicated> ReplicaSets<R> {
     }
 
     async fn write_status(&self, set: &Cached<R>, status: &ReplicaSetStatus) -> Result<(), ReconcileError> {
-        let body = Edit::of(set.object()).set(&["status"], status);
-        let written = self.client.update(&self.kind, set.key(), Part::Status, &body).await;
+        let body = UpdateBody::of(set.object()).set(&["status"], status);
+        let written = self.client.update(&self.kind, set.key(), Subresource::Status, &body).await;
         written.map(drop).attempting(format!("update the status of {} {}", self.kind.kind(), set.key()))
     }
 }

@@ -1,9 +1,9 @@
 //! Reconciles a claim: removes consumers that are gone, deallocates a claim without consumers, and deletes it if it was
 //! generated for a pod that is done.
 
-use setpoint::client::{Delete, Optional, Part};
-use setpoint::reconcile::Attempting;
-use setpoint::{Cached, Client, Edit, Key, Kind, Lister, Object, ReconcileError};
+use setpoint::client::{DeleteOptions, Optional, Subresource};
+use setpoint::reconcile::ErrorContext;
+use setpoint::{Cached, Client, Key, Kind, Lister, Object, ReconcileError, UpdateBody};
 
 use super::view::{Claim, Consumer, FINALIZER, Pod, is_done, owning_pod};
 
@@ -63,18 +63,18 @@ impl Claims {
         consumers: &[Consumer],
         free: bool,
     ) -> Result<Object, ReconcileError> {
-        let mut edit = Edit::of(claim.object()).set(&["status", "reservedFor"], &consumers);
+        let mut edit = UpdateBody::of(claim.object()).set(&["status", "reservedFor"], &consumers);
         if free {
             edit = edit.remove(&["status", "allocation"]);
         }
-        let updated = self.client.update(&Kind::of::<Claim>(), claim.key(), Part::Status, &edit).await;
+        let updated = self.client.update(&Kind::of::<Claim>(), claim.key(), Subresource::Status, &edit).await;
         updated.attempting(format!("remove consumers from claim {}", claim.key()))
     }
 
     async fn unprotect(&self, claim: &Object) -> Result<(), ReconcileError> {
         let left: Vec<_> = claim.meta().finalizers.iter().filter(|name| &***name != FINALIZER).collect();
-        let edit = Edit::of(claim).set(&["metadata", "finalizers"], &left);
-        let updated = self.client.update(&Kind::of::<Claim>(), claim.key(), Part::Main, &edit).await;
+        let edit = UpdateBody::of(claim).set(&["metadata", "finalizers"], &left);
+        let updated = self.client.update(&Kind::of::<Claim>(), claim.key(), Subresource::None, &edit).await;
         updated.optional().map(drop).attempting(format!("remove the finalizer from claim {}", claim.key()))
     }
 
@@ -86,7 +86,7 @@ impl Claims {
         if pod.meta().uid == owner.uid && !is_done(&pod) {
             return Ok(());
         }
-        let delete = Delete::of_uid(claim.meta().uid.to_string());
+        let delete = DeleteOptions::of_uid(claim.meta().uid.to_string());
         let deleted = self.client.delete(&Kind::of::<Claim>(), claim.key(), &delete).await.optional();
         deleted.map(drop).attempting(format!("delete claim {}", claim.key()))
     }

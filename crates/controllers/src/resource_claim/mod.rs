@@ -34,7 +34,7 @@ use self::view::{Claim, Pod, Template};
 use crate::metrics;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::wiring;
-use setpoint::own_writes::OwnWrites;
+use setpoint::write_tracker::WriteTracker;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "resourceclaim-controller",
@@ -94,7 +94,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
                 admin_access: options.gates.on("DRAAdminAccess"),
                 prioritized_lists: options.gates.on("DRAPrioritizedList"),
             },
-            own: Arc::new(OwnWrites::new(&claims)),
+            own: Arc::new(WriteTracker::new(&claims)),
             metrics: context.metrics.clone(),
         },
         claims: Claims { client: context.client.clone(), pods: pods.lister(), claims: claims.lister() },

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use setpoint::client::{Optional, Part, Patch};
+use setpoint::client::{Optional, Patch, Subresource};
 use setpoint::metrics::Metrics;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, Edit, EventType, Key, Kind, Lister, ReconcileError, Recorder, owner::controller_ref,
+    Cached, Client, EventType, Key, Kind, Lister, ReconcileError, Recorder, UpdateBody, owner::controller_ref,
 };
 
 use super::view::{Claim, Consumer, FOR_REQUEST, GeneratedClaim, Named, Pod, Request, Template};
 use super::wake::OF_POD;
-use setpoint::own_writes::OwnWrites;
+use setpoint::write_tracker::WriteTracker;
 
 /// The field manager of pod statuses.
 const MANAGER: &str = "ResourceClaimController";
@@ -27,7 +27,7 @@ pub(super) struct Pods {
     pub(super) claims: Lister<Claim>,
     pub(super) templates: Lister<Template>,
     /// Created claims that the cache may not show yet, by pod.
-    pub(super) own: Arc<OwnWrites<Key>>,
+    pub(super) own: Arc<WriteTracker<Key>>,
     pub(super) features: Features,
     pub(super) metrics: Metrics,
 }
@@ -66,7 +66,7 @@ impl Pods {
             return Ok(());
         };
         let made = || self.claims.indexed(OF_POD, &pod.meta().uid);
-        let Some(made) = self.own.once_shown(key, made)? else { return Ok(()) };
+        let Some(made) = self.own.list_if_caught_up(key, made)? else { return Ok(()) };
         let mut given = BTreeMap::new();
         for request in &pod.spec.resource_claims {
             match self.claim_for(&pod, request, &made).await {
@@ -125,7 +125,7 @@ impl Pods {
         let created = self.client.create(&kind, pod.key().namespace(), &body).await;
         self.count(created.is_ok(), asks_for_admin(&body["spec"]));
         let created = created.attempting("create ResourceClaim ")?;
-        self.own.wrote(pod.key(), &created);
+        self.own.record_write(pod.key(), &created);
         Ok(Some(created.key().name().to_owned()))
     }
 
@@ -160,7 +160,7 @@ impl Pods {
             "status": {"resourceClaimStatuses": statuses},
         });
         let patch = Patch::Apply { body: body.to_string().into(), manager: MANAGER.to_owned(), force: true };
-        let applied = self.client.patch(&Kind::of::<Pod>(), key, Part::Status, patch).await;
+        let applied = self.client.patch(&Kind::of::<Pod>(), key, Subresource::Status, patch).await;
         applied.optional().map(drop).attempting(format!("update pod {key} ResourceClaimStatuses"))
     }
 
@@ -187,8 +187,8 @@ impl Pods {
             name: pod.key().name().to_owned(),
             uid: pod.meta().uid.to_string(),
         });
-        let edit = Edit::of(claim.object()).set(&["status", "reservedFor"], &consumers);
-        let updated = self.client.update(&Kind::of::<Claim>(), claim.key(), Part::Status, &edit).await;
+        let edit = UpdateBody::of(claim.object()).set(&["status", "reservedFor"], &consumers);
+        let updated = self.client.update(&Kind::of::<Claim>(), claim.key(), Subresource::Status, &edit).await;
         updated.map(drop).attempting(format!("reserve claim {} for pod", claim.key()))
     }
 }

@@ -180,7 +180,7 @@ pub(crate) fn by_owning_pod(claim: &Object) -> Vec<String> {
 
 /// Decodes a pod if it uses claims. Most do not and need no decoding.
 pub(crate) fn with_claims(pod: &Object) -> Option<&Pod> {
-    if !pod.mentions("\"resourceClaims\"") {
+    if !pod.contains_text("\"resourceClaims\"") {
         return None;
     }
     pod.view::<Pod>().ok().filter(|pod| !pod.spec.resource_claims.is_empty())

@@ -33,7 +33,7 @@ use self::view::ResourceQuota;
 use crate::flags::{Flag, duration};
 use crate::registry::{Access, Entry, Options};
 use crate::wiring;
-use setpoint::own_writes::OwnWrites;
+use setpoint::write_tracker::WriteTracker;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "resourcequota-controller",
@@ -62,13 +62,14 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let quotas = context.informers.of::<ResourceQuota>();
     let queue = wiring::queue(context, "resourcequota_primary");
     let changed = queue.clone();
-    let writes = Arc::new(OwnWrites::new(&quotas));
+    let writes = Arc::new(WriteTracker::new(&quotas));
     let own = writes.clone();
     quotas.add_handler(move |event: &Event| {
         let limits = |object: &setpoint::Object| {
             object.view::<ResourceQuota>().ok().map(|quota| quota.spec.hard.clone())
         };
-        let awaited = own.is_news(event.object().key(), event) && own.is_awaited(event.object().key());
+        let awaited =
+            own.should_reconcile(event.object().key(), event) && own.is_waiting(event.object().key());
         let concerns = match event {
             Event::Updated { old, new } => limits(old) != limits(new),
             _ => true,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 use setpoint::discovery::discover;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Client, Clock, Context, Event, Informer, Informers, Kind, Lister, Object, Queue, ReconcileError,
 };
@@ -77,7 +77,7 @@ impl Monitors {
             needed.iter().filter_map(|name| running.get(name)).cloned().collect()
         };
         for monitor in &monitors {
-            if tokio::time::timeout(PATIENCE, monitor.informer.synced()).await.is_err() {
+            if tokio::time::timeout(PATIENCE, monitor.informer.wait_for_sync()).await.is_err() {
                 let kind = monitor.informer.kind().plural();
                 return Err(ReconcileError::retry(format!("count {kind}: its cache has not synced yet")));
             }

@@ -3,22 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use setpoint::client::Part;
-use setpoint::reconcile::Attempting;
-use setpoint::{Cached, Client, Clock, Edit, Key, Kind, Lister, Outcome, ReconcileError, Reconciler};
+use setpoint::client::Subresource;
+use setpoint::reconcile::ErrorContext;
+use setpoint::{Cached, Client, Clock, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, UpdateBody};
 use setpoint_quota::Resources;
 
 use super::count::{status, usage};
 use super::monitors::Monitors;
 use super::view::ResourceQuota;
-use setpoint::own_writes::OwnWrites;
+use setpoint::write_tracker::WriteTracker;
 
 pub(super) struct Counter {
     pub(super) client: Client,
     pub(super) clock: Clock,
     pub(super) quotas: Lister<ResourceQuota>,
     pub(super) monitors: Monitors,
-    pub(super) writes: Arc<OwnWrites<Key>>,
+    pub(super) writes: Arc<WriteTracker<Key>>,
     /// The interval of full recounts; zero disables them.
     pub(super) full_count: Duration,
 }
@@ -27,7 +27,7 @@ impl Reconciler for Counter {
     type Key = Key;
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
-        let quota = self.writes.once_shown(key, || Ok(self.quotas.get(key)?.into_iter().collect()))?;
+        let quota = self.writes.list_if_caught_up(key, || Ok(self.quotas.get(key)?.into_iter().collect()))?;
         let Some(quota) = quota else { return Ok(Outcome::Requeue) };
         let Some(quota) = quota.into_iter().next() else {
             self.writes.forget(key);
@@ -36,9 +36,10 @@ impl Reconciler for Counter {
         let (counted, failure) = self.count(&quota).await;
         let status = status(&quota, &counted);
         if status != quota.status {
-            let body = Edit::of(quota.object()).set(&["status"], &status);
-            let written = self.client.update(&Kind::of::<ResourceQuota>(), key, Part::Status, &body).await;
-            self.writes.wrote(key, &written.attempting(format!("update the status of quota {key}"))?);
+            let body = UpdateBody::of(quota.object()).set(&["status"], &status);
+            let written =
+                self.client.update(&Kind::of::<ResourceQuota>(), key, Subresource::Status, &body).await;
+            self.writes.record_write(key, &written.attempting(format!("update the status of quota {key}"))?);
         }
         match failure {
             Some(failure) => Err(failure),

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
-use setpoint::client::Part;
+use setpoint::client::Subresource;
 use setpoint::metrics::Metrics;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, Clock, Context, Edit, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler,
-    Runnable,
+    Cached, Client, Clock, Context, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable,
+    UpdateBody,
 };
 
 use crate::metrics::SYNC_SECONDS;
@@ -164,10 +164,10 @@ impl Publisher {
     }
 
     async fn correct(&self, published: &Cached<ConfigMap>) -> Result<(), ReconcileError> {
-        let body = Edit::of(published.object())
+        let body = UpdateBody::of(published.object())
             .set(&["data"], &self.data())
             .set(&["metadata", "annotations", DESCRIPTION], &DESCRIBED);
-        let updated = self.client.update(&self.kind, published.key(), Part::Main, &body).await;
+        let updated = self.client.update(&self.kind, published.key(), Subresource::None, &body).await;
         updated.map(drop).attempting(format!("update config map {}", published.key()))
     }
 }

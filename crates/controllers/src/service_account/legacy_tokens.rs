@@ -17,8 +17,8 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use setpoint::client::{Delete, Part, Patch};
-use setpoint::reconcile::Attempting;
+use setpoint::client::{DeleteOptions, Patch, Subresource};
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Cached, Client, ClientError, Clock, Context, Key, Kind, Lister, Outcome, Queue, ReconcileError,
     Reconciler, Runnable,
@@ -170,12 +170,12 @@ impl Cleaner {
         let body =
             json!({"metadata": {"uid": secret.meta().uid, "labels": {INVALID_SINCE: since.to_string()}}});
         let kind = Kind::of::<Secret>();
-        self.client.patch(&kind, secret.key(), Part::Main, Patch::merge(&body)).await.map(drop)
+        self.client.patch(&kind, secret.key(), Subresource::None, Patch::merge(&body)).await.map(drop)
     }
 
     async fn remove(&self, secret: &Cached<Secret>) -> Result<(), ClientError> {
         let version = Some(secret.meta().resource_version.to_string());
-        let delete = Delete { resource_version: version, ..Delete::default() };
+        let delete = DeleteOptions { resource_version: version, ..DeleteOptions::default() };
         match self.client.delete(&Kind::of::<Secret>(), secret.key(), &delete).await {
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
             deleted => deleted,

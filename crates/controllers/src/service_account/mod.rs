@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{Client, Context, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable};
 
 use crate::namespace::view::Namespace;

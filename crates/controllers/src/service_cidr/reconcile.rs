@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use serde_json::json;
-use setpoint::client::{Optional, Part, Patch};
-use setpoint::reconcile::Attempting;
+use setpoint::client::{Optional, Patch, Subresource};
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Cached, Client, ClientError, Clock, EventType, Key, Kind, Lister, Object, Outcome, ReconcileError,
     Reconciler, Recorder,
@@ -61,7 +61,8 @@ impl RangeKeeper {
     ) -> Result<(), ReconcileError> {
         metadata["uid"] = json!(range.meta().uid);
         let patch = Patch::strategic(&json!({"metadata": metadata}));
-        let patched = self.client.patch(&Kind::of::<ServiceCidr>(), range.key(), Part::Main, patch).await;
+        let patched =
+            self.client.patch(&Kind::of::<ServiceCidr>(), range.key(), Subresource::None, patch).await;
         patched
             .optional()
             .map(drop)
@@ -93,6 +94,6 @@ impl RangeKeeper {
         });
         let patch =
             Patch::Apply { body: body.to_string().into(), manager: ENTRY.name.to_owned(), force: true };
-        self.client.patch(&Kind::of::<ServiceCidr>(), range.key(), Part::Status, patch).await
+        self.client.patch(&Kind::of::<ServiceCidr>(), range.key(), Subresource::Status, patch).await
     }
 }

@@ -25,7 +25,7 @@ mod view;
 
 use setpoint::backoff::Backoff;
 use setpoint::handler::enqueue_self;
-use setpoint::queue::limiter::PerKey;
+use setpoint::queue::limiter::PerKeyBackoff;
 use setpoint::{Context, Queue, Runnable};
 
 use std::sync::Arc;
@@ -58,7 +58,7 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let Some(pool) = &options.load_balancer_pool else { return Vec::new() };
     let services = context.informers.of::<Service>();
-    let limiter = Arc::new(PerKey::new(Backoff::doubling(RETRY.0, RETRY.1)));
+    let limiter = Arc::new(PerKeyBackoff::new(Backoff::doubling(RETRY.0, RETRY.1)));
     let queue = Queue::with_rate_limiter("service", &context.runtime, limiter);
     services.add_handler(enqueue_self(&queue));
     let balancer = Balancer {

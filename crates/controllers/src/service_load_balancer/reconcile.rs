@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use setpoint::client::{Optional, Part, Patch};
-use setpoint::reconcile::Attempting;
+use setpoint::client::{Optional, Patch, Subresource};
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Cached, Client, EventType, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler, Recorder,
     finalizer,
@@ -63,7 +63,7 @@ impl Balancer {
         self.event(service, EventType::Normal, "EnsuringLoadBalancer", "Ensuring load balancer");
         let (kind, key) = (Kind::of::<Service>(), service.key());
         if let Some(patch) = finalizer::addition(service.meta(), FINALIZER) {
-            let marked = self.client.patch(&kind, key, Part::Status, patch).await;
+            let marked = self.client.patch(&kind, key, Subresource::Status, patch).await;
             if marked.optional().attempting(format!("add a finalizer to service {key}"))?.is_none() {
                 return Ok(());
             }
@@ -86,7 +86,7 @@ impl Balancer {
         }
         self.given.lock().remove(key);
         if let Some(patch) = object.and_then(|object| finalizer::removal(object.meta(), FINALIZER)) {
-            let released = self.client.patch(&kind, key, Part::Status, patch).await;
+            let released = self.client.patch(&kind, key, Subresource::Status, patch).await;
             released.optional().attempting(format!("remove the finalizer from service {key}"))?;
         }
         self.event(service, EventType::Normal, "DeletedLoadBalancer", "Deleted load balancer");
@@ -100,8 +100,10 @@ impl Balancer {
         status: Value,
     ) -> Result<Option<Object>, ReconcileError> {
         let body = json!({"metadata": {"uid": service.meta().uid}, "status": {"loadBalancer": status}});
-        let patched =
-            self.client.patch(&Kind::of::<Service>(), service.key(), Part::Status, Patch::merge(&body)).await;
+        let patched = self
+            .client
+            .patch(&Kind::of::<Service>(), service.key(), Subresource::Status, Patch::merge(&body))
+            .await;
         patched.optional().attempting(format!("update the load balancer status of service {}", service.key()))
     }
 

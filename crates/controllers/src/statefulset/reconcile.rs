@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use setpoint::batch::slow_start;
-use setpoint::client::{Delete, Part};
+use setpoint::client::{DeleteOptions, Subresource};
 use setpoint::owner::controller_ref;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, ClientError, Clock, Edit, EventType, Key, Kind, Lister, Outcome, ReconcileError,
-    Reconciler, Recorder,
+    Cached, Client, ClientError, Clock, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler,
+    Recorder, UpdateBody,
 };
 
 use super::bodies::{identity, pod_template, volumes};
@@ -281,8 +281,8 @@ impl StatefulSets {
                 );
                 self.record(set, EventType::Warning, "ConflictingController", message);
             }
-            let body = Edit::of(claim.object()).set(&["metadata", "ownerReferences"], &corrected);
-            let updated = self.client.update(&self.claims_kind, claim.key(), Part::Main, &body).await;
+            let body = UpdateBody::of(claim.object()).set(&["metadata", "ownerReferences"], &corrected);
+            let updated = self.client.update(&self.claims_kind, claim.key(), Subresource::None, &body).await;
             updated.attempting(format!(
                 "could not update claim {} for delete policy ownerRefs",
                 claim.meta().name
@@ -310,12 +310,12 @@ impl StatefulSets {
                 return Ok(owners_changed);
             }
             let labels = identity(set, &pod.meta().labels, ordinal);
-            let mut body = Edit::of(pod.object()).set(&["metadata", "labels"], &labels);
+            let mut body = UpdateBody::of(pod.object()).set(&["metadata", "labels"], &labels);
             if !stored {
                 let spec: serde_json::Value = pod.object().decode()?;
                 body = body.set(&["spec", "volumes"], &volumes(set, ordinal, spec["spec"].get("volumes")));
             }
-            let updated = self.client.update(&self.pods_kind, pod.key(), Part::Main, &body).await;
+            let updated = self.client.update(&self.pods_kind, pod.key(), Subresource::None, &body).await;
             updated.attempting(format!("update pod {name}")).map(|_| true)
         };
         match updated_pod.await {
@@ -333,7 +333,7 @@ impl StatefulSets {
     }
 
     async fn delete(&self, set: &Cached<StatefulSet>, pod: &Cached<Pod>) -> Result<(), ReconcileError> {
-        let delete = Delete::of_uid(pod.meta().uid.to_string());
+        let delete = DeleteOptions::of_uid(pod.meta().uid.to_string());
         let deleted: Result<(), ClientError> = self.client.delete(&self.pods_kind, pod.key(), &delete).await;
         match deleted {
             Ok(()) => self.record_pod(set, "delete", &pod.meta().name, None),
@@ -352,8 +352,8 @@ impl StatefulSets {
         set: &Cached<StatefulSet>,
         status: &StatefulSetStatus,
     ) -> Result<(), ReconcileError> {
-        let body = Edit::of(set.object()).set(&["status"], status);
-        let written = self.client.update(&self.kind, set.key(), Part::Status, &body).await;
+        let body = UpdateBody::of(set.object()).set(&["status"], status);
+        let written = self.client.update(&self.kind, set.key(), Subresource::Status, &body).await;
         written.map(drop).attempting(format!("update the status of statefulset {}", set.key()))
     }
 

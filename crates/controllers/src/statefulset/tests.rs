@@ -158,8 +158,13 @@ fn a_rolling_update_goes_from_the_highest_down_to_the_partition() {
 fn the_status_counts_by_revision_and_completes_an_update() {
     let check = |members: &[&str], renewed: i32, expected: (i32, i32, i32, i32, &str)| {
         let status = status(&set(json!({})), &pods(members), &revisions(), 0, renewed, at(NOW));
-        let told = (status.replicas, status.ready_replicas, status.current_replicas, status.updated_replicas);
-        assert_eq!((told.0, told.1, told.2, told.3, &*status.current_revision), expected, "{members:?}");
+        let summary =
+            (status.replicas, status.ready_replicas, status.current_replicas, status.updated_replicas);
+        assert_eq!(
+            (summary.0, summary.1, summary.2, summary.3, &*status.current_revision),
+            expected,
+            "{members:?}"
+        );
     };
     check(&["0 up@old-1", "1 up@old-1", "2 up@old-1"], 1, (3, 3, 2, 0, "old-1"));
     check(&["0 up@old-1", "1 up@old-1", "2 going"], 0, (3, 3, 2, 0, "old-1"));

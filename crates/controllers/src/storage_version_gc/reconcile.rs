@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use setpoint::client::{Delete, Optional, Part};
-use setpoint::reconcile::Attempting;
-use setpoint::{Cached, Client, Clock, Edit, Key, Kind, Outcome, ReconcileError, Reconciler};
+use setpoint::client::{DeleteOptions, Optional, Subresource};
+use setpoint::reconcile::ErrorContext;
+use setpoint::{Cached, Client, Clock, Key, Kind, Outcome, ReconcileError, Reconciler, UpdateBody};
 
 use super::plan::{Plan, plan};
 use super::{Lease, NAMESPACE, StorageVersion, is_identity};
@@ -34,13 +34,13 @@ impl Reconciler for Collector {
         match plan(&record.status, |server| gone.contains(server), whole_seconds(self.clock.now())) {
             Plan::Keep => {}
             Plan::Delete => {
-                let delete = Delete::of_uid(record.meta().uid.to_string());
+                let delete = DeleteOptions::of_uid(record.meta().uid.to_string());
                 let deleted = self.client.delete(&kind, key, &delete).await.optional();
                 deleted.attempting(format!("delete storage version {key}, which no API server uses"))?;
             }
             Plan::Write(status) => {
-                let body = Edit::of(record.object()).set(&["status"], &status);
-                let written = self.client.update(&kind, key, Part::Status, &body).await;
+                let body = UpdateBody::of(record.object()).set(&["status"], &status);
+                let written = self.client.update(&kind, key, Subresource::Status, &body).await;
                 written.attempting(format!("remove deleted API servers from storage version {key}"))?;
             }
         }

@@ -1,11 +1,12 @@
 //! Records the resource version, then applies object by object.
 
 use serde_json::json;
-use setpoint::client::{Part, Patch};
-use setpoint::reconcile::Attempting;
+use setpoint::client::{Patch, Subresource};
+use setpoint::reconcile::ErrorContext;
 use setpoint::source::Selection;
 use setpoint::{
-    Cached, Client, ClientError, Clock, Edit, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler,
+    Cached, Client, ClientError, Clock, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler,
+    UpdateBody,
 };
 
 use super::plan::{Progress, Step};
@@ -90,7 +91,7 @@ impl Migrator {
         });
         let patch =
             Patch::Apply { body: body.to_string().into(), manager: ENTRY.name.to_owned(), force: false };
-        match self.client.patch(kind, object.key(), Part::Main, patch).await {
+        match self.client.patch(kind, object.key(), Subresource::None, patch).await {
             Err(error) if error.is_conflict() || error.is_not_found() => Ok(()),
             applied => applied.map(drop),
         }
@@ -117,9 +118,9 @@ impl Migrator {
     }
 
     async fn write(&self, migration: &Object, status: &Status) -> Result<Object, ReconcileError> {
-        let body = Edit::of(migration).set(&["status"], status);
+        let body = UpdateBody::of(migration).set(&["status"], status);
         let written =
-            self.client.update(&Kind::of::<Migration>(), migration.key(), Part::Status, &body).await;
+            self.client.update(&Kind::of::<Migration>(), migration.key(), Subresource::Status, &body).await;
         written.attempting(format!("update the status of migration {}", migration.key()))
     }
 

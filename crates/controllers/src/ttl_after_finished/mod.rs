@@ -10,9 +10,9 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use setpoint::client::{Delete, Optional, Propagation};
+use setpoint::client::{DeleteOptions, Optional, PropagationPolicy};
 use setpoint::metrics::Metrics;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Cached, Client, Clock, Context, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable,
 };
@@ -83,9 +83,9 @@ impl Reconciler for Expiry {
         if let Some(outcome) = not_yet(&fresh, self.clock.now()) {
             return Ok(outcome);
         }
-        let delete = Delete {
-            propagation: Some(Propagation::Foreground),
-            ..Delete::of_uid(fresh.meta().uid.to_string())
+        let delete = DeleteOptions {
+            propagation: Some(PropagationPolicy::Foreground),
+            ..DeleteOptions::of_uid(fresh.meta().uid.to_string())
         };
         let deleted = self.client.delete(&self.kind, key, &delete).await.optional();
         deleted.attempting(format!("delete job {key}, whose TTL has expired"))?;

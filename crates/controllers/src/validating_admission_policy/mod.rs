@@ -23,9 +23,9 @@ mod tests;
 mod view;
 
 use serde_json::{Value, json};
-use setpoint::client::{Optional, Part, Patch};
+use setpoint::client::{Optional, Patch, Subresource};
 use setpoint::handler::{Handler, enqueue_self};
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Cached, Client, ClientError, Context, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler,
     Runnable,
@@ -112,8 +112,8 @@ impl Checker {
             group => vec!["openapi", "v3", "apis", group, kind.version()],
         };
         let Some(document) = self.client.get_path(&path, &[]).await.optional()? else { return Ok(None) };
-        let document: Value =
-            serde_json::from_slice(&document).map_err(|error| ClientError::Answer(Box::new(error)))?;
+        let document: Value = serde_json::from_slice(&document)
+            .map_err(|error| ClientError::InvalidResponse(Box::new(error)))?;
         Ok(schema::of_kind(&document, kind))
     }
 
@@ -126,7 +126,8 @@ impl Checker {
             "status": {"observedGeneration": policy.meta().generation, "typeChecking": checking},
         });
         let patch = Patch::Apply { body: body.to_string().into(), manager: MANAGER.into(), force: true };
-        let applied = self.client.patch(&Kind::of::<Policy>(), policy.key(), Part::Status, patch).await;
+        let applied =
+            self.client.patch(&Kind::of::<Policy>(), policy.key(), Subresource::Status, patch).await;
         applied
             .optional()
             .map(drop)

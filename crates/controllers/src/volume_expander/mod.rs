@@ -9,11 +9,11 @@
 //!
 //! Invariants: a claim that already has the size it requests is left alone.
 
-use setpoint::client::{Optional, Part};
-use setpoint::reconcile::Attempting;
+use setpoint::client::{Optional, Subresource};
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, Context, Edit, Event, EventType, Key, Kind, Lister, Object, Outcome, ReconcileError,
-    Reconciler, Recorder, Runnable,
+    Cached, Client, Context, Event, EventType, Key, Kind, Lister, Object, Outcome, ReconcileError,
+    Reconciler, Recorder, Runnable, UpdateBody,
 };
 use setpoint_quantity::Quantity;
 use setpoint_volume::{Amounts, Claim, Volume, migrated, storage};
@@ -147,8 +147,8 @@ impl Expander {
         if claim.metadata.get(RESIZER) == Some(driver) {
             return Ok(());
         }
-        let edit = Edit::of(claim.object()).set(&["metadata", "annotations", RESIZER], &driver);
-        let updated = self.client.update(&kind, claim.key(), Part::Status, &edit).await;
+        let edit = UpdateBody::of(claim.object()).set(&["metadata", "annotations", RESIZER], &driver);
+        let updated = self.client.update(&kind, claim.key(), Subresource::Status, &edit).await;
         updated.map(drop).attempting(format!("set the resizer of claim {}", claim.key()))
     }
 }

@@ -3,8 +3,8 @@
 //! The finalizer is removed only after an uncached search for pods. That takes a list of all pods of the namespace, so
 //! the claims of a namespace are processed together: the key is the namespace.
 
-use setpoint::finalizer::{Due, due};
-use setpoint::reconcile::Attempting;
+use setpoint::finalizer::{FinalizerAction, finalizer_action};
+use setpoint::reconcile::ErrorContext;
 use setpoint::source::Selection;
 use setpoint::{
     Cached, Client, Context, Event, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler, Runnable,
@@ -74,7 +74,7 @@ impl Reconciler for ClaimKeeper {
     async fn reconcile(&self, namespace: &Key) -> Result<Outcome, ReconcileError> {
         let claims = self.claims.objects().list(Some(namespace.name()));
         let due_ones: Vec<Object> = claims.into_iter().filter(|claim| is_due(claim, FINALIZER)).collect();
-        let asks = |claim: &Object| due(claim.meta(), FINALIZER) == Due::CleanUp;
+        let asks = |claim: &Object| finalizer_action(claim.meta(), FINALIZER) == FinalizerAction::CleanUp;
         let mut waiting = Vec::new();
         for claim in due_ones {
             if !asks(&claim) || !self.is_used_in_cache(&claim)? {

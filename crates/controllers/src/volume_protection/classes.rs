@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use setpoint::finalizer::{Due, due};
+use setpoint::finalizer::{FinalizerAction, finalizer_action};
 use setpoint::indexer::Indexer;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::source::Selection;
 use setpoint::{
     Client, Context, Event, Informer, Key, Kind, Lister, Object, Outcome, Queue, ReconcileError, Reconciler,
@@ -109,7 +109,8 @@ impl Reconciler for ClassKeeper {
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(class) = self.classes.get(key)? else { return Ok(Outcome::Settled) };
-        let in_use = due(class.meta(), FINALIZER) == Due::CleanUp && self.is_used(key.name()).await?;
+        let in_use = finalizer_action(class.meta(), FINALIZER) == FinalizerAction::CleanUp
+            && self.is_used(key.name()).await?;
         let due = change(class.object(), FINALIZER, || in_use);
         make(&self.client, &Kind::of::<AttributesClass>(), class.object(), due).await
     }

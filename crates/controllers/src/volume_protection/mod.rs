@@ -17,14 +17,14 @@ pub(crate) mod claims;
 pub(crate) mod classes;
 pub(crate) mod volumes;
 
-use setpoint::client::{Optional, Part};
-use setpoint::finalizer::{Due, due};
-use setpoint::reconcile::Attempting;
-use setpoint::{Client, Edit, Event, Kind, Object, Outcome, ReconcileError};
+use setpoint::client::{Optional, Subresource};
+use setpoint::finalizer::{FinalizerAction, finalizer_action};
+use setpoint::reconcile::ErrorContext;
+use setpoint::{Client, Event, Kind, Object, Outcome, ReconcileError, UpdateBody};
 
 /// Whether an object's finalizer needs a change, provided that the object is not in use.
 fn is_due(object: &Object, finalizer: &str) -> bool {
-    matches!(due(object.meta(), finalizer), Due::Ensure | Due::CleanUp)
+    matches!(finalizer_action(object.meta(), finalizer), FinalizerAction::Ensure | FinalizerAction::CleanUp)
 }
 
 /// Whether an event concerns an object whose finalizer needs a change.
@@ -35,9 +35,9 @@ fn concerns(event: &Event, finalizer: &str) -> bool {
 /// Returns the new finalizers of an object, or `None` if nothing changes. `in_use` is only called if needed.
 fn change(object: &Object, finalizer: &str, in_use: impl FnOnce() -> bool) -> Option<Vec<String>> {
     let all = object.meta().finalizers.iter().map(ToString::to_string);
-    match due(object.meta(), finalizer) {
-        Due::Ensure => Some(all.chain([finalizer.to_owned()]).collect()),
-        Due::CleanUp if !in_use() => Some(all.filter(|name| name != finalizer).collect()),
+    match finalizer_action(object.meta(), finalizer) {
+        FinalizerAction::Ensure => Some(all.chain([finalizer.to_owned()]).collect()),
+        FinalizerAction::CleanUp if !in_use() => Some(all.filter(|name| name != finalizer).collect()),
         _ => None,
     }
 }
@@ -50,8 +50,8 @@ async fn make(
     finalizers: Option<Vec<String>>,
 ) -> Result<Outcome, ReconcileError> {
     if let Some(finalizers) = finalizers {
-        let edit = Edit::of(object).set(&["metadata", "finalizers"], &finalizers);
-        let updated = client.update(kind, object.key(), Part::Main, &edit).await.optional();
+        let edit = UpdateBody::of(object).set(&["metadata", "finalizers"], &finalizers);
+        let updated = client.update(kind, object.key(), Subresource::None, &edit).await.optional();
         updated.attempting(format!("update the finalizers of {} {}", kind.kind(), object.key()))?;
     }
     Ok(Outcome::Settled)

@@ -1,9 +1,9 @@
 //! Adoption and release of dependents, with an uncached check of the owner before any adoption.
 
 use serde_json::json;
-use setpoint::client::{Part, Patch};
+use setpoint::client::{Patch, Subresource};
 use setpoint::owner::{Claim, adoption, claim, controller_ref, release};
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{Cached, Client, ClientError, Kind, LabelSelector, Metadata, Object, ReconcileError, View};
 
 /// The dependents of an owner, by what to do about them.
@@ -99,7 +99,7 @@ impl Claimant<'_> {
 }
 
 async fn patch(client: &Client, kind: &Kind, object: &Object, patch: Patch) -> Result<(), ClientError> {
-    client.patch_and_forget(kind, object.key(), Part::Main, patch).await
+    client.patch_ignoring_response(kind, object.key(), Subresource::None, patch).await
 }
 
 /// Checks uncached that an owner still exists and is not being deleted.

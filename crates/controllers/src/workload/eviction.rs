@@ -1,8 +1,8 @@
 //! Evicts a pod: sets its DisruptionTarget condition, then deletes it.
 
 use serde_json::json;
-use setpoint::client::{Delete, Optional, Part, Patch};
-use setpoint::reconcile::Attempting;
+use setpoint::client::{DeleteOptions, Optional, Patch, Subresource};
+use setpoint::reconcile::ErrorContext;
 use setpoint::{Client, Clock, Key, Kind, ReconcileError};
 
 use super::disruption_target::disruption_target;
@@ -30,10 +30,10 @@ impl Evicting {
         let Some(fresh) = fresh.filter(|fresh| *fresh.meta().uid == *uid) else { return Ok(false) };
         if let Some(condition) = disruption_target(&fresh, self.reason, self.message, clock.now()) {
             let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
-            let told = client.patch(&kind, key, Part::Status, Patch::strategic(&patch)).await;
-            told.optional().attempting(format!("set the DisruptionTarget condition of pod {key}"))?;
+            let patched = client.patch(&kind, key, Subresource::Status, Patch::strategic(&patch)).await;
+            patched.optional().attempting(format!("set the DisruptionTarget condition of pod {key}"))?;
         }
-        let deleted = client.delete(&kind, key, &Delete::of_uid(uid)).await.optional();
+        let deleted = client.delete(&kind, key, &DeleteOptions::of_uid(uid)).await.optional();
         deleted.attempting(format!("delete pod {key}"))?;
         Ok(true)
     }

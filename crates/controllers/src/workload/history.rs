@@ -10,18 +10,18 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use setpoint::client::{Delete, Part};
+use setpoint::client::{DeleteOptions, Subresource};
 use setpoint::object::DecodeError;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, ClientError, Edit, Event, Informer, Key, Kind, Labels, Object, OwnerRef, Queue,
-    ReconcileError,
+    Cached, Client, ClientError, Event, Informer, Key, Kind, Labels, Object, OwnerRef, Queue, ReconcileError,
+    UpdateBody,
 };
 
 use super::dependents::Dependents;
 use super::owners::{Owner, Owners};
 use super::template::{PodTemplate, TemplateMetadata};
-use setpoint::own_writes::OwnWrites;
+use setpoint::write_tracker::WriteTracker;
 
 /// The pod label with the revision.
 pub(crate) const REVISION_LABEL: &str = "controller-revision-hash";
@@ -99,7 +99,7 @@ pub(crate) struct Historian {
     client: Client,
     kind: Kind,
     revisions: Dependents<Revision>,
-    writes: Arc<OwnWrites<Key>>,
+    writes: Arc<WriteTracker<Key>>,
 }
 
 /// The result of creating a revision.
@@ -117,13 +117,13 @@ impl Historian {
             client,
             kind: Kind::of::<Revision>(),
             revisions: Dependents::of(revisions),
-            writes: Arc::new(OwnWrites::new(revisions)),
+            writes: Arc::new(WriteTracker::new(revisions)),
         }
     }
 
     /// Lists the revisions of an owner and adoptable orphans. `None` while the cache does not show all earlier writes.
     pub(crate) fn claimable_by(&self, owner: &Object) -> Result<Option<Vec<Cached<Revision>>>, DecodeError> {
-        self.writes.once_shown(owner.key(), || self.revisions.claimable_by(owner.meta()))
+        self.writes.list_if_caught_up(owner.key(), || self.revisions.claimable_by(owner.meta()))
     }
 
     /// Enqueues the owners that a revision event concerns.
@@ -140,7 +140,9 @@ impl Historian {
         let has_owner = event.object().meta().controller().is_some();
         let is_made = has_owner && matches!(event, Event::Added { initial: false, .. });
         let mut keys = owners.concerned_by(event);
-        keys.retain(|owner| self.writes.is_news(owner, event) && (!is_made || self.writes.is_awaited(owner)));
+        keys.retain(|owner| {
+            self.writes.should_reconcile(owner, event) && (!is_made || self.writes.is_waiting(owner))
+        });
         keys
     }
 
@@ -153,7 +155,7 @@ impl Historian {
         let key = owner.key().sibling(&*new.name);
         let made = match self.client.create(&self.kind, owner.key().namespace(), &new.body()).await {
             Ok(made) => {
-                self.writes.wrote(owner.key(), &made);
+                self.writes.record_write(owner.key(), &made);
                 Cached::new(made)?
             }
             Err(error) if error.is_already_exists() => {
@@ -177,11 +179,11 @@ impl Historian {
         revision: &Cached<Revision>,
         number: i64,
     ) -> Result<Cached<Revision>, ReconcileError> {
-        let body = Edit::of(revision.object()).set(&["revision"], &number);
+        let body = UpdateBody::of(revision.object()).set(&["revision"], &number);
         let key = revision.key();
-        let updated = self.client.update(&self.kind, key, Part::Main, &body).await;
+        let updated = self.client.update(&self.kind, key, Subresource::None, &body).await;
         let updated = updated.attempting(format!("renumber revision {key}"))?;
-        self.writes.wrote(owner, &updated);
+        self.writes.record_write(owner, &updated);
         Ok(Cached::new(updated)?)
     }
 
@@ -190,13 +192,13 @@ impl Historian {
         owner: &Key,
         revision: &Cached<Revision>,
     ) -> Result<(), ReconcileError> {
-        let delete = Delete::of_uid(revision.meta().uid.to_string());
+        let delete = DeleteOptions::of_uid(revision.meta().uid.to_string());
         let deleted: Result<(), ClientError> = self.client.delete(&self.kind, revision.key(), &delete).await;
         match deleted {
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
             deleted => {
                 deleted.attempting(format!("delete revision {}", revision.key()))?;
-                self.writes.deleted(owner, &revision.meta().uid);
+                self.writes.record_delete(owner, &revision.meta().uid);
                 Ok(())
             }
         }

@@ -34,7 +34,7 @@ impl<V: View> OnNode<V> {
 
 /// Returns a pod's node. Unscheduled pods have no such field and need not be decoded.
 pub(crate) fn node_of(pod: &Object) -> Option<&str> {
-    if !pod.mentions("\"nodeName\"") {
+    if !pod.contains_text("\"nodeName\"") {
         return None;
     }
     pod.view::<Pod>().ok().map(|pod| &*pod.node).filter(|node| !node.is_empty())

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_null_has_its_default() {
+    fn missing_and_null_fields_have_their_default() {
         assert_eq!(decode(json!({})), Pod::default());
         assert_eq!(
             decode(json!({

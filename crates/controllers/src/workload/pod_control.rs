@@ -5,7 +5,7 @@
 //!   delete carries the uid;
 //! - successes and failures are recorded on the owner, except when the namespace is terminating.
 
-use setpoint::client::{Delete, Part, Patch};
+use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::owner;
 use setpoint::{Client, ClientError, EventType, Kind, Metadata, Object, OwnerRef, Recorder, Rng};
 
@@ -62,7 +62,7 @@ impl PodControl {
         let body = template.pod(&name, prefix, owner_ref);
         let namespace = owner.key().namespace();
         let (created, repeated) =
-            retry_unanswered(|| self.client.create_and_forget(&self.pods, namespace, &body)).await;
+            retry_unanswered(|| self.client.create_ignoring_response(&self.pods, namespace, &body)).await;
         match created {
             Ok(()) => {
                 self.record(owner, EventType::Normal, "SuccessfulCreate", format!("Created pod: {name}"))
@@ -89,7 +89,7 @@ impl PodControl {
 
     /// Deletes a pod. Returns `false` if it was already gone.
     pub(crate) async fn delete(&self, owner: &Object, pod: &Object) -> Result<bool, ClientError> {
-        let delete = Delete { uid: Some(pod.meta().uid.to_string()), ..Delete::default() };
+        let delete = DeleteOptions { uid: Some(pod.meta().uid.to_string()), ..DeleteOptions::default() };
         let (deleted, _) = retry_unanswered(|| self.client.delete(&self.pods, pod.key(), &delete)).await;
         match deleted {
             Ok(_) => {
@@ -125,7 +125,7 @@ impl PodControl {
     }
 
     async fn patch(&self, pod: &Object, patch: Patch) -> Result<(), ClientError> {
-        self.client.patch_and_forget(&self.pods, pod.key(), Part::Main, patch).await
+        self.client.patch_ignoring_response(&self.pods, pod.key(), Subresource::None, patch).await
     }
 
     fn record(&self, owner: &Object, event_type: EventType, reason: &str, message: String) {

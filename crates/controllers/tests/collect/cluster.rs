@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use setpoint::client::{Delete, Optional, Part, Patch, Propagation};
+use setpoint::client::{DeleteOptions, Optional, Patch, PropagationPolicy, Subresource};
 use setpoint::source::Selection;
 use setpoint::{Key, Kind};
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_controllers::Options;
 use setpoint_sim::World;
 
@@ -21,7 +21,7 @@ pub(crate) fn cluster_with<T>(
     inside: impl AsyncFnOnce(&TestCluster<'_>) -> T,
 ) -> T {
     let controllers = setpoint_controllers::selected(controllers).expect("known controllers");
-    let parts = Parts { controllers, controller_options, ..Parts::default() };
+    let parts = Components { controllers, controller_options, ..Components::default() };
     World::simulate(1, parts, Vec::new(), async |world| {
         let cluster = TestCluster { world };
         cluster.pass(1).await;
@@ -83,16 +83,16 @@ impl TestCluster<'_> {
         self.get(kind_name, name).await.is_some()
     }
 
-    pub(crate) async fn patch(&self, kind_name: &str, name: &str, part: Part, patch: Value) {
+    pub(crate) async fn patch(&self, kind_name: &str, name: &str, part: Subresource, patch: Value) {
         let kind = kind(kind_name);
         let patch = Patch::Merge(patch.to_string().into());
         let patched = self.world.client().patch(&kind, &key(&kind, name), part, patch).await;
         patched.unwrap_or_else(|error| panic!("cannot patch {kind_name} {name}: {error}"));
     }
 
-    pub(crate) async fn delete(&self, kind_name: &str, name: &str, propagation: Propagation) {
+    pub(crate) async fn delete(&self, kind_name: &str, name: &str, propagation: PropagationPolicy) {
         let kind = kind(kind_name);
-        let delete = Delete { propagation: Some(propagation), ..Delete::default() };
+        let delete = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
         let deleted = self.world.client().delete(&kind, &key(&kind, name), &delete).await;
         deleted.optional().unwrap_or_else(|error| panic!("cannot delete {kind_name} {name}: {error}"));
     }
@@ -102,8 +102,8 @@ impl TestCluster<'_> {
         self.pass(2).await;
         let listed = self.world.client().list(&kind("Event"), &Selection::default()).await.expect("a list");
         let events = listed.objects.iter().map(|event| event.decode::<Value>().expect("JSON"));
-        let told = events.filter(|event| event["reason"] == reason);
-        told.map(|event| event["message"].as_str().unwrap_or_default().to_owned()).collect()
+        let summary = events.filter(|event| event["reason"] == reason);
+        summary.map(|event| event["message"].as_str().unwrap_or_default().to_owned()).collect()
     }
 }
 

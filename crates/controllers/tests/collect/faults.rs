@@ -1,10 +1,10 @@
-//! Whatever goes wrong, the same objects are kept and deleted.
+//! With all faults, the same objects are kept and deleted.
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use setpoint::Key;
-use setpoint::client::Propagation::{self, Background, Foreground, Orphan};
-use setpoint_cluster::Parts;
+use setpoint::client::PropagationPolicy::{self, Background, Foreground, Orphan};
+use setpoint_cluster::Components;
 use setpoint_sim::{Scenario, World, check_all};
 
 use super::cluster::{TestCluster, kind, owner};
@@ -12,9 +12,9 @@ use super::cluster::{TestCluster, kind, owner};
 /// Crashes before and after every write, hides or delays every event, then tries combinations.
 #[track_caller]
 fn check(name: &'static str, script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>) {
-    let parts = Parts {
+    let parts = Components {
         controllers: setpoint_controllers::selected(&["garbagecollector"]).expect("known controllers"),
-        ..Parts::default()
+        ..Components::default()
     };
     let report = check_all(&Scenario { name, parts, script, always: |_| Ok(()) }, 7, 60);
     let report = report.unwrap_or_else(|failure| panic!("{failure:?}"));
@@ -22,7 +22,7 @@ fn check(name: &'static str, script: for<'a> fn(&'a World) -> LocalBoxFuture<'a,
 }
 
 /// `a` owns `b`, which owns `c`. `d` is owned by `a` and `e`. Then `a` is deleted.
-async fn delete_owner(world: &World, propagation: Propagation) {
+async fn delete_owner(world: &World, propagation: PropagationPolicy) {
     let cluster = TestCluster { world };
     cluster.pass(1).await;
     let a = cluster.config_map("a", &[]).await;

@@ -1,8 +1,8 @@
 //! Garbage collection: dependents are deleted with their owners.
 
 use serde_json::json;
-use setpoint::client::Part;
-use setpoint::client::Propagation::{Background, Foreground, Orphan};
+use setpoint::client::PropagationPolicy::{Background, Foreground, Orphan};
+use setpoint::client::Subresource;
 
 use super::cluster::{TestCluster, cluster, owner};
 
@@ -61,7 +61,7 @@ fn an_owner_waits_for_a_dependent_with_a_finalizer() {
         cluster.pass(60).await;
         let a = cluster.get("ConfigMap", "a").await.expect("it waits");
         assert_eq!(a["metadata"]["finalizers"], json!(["foregroundDeletion"]));
-        cluster.patch("ConfigMap", "b", Part::Main, json!({"metadata": {"finalizers": null}})).await;
+        cluster.patch("ConfigMap", "b", Subresource::None, json!({"metadata": {"finalizers": null}})).await;
         cluster.pass(1).await;
         assert_eq!(left(cluster, &["a", "b"]).await, "");
     });
@@ -133,13 +133,13 @@ fn a_cluster_scoped_dependent_of_a_namespaced_owner_is_reported_and_kept() {
 }
 
 #[test]
-fn a_circle_goes_when_one_of_it_is_deleted() {
+fn a_cycle_is_deleted_when_one_of_it_is_deleted() {
     for propagation in [Background, Foreground] {
         cluster(CONTROLLERS, async |cluster| {
             let a = cluster.config_map("a", &[]).await;
             let b = cluster.config_map("b", &[owner("a", &a, true)]).await;
             let owners = json!({"metadata": {"ownerReferences": [owner("b", &b, true)]}});
-            cluster.patch("ConfigMap", "a", Part::Main, owners).await;
+            cluster.patch("ConfigMap", "a", Subresource::None, owners).await;
             cluster.pass(5).await;
             assert_eq!(left(cluster, &["a", "b"]).await, "ab");
             cluster.delete("ConfigMap", "a", propagation).await;

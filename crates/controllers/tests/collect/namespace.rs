@@ -1,8 +1,8 @@
 //! A deleted namespace is removed with everything in it.
 
 use serde_json::{Value, json};
-use setpoint::client::Part;
-use setpoint::client::Propagation::Background;
+use setpoint::client::PropagationPolicy::Background;
+use setpoint::client::Subresource;
 
 use super::cluster::{TestCluster, cluster, owner};
 
@@ -64,7 +64,9 @@ fn objects_with_finalizers_are_reported_and_waited_for() {
             condition(&held, "NamespaceDeletionContentFailure"),
             "False ContentDeleted: All content successfully deleted, may be waiting on finalization"
         );
-        cluster.patch("ConfigMap", "old/a", Part::Main, json!({"metadata": {"finalizers": null}})).await;
+        cluster
+            .patch("ConfigMap", "old/a", Subresource::None, json!({"metadata": {"finalizers": null}}))
+            .await;
         // It is checked again within half of the 15 seconds estimated for finalizers, plus one.
         cluster.pass(9).await;
         assert!(!cluster.has("Namespace", "old").await);
@@ -94,8 +96,8 @@ fn pods_end_before_anything_else_is_deleted() {
     });
 }
 
-fn at_once() -> setpoint::client::Delete {
-    setpoint::client::Delete { grace_period_seconds: Some(0), ..Default::default() }
+fn at_once() -> setpoint::client::DeleteOptions {
+    setpoint::client::DeleteOptions { grace_period_seconds: Some(0), ..Default::default() }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Pods that nothing else removes.
 
 use serde_json::{Value, json};
-use setpoint::client::Part;
-use setpoint::client::Propagation::Background;
+use setpoint::client::PropagationPolicy::Background;
+use setpoint::client::Subresource;
 use setpoint_controllers::Options;
 
 use super::cluster::{cluster, cluster_with};
@@ -50,7 +50,7 @@ fn a_deleted_pod_that_was_never_scheduled_goes() {
         cluster.pass(25).await;
         let p = cluster.get("Pod", "p").await.expect("it is held");
         assert_eq!(p["status"]["phase"], "Failed");
-        cluster.patch("Pod", "p", Part::Main, json!({"metadata": {"finalizers": null}})).await;
+        cluster.patch("Pod", "p", Subresource::None, json!({"metadata": {"finalizers": null}})).await;
         assert!(!cluster.has("Pod", "p").await);
     });
 }
@@ -76,7 +76,7 @@ fn excess_finished_pods_are_deleted() {
         cluster.create("Node", "there", json!({})).await;
         for name in ["a", "b", "c", "d"] {
             cluster.create("Pod", name, pod("there", &[])).await;
-            cluster.patch("Pod", name, Part::Status, json!({"status": {"phase": "Succeeded"}})).await;
+            cluster.patch("Pod", name, Subresource::Status, json!({"status": {"phase": "Succeeded"}})).await;
             cluster.pass(1).await;
         }
         cluster.pass(25).await;

@@ -1,8 +1,8 @@
 //! Objects that every namespace gets.
 
 use serde_json::{Value, json};
-use setpoint::client::Part;
-use setpoint::client::Propagation::Background;
+use setpoint::client::PropagationPolicy::Background;
+use setpoint::client::Subresource;
 use setpoint_controllers::{Options, TokenSigner};
 
 use super::cluster::{cluster, cluster_with};
@@ -34,7 +34,7 @@ fn every_namespace_has_the_root_certificate() {
         let published = cluster.get("ConfigMap", "new/kube-root-ca.crt").await.expect("it is published");
         assert_eq!(published["data"], json!({"ca.crt": "-----BEGIN CERTIFICATE-----"}));
         let changed = json!({"data": {"more": "x"}, "metadata": {"annotations": {"mine": "y"}}});
-        cluster.patch("ConfigMap", "new/kube-root-ca.crt", Part::Main, changed).await;
+        cluster.patch("ConfigMap", "new/kube-root-ca.crt", Subresource::None, changed).await;
         cluster.pass(1).await;
         let corrected = cluster.get("ConfigMap", "new/kube-root-ca.crt").await.unwrap();
         assert_eq!(corrected["data"], published["data"]);
@@ -68,7 +68,7 @@ fn a_token_secret_is_filled_and_is_deleted_with_its_account() {
         assert_eq!(filled["data"]["namespace"], "ZGVmYXVsdA==");
         assert!(filled["data"]["token"].as_str().unwrap().len() > 100);
 
-        cluster.patch("Secret", "t", Part::Main, json!({"data": null})).await;
+        cluster.patch("Secret", "t", Subresource::None, json!({"data": null})).await;
         cluster.pass(1).await;
         assert!(cluster.get("Secret", "t").await.unwrap()["data"]["token"].is_string());
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use setpoint::client::{Delete, Part, Patch, Propagation};
+use setpoint::client::{DeleteOptions, Patch, PropagationPolicy, Subresource};
 use setpoint::source::Selection;
 use setpoint::{Key, Kind};
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_sim::{Fault, World};
 
 pub(crate) const NAMESPACE: &str = "default";
@@ -21,9 +21,9 @@ pub(crate) fn cluster_with<T>(
     faults: Vec<Fault>,
     inside: impl AsyncFnOnce(&TestCluster<'_>) -> T,
 ) -> T {
-    let parts = Parts {
+    let parts = Components {
         controllers: setpoint_controllers::selected(controllers).expect("known controllers"),
-        ..Parts::default()
+        ..Components::default()
     };
     World::simulate(1, parts, faults, async |world| {
         let cluster = TestCluster { world };
@@ -68,18 +68,18 @@ impl TestCluster<'_> {
     }
 
     pub(crate) async fn patch(&self, kind_name: &str, name: &str, patch: Value) {
-        self.patch_part(kind_name, name, Part::Main, patch).await;
+        self.patch_part(kind_name, name, Subresource::None, patch).await;
         self.settle().await;
     }
 
-    async fn patch_part(&self, kind_name: &str, name: &str, part: Part, patch: Value) {
+    async fn patch_part(&self, kind_name: &str, name: &str, part: Subresource, patch: Value) {
         let patch = Patch::Strategic(patch.to_string().into());
         let patched = self.world.client().patch(&kind(kind_name), &key(name), part, patch).await;
         patched.unwrap_or_else(|error| panic!("cannot patch {kind_name} {name}: {error}"));
     }
 
-    pub(crate) async fn delete(&self, kind_name: &str, name: &str, propagation: Propagation) {
-        let delete = Delete { propagation: Some(propagation), ..Delete::default() };
+    pub(crate) async fn delete(&self, kind_name: &str, name: &str, propagation: PropagationPolicy) {
+        let delete = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
         let deleted = self.world.client().delete(&kind(kind_name), &key(name), &delete).await;
         deleted.unwrap_or_else(|error| panic!("cannot delete {kind_name} {name}: {error}"));
         self.settle().await;
@@ -128,7 +128,7 @@ impl TestCluster<'_> {
         let since = jiff::Timestamp::from_second(now).expect("a time").to_string();
         let condition = json!({"type": "Ready", "status": ready, "lastTransitionTime": since});
         let status = json!({"status": {"phase": phase, "conditions": [condition]}});
-        self.patch_part("Pod", pod, Part::Status, status).await;
+        self.patch_part("Pod", pod, Subresource::Status, status).await;
     }
 }
 

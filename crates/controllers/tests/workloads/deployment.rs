@@ -192,7 +192,7 @@ fn a_set_of_its_template_is_adopted_instead_of_made() {
         roll_out(cluster).await;
         let set = cluster.names("ReplicaSet").await.remove(0);
         let pods = cluster.names("Pod").await;
-        cluster.delete("Deployment", "web", setpoint::client::Propagation::Orphan).await;
+        cluster.delete("Deployment", "web", setpoint::client::PropagationPolicy::Orphan).await;
         assert!(cluster.get("ReplicaSet", &set).await["metadata"]["ownerReferences"].is_null());
         cluster.create("Deployment", deployment(2)).await;
         assert_eq!((cluster.names("ReplicaSet").await, cluster.names("Pod").await), (vec![set], pods));
@@ -204,7 +204,7 @@ fn a_name_that_is_taken_changes_the_hash() {
     cluster(CONTROLLERS, async |cluster| {
         cluster.create("Deployment", deployment(1)).await;
         let set = cluster.names("ReplicaSet").await.remove(0);
-        cluster.delete("Deployment", "web", setpoint::client::Propagation::Orphan).await;
+        cluster.delete("Deployment", "web", setpoint::client::PropagationPolicy::Orphan).await;
         let another = json!({"spec": {"replicas": 0, "template": {"metadata": {"annotations": {"x": "1"}}}}});
         cluster.patch("ReplicaSet", &set, another).await;
         cluster.patch("ReplicaSet", &set, json!({"metadata": {"labels": {"app": "free"}}})).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use setpoint::client::Propagation;
+use setpoint::client::PropagationPolicy;
 use setpoint_sim::{Fault, OnCall};
 
 use super::cluster::{TestCluster, cluster, cluster_with, condition, text};
@@ -78,7 +78,7 @@ fn a_pod_that_is_lost_is_replaced() {
         cluster.create("ReplicaSet", set("web", 2)).await;
         cluster.make_all_ready().await;
         let pods = cluster.pods_of("web").await;
-        cluster.delete("Pod", &text(&pods[0]["metadata"]["name"]), Propagation::Background).await;
+        cluster.delete("Pod", &text(&pods[0]["metadata"]["name"]), PropagationPolicy::Background).await;
         cluster.set_status(&text(&pods[1]["metadata"]["name"]), "Failed", "False").await;
         cluster.settle().await;
         let now = cluster.pods_of("web").await;
@@ -136,7 +136,7 @@ fn orphaned_pods_find_a_new_owner() {
     cluster(CONTROLLERS, async |cluster| {
         cluster.create("ReplicaSet", set("old", 2)).await;
         let pods = cluster.names("Pod").await;
-        cluster.delete("ReplicaSet", "old", Propagation::Orphan).await;
+        cluster.delete("ReplicaSet", "old", PropagationPolicy::Orphan).await;
         assert_eq!(cluster.names("Pod").await, pods);
         cluster.create("ReplicaSet", set("new", 2)).await;
         assert_eq!(cluster.names("Pod").await, pods);

@@ -47,7 +47,7 @@ fn a_configuration_of_every_provider_is_read() {
 }
 
 #[test]
-fn what_is_not_a_configuration_is_refused_with_its_place() {
+fn an_invalid_configuration_is_rejected_with_its_location() {
     for (text, expected) in [
         ("", "expected a mapping"),
         ("[]", "expected a mapping"),

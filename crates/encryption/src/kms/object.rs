@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_plugin_answers_is_validated_as_in_v1_34() {
+    fn plugin_responses_are_validated_as_in_v1_34() {
         assert!(object().validate().is_ok());
         let check = |object: EncryptedObject, expected: &str| {
             assert_eq!(object.validate().unwrap_err().to_string(), expected);

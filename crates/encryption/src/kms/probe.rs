@@ -62,7 +62,7 @@ fn seconds(time: Timestamp) -> String {
 }
 
 /// The result and time of a health check.
-struct Found {
+struct ProbeResult {
     at: Instant,
     result: Result<(), String>,
 }
@@ -70,7 +70,7 @@ struct Found {
 pub(crate) struct Probe {
     plugin: Arc<Plugin>,
     state: RwLock<Option<Arc<State>>>,
-    last: Mutex<Option<Found>>,
+    last: Mutex<Option<ProbeResult>>,
     /// The API version of the first response. It must not change.
     version: RwLock<Option<String>>,
     clock: Clock,
@@ -106,7 +106,7 @@ impl Probe {
             }
         }
         let result = self.ask().await;
-        *last = Some(Found { at: self.clock.instant(), result: result.clone() });
+        *last = Some(ProbeResult { at: self.clock.instant(), result: result.clone() });
         result
     }
 

@@ -105,7 +105,7 @@ async fn writes_end_some_minutes_after_the_plugin_was_last_healthy_and_reads_do_
 }
 
 #[tokio::test]
-async fn a_plugin_that_comes_late_is_waited_for_and_one_that_never_was_there_is_an_error() {
+async fn a_late_plugin_is_awaited_and_a_missing_one_is_an_error() {
     let mut world = World::start();
     let stored = secret_a().seal(&world.load(&clock()).await, "x").unwrap();
     let seen = world.stop();
@@ -142,7 +142,7 @@ async fn a_connection_that_broke_is_made_again() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_plugin_is_said_in_the_words_of_v1_34() {
+async fn plugin_errors_have_the_messages_of_v1_34() {
     let world = World::start();
     let check = async |change: fn(&mut Behaviour), expected: &str| {
         world.plugin().behave(|plugin| *plugin = Default::default());

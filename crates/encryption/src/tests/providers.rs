@@ -127,7 +127,7 @@ async fn a_provider_may_be_there_twice_with_keys_of_one_name() {
 }
 
 #[tokio::test]
-async fn what_no_provider_reads_is_an_error_in_the_words_of_v1_34() {
+async fn values_that_no_provider_reads_are_errors_with_the_messages_of_v1_34() {
     let check = async |stored: &[u8], providers: &[&str], expected: &str| {
         let encryption = load(&secrets_with(providers)).await.unwrap();
         let error = secret_a().open(&encryption, stored).await.unwrap_err();
@@ -180,7 +180,7 @@ async fn wildcards_give_way_to_what_is_more_specific() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_loaded_says_why() {
+async fn load_errors_have_a_reason() {
     let error = load("").await.err().unwrap().to_string();
     assert!(
         error.starts_with("error while parsing file: error while loading file: encryption provider"),
@@ -203,7 +203,7 @@ async fn what_cannot_be_loaded_says_why() {
 }
 
 #[test]
-fn identity_is_told_from_ciphertext() {
+fn plain_values_are_distinguished_from_ciphertext() {
     assert!(
         Identity::check(b"{}").is_ok() && Identity::check(b"k8s\0").is_ok() && Identity::check(b"").is_ok()
     );

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use setpoint::{Cached, Object};
 
 use super::*;
-use crate::status::{Place, status_patch};
+use crate::status::{PodAddresses, status_patch};
 
 const NOW: &str = "2025-01-01T00:01:00Z";
 
@@ -25,7 +25,13 @@ impl Watched {
 
     fn step(&self) -> Step {
         let object = self.object();
-        let circumstances = Circumstances { obstacle: self.obstacle.as_ref(), resize: self.resize.as_ref() };
+        let cached = Cached::new(object.clone()).expect("a pod");
+        let circumstances = Circumstances {
+            obstacle: self.obstacle.as_ref(),
+            resize: self.resize.as_ref(),
+            fates: Some(&crate::runtime::fates_without_sources(&cached)),
+            missing_images: &[],
+        };
         next(object.meta(), object.view().expect("a pod"), circumstances, self.now)
     }
 
@@ -46,7 +52,7 @@ impl Watched {
 
     fn write(&mut self, next: &PodNow) {
         let pod = Cached::new(self.object()).expect("a pod");
-        let place = Place { host_ip: "h", pod_ips: &["i".to_owned()] };
+        let place = PodAddresses { host_ip: "h", pod_ips: &["i".to_owned()] };
         let mut patch = status_patch(&pod, next, &place, self.now)["status"].take();
         let conditions = self.pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let written = patch["conditions"].as_array().cloned().unwrap_or_default();

@@ -32,7 +32,7 @@ impl Cluster {
             let object = object(node.clone());
             ledger.put_node(&object, object.view::<NodeView>().expect("a node"));
         }
-        Self { ledger, listers: Listers::fixed(vec![], vec![], vec![]), pods: 0 }
+        Self { ledger, listers: Listers::from_objects(vec![], vec![], vec![]), pods: 0 }
     }
 
     /// Nodes of one cpu each, two in zone a and one in zone b.
@@ -129,7 +129,7 @@ fn with_replica_set() -> Cluster {
     let mut cluster = Cluster::of_three();
     let set = object(json!({"metadata": {"name": "r", "namespace": "default"},
                             "spec": {"selector": {"matchLabels": {"app": "r"}}}}));
-    cluster.listers.replica_sets = setpoint::Lister::fixed([set]);
+    cluster.listers.replica_sets = setpoint::Lister::from_objects([set]);
     cluster
 }
 
@@ -187,7 +187,7 @@ fn pods_of_a_service_are_spread_too() {
     let service = object(
         json!({"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"app": "w"}}}),
     );
-    cluster.listers = Listers::fixed(vec![], vec![service], vec![]);
+    cluster.listers = Listers::from_objects(vec![], vec![service], vec![]);
     let chosen: BTreeSet<String> =
         (0..3).map(|_| cluster.place(json!({"app": "w"}), wants("1m")).expect("it fits")).collect();
     assert_eq!(chosen.len(), 3);
@@ -283,7 +283,7 @@ fn preemption_avoids_violating_disruption_budgets() {
     let mut cluster = Cluster::of_three();
     let budget = json!({"metadata": {"name": "b", "namespace": "default"},
         "spec": {"selector": {"matchLabels": {"app": "kept"}}}, "status": {"disruptionsAllowed": 0}});
-    cluster.listers = Listers::fixed(vec![], vec![], vec![object(budget)]);
+    cluster.listers = Listers::from_objects(vec![], vec![], vec![object(budget)]);
     cluster.bound_pod("n0", json!({"app": "kept"}), important(1, "1"));
     cluster.bound_pod("n1", json!({"app": "kept"}), important(1, "500m"));
     cluster.bound_pod("n1", json!({"app": "free"}), important(1, "500m"));
@@ -370,7 +370,8 @@ fn affinity_terms_apply_to_the_namespaces_that_they_name() {
     let mut cluster = Cluster::new(&[node("a", "z", json!({}), "1")]);
     let namespace =
         |name: &str, team: &str| object(json!({"metadata": {"name": name, "labels": {"team": team}}}));
-    cluster.listers = Listers::fixed(vec![namespace("default", "x"), namespace("far", "y")], vec![], vec![]);
+    cluster.listers =
+        Listers::from_objects(vec![namespace("default", "x"), namespace("far", "y")], vec![], vec![]);
     cluster.bound_pod("a", json!({"app": "web"}), wants("1m"));
     let mut check = |field: &str, value: Value, expected: bool| {
         let mut spec = with(wants("1m"), rule("podAntiAffinity", "web", HOST));

@@ -60,15 +60,15 @@ impl DeviceSources {
 #[cfg(test)]
 impl DeviceCaches {
     /// Builds caches from fixed objects.
-    pub(crate) fn fixed(
+    pub(crate) fn from_objects(
         claims: Vec<setpoint::Object>,
         classes: Vec<setpoint::Object>,
         slices: Vec<setpoint::Object>,
     ) -> Self {
         Self {
-            claims: Lister::fixed(claims),
-            classes: Lister::fixed(classes),
-            slices: Lister::fixed(slices),
+            claims: Lister::from_objects(claims),
+            classes: Lister::from_objects(classes),
+            slices: Lister::from_objects(slices),
             expressions: Expressions::default(),
             rules: None,
         }
@@ -76,7 +76,7 @@ impl DeviceCaches {
 
     /// Enables device taints.
     pub(crate) fn tainted_by(mut self, rules: Vec<setpoint::Object>, classes: Vec<setpoint::Object>) -> Self {
-        self.rules = Some(RuleLister::fixed(rules, classes));
+        self.rules = Some(RuleLister::from_objects(rules, classes));
         self
     }
 }

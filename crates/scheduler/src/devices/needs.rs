@@ -12,7 +12,7 @@ use super::claims::claims_of;
 use super::in_use::InUse;
 use super::pools::{offers, pools};
 use super::requests::{ClaimRequests, Failure};
-use super::search::{Found, search};
+use super::search::{SearchResult, search};
 use super::view::{Claim, DeviceId, Slice};
 use crate::filter::{Check, Obstacle};
 use crate::ledger::NodeInfo;
@@ -125,9 +125,9 @@ impl<'a> DeviceNeeds<'a> {
         let requested = |claim| ClaimRequests::of(claim, &pools, &offers, self.caches);
         let requested = unallocated.into_iter().map(requested).collect::<Result<Vec<_>, _>>()?;
         Ok(match search(&requested, &pools, &offers, &self.taken, self.tainting.as_ref(), self.caches)? {
-            Found::Nothing => Served::NotAll,
-            Found::GaveUp => Served::TooHard,
-            Found::All(solutions) => {
+            SearchResult::Nothing => Served::NotAll,
+            SearchResult::GaveUp => Served::TooHard,
+            SearchResult::All(solutions) => {
                 let decided = |(requested, solution)| Decided::of(requested, solution, &offers);
                 Served::By(requested.iter().zip(&solutions).map(decided).collect())
             }

@@ -4,7 +4,7 @@
 //! sets both the allocation and the reservation. A claim that is already allocated only gets another `reservedFor`
 //! entry.
 
-use setpoint::{Cached, Edit, Object};
+use setpoint::{Cached, Object, UpdateBody};
 
 use super::allocation::Decided;
 use super::in_use::InUse;
@@ -81,7 +81,7 @@ pub(crate) fn next_write(claim: &Cached<Claim>, reserving: &Reserving, pod: &Pod
     if claim.is_reserved_for(&pod.meta().uid) {
         return Write::Nothing;
     }
-    let mut edit = Edit::of(claim.object());
+    let mut edit = UpdateBody::of(claim.object());
     if let Some(decided) = &reserving.decided {
         if claim.is_allocated() {
             return Write::Lost(format!("claim {key} got allocated elsewhere in the meantime"));
@@ -105,12 +105,12 @@ pub(crate) fn next_write(claim: &Cached<Claim>, reserving: &Reserving, pod: &Pod
 
 /// Returns the write that deallocates an unused claim.
 pub(crate) fn deallocation(claim: &Cached<Claim>) -> Write {
-    let edit = Edit::of(claim.object());
+    let edit = UpdateBody::of(claim.object());
     let edit = edit.remove(&["status", "allocation"]).remove(&["status", "reservedFor"]);
     written(&edit.remove(&["status", "devices"]), Write::Status)
 }
 
-fn written(edit: &Edit<'_>, as_part: fn(Object) -> Write) -> Write {
+fn written(edit: &UpdateBody<'_>, as_part: fn(Object) -> Write) -> Write {
     let object = serde_json::to_vec(edit).map_err(|error| error.to_string());
     let object = object.and_then(|json| Object::from_json(json.into()).map_err(|error| error.to_string()));
     object.map_or_else(Write::Lost, as_part)

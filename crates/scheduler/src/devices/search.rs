@@ -32,7 +32,7 @@ pub(super) struct Taken {
 }
 
 /// The result of a search.
-pub(super) enum Found {
+pub(super) enum SearchResult {
     All(Vec<Solution>),
     Nothing,
     /// The search exceeded its step limit.
@@ -46,7 +46,7 @@ pub(super) fn search(
     taken: &BTreeMap<DeviceId, usize>,
     tainting: Option<&Rules>,
     caches: &DeviceCaches,
-) -> Result<Found, Failure> {
+) -> Result<SearchResult, Failure> {
     let of_claim = |requested: &ClaimRequests<'_>| Solution {
         devices: Vec::new(),
         chosen: vec![0; requested.requests.len()],
@@ -65,10 +65,10 @@ pub(super) fn search(
         steps: 0,
     };
     match search.advance(At::default()) {
-        Ok(Step::Done) => Ok(Found::All(search.solutions)),
-        Ok(_) => Ok(Found::Nothing),
+        Ok(Step::Done) => Ok(SearchResult::All(search.solutions)),
+        Ok(_) => Ok(SearchResult::Nothing),
         Err(Stop::Failure(why)) => Err(why),
-        Err(Stop::GaveUp) => Ok(Found::GaveUp),
+        Err(Stop::GaveUp) => Ok(SearchResult::GaveUp),
     }
 }
 

@@ -144,18 +144,18 @@ impl<V> Clone for Assumed<V> {
 #[cfg(test)]
 impl VolumeCaches {
     /// Builds caches from fixed claims, volumes and classes.
-    pub(crate) fn fixed(claims: Vec<Object>, volumes: Vec<Object>, classes: Vec<Object>) -> Self {
-        let volumes = Lister::fixed(volumes);
+    pub(crate) fn from_objects(claims: Vec<Object>, volumes: Vec<Object>, classes: Vec<Object>) -> Self {
+        let volumes = Lister::from_objects(volumes);
         setpoint_volume::index_volume_cache(volumes.objects());
         Self {
-            claims: Assumed::new(Latest::fixed(Lister::fixed(claims))),
+            claims: Assumed::new(Latest::fixed(Lister::from_objects(claims))),
             volumes: Assumed::new(Latest::fixed(volumes)),
-            classes: Lister::fixed(classes),
-            nodes: Lister::fixed([]),
-            drivers: Lister::fixed([]),
-            capacities: Lister::fixed([]),
-            attachments: Lister::fixed([]),
-            pods: Lister::fixed([]),
+            classes: Lister::from_objects(classes),
+            nodes: Lister::from_objects([]),
+            drivers: Lister::from_objects([]),
+            capacities: Lister::from_objects([]),
+            attachments: Lister::from_objects([]),
+            pods: Lister::from_objects([]),
         }
     }
 }

@@ -97,7 +97,7 @@ impl DiskNeeds {
 }
 
 fn disks_of(pod: &Object) -> Vec<Volume> {
-    if !MENTIONS.iter().any(|field| pod.mentions(field)) {
+    if !MENTIONS.iter().any(|field| pod.contains_text(field)) {
         return Vec::new();
     }
     let mut volumes = pod.decode::<Encoded>().map(|pod| pod.spec.volumes).unwrap_or_default();

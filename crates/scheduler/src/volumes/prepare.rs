@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use setpoint::{Cached, Edit, Instant, Key, Object};
+use setpoint::{Cached, Instant, Key, Object, UpdateBody};
 use setpoint_volume::{Claim, SELECTED_NODE, Volume, binding};
 
 use super::caches::VolumeCaches;
@@ -54,8 +54,8 @@ impl Preparation {
         for claim in &served.provisions {
             preparation.waits_for.push(claim.key().clone());
             if !claim.has_selected_node() {
-                let edit =
-                    Edit::of(claim.object()).set(&["metadata", "annotations", SELECTED_NODE], &node.name);
+                let edit = UpdateBody::of(claim.object())
+                    .set(&["metadata", "annotations", SELECTED_NODE], &node.name);
                 preparation.claims.extend(edited(&edit));
             }
         }
@@ -79,7 +79,7 @@ impl Preparation {
     }
 }
 
-fn edited(edit: &Edit<'_>) -> Option<Object> {
+fn edited(edit: &UpdateBody<'_>) -> Option<Object> {
     let encoded = serde_json::to_vec(edit).ok()?;
     Object::from_json(encoded.into()).ok()
 }

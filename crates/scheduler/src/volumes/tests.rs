@@ -79,7 +79,7 @@ fn caches(claims: Vec<Object>, volumes: Vec<Object>) -> VolumeCaches {
         class("later", "kubernetes.io/no-provisioner", "WaitForFirstConsumer"),
         class("made", "d", "WaitForFirstConsumer"),
     ];
-    VolumeCaches::fixed(claims, volumes, classes)
+    VolumeCaches::from_objects(claims, volumes, classes)
 }
 
 const NO_MATCH: &str = "node(s) didn't find available persistent volumes to bind";

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Adaptive;
+use super::AdaptiveLimits;
 use crate::queue::RateLimiter;
 use crate::reconcile::WorkKey;
 
 /// A limiter that multiplies the delays of another one by the current factor.
 pub(crate) struct Stretched<K> {
     pub(crate) inner: Arc<dyn RateLimiter<K>>,
-    pub(crate) adaptive: Adaptive,
+    pub(crate) adaptive: AdaptiveLimits,
 }
 
 impl<K: WorkKey> RateLimiter<K> for Stretched<K> {

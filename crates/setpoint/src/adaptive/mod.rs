@@ -8,10 +8,10 @@
 
 pub mod decide;
 mod limiter;
-mod shift;
 #[cfg(test)]
 mod tests;
 mod traffic;
+mod worker_slot;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +28,8 @@ use crate::metrics::Metrics;
 use decide::{Backlog, Condition, Pace};
 
 pub(crate) use limiter::Stretched;
-pub(crate) use shift::Shift;
 pub(crate) use traffic::Traffic;
+pub(crate) use worker_slot::WorkerSlot;
 
 /// The interval between decisions: long enough for the effect of one to show in the next measurement.
 const EVERY: Duration = Duration::from_secs(5);
@@ -38,29 +38,29 @@ const EVERY: Duration = Duration::from_secs(5);
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
-/// use setpoint::{Clock, adaptive::Adaptive};
+/// use setpoint::{Clock, adaptive::AdaptiveLimits};
 /// let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
-/// let adaptive = Adaptive::new(&clock, 50.0, 100);
+/// let adaptive = AdaptiveLimits::new(&clock, 50.0, 100);
 /// assert_eq!(adaptive.pace().rate, 50.0);
 /// # });
 /// ```
 #[derive(Clone)]
-pub struct Adaptive {
-    shared: Arc<Shared>,
+pub struct AdaptiveLimits {
+    shared: Arc<Inner>,
 }
 
-struct Shared {
+struct Inner {
     clock: Clock,
     traffic: Arc<Traffic>,
     configured_rate: f64,
     bucket: Arc<Mutex<TokenBucket>>,
     pace: Mutex<Pace>,
     /// One entry per controller.
-    controllers: Mutex<Vec<Adapted>>,
+    controllers: Mutex<Vec<AdaptiveController>>,
 }
 
 /// A controller whose number of workers follows its backlog.
-struct Adapted {
+struct AdaptiveController {
     name: &'static str,
     configured: usize,
     most: usize,
@@ -68,10 +68,10 @@ struct Adapted {
     waiting: Arc<dyn Fn() -> usize + Send + Sync>,
 }
 
-impl Adaptive {
+impl AdaptiveLimits {
     /// Creates the state with the configured rate and burst.
     pub fn new(clock: &Clock, rate: f64, burst: u32) -> Self {
-        let shared = Shared {
+        let shared = Inner {
             clock: clock.clone(),
             traffic: Arc::default(),
             configured_rate: rate,
@@ -105,7 +105,7 @@ impl Adaptive {
     ) -> watch::Receiver<usize> {
         let limit = watch::Sender::new(configured);
         let receiver = limit.subscribe();
-        self.shared.controllers.lock().push(Adapted { name, configured, most, limit, waiting });
+        self.shared.controllers.lock().push(AdaptiveController { name, configured, most, limit, waiting });
         receiver
     }
 
@@ -116,7 +116,7 @@ impl Adaptive {
         for controller in &*self.shared.controllers.lock() {
             controller.set_workers(condition, metrics);
         }
-        let help = "How the API server fares: 0 well, 1 slow, 2 failing.";
+        let help = "Condition of the API server: 0 healthy, 1 slow, 2 failing.";
         metrics.set_gauge("setpoint_adaptive_condition", help, &[], f64::from(condition as u8));
     }
 
@@ -127,24 +127,19 @@ impl Adaptive {
         count(metrics, "retry_stretch", pace.stretch, next.stretch);
         *pace = next;
         self.shared.bucket.lock().set_rate(next.rate, self.shared.clock.instant());
-        metrics.set_gauge(
-            "setpoint_adaptive_client_qps",
-            "Requests a second that are allowed.",
-            &[],
-            next.rate,
-        );
-        let help = "By how much waits before retries are stretched.";
+        metrics.set_gauge("setpoint_adaptive_client_qps", "Allowed requests per second.", &[], next.rate);
+        let help = "Factor applied to retry delays.";
         metrics.set_gauge("setpoint_adaptive_retry_stretch", help, &[], next.stretch);
     }
 }
 
-impl Adapted {
+impl AdaptiveController {
     fn set_workers(&self, condition: Condition, metrics: &Metrics) {
         let workers = *self.limit.borrow();
         let (waiting, configured, most) = ((self.waiting)(), self.configured, self.most);
         let next = decide::workers(condition, &Backlog { waiting, workers, configured, most });
         count(metrics, "workers", workers as f64, next as f64);
-        let help = "Workers that a controller may have.";
+        let help = "Maximum number of workers of a controller.";
         metrics.set_gauge("setpoint_adaptive_workers", help, &[("controller", self.name)], next as f64);
         if next != workers {
             let (controller, condition) = (self.name, condition.name());
@@ -160,17 +155,17 @@ fn count(metrics: &Metrics, what: &str, before: f64, after: f64) {
         std::cmp::Ordering::Equal => return,
         std::cmp::Ordering::Greater => "up",
     };
-    let help = "Decisions to change something, by what and which way.";
+    let help = "Adaptive decisions, by subject and direction.";
     metrics.count("setpoint_adaptive_decisions", help, &[("what", what), ("direction", direction)], 1);
 }
 
 /// A runnable that makes a decision every few seconds.
-pub(crate) struct Deciding {
-    pub(crate) adaptive: Adaptive,
+pub(crate) struct AdaptiveLoop {
+    pub(crate) adaptive: AdaptiveLimits,
     pub(crate) metrics: Metrics,
 }
 
-impl Runnable for Deciding {
+impl Runnable for AdaptiveLoop {
     fn name(&self) -> &str {
         "adaptive-concurrency"
     }

@@ -58,7 +58,7 @@ fn workers_follow_the_backlog_but_never_into_an_overloaded_api_server() {
 }
 
 #[test]
-fn without_load_and_trouble_everything_goes_back_to_what_was_configured() {
+fn without_load_everything_returns_to_the_configured_values() {
     let (mut now, mut count) = (Pace { rate: 10.0, stretch: 8.0 }, 20);
     for _ in 0..40 {
         now = pace(Condition::Well, now, 100.0);
@@ -70,7 +70,7 @@ fn without_load_and_trouble_everything_goes_back_to_what_was_configured() {
 #[tokio::test(start_paused = true)]
 async fn decisions_reach_clients_queues_and_workers_and_show_in_metrics() {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
-    let (adaptive, metrics) = (Adaptive::new(&clock, 100.0, 1), Metrics::new());
+    let (adaptive, metrics) = (AdaptiveLimits::new(&clock, 100.0, 1), Metrics::new());
     let waiting = Arc::new(Mutex::new(100));
     let limit = adaptive.adapt("web", 2, 8, {
         let waiting = waiting.clone();
@@ -84,7 +84,7 @@ async fn decisions_reach_clients_queues_and_workers_and_show_in_metrics() {
     adaptive.decide(&metrics);
     assert_eq!((*limit.borrow(), adaptive.pace()), (1, Pace { rate: 70.0, stretch: 2.0 }));
     let stretched =
-        Stretched { inner: crate::queue::limiter::patient::<String>(), adaptive: adaptive.clone() };
+        Stretched { inner: crate::queue::limiter::default_limiter::<String>(), adaptive: adaptive.clone() };
     let waits: Vec<u64> = (0..3).map(|_| stretched.when(&"a".into()).as_secs()).collect();
     assert_eq!(waits, [0, 2, 4]);
     let text = metrics.encode();
@@ -103,7 +103,7 @@ async fn decisions_reach_clients_queues_and_workers_and_show_in_metrics() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_beyond_the_limit_waits_for_its_shift() {
     let (limit, stop) = (watch::Sender::new(1), CancellationToken::new());
-    let mut shift = Shift { number: 1, limit: Some(limit.subscribe()), stop: stop.clone() };
+    let mut shift = WorkerSlot { number: 1, limit: Some(limit.subscribe()), stop: stop.clone() };
     let second = Duration::from_secs(1);
     assert!(tokio::time::timeout(second, shift.wait(async {})).await.is_err(), "only one is to work");
     limit.send_replace(2);

@@ -8,10 +8,10 @@ use super::decide::Calls;
 
 /// Call statistics since they were last taken.
 #[derive(Default)]
-pub(crate) struct Traffic(Mutex<Tally>);
+pub(crate) struct Traffic(Mutex<Counters>);
 
 #[derive(Default)]
-struct Tally {
+struct Counters {
     made: u64,
     failed: u64,
     seconds: f64,

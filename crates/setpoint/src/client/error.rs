@@ -33,11 +33,11 @@ pub enum ClientError {
         retry_after_seconds: Option<u32>,
     },
     /// No response: the request may or may not have been executed.
-    #[error("no answer from the API server")]
+    #[error("no response from the API server")]
     Transport(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The response could not be decoded.
-    #[error("cannot understand the API server's answer")]
-    Answer(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("cannot decode the API server's response")]
+    InvalidResponse(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The write was not sent, because another process may be writing by now.
     #[error("not sent: this process does not hold the lease that its writes need")]
     Fenced,
@@ -221,7 +221,7 @@ impl ClientError {
     pub fn category(&self) -> &'static str {
         match self {
             Self::Transport(_) => "network",
-            Self::Answer(_) => "answer",
+            Self::InvalidResponse(_) => "answer",
             Self::Fenced => "fenced",
             Self::Api { .. } if self.is_already_exists() => "already_exists",
             Self::Api { code, .. } => match code {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_status_is_told_by_its_code() {
+    fn responses_without_a_status_are_errors_by_code() {
         let check = |code, body: &str, reason: &str, message: &str| {
             let error = reply(code, Some("3"), body);
             assert_eq!((error.reason(), error.to_string().as_str()), (reason, message));

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::send::Call;
 use super::{Client, ClientError, path};
 use crate::object::DecodeError;
-use crate::source::{Listed, Parts, Selection};
+use crate::source::{ListSink, ObjectList, Selection};
 use crate::{Kind, Object};
 
 /// The page size. Like client-go's pager, it reads a large list in bounded steps.
@@ -42,7 +42,7 @@ enum Page {
 
 impl Client {
     /// Lists objects from the API server, not from a cache. The list is consistent.
-    pub async fn list(&self, kind: &Kind, selection: &Selection) -> Result<Listed, ClientError> {
+    pub async fn list(&self, kind: &Kind, selection: &Selection) -> Result<ObjectList, ClientError> {
         self.list_as(kind, selection, None, Object::from_json).await
     }
 
@@ -51,10 +51,10 @@ impl Client {
         &self,
         kind: &Kind,
         selection: &Selection,
-        parts: Option<&Parts>,
+        parts: Option<&ListSink>,
         make: impl Fn(Bytes) -> Result<Object, DecodeError>,
-    ) -> Result<Listed, ClientError> {
-        let mut listed = Listed::default();
+    ) -> Result<ObjectList, ClientError> {
+        let mut listed = ObjectList::default();
         let mut page = Page::First;
         loop {
             match self.page(kind, selection, &page).await {
@@ -65,13 +65,13 @@ impl Client {
                     }
                     page = Page::After(next);
                     drop(reply);
-                    listed.hand_over(parts).await;
+                    listed.send(parts).await;
                 }
                 // The version of the pages has expired. Request everything at once, so that this cannot happen again.
                 Err(error) if error.is_expired() && matches!(page, Page::After(_)) => {
-                    (listed, page) = (Listed::default(), Page::Whole);
+                    (listed, page) = (ObjectList::default(), Page::Whole);
                     if let Some(parts) = parts {
-                        parts.again().await;
+                        parts.restart().await;
                     }
                 }
                 Err(error) => return Err(error),
@@ -102,12 +102,12 @@ impl Client {
 
 /// Adds the items of a page. Returns the continue token of the next page, if there is one.
 fn add_page(
-    listed: &mut Listed,
+    listed: &mut ObjectList,
     page: &Bytes,
     make: impl Fn(Bytes) -> Result<Object, DecodeError>,
 ) -> Result<String, ClientError> {
     let Reply { metadata, items } =
-        serde_json::from_slice(page).map_err(|error| ClientError::Answer(Box::new(error)))?;
+        serde_json::from_slice(page).map_err(|error| ClientError::InvalidResponse(Box::new(error)))?;
     for item in items.unwrap_or_default() {
         match make(page.slice_ref(item.get().as_bytes())) {
             Ok(object) => listed.objects.push(object),

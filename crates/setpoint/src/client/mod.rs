@@ -25,10 +25,10 @@ use serde::Serialize;
 
 pub use error::{Cause, ClientError, Optional};
 
-use crate::adaptive::Adaptive;
+use crate::adaptive::AdaptiveLimits;
 use crate::leader::Fence;
 use crate::metrics::Metrics;
-use crate::{Clock, Key, Kind, Object, journal};
+use crate::{Clock, Key, Kind, Object, pending_writes};
 use send::{Call, Transport};
 
 /// A client for all kinds. Cheap to clone.
@@ -58,15 +58,15 @@ pub struct Client {
 ///
 /// ```
 /// # async fn example(client: setpoint::Client, pods: setpoint::Kind, pod: setpoint::Object) -> Result<(), setpoint::ClientError> {
-/// use setpoint::client::Part;
+/// use setpoint::client::Subresource;
 /// let status = serde_json::json!({"status": {"phase": "Running"}});
-/// client.update(&pods, pod.key(), Part::Status, &status).await?;
+/// client.update(&pods, pod.key(), Subresource::Status, &status).await?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Subresource {
     /// The object itself.
-    Main,
+    None,
     /// The `status` subresource.
     Status,
     /// The `scale` subresource.
@@ -112,12 +112,12 @@ pub enum Patch {
 /// The options and preconditions of a delete.
 ///
 /// ```
-/// use setpoint::client::{Delete, Propagation};
-/// let delete = Delete { propagation: Some(Propagation::Background), ..Delete::of_uid("7f3e") };
+/// use setpoint::client::{DeleteOptions, PropagationPolicy};
+/// let delete = DeleteOptions { propagation: Some(PropagationPolicy::Background), ..DeleteOptions::of_uid("7f3e") };
 /// assert_eq!(delete.uid.as_deref(), Some("7f3e"));
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Delete {
+pub struct DeleteOptions {
     /// Precondition: the object has this uid.
     pub uid: Option<String>,
     /// Precondition: the object has this resource version.
@@ -125,17 +125,17 @@ pub struct Delete {
     /// The grace period. 0 deletes immediately.
     pub grace_period_seconds: Option<i64>,
     /// What happens to the dependents.
-    pub propagation: Option<Propagation>,
+    pub propagation: Option<PropagationPolicy>,
 }
 
 /// What happens to the dependents of a deleted object.
 ///
 /// ```
-/// use setpoint::client::Propagation;
-/// assert_eq!(serde_json::to_string(&Propagation::Orphan).unwrap(), "\"Orphan\"");
+/// use setpoint::client::PropagationPolicy;
+/// assert_eq!(serde_json::to_string(&PropagationPolicy::Orphan).unwrap(), "\"Orphan\"");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Propagation {
+pub enum PropagationPolicy {
     /// They are deleted after it.
     Background,
     /// They are deleted before it.
@@ -170,7 +170,7 @@ impl Client {
     }
 
     /// Limits requests to a rate that adapts to their latency and failures.
-    pub fn with_adaptive(mut self, clock: &Clock, adaptive: &Adaptive) -> Self {
+    pub fn with_adaptive_limits(mut self, clock: &Clock, adaptive: &AdaptiveLimits) -> Self {
         self.transport.set_adaptive(clock, adaptive);
         self
     }
@@ -206,12 +206,17 @@ impl Client {
 
     /// Reads an object from the API server, not from a cache.
     pub async fn get(&self, kind: &Kind, key: &Key) -> Result<Object, ClientError> {
-        self.object(Call::new(Method::GET, path::object(kind, key, Part::Main))).await
+        self.object(Call::new(Method::GET, path::object(kind, key, Subresource::None))).await
     }
 
     /// Reads a subresource, such as the scale.
-    pub async fn get_part(&self, kind: &Kind, key: &Key, part: Part) -> Result<Object, ClientError> {
-        self.object(Call::new(Method::GET, path::object(kind, key, part))).await
+    pub async fn get_subresource(
+        &self,
+        kind: &Kind,
+        key: &Key,
+        subresource: Subresource,
+    ) -> Result<Object, ClientError> {
+        self.object(Call::new(Method::GET, path::object(kind, key, subresource))).await
     }
 
     /// Creates an object. `namespace` is `None` for a cluster-scoped object.
@@ -238,14 +243,14 @@ impl Client {
     }
 
     /// Creates an object without reading the response.
-    pub async fn create_and_forget(
+    pub async fn create_ignoring_response(
         &self,
         kind: &Kind,
         namespace: Option<&str>,
         body: &impl Serialize,
     ) -> Result<(), ClientError> {
         let call = Call::new(Method::POST, path::collection(kind, namespace)).json(encode(body)?);
-        self.forgotten(kind, call).await
+        self.send_ignoring_response(kind, call).await
     }
 
     /// Replaces an object or a subresource. The body must contain the resource version it was read at.
@@ -253,10 +258,10 @@ impl Client {
         &self,
         kind: &Kind,
         key: &Key,
-        part: Part,
+        subresource: Subresource,
         body: &impl Serialize,
     ) -> Result<Object, ClientError> {
-        self.update_encoded(kind, key, part, encode(body)?).await
+        self.update_encoded(kind, key, subresource, encode(body)?).await
     }
 
     /// Replaces an object or a subresource with an encoded body.
@@ -264,10 +269,10 @@ impl Client {
         &self,
         kind: &Kind,
         key: &Key,
-        part: Part,
+        subresource: Subresource,
         body: Bytes,
     ) -> Result<Object, ClientError> {
-        self.written(kind, Call::new(Method::PUT, path::object(kind, key, part)).json(body)).await
+        self.written(kind, Call::new(Method::PUT, path::object(kind, key, subresource)).json(body)).await
     }
 
     /// Patches an object or a subresource.
@@ -275,21 +280,21 @@ impl Client {
         &self,
         kind: &Kind,
         key: &Key,
-        part: Part,
+        subresource: Subresource,
         patch: Patch,
     ) -> Result<Object, ClientError> {
-        self.written(kind, patching(kind, key, part, patch)).await
+        self.written(kind, patching(kind, key, subresource, patch)).await
     }
 
     /// Patches an object without reading the response.
-    pub async fn patch_and_forget(
+    pub async fn patch_ignoring_response(
         &self,
         kind: &Kind,
         key: &Key,
-        part: Part,
+        subresource: Subresource,
         patch: Patch,
     ) -> Result<(), ClientError> {
-        self.forgotten(kind, patching(kind, key, part, patch)).await
+        self.send_ignoring_response(kind, patching(kind, key, subresource, patch)).await
     }
 
     /// Applies fields with server-side apply, as the field manager `manager`. Creates the object if it does not exist.
@@ -300,21 +305,21 @@ impl Client {
     /// ```no_run
     /// # async fn example(client: setpoint::Client) -> Result<(), setpoint::ClientError> {
     /// use k8s_openapi::api::core::v1::ConfigMap;
-    /// use setpoint::{Key, Kind, client::Part};
+    /// use setpoint::{Key, Kind, client::Subresource};
     /// let (configs, key) = (Kind::of::<ConfigMap>(), Key::namespaced("shop", "settings"));
     /// let fields = serde_json::json!({"data": {"colour": "red"}});
-    /// client.apply(&configs, &key, Part::Main, "shop-operator", fields).await?;
+    /// client.apply(&configs, &key, Subresource::None, "shop-operator", fields).await?;
     /// # Ok(()) }
     /// ```
     pub async fn apply(
         &self,
         kind: &Kind,
         key: &Key,
-        part: Part,
+        subresource: Subresource,
         manager: &str,
         fields: serde_json::Value,
     ) -> Result<Object, ClientError> {
-        self.patch(kind, key, part, Patch::apply(kind, key, manager, fields)).await
+        self.patch(kind, key, subresource, Patch::apply(kind, key, manager, fields)).await
     }
 
     /// Creates through a subresource (`binding`, `eviction`).
@@ -322,19 +327,19 @@ impl Client {
         &self,
         kind: &Kind,
         key: &Key,
-        part: Part,
+        subresource: Subresource,
         body: &impl Serialize,
     ) -> Result<(), ClientError> {
-        let call = Call::new(Method::POST, path::object(kind, key, part)).json(encode(body)?);
+        let call = Call::new(Method::POST, path::object(kind, key, subresource)).json(encode(body)?);
         self.transport.send(call).await.map(drop)
     }
 
     /// Deletes an object, or requests its deletion if it has finalizers or a grace period.
-    pub async fn delete(&self, kind: &Kind, key: &Key, delete: &Delete) -> Result<(), ClientError> {
-        let call =
-            Call::new(Method::DELETE, path::object(kind, key, Part::Main)).json(encode(&delete.options())?);
+    pub async fn delete(&self, kind: &Kind, key: &Key, options: &DeleteOptions) -> Result<(), ClientError> {
+        let call = Call::new(Method::DELETE, path::object(kind, key, Subresource::None))
+            .json(encode(&options.body())?);
         self.transport.send(call).await?;
-        journal::deleted(kind, key, delete.uid.as_deref());
+        pending_writes::deleted(kind, key, options.uid.as_deref());
         Ok(())
     }
 
@@ -343,10 +348,10 @@ impl Client {
         &self,
         kind: &Kind,
         namespace: Option<&str>,
-        delete: &Delete,
+        options: &DeleteOptions,
     ) -> Result<(), ClientError> {
         let path = path::collection(kind, namespace);
-        let call = Call::new(Method::DELETE, path).json(encode(&delete.options())?);
+        let call = Call::new(Method::DELETE, path).json(encode(&options.body())?);
         self.transport.send(call).await.map(drop)
     }
 
@@ -368,13 +373,13 @@ impl Client {
     /// Sends a write, and records it for a reconcile that reads its own writes.
     async fn written(&self, kind: &Kind, call: Call) -> Result<Object, ClientError> {
         let object = self.object(call).await?;
-        journal::wrote(kind, &object);
+        pending_writes::wrote(kind, &object);
         Ok(object)
     }
 
     /// Sends a write. Reads the response only for a reconcile that reads its own writes.
-    async fn forgotten(&self, kind: &Kind, call: Call) -> Result<(), ClientError> {
-        match journal::is_kept() {
+    async fn send_ignoring_response(&self, kind: &Kind, call: Call) -> Result<(), ClientError> {
+        match pending_writes::is_recording() {
             true => self.written(kind, call).await.map(drop),
             false => self.transport.send(call).await.map(drop),
         }
@@ -382,7 +387,7 @@ impl Client {
 
     async fn object(&self, call: Call) -> Result<Object, ClientError> {
         let reply = self.transport.send(call).await?;
-        Object::from_json(reply).map_err(|error| ClientError::Answer(Box::new(error)))
+        Object::from_json(reply).map_err(|error| ClientError::InvalidResponse(Box::new(error)))
     }
 }
 
@@ -416,16 +421,16 @@ impl Patch {
     }
 }
 
-impl Delete {
+impl DeleteOptions {
     /// Deletes only the object with this uid, not another one of the same name.
     pub fn of_uid(uid: impl Into<String>) -> Self {
         Self { uid: Some(uid.into()), ..Self::default() }
     }
 
-    fn options(&self) -> DeleteOptions<'_> {
+    fn body(&self) -> DeleteBody<'_> {
         let preconditions =
             Preconditions { uid: self.uid.as_deref(), resource_version: self.resource_version.as_deref() };
-        DeleteOptions {
+        DeleteBody {
             api_version: "v1",
             kind: "DeleteOptions",
             preconditions: Some(preconditions)
@@ -438,7 +443,7 @@ impl Delete {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct DeleteOptions<'a> {
+struct DeleteBody<'a> {
     api_version: &'static str,
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -446,7 +451,7 @@ struct DeleteOptions<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     grace_period_seconds: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    propagation_policy: Option<Propagation>,
+    propagation_policy: Option<PropagationPolicy>,
 }
 
 #[derive(Serialize)]
@@ -458,8 +463,8 @@ struct Preconditions<'a> {
     resource_version: Option<&'a str>,
 }
 
-fn patching(kind: &Kind, key: &Key, part: Part, patch: Patch) -> Call {
-    let path = path::object(kind, key, part);
+fn patching(kind: &Kind, key: &Key, subresource: Subresource, patch: Patch) -> Call {
+    let path = path::object(kind, key, subresource);
     let (content_type, path, body) = match patch {
         Patch::Json(body) => ("application/json-patch+json", path, body),
         Patch::Merge(body) => ("application/merge-patch+json", path, body),

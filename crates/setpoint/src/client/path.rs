@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use super::Part;
+use super::Subresource;
 use crate::{Key, Kind};
 
 /// Characters that must be escaped in a path segment. `:` need not be, and names like `system:node` are common.
@@ -26,11 +26,11 @@ const SEGMENT: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-impl Part {
+impl Subresource {
     /// Returns the last path segment of a subresource.
     fn segment(self) -> Option<&'static str> {
         match self {
-            Self::Main => None,
+            Self::None => None,
             Self::Status => Some("status"),
             Self::Scale => Some("scale"),
             Self::Binding => Some("binding"),
@@ -59,11 +59,11 @@ pub(super) fn collection(kind: &Kind, namespace: Option<&str>) -> String {
     path
 }
 
-/// `/api/v1/namespaces/{ns}/pods/{name}/{part}`
-pub(super) fn object(kind: &Kind, key: &Key, part: Part) -> String {
+/// `/api/v1/namespaces/{ns}/pods/{name}/{subresource}`
+pub(super) fn object(kind: &Kind, key: &Key, subresource: Subresource) -> String {
     let mut path = collection(kind, key.namespace());
     push(&mut path, key.name());
-    if let Some(segment) = part.segment() {
+    if let Some(segment) = subresource.segment() {
         push(&mut path, segment);
     }
     path
@@ -105,17 +105,27 @@ mod tests {
     fn an_object_is_addressed_by_its_kind_key_and_part() {
         let pod = Kind::new("", "v1", "Pod", "pods", true);
         let role = Kind::new("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false);
-        let check = |kind: &Kind, key: Key, part: Part, expected: &str| {
-            assert_eq!(object(kind, &key, part), expected)
+        let check = |kind: &Kind, key: Key, subresource: Subresource, expected: &str| {
+            assert_eq!(object(kind, &key, subresource), expected)
         };
-        check(&pod, Key::namespaced("a", "b"), Part::Main, "/api/v1/namespaces/a/pods/b");
-        check(&pod, Key::namespaced("a", "b"), Part::Eviction, "/api/v1/namespaces/a/pods/b/eviction");
-        check(&pod, Key::namespaced("a", "x/y?z%#"), Part::Main, "/api/v1/namespaces/a/pods/x%2Fy%3Fz%25%23");
-        check(&pod, Key::namespaced("a", ".."), Part::Status, "/api/v1/namespaces/a/pods/%2E%2E/status");
+        check(&pod, Key::namespaced("a", "b"), Subresource::None, "/api/v1/namespaces/a/pods/b");
+        check(&pod, Key::namespaced("a", "b"), Subresource::Eviction, "/api/v1/namespaces/a/pods/b/eviction");
+        check(
+            &pod,
+            Key::namespaced("a", "x/y?z%#"),
+            Subresource::None,
+            "/api/v1/namespaces/a/pods/x%2Fy%3Fz%25%23",
+        );
+        check(
+            &pod,
+            Key::namespaced("a", ".."),
+            Subresource::Status,
+            "/api/v1/namespaces/a/pods/%2E%2E/status",
+        );
         check(
             &role,
             Key::cluster("system:node é"),
-            Part::Main,
+            Subresource::None,
             "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node%20%C3%A9",
         );
     }

@@ -13,7 +13,7 @@ use setpoint_clock::Clock;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::ClientError;
-use crate::adaptive::{Adaptive, Traffic};
+use crate::adaptive::{AdaptiveLimits, Traffic};
 use crate::backoff::TokenBucket;
 use crate::leader::Fence;
 use crate::metrics::Requests;
@@ -118,7 +118,7 @@ impl Transport {
         self.limit = Some(Arc::new(Limit { clock: clock.clone(), bucket }));
     }
 
-    pub(super) fn set_adaptive(&mut self, clock: &Clock, adaptive: &Adaptive) {
+    pub(super) fn set_adaptive(&mut self, clock: &Clock, adaptive: &AdaptiveLimits) {
         self.limit = Some(Arc::new(Limit { clock: clock.clone(), bucket: adaptive.bucket() }));
         self.traffic = Some((clock.clone(), adaptive.traffic()));
     }

@@ -28,9 +28,9 @@ async fn each_verb_addresses_what_it_means() {
     let (pods, web) = (pods(), web());
     client.get(&pods, &web).await.expect("found");
     client.create(&pods, Some("shop"), &pod("web")).await.expect("created");
-    client.update(&pods, &web, Part::Status, &pod("web")).await.expect("updated");
-    client.post(&pods, &web, Part::Binding, &json!({"target": {"name": "n1"}})).await.expect("bound");
-    client.delete(&pods, &web, &Delete::default()).await.expect("deleted");
+    client.update(&pods, &web, Subresource::Status, &pod("web")).await.expect("updated");
+    client.post(&pods, &web, Subresource::Binding, &json!({"target": {"name": "n1"}})).await.expect("bound");
+    client.delete(&pods, &web, &DeleteOptions::default()).await.expect("deleted");
     assert_eq!(
         log.lines(),
         [
@@ -71,7 +71,7 @@ async fn a_patch_says_of_what_type_it_is() {
     ];
     for (patch, content_type, target) in cases {
         let (client, log) = client(found);
-        client.patch(&pods(), &web(), Part::Status, patch).await.expect("patched");
+        client.patch(&pods(), &web(), Subresource::Status, patch).await.expect("patched");
         let received = &log.all()[0];
         assert_eq!((received.header("content-type"), &received.target), (content_type, &target));
     }
@@ -79,7 +79,7 @@ async fn a_patch_says_of_what_type_it_is() {
 
 #[tokio::test]
 async fn a_delete_carries_its_preconditions() {
-    let check = async |delete: Delete, expected: Value| {
+    let check = async |delete: DeleteOptions, expected: Value| {
         let (client, log) = client(found);
         client.delete(&pods(), &web(), &delete).await.expect("deleted");
         assert_eq!(log.all()[0].json(), expected);
@@ -89,13 +89,13 @@ async fn a_delete_carries_its_preconditions() {
         options.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         options
     };
-    check(Delete::default(), base(json!({}))).await;
-    check(Delete::of_uid("u1"), base(json!({"preconditions": {"uid": "u1"}}))).await;
-    let all = Delete {
+    check(DeleteOptions::default(), base(json!({}))).await;
+    check(DeleteOptions::of_uid("u1"), base(json!({"preconditions": {"uid": "u1"}}))).await;
+    let all = DeleteOptions {
         uid: Some("u1".into()),
         resource_version: Some("7".into()),
         grace_period_seconds: Some(0),
-        propagation: Some(Propagation::Foreground),
+        propagation: Some(PropagationPolicy::Foreground),
     };
     check(
         all,
@@ -109,7 +109,7 @@ async fn a_delete_carries_its_preconditions() {
 }
 
 #[tokio::test]
-async fn a_refusal_tells_its_reason_and_its_class() {
+async fn an_error_has_its_reason_and_class() {
     let status =
         |code: u16, reason: &str| json!({"kind": "Status", "reason": reason, "message": "no", "code": code});
     let check = async |code: u16, reason: &'static str, class: &str| {
@@ -128,13 +128,13 @@ async fn a_refusal_tells_its_reason_and_its_class() {
 }
 
 #[tokio::test]
-async fn no_answer_and_nonsense_are_told_apart() {
+async fn no_response_and_an_invalid_response_are_distinguished() {
     let (silent, _) = client(|_| None);
     let error = silent.get(&pods(), &web()).await.expect_err("no answer");
     assert!(matches!(error, ClientError::Transport(_)), "{error:?}");
     let (babbling, _) = client(|_| Some((200, json!("hello"))));
     let error = babbling.get(&pods(), &web()).await.expect_err("nonsense");
-    assert!(matches!(error, ClientError::Answer(_)), "{error:?}");
+    assert!(matches!(error, ClientError::InvalidResponse(_)), "{error:?}");
 }
 
 #[tokio::test]
@@ -205,7 +205,7 @@ async fn calls_beyond_the_burst_wait_their_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_takes_too_long_has_no_answer() {
+async fn a_call_that_takes_too_long_has_no_response() {
     let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
         std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
     });
@@ -219,7 +219,7 @@ async fn an_apply_says_which_object_it_is_about_and_takes_the_fields_it_names() 
     let (client, log) = client(fake::echo);
     let kind = Kind::new("apps", "v1", "Deployment", "deployments", true);
     let (key, fields) = (Key::namespaced("shop", "web"), json!({"spec": {"replicas": 3}}));
-    client.apply(&kind, &key, Part::Main, "shop-operator", fields).await.expect("applied");
+    client.apply(&kind, &key, Subresource::None, "shop-operator", fields).await.expect("applied");
     let received = &log.all()[0];
     let path = "/apis/apps/v1/namespaces/shop/deployments/web?fieldManager=shop-operator&force=true";
     assert_eq!((received.method.as_str(), received.target.as_str()), ("PATCH", path));

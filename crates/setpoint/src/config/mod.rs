@@ -29,7 +29,7 @@ use std::time::Duration;
 #[cfg(feature = "config")]
 use serde_json::Value;
 
-use crate::leader::{ElectionConfig, InvalidElection};
+use crate::leader::{ElectionConfig, InvalidElectionConfig};
 #[cfg(feature = "config")]
 use settings::{SETTINGS, Setting};
 
@@ -223,7 +223,7 @@ pub enum ConfigError {
         suggestion: Option<String>,
     },
     /// The file is not valid YAML.
-    #[error("the configuration is no YAML: {0}")]
+    #[error("the configuration is not YAML: {0}")]
     Syntax(String),
     /// The file cannot be read.
     #[error("cannot read the configuration {path}")]
@@ -236,7 +236,7 @@ pub enum ConfigError {
     },
     /// The leader election settings are invalid.
     #[error("controller.{0}")]
-    Election(#[from] InvalidElection),
+    Election(#[from] InvalidElectionConfig),
 }
 
 impl Default for ControllerConfig {

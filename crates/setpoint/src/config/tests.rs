@@ -61,7 +61,7 @@ controller:
 }
 
 #[test]
-fn what_is_wrong_is_named_with_what_was_expected() {
+fn errors_name_the_field_and_what_was_expected() {
     let check = |yaml: &str, expected: &str| {
         assert_eq!(read(yaml).expect_err(yaml), expected);
     };
@@ -190,7 +190,7 @@ fn the_guide_explains_every_key() {
 }
 
 #[test]
-fn debug_builds_compare_their_caches_with_the_server_unless_told_not_to() {
+fn debug_builds_check_cache_consistency_by_default() {
     let period = |yaml: &str| read(yaml).expect("a valid file").informer_config.consistency_check_period;
     assert_eq!(period("controller: {}").is_some(), cfg!(debug_assertions));
     assert_eq!(period("controller: {informerConfig: {consistencyCheckPeriod: 0}}"), None);

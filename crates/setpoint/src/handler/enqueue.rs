@@ -91,7 +91,7 @@ where
 
 fn significance(event: &Event) -> (Cause, Priority) {
     match event {
-        Event::Added { initial: true, .. } => (Cause::Listed, Priority::Low),
+        Event::Added { initial: true, .. } => (Cause::ObjectList, Priority::Low),
         Event::Added { .. } => (Cause::Created, Priority::Normal),
         Event::Updated { old, new } if old.same_version(new) => (Cause::Resync, Priority::Low),
         Event::Updated { .. } => (Cause::Updated, Priority::Normal),

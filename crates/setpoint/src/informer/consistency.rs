@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Sleep;
 
 use crate::indexer::Indexer;
-use crate::source::listing::{Heard, Listing};
+use crate::source::listing::{ListEvent, Listing};
 use crate::source::{Selection, Source};
 use crate::{Key, Kind, Object};
 
@@ -35,7 +35,7 @@ enum State {
         versions: Vec<Version>,
     },
     /// Waits until the cache is at this version.
-    Listed {
+    ObjectList {
         versions: Vec<Version>,
         at: u64,
     },
@@ -92,17 +92,17 @@ impl Check {
                     self.list();
                 }
                 (State::Listing { listing, versions }, _) => match listing.next().await {
-                    Heard::Objects(objects) => versions.extend(objects.iter().map(Version::of)),
-                    Heard::Again => versions.clear(),
-                    Heard::End(Ok(listed)) => {
+                    ListEvent::Objects(objects) => versions.extend(objects.iter().map(Version::of)),
+                    ListEvent::Again => versions.clear(),
+                    ListEvent::End(Ok(listed)) => {
                         versions.extend(listed.objects.iter().map(Version::of));
                         let at = listed.resource_version.parse().unwrap_or(0);
-                        self.state = State::Listed { versions: std::mem::take(versions), at };
+                        self.state = State::ObjectList { versions: std::mem::take(versions), at };
                         return;
                     }
-                    Heard::End(Err(_)) => self.state = State::Idle,
+                    ListEvent::End(Err(_)) => self.state = State::Idle,
                 },
-                (State::Idle, None) | (State::Listed { .. }, _) => std::future::pending().await,
+                (State::Idle, None) | (State::ObjectList { .. }, _) => std::future::pending().await,
             }
         }
     }
@@ -115,7 +115,7 @@ impl Check {
 
     /// Returns the verdict on a cache at this version.
     pub(super) fn verdict(&mut self, revision: u64) -> Verdict {
-        let State::Listed { versions, at } = &mut self.state else { return Verdict::Consistent };
+        let State::ObjectList { versions, at } = &mut self.state else { return Verdict::Consistent };
         if revision < *at {
             return Verdict::Consistent;
         }

@@ -55,7 +55,7 @@ pub type Transform = Arc<dyn Fn(Object) -> Object + Send + Sync>;
 #[derive(Clone)]
 pub struct Informers {
     shared: Arc<Factory>,
-    requested: Option<Requested>,
+    requested: Option<RequestedKinds>,
 }
 
 /// The kinds and selections requested through a handle of [`Informers`], which show what a component reads. Cheap to
@@ -64,15 +64,15 @@ pub struct Informers {
 /// ```
 /// # fn example(informers: &setpoint::Informers) {
 /// use k8s_openapi::api::core::v1::Pod;
-/// let requested = setpoint::informer::Requested::default();
-/// informers.noting(&requested).of::<Pod>();
+/// let requested = setpoint::informer::RequestedKinds::default();
+/// informers.tracking(&requested).of::<Pod>();
 /// assert_eq!(requested.all()[0].0.plural(), "pods");
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Requested(Arc<Mutex<BTreeSet<(Kind, Selection)>>>);
+pub struct RequestedKinds(Arc<Mutex<BTreeSet<(Kind, Selection)>>>);
 
-impl Requested {
+impl RequestedKinds {
     /// Returns the requests so far.
     pub fn all(&self) -> Vec<(Kind, Selection)> {
         self.0.lock().iter().cloned().collect()
@@ -89,13 +89,13 @@ impl Requested {
 /// let pods = informers.of::<Pod>();
 /// pods.add_index("app", Arc::new(|pod| pod.meta().label("app").map(String::from).into_iter().collect()));
 /// pods.add_handler(|event: &Event| println!("{} changed", event.object().key()));
-/// pods.synced().await;
+/// pods.wait_for_sync().await;
 /// let web = pods.lister::<Pod>().indexed("app", "web")?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
 pub struct Informer {
-    shared: Arc<Shared>,
+    shared: Arc<Inner>,
 }
 
 struct Factory {
@@ -126,7 +126,7 @@ impl Default for Settings {
 }
 
 /// State shared by an informer's handles and its task.
-struct Shared {
+struct Inner {
     kind: Kind,
     selection: Selection,
     indexer: Arc<Indexer>,
@@ -195,7 +195,7 @@ impl Informers {
     }
 
     /// Returns a handle to the same informers that records requests in `requested`.
-    pub fn noting(&self, requested: &Requested) -> Self {
+    pub fn tracking(&self, requested: &RequestedKinds) -> Self {
         Self { shared: self.shared.clone(), requested: Some(requested.clone()) }
     }
 
@@ -237,7 +237,7 @@ impl Informers {
 
     /// Returns the informer for a selection of a kind's objects.
     pub fn select(&self, kind: &Kind, selection: Selection) -> Informer {
-        if let Some(Requested(requested)) = &self.requested {
+        if let Some(RequestedKinds(requested)) = &self.requested {
             requested.lock().insert((kind.clone(), selection.clone()));
         }
         let mut informers = self.shared.informers.lock();
@@ -271,7 +271,7 @@ impl Informers {
     }
 
     /// Stops and forgets an informer if it has no handlers.
-    pub fn remove_unheard(&self, informer: &Informer) {
+    pub fn remove_if_unused(&self, informer: &Informer) {
         if informer.shared.registrations.is_empty() {
             self.remove(informer);
         }
@@ -311,7 +311,7 @@ impl Informers {
     fn make(&self, kind: &Kind, selection: Selection) -> Informer {
         let settings = self.shared.settings.lock();
         Informer {
-            shared: Arc::new(Shared {
+            shared: Arc::new(Inner {
                 kind: kind.clone(),
                 selection,
                 indexer: Arc::default(),
@@ -342,7 +342,7 @@ impl Informers {
 
     fn start_new(&self, tasks: &mut JoinSet<()>, running: &mut Vec<(Informer, AbortHandle)>) {
         for informer in self.shared.informers.lock().values() {
-            let Some(claim) = Claim::of(informer) else { continue };
+            let Some(claim) = RunGuard::of(informer) else { continue };
             let pipeline =
                 Pipeline::new(informer.shared.clone(), self.shared.source.clone(), &self.shared.runtime);
             let task = tasks.spawn(async move {
@@ -391,7 +391,7 @@ impl Informer {
     }
 
     /// Waits until [`has_synced`](Self::has_synced).
-    pub async fn synced(&self) {
+    pub async fn wait_for_sync(&self) {
         self.reaches(Progress::synced).await;
     }
 
@@ -405,14 +405,14 @@ impl Informer {
     ///
     /// A write to an object outside the informer's selection becomes visible only with the next bookmark, which may
     /// take a minute: use a timeout. Returns immediately if the version is not a number.
-    pub async fn seen(&self, version: &str) {
+    pub async fn wait_for_version(&self, version: &str) {
         let revision = version.parse().unwrap_or(0);
         self.reaches(|progress| progress.revision >= revision).await;
     }
 
     /// Waits until `shown` returns true for the cache, and handlers have been notified.
     pub(crate) async fn shows(&self, shown: impl Fn(&Self) -> bool) {
-        let _awaited = Awaited::announce(&self.shared);
+        let _awaited = WaitGuard::announce(&self.shared);
         let mut progress = self.shared.progress.subscribe();
         while !shown(self) {
             progress.changed().await.expect("the sender is in `shared`, which outlives this borrow");
@@ -420,7 +420,7 @@ impl Informer {
     }
 
     async fn reaches(&self, enough: impl Fn(&Progress) -> bool) {
-        let _awaited = Awaited::announce(&self.shared);
+        let _awaited = WaitGuard::announce(&self.shared);
         let waited = self.shared.progress.subscribe().wait_for(enough).await.map(|_| ());
         waited.expect("the sender is in `shared`, which outlives this borrow");
     }
@@ -437,7 +437,7 @@ impl InformerStats for Factory {
     }
 }
 
-impl Shared {
+impl Inner {
     fn metrics(&self) -> InformerMetrics {
         let stats = self.stats.lock();
         InformerMetrics {
@@ -461,23 +461,23 @@ impl Progress {
 }
 
 /// A marker that a caller waits for the cache to catch up. The informer then continues even if a handler has no room.
-struct Awaited<'a>(&'a Shared);
+struct WaitGuard<'a>(&'a Inner);
 
-impl<'a> Awaited<'a> {
-    fn announce(shared: &'a Shared) -> Self {
+impl<'a> WaitGuard<'a> {
+    fn announce(shared: &'a Inner) -> Self {
         shared.awaited.fetch_add(1, Ordering::AcqRel);
         shared.awaits.notify_one();
         Self(shared)
     }
 }
 
-impl Drop for Awaited<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.0.awaited.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl Shared {
+impl Inner {
     /// Waits until every handler has room, or a caller waits for this informer.
     async fn room(&self) {
         for handler in &*self.registrations.active() {
@@ -485,12 +485,12 @@ impl Shared {
             tokio::select! {
                 biased;
                 () = room => {}
-                () = self.somebody_waits() => return,
+                () = self.has_waiters() => return,
             }
         }
     }
 
-    async fn somebody_waits(&self) {
+    async fn has_waiters(&self) {
         while self.awaited.load(Ordering::Acquire) == 0 {
             self.awaits.notified().await;
         }
@@ -498,16 +498,16 @@ impl Shared {
 }
 
 /// The right to run an informer, released on drop.
-struct Claim(Arc<Shared>);
+struct RunGuard(Arc<Inner>);
 
-impl Claim {
+impl RunGuard {
     fn of(informer: &Informer) -> Option<Self> {
         let taken = informer.shared.running.swap(true, Ordering::AcqRel);
         (!taken).then(|| Self(informer.shared.clone()))
     }
 }
 
-impl Drop for Claim {
+impl Drop for RunGuard {
     fn drop(&mut self) {
         self.0.running.store(false, Ordering::Release);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Sleep;
 
-use super::Shared;
+use super::Inner;
 use super::consistency::{Check, Verdict};
 use super::registration::Registrations;
 use crate::delta::{Delta, Deltas};
@@ -19,7 +19,7 @@ use crate::{Event, Key, Object, Runtime};
 const ROUND: usize = 64;
 
 pub(super) struct Pipeline {
-    shared: Arc<Shared>,
+    shared: Arc<Inner>,
     reflector: Reflector,
     deltas: Deltas,
     runtime: Runtime,
@@ -28,7 +28,7 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(super) fn new(shared: Arc<Shared>, source: Arc<dyn Source>, runtime: &Runtime) -> Self {
+    pub(super) fn new(shared: Arc<Inner>, source: Arc<dyn Source>, runtime: &Runtime) -> Self {
         let what = (shared.kind.clone(), shared.selection.clone());
         let within = shared.list_within;
         let check =
@@ -92,7 +92,7 @@ impl Pipeline {
 
     fn apply(&mut self, step: Step) {
         match step {
-            Step::Listed(objects) => return self.take_in(objects),
+            Step::ObjectList(objects) => return self.take_in(objects),
             Step::Replaced { last, seen } => {
                 self.take_in(last);
                 self.drop_unseen(seen);
@@ -188,7 +188,7 @@ impl Pipeline {
     }
 }
 
-impl Shared {
+impl Inner {
     fn upsert(&self, change: &mut Change<'_>, object: Object, initial: bool, events: &mut Vec<Event>) {
         let known = change.get(object.key());
         if known.is_some_and(|known| known.same_version(&object)) {

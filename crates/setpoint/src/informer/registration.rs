@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::Shared;
+use super::Inner;
 use crate::Event;
 use crate::handler::Handler;
 
@@ -33,7 +33,7 @@ struct Handlers {
 /// # }
 /// ```
 pub struct Registration {
-    informer: Weak<Shared>,
+    informer: Weak<Inner>,
     handler: Arc<dyn Handler>,
 }
 
@@ -64,7 +64,7 @@ impl Registrations {
     }
 }
 
-impl Shared {
+impl Inner {
     /// Marks that `handler` has received the contents of the cache. From now on it gets every change.
     pub(super) fn activate(&self, handler: &Arc<dyn Handler>) {
         self.change_handlers(|handlers| {
@@ -86,7 +86,7 @@ impl Shared {
 }
 
 impl Registration {
-    pub(super) fn new(informer: &Arc<Shared>, mut handler: impl Handler) -> Self {
+    pub(super) fn new(informer: &Arc<Inner>, mut handler: impl Handler) -> Self {
         handler.informs_of(&informer.kind);
         let handler: Arc<dyn Handler> = Arc::new(handler);
         informer.change_handlers(|handlers| handlers.pending.push(handler.clone()));

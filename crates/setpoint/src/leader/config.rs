@@ -44,7 +44,7 @@ pub struct ElectionConfig {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("leaderElection.{key}: {expected}")]
-pub struct InvalidElection {
+pub struct InvalidElectionConfig {
     /// The invalid key.
     pub key: &'static str,
     /// The expected value.
@@ -78,8 +78,8 @@ impl ElectionConfig {
     }
 
     /// Rejects settings that could lead to two leaders, or none.
-    pub fn validate(&self) -> Result<(), InvalidElection> {
-        let wrong = |key, expected: String| Err(InvalidElection { key, expected });
+    pub fn validate(&self) -> Result<(), InvalidElectionConfig> {
+        let wrong = |key, expected: String| Err(InvalidElectionConfig { key, expected });
         for (key, value) in [
             ("resourceNamespace", &self.namespace),
             ("resourceName", &self.name),

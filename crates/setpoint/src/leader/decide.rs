@@ -2,7 +2,7 @@
 
 use setpoint_clock::Instant;
 
-use super::Record;
+use super::LeaderElectionRecord;
 
 /// A lease record, and when this process first saw it in its current state.
 ///
@@ -10,7 +10,7 @@ use super::Record;
 /// changed according to this process's own clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Observed {
-    pub(crate) record: Record,
+    pub(crate) record: LeaderElectionRecord,
     pub(crate) at: Instant,
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum Step {
 
 impl Observed {
     /// Updates the observation with a record just read. An unchanged record keeps the time it was first seen.
-    pub(crate) fn seen(before: Option<Self>, record: Record, now: Instant) -> Self {
+    pub(crate) fn seen(before: Option<Self>, record: LeaderElectionRecord, now: Instant) -> Self {
         match before {
             Some(before) if before.record == record => before,
             _ => Self { record, at: now },

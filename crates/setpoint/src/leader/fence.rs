@@ -33,13 +33,13 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 pub struct Fence {
     clock: Clock,
-    right: watch::Sender<Right>,
+    permission: watch::Sender<Permission>,
     /// How often the permission was lost and regained. Work that started before a loss must not continue after it.
     gained: Arc<AtomicU64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Right {
+enum Permission {
     None,
     Until(Instant),
     Always,
@@ -48,20 +48,28 @@ enum Right {
 impl Fence {
     /// Creates a fence that always allows writes, for a single replica.
     pub fn open(clock: &Clock) -> Self {
-        Self { clock: clock.clone(), right: watch::Sender::new(Right::Always), gained: Arc::default() }
+        Self {
+            clock: clock.clone(),
+            permission: watch::Sender::new(Permission::Always),
+            gained: Arc::default(),
+        }
     }
 
     /// Creates a fence that allows no writes until [`hold_until`](Self::hold_until) is called.
     pub fn closed(clock: &Clock) -> Self {
-        Self { clock: clock.clone(), right: watch::Sender::new(Right::None), gained: Arc::default() }
+        Self {
+            clock: clock.clone(),
+            permission: watch::Sender::new(Permission::None),
+            gained: Arc::default(),
+        }
     }
 
     /// Returns whether this process may write now.
     pub fn holds(&self) -> bool {
-        match *self.right.borrow() {
-            Right::None => false,
-            Right::Until(deadline) => self.clock.instant() < deadline,
-            Right::Always => true,
+        match *self.permission.borrow() {
+            Permission::None => false,
+            Permission::Until(deadline) => self.clock.instant() < deadline,
+            Permission::Always => true,
         }
     }
 
@@ -70,23 +78,23 @@ impl Fence {
         if !self.holds() {
             self.gained.fetch_add(1, Ordering::AcqRel);
         }
-        self.right.send_replace(Right::Until(deadline));
+        self.permission.send_replace(Permission::Until(deadline));
     }
 
     /// Stops allowing writes.
     pub fn close(&self) {
-        self.right.send_replace(Right::None);
+        self.permission.send_replace(Permission::None);
     }
 
     /// Waits until writes are no longer allowed.
     pub async fn lost(&self) {
-        let mut changes = self.right.subscribe();
+        let mut changes = self.permission.subscribe();
         loop {
-            let right = *changes.borrow_and_update();
-            match right {
-                Right::None => return,
-                Right::Always => drop(changes.changed().await),
-                Right::Until(deadline) => {
+            let permission = *changes.borrow_and_update();
+            match permission {
+                Permission::None => return,
+                Permission::Always => drop(changes.changed().await),
+                Permission::Until(deadline) => {
                     if self.clock.instant() >= deadline {
                         return;
                     }

@@ -6,20 +6,20 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::client::{ClientError, Optional, Part};
+use crate::client::{ClientError, Optional, Subresource};
 use crate::recorder::Reference;
 use crate::{Client, Key, Kind, Object};
 
 /// The holder of a lease, and its times: the `spec` of a Lease, as client-go writes it.
 ///
 /// ```
-/// use setpoint::leader::Record;
-/// let record: Record = serde_json::from_str(r#"{"holderIdentity":"pod-a","leaseDurationSeconds":15}"#).unwrap();
+/// use setpoint::leader::LeaderElectionRecord;
+/// let record: LeaderElectionRecord = serde_json::from_str(r#"{"holderIdentity":"pod-a","leaseDurationSeconds":15}"#).unwrap();
 /// assert_eq!(record.holder_identity, "pod-a");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Record {
+pub struct LeaderElectionRecord {
     /// The holder's identity. Empty if the lease was released.
     pub holder_identity: String,
     /// How long others wait after they saw a renewal before they take over.
@@ -42,7 +42,7 @@ fn microseconds<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Resul
     }
 }
 
-impl Record {
+impl LeaderElectionRecord {
     /// Returns how long the lease is valid after a change was seen.
     pub fn lease_duration(&self) -> Duration {
         Duration::from_secs(self.lease_duration_seconds.into())
@@ -67,7 +67,7 @@ impl Lease {
     }
 
     /// Reads the Lease. Returns `None` if it does not exist.
-    pub(crate) async fn get(&mut self) -> Result<Option<Record>, ClientError> {
+    pub(crate) async fn get(&mut self) -> Result<Option<LeaderElectionRecord>, ClientError> {
         let found = self.client.get(&self.kind, &self.key).await.optional()?;
         let record = found.as_ref().map(record_of).transpose()?;
         self.seen = found;
@@ -75,7 +75,11 @@ impl Lease {
     }
 
     /// Creates the Lease with this record.
-    pub(crate) async fn create(&mut self, record: &Record, labels: &Value) -> Result<(), ClientError> {
+    pub(crate) async fn create(
+        &mut self,
+        record: &LeaderElectionRecord,
+        labels: &Value,
+    ) -> Result<(), ClientError> {
         let body = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -87,11 +91,12 @@ impl Lease {
     }
 
     /// Replaces the record, if the Lease has not changed since it was last seen.
-    pub(crate) async fn update(&mut self, record: &Record) -> Result<(), ClientError> {
+    pub(crate) async fn update(&mut self, record: &LeaderElectionRecord) -> Result<(), ClientError> {
         let seen = self.seen.as_ref().ok_or_else(|| unseen(&self.key))?;
-        let mut lease: Value = seen.decode().map_err(|error| ClientError::Answer(Box::new(error)))?;
+        let mut lease: Value =
+            seen.decode().map_err(|error| ClientError::InvalidResponse(Box::new(error)))?;
         lease["spec"] = json!(record);
-        self.seen = Some(self.client.update(&self.kind, &self.key, Part::Main, &lease).await?);
+        self.seen = Some(self.client.update(&self.kind, &self.key, Subresource::None, &lease).await?);
         Ok(())
     }
 
@@ -106,14 +111,14 @@ pub(crate) fn kind() -> Kind {
 }
 
 /// Extracts the record from a Lease.
-pub(crate) fn record_of(lease: &Object) -> Result<Record, ClientError> {
+pub(crate) fn record_of(lease: &Object) -> Result<LeaderElectionRecord, ClientError> {
     #[derive(Deserialize)]
     struct Spec {
         #[serde(default)]
         spec: Nullable,
     }
-    let Spec { spec } = lease.decode().map_err(|error| ClientError::Answer(Box::new(error)))?;
-    Ok(Record {
+    let Spec { spec } = lease.decode().map_err(|error| ClientError::InvalidResponse(Box::new(error)))?;
+    Ok(LeaderElectionRecord {
         holder_identity: spec.holder_identity.unwrap_or_default(),
         lease_duration_seconds: spec.lease_duration_seconds.unwrap_or_default(),
         acquire_time: spec.acquire_time,
@@ -134,5 +139,5 @@ struct Nullable {
 }
 
 fn unseen(key: &Key) -> ClientError {
-    ClientError::Answer(format!("the lease {key} was not read before it was written").into())
+    ClientError::InvalidResponse(format!("the lease {key} was not read before it was written").into())
 }

@@ -31,9 +31,9 @@ use setpoint_clock::Instant;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-pub use config::{ElectionConfig, InvalidElection};
+pub use config::{ElectionConfig, InvalidElectionConfig};
 pub use fence::Fence;
-pub use lease::Record;
+pub use lease::LeaderElectionRecord;
 
 pub(crate) use decide::Observed;
 pub(crate) use lease::{kind as lease_kind, record_of};
@@ -53,8 +53,8 @@ const TOLERATED: Duration = Duration::from_secs(20);
 ///
 /// ```no_run
 /// # async fn example(client: setpoint::Client, runtime: setpoint::Runtime, stop: tokio_util::sync::CancellationToken)
-/// # -> Result<(), setpoint::leader::InvalidElection> {
-/// use setpoint::leader::{ElectionConfig, Ended, LeaderElection};
+/// # -> Result<(), setpoint::leader::InvalidElectionConfig> {
+/// use setpoint::leader::{ElectionConfig, ExitReason, LeaderElection};
 /// let config = ElectionConfig::new("kube-system", "my-operator", "pod-a");
 /// let election = LeaderElection::new(&client, &runtime, config)?;
 /// let fence = election.fence().clone();
@@ -63,7 +63,7 @@ const TOLERATED: Duration = Duration::from_secs(20);
 ///     // ... work until `stop` is cancelled, then finish work in progress
 /// #   drop(client); stop.cancelled().await;
 /// }).await;
-/// if ended == Ended::Lost {
+/// if ended == ExitReason::Lost {
 ///     std::process::exit(1); // start anew, as a standby
 /// }
 /// # Ok(()) }
@@ -98,11 +98,11 @@ pub struct Leadership {
 /// How an election ended for this process.
 ///
 /// ```
-/// use setpoint::leader::Ended;
-/// assert_ne!(Ended::Stopped, Ended::Lost);
+/// use setpoint::leader::ExitReason;
+/// assert_ne!(ExitReason::Stopped, ExitReason::Lost);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ExitReason {
     /// It was stopped, or its work ended. The lease is released if it was held.
     Stopped,
     /// The lease could not be renewed in time, and the work was dropped.
@@ -110,7 +110,7 @@ pub enum Ended {
 }
 
 /// The result of an attempt to get or keep the lease.
-enum Tried {
+enum AttemptResult {
     Held,
     Elsewhere,
     Failed,
@@ -118,7 +118,11 @@ enum Tried {
 
 impl LeaderElection {
     /// Creates a candidate. Rejects durations that could lead to two leaders.
-    pub fn new(client: &Client, runtime: &Runtime, config: ElectionConfig) -> Result<Self, InvalidElection> {
+    pub fn new(
+        client: &Client,
+        runtime: &Runtime,
+        config: ElectionConfig,
+    ) -> Result<Self, InvalidElectionConfig> {
         config.validate()?;
         let client = client.clone().add_user_agent("leader-election").with_timeout(config.call_timeout());
         Ok(Self {
@@ -186,9 +190,9 @@ impl LeaderElection {
         mut self,
         stop: CancellationToken,
         lead: impl FnOnce(CancellationToken) -> F,
-    ) -> Ended {
+    ) -> ExitReason {
         if !self.acquire(&stop).await {
-            return Ended::Stopped;
+            return ExitReason::Stopped;
         }
         self.became("became leader");
         let fence = self.fence.clone();
@@ -204,7 +208,7 @@ impl LeaderElection {
         self.fence.close();
         self.show(false);
         self.became("stopped leading");
-        if kept { Ended::Stopped } else { Ended::Lost }
+        if kept { ExitReason::Stopped } else { ExitReason::Lost }
     }
 
     /// Retries until the lease is held. Returns `false` if stopped first.
@@ -216,7 +220,7 @@ impl LeaderElection {
                 () = stop.cancelled() => return false,
                 tried = self.try_hold() => tried,
             };
-            if matches!(tried, Tried::Held) {
+            if matches!(tried, AttemptResult::Held) {
                 tracing::info!(lease = %self.lease.key(), "successfully acquired lease");
                 self.show(true);
                 return true;
@@ -236,8 +240,8 @@ impl LeaderElection {
             self.runtime.clock.sleep(self.config.retry_period).await;
             let fence = self.fence.clone();
             match fence.guard(self.try_hold()).await {
-                Some(Tried::Held | Tried::Failed) => {}
-                Some(Tried::Elsewhere) | None => break,
+                Some(AttemptResult::Held | AttemptResult::Failed) => {}
+                Some(AttemptResult::Elsewhere) | None => break,
             }
         }
         tracing::error!(lease = %self.lease.key(), "failed to renew lease");
@@ -245,22 +249,22 @@ impl LeaderElection {
     }
 
     /// Attempts once to get or keep the lease. A leader first writes based on what it saw last, without reading again.
-    async fn try_hold(&mut self) -> Tried {
+    async fn try_hold(&mut self) -> AttemptResult {
         let now = self.runtime.clock.instant();
         let mine = step(&self.config.identity, self.observed.as_ref(), now) == Step::Keep;
         if mine && self.observed.as_ref().is_some_and(|observed| observed.is_valid(now)) {
             match self.write(&Step::Keep).await {
-                Ok(()) => return Tried::Held,
-                Err(error) => tracing::info!(%error, "cannot renew at once: reading the lease again"),
+                Ok(()) => return AttemptResult::Held,
+                Err(error) => tracing::info!(%error, "cannot renew the lease: reading it again"),
             }
         }
         self.slow_path().await.unwrap_or_else(|error| {
             tracing::warn!(%error, lease = %self.lease.key(), "cannot read or write the lease");
-            Tried::Failed
+            AttemptResult::Failed
         })
     }
 
-    async fn slow_path(&mut self) -> Result<Tried, ClientError> {
+    async fn slow_path(&mut self) -> Result<AttemptResult, ClientError> {
         let record = self.lease.get().await?;
         let now = self.runtime.clock.instant();
         let before = self.observed.take();
@@ -268,13 +272,13 @@ impl LeaderElection {
         self.report();
         let step = step(&self.config.identity, self.observed.as_ref(), now);
         if step == Step::Leave {
-            return Ok(Tried::Elsewhere);
+            return Ok(AttemptResult::Elsewhere);
         }
         if step == Step::Keep {
             self.count_slow_path();
         }
         self.write(&step).await?;
-        Ok(Tried::Held)
+        Ok(AttemptResult::Held)
     }
 
     /// Writes the record with this process as holder. The lease is held from when the write was sent.
@@ -291,12 +295,12 @@ impl LeaderElection {
         Ok(())
     }
 
-    fn own_record(&self, step: &Step) -> Record {
+    fn own_record(&self, step: &Step) -> LeaderElectionRecord {
         let now = Some(self.runtime.clock.now());
         let before = self.observed.as_ref().map(|observed| &observed.record);
         let transitions = before.map_or(0, |record| record.lease_transitions);
         let kept = before.filter(|_| *step == Step::Keep);
-        Record {
+        LeaderElectionRecord {
             holder_identity: self.config.identity.clone(),
             lease_duration_seconds: self.config.lease_seconds(),
             acquire_time: kept.map_or(now, |record| record.acquire_time),
@@ -309,15 +313,15 @@ impl LeaderElection {
     async fn release(&mut self) {
         let now = Some(self.runtime.clock.now());
         let transitions = self.observed.as_ref().map_or(0, |observed| observed.record.lease_transitions);
-        let record = Record {
+        let record = LeaderElectionRecord {
             lease_duration_seconds: 1,
             acquire_time: now,
             renew_time: now,
             lease_transitions: transitions,
-            ..Record::default()
+            ..LeaderElectionRecord::default()
         };
         if let Err(error) = self.lease.update(&record).await {
-            tracing::warn!(%error, lease = %self.lease.key(), "cannot release the lease: it has to expire");
+            tracing::warn!(%error, lease = %self.lease.key(), "cannot release the lease, it will expire");
         }
     }
 

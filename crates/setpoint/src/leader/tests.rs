@@ -13,8 +13,12 @@ fn clock() -> Clock {
     Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"))
 }
 
-fn held_by(holder: &str, seconds: u32) -> Record {
-    Record { holder_identity: holder.into(), lease_duration_seconds: seconds, ..Record::default() }
+fn held_by(holder: &str, seconds: u32) -> LeaderElectionRecord {
+    LeaderElectionRecord {
+        holder_identity: holder.into(),
+        lease_duration_seconds: seconds,
+        ..LeaderElectionRecord::default()
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -39,7 +43,7 @@ async fn silence_counts_from_when_the_record_was_seen_to_change() {
     let first = Observed::seen(None, held_by("other", 15), start);
     let same = Observed::seen(Some(first.clone()), held_by("other", 15), start + 9 * SECOND);
     assert_eq!(same.at, start);
-    let renewed = Record { lease_transitions: 1, ..held_by("other", 15) };
+    let renewed = LeaderElectionRecord { lease_transitions: 1, ..held_by("other", 15) };
     assert_eq!(Observed::seen(Some(first), renewed, start + 9 * SECOND).at, start + 9 * SECOND);
 }
 
@@ -127,7 +131,7 @@ async fn the_record_has_the_form_that_others_read() {
     let leadership = election.leadership();
     let clock = runtime.clock.clone();
     let ended = election.run(CancellationToken::new(), async |_| clock.sleep(3 * SECOND).await).await;
-    assert_eq!((ended, leadership.borrow().holder.as_str()), (Ended::Stopped, "pod-a"));
+    assert_eq!((ended, leadership.borrow().holder.as_str()), (ExitReason::Stopped, "pod-a"));
     let record = |holder: &str, duration: u32, acquired: &str, renewed: &str| -> Value {
         json!({"holderIdentity": holder, "leaseDurationSeconds": duration, "leaseTransitions": 0,
             "acquireTime": format!("2025-01-01T00:00:{acquired}.000000Z"),

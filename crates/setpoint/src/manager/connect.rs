@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 use super::Manager;
 #[cfg(feature = "serve")]
 use crate::Runnable;
-use crate::adaptive::Adaptive;
+use crate::adaptive::AdaptiveLimits;
 use crate::config::ControllerConfig;
-use crate::leader::{ElectionConfig, InvalidElection};
+use crate::leader::{ElectionConfig, InvalidElectionConfig};
 use crate::metrics::Metrics;
 #[cfg(feature = "serve")]
 use crate::serve::Operations;
@@ -33,11 +33,11 @@ use crate::{Client, Runtime};
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The client could not be created.
-    #[error("cannot make a client for the cluster")]
+    #[error("cannot create a client for the cluster")]
     Client(#[source] Box<kube::Error>),
     /// The leader election settings are invalid.
     #[error(transparent)]
-    Election(#[from] InvalidElection),
+    Election(#[from] InvalidElectionConfig),
     /// Listening on the address failed.
     #[error("cannot listen on {address} for health, metrics and profiles (bindAddress)")]
     Listen {
@@ -95,9 +95,9 @@ impl Manager {
             KubeSource::new(base.clone().with_timeout(config.informer_config.list_timeout), runtime.clone());
         let source = if config.informer_config.incremental_sync { source } else { source.paged() };
         let (rate, burst) = (config.client_qps, config.client_burst);
-        let adaptive = config.adaptive.then(|| Adaptive::new(clock, rate, burst));
+        let adaptive = config.adaptive.then(|| AdaptiveLimits::new(clock, rate, burst));
         let mut client = match &adaptive {
-            Some(adaptive) => base.with_adaptive(clock, adaptive),
+            Some(adaptive) => base.with_adaptive_limits(clock, adaptive),
             None => base.with_rate_limit(clock, rate, burst),
         };
         if let Some(most) = config.client_connections {

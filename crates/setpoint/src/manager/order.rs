@@ -17,15 +17,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// ```
 /// use setpoint::manager::OrderError;
 /// let error = OrderError::Circle("a after b after a".into());
-/// assert_eq!(error.to_string(), "they would wait for each other: a after b after a");
+/// assert_eq!(error.to_string(), "circular start order: a after b after a");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
     /// No runnable or readiness check has this name.
-    #[error("there is nothing called {0:?} to wait for or to start")]
+    #[error("there is no runnable named {0:?}")]
     Unknown(String),
     /// The dependencies form a cycle.
-    #[error("they would wait for each other: {0}")]
+    #[error("circular start order: {0}")]
     Circle(String),
 }
 
@@ -58,7 +58,7 @@ impl Order {
 
 /// The state during startup. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Starting {
+pub(super) struct Startup {
     order: Arc<Order>,
     health: Health,
     clock: Clock,
@@ -67,7 +67,7 @@ pub(super) struct Starting {
     names: Arc<BTreeSet<String>>,
 }
 
-impl Starting {
+impl Startup {
     pub(super) fn new(order: Order, health: &Health, clock: &Clock, names: BTreeSet<String>) -> Self {
         Self {
             order: Arc::new(order),
@@ -82,7 +82,7 @@ impl Starting {
     pub(super) async fn turn_of(&self, name: &str) {
         if let Some(needs) = self.order.needs.get(name) {
             while let Some(missing) = needs.iter().find(|needed| !self.is_ready(needed)) {
-                tracing::debug!(name, missing, "waits to be started");
+                tracing::debug!(name, missing, "waiting to start");
                 self.clock.sleep(LOOK_EVERY).await;
             }
         }

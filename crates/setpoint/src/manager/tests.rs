@@ -8,25 +8,25 @@ use serde_json::json;
 
 use super::*;
 use crate::client::fake;
-use crate::source::{Listed, Selection, WatchItem};
+use crate::source::{ObjectList, Selection, WatchItem};
 use crate::{
     ClientError, Clock, Controller, EventType, Key, Kind, Object, Outcome, Queue, ReconcileError, Reconciler,
     Rng,
 };
 
 /// Lists one ConfigMap after a delay, then never changes.
-struct Still {
+struct StaticSource {
     clock: Clock,
     lists_after: Duration,
 }
 
 type Items = BoxStream<'static, Result<WatchItem, ClientError>>;
 
-impl Source for Still {
-    fn list<'a>(&'a self, _: &'a Kind, _: &'a Selection) -> BoxFuture<'a, Result<Listed, ClientError>> {
+impl Source for StaticSource {
+    fn list<'a>(&'a self, _: &'a Kind, _: &'a Selection) -> BoxFuture<'a, Result<ObjectList, ClientError>> {
         Box::pin(async {
             self.clock.sleep(self.lists_after).await;
-            Ok(Listed { objects: vec![config()], resource_version: "1".into(), undecodable: 0 })
+            Ok(ObjectList { objects: vec![config()], resource_version: "1".into(), undecodable: 0 })
         })
     }
 
@@ -46,13 +46,13 @@ fn config() -> Object {
 }
 
 /// Records an event about every ConfigMap, and requeues every minute.
-struct Teller {
+struct EventReporter {
     clock: Clock,
     recorder: Recorder,
     calls: Arc<Mutex<Vec<String>>>,
 }
 
-impl Reconciler for Teller {
+impl Reconciler for EventReporter {
     type Key = Key;
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
@@ -74,7 +74,7 @@ struct World {
 fn world(lists_after: Duration) -> World {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
     let (client, log) = fake::client(fake::echo);
-    let source = Arc::new(Still { clock: clock.clone(), lists_after });
+    let source = Arc::new(StaticSource { clock: clock.clone(), lists_after });
     let mut manager = Manager::new(client, source, Runtime { clock: clock.clone(), rng: Rng::seeded(1) });
     let context = manager.context().clone();
     let configs = context.informers.of::<ConfigMap>();
@@ -84,7 +84,8 @@ fn world(lists_after: Duration) -> World {
         move |event: &crate::Event| queue.add(event.object().key().clone())
     });
     let calls = Arc::<Mutex<Vec<String>>>::default();
-    let teller = Teller { clock: clock.clone(), recorder: context.recorder("teller"), calls: calls.clone() };
+    let teller =
+        EventReporter { clock: clock.clone(), recorder: context.recorder("teller"), calls: calls.clone() };
     manager.add(Controller::new("teller", queue, teller).waits_for(&configs));
     World { manager, context, clock, log, calls }
 }
@@ -176,9 +177,9 @@ async fn dropping_a_running_manager_ends_everything() {
 }
 
 /// Ends without being stopped, in the given way.
-struct Quitter(fn());
+struct EndsEarly(fn());
 
-impl Runnable for Quitter {
+impl Runnable for EndsEarly {
     fn name(&self) -> &str {
         "quitter"
     }
@@ -189,10 +190,10 @@ impl Runnable for Quitter {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ends_on_its_own_is_not_alive_and_the_rest_goes_on() {
+async fn a_runnable_that_ends_fails_liveness_and_the_rest_continue() {
     for quit in [(|| ()) as fn(), || panic!("of fear")] {
         let World { mut manager, clock, calls, context, .. } = world(Duration::ZERO);
-        manager.add(Box::new(Quitter(quit)) as Box<dyn Runnable>);
+        manager.add(Box::new(EndsEarly(quit)) as Box<dyn Runnable>);
         let running = tokio::spawn(manager.run(CancellationToken::new()));
         clock.sleep(Duration::from_secs(90)).await;
         assert_eq!(
@@ -205,9 +206,9 @@ async fn what_ends_on_its_own_is_not_alive_and_the_rest_goes_on() {
 }
 
 /// Never ends.
-struct Stubborn;
+struct NeverEnds;
 
-impl Runnable for Stubborn {
+impl Runnable for NeverEnds {
     fn name(&self) -> &str {
         "stubborn"
     }
@@ -218,9 +219,9 @@ impl Runnable for Stubborn {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_stop_is_stopped() {
+async fn a_runnable_that_does_not_stop_is_aborted() {
     let World { mut manager, clock, .. } = world(Duration::ZERO);
-    manager.add(Stubborn);
+    manager.add(NeverEnds);
     let stop = CancellationToken::new();
     stop.cancel();
     manager.run(stop).await;
@@ -267,7 +268,7 @@ impl Runnable for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_needs_others_starts_when_they_are_ready() {
+async fn dependent_runnables_start_when_their_dependencies_are_ready() {
     let mut world = world(Duration::ZERO);
     let log = Arc::default();
     for (name, takes) in [("third", 1), ("second", 5), ("first", 10)] {
@@ -371,14 +372,14 @@ async fn no_more_calls_are_under_way_than_there_may_be() {
 async fn caches_are_counted_and_shown_in_the_heap_profile() {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
     let (client, _) = fake::client(fake::echo);
-    let source = Arc::new(Still { clock: clock.clone(), lists_after: Duration::ZERO });
+    let source = Arc::new(StaticSource { clock: clock.clone(), lists_after: Duration::ZERO });
     let config = ControllerConfig::from_yaml("controller: {informerConfig: {cacheSize: 5}}").expect("valid");
     let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(1) };
     let manager = Manager::assemble(client, source, runtime, Metrics::new(), config, None);
     let context = manager.context().clone();
     let configs = context.informers.of::<ConfigMap>();
     let running = tokio::spawn(manager.run(CancellationToken::new()));
-    configs.synced().await;
+    configs.wait_for_sync().await;
     clock.sleep(Duration::from_secs(60)).await;
     let counted = r#"setpoint_informer_objects{group="",resource="configmaps"} 1"#;
     assert!(context.metrics.encode().contains(counted), "{}", context.metrics.encode());

@@ -25,7 +25,7 @@ pub(super) fn everything(sources: &Sources) -> String {
         let samples = family.values.iter().map(|(labels, histogram)| (labels.clone(), histogram));
         families.add_histograms(name, family.help, samples);
     }
-    // Collectors and other libraries are user code: none runs under a lock of ours.
+    // Collectors and other libraries are user code: do not call them while holding a lock.
     let collectors = sources.collectors.lock().clone();
     for (name, collector) in collectors {
         let samples = (collector.samples)();
@@ -47,9 +47,9 @@ impl Family {
 }
 
 /// A value exposed by a queue or a controller: name, help, type and getter.
-type Shown<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
+type MetricDefinition<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
 
-const QUEUE: &[Shown<QueueMetrics>] = &[
+const QUEUE: &[MetricDefinition<QueueMetrics>] = &[
     ("workqueue_depth", "Keys waiting in the queue", "gauge", |of| of.depth as f64),
     ("workqueue_adds_total", "Keys added to the queue", "counter", |of| of.adds as f64),
     ("workqueue_retries_total", "Keys added again after a failure", "counter", |of| of.retries as f64),
@@ -67,7 +67,7 @@ const QUEUE: &[Shown<QueueMetrics>] = &[
     ),
 ];
 
-const CONTROLLER: &[Shown<reconciles::Tally>] = &[
+const CONTROLLER: &[MetricDefinition<reconciles::Counters>] = &[
     ("controller_runtime_reconcile_errors_total", "Reconciles that failed", "counter", |of| of.error as f64),
     (
         "controller_runtime_terminal_reconcile_errors_total",
@@ -137,7 +137,7 @@ impl Sources {
     }
 
     fn encode_controllers(&self, families: &mut Families) {
-        let tallies: Vec<(Labels, reconciles::Tally)> = self
+        let tallies: Vec<(Labels, reconciles::Counters)> = self
             .controllers
             .lock()
             .iter()
@@ -180,7 +180,7 @@ impl Sources {
     }
 
     fn encode_requests(&self, families: &mut Families) {
-        let tallies: Vec<(String, requests::Tally)> =
+        let tallies: Vec<(String, requests::Counters)> =
             self.requests.lock().iter().map(|(host, requests)| (host.clone(), requests.tally())).collect();
         if tallies.is_empty() {
             return;
@@ -222,7 +222,7 @@ fn alias(name: &str) -> Option<&'static str> {
     }
 }
 
-fn results(labels: &Labels, tally: &reconciles::Tally) -> [(Labels, f64); 4] {
+fn results(labels: &Labels, tally: &reconciles::Counters) -> [(Labels, f64); 4] {
     let results = [
         ("error", tally.error),
         ("requeue", tally.requeue),
@@ -234,13 +234,13 @@ fn results(labels: &Labels, tally: &reconciles::Tally) -> [(Labels, f64); 4] {
 
 fn failures<'a>(
     labels: &'a Labels,
-    tally: &'a reconciles::Tally,
+    tally: &'a reconciles::Counters,
 ) -> impl Iterator<Item = (Labels, f64)> + 'a {
     let labelled = |category: &str| [&labels[..], &[("type", category.to_owned())]].concat();
     tally.failures.iter().map(move |(category, count)| (labelled(category), *count as f64))
 }
 
-fn answers<'a>(host: &'a str, tally: &'a requests::Tally) -> impl Iterator<Item = (Labels, f64)> + 'a {
+fn answers<'a>(host: &'a str, tally: &'a requests::Counters) -> impl Iterator<Item = (Labels, f64)> + 'a {
     tally.answers.iter().map(move |((code, verb), count)| {
         let code = if *code == 0 { "<error>".to_owned() } else { code.to_string() };
         (vec![("code", code), ("host", host.to_owned()), ("method", verb.name().to_owned())], *count as f64)

@@ -53,7 +53,7 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
-    /// Returns the upper bounds with cumulative counts, without what is above them all.
+    /// Returns the upper bounds with cumulative counts, without the overflow bucket.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         self.bounds.iter().zip(&self.counts).scan(0, |under, (bound, count)| {
             *under += count;

@@ -55,7 +55,7 @@ impl Sources {
         );
         families.add_histograms(
             "informer_processing_latency_seconds",
-            "Time from the arrival of a change until every handler has been told of it.",
+            "Time from the arrival of a change until every handler has received it.",
             metrics.iter().map(|of| (of.labels(), &of.seconds)),
         );
         families.add(

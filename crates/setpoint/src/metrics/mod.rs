@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 pub(crate) use informers::{InformerMetrics, InformerStats};
-pub(crate) use reconciles::{Ended, Reconciles};
+pub(crate) use reconciles::{ReconcileResult, Reconciles};
 pub(crate) use requests::Requests;
 
 use histogram::Histogram;
@@ -37,11 +37,11 @@ pub const CONTENT_TYPE: &str = setpoint_exposition::CONTENT_TYPE;
 /// ```
 #[derive(Clone)]
 pub struct Metrics {
-    shared: Arc<Shared>,
+    shared: Arc<Inner>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct Inner {
     sources: Sources,
 }
 

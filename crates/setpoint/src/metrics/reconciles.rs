@@ -9,11 +9,11 @@ use super::histogram::{Histogram, RECONCILE_SECONDS, REQUEST_SECONDS};
 
 /// The metrics of one controller.
 pub(crate) struct Reconciles {
-    tally: Mutex<Tally>,
+    tally: Mutex<Counters>,
 }
 
 #[derive(Clone)]
-pub(super) struct Tally {
+pub(super) struct Counters {
     pub(super) success: u64,
     pub(super) error: u64,
     pub(super) requeue: u64,
@@ -35,7 +35,7 @@ pub(super) struct Tally {
 
 /// The outcome of a reconcile, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum ReconcileResult {
     Settled,
     Requeue,
     CheckAfter,
@@ -47,7 +47,7 @@ pub(crate) enum Ended {
 
 impl Reconciles {
     pub(crate) fn new(workers: usize) -> Self {
-        let tally = Tally {
+        let tally = Counters {
             success: 0,
             error: 0,
             requeue: 0,
@@ -70,7 +70,7 @@ impl Reconciles {
         self.tally.lock().active += 1;
     }
 
-    pub(crate) fn ended(&self, ended: Ended, took: Duration) {
+    pub(crate) fn ended(&self, ended: ReconcileResult, took: Duration) {
         let mut tally = self.tally.lock();
         tally.active = tally.active.saturating_sub(1);
         tally.seconds.observe(took);
@@ -93,23 +93,26 @@ impl Reconciles {
         self.tally.lock().held_back += 1;
     }
 
-    pub(super) fn tally(&self) -> Tally {
+    pub(super) fn tally(&self) -> Counters {
         self.tally.lock().clone()
     }
 }
 
-impl Tally {
-    fn count(&mut self, ended: Ended) {
+impl Counters {
+    fn count(&mut self, ended: ReconcileResult) {
         *match ended {
-            Ended::Settled => &mut self.success,
-            Ended::Requeue => &mut self.requeue,
-            Ended::CheckAfter => &mut self.requeue_after,
-            Ended::Failed | Ended::Terminal | Ended::Panicked | Ended::TimedOut => &mut self.error,
+            ReconcileResult::Settled => &mut self.success,
+            ReconcileResult::Requeue => &mut self.requeue,
+            ReconcileResult::CheckAfter => &mut self.requeue_after,
+            ReconcileResult::Failed
+            | ReconcileResult::Terminal
+            | ReconcileResult::Panicked
+            | ReconcileResult::TimedOut => &mut self.error,
         } += 1;
         match ended {
-            Ended::Terminal => self.terminal += 1,
-            Ended::Panicked => self.panics += 1,
-            Ended::TimedOut => self.timeouts += 1,
+            ReconcileResult::Terminal => self.terminal += 1,
+            ReconcileResult::Panicked => self.panics += 1,
+            ReconcileResult::TimedOut => self.timeouts += 1,
             _ => {}
         }
     }

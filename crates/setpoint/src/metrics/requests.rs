@@ -11,12 +11,12 @@ use super::histogram::{Histogram, REQUEST_SECONDS};
 /// The metrics of the requests to one host.
 #[derive(Default)]
 pub(crate) struct Requests {
-    tally: Mutex<Tally>,
+    tally: Mutex<Counters>,
 }
 
 /// By status code and method: a dozen codes, five methods.
 #[derive(Clone, Default)]
-pub(super) struct Tally {
+pub(super) struct Counters {
     /// A code of 0 means no response.
     pub(super) answers: BTreeMap<(u16, Verb), u64>,
     pub(super) seconds: BTreeMap<Verb, Histogram>,
@@ -49,7 +49,7 @@ impl Requests {
         histogram.observe(waited);
     }
 
-    pub(super) fn tally(&self) -> Tally {
+    pub(super) fn tally(&self) -> Counters {
         self.tally.lock().clone()
     }
 }

@@ -59,8 +59,14 @@ fn a_controller_shows_how_its_reconciles_ended() {
     let metrics = Metrics::new();
     let reconciles = Arc::new(Reconciles::new(5));
     metrics.add_controller("web", reconciles.clone());
-    let all = [Ended::Settled, Ended::Requeue, Ended::CheckAfter, Ended::Failed, Ended::Terminal];
-    for ended in all.into_iter().chain([Ended::Panicked, Ended::TimedOut]) {
+    let all = [
+        ReconcileResult::Settled,
+        ReconcileResult::Requeue,
+        ReconcileResult::CheckAfter,
+        ReconcileResult::Failed,
+        ReconcileResult::Terminal,
+    ];
+    for ended in all.into_iter().chain([ReconcileResult::Panicked, ReconcileResult::TimedOut]) {
         reconciles.started();
         reconciles.ended(ended, Duration::from_millis(30));
     }

@@ -104,13 +104,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_values_for_a_key_the_last_counts() {
+    fn the_last_of_two_values_for_a_key_wins() {
         let labels: Labels = serde_json::from_str(r#"{"b":"1","a":"2","b":"3"}"#).unwrap();
         assert_eq!(labels.iter().collect::<Vec<_>>(), [("a", "2"), ("b", "3")]);
     }
 
     #[test]
-    fn what_is_not_there_is_none() {
+    fn missing_conditions_are_none() {
         let labels: Labels = [("app", "shop")].into_iter().collect();
         assert_eq!((labels.get("ap"), labels.get("app "), labels.get("app")), (None, None, Some("shop")));
         assert!(Labels::default().is_empty());

@@ -138,9 +138,9 @@ impl Object {
     /// ```
     /// let raw = br#"{"metadata": {"name": "web"}, "spec": {"nodeName": "a"}}"#;
     /// let pod = setpoint::Object::from_json(bytes::Bytes::from_static(raw)).unwrap();
-    /// assert!(pod.mentions("\"nodeName\"") && !pod.mentions("\"resourceClaims\""));
+    /// assert!(pod.contains_text("\"nodeName\"") && !pod.contains_text("\"resourceClaims\""));
     /// ```
-    pub fn mentions(&self, text: &str) -> bool {
+    pub fn contains_text(&self, text: &str) -> bool {
         memchr::memmem::find(&self.0.raw, text.as_bytes()).is_some()
     }
 
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn values_that_are_not_objects_are_rejected() {
         for bad in [
             "",
             "{}",
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_objects_say_alike_is_kept_once() {
+    fn equal_strings_are_shared() {
         let pod = |name: &str, app: &str| {
             let meta = serde_json::json!({
                 "name": name, "namespace": "shop", "labels": {"app": app},

@@ -19,9 +19,9 @@ pub(super) fn read_and_strip(raw: &[u8]) -> serde_json::Result<(Metadata, Bytes)
     #[derive(Deserialize)]
     struct Envelope<'a> {
         #[serde(borrow)]
-        metadata: Apart<'a>,
+        metadata: SplitMetadata<'a>,
     }
-    let Apart { metadata, managed } = serde_json::from_slice::<Envelope<'_>>(raw)?.metadata;
+    let SplitMetadata { metadata, managed } = serde_json::from_slice::<Envelope<'_>>(raw)?.metadata;
     let member = managed.and_then(|value| member(raw, value.get()));
     Ok((metadata, member.map_or_else(|| Bytes::copy_from_slice(raw), |(start, end)| cut(raw, start, end))))
 }
@@ -50,21 +50,21 @@ fn member(raw: &[u8], value: &str) -> Option<(usize, usize)> {
 }
 
 /// The metadata, and the encoded managed fields.
-struct Apart<'a> {
+struct SplitMetadata<'a> {
     metadata: Metadata,
     managed: Option<&'a RawValue>,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Apart<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for SplitMetadata<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ApartVisitor)
+        deserializer.deserialize_map(SplitMetadataVisitor)
     }
 }
 
-struct ApartVisitor;
+struct SplitMetadataVisitor;
 
-impl<'de> Visitor<'de> for ApartVisitor {
-    type Value = Apart<'de>;
+impl<'de> Visitor<'de> for SplitMetadataVisitor {
+    type Value = SplitMetadata<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the metadata of an object")
@@ -72,19 +72,19 @@ impl<'de> Visitor<'de> for ApartVisitor {
 
     fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Self::Value, M::Error> {
         let mut managed = None;
-        let others = Others { map, managed: &mut managed };
+        let others = OtherMembers { map, managed: &mut managed };
         let metadata = Metadata::deserialize(MapAccessDeserializer::new(others))?;
-        Ok(Apart { metadata, managed })
+        Ok(SplitMetadata { metadata, managed })
     }
 }
 
 /// The members of the metadata except for the managed fields, which are stored separately.
-struct Others<'a, 'de, M> {
+struct OtherMembers<'a, 'de, M> {
     map: M,
     managed: &'a mut Option<&'de RawValue>,
 }
 
-impl<'de, M: MapAccess<'de>> MapAccess<'de> for Others<'_, 'de, M> {
+impl<'de, M: MapAccess<'de>> MapAccess<'de> for OtherMembers<'_, 'de, M> {
     type Error = M::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, M::Error> {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_an_error() {
+    fn unreadable_input_is_an_error() {
         for bad in ["", "{}", r#"{"metadata":{"managedFields":["#, r#"{"metadata":[]}"#] {
             assert!(read_and_strip(bad.as_bytes()).is_err(), "{bad}");
         }

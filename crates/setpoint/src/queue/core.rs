@@ -18,7 +18,7 @@ use super::lock::{Mutex, MutexGuard};
 use super::ready::Priority;
 use super::state::State;
 use super::trigger::Trigger;
-use super::waiters::{Place, Wakes};
+use super::waiters::{WaiterId, WakeList};
 use crate::reconcile::WorkKey;
 
 pub(super) struct Core<K> {
@@ -26,7 +26,7 @@ pub(super) struct Core<K> {
 }
 
 /// The answer to a taker.
-pub(super) enum Offer<K> {
+pub(super) enum TakeResult<K> {
     Key(K),
     /// The queue has ended.
     End,
@@ -47,7 +47,7 @@ impl<K: WorkKey> Core<K> {
     /// Locks the state for a change, after adding all keys that are due. Calls `now` only if there are delayed keys or
     /// metrics. `wakes` collects the waiters to wake once the lock is released.
     #[inline]
-    fn caught_up(&self, now: impl Fn() -> Instant, wakes: &mut Wakes) -> MutexGuard<'_, State<K>> {
+    fn caught_up(&self, now: impl Fn() -> Instant, wakes: &mut WakeList) -> MutexGuard<'_, State<K>> {
         let mut state = self.state.lock();
         for _ in 0..state.catch_up(now) {
             wakes.push(state.waiters.next());
@@ -57,7 +57,7 @@ impl<K: WorkKey> Core<K> {
 
     /// Adds all keys that are due, then calls `look` with the state.
     pub(super) fn with<T>(&self, now: impl Fn() -> Instant, look: impl FnOnce(&mut State<K>) -> T) -> T {
-        let mut wakes = Wakes::default();
+        let mut wakes = WakeList::default();
         let mut state = self.caught_up(now, &mut wakes);
         let result = look(&mut state);
         drop(state);
@@ -73,7 +73,7 @@ impl<K: WorkKey> Core<K> {
         trigger: impl FnOnce() -> Trigger,
         now: impl Fn() -> Instant,
     ) {
-        let mut wakes = Wakes::default();
+        let mut wakes = WakeList::default();
         let mut state = self.caught_up(&now, &mut wakes);
         if let Some(window) = state.window {
             let add = Add { priority: Some(priority), trigger: trigger() };
@@ -89,7 +89,7 @@ impl<K: WorkKey> Core<K> {
 
     /// Adds a key now, even if the queue batches added keys.
     pub(super) fn add_at_once(&self, key: K, add: Add, now: impl Fn() -> Instant) {
-        let mut wakes = Wakes::default();
+        let mut wakes = WakeList::default();
         let mut state = self.caught_up(&now, &mut wakes);
         state.count_retry();
         if state.add_again(key, add, &now) {
@@ -101,7 +101,7 @@ impl<K: WorkKey> Core<K> {
 
     /// Changes a delay. `change` returns whether the earliest deadline moved forward.
     pub(super) fn delay(&self, change: impl FnOnce(&mut State<K>) -> bool) {
-        let mut wakes = Wakes::default();
+        let mut wakes = WakeList::default();
         let mut state = self.state.lock();
         state.count_retry();
         if change(&mut state) {
@@ -114,7 +114,7 @@ impl<K: WorkKey> Core<K> {
     /// Removes a queued or delayed key. Returns whether there was one, and whether the queue has ended and this was the
     /// last key.
     pub(super) fn cancel(&self, key: &K, now: impl Fn() -> Instant) -> (bool, bool) {
-        let mut wakes = Wakes::default();
+        let mut wakes = WakeList::default();
         let mut state = self.caught_up(now, &mut wakes);
         let cancelled = state.cancel(key);
         if state.has_room() {
@@ -130,20 +130,20 @@ impl<K: WorkKey> Core<K> {
     #[inline]
     pub(super) fn take(
         &self,
-        place: &mut Place,
+        place: &mut WaiterId,
         waker: &Waker,
         trigger: Option<&mut Trigger>,
         now: impl Fn() -> Instant,
-    ) -> Offer<K> {
-        let mut wakes = Wakes::default();
+    ) -> TakeResult<K> {
+        let mut wakes = WakeList::default();
         let mut state = self.state.lock();
         let promoted = state.catch_up(&now);
         let offer = match state.take(trigger, &now) {
-            Some(key) => Offer::Key(key),
-            None if state.stopping() => Offer::End,
+            Some(key) => TakeResult::Key(key),
+            None if state.stopping() => TakeResult::End,
             None => {
                 state.waiters.wait(place, waker);
-                return Offer::Wait(state.earliest().filter(|_| state.waiters.keep_time(place)));
+                return TakeResult::Wait(state.earliest().filter(|_| state.waiters.keep_time(place)));
             }
         };
         let vacant = state.waiters.leave(place) && state.delayed() > 0;
@@ -160,11 +160,11 @@ impl<K: WorkKey> Core<K> {
     }
 
     /// Removes a taker that gives up. Another waiter gets the key it may have been woken for, and its timekeeper role.
-    pub(super) fn give_up(&self, place: &mut Place) {
+    pub(super) fn give_up(&self, place: &mut WaiterId) {
         if !place.is_taken() {
             return;
         }
-        let mut wakes = Wakes::default();
+        let mut wakes = WakeList::default();
         let mut state = self.state.lock();
         let vacant = state.waiters.leave(place) && state.earliest().is_some();
         if vacant || state.len() > 0 {
@@ -177,7 +177,7 @@ impl<K: WorkKey> Core<K> {
     /// Marks a taken key as done. Returns whether the queue has ended and this was the last key.
     #[inline]
     pub(super) fn done(&self, key: &K, now: impl Fn() -> Instant) -> bool {
-        let mut wakes = Wakes::default();
+        let mut wakes = WakeList::default();
         let mut state = self.caught_up(&now, &mut wakes);
         if state.done(key, &now) {
             wakes.push(state.waiters.next());
@@ -200,7 +200,7 @@ impl<K: WorkKey> Core<K> {
 
     /// Ends the queue, and with `drop_ready` drops the waiting keys too. Returns whether the queue is drained.
     pub(super) fn end(&self, drop_ready: bool) -> bool {
-        let mut wakes = Wakes::default();
+        let mut wakes = WakeList::default();
         let mut state = self.state.lock();
         state.stop();
         if drop_ready {

@@ -45,7 +45,7 @@ pub(super) struct Add {
 
 /// A snapshot of a key's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct KeySnapshot {
     pub(super) queued: bool,
     pub(super) processing: bool,
     pub(super) priority: Priority,
@@ -73,8 +73,8 @@ impl<K: PartialEq> Entry<K> {
         self.key.as_ref() == Some(key)
     }
 
-    pub(super) fn standing(&self) -> Standing {
-        Standing {
+    pub(super) fn snapshot(&self) -> KeySnapshot {
+        KeySnapshot {
             queued: self.dirty,
             processing: self.processing,
             priority: if self.dirty { self.priority } else { Priority::default() },

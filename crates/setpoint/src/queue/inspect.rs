@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use setpoint_clock::Instant;
 
-use super::entry::Standing;
-use super::{Priority, Queue, Shared};
+use super::entry::KeySnapshot;
+use super::{Inner, Priority, Queue};
 use crate::metrics::{QueueMetrics, QueueStats};
 use crate::reconcile::WorkKey;
 
@@ -56,35 +56,35 @@ impl<K: WorkKey> Queue<K> {
     /// ```
     pub fn state(&self, key: &K) -> KeyState {
         let state = self.shared.core.look();
-        let (standing, position) = (state.standing(key), state.position(key));
+        let (snapshot, position) = (state.snapshot(key), state.position(key));
         drop(state);
-        KeyState { position, ..self.describe(key, standing) }
+        KeyState { position, ..self.describe(key, snapshot) }
     }
 
     /// Returns the state of every key that is queued, processed, delayed or failing, in key order.
     pub fn states(&self) -> BTreeMap<K, KeyState> {
         let state = self.shared.core.look();
-        let mut standings: BTreeMap<K, Standing> = state.standings().into_iter().collect();
+        let mut snapshots: BTreeMap<K, KeySnapshot> = state.snapshots().into_iter().collect();
         let positions = state.positions();
         drop(state);
         for key in self.shared.failures.lock().keys() {
-            standings.entry(key.clone()).or_default();
+            snapshots.entry(key.clone()).or_default();
         }
-        let described = standings.into_iter().map(|(key, standing)| {
+        let described = snapshots.into_iter().map(|(key, snapshot)| {
             let position = positions.get(&key).copied();
-            let state = KeyState { position, ..self.describe(&key, standing) };
+            let state = KeyState { position, ..self.describe(&key, snapshot) };
             (key, state)
         });
         described.collect()
     }
 
-    fn describe(&self, key: &K, standing: Standing) -> KeyState {
+    fn describe(&self, key: &K, snapshot: KeySnapshot) -> KeyState {
         KeyState {
-            queued: standing.queued,
+            queued: snapshot.queued,
             position: None,
-            priority: standing.priority,
-            processing: standing.processing,
-            delayed_until: standing.due,
+            priority: snapshot.priority,
+            processing: snapshot.processing,
+            delayed_until: snapshot.due,
             retries: self.retries(key),
             last_error: self.shared.failures.lock().get(key).map(|failure| failure.error.clone()),
         }
@@ -103,7 +103,7 @@ impl<K: WorkKey> fmt::Debug for Queue<K> {
     }
 }
 
-impl<K: WorkKey> QueueStats for Shared<K> {
+impl<K: WorkKey> QueueStats for Inner<K> {
     fn metrics(&self) -> QueueMetrics {
         let now = self.clock.instant();
         self.core.with(

@@ -17,7 +17,7 @@ use crate::reconcile::WorkKey;
 /// use std::time::Duration;
 /// use setpoint::Key;
 /// use setpoint::queue::{RateLimiter, limiter};
-/// let limiter = limiter::patient::<Key>();
+/// let limiter = limiter::default_limiter::<Key>();
 /// let key = Key::namespaced("default", "web");
 /// let delays: Vec<_> = (0..4).map(|_| limiter.when(&key).as_secs()).collect();
 /// assert_eq!(delays, [0, 1, 2, 4]);
@@ -35,8 +35,8 @@ pub trait RateLimiter<K>: Send + Sync + 'static {
 }
 
 /// Returns the default limiter: immediately, then after 1 s, 2 s, 4 s and so on, up to 5 minutes.
-pub fn patient<K: WorkKey>() -> Arc<dyn RateLimiter<K>> {
-    Arc::new(PerKey::new(Backoff::doubling(Duration::from_secs(1), Duration::from_secs(300)).after(1)))
+pub fn default_limiter<K: WorkKey>() -> Arc<dyn RateLimiter<K>> {
+    Arc::new(PerKeyBackoff::new(Backoff::doubling(Duration::from_secs(1), Duration::from_secs(300)).after(1)))
 }
 
 /// Returns the limiter that Kubernetes' own controllers use: 5 ms, 10 ms, 20 ms and so on, up to 1,000 s. Over all
@@ -45,39 +45,39 @@ pub fn patient<K: WorkKey>() -> Arc<dyn RateLimiter<K>> {
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
 /// use setpoint::{Clock, Key, queue::{RateLimiter, limiter}};
-/// let limiter = limiter::eager::<Key>(&Clock::system());
+/// let limiter = limiter::kubernetes_limiter::<Key>(&Clock::system());
 /// let delays: Vec<_> = (0..4).map(|_| limiter.when(&Key::cluster("node-1")).as_millis()).collect();
 /// assert_eq!(delays, [5, 10, 20, 40]);
 /// # });
 /// ```
-pub fn eager<K: WorkKey>(clock: &Clock) -> Arc<dyn RateLimiter<K>> {
-    let per_key = PerKey::new(Backoff::doubling(Duration::from_millis(5), Duration::from_secs(1000)));
-    Arc::new(MaxOf::new(vec![Arc::new(per_key), Arc::new(Overall::new(clock.clone(), 10.0, 100))]))
+pub fn kubernetes_limiter<K: WorkKey>(clock: &Clock) -> Arc<dyn RateLimiter<K>> {
+    let per_key = PerKeyBackoff::new(Backoff::doubling(Duration::from_millis(5), Duration::from_secs(1000)));
+    Arc::new(MaxOf::new(vec![Arc::new(per_key), Arc::new(Bucket::new(clock.clone(), 10.0, 100))]))
 }
 
 /// Exponential backoff per key.
 ///
 /// ```
 /// use std::time::Duration;
-/// use setpoint::{Key, backoff::Backoff, queue::{RateLimiter, limiter::PerKey}};
-/// let limiter = PerKey::new(Backoff::doubling(Duration::from_secs(1), Duration::from_secs(10)));
+/// use setpoint::{Key, backoff::Backoff, queue::{RateLimiter, limiter::PerKeyBackoff}};
+/// let limiter = PerKeyBackoff::new(Backoff::doubling(Duration::from_secs(1), Duration::from_secs(10)));
 /// let (a, b) = (Key::cluster("a"), Key::cluster("b"));
 /// assert_eq!((limiter.when(&a).as_secs(), limiter.when(&a).as_secs(), limiter.when(&b).as_secs()), (1, 2, 1));
 /// ```
-pub struct PerKey<K> {
+pub struct PerKeyBackoff<K> {
     backoff: Backoff,
     /// One entry per key that has failed and not succeeded since: at most one per object.
     failures: Mutex<IndexMap<K, u32, DefaultHashBuilder>>,
 }
 
-impl<K: WorkKey> PerKey<K> {
+impl<K: WorkKey> PerKeyBackoff<K> {
     /// Creates a limiter that applies `backoff` to each key.
     pub fn new(backoff: Backoff) -> Self {
         Self { backoff, failures: Mutex::new(IndexMap::default()) }
     }
 }
 
-impl<K: WorkKey> RateLimiter<K> for PerKey<K> {
+impl<K: WorkKey> RateLimiter<K> for PerKeyBackoff<K> {
     fn when(&self, key: &K) -> Duration {
         let mut failures = self.failures.lock();
         // Look the key up before inserting it, so that it is cloned only on its first failure.
@@ -107,25 +107,25 @@ impl<K: WorkKey> RateLimiter<K> for PerKey<K> {
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
-/// use setpoint::{Clock, Key, queue::{RateLimiter, limiter::Overall}};
-/// let limiter = Overall::new(Clock::system(), 10.0, 1);
+/// use setpoint::{Clock, Key, queue::{RateLimiter, limiter::Bucket}};
+/// let limiter = Bucket::new(Clock::system(), 10.0, 1);
 /// let delays: Vec<_> = ["a", "b", "c"].map(|name| limiter.when(&Key::cluster(name)).as_millis()).into();
 /// assert_eq!(delays, [0, 100, 200]);
 /// # });
 /// ```
-pub struct Overall {
+pub struct Bucket {
     clock: Clock,
     bucket: Mutex<TokenBucket>,
 }
 
-impl Overall {
+impl Bucket {
     /// Allows `per_second` retries per second, with bursts of `burst`.
     pub fn new(clock: Clock, per_second: f64, burst: u32) -> Self {
         Self { clock, bucket: Mutex::new(TokenBucket::new(per_second, burst)) }
     }
 }
 
-impl<K: WorkKey> RateLimiter<K> for Overall {
+impl<K: WorkKey> RateLimiter<K> for Bucket {
     fn when(&self, _: &K) -> Duration {
         self.bucket.lock().reserve(self.clock.instant())
     }
@@ -140,8 +140,8 @@ impl<K: WorkKey> RateLimiter<K> for Overall {
 /// A limiter that returns the longest delay of several others.
 ///
 /// ```
-/// use setpoint::{Key, queue::{RateLimiter, limiter::{MaxOf, patient}}};
-/// let limiter = MaxOf::new(vec![patient::<Key>(), patient::<Key>()]);
+/// use setpoint::{Key, queue::{RateLimiter, limiter::{MaxOf, default_limiter}}};
+/// let limiter = MaxOf::new(vec![default_limiter::<Key>(), default_limiter::<Key>()]);
 /// assert!(limiter.when(&Key::cluster("a")).is_zero());
 /// ```
 pub struct MaxOf<K> {
@@ -176,9 +176,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_longest_of_several_delays_counts() {
-        let per_key = PerKey::new(Backoff::doubling(Duration::from_millis(30), Duration::from_secs(1)));
+        let per_key =
+            PerKeyBackoff::new(Backoff::doubling(Duration::from_millis(30), Duration::from_secs(1)));
         let limiter =
-            MaxOf::<Key>::new(vec![Arc::new(per_key), Arc::new(Overall::new(Clock::system(), 10.0, 1))]);
+            MaxOf::<Key>::new(vec![Arc::new(per_key), Arc::new(Bucket::new(Clock::system(), 10.0, 1))]);
         let key = Key::cluster("a");
         // 30, 60, 120 and 240 ms for the key; 0, 100, 200 and 300 ms for all keys.
         let delays: Vec<_> = (0..4).map(|_| limiter.when(&key).as_millis()).collect();

@@ -53,7 +53,7 @@ use crate::Runtime;
 use crate::backoff::Backoff;
 use crate::metrics::{Metrics, QueueStats};
 use crate::reconcile::WorkKey;
-use limiter::PerKey;
+use limiter::PerKeyBackoff;
 
 pub(crate) use self::take::Taken;
 
@@ -81,14 +81,14 @@ pub(crate) use self::take::Taken;
 /// # });
 /// ```
 pub struct Queue<K> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<Inner<K>>,
 }
 
-struct Shared<K> {
+struct Inner<K> {
     name: &'static str,
     clock: Clock,
     limiter: Arc<dyn RateLimiter<K>>,
-    conflicts: PerKey<K>,
+    conflicts: PerKeyBackoff<K>,
     /// At most one short text per key that has not succeeded since.
     failures: Mutex<BTreeMap<K, Failure>>,
     core: Core<K>,
@@ -112,9 +112,9 @@ impl<K> Clone for Queue<K> {
 }
 
 impl<K: WorkKey> Queue<K> {
-    /// Creates a queue with the default rate limiter, [`limiter::patient`]. `name` is its label in metrics.
+    /// Creates a queue with the default rate limiter, [`limiter::default_limiter`]. `name` is its label in metrics.
     pub fn new(name: &'static str, runtime: &Runtime) -> Self {
-        Self::with_rate_limiter(name, runtime, limiter::patient())
+        Self::with_rate_limiter(name, runtime, limiter::default_limiter())
     }
 
     /// Creates a queue with a custom rate limiter.
@@ -123,11 +123,11 @@ impl<K: WorkKey> Queue<K> {
         runtime: &Runtime,
         limiter: Arc<dyn RateLimiter<K>>,
     ) -> Self {
-        let shared = Shared {
+        let shared = Inner {
             name,
             clock: runtime.clock.clone(),
             limiter,
-            conflicts: PerKey::new(CONFLICT),
+            conflicts: PerKeyBackoff::new(CONFLICT),
             failures: Mutex::new(BTreeMap::new()),
             core: Core::new(),
             drained: Notify::new(),

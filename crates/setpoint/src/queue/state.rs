@@ -26,7 +26,7 @@ use hashbrown::hash_table::Entry as Slot;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use setpoint_clock::Instant;
 
-use super::entry::{Add, Due, Entry, Standing};
+use super::entry::{Add, Due, Entry, KeySnapshot};
 use super::ready::{Priority, Ready};
 use super::timing::Timing;
 use super::trigger::Trigger;
@@ -318,8 +318,8 @@ impl<K: WorkKey> State<K> {
         self.entries.iter().filter_map(|entry| entry.started_at)
     }
 
-    pub(super) fn standing(&self, key: &K) -> Standing {
-        self.find(key).map_or_else(Standing::default, |slot| self.entries[slot].standing())
+    pub(super) fn snapshot(&self, key: &K) -> KeySnapshot {
+        self.find(key).map_or_else(KeySnapshot::default, |slot| self.entries[slot].snapshot())
     }
 
     /// Returns the number of keys ahead of this one, or `None` if it is not waiting.
@@ -342,8 +342,8 @@ impl<K: WorkKey> State<K> {
         keys.enumerate().map(|(position, key)| (key, position)).collect()
     }
 
-    pub(super) fn standings(&self) -> Vec<(K, Standing)> {
-        self.entries.iter().filter_map(|entry| Some((entry.key.clone()?, entry.standing()))).collect()
+    pub(super) fn snapshots(&self) -> Vec<(K, KeySnapshot)> {
+        self.entries.iter().filter_map(|entry| Some((entry.key.clone()?, entry.snapshot()))).collect()
     }
 
     fn find(&self, key: &K) -> Option<usize> {

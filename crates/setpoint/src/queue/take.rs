@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 use setpoint_clock::Instant;
 use tokio::time::Sleep;
 
-use super::Shared;
-use super::core::Offer;
+use super::Inner;
+use super::core::TakeResult;
 use super::trigger::Trigger;
-use super::waiters::Place;
+use super::waiters::WaiterId;
 use crate::reconcile::WorkKey;
 
 /// A key taken by a worker, and its trigger.
@@ -21,19 +21,19 @@ pub(crate) struct Taken<K> {
 
 /// A taker. It is two words, because usually a key is available and nothing has to wait.
 pub(super) struct Take<'a, K: WorkKey> {
-    shared: &'a Shared<K>,
+    shared: &'a Inner<K>,
     waiting: Option<Box<Waiting>>,
 }
 
 #[derive(Default)]
 struct Waiting {
-    place: Place,
+    place: WaiterId,
     /// Runs while this taker is the timekeeper.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<'a, K: WorkKey> Take<'a, K> {
-    pub(super) fn new(shared: &'a Shared<K>) -> Self {
+    pub(super) fn new(shared: &'a Inner<K>) -> Self {
         Self { shared, waiting: None }
     }
 
@@ -51,9 +51,9 @@ impl<'a, K: WorkKey> Take<'a, K> {
             let place = place.get_or_insert_default();
             let now = || self.shared.clock.instant();
             match self.shared.core.take(place, context.waker(), trigger.as_deref_mut(), now) {
-                Offer::Key(key) => return Poll::Ready(Some(key)),
-                Offer::End => return Poll::Ready(None),
-                Offer::Wait(due) => {
+                TakeResult::Key(key) => return Poll::Ready(Some(key)),
+                TakeResult::End => return Poll::Ready(None),
+                TakeResult::Wait(due) => {
                     let waiting = self.waiting.get_or_insert_default();
                     waiting.place = std::mem::take(place);
                     if !due.is_some_and(|due| waiting.poll_time(due, context)) {

@@ -545,7 +545,7 @@ async fn a_full_queue_has_room_again_when_a_key_is_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_trigger_is_kept_and_tells_no_keys_apart() {
+async fn the_first_trigger_is_kept_and_does_not_affect_key_equality() {
     let queue = queue();
     let object = |name| Trigger { cause: Cause::Updated, kind: None, object: Some(key(name)) };
     queue.add_for(key("a"), Priority::Normal, object("first"));

@@ -34,7 +34,7 @@ pub enum Cause {
     #[default]
     Asked,
     /// An object was in the initial list.
-    Listed,
+    ObjectList,
     /// An object was created.
     Created,
     /// An object changed.
@@ -65,7 +65,7 @@ impl Cause {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Asked => "asked",
-            Self::Listed => "listed",
+            Self::ObjectList => "listed",
             Self::Created => "created",
             Self::Updated => "updated",
             Self::Deleted => "deleted",

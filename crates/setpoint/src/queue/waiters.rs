@@ -8,7 +8,7 @@ use std::task::Waker;
 
 /// A taker's position among the waiters. `None` before it has waited.
 #[derive(Debug, Default)]
-pub(super) struct Place(Option<u64>);
+pub(super) struct WaiterId(Option<u64>);
 
 /// Takers that found no key, longest waiting first. At most as many as there are workers.
 #[derive(Default)]
@@ -22,12 +22,12 @@ pub(super) struct Waiters {
 
 /// The wakers to call once the lock is released. A single one, the common case, needs no allocation.
 #[derive(Default)]
-pub(super) struct Wakes {
+pub(super) struct WakeList {
     first: Option<Waker>,
     more: Vec<Waker>,
 }
 
-impl Wakes {
+impl WakeList {
     #[inline]
     pub(super) fn push(&mut self, waker: Option<Waker>) {
         match (waker, &self.first) {
@@ -55,7 +55,7 @@ impl Waiters {
     }
 
     /// Removes all waiters, because the queue has ended.
-    pub(super) fn everybody(&mut self, wakes: &mut Wakes) {
+    pub(super) fn everybody(&mut self, wakes: &mut WakeList) {
         self.waiting.drain(..).for_each(|(_, waker)| wakes.push(Some(waker)));
         self.for_room.drain(..).for_each(|waker| wakes.push(Some(waker)));
     }
@@ -72,7 +72,7 @@ impl Waiters {
     }
 
     /// Adds the waiter to the end of the list, unless it is already in it.
-    pub(super) fn wait(&mut self, place: &mut Place, waker: &Waker) {
+    pub(super) fn wait(&mut self, place: &mut WaiterId, waker: &Waker) {
         if let Some(held) = self.held(place) {
             self.waiting[held].1.clone_from(waker);
             return;
@@ -87,21 +87,21 @@ impl Waiters {
     }
 
     /// Makes the waiter the timekeeper if there is none. Returns whether it is.
-    pub(super) fn keep_time(&mut self, place: &Place) -> bool {
+    pub(super) fn keep_time(&mut self, place: &WaiterId) -> bool {
         self.timekeeper = self.timekeeper.or(place.0);
         self.timekeeper == place.0
     }
 
     /// Removes the waiter. Returns whether there is no timekeeper now.
     #[inline]
-    pub(super) fn leave(&mut self, place: &mut Place) -> bool {
+    pub(super) fn leave(&mut self, place: &mut WaiterId) -> bool {
         if place.is_taken() {
             self.clear(place);
         }
         self.timekeeper.is_none()
     }
 
-    fn clear(&mut self, place: &mut Place) {
+    fn clear(&mut self, place: &mut WaiterId) {
         if let Some(held) = self.held(place) {
             self.waiting.remove(held);
         }
@@ -118,19 +118,19 @@ impl Waiters {
     }
 
     #[inline]
-    pub(super) fn there_is_room(&mut self, wakes: &mut Wakes) {
+    pub(super) fn there_is_room(&mut self, wakes: &mut WakeList) {
         if !self.for_room.is_empty() {
             self.for_room.drain(..).for_each(|waker| wakes.push(Some(waker)));
         }
     }
 
-    fn held(&self, place: &Place) -> Option<usize> {
+    fn held(&self, place: &WaiterId) -> Option<usize> {
         let number = place.0?;
         self.waiting.iter().position(|(waiting, _)| *waiting == number)
     }
 }
 
-impl Place {
+impl WaiterId {
     /// Returns whether the taker may be in the list.
     #[inline]
     pub(super) fn is_taken(&self) -> bool {

@@ -24,20 +24,20 @@ const BURST: u32 = 25;
 const REFILL_PER_SECOND: f64 = 1.0 / 300.0;
 
 pub(super) struct Correlator {
-    similar: Lru<Similar>,
-    seen: Lru<Seen>,
+    similar: Lru<SimilarEvents>,
+    seen: Lru<SeenEvent>,
     budgets: Lru<TokenBucket>,
 }
 
 /// Events that differ only in their message.
-struct Similar {
+struct SimilarEvents {
     messages: BTreeSet<String>,
     last: Instant,
 }
 
 /// An event that may repeat.
 #[derive(Clone, Default)]
-struct Seen {
+struct SeenEvent {
     count: u32,
     first: Timestamp,
     name: String,
@@ -45,7 +45,7 @@ struct Seen {
 
 /// The time of an event.
 #[derive(Clone, Copy)]
-pub(super) struct Moment {
+pub(super) struct EventTime {
     pub(super) time: Timestamp,
     pub(super) instant: Instant,
 }
@@ -62,7 +62,7 @@ impl Correlator {
     pub(super) fn correlate(
         &mut self,
         event: EventObject,
-        now: Moment,
+        now: EventTime,
         name: impl FnOnce() -> String,
     ) -> Option<EventObject> {
         let (event, key) = self.combine(event, now, name);
@@ -76,12 +76,13 @@ impl Correlator {
     fn combine(
         &mut self,
         event: EventObject,
-        now: Moment,
+        now: EventTime,
         name: impl FnOnce() -> String,
     ) -> (EventObject, String) {
         let key = similar_key(&event);
-        let similar =
-            self.similar.get_or_insert(&key, || Similar { messages: BTreeSet::new(), last: now.instant });
+        let similar = self
+            .similar
+            .get_or_insert(&key, || SimilarEvents { messages: BTreeSet::new(), last: now.instant });
         if now.instant.saturating_duration_since(similar.last) > SIMILAR_WITHIN {
             similar.messages.clear();
         }
@@ -96,13 +97,14 @@ impl Correlator {
     }
 
     fn count(&mut self, mut event: EventObject, key: &str) -> EventObject {
-        let seen = self.seen.get_or_insert(key, Seen::default);
+        let seen = self.seen.get_or_insert(key, SeenEvent::default);
         if seen.count > 0 {
             event.metadata.name.clone_from(&seen.name);
             event.first_timestamp = seen.first;
             event.count = seen.count.saturating_add(1);
         }
-        *seen = Seen { count: event.count, first: event.first_timestamp, name: event.metadata.name.clone() };
+        *seen =
+            SeenEvent { count: event.count, first: event.first_timestamp, name: event.metadata.name.clone() };
         event
     }
 }

@@ -125,7 +125,7 @@ pub(super) struct EventMeta {
 /// The patch for an event that happens again.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Again<'a> {
+pub(super) struct RepeatPatch<'a> {
     pub(super) count: u32,
     #[serde(serialize_with = "seconds")]
     pub(super) last_timestamp: Timestamp,

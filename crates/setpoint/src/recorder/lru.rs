@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_not_been_used_for_longest_is_forgotten() {
+    fn the_least_recently_used_entry_is_evicted() {
         let mut lru = Lru::new(2);
         *lru.get_or_insert("a", || 0) = 1;
         *lru.get_or_insert("b", || 0) = 2;

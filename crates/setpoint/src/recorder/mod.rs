@@ -33,11 +33,11 @@ use tokio_util::sync::CancellationToken;
 
 pub use event::{EventType, Reference};
 
-use crate::client::{Part, Patch};
+use crate::client::{Patch, Subresource};
 use crate::metrics::Metrics;
 use crate::{Client, ClientError, Key, Kind, Object, Runtime};
-use correlator::{Correlator, Moment};
-use event::{Again, EventMeta, EventObject, EventSource};
+use correlator::{Correlator, EventTime};
+use event::{EventMeta, EventObject, EventSource, RepeatPatch};
 use lines::Lines;
 
 /// How often writing an event is attempted while the API server does not respond.
@@ -210,7 +210,7 @@ impl Recording {
     /// Returns the event to write, unless there have been too many.
     fn correlate(&mut self, event: EventObject) -> Option<EventObject> {
         let clock = &self.writer.runtime.clock;
-        let now = Moment { time: clock.now(), instant: clock.instant() };
+        let now = EventTime { time: clock.now(), instant: clock.instant() };
         let about = event.involved_object.name.clone();
         self.correlator.correlate(event, now, || self.names.next(&about, now.time))
     }
@@ -228,7 +228,7 @@ impl Writer {
                 break;
             }
         }
-        tracing::error!(name = event.metadata.name, reason = event.reason, "an event is lost");
+        tracing::error!(name = event.metadata.name, reason = event.reason, "dropped an event");
     }
 
     async fn write(&self, client: &Client, event: &EventObject) -> Result<(), ClientError> {
@@ -239,16 +239,17 @@ impl Writer {
                 result => return result,
             }
         }
-        client.create_and_forget(&self.events, Some(&event.metadata.namespace), event).await
+        client.create_ignoring_response(&self.events, Some(&event.metadata.namespace), event).await
     }
 
     async fn raise_count(&self, client: &Client, event: &EventObject) -> Result<(), ClientError> {
         let key = Key::namespaced(&*event.metadata.namespace, &*event.metadata.name);
         let EventObject { count, last_timestamp, message, .. } = event;
-        let again = Again { count: *count, last_timestamp: *last_timestamp, message };
-        let patch = serde_json::to_vec(&again).map_err(|error| ClientError::Answer(Box::new(error)))?;
+        let again = RepeatPatch { count: *count, last_timestamp: *last_timestamp, message };
+        let patch =
+            serde_json::to_vec(&again).map_err(|error| ClientError::InvalidResponse(Box::new(error)))?;
         let patch = Patch::Strategic(Bytes::from(patch));
-        client.patch_and_forget(&self.events, &key, Part::Main, patch).await
+        client.patch_ignoring_response(&self.events, &key, Subresource::None, patch).await
     }
 
     /// Waits before the next attempt. The first wait is random, so that many clients do not retry at the same time.

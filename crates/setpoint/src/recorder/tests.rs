@@ -113,7 +113,7 @@ async fn an_equal_event_raises_the_count_of_the_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_has_expired_is_created_anew_with_its_count() {
+async fn an_expired_event_is_created_again_with_its_count() {
     let world = world(|received| match received.method.as_str() {
         "PATCH" => Some((404, json!({"kind": "Status", "reason": "NotFound", "code": 404}))),
         _ => echo(received),
@@ -206,7 +206,7 @@ async fn an_event_is_given_up_after_twelve_tries_and_when_it_is_rejected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_fit_is_dropped_and_counted() {
+async fn events_beyond_the_capacity_are_dropped_and_counted() {
     let world = world(echo);
     for number in 0..WAITING + 5 {
         let object = object(json!({"name": format!("web-{number}"), "namespace": "shop"}));

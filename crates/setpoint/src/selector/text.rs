@@ -41,7 +41,7 @@ impl FromStr for LabelSelector {
                 requirement(part).map_err(|expected| SelectorError { part: part.into(), expected })?;
             match labels.entry(requirement.key.clone()) {
                 // A second value for a label is an additional requirement, so it must not replace the first.
-                Entry::Vacant(label) if sign == Sign::Equal => {
+                Entry::Vacant(label) if sign == RequirementSyntax::Equal => {
                     label.insert(requirement.values[0].clone());
                 }
                 _ => expressions.push(requirement),
@@ -54,7 +54,7 @@ impl FromStr for LabelSelector {
 
 /// The syntax of a requirement.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sign {
+enum RequirementSyntax {
     Equal,
     Unequal,
     In,
@@ -63,7 +63,7 @@ enum Sign {
     Absent,
 }
 
-impl Sign {
+impl RequirementSyntax {
     fn operator(self) -> Operator {
         match self {
             Self::Equal | Self::In => Operator::In,
@@ -84,14 +84,16 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
     text.split(outer).map(str::trim)
 }
 
-fn requirement(part: &str) -> Result<(Sign, Requirement), &'static str> {
+fn requirement(part: &str) -> Result<(RequirementSyntax, Requirement), &'static str> {
     let (key, sign, rest) = split(part);
     let key = valid_key(key).ok_or(KEY)?;
     let values: Box<[Box<str>]> = match sign {
-        Sign::Present if !rest.is_empty() => return Err("expected =, ==, !=, in or notin after the key"),
-        Sign::Present | Sign::Absent => Box::default(),
-        Sign::Equal | Sign::Unequal => [valid_value(rest).ok_or(VALUE)?].into(),
-        Sign::In | Sign::NotIn => {
+        RequirementSyntax::Present if !rest.is_empty() => {
+            return Err("expected =, ==, !=, in or notin after the key");
+        }
+        RequirementSyntax::Present | RequirementSyntax::Absent => Box::default(),
+        RequirementSyntax::Equal | RequirementSyntax::Unequal => [valid_value(rest).ok_or(VALUE)?].into(),
+        RequirementSyntax::In | RequirementSyntax::NotIn => {
             let list = rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
             let values = list.ok_or("expected values in parentheses")?.split(',').map(valid_value);
             values.collect::<Option<_>>().ok_or(VALUE)?
@@ -101,23 +103,27 @@ fn requirement(part: &str) -> Result<(Sign, Requirement), &'static str> {
 }
 
 /// Splits a requirement into key, operator and the rest.
-fn split(part: &str) -> (&str, Sign, &str) {
+fn split(part: &str) -> (&str, RequirementSyntax, &str) {
     if let Some(key) = part.strip_prefix('!') {
-        return (key, Sign::Absent, "");
+        return (key, RequirementSyntax::Absent, "");
     }
-    for (text, sign) in [("!=", Sign::Unequal), ("==", Sign::Equal), ("=", Sign::Equal)] {
+    for (text, sign) in [
+        ("!=", RequirementSyntax::Unequal),
+        ("==", RequirementSyntax::Equal),
+        ("=", RequirementSyntax::Equal),
+    ] {
         if let Some((key, value)) = part.split_once(text) {
             return (key, sign, value);
         }
     }
     let (key, rest) = part.split_once(char::is_whitespace).unwrap_or((part, ""));
     let rest = rest.trim_start();
-    for (text, sign) in [("notin", Sign::NotIn), ("in", Sign::In)] {
+    for (text, sign) in [("notin", RequirementSyntax::NotIn), ("in", RequirementSyntax::In)] {
         if let Some(values) = rest.strip_prefix(text) {
             return (key, sign, values.trim_start());
         }
     }
-    (key, Sign::Present, rest)
+    (key, RequirementSyntax::Present, rest)
 }
 
 const KEY: &str =
@@ -200,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_named() {
+    fn invalid_selectors_are_named() {
         let check = |text: &str, part: &str| {
             let error = text.parse::<LabelSelector>().expect_err(text);
             assert_eq!(error.part, part, "{error}");

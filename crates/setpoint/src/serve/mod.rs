@@ -94,7 +94,7 @@ impl Operations {
     }
 
     /// Handles a request. Its body is ignored.
-    pub async fn answer<B>(&self, request: &Request<B>) -> Answer {
+    pub async fn handle<B>(&self, request: &Request<B>) -> Answer {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n");
         }
@@ -176,7 +176,7 @@ impl Operations {
             let operations = self.clone();
             let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
                 let operations = operations.clone();
-                async move { Ok::<_, Infallible>(operations.answer(&request).await) }
+                async move { Ok::<_, Infallible>(operations.handle(&request).await) }
             });
             let builder = Builder::new(TokioExecutor::new());
             let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();

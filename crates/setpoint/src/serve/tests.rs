@@ -18,7 +18,7 @@ fn operations() -> Operations {
 
 async fn get(target: &str) -> (u16, Bytes) {
     let request = Request::get(target).body(()).expect("a request");
-    let response = operations().answer(&request).await;
+    let response = operations().handle(&request).await;
     let status = response.status().as_u16();
     (status, response.into_body().collect().await.expect("a body").to_bytes())
 }

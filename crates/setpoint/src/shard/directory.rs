@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::client::{ClientError, Delete, Part};
-use crate::leader::{Record, lease_kind, record_of};
+use crate::client::{ClientError, DeleteOptions, Subresource};
+use crate::leader::{LeaderElectionRecord, lease_kind, record_of};
 use crate::source::Selection;
 use crate::{Client, Key, Kind, Object};
 
@@ -26,7 +26,7 @@ pub(super) struct Directory {
 #[derive(Default)]
 pub(super) struct Listing {
     /// By member name.
-    pub(super) members: BTreeMap<String, (Object, Record)>,
+    pub(super) members: BTreeMap<String, (Object, LeaderElectionRecord)>,
     map: Option<Object>,
     pub(super) owners: Vec<String>,
 }
@@ -63,7 +63,7 @@ impl Directory {
         &self,
         member: &str,
         seen: Option<&Object>,
-        record: &Record,
+        record: &LeaderElectionRecord,
     ) -> Result<Object, ClientError> {
         self.write(&format!("{}{member}", self.member_prefix()), seen, &json!(record), Value::Null).await
     }
@@ -71,7 +71,7 @@ impl Directory {
     /// Removes a membership, if it has not changed since it was seen.
     pub(super) async fn remove_member(&self, seen: &Object) -> Result<(), ClientError> {
         let resource_version = Some(seen.meta().resource_version.to_string());
-        let delete = Delete { resource_version, ..Delete::of_uid(&*seen.meta().uid) };
+        let delete = DeleteOptions { resource_version, ..DeleteOptions::of_uid(&*seen.meta().uid) };
         self.client.delete(&self.kind, seen.key(), &delete).await
     }
 
@@ -103,7 +103,7 @@ impl Directory {
         });
         let key = Key::namespaced(&*self.namespace, name);
         match seen {
-            Some(_) => self.client.update(&self.kind, &key, Part::Main, &lease).await,
+            Some(_) => self.client.update(&self.kind, &key, Subresource::None, &lease).await,
             None => self.client.create(&self.kind, Some(&self.namespace), &lease).await,
         }
     }

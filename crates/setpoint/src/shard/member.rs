@@ -12,7 +12,9 @@ use super::ring::{Plan, View, member_of, plan};
 use crate::client::ClientError;
 use crate::config::ShardBy;
 use crate::health::Check;
-use crate::leader::{ElectionConfig, Ended, Fence, InvalidElection, Observed, Record};
+use crate::leader::{
+    ElectionConfig, ExitReason, Fence, InvalidElectionConfig, LeaderElectionRecord, Observed,
+};
 use crate::metrics::Metrics;
 use crate::{Client, Object, Runtime};
 
@@ -41,7 +43,7 @@ pub struct ShardingOptions {
 ///
 /// ```no_run
 /// # async fn example(client: setpoint::Client, runtime: setpoint::Runtime, options: setpoint::shard::ShardingOptions,
-/// #     stop: tokio_util::sync::CancellationToken) -> Result<(), setpoint::leader::InvalidElection> {
+/// #     stop: tokio_util::sync::CancellationToken) -> Result<(), setpoint::leader::InvalidElectionConfig> {
 /// use setpoint::{leader::Fence, shard::Sharding};
 /// let fence = Fence::closed(&runtime.clock);
 /// let sharding = Sharding::new(&client, &runtime, options, &fence)?;
@@ -71,7 +73,7 @@ struct Membership {
     /// This replica's name in the map, until it has to rejoin.
     incarnation: String,
     lease: Object,
-    record: Record,
+    record: LeaderElectionRecord,
 }
 
 impl Sharding {
@@ -81,7 +83,7 @@ impl Sharding {
         runtime: &Runtime,
         options: ShardingOptions,
         fence: &Fence,
-    ) -> Result<Self, InvalidElection> {
+    ) -> Result<Self, InvalidElectionConfig> {
         let ElectionConfig { namespace, name, identity, .. } = &options.election;
         options.election.validate()?;
         fence.close();
@@ -125,7 +127,7 @@ impl Sharding {
         mut self,
         stop: CancellationToken,
         work: impl FnOnce(CancellationToken) -> F,
-    ) -> Ended {
+    ) -> ExitReason {
         let work = work(stop.clone());
         tokio::select! {
             biased;
@@ -133,19 +135,19 @@ impl Sharding {
             () = self.take_part(&stop) => {}
         }
         self.leave().await;
-        Ended::Stopped
+        ExitReason::Stopped
     }
 
     async fn take_part(&mut self, stop: &CancellationToken) {
         while let Some(unready) = self.ready.iter().find_map(|check| check().err()) {
-            tracing::debug!(unready, "joins when it is ready");
+            tracing::debug!(unready, "joining when ready");
             self.runtime.clock.sleep(self.options.election.retry_period / 4).await;
         }
         loop {
             let again = match self.round(stop.is_cancelled()).await {
                 Ok(again) => again,
                 Err(error) => {
-                    tracing::warn!(%error, member = self.member, "cannot agree with the other replicas now");
+                    tracing::warn!(%error, member = self.member, "cannot update the shard membership");
                     false
                 }
             };
@@ -196,20 +198,21 @@ impl Sharding {
     }
 
     /// Owns the shards that both maps assign to this replica.
-    fn own(&self, me: &str, one: &[String], other: &[String], anew: bool) {
+    fn own(&self, me: &str, one: &[String], other: &[String], rejoined: bool) {
         let both = one.iter().zip(other).enumerate();
         let owned: BTreeSet<u32> = both
             .filter(|(_, (one, other))| *one == me && *other == me)
             .map(|(shard, _)| shard as u32)
             .collect();
-        self.shards.own(owned, anew);
+        self.shards.own(owned, rejoined);
     }
 
     /// Renews the membership, or rejoins under a new name if it was taken away.
     async fn renew(&mut self) -> Result<(), ClientError> {
         let sent = self.runtime.clock.instant();
         let Some(membership) = &mut self.membership else { return self.join(sent).await };
-        let record = Record { renew_time: Some(self.runtime.clock.now()), ..membership.record.clone() };
+        let record =
+            LeaderElectionRecord { renew_time: Some(self.runtime.clock.now()), ..membership.record.clone() };
         let written = self.directory.write_member(&self.member, Some(&membership.lease), &record).await;
         match written {
             Ok(lease) => {
@@ -233,7 +236,7 @@ impl Sharding {
             membership.lease = lease.clone();
             return Err(ClientError::Transport("the membership changed while it was renewed".into()));
         }
-        tracing::warn!(member = self.member, "lost its membership: joins anew");
+        tracing::warn!(member = self.member, "lost its membership, joining again");
         self.shards.fence().close();
         self.shards.own(BTreeSet::new(), false);
         self.membership = None;
@@ -245,7 +248,7 @@ impl Sharding {
         let before = listing.members.get(&self.member);
         let now = Some(self.runtime.clock.now());
         let incarnation = format!("{}/{}", self.member, self.runtime.rng.suffix(8));
-        let record = Record {
+        let record = LeaderElectionRecord {
             holder_identity: incarnation.clone(),
             lease_duration_seconds: self.options.election.lease_seconds(),
             acquire_time: now,
@@ -292,8 +295,8 @@ impl Sharding {
                 }
                 continue;
             }
-            tracing::info!(member, "has not renewed its membership: dismissed");
-            let released = Record { holder_identity: String::new(), ..record.clone() };
+            tracing::info!(member, "removed a member that did not renew its lease");
+            let released = LeaderElectionRecord { holder_identity: String::new(), ..record.clone() };
             self.directory.write_member(member, Some(lease), &released).await?;
             dismissed = true;
         }
@@ -311,7 +314,7 @@ impl Sharding {
         }
         let patience = self.options.election.lease_duration;
         let gone = |owner: &str| match listing.members.get(member_of(owner)) {
-            // Released, or rejoined under another name: the old incarnation has no say any more.
+            // Released, or rejoined under another name: ignore the old incarnation.
             Some((_, record)) => record.holder_identity != owner,
             None => self.missing.get(owner).is_some_and(|since| now >= *since + patience),
         };
@@ -326,7 +329,7 @@ impl Sharding {
         self.shards.own(BTreeSet::new(), false);
         self.shards.fence().close();
         if let Err(error) = self.hand_everything_on(&membership).await {
-            tracing::warn!(%error, member = self.member, "cannot leave in order: the others have to wait");
+            tracing::warn!(%error, member = self.member, "cannot leave gracefully: other members have to wait for the lease to expire");
         }
     }
 

@@ -20,10 +20,10 @@ use crate::leader::Fence;
 /// ```
 #[derive(Clone)]
 pub struct Shards {
-    shared: Arc<Shared>,
+    shared: Arc<Inner>,
 }
 
-struct Shared {
+struct Inner {
     /// How keys are split. `None`: this replica handles all of them.
     split: Option<(u32, ShardBy)>,
     fence: Fence,
@@ -47,7 +47,7 @@ struct State {
 }
 
 /// Work on a key of an owned shard. The shard is not handed over before this is dropped.
-pub(super) struct Working {
+pub(super) struct InFlight {
     shards: Shards,
     shard: u32,
 }
@@ -60,7 +60,7 @@ impl Shards {
 
     pub(super) fn new(split: Option<(u32, ShardBy)>, fence: Fence) -> Self {
         let (state, drained) = (Mutex::default(), Notify::new());
-        Self { shared: Arc::new(Shared { split, fence, state, drained }) }
+        Self { shared: Arc::new(Inner { split, fence, state, drained }) }
     }
 
     /// Returns the shard of a key.
@@ -88,7 +88,7 @@ impl Shards {
     }
 
     /// Starts work on a key, if this replica may work on its shard.
-    pub(super) fn begin(&self, key: &Key) -> Option<Working> {
+    pub(super) fn begin(&self, key: &Key) -> Option<InFlight> {
         let shard = self.shard_of(key);
         let mut state = self.shared.state.lock();
         let allowed = state.owned.contains(&shard) && !state.draining.contains(&shard);
@@ -96,12 +96,12 @@ impl Shards {
             return None;
         }
         *state.working.entry(shard).or_default() += 1;
-        Some(Working { shards: self.clone(), shard })
+        Some(InFlight { shards: self.clone(), shard })
     }
 
-    /// Calls `told` whenever this replica gains shards, with a function that returns whether a key is in them.
-    pub(super) fn on_begin(&self, told: impl Fn(&dyn Fn(&Key) -> bool) + Send + Sync + 'static) {
-        self.shared.state.lock().begins.push(Arc::new(told));
+    /// Calls `callback` whenever this replica gains shards, with a function that returns whether a key is in them.
+    pub(super) fn on_begin(&self, callback: impl Fn(&dyn Fn(&Key) -> bool) + Send + Sync + 'static) {
+        self.shared.state.lock().begins.push(Arc::new(callback));
     }
 
     /// Starts no more work on these shards.
@@ -121,10 +121,10 @@ impl Shards {
     }
 
     /// Owns exactly these shards from now on. The keys of new shards are enqueued, because changes may have been
-    /// missed; with `anew`, after a lapse, those of all shards are.
-    pub(super) fn own(&self, shards: BTreeSet<u32>, anew: bool) {
+    /// missed; with `rejoined`, after a lapse, those of all shards are.
+    pub(super) fn own(&self, shards: BTreeSet<u32>, rejoined: bool) {
         let mut state = self.shared.state.lock();
-        let begun: BTreeSet<u32> = match anew {
+        let begun: BTreeSet<u32> = match rejoined {
             true => shards.clone(),
             false => shards.difference(&state.owned).copied().collect(),
         };
@@ -132,13 +132,13 @@ impl Shards {
         state.owned = shards;
         let begins = if begun.is_empty() { Vec::new() } else { state.begins.clone() };
         drop(state);
-        for told in begins {
-            told(&|key| begun.contains(&self.shard_of(key)));
+        for callback in begins {
+            callback(&|key| begun.contains(&self.shard_of(key)));
         }
     }
 }
 
-impl Drop for Working {
+impl Drop for InFlight {
     fn drop(&mut self) {
         let mut state = self.shards.shared.state.lock();
         if let Some(count) = state.working.get_mut(&self.shard) {

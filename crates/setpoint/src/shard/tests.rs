@@ -41,7 +41,7 @@ fn text(owners: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn parts_are_taken_from_nobody_and_handed_on_only_when_drained() {
+fn shards_are_handed_over_only_when_drained() {
     let me = "a/1";
     let check =
         |live: &[&str], owners: &[&str], gone: &[&str], drained: &[u32], expected: (&[&str], &[u32])| {

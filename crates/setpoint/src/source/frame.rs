@@ -46,7 +46,7 @@ impl Lines {
         }
         self.begun.extend_from_slice(&std::mem::take(&mut self.chunk));
         if self.begun.len() > LONGEST_LINE {
-            return Err(ClientError::Answer(
+            return Err(ClientError::InvalidResponse(
                 format!("a watch event is longer than {LONGEST_LINE} bytes").into(),
             ));
         }
@@ -76,11 +76,11 @@ impl Frame {
 
 /// What to keep of an object's bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Keep {
+pub(super) struct ObjectDecoder {
     pub(super) managed_fields: bool,
 }
 
-impl Keep {
+impl ObjectDecoder {
     /// Decodes an object from a part of a larger buffer, without keeping the buffer.
     pub(super) fn object(self, raw: &[u8]) -> Result<Object, DecodeError> {
         match self.managed_fields {
@@ -91,7 +91,7 @@ impl Keep {
 }
 
 /// Decodes a line. Returns `Err` if the server reports an error, which ends the watch.
-pub(super) fn read(line: &Bytes, keep: Keep) -> Result<Frame, ClientError> {
+pub(super) fn read(line: &Bytes, keep: ObjectDecoder) -> Result<Frame, ClientError> {
     if let Some((kind, raw)) = split(line)
         && let Some(frame) = read_plainly(kind, raw, keep)
     {
@@ -104,14 +104,16 @@ pub(super) fn read(line: &Bytes, keep: Keep) -> Result<Frame, ClientError> {
         object: &'a RawValue,
     }
     let Event { r#type, object } =
-        serde_json::from_slice(line).map_err(|error| ClientError::Answer(Box::new(error)))?;
+        serde_json::from_slice(line).map_err(|error| ClientError::InvalidResponse(Box::new(error)))?;
     let raw = object.get().as_bytes();
     Ok(Frame::Item(match r#type {
         "ADDED" | "MODIFIED" | "DELETED" => item(r#type, raw, keep),
         "BOOKMARK" => return bookmark(raw),
         "ERROR" => return Err(ClientError::from_encoded_status(&line.slice_ref(raw))),
         other => {
-            return Err(ClientError::Answer(format!("a watch event of the unknown type {other:?}").into()));
+            return Err(ClientError::InvalidResponse(
+                format!("a watch event of the unknown type {other:?}").into(),
+            ));
         }
     }))
 }
@@ -125,11 +127,11 @@ fn split(line: &[u8]) -> Option<(&'static str, &[u8])> {
 }
 
 /// Decoding the object proves that the event was split correctly.
-fn read_plainly(kind: &'static str, raw: &[u8], keep: Keep) -> Option<WatchItem> {
+fn read_plainly(kind: &'static str, raw: &[u8], keep: ObjectDecoder) -> Option<WatchItem> {
     keep.object(raw).ok().map(|object| of_type(kind, object))
 }
 
-fn item(kind: &str, raw: &[u8], keep: Keep) -> WatchItem {
+fn item(kind: &str, raw: &[u8], keep: ObjectDecoder) -> WatchItem {
     match keep.object(raw) {
         Ok(object) => of_type(kind, object),
         Err(error) => {
@@ -166,7 +168,7 @@ fn bookmark(raw: &[u8]) -> Result<Frame, ClientError> {
         initial_events_end: String,
     }
     let Bookmark { metadata: Metadata { resource_version, annotations } } =
-        serde_json::from_slice(raw).map_err(|error| ClientError::Answer(Box::new(error)))?;
+        serde_json::from_slice(raw).map_err(|error| ClientError::InvalidResponse(Box::new(error)))?;
     Ok(match annotations {
         Some(annotations) if annotations.initial_events_end == "true" => {
             Frame::InitialEventsEnd { resource_version }
@@ -180,7 +182,7 @@ mod tests {
     use super::*;
 
     fn check(line: &str, expected: &str) {
-        let keep = Keep { managed_fields: false };
+        let keep = ObjectDecoder { managed_fields: false };
         let read = match read(&Bytes::copy_from_slice(line.as_bytes()), keep) {
             Ok(Frame::Item(WatchItem::Undecodable { error, raw })) => {
                 format!("undecodable {}: {error}", String::from_utf8_lossy(&raw))
@@ -228,8 +230,8 @@ mod tests {
         for broken in
             [r#"{"type":"ADDED","object":{"metadata":{"name":"a"}}"#, "x", r#"{"type":"NEW","object":{}}"#]
         {
-            let read = read(&Bytes::from_static(broken.as_bytes()), Keep { managed_fields: false });
-            assert!(matches!(read, Err(ClientError::Answer(_))), "{broken}");
+            let read = read(&Bytes::from_static(broken.as_bytes()), ObjectDecoder { managed_fields: false });
+            assert!(matches!(read, Err(ClientError::InvalidResponse(_))), "{broken}");
         }
     }
 

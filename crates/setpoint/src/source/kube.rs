@@ -9,9 +9,9 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 use http_body_util::BodyExt;
 use kube::client::Body;
 
-use super::frame::{self, Frame, Keep, Lines};
+use super::frame::{self, Frame, Lines, ObjectDecoder};
 use super::listing::PART;
-use super::{Listed, Parts, Selection, Source, WatchItem};
+use super::{ListSink, ObjectList, Selection, Source, WatchItem};
 use crate::{Client, ClientError, Kind, Rng, Runtime};
 
 /// The server closes a watch after at most 290 s, which is before proxies and clients time out an idle connection after
@@ -41,14 +41,14 @@ const LONGEST_SILENCE_IN_LIST: Duration = Duration::from_secs(5);
 pub struct KubeSource {
     client: Client,
     rng: Rng,
-    keep: Keep,
+    keep: ObjectDecoder,
     /// The server does not support streaming lists, or they are disabled.
     paged: AtomicBool,
 }
 
 /// The result of a streaming list.
 enum Streamed {
-    Complete(Listed),
+    Complete(ObjectList),
     /// The server does not support it: use pages from now on.
     Unknown,
     /// It failed: use pages this time.
@@ -60,7 +60,7 @@ type Frames = BoxStream<'static, Result<Frame, ClientError>>;
 impl KubeSource {
     /// Creates a source that reads through `client`.
     pub fn new(client: impl Into<Client>, runtime: Runtime) -> Self {
-        let keep = Keep { managed_fields: false };
+        let keep = ObjectDecoder { managed_fields: false };
         Self { client: client.into(), rng: runtime.rng, keep, paged: AtomicBool::new(false) }
     }
 
@@ -71,7 +71,7 @@ impl KubeSource {
 
     /// Keeps managed fields.
     pub fn with_managed_fields(self) -> Self {
-        Self { keep: Keep { managed_fields: true }, ..self }
+        Self { keep: ObjectDecoder { managed_fields: true }, ..self }
     }
 
     /// Streams a list if the server supports it, otherwise reads it in pages.
@@ -79,8 +79,8 @@ impl KubeSource {
         &self,
         kind: &Kind,
         selection: &Selection,
-        parts: Option<Parts>,
-    ) -> Result<Listed, ClientError> {
+        parts: Option<ListSink>,
+    ) -> Result<ObjectList, ClientError> {
         if !self.paged.load(Ordering::Relaxed) {
             match self.stream_list(kind, selection, parts.as_ref()).await? {
                 Streamed::Complete(listed) => return Ok(listed),
@@ -88,7 +88,7 @@ impl KubeSource {
                 Streamed::Failed => {}
             }
             if let Some(parts) = &parts {
-                parts.again().await;
+                parts.restart().await;
             }
         }
         let object = |raw: Bytes| self.keep.object(&raw);
@@ -99,7 +99,7 @@ impl KubeSource {
         &self,
         kind: &Kind,
         selection: &Selection,
-        parts: Option<&Parts>,
+        parts: Option<&ListSink>,
     ) -> Result<Streamed, ClientError> {
         let start = [("sendInitialEvents", Some("true")), ("resourceVersionMatch", Some("NotOlderThan"))];
         let frames = match self.frames(kind, selection, &start).await {
@@ -133,7 +133,7 @@ impl Source for KubeSource {
         &'a self,
         kind: &'a Kind,
         selection: &'a Selection,
-    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
+    ) -> BoxFuture<'a, Result<ObjectList, ClientError>> {
         Box::pin(self.read_list(kind, selection, None))
     }
 
@@ -141,8 +141,8 @@ impl Source for KubeSource {
         &'a self,
         kind: &'a Kind,
         selection: &'a Selection,
-        parts: Parts,
-    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
+        parts: ListSink,
+    ) -> BoxFuture<'a, Result<ObjectList, ClientError>> {
         Box::pin(self.read_list(kind, selection, Some(parts)))
     }
 
@@ -169,11 +169,11 @@ fn unable_to_stream(error: ClientError) -> Result<Streamed, ClientError> {
     }
 }
 
-async fn collect(mut frames: Frames, parts: Option<&Parts>) -> Result<Streamed, ClientError> {
-    let mut listed = Listed::default();
+async fn collect(mut frames: Frames, parts: Option<&ListSink>) -> Result<Streamed, ClientError> {
+    let mut listed = ObjectList::default();
     loop {
         if listed.objects.len() >= PART {
-            listed.hand_over(parts).await;
+            listed.send(parts).await;
         }
         let Ok(frame) = tokio::time::timeout(LONGEST_SILENCE_IN_LIST, frames.next()).await else {
             return Ok(Streamed::Unknown);
@@ -183,7 +183,7 @@ async fn collect(mut frames: Frames, parts: Option<&Parts>) -> Result<Streamed, 
             Some(Frame::Item(WatchItem::Added(object))) => listed.objects.push(object),
             Some(Frame::Item(WatchItem::Undecodable { .. })) => listed.undecodable += 1,
             Some(Frame::InitialEventsEnd { resource_version }) => {
-                return Ok(Streamed::Complete(Listed { resource_version, ..listed }));
+                return Ok(Streamed::Complete(ObjectList { resource_version, ..listed }));
             }
             // A change before the end of the initial events: this server watches instead of listing.
             Some(Frame::Item(WatchItem::Modified(_) | WatchItem::Deleted(_))) => {
@@ -196,7 +196,7 @@ async fn collect(mut frames: Frames, parts: Option<&Parts>) -> Result<Streamed, 
 
 /// Reads the events of a body, up to the first error. A line cut off by the end of the body is dropped, because the
 /// watch resumes before it.
-fn read_lines(body: Body, keep: Keep) -> impl Stream<Item = Result<Frame, ClientError>> + Send {
+fn read_lines(body: Body, keep: ObjectDecoder) -> impl Stream<Item = Result<Frame, ClientError>> + Send {
     let reading = Some((body.into_data_stream(), Lines::default()));
     stream::unfold(reading, move |reading| async move {
         let (mut chunks, mut lines) = reading?;

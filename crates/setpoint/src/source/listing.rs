@@ -10,7 +10,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 
-use super::{Listed, Selection, Source};
+use super::{ObjectList, Selection, Source};
 use crate::{ClientError, Kind, Object};
 
 /// The approximate number of objects in a part: a page of a list. With typical pods of 2 KB, that is 1 MB.
@@ -19,14 +19,14 @@ pub(crate) const PART: usize = 500;
 /// The receiver of a list that a source reads in parts.
 ///
 /// ```no_run
-/// # async fn example(parts: setpoint::source::Parts, pages: Vec<Vec<setpoint::Object>>) {
+/// # async fn example(parts: setpoint::source::ListSink, pages: Vec<Vec<setpoint::Object>>) {
 /// for page in pages {
-///     parts.hand_over(page).await;
+///     parts.send(page).await;
 /// }
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Parts(mpsc::Sender<Part>);
+pub struct ListSink(mpsc::Sender<Part>);
 
 #[derive(Debug)]
 enum Part {
@@ -34,34 +34,34 @@ enum Part {
     Again,
 }
 
-impl Parts {
+impl ListSink {
     /// Passes objects on. Waits until the previous part has been taken.
-    pub async fn hand_over(&self, objects: Vec<Object>) {
+    pub async fn send(&self, objects: Vec<Object>) {
         // If the receiver is gone, the list is not needed any more and can be dropped.
         let _ = self.0.send(Part::Objects(objects)).await;
     }
 
     /// Starts the list over: discards everything passed on so far.
-    pub async fn again(&self) {
+    pub async fn restart(&self) {
         let _ = self.0.send(Part::Again).await;
     }
 }
 
 /// A list in progress. Holds at most two parts: one waiting and one being read.
 pub(crate) struct Listing {
-    list: BoxFuture<'static, Result<Listed, ClientError>>,
+    list: BoxFuture<'static, Result<ObjectList, ClientError>>,
     parts: mpsc::Receiver<Part>,
-    ended: Option<Result<Listed, ClientError>>,
+    ended: Option<Result<ObjectList, ClientError>>,
 }
 
 /// An item from a list in progress.
-pub(crate) enum Heard {
+pub(crate) enum ListEvent {
     /// Some of the objects.
     Objects(Vec<Object>),
     /// Discard everything received so far.
     Again,
     /// The last objects, and the version of the list.
-    End(Result<Listed, ClientError>),
+    End(Result<ObjectList, ClientError>),
 }
 
 impl Listing {
@@ -69,7 +69,7 @@ impl Listing {
     pub(crate) fn start(source: Arc<dyn Source>, kind: Kind, selection: Selection, within: Duration) -> Self {
         let (sender, parts) = mpsc::channel(1);
         let list = async move {
-            let list = source.list_in_parts(&kind, &selection, Parts(sender));
+            let list = source.list_in_parts(&kind, &selection, ListSink(sender));
             match tokio::time::timeout(within, list).await {
                 Ok(listed) => listed,
                 Err(_) => Err(ClientError::Transport(format!("no complete list within {within:?}").into())),
@@ -79,7 +79,7 @@ impl Listing {
     }
 
     /// Waits for the next part. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Heard {
+    pub(crate) async fn next(&mut self) -> ListEvent {
         loop {
             let part = match self.ended {
                 Some(_) => self.parts.try_recv().ok(),
@@ -97,14 +97,14 @@ impl Listing {
                     self.ended = ended;
                     return part.into();
                 }
-                (None, Some(ended)) => return Heard::End(ended),
+                (None, Some(ended)) => return ListEvent::End(ended),
                 (None, None) => {}
             }
         }
     }
 }
 
-impl From<Part> for Heard {
+impl From<Part> for ListEvent {
     fn from(part: Part) -> Self {
         match part {
             Part::Objects(objects) => Self::Objects(objects),

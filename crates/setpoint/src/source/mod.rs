@@ -18,7 +18,7 @@ use futures::stream::BoxStream;
 use crate::{ClientError, Kind, Object};
 
 pub use self::kube::KubeSource;
-pub use self::listing::Parts;
+pub use self::listing::ListSink;
 
 /// A selection of objects of a kind.
 ///
@@ -54,11 +54,11 @@ impl fmt::Display for Selection {
 /// A consistent list.
 ///
 /// ```
-/// let nothing = setpoint::source::Listed { resource_version: "7".into(), ..Default::default() };
+/// let nothing = setpoint::source::ObjectList { resource_version: "7".into(), ..Default::default() };
 /// assert!(nothing.objects.is_empty());
 /// ```
 #[derive(Debug, Default)]
-pub struct Listed {
+pub struct ObjectList {
     /// The objects, in any order.
     pub objects: Vec<Object>,
     /// The version to start a watch from.
@@ -67,11 +67,11 @@ pub struct Listed {
     pub undecodable: usize,
 }
 
-impl Listed {
+impl ObjectList {
     /// Passes on the objects read so far, if there is a receiver.
-    pub(crate) async fn hand_over(&mut self, parts: Option<&Parts>) {
+    pub(crate) async fn send(&mut self, parts: Option<&ListSink>) {
         if let Some(parts) = parts {
-            parts.hand_over(std::mem::take(&mut self.objects)).await;
+            parts.send(std::mem::take(&mut self.objects)).await;
         }
     }
 }
@@ -126,7 +126,7 @@ pub trait Source: Send + Sync + 'static {
         &'a self,
         kind: &'a Kind,
         selection: &'a Selection,
-    ) -> BoxFuture<'a, Result<Listed, ClientError>>;
+    ) -> BoxFuture<'a, Result<ObjectList, ClientError>>;
 
     /// Like [`list`](Self::list), but passes objects on in parts while reading, so that nothing has to hold all of
     /// them. Returns the objects that have not been passed on.
@@ -134,8 +134,8 @@ pub trait Source: Send + Sync + 'static {
         &'a self,
         kind: &'a Kind,
         selection: &'a Selection,
-        parts: Parts,
-    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
+        parts: ListSink,
+    ) -> BoxFuture<'a, Result<ObjectList, ClientError>> {
         let _ = parts;
         self.list(kind, selection)
     }

@@ -231,7 +231,7 @@ async fn a_watch_on_a_dead_connection_ends_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_refused_says_so() {
+async fn a_rejected_watch_is_an_error() {
     let (source, _) = Script::source([status(403, "Forbidden")]);
     let refused = source.watch(&Kind::of::<Pod>(), &Selection::default(), "9").await;
     assert_eq!(refused.err().and_then(|error| error.code()), Some(403));

@@ -100,7 +100,7 @@ async fn a_key_is_checked_after_the_time_it_asked_for_and_its_failures_are_forgo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_key_is_tried_again_with_growing_delays_and_tells_why() {
+async fn a_failing_key_is_retried_with_growing_delays_and_logged() {
     let world = one(|_| Err(ReconcileError::retry("reach the moon")));
     assert_eq!(world.after(Duration::from_secs(10)).await, [0, 0, 1_000, 3_000, 7_000]);
     let state = world.queue.state(&Key::cluster("a"));

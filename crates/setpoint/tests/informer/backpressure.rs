@@ -11,7 +11,7 @@ async fn world(bound: usize) -> (World, Queue<Key>) {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
     let queue = Queue::new("bounded", &Runtime { clock, rng: Rng::seeded(1) }).bounded(bound);
     world.informer.add_handler(enqueue_self(&queue));
-    world.informer.synced().await;
+    world.informer.wait_for_sync().await;
     (world, queue)
 }
 
@@ -42,10 +42,10 @@ async fn a_full_queue_holds_back_the_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_the_cache_is_not_kept_waiting_by_a_full_queue() {
+async fn a_full_queue_does_not_block_waiting_for_the_cache() {
     let (world, queue) = world(1).await;
     change(&world, 0..3).await;
     assert_eq!(queue.len(), 1);
-    world.informer.seen("3").await;
+    world.informer.wait_for_version("3").await;
     assert_eq!((queue.len(), world.cache().len()), (3, 3));
 }

@@ -24,17 +24,17 @@ struct World {
     server: Server,
     informers: Informers,
     informer: Informer,
-    told: Told,
+    log: EventLog,
     tasks: tokio::task::JoinSet<()>,
 }
 
 /// Records events: `+` added, `i` initial, `~` updated, `=` resync, `-` deleted, `?` deleted but the event was missed.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+struct EventLog(Arc<Mutex<Vec<String>>>);
 
-impl Told {
+impl EventLog {
     fn handler(&self) -> impl Fn(&Event) + Send + Sync + 'static {
-        let told = self.0.clone();
+        let log = self.0.clone();
         move |event| {
             let sign = match event {
                 Event::Added { initial: true, .. } => 'i',
@@ -47,7 +47,7 @@ impl Told {
                 Event::Deleted { missed: true, .. } => '?',
                 Event::Deleted { .. } => '-',
             };
-            told.lock().push(format!("{sign}{}", describe(event.object())));
+            log.lock().push(format!("{sign}{}", describe(event.object())));
         }
     }
 
@@ -68,17 +68,17 @@ impl World {
         let informers = Informers::new(Arc::new(server.clone()), Runtime { clock, rng: Rng::seeded(1) });
         set(&informers);
         let informer = informers.of::<ConfigMap>();
-        let told = Told::default();
-        informer.add_handler(told.handler());
+        let log = EventLog::default();
+        informer.add_handler(log.handler());
         let mut tasks = tokio::task::JoinSet::new();
         let running = informers.clone();
         tasks.spawn(async move { running.run(CancellationToken::new()).await });
-        Self { server, informers, informer, told, tasks }
+        Self { server, informers, informer, log, tasks }
     }
 
     async fn synced(server: Server) -> Self {
         let world = Self::start(server);
-        world.informer.synced().await;
+        world.informer.wait_for_sync().await;
         world
     }
 
@@ -88,7 +88,7 @@ impl World {
 
     /// Waits until the cache is at the server's version, and checks that both match.
     async fn caught_up(&self) {
-        self.informer.seen(&self.server.revision().to_string()).await;
+        self.informer.wait_for_version(&self.server.revision().to_string()).await;
         assert_eq!(self.cache(), self.server.world());
     }
 }
@@ -98,14 +98,14 @@ async fn seconds(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_there_comes_first_and_then_every_change() {
+async fn existing_objects_come_first_then_every_change() {
     let server = Server::new();
     server.put("a");
     server.put("b");
     let world = World::start(server);
     assert!(!world.informer.has_synced());
-    world.informer.synced().await;
-    assert_eq!(world.told.take(), "ia@1 ib@2");
+    world.informer.wait_for_sync().await;
+    assert_eq!(world.log.take(), "ia@1 ib@2");
 
     for change in ["a", "c"] {
         world.server.put(change);
@@ -113,12 +113,12 @@ async fn what_is_there_comes_first_and_then_every_change() {
     }
     world.server.delete("a");
     world.caught_up().await;
-    assert_eq!(world.told.take(), "~a@3 +c@4 -a@5");
+    assert_eq!(world.log.take(), "~a@3 +c@4 -a@5");
     assert_eq!(world.server.asked(), ["list", "watch 2"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_that_arrive_together_are_told_once_an_object() {
+async fn changes_that_arrive_together_are_one_event_per_object() {
     let world = World::synced(Server::new()).await;
     for _ in 0..5 {
         world.server.put("a");
@@ -127,11 +127,11 @@ async fn changes_that_arrive_together_are_told_once_an_object() {
     world.server.delete("a");
     world.server.put("a");
     world.caught_up().await;
-    assert_eq!(world.told.take(), "+a@9 +b@10 -a@11 +a@12");
+    assert_eq!(world.log.take(), "+a@9 +b@10 -a@11 +a@12");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_that_comes_twice_is_told_once() {
+async fn a_duplicate_item_is_reported_once() {
     let server = Server::new();
     server.fault([Fault::Twice]);
     let world = World::synced(server).await;
@@ -144,7 +144,7 @@ async fn an_item_that_comes_twice_is_told_once() {
         world.caught_up().await;
         seconds(1).await;
     }
-    assert_eq!(world.told.take(), "+a@1 ~a@2 -a@3 +a@4 -a@5");
+    assert_eq!(world.log.take(), "+a@1 ~a@2 -a@3 +a@4 -a@5");
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,7 +162,7 @@ async fn a_watch_closed_every_second_resumes_and_never_lists_again() {
     assert!(asked.len() <= 1 + 61, "a watch a second, no more: {asked:?}");
     let versions: Vec<u64> = asked[1..].iter().map(|asked| asked[6..].parse().unwrap()).collect();
     assert!(versions.is_sorted() && *versions.last().unwrap() >= 58, "{versions:?}");
-    assert_eq!(world.told.take().split(' ').count(), 60);
+    assert_eq!(world.log.take().split(' ').count(), 60);
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,7 +176,7 @@ async fn a_410_in_mid_watch_loses_no_delete() {
     world.server.delete("b");
     world.server.put("c");
     world.caught_up().await;
-    assert_eq!(world.told.take(), "ia@1 ib@2 ~a@3 +c@5 ?b@2");
+    assert_eq!(world.log.take(), "ia@1 ib@2 ~a@3 +c@5 ?b@2");
     assert_eq!(world.server.asked(), ["list", "watch 2", "list", "watch 5"]);
 }
 
@@ -189,30 +189,30 @@ async fn compaction_between_two_watches_leads_to_another_list() {
     world.server.delete("a");
     world.server.compact();
     world.caught_up().await;
-    assert_eq!(world.told.take(), "ia@1 ?a@1");
+    assert_eq!(world.log.take(), "ia@1 ?a@1");
     assert_eq!(world.server.asked(), ["list", "watch 1", "watch 1", "list", "watch 2"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_watch_hid_is_repaired_by_the_next_list() {
+async fn missed_events_are_repaired_by_the_next_list() {
     let server = Server::new();
     for name in ["stays", "hidden"] {
         server.put(name);
     }
     server.fault([Fault::Hide("hidden")]);
     let world = World::synced(server).await;
-    world.told.take();
+    world.log.take();
 
     world.server.delete("hidden");
     world.server.put("stays");
-    world.informer.seen("4").await;
-    assert_eq!(world.told.take(), "~stays@4");
+    world.informer.wait_for_version("4").await;
+    assert_eq!(world.log.take(), "~stays@4");
 
     world.server.cut();
     world.server.bookmark();
     world.server.compact();
     world.caught_up().await;
-    assert_eq!(world.told.take(), "?hidden@2", "what did not change is not told again");
+    assert_eq!(world.log.take(), "?hidden@2", "what did not change is not told again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -225,7 +225,7 @@ async fn an_object_replaced_under_its_name_is_deleted_and_added() {
     world.server.put("a");
     world.server.compact();
     world.caught_up().await;
-    assert_eq!(world.told.take(), "ia@1 ?a@1 +a@3");
+    assert_eq!(world.log.take(), "ia@1 ?a@1 +a@3");
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,8 +234,8 @@ async fn bookmarks_move_the_version_and_reach_no_handler() {
     for _ in 0..5 {
         world.server.bookmark();
     }
-    world.informer.seen("5").await;
-    assert_eq!((world.informer.revision(), world.told.take().as_str()), (5, ""));
+    world.informer.wait_for_version("5").await;
+    assert_eq!((world.informer.revision(), world.log.take().as_str()), (5, ""));
     world.server.cut();
     seconds(1).await;
     assert_eq!(world.server.asked(), ["list", "watch 0", "watch 5"]);
@@ -247,10 +247,10 @@ async fn an_object_that_cannot_be_read_stalls_nothing_and_is_counted() {
     server.fault([Fault::Undecodable]);
     let metrics = Metrics::new();
     let world = World::start_with(server, |informers| informers.observe(&metrics));
-    world.informer.synced().await;
+    world.informer.wait_for_sync().await;
     world.server.put("a");
     world.caught_up().await;
-    assert_eq!(world.told.take(), "+a@1");
+    assert_eq!(world.log.take(), "+a@1");
     let labels = r#"{group="",name="all",resource="configmaps",version="v1"}"#;
     assert!(metrics.encode().contains(&format!("informer_undecodable_objects_total{labels} 1\n")));
 }
@@ -264,7 +264,7 @@ async fn a_list_that_hangs_is_asked_for_again() {
     seconds(59).await;
     assert!(!world.informer.has_synced());
     seconds(120).await;
-    assert_eq!((world.informer.has_synced(), world.told.take().as_str()), (true, "ia@1"));
+    assert_eq!((world.informer.has_synced(), world.log.take().as_str()), (true, "ia@1"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -279,11 +279,11 @@ async fn a_cache_that_differs_from_the_server_is_found_out_and_repaired() {
         informers.observe(&metrics);
         informers.check_consistency_every(Duration::from_secs(60));
     });
-    world.informer.synced().await;
+    world.informer.wait_for_sync().await;
     seconds(61).await;
     world.server.delete("hidden");
     world.server.put("stays");
-    world.informer.seen("4").await;
+    world.informer.wait_for_version("4").await;
     assert_eq!(world.cache().len(), 2, "the watch has hidden the deletion");
     seconds(60).await;
     assert_eq!(world.cache(), world.server.world());
@@ -301,7 +301,7 @@ async fn each_informer_sees_its_own_selection_of_a_kind() {
     let web = of(Selection { labels: Some("app=web".into()), ..Selection::default() });
     let bare = of(Selection { metadata_only: true, ..Selection::default() });
     for (informer, expected) in [(&shop, "namespace=shop"), (&web, "labels=app=web"), (&bare, "metadata")] {
-        informer.synced().await;
+        informer.wait_for_sync().await;
         assert_eq!(informer.selection().to_string(), expected);
     }
     assert_eq!(world.server.asked().iter().filter(|asked| *asked == "list").count(), 4);
@@ -322,7 +322,7 @@ async fn failing_lists_are_tried_again_at_growing_intervals() {
     assert!(!world.informer.has_synced());
     seconds(20 * 60).await;
     assert!(world.informer.has_synced());
-    assert_eq!(world.told.take(), "ia@1");
+    assert_eq!(world.log.take(), "ia@1");
 }
 
 #[tokio::test(start_paused = true)]
@@ -359,36 +359,36 @@ async fn watches_that_keep_failing_for_unknown_reasons_lead_to_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_handler_is_told_of_the_cache_and_then_of_every_change_once() {
+async fn a_late_handler_gets_the_cache_and_then_every_change_once() {
     let server = Server::new();
     (0..100).for_each(|i| _ = server.put(&format!("object-{i:03}")));
     let world = World::synced(server).await;
-    let late = Told::default();
+    let late = EventLog::default();
     world.server.put("object-000");
     world.informer.add_handler(late.handler());
     assert!(!world.informer.has_synced(), "one handler has not been told yet");
     world.server.put("object-001");
-    world.informer.synced().await;
+    world.informer.wait_for_sync().await;
     world.caught_up().await;
-    let told = late.take();
-    let told: Vec<&str> = told.split(' ').collect();
-    assert_eq!(told.iter().filter(|event| event.starts_with('i')).count(), 100);
+    let log = late.take();
+    let log: Vec<&str> = log.split(' ').collect();
+    assert_eq!(log.iter().filter(|event| event.starts_with('i')).count(), 100);
     for (name, newest) in [("object-000", "object-000@101"), ("object-001", "object-001@102")] {
-        let last = told.iter().rev().find(|event| event[1..].starts_with(name)).unwrap();
+        let last = log.iter().rev().find(|event| event[1..].starts_with(name)).unwrap();
         assert_eq!(&last[1..], newest);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removed_handler_is_told_no_more() {
+async fn a_removed_handler_gets_no_more_events() {
     let world = World::synced(Server::new()).await;
-    let other = Told::default();
+    let other = EventLog::default();
     let registration = world.informer.add_handler(other.handler());
-    world.informer.synced().await;
+    world.informer.wait_for_sync().await;
     registration.remove();
     world.server.put("a");
     world.caught_up().await;
-    assert_eq!((other.take().as_str(), world.told.take().as_str()), ("", "+a@1"));
+    assert_eq!((other.take().as_str(), world.log.take().as_str()), ("", "+a@1"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -398,7 +398,7 @@ async fn informers_come_and_go_while_others_run() {
     let kind = world.informer.kind().clone();
     let selection = Selection { namespace: Some("default".into()), ..Selection::default() };
     let second = world.informers.select(&kind, selection.clone());
-    second.synced().await;
+    second.wait_for_sync().await;
     assert_eq!(second.objects().len(), 1);
 
     world.informers.remove(&second);
@@ -407,14 +407,14 @@ async fn informers_come_and_go_while_others_run() {
     world.caught_up().await;
     assert_eq!(second.objects().len(), 1, "a removed informer shows what it last knew");
     let third = world.informers.select(&kind, selection);
-    third.synced().await;
+    third.wait_for_sync().await;
     assert_eq!(third.objects().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_same_kind_and_selection_is_the_same_informer() {
     let world = World::synced(Server::new()).await;
-    world.informers.of::<ConfigMap>().synced().await;
+    world.informers.of::<ConfigMap>().wait_for_sync().await;
     assert_eq!(world.server.asked(), ["list", "watch 0"]);
 }
 
@@ -428,18 +428,18 @@ async fn dropping_the_run_ends_every_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resync_tells_of_everything_again() {
+async fn a_resync_sends_every_object_again() {
     let server = Server::new();
     for name in ["a", "b"] {
         server.put(name);
     }
     let world = World::start_with(server, |informers| informers.resync_every(Duration::from_secs(60)));
-    world.informer.synced().await;
-    world.told.take();
+    world.informer.wait_for_sync().await;
+    world.log.take();
     seconds(59).await;
-    assert_eq!(world.told.take(), "");
+    assert_eq!(world.log.take(), "");
     seconds(62).await;
-    assert_eq!(world.told.take(), "=a@1 =b@2");
+    assert_eq!(world.log.take(), "=a@1 =b@2");
 }
 
 #[tokio::test(start_paused = true)]
@@ -453,7 +453,7 @@ async fn a_transform_decides_what_is_cached() {
         };
         informers.transform(&Kind::of::<ConfigMap>(), Arc::new(bare));
     });
-    world.informer.synced().await;
+    world.informer.wait_for_sync().await;
     let cached = world.informer.objects().list(None);
     assert!(cached[0].meta().labels.is_empty() && cached[0].raw().is_empty());
 }
@@ -463,7 +463,7 @@ async fn a_write_is_waited_for() {
     let world = World::synced(Server::new()).await;
     let written = world.server.put("a");
     assert!(world.informer.objects().get(written.key()).is_none());
-    world.informer.seen(&written.meta().resource_version).await;
+    world.informer.wait_for_version(&written.meta().resource_version).await;
     assert!(world.informer.objects().get(written.key()).unwrap().same_version(&written));
 }
 
@@ -536,7 +536,7 @@ async fn metrics_show_what_an_informer_does() {
     server.put("a");
     let metrics = Metrics::new();
     let world = World::start_with(server, |informers| informers.observe(&metrics));
-    world.informer.synced().await;
+    world.informer.wait_for_sync().await;
     world.server.put("b");
     world.caught_up().await;
     let text = metrics.encode();

@@ -7,9 +7,9 @@ use http::{Method, Request, Response};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::client::Body;
 use parking_lot::Mutex;
-use setpoint::client::Delete;
+use setpoint::client::DeleteOptions;
 use setpoint::metrics::Metrics;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Client, Clock, Controller, Informer, Key, Kind, Outcome, Queue, ReconcileError, Reconciler, Rng,
     Runnable, Runtime,
@@ -44,7 +44,7 @@ impl Reconciler for Parent {
                 self.done.lock().push("create");
             }
             (Some(child), false) => {
-                let delete = Delete::of_uid(&*child.meta().uid);
+                let delete = DeleteOptions::of_uid(&*child.meta().uid);
                 self.client.delete(&kind, child.key(), &delete).await.attempting("delete the child")?;
                 self.done.lock().push("delete");
             }

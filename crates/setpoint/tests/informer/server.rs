@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt};
 use parking_lot::Mutex;
-use setpoint::source::{Listed, Selection, Source, WatchItem};
+use setpoint::source::{ObjectList, Selection, Source, WatchItem};
 use setpoint::{ClientError, Key, Kind, Object};
 use tokio::sync::watch;
 
@@ -217,7 +217,7 @@ impl Server {
 }
 
 impl Source for Server {
-    fn list<'a>(&'a self, _: &'a Kind, _: &'a Selection) -> BoxFuture<'a, Result<Listed, ClientError>> {
+    fn list<'a>(&'a self, _: &'a Kind, _: &'a Selection) -> BoxFuture<'a, Result<ObjectList, ClientError>> {
         Box::pin(async {
             if self.hangs() {
                 return std::future::pending().await;
@@ -228,7 +228,7 @@ impl Source for Server {
                 return Err(api_error(code, "Scripted"));
             }
             let objects = state.objects.values().cloned().collect();
-            Ok(Listed { objects, resource_version: state.revision.to_string(), undecodable: 0 })
+            Ok(ObjectList { objects, resource_version: state.revision.to_string(), undecodable: 0 })
         })
     }
 

@@ -30,10 +30,10 @@ mod trigger;
 #[path = "../../src/queue/waiters.rs"]
 mod waiters;
 
-use self::core::{Core, Offer};
+use self::core::{Core, TakeResult};
 use self::ready::Priority;
 use self::trigger::Trigger;
-use self::waiters::Place;
+use self::waiters::WaiterId;
 
 /// Preemptions per run, unless the environment sets more.
 const PREEMPTIONS: usize = 3;
@@ -54,11 +54,11 @@ fn add(core: &Core<u8>, key: u8) {
 
 /// Waits for a key. Returns `None` once the queue has ended.
 async fn take(core: &Core<u8>) -> Option<u8> {
-    let mut place = Place::default();
+    let mut place = WaiterId::default();
     poll_fn(|context| match core.take(&mut place, context.waker(), None, now) {
-        Offer::Key(key) => Poll::Ready(Some(key)),
-        Offer::End => Poll::Ready(None),
-        Offer::Wait(_) => Poll::Pending,
+        TakeResult::Key(key) => Poll::Ready(Some(key)),
+        TakeResult::End => Poll::Ready(None),
+        TakeResult::Wait(_) => Poll::Pending,
     })
     .await
 }
@@ -131,8 +131,8 @@ fn a_taker_that_gives_up_leaves_its_key_to_the_next() {
         let fickle = {
             let core = core.clone();
             thread::spawn(move || {
-                let mut place = Place::default();
-                if let Offer::Key(key) = core.take(&mut place, Waker::noop(), None, now) {
+                let mut place = WaiterId::default();
+                if let TakeResult::Key(key) = core.take(&mut place, Waker::noop(), None, now) {
                     add(&core, key);
                     core.done(&key, now);
                 }

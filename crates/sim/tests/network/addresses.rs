@@ -6,7 +6,7 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use setpoint::Key;
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_controllers::{AddressPool, INGRESS_CONTROLLER, MaskSizes, NodeRanges, Options};
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
@@ -51,14 +51,14 @@ fn no_range_is_shared(history: &History) -> Result<(), String> {
 fn ranges_of_nodes_survive_every_crash_and_every_stale_or_hidden_event() {
     let ranges = NodeRanges::new("10.20.0.0/22", "", MaskSizes::default()).expect("ranges");
     let controller_options = Options { node_ranges: Some(ranges), ..Options::default() };
-    let parts = Parts { controller_options, ..parts(&["nodeipam"]) };
+    let parts = Components { controller_options, ..parts(&["nodeipam"]) };
     survives_within("ranges of nodes", parts, nodes, no_range_is_shared);
 }
 
-fn pooled(controllers: &[&str]) -> Parts {
+fn pooled(controllers: &[&str]) -> Components {
     let controller_options =
         Options { load_balancer_pool: AddressPool::parse("192.0.2.0/29"), ..Options::default() };
-    Parts { controller_options, ..parts(controllers) }
+    Components { controller_options, ..parts(controllers) }
 }
 
 /// A service gets an address and returns it. Another one gets a different one.

@@ -3,7 +3,7 @@
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
-use setpoint::client::Part;
+use setpoint::client::Subresource;
 use setpoint_sim::World;
 
 use super::scenarios::{create, delete, patch, survives, until};
@@ -30,7 +30,7 @@ fn bounds(world: &World) -> LocalBoxFuture<'_, ()> {
         })
         .await;
         let fewer = json!({"spec": {"minReplicas": 1, "maxReplicas": 2}});
-        patch(world, "HorizontalPodAutoscaler", "h", Part::Main, fewer).await;
+        patch(world, "HorizontalPodAutoscaler", "h", Subresource::None, fewer).await;
         until(world, "ReplicaSet", "r", |set| set["spec"]["replicas"] == 2).await;
         until(world, "HorizontalPodAutoscaler", "h", |hpa| hpa["status"]["currentReplicas"] == 2).await;
         // Without metrics, the status shows the last desired scale, if it was written before a crash. Delete the

@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use setpoint::Key;
-use setpoint::client::Part;
+use setpoint::client::Subresource;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
@@ -44,7 +44,7 @@ fn a_budget_survives_every_crash_and_every_stale_or_hidden_event() {
 async fn evict(world: &World, name: &str) -> bool {
     let key = Key::namespaced("default", name);
     let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
-    match world.client().post(&kind("Pod"), &key, Part::Eviction, &body).await {
+    match world.client().post(&kind("Pod"), &key, Subresource::Eviction, &body).await {
         Ok(()) => true,
         Err(error) if error.is_too_many_requests() => false,
         Err(error) => panic!("cannot evict {name}: {error}"),

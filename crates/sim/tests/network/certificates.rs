@@ -6,8 +6,8 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use serde_json::json;
 use setpoint::Key;
-use setpoint::client::Part;
-use setpoint_cluster::Parts;
+use setpoint::client::Subresource;
+use setpoint_cluster::Components;
 use setpoint_controllers::{CertificateAuthority, Options, Signers};
 use setpoint_sim::World;
 
@@ -31,10 +31,10 @@ const OF_A_NODE: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlHdU1
 /// For user1, in base64.
 const OF_A_USER: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIWk1JR01BZ0VBTUN3eEREQUtCZ05WQkFvTUEyUmxkakVNTUFvR0ExVUVDZ3dEYjNCek1RNHdEQVlEVlFRRApEQVYxYzJWeU1UQXFNQVVHQXl0bGNBTWhBT2lDeGVNOEF3dVowZ1pFUGxBSzk3ekF5cFJOc3JMejZUSDNzYnZVCnpXNXlvQzB3S3dZSktvWklodmNOQVFrT01SNHdIREFhQmdOVkhSRUVFekFSZ2dsaExtVjRZVzF3YkdXSEJBb0EKQUFjd0JRWURLMlZ3QTBFQS8yQnhjZlVNWkduZ3JoajZ5K3NGWWFpbERRSlFXa3ZoRnMzT1pjeW51a2dLUXk3KwpVWE4zQlkxY2NpQlh1SmdVTWhkbWhBT0V4dTBQeW9PNk4rbHVDdz09Ci0tLS0tRU5EIENFUlRJRklDQVRFIFJFUVVFU1QtLS0tLQo=";
 
-fn signing(controllers: &[&str]) -> Parts {
+fn signing(controllers: &[&str]) -> Components {
     let authority = CertificateAuthority::from_pem(CA, CA_KEY).expect("an authority");
     let controller_options = Options { signers: Signers::all(authority), ..Options::default() };
-    Parts { controller_options, ..parts(controllers) }
+    Components { controller_options, ..parts(controllers) }
 }
 
 async fn ask(world: &World, name: &str, signer: &str, request: &str, usages: serde_json::Value) {
@@ -45,7 +45,7 @@ async fn ask(world: &World, name: &str, signer: &str, request: &str, usages: ser
 async fn approve(world: &World, name: &str) {
     let approved = json!([{"type": "Approved", "status": "True", "reason": "Test", "message": "m"}]);
     let body = json!({"status": {"conditions": approved}});
-    patch(world, "CertificateSigningRequest", name, Part::Approval, body).await;
+    patch(world, "CertificateSigningRequest", name, Subresource::Approval, body).await;
 }
 
 /// A kubelet gets its certificate automatically, a user after an approval, and an invalid request gets none.

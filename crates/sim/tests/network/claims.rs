@@ -3,7 +3,7 @@
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use serde_json::json;
-use setpoint::client::Part;
+use setpoint::client::Subresource;
 use setpoint_sim::World;
 
 use super::scenarios::{create, found, patch, survives, until, until_all};
@@ -24,7 +24,7 @@ fn claims(world: &World) -> LocalBoxFuture<'_, ()> {
         })
         .await;
         until_all(world, "ResourceClaim", |claims| claims.len() == 1).await;
-        patch(world, "Pod", "p", Part::Status, json!({"status": {"phase": "Succeeded"}})).await;
+        patch(world, "Pod", "p", Subresource::Status, json!({"status": {"phase": "Succeeded"}})).await;
         until_all(world, "ResourceClaim", |claims| claims.is_empty()).await;
     }
     .boxed_local()

@@ -110,7 +110,8 @@ fn a_slice_that_was_created_and_not_yet_seen_is_not_created_again() {
             until_all(world, "EndpointSlice", |slices| slices.iter().any(is_ours)).await;
             for colour in ["red", "green", "blue"] {
                 let labels = json!({"metadata": {"labels": {"colour": colour}}});
-                super::scenarios::patch(world, "Service", "s", setpoint::client::Part::Main, labels).await;
+                super::scenarios::patch(world, "Service", "s", setpoint::client::Subresource::None, labels)
+                    .await;
                 world.pass(Duration::from_secs(3)).await;
                 assert!(are(&list(world, "EndpointSlice").await, 1), "{fault:?}");
             }
@@ -130,7 +131,7 @@ fn user_managed_endpoints_without_a_service_are_kept() {
     World::simulate(1, parts(&["endpoint"]), Vec::new(), async |world| {
         create(world, "Endpoints", "s", json!({})).await;
         let labels = json!({"metadata": {"labels": {"colour": "red"}}});
-        super::scenarios::patch(world, "Endpoints", "s", setpoint::client::Part::Main, labels).await;
+        super::scenarios::patch(world, "Endpoints", "s", setpoint::client::Subresource::None, labels).await;
         world.pass(Duration::from_secs(30)).await;
         until(world, "Endpoints", "s", |kept| kept["metadata"]["labels"]["colour"] == "red").await;
     });

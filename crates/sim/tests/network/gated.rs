@@ -6,8 +6,8 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use setpoint::Key;
-use setpoint::client::Part;
-use setpoint_cluster::Parts;
+use setpoint::client::Subresource;
+use setpoint_cluster::Components;
 use setpoint_controllers::{FeatureGates, Options};
 use setpoint_sim::World;
 
@@ -16,17 +16,17 @@ use super::scenarios::{create, delete, kind, list, parts, patch, survives_with, 
 use super::tokens::create_in;
 
 /// These controllers, with these features enabled.
-fn with(features: &[&str], controllers: &[&str]) -> Parts {
+fn with(features: &[&str], controllers: &[&str]) -> Components {
     let on = |gates: FeatureGates, name: &&str| gates.with(name, true).expect("a feature");
     let gates = features.iter().fold(FeatureGates::default(), on);
     let controller_options = Options { gates, root_ca: Some(CA.to_owned()), ..Options::default() };
-    Parts { controller_options, ..parts(controllers) }
+    Components { controller_options, ..parts(controllers) }
 }
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-serving";
 const PUBLISHER: &str = "kube-apiserver-serving-clustertrustbundle-publisher-controller";
 
-fn publishing() -> Parts {
+fn publishing() -> Components {
     with(&["ClusterTrustBundle"], &[PUBLISHER])
 }
 
@@ -87,7 +87,7 @@ fn without_the_feature_gate_nothing_of_it_is_served_or_run() {
     });
 }
 
-fn cleaning() -> Parts {
+fn cleaning() -> Components {
     with(&["PodCertificateRequest"], &["podcertificaterequest-cleaner-controller"])
 }
 
@@ -131,7 +131,7 @@ fn a_pod_certificate_request_is_deleted_after_fifteen_minutes() {
     });
 }
 
-fn recording() -> Parts {
+fn recording() -> Components {
     with(&["StorageVersionAPI"], &["storage-version-gc"])
 }
 
@@ -147,7 +147,7 @@ async fn record(world: &World, name: &str, servers: &[(&str, &str)]) {
     let same = servers.iter().all(|(_, version)| *version == servers[0].1);
     let common = same.then(|| servers[0].1);
     let status = json!({"storageVersions": all, "commonEncodingVersion": common});
-    patch(world, "StorageVersion", name, Part::Status, json!({"status": status})).await;
+    patch(world, "StorageVersion", name, Subresource::Status, json!({"status": status})).await;
 }
 
 /// Servers that are gone are removed, immediately or when their lease is. A record without any server is deleted.
@@ -175,7 +175,7 @@ fn records_of_storage_versions_survive_every_crash_and_every_stale_or_hidden_eve
     survives_with("storage versions", recording(), storage_versions);
 }
 
-fn migrating() -> Parts {
+fn migrating() -> Components {
     with(&["StorageVersionMigrator", "InformerResourceVersion"], &["svm"])
 }
 
@@ -210,7 +210,7 @@ fn migrations_survive_every_crash_and_every_stale_or_hidden_event() {
     survives_with("migrations", migrating(), migrations);
 }
 
-fn evicting() -> Parts {
+fn evicting() -> Components {
     with(&["DRADeviceTaints"], &["device-taint-eviction-controller"])
 }
 
@@ -225,7 +225,7 @@ async fn with_device(world: &World, name: &str, device: &str, tolerations: Value
     let result = json!({"request": "r", "driver": "d.example", "pool": "p", "device": device, "tolerations": tolerations});
     let consumer = json!({"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]});
     let status = json!({"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]});
-    patch(world, "ResourceClaim", name, Part::Status, json!({"status": status})).await;
+    patch(world, "ResourceClaim", name, Subresource::Status, json!({"status": status})).await;
 }
 
 /// A rule taints a device, and a driver taints another one. Pods that do not tolerate it are evicted.
@@ -253,7 +253,7 @@ fn device_taints(world: &World) -> LocalBoxFuture<'_, ()> {
         create(world, "DeviceTaintRule", "broken", json!({"spec": rule})).await;
         let rule = json!({"deviceSelector": {"deviceClassName": "old"}, "taint": taint});
         create(world, "DeviceTaintRule", "old", json!({"spec": rule})).await;
-        patch(world, "ResourceSlice", "s", Part::Main, json!({"spec": slice(json!([taint]))})).await;
+        patch(world, "ResourceSlice", "s", Subresource::None, json!({"spec": slice(json!([taint]))})).await;
         for (name, stays) in [("by-rule", false), ("by-driver", false), ("by-class", false)] {
             let key = Key::namespaced("default", name);
             world

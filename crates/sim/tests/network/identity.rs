@@ -6,8 +6,8 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use setpoint::Key;
-use setpoint::client::{Delete, Part, Patch};
-use setpoint_cluster::Parts;
+use setpoint::client::{DeleteOptions, Patch, Subresource};
+use setpoint_cluster::Components;
 use setpoint_controllers::{Options, TokenSigner};
 use setpoint_sim::World;
 
@@ -25,7 +25,7 @@ async fn comes_back(world: &World, kind_name: &str, name: &str) {
     let (kind, key) = (kind(kind_name), Key::namespaced("team", name));
     world.until(&kind, &key, |object| object.is_some()).await;
     let first = world.get(&kind, &key).await.expect("it was there a moment ago");
-    world.client().delete(&kind, &key, &Delete::default()).await.expect("the user's own call");
+    world.client().delete(&kind, &key, &DeleteOptions::default()).await.expect("the user's own call");
     let is_another =
         |object: Option<&Value>| object.is_some_and(|it| it["metadata"]["uid"] != first["metadata"]["uid"]);
     world.until(&kind, &key, is_another).await;
@@ -51,7 +51,7 @@ fn certificate(world: &World) -> LocalBoxFuture<'_, ()> {
         comes_back(world, "ConfigMap", "kube-root-ca.crt").await;
         let (maps, key) = (kind("ConfigMap"), Key::namespaced("team", "kube-root-ca.crt"));
         let wrong = Patch::merge(&json!({"data": {"ca.crt": "wrong"}}));
-        world.client().patch(&maps, &key, Part::Main, wrong).await.expect("the user's own call");
+        world.client().patch(&maps, &key, Subresource::None, wrong).await.expect("the user's own call");
         world.until(&maps, &key, |map| map.is_some_and(|map| map["data"]["ca.crt"] == "the authority")).await;
     }
     .boxed_local()
@@ -60,7 +60,7 @@ fn certificate(world: &World) -> LocalBoxFuture<'_, ()> {
 #[test]
 fn the_certificate_of_the_api_server_survives_them() {
     let controller_options = Options { root_ca: Some("the authority".into()), ..Options::default() };
-    let parts = Parts { controller_options, ..parts(&["root-ca-cert-publisher"]) };
+    let parts = Components { controller_options, ..parts(&["root-ca-cert-publisher"]) };
     survives_with("root certificate", parts, certificate);
 }
 
@@ -93,7 +93,7 @@ fn tokens(world: &World) -> LocalBoxFuture<'_, ()> {
 fn tokens_of_accounts_survive_them() {
     let token_signer = Some(TokenSigner::from_pem(KEY).expect("a key"));
     let controller_options = Options { token_signer, root_ca: Some("ca".into()), ..Options::default() };
-    let parts = Parts { controller_options, ..parts(&["serviceaccount-token"]) };
+    let parts = Components { controller_options, ..parts(&["serviceaccount-token"]) };
     survives_with("tokens", parts, tokens);
 }
 
@@ -109,7 +109,8 @@ fn unused(world: &World) -> LocalBoxFuture<'_, ()> {
         match world.get(&maps, &key).await {
             None => _ = world.create(&maps, Some("kube-system"), since).await,
             Some(_) => {
-                let patched = world.client().patch(&maps, &key, Part::Main, Patch::merge(&since)).await;
+                let patched =
+                    world.client().patch(&maps, &key, Subresource::None, Patch::merge(&since)).await;
                 patched.expect("the user's own call");
             }
         }
@@ -134,6 +135,6 @@ fn unused(world: &World) -> LocalBoxFuture<'_, ()> {
 fn unused_tokens_are_deleted_whatever_happens() {
     let legacy_token_clean_up_period = Duration::from_secs(20 * 3600);
     let controller_options = Options { legacy_token_clean_up_period, ..Options::default() };
-    let parts = Parts { controller_options, ..parts(&["legacy-service-account-token-cleaner"]) };
+    let parts = Components { controller_options, ..parts(&["legacy-service-account-token-cleaner"]) };
     survives_with("unused tokens", parts, unused);
 }

@@ -6,9 +6,9 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
-use setpoint::client::{Delete, Part};
+use setpoint::client::{DeleteOptions, Subresource};
 use setpoint::{Key, Kind};
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_controllers::Options;
 use setpoint_sim::{Fault, World};
 
@@ -28,7 +28,7 @@ fn swept(world: &World) -> LocalBoxFuture<'_, ()> {
         create(world, "Pod", "lost", json!({"spec": spec})).await;
         for name in ["first", "second", "third"] {
             pod(world, name, "work").await;
-            patch(world, "Pod", name, Part::Status, json!({"status": {"phase": "Succeeded"}})).await;
+            patch(world, "Pod", name, Subresource::Status, json!({"status": {"phase": "Succeeded"}})).await;
             // The oldest are deleted first.
             world.pass(Duration::from_secs(2)).await;
         }
@@ -43,7 +43,7 @@ fn swept(world: &World) -> LocalBoxFuture<'_, ()> {
 #[test]
 fn pods_are_garbage_collected_once_whatever_happens() {
     let controller_options = Options { terminated_pod_threshold: 1, ..Options::default() };
-    survives_with("pods that are left", Parts { controller_options, ..parts(&["podgc"]) }, swept);
+    survives_with("pods that are left", Components { controller_options, ..parts(&["podgc"]) }, swept);
 }
 
 /// A namespace is removed when the last object with a finalizer in it is released.
@@ -61,7 +61,7 @@ fn emptied(world: &World) -> LocalBoxFuture<'_, ()> {
         let key = Key::namespaced("team", "held");
         world
             .client()
-            .patch(&kind("ConfigMap"), &key, Part::Main, released)
+            .patch(&kind("ConfigMap"), &key, Subresource::None, released)
             .await
             .expect("the user's own call");
         gone(world, "Namespace", Key::cluster("team")).await;
@@ -158,7 +158,7 @@ fn with_partial_discovery_the_garbage_collector_deletes_nothing_live() {
         world.faults().calm();
         world.pass(Duration::from_secs(300)).await;
         until(world, "ConfigMap", "mine", |_| true).await;
-        let delete = Delete::default();
+        let delete = DeleteOptions::default();
         let key = Key::namespaced("default", "boss");
         world.client().delete(&owners, &key, &delete).await.expect("the user's own call");
         gone(world, "ConfigMap", Key::namespaced("default", "mine")).await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
-use setpoint::client::Part;
-use setpoint_cluster::Parts;
+use setpoint::client::Subresource;
+use setpoint_cluster::Components;
 use setpoint_sim::World;
 
 use super::scenarios::{create, found, parts, patch, survives, survives_with, until};
@@ -46,8 +46,8 @@ fn silence(world: &World) -> LocalBoxFuture<'_, ()> {
         patient_pod(world).await;
         let ready =
             json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
-        patch(world, "Pod", "p", Part::Status, ready.clone()).await;
-        patch(world, "Node", "n", Part::Status, ready).await;
+        patch(world, "Pod", "p", Subresource::Status, ready.clone()).await;
+        patch(world, "Node", "n", Subresource::Status, ready).await;
         until(world, "Node", "n", |node| is(node, "Ready", "Unknown")).await;
         until(world, "Node", "n", |node| has_taint(node, "node.kubernetes.io/unreachable", "NoSchedule"))
             .await;
@@ -61,7 +61,7 @@ fn silence(world: &World) -> LocalBoxFuture<'_, ()> {
 #[test]
 fn a_silent_node_survives_every_crash_and_every_stale_or_hidden_event() {
     // Another node keeps reporting: if no node does, none is considered down.
-    let parts = Parts { nodes: 1, ..parts(&["nodelifecycle", "taint-eviction-controller"]) };
+    let parts = Components { nodes: 1, ..parts(&["nodelifecycle", "taint-eviction-controller"]) };
     survives_with("a silent node", parts, silence);
 }
 
@@ -71,7 +71,7 @@ fn taint(world: &World) -> LocalBoxFuture<'_, ()> {
         found(world).await;
         patient_pod(world).await;
         let taints = json!([{"key": "mine", "effect": "NoExecute"}]);
-        patch(world, "Node", "n", Part::Main, json!({"spec": {"taints": taints}})).await;
+        patch(world, "Node", "n", Subresource::None, json!({"spec": {"taints": taints}})).await;
         until(world, "Pod", "p", expelled).await;
     }
     .boxed_local()
@@ -82,7 +82,7 @@ fn eviction_by_taint_survives_them() {
     survives("eviction by taint", &["taint-eviction-controller"], taint);
 }
 
-/// One of two taints is tolerated for ever, and the other is taken back in time.
+/// One of two taints is tolerated forever, and the other is removed in time.
 #[test]
 fn a_pod_stays_when_the_taint_that_it_tolerates_for_a_while_is_removed() {
     World::simulate(1, parts(&["taint-eviction-controller"]), Vec::new(), async |world| {
@@ -97,23 +97,23 @@ fn a_pod_stays_when_the_taint_that_it_tolerates_for_a_while_is_removed() {
             .await;
         let taint = |key: &str| json!({"key": key, "effect": "NoExecute"});
         let both = json!([taint("brief"), taint("long")]);
-        patch(world, "Node", "n", Part::Main, json!({"spec": {"taints": both}})).await;
+        patch(world, "Node", "n", Subresource::None, json!({"spec": {"taints": both}})).await;
         world.pass(Duration::from_secs(30)).await;
-        patch(world, "Node", "n", Part::Main, json!({"spec": {"taints": [taint("long")]}})).await;
+        patch(world, "Node", "n", Subresource::None, json!({"spec": {"taints": [taint("long")]}})).await;
         world.pass(Duration::from_secs(120)).await;
         until(world, "Pod", "p", |pod| pod["metadata"]["deletionTimestamp"].is_null()).await;
     });
 }
 
-/// A node says that it is not ready, and then nothing any more.
+/// A node reports that it is not ready, then stops reporting.
 #[test]
 fn an_unready_node_that_stops_reporting_gets_the_unreachable_taint() {
-    // Without a node that is heard none would be tainted.
-    let parts = Parts { nodes: 1, ..parts(&["nodelifecycle"]) };
+    // Without a healthy node none would be tainted.
+    let parts = Components { nodes: 1, ..parts(&["nodelifecycle"]) };
     World::simulate(1, parts, Vec::new(), async |world| {
         found(world).await;
         let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
-        patch(world, "Node", "n", Part::Status, not_ready).await;
+        patch(world, "Node", "n", Subresource::Status, not_ready).await;
         let (not_ready, unreachable) = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable");
         until(world, "Node", "n", |node| has_taint(node, not_ready, "NoExecute")).await;
         until(world, "Node", "n", |node| is(node, "Ready", "Unknown")).await;
@@ -130,8 +130,8 @@ fn the_pods_of_a_node_that_reports_are_left_to_it() {
         found(world).await;
         patient_pod(world).await;
         let status = |ready: &str| json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}});
-        patch(world, "Pod", "p", Part::Status, status("True")).await;
-        patch(world, "Node", "n", Part::Status, status("False")).await;
+        patch(world, "Pod", "p", Subresource::Status, status("True")).await;
+        patch(world, "Node", "n", Subresource::Status, status("False")).await;
         until(world, "Node", "n", |node| has_taint(node, "node.kubernetes.io/not-ready", "NoSchedule")).await;
         world.pass(Duration::from_secs(20)).await;
         until(world, "Pod", "p", |pod| is(pod, "Ready", "True")).await;
@@ -144,7 +144,7 @@ fn no_pod_is_evicted_while_no_node_is_ready() {
     World::simulate(1, parts(&["nodelifecycle"]), Vec::new(), async |world| {
         found(world).await;
         let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-        patch(world, "Node", "n", Part::Status, ready).await;
+        patch(world, "Node", "n", Subresource::Status, ready).await;
         until(world, "Node", "n", |node| is(node, "Ready", "Unknown")).await;
         world.pass(Duration::from_secs(60)).await;
         until(world, "Node", "n", |node| !has_taint(node, "node.kubernetes.io/unreachable", "NoExecute"))

@@ -2,10 +2,10 @@
 
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
-use setpoint::client::{Delete, Part, Patch};
+use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::source::Selection;
 use setpoint::{Key, Kind};
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_sim::{History, Scenario, World, check_all};
 
 /// The number of seeded fault combinations in addition to all single faults. A long search raises it.
@@ -14,9 +14,9 @@ fn combinations() -> usize {
     raised.and_then(|text| text.parse().ok()).unwrap_or(10)
 }
 
-pub(crate) fn parts(controllers: &[&str]) -> Parts {
+pub(crate) fn parts(controllers: &[&str]) -> Components {
     let controllers = setpoint_controllers::selected(controllers).expect("known controllers");
-    Parts { controllers, ..Parts::default() }
+    Components { controllers, ..Components::default() }
 }
 
 /// Crashes before and after every write, hides or delays every event, then tries combinations. The graph and the counts
@@ -33,7 +33,7 @@ pub(crate) fn survives(
 #[track_caller]
 pub(crate) fn survives_with(
     name: &'static str,
-    parts: Parts,
+    parts: Components,
     script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
 ) {
     survives_within(name, parts, script, |_| Ok(()));
@@ -43,7 +43,7 @@ pub(crate) fn survives_with(
 #[track_caller]
 pub(crate) fn survives_within(
     name: &'static str,
-    parts: Parts,
+    parts: Components,
     script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
     always: fn(&History) -> Result<(), String>,
 ) {
@@ -112,7 +112,7 @@ pub(crate) async fn create(world: &World, kind_name: &str, name: &str, mut body:
     world.create(&kind, key(&kind, name).namespace(), body).await;
 }
 
-pub(crate) async fn patch(world: &World, kind_name: &str, name: &str, part: Part, body: Value) {
+pub(crate) async fn patch(world: &World, kind_name: &str, name: &str, part: Subresource, body: Value) {
     let kind = kind(kind_name);
     let patch = Patch::Merge(body.to_string().into());
     let patched = world.client().patch(&kind, &key(&kind, name), part, patch).await;
@@ -121,7 +121,7 @@ pub(crate) async fn patch(world: &World, kind_name: &str, name: &str, part: Part
 
 pub(crate) async fn delete(world: &World, kind_name: &str, name: &str) {
     let kind = kind(kind_name);
-    let delete = Delete { grace_period_seconds: Some(0), ..Delete::default() };
+    let delete = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
     let deleted = world.client().delete(&kind, &key(&kind, name), &delete).await;
     deleted.unwrap_or_else(|error| panic!("cannot delete {kind_name} {name}: {error}"));
 }
@@ -161,7 +161,7 @@ pub(crate) async fn running(world: &World, name: &str, ip: &str, ready: bool) {
     let conditions =
         json!([{"type": "Ready", "status": ready, "lastTransitionTime": "2025-01-01T00:00:00Z"}]);
     let status = json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}], "conditions": conditions});
-    patch(world, "Pod", name, Part::Status, json!({"status": status})).await;
+    patch(world, "Pod", name, Subresource::Status, json!({"status": status})).await;
 }
 
 /// Creates a node, and a service account for pods.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use serde_json::json;
-use setpoint::client::Part;
+use setpoint::client::Subresource;
 use setpoint_sim::World;
 
 use super::scenarios::{create, delete, found, kind, parts, patch, survives, until};
@@ -22,7 +22,7 @@ fn roles(world: &World) -> LocalBoxFuture<'_, ()> {
         part["metadata"] = json!({"labels": {"to": "all"}});
         create(world, "ClusterRole", "part", part).await;
         until(world, "ClusterRole", "all", |role| role["rules"][0]["verbs"][0] == "get").await;
-        patch(world, "ClusterRole", "part", Part::Main, rule("list")).await;
+        patch(world, "ClusterRole", "part", Subresource::None, rule("list")).await;
         until(world, "ClusterRole", "all", |role| role["rules"][0]["verbs"][0] == "list").await;
         delete(world, "ClusterRole", "part").await;
         until(world, "ClusterRole", "all", |role| role["rules"].is_null()).await;
@@ -82,7 +82,7 @@ fn policy(world: &World) -> LocalBoxFuture<'_, ()> {
         let kind = "ValidatingAdmissionPolicy";
         create(world, kind, "p", spec("object.data.size() < 5")).await;
         until(world, kind, "p", |policy| policy["status"]["observedGeneration"] == 1).await;
-        patch(world, kind, "p", Part::Main, spec("object.dataa.size() < 5")).await;
+        patch(world, kind, "p", Subresource::None, spec("object.dataa.size() < 5")).await;
         let field = "spec.validations[0].expression";
         until(world, kind, "p", |policy| {
             policy["status"]["typeChecking"]["expressionWarnings"][0]["fieldRef"] == field

@@ -6,7 +6,7 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use setpoint::{Key, Kind};
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_controllers::Options;
 use setpoint_sim::World;
 
@@ -115,5 +115,5 @@ fn retiring_tokens_survives_every_crash_and_every_stale_or_hidden_event() {
     let an_hour = Duration::from_secs(3600);
     let controller_options = Options { legacy_token_clean_up_period: an_hour, ..Options::default() };
     let parts = parts(&["legacy-serviceaccount-token-cleaner-controller"]);
-    survives_with("unused tokens", Parts { controller_options, ..parts }, retired);
+    survives_with("unused tokens", Components { controller_options, ..parts }, retired);
 }

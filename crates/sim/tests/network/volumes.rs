@@ -6,8 +6,8 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use setpoint::Key;
-use setpoint::client::Part;
-use setpoint_cluster::Parts;
+use setpoint::client::Subresource;
+use setpoint_cluster::Components;
 use setpoint_sim::{Fault, History, OnEvent, World};
 
 use super::scenarios::{
@@ -78,7 +78,7 @@ fn claims_and_volumes_survive_every_crash_and_every_stale_or_hidden_event() {
     survives_within("bound and released", parts, bound_and_released, no_claim_is_lost);
 }
 
-/// Another part of the control plane has bound a volume to a claim that the binder has not seen yet.
+/// Another component has bound a volume to a claim that the binder has not seen yet.
 #[test]
 fn a_volume_whose_claim_is_seen_late_is_not_reclaimed() {
     for nth in 0..8 {
@@ -224,8 +224,14 @@ fn attached(world: &World) -> LocalBoxFuture<'_, ()> {
                 .await;
             let name = list(world, "VolumeAttachment").await[0]["metadata"]["name"].clone();
             let name = name.as_str().expect("a name").to_owned();
-            patch(world, "VolumeAttachment", &name, Part::Status, json!({"status": {"attached": true}}))
-                .await;
+            patch(
+                world,
+                "VolumeAttachment",
+                &name,
+                Subresource::Status,
+                json!({"status": {"attached": true}}),
+            )
+            .await;
             until(world, "Node", node, |node| node["status"]["volumesAttached"].is_array()).await;
             delete(world, "Pod", node).await;
             gone(world, "VolumeAttachment", &name).await;
@@ -294,8 +300,14 @@ fn attached_inline(world: &World) -> LocalBoxFuture<'_, ()> {
             let csi = &attachment["spec"]["source"]["inlineVolumeSpec"]["csi"];
             assert_eq!((&csi["driver"], &csi["volumeHandle"]), (&json!("ebs.csi.aws.com"), &json!("vol-1")));
             let name = attachment["metadata"]["name"].as_str().expect("a name").to_owned();
-            patch(world, "VolumeAttachment", &name, Part::Status, json!({"status": {"attached": true}}))
-                .await;
+            patch(
+                world,
+                "VolumeAttachment",
+                &name,
+                Subresource::Status,
+                json!({"status": {"attached": true}}),
+            )
+            .await;
             let attached_to = json!([{"name": "kubernetes.io/csi/ebs.csi.aws.com^vol-1", "devicePath": ""}]);
             until(world, "Node", node, |node| node["status"]["volumesAttached"] == attached_to).await;
             delete(world, "Pod", node).await;
@@ -331,11 +343,11 @@ fn found_on_network(world: &World) -> LocalBoxFuture<'_, ()> {
             user_of_claim(world, node).await;
         }
         until(world, "Node", "m", |node| node["status"]["volumesAttached"] == attached_to).await;
-        patch(world, "Node", "m", Part::Status, json!({"status": {"volumesInUse": [name]}})).await;
+        patch(world, "Node", "m", Subresource::Status, json!({"status": {"volumesInUse": [name]}})).await;
         delete(world, "Pod", "m").await;
         world.pass(Duration::from_secs(30)).await;
         until(world, "Node", "n", |node| node["status"]["volumesAttached"].is_null()).await;
-        patch(world, "Node", "m", Part::Status, json!({"status": {"volumesInUse": null}})).await;
+        patch(world, "Node", "m", Subresource::Status, json!({"status": {"volumesInUse": null}})).await;
         until(world, "Node", "m", |node| node["status"]["volumesAttached"].is_null()).await;
         until(world, "Node", "n", |node| node["status"]["volumesAttached"] == attached_to).await;
     }
@@ -366,7 +378,7 @@ fn network_disks_are_attached_to_one_node_after_the_other_whatever_goes_wrong() 
 
 /// A node that does not respond keeps its volume for six minutes. A node that is out of service loses it immediately.
 #[test]
-fn a_volume_is_taken_from_a_node_that_is_gone_for_good() {
+fn a_volume_is_detached_from_a_node_out_of_service() {
     World::simulate(1, parts(&[BINDER, "attachdetach"]), Vec::new(), async |world| {
         attach_in_use(world).await;
         delete(world, "Pod", "n").await;
@@ -378,7 +390,7 @@ fn a_volume_is_taken_from_a_node_that_is_gone_for_good() {
     World::simulate(1, parts(&[BINDER, "attachdetach"]), Vec::new(), async |world| {
         attach_in_use(world).await;
         let taints = json!([{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]);
-        patch(world, "Node", "n", Part::Main, json!({"spec": {"taints": taints}})).await;
+        patch(world, "Node", "n", Subresource::None, json!({"spec": {"taints": taints}})).await;
         delete(world, "Pod", "n").await;
         world.pass(Duration::from_secs(5)).await;
         assert_eq!(list(world, "VolumeAttachment").await.len(), 0);
@@ -388,14 +400,14 @@ fn a_volume_is_taken_from_a_node_that_is_gone_for_good() {
 async fn attach_in_use(world: &World) {
     found(world).await;
     let annotations = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
-    patch(world, "Node", "n", Part::Main, json!({"metadata": {"annotations": annotations}})).await;
+    patch(world, "Node", "n", Subresource::None, json!({"metadata": {"annotations": annotations}})).await;
     drivers_volume(world).await;
     user_of_claim(world, "n").await;
     until_all(world, "VolumeAttachment", |all| all.len() == 1).await;
     let conditions =
         json!([{"type": "Ready", "status": "Unknown", "lastTransitionTime": "2025-01-01T00:00:00Z"}]);
     let status = json!({"volumesInUse": ["kubernetes.io/csi/d^h"], "conditions": conditions});
-    patch(world, "Node", "n", Part::Status, json!({"status": status})).await;
+    patch(world, "Node", "n", Subresource::Status, json!({"status": status})).await;
 }
 
 /// Pods wait for their volumes, and volumes for their pods. One volume exists already, and the script creates the other
@@ -446,7 +458,7 @@ fn volumes_first(history: &History) -> Result<(), String> {
 
 #[test]
 fn pods_and_their_volumes_are_matched_whatever_goes_wrong() {
-    let parts = Parts { scheduler: true, nodes: 1, ..parts(&[BINDER, "nodelifecycle"]) };
+    let parts = Components { scheduler: true, nodes: 1, ..parts(&[BINDER, "nodelifecycle"]) };
     survives_within("scheduled volumes", parts, scheduled, volumes_first);
 }
 
@@ -464,7 +476,7 @@ fn expanded(world: &World) -> LocalBoxFuture<'_, ()> {
         claim(world, "c").await;
         phase(world, "PersistentVolumeClaim", "c", "Bound").await;
         let more = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
-        patch(world, "PersistentVolumeClaim", "c", Part::Main, more).await;
+        patch(world, "PersistentVolumeClaim", "c", Subresource::None, more).await;
         let resizer = "volume.kubernetes.io/storage-resizer";
         until(world, "PersistentVolumeClaim", "c", |claim| {
             claim["metadata"]["annotations"][resizer] == "pd.csi.storage.gke.io"

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use setpoint::client::Part;
+use setpoint::client::Subresource;
 use setpoint_sim::World;
 
 use super::scenarios::{create, list, parts, patch};
@@ -14,7 +14,7 @@ const HEARTBEAT: Duration = Duration::from_secs(40);
 async fn report_ready(world: &World, name: &str) {
     let now = world.clock().now().to_string();
     let ready = json!({"type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": "2025-01-01T00:00:00Z"});
-    patch(world, "Node", name, Part::Status, json!({"status": {"conditions": [ready]}})).await;
+    patch(world, "Node", name, Subresource::Status, json!({"status": {"conditions": [ready]}})).await;
 }
 
 fn has_eviction_taint(node: &Value) -> bool {
@@ -71,7 +71,7 @@ fn in_a_small_zone_that_is_mostly_down_no_node_is_tainted() {
 }
 
 #[test]
-fn where_all_zones_are_down_no_node_is_tainted() {
+fn no_node_is_tainted_when_all_zones_are_down() {
     let counts = tainted_after_each_heartbeat(&[("a", 6, 6), ("b", 6, 6)], HOUR / 2);
     assert_eq!(counts.last(), Some(&0), "{counts:?}");
 }

@@ -11,7 +11,7 @@ use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::Value;
 use setpoint::View;
-use setpoint::leader::{ElectionConfig, Ended};
+use setpoint::leader::{ElectionConfig, ExitReason};
 use setpoint_controllers::{AddressPool, INGRESS_CONTROLLER, MaskSizes, NodeRanges, Options};
 use setpoint_sim::Link;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 
 /// All controllers, including those that are off by default, with all options.
-fn everything() -> Parts {
+fn everything() -> Components {
     let selection = ["*", "bootstrapsigner", "tokencleaner"];
     let controller_options = Options {
         root_ca: Some("the authority".into()),
@@ -28,7 +28,7 @@ fn everything() -> Parts {
         ..Options::default()
     };
     let controllers = setpoint_controllers::selected(&selection).expect("known controllers");
-    Parts { controllers, controller_options, scheduler: true, nodes: 2, ..Parts::default() }
+    Components { controllers, controller_options, scheduler: true, nodes: 2, ..Components::default() }
 }
 
 async fn create<K: View>(world: &World, name: &str, mut body: Value) {
@@ -127,13 +127,13 @@ fn with_every_controller_a_restart_in_a_steady_state_writes_nothing() {
 struct Replica {
     link: Link,
     stop: CancellationToken,
-    running: tokio::task::JoinHandle<Ended>,
+    running: tokio::task::JoinHandle<ExitReason>,
 }
 
 fn start(world: &World, name: &'static str) -> Replica {
     let link = Link::new(world.clock());
     // Nodes and the scheduler are not part of a controller manager. They run separately.
-    let parts = Parts { scheduler: false, nodes: 0, ..everything() };
+    let parts = Components { scheduler: false, nodes: 0, ..everything() };
     let mut manager = world.replica(&link, &parts);
     let election = ElectionConfig::new("kube-system", "kube-controller-manager", name);
     manager.elect(election, "kube-controller-manager").expect("a valid configuration");
@@ -145,7 +145,7 @@ fn start(world: &World, name: &'static str) -> Replica {
 /// A leader is paused in the middle of a rollout of everything, for longer than its lease, and resumes.
 #[test]
 fn with_every_controller_a_paused_leader_writes_nothing_after_the_takeover() {
-    let beside = Parts { scheduler: true, nodes: 2, ..Parts::default() };
+    let beside = Components { scheduler: true, nodes: 2, ..Components::default() };
     for pause in [12, 16, 40] {
         World::simulate(1, beside.clone(), Vec::new(), async |world| {
             let first = start(world, "a");

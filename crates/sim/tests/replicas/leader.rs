@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Event;
-use setpoint::leader::{ElectionConfig, Ended};
+use setpoint::leader::{ElectionConfig, ExitReason};
 use setpoint::{Key, Kind};
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_sim::{Link, World};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +16,7 @@ struct Replica {
     metrics: setpoint::metrics::Metrics,
     health: setpoint::health::Health,
     stop: CancellationToken,
-    running: JoinHandle<Ended>,
+    running: JoinHandle<ExitReason>,
 }
 
 fn start(world: &World, name: &'static str, marks: &Marks) -> Replica {
@@ -35,7 +35,7 @@ impl Replica {
         self.metrics.encode().contains("leader_election_master_status{name=\"marker\"} 1")
     }
 
-    async fn stop(self) -> Ended {
+    async fn stop(self) -> ExitReason {
         self.stop.cancel();
         self.running.await.expect("no panic")
     }
@@ -51,7 +51,7 @@ async fn holder(world: &World) -> (String, u64) {
 }
 
 fn simulate(inside: impl AsyncFnOnce(&World)) {
-    World::simulate(1, Parts::default(), Vec::new(), inside);
+    World::simulate(1, Components::default(), Vec::new(), inside);
 }
 
 /// Checks that the work of `who` ends before that of `next` starts, with at most `gap` in between.
@@ -76,12 +76,12 @@ fn a_standby_with_warm_caches_works_as_soon_as_the_leader_released() {
         assert!(first.leads() && !second.leads());
         assert!(second.health.readyz().ok, "a standby is ready: {}", second.health.readyz().verbose());
         assert!(marks.span("b").is_none(), "only the leader works");
-        assert_eq!(first.stop().await, Ended::Stopped);
+        assert_eq!(first.stop().await, ExitReason::Stopped);
         assert_eq!(holder(world).await, (String::new(), 0));
         world.pass(10 * SECOND).await;
         assert_eq!(holder(world).await, ("b".into(), 1));
         handed_over(&marks, "a", "b", 6 * SECOND);
-        assert_eq!(second.stop().await, Ended::Stopped);
+        assert_eq!(second.stop().await, ExitReason::Stopped);
     });
 }
 
@@ -94,7 +94,7 @@ fn a_leader_cut_off_stops_before_another_takes_over() {
         world.pass(20 * SECOND).await;
         first.link.cut();
         world.pass(60 * SECOND).await;
-        assert_eq!(first.running.await.expect("no panic"), Ended::Lost);
+        assert_eq!(first.running.await.expect("no panic"), ExitReason::Lost);
         assert!(second.leads());
         handed_over(&marks, "a", "b", 24 * SECOND);
         second.stop().await;

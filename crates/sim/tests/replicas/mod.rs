@@ -11,14 +11,14 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use serde_json::json;
-use setpoint::client::{Part, Patch};
+use setpoint::client::{Patch, Subresource};
 use setpoint::handler::enqueue_self;
-use setpoint::reconcile::Attempting;
+use setpoint::reconcile::ErrorContext;
 use setpoint::shard::Sharded;
 use setpoint::{
     Client, Clock, Controller, Instant, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler,
 };
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_sim::World;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ impl Reconciler for Marker {
         }
         let patch = Patch::merge(&json!({"data": {"by": self.name, "at": self.clock.now().to_string()}}));
         self.client
-            .patch(&Kind::of::<ConfigMap>(), key, Part::Main, patch)
+            .patch(&Kind::of::<ConfigMap>(), key, Subresource::None, patch)
             .await
             .attempting(format!("mark {key}"))?;
         // Long enough for a handover to find work in progress.
@@ -63,7 +63,7 @@ impl Reconciler for Marker {
 }
 
 /// Returns the parts of a replica with this name.
-fn marker(name: &'static str, marks: &Marks) -> Parts {
+fn marker(name: &'static str, marks: &Marks) -> Components {
     let marks = marks.clone();
     let build = move |context: &setpoint::Context| {
         let maps = context.informers.of::<ConfigMap>();
@@ -80,7 +80,7 @@ fn marker(name: &'static str, marks: &Marks) -> Parts {
         let controller = Controller::new("marker", queue, marker).workers(4).waits_for(&maps);
         vec![Box::new(controller) as Box<dyn setpoint::Runnable>]
     };
-    Parts { own: vec![Arc::new(build)], ..Parts::default() }
+    Components { own: vec![Arc::new(build)], ..Components::default() }
 }
 
 async fn create_maps(world: &World, count: usize) {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 use setpoint::config::ShardBy;
-use setpoint::leader::{ElectionConfig, Ended};
+use setpoint::leader::{ElectionConfig, ExitReason};
 use setpoint::shard::{ShardingOptions, Shards};
 use setpoint_sim::{Link, World};
 use tokio::task::JoinHandle;
@@ -17,12 +17,12 @@ struct Replica {
     link: Link,
     shards: Shards,
     stop: CancellationToken,
-    running: JoinHandle<Ended>,
+    running: JoinHandle<ExitReason>,
 }
 
 fn start(world: &World, name: &'static str, marks: &Marks) -> Replica {
     let link = Link::new(world.clock());
-    let mut manager = world.replica(&link, &Parts::default());
+    let mut manager = world.replica(&link, &Components::default());
     let election = ElectionConfig::new("default", "marker", name);
     manager.shard(ShardingOptions { election, shards: 8, by: ShardBy::Hash }).expect("valid options");
     let context = manager.context().clone();
@@ -103,7 +103,7 @@ fn workers(marks: &Marks) -> Vec<&'static str> {
 }
 
 fn simulate(inside: impl AsyncFnOnce(&World, &Marks)) {
-    World::simulate(1, Parts::default(), Vec::new(), async |world: &World| {
+    World::simulate(1, Components::default(), Vec::new(), async |world: &World| {
         create_maps(world, KEYS).await;
         inside(world, &Marks::default()).await;
     });
@@ -125,7 +125,7 @@ fn replicas_share_the_keys_and_rebalance_when_one_joins_or_leaves() {
         assert_eq!((first.shards.owned().len(), second.shards.owned().len()), (4, 4));
         first.stop.cancel();
         watcher.watch(&[&first, &second], 20 * SECOND).await;
-        assert_eq!(first.running.await.expect("no panic"), Ended::Stopped);
+        assert_eq!(first.running.await.expect("no panic"), ExitReason::Stopped);
         watcher.all_owned();
         assert!(workers(marks).iter().all(|who| *who == "b"), "{:?}", workers(marks));
         assert!(watcher.longest <= 3 * SECOND, "a hand-over leaves keys alone for {:?}", watcher.longest);

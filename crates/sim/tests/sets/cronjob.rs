@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use serde_json::{Value, json};
 use setpoint::Kind;
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_sim::World;
 
 use super::scenarios::{anything, create, parts, patch, survives, until};
@@ -86,8 +86,8 @@ pub(crate) fn set_clocks(world: &World, to: &str) {
 }
 
 /// Without nodes, whose heartbeats would take most of the time.
-fn cron_alone() -> Parts {
-    Parts { scheduler: false, nodes: 0, ..parts(&["cronjob"]) }
+fn cron_alone() -> Components {
+    Components { scheduler: false, nodes: 0, ..parts(&["cronjob"]) }
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn a_stale_daemon_set_that_surges_has_at_most_two_pods_on_a_node() {
 
 /// A manually created revision stays until something else happens to the set.
 #[test]
-fn a_revision_that_somebody_makes_stays_until_there_is_something_to_do() {
+fn a_foreign_revision_stays_until_the_next_change() {
     World::simulate(1, parts(CONTROLLERS), Vec::new(), async |world| {
         create::<DaemonSet>(world, "agent", set(0)).await;
         until::<DaemonSet>(world, "agent", settled).await;

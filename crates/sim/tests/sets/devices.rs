@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use serde_json::{Value, json};
 use setpoint::Kind;
-use setpoint::client::Delete;
+use setpoint::client::DeleteOptions;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
@@ -38,7 +38,7 @@ fn one_after_the_other(world: &World) -> LocalBoxFuture<'_, ()> {
         create::<Pod>(world, "second", pod(1, claims)).await;
         until::<Pod>(world, "second", waits_for_devices).await;
         let first = world.get(&Kind::of::<Pod>(), &key("first")).await.expect("it runs");
-        let delete = Delete::of_uid(first["metadata"]["uid"].as_str().unwrap_or_default());
+        let delete = DeleteOptions::of_uid(first["metadata"]["uid"].as_str().unwrap_or_default());
         world.client().delete(&Kind::of::<Pod>(), &key("first"), &delete).await.expect("it goes");
         until::<Pod>(world, "second", runs).await;
         let claim = first["status"]["resourceClaimStatuses"][0]["resourceClaimName"].as_str();

@@ -6,7 +6,7 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::{Value, json};
-use setpoint::client::Delete;
+use setpoint::client::DeleteOptions;
 use setpoint::{Kind, View};
 use setpoint_sim::{History, World};
 
@@ -109,11 +109,14 @@ fn an_indexed_job_whose_events_are_late_runs_every_index_once() {
 fn the_pods_of_a_deleted_job_are_released() {
     World::simulate(1, parts(&["job", "garbagecollector"]), Vec::new(), async |world| {
         let mut forever = job(json!({"parallelism": 2}), "0");
-        forever["spec"]["template"]["metadata"]["annotations"] = json!({});
+        forever["spec"]["template"]["metadata"]["annotations"] =
+            json!({"node.setpoint.dev/run-for": "forever"});
         create::<Job>(world, "work", forever).await;
         until::<Job>(world, "work", |job| count(job, "ready") == 2).await;
-        let delete =
-            Delete { propagation: Some(setpoint::client::Propagation::Background), ..Delete::default() };
+        let delete = DeleteOptions {
+            propagation: Some(setpoint::client::PropagationPolicy::Background),
+            ..DeleteOptions::default()
+        };
         world.client().delete(&Kind::of::<Job>(), &key("work"), &delete).await.expect("the user's own call");
         world.pass(std::time::Duration::from_secs(60)).await;
         let pods = <k8s_openapi::api::core::v1::Pod as View>::kind();
@@ -127,7 +130,8 @@ fn a_restart_with_finished_and_running_jobs_writes_nothing() {
     World::simulate(1, parts(CONTROLLERS), Vec::new(), async |world| {
         plain(world).await;
         let mut forever = job(json!({}), "0");
-        forever["spec"]["template"]["metadata"]["annotations"] = json!({});
+        forever["spec"]["template"]["metadata"]["annotations"] =
+            json!({"node.setpoint.dev/run-for": "forever"});
         create::<Job>(world, "forever", forever).await;
         until::<Job>(world, "forever", |job| count(job, "ready") == 1).await;
         world.pass(std::time::Duration::from_secs(5)).await;

@@ -5,7 +5,7 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use setpoint::Kind;
-use setpoint::client::{Part, Patch};
+use setpoint::client::{Patch, Subresource};
 use setpoint_sim::World;
 
 use super::scenarios::{count, create, holds, parts, until};
@@ -34,7 +34,7 @@ pub(crate) async fn use_cpu(world: &World, amount: &str) {
         let key = super::scenarios::key(name);
         world
             .client()
-            .patch(&kind, &key, Part::Main, Patch::merge(&patch))
+            .patch(&kind, &key, Subresource::None, Patch::merge(&patch))
             .await
             .expect("the user's own call");
     }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
-use setpoint::client::{Part, Patch};
+use setpoint::client::{Patch, Subresource};
 use setpoint::{Key, Kind, View};
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_sim::{Fault, History, OnEvent, Scenario, World, check_all};
 
 pub(crate) type Script = for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>;
@@ -23,13 +23,13 @@ fn combinations() -> usize {
 /// Controllers that every cluster needs to run pods: for service accounts and node conditions.
 const UPKEEP: &[&str] = &["nodelifecycle", "serviceaccount"];
 
-pub(crate) fn parts(controllers: &[&str]) -> Parts {
-    Parts {
+pub(crate) fn parts(controllers: &[&str]) -> Components {
+    Components {
         controllers: setpoint_controllers::selected(&[controllers, UPKEEP].concat())
             .expect("known controllers"),
         scheduler: true,
         nodes: 1,
-        ..Parts::default()
+        ..Components::default()
     }
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn tolerates_staleness(controllers: &[&str], script: Script, always: 
     tolerates_staleness_with(&parts(controllers), script, always);
 }
 
-pub(crate) fn tolerates_staleness_with(parts: &Parts, script: Script, always: Always) {
+pub(crate) fn tolerates_staleness_with(parts: &Components, script: Script, always: Always) {
     let run = |faults: Vec<Fault>| {
         World::simulate(1, parts.clone(), faults.clone(), async |world| {
             script(world).await;
@@ -81,7 +81,7 @@ pub(crate) async fn create<K: View>(world: &World, name: &str, mut body: Value) 
 
 pub(crate) async fn patch<K: View>(world: &World, name: &str, patch: Value) {
     let patch = Patch::Merge(patch.to_string().into());
-    let patched = world.client().patch(&Kind::of::<K>(), &key(name), Part::Main, patch).await;
+    let patched = world.client().patch(&Kind::of::<K>(), &key(name), Subresource::None, patch).await;
     patched.unwrap_or_else(|error| panic!("cannot patch {name}: {error}"));
 }
 

@@ -113,7 +113,7 @@ fn a_pod_that_may_not_preempt_waits_and_reports_why() {
         let reported = &waits["status"]["conditions"][0];
         assert_eq!(reported["observedGeneration"], 1, "{reported}");
         assert!(reported["lastTransitionTime"].is_string(), "{reported}");
-        let gone = setpoint::client::Delete::default();
+        let gone = setpoint::client::DeleteOptions::default();
         world.client().delete(&Kind::of::<Pod>(), &key("low"), &gone).await.expect("the user's own call");
         until::<Pod>(world, "waits", runs).await;
     });
@@ -147,7 +147,7 @@ fn of_two_pending_pods_the_one_with_the_higher_priority_is_scheduled_first() {
         create::<Pod>(world, "late", pod(32, polite("third"))).await;
         create::<Pod>(world, "early", pod(32, polite("second"))).await;
         world.pass(Duration::from_secs(60)).await;
-        let gone = setpoint::client::Delete::default();
+        let gone = setpoint::client::DeleteOptions::default();
         world.client().delete(&Kind::of::<Pod>(), &key("holds"), &gone).await.expect("the user's own call");
         until::<Pod>(world, "early", runs).await;
         let late = world.get(&Kind::of::<Pod>(), &key("late")).await.expect("it waits");

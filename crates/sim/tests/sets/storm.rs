@@ -13,9 +13,9 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
-use setpoint::client::{Delete, Part, Patch, Propagation};
+use setpoint::client::{DeleteOptions, Patch, PropagationPolicy, Subresource};
 use setpoint::{Key, Kind};
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_sim::{Fault, History, OnCall, OnEvent, World, check_faults};
 use setpoint_store::EventKind;
 
@@ -144,7 +144,8 @@ fn a_cache_that_is_frozen_for_ten_minutes_makes_no_extra_pods() {
 fn a_set_that_is_made_again_has_its_pods_at_once() {
     World::simulate(1, parts(&["replicaset", "garbagecollector"]), Vec::new(), async |world| {
         scaled(world).await;
-        let delete = Delete { propagation: Some(Propagation::Background), ..Delete::default() };
+        let delete =
+            DeleteOptions { propagation: Some(PropagationPolicy::Background), ..DeleteOptions::default() };
         let kind = Kind::of::<ReplicaSet>();
         world.client().delete(&kind, &key("web"), &delete).await.expect("the user's own call");
         create::<ReplicaSet>(world, "web", replicas(2, small())).await;
@@ -255,7 +256,7 @@ fn pods_rejected_by_a_policy_are_retried_with_backoff_until_it_is_lifted() {
             assert!(more <= 20, "{more} in minute {minute} for four controllers");
         }
         let key = Key::cluster("closed");
-        world.client().delete(&bindings, &key, &Delete::default()).await.expect("the user's own call");
+        world.client().delete(&bindings, &key, &DeleteOptions::default()).await.expect("the user's own call");
         until::<ReplicaSet>(world, "web", ready(20)).await;
         until::<StatefulSet>(world, "db", ready(2)).await;
         until::<DaemonSet>(world, "agent", |set| set["status"]["numberReady"] == 1).await;
@@ -266,7 +267,7 @@ fn pods_rejected_by_a_policy_are_retried_with_backoff_until_it_is_lifted() {
 /// A node rejects every pod, so each one fails immediately.
 #[test]
 fn pods_rejected_by_their_node_are_recreated_with_backoff() {
-    let parts = Parts { nodes: 0, ..parts(&["daemonset", "job"]) };
+    let parts = Components { nodes: 0, ..parts(&["daemonset", "job"]) };
     World::simulate(1, parts, Vec::new(), async |world| {
         create::<ServiceAccount>(world, "robot", json!({})).await;
         world.create(&Kind::of::<Node>(), None, json!({"metadata": {"name": "full"}})).await;
@@ -303,7 +304,7 @@ async fn reject_all(world: &World) {
             let status = json!({"status": {"phase": "Failed", "reason": "OutOfpods", "message": "no room"}});
             let patch = Patch::merge(&status);
             // The controller may have deleted the pod in the meantime.
-            let _ = world.client().patch(&Kind::of::<Pod>(), &key(name), Part::Status, patch).await;
+            let _ = world.client().patch(&Kind::of::<Pod>(), &key(name), Subresource::Status, patch).await;
         }
     }
 }
@@ -315,7 +316,11 @@ fn a_namespace_whose_content_cannot_be_deleted_reports_it_and_is_deleted_later()
         let (namespaces, team) = (Kind::of::<Namespace>(), Key::cluster("team"));
         world.create(&namespaces, None, json!({"metadata": {"name": "team"}})).await;
         world.create(&Kind::of::<ConfigMap>(), Some("team"), json!({"metadata": {"name": "a"}})).await;
-        world.client().delete(&namespaces, &team, &Delete::default()).await.expect("the user's own call");
+        world
+            .client()
+            .delete(&namespaces, &team, &DeleteOptions::default())
+            .await
+            .expect("the user's own call");
         let reported =
             |team: Option<&Value>| team.is_some_and(|team| holds(team, "NamespaceDeletionContentFailure"));
         world.until(&namespaces, &team, reported).await;

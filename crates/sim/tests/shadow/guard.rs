@@ -1,4 +1,4 @@
-//! Guarded clients: what they send, and what they answer.
+//! Guarded clients: the requests they send and the responses they return.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use http::{Request, Response};
 use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use setpoint::client::{Delete, Part, Patch};
+use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::metrics::Metrics;
 use setpoint::{Client, Clock, Key, Kind, Rng, Runnable, Runtime};
 use setpoint_shadow::{Config, Counts, REVIEWS, Shadow, reviewer};
 
-/// Requests as they arrived at the API server.
+/// The requests that reached the API server.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -22,7 +22,7 @@ fn answer(code: u16, body: &Value) -> Response<Body> {
     answer.expect("an answer")
 }
 
-/// An API server of one pod, which notes what it is asked.
+/// An API server with one pod that records its requests.
 fn server(log: &Log) -> kube::Client {
     let log = log.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -52,7 +52,7 @@ fn pods() -> Kind {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_all_writes_none_is_sent() {
+async fn no_write_is_sent() {
     let (log, shadow) = (Log::default(), shadow());
     let kube = shadow.guard(server(&log));
     let client = Client::new(kube.clone()).with_user_agent("kube-controller-manager/test-controller");
@@ -64,17 +64,17 @@ async fn of_all_writes_none_is_sent() {
     let generated = json!({"metadata": {"generateName": "web-"}});
     let made = client.create(&kind, Some("shop"), &generated).await.expect("answered");
     assert!(made.key().name().starts_with("web-") && !made.meta().uid.is_empty());
-    client.update(&kind, &a, Part::Status, &status).await.expect("answered");
+    client.update(&kind, &a, Subresource::Status, &status).await.expect("answered");
     let labels = json!({"metadata": {"labels": {"x": "y"}}});
     for patch in [Patch::merge(&labels), Patch::strategic(&labels), Patch::apply(&kind, &a, "me", labels)] {
-        let patched = client.patch(&kind, &a, Part::Main, patch).await.expect("answered");
+        let patched = client.patch(&kind, &a, Subresource::None, patch).await.expect("answered");
         assert_eq!(patched.meta().label("x"), Some("y"));
     }
-    client.post(&kind, &a, Part::Eviction, &json!({})).await.expect("answered");
-    client.delete(&kind, &a, &Delete::of_uid("1")).await.expect("answered");
-    client.delete_collection(&kind, Some("shop"), &Delete::default()).await.expect("answered");
+    client.post(&kind, &a, Subresource::Eviction, &json!({})).await.expect("answered");
+    client.delete(&kind, &a, &DeleteOptions::of_uid("1")).await.expect("answered");
+    client.delete_collection(&kind, Some("shop"), &DeleteOptions::default()).await.expect("answered");
     let events = Kind::new("", "v1", "Event", "events", true);
-    client.create_and_forget(&events, Some("shop"), &named).await.expect("answered");
+    client.create_ignoring_response(&events, Some("shop"), &named).await.expect("answered");
     for (method, path) in [
         ("PUT", "/api/v1/namespaces/shop/finalize"),
         ("POST", "/api/v1/namespaces/shop/serviceaccounts/a/token"),
@@ -102,13 +102,13 @@ async fn a_write_is_answered_as_the_api_server_would() {
     let exists = client.create(&kind, Some("shop"), &json!({"metadata": {"name": "a"}})).await.unwrap_err();
     assert!(exists.is_already_exists(), "{exists}");
     let stale = json!({"metadata": {"name": "a", "resourceVersion": "4"}, "spec": {"x": 1}});
-    let conflict = client.update(&kind, &a, Part::Main, &stale).await.unwrap_err();
+    let conflict = client.update(&kind, &a, Subresource::None, &stale).await.unwrap_err();
     assert_eq!(conflict.code(), Some(409), "{conflict}");
-    assert!(client.update(&kind, &b, Part::Main, &stale).await.unwrap_err().is_not_found());
-    let other = client.delete(&kind, &a, &Delete::of_uid("2")).await.unwrap_err();
+    assert!(client.update(&kind, &b, Subresource::None, &stale).await.unwrap_err().is_not_found());
+    let other = client.delete(&kind, &a, &DeleteOptions::of_uid("2")).await.unwrap_err();
     assert_eq!(other.code(), Some(409), "{other}");
-    assert!(client.delete(&kind, &b, &Delete::default()).await.unwrap_err().is_not_found());
-    let json_patch = client.patch(&kind, &a, Part::Main, Patch::json(&json!([]))).await.unwrap_err();
+    assert!(client.delete(&kind, &b, &DeleteOptions::default()).await.unwrap_err().is_not_found());
+    let json_patch = client.patch(&kind, &a, Subresource::None, Patch::json(&json!([]))).await.unwrap_err();
     assert_eq!(json_patch.code(), Some(415), "{json_patch}");
 }
 
@@ -137,16 +137,16 @@ async fn the_same_write_again_is_the_same_intention() {
     let (kind, a) = (pods(), Key::namespaced("shop", "a"));
     let patch = |value: &str| Patch::merge(&json!({"metadata": {"labels": {"x": value}}}));
     for _ in 0..1000 {
-        client.patch(&kind, &a, Part::Main, patch("1")).await.expect("answered");
+        client.patch(&kind, &a, Subresource::None, patch("1")).await.expect("answered");
     }
     assert_eq!((shadow.pending(), shadow.report().controllers["test"].intended), (1, 1));
-    client.patch(&kind, &a, Part::Main, patch("2")).await.expect("answered");
+    client.patch(&kind, &a, Subresource::None, patch("2")).await.expect("answered");
     let expected = Counts { intended: 2, superseded: 1, pending: 1, ..Counts::default() };
     assert_eq!((shadow.pending(), shadow.report().controllers["test"]), (1, expected));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_cluster_does_not_show_in_time_is_reported_once() {
+async fn missing_writes_are_reported_once() {
     let (log, shadow) = (Log::default(), shadow());
     let kube = shadow.guard(server(&log));
     let client = Client::new(kube.clone()).with_user_agent("a/test");
@@ -155,7 +155,10 @@ async fn what_the_cluster_does_not_show_in_time_is_reported_once() {
     let verifier: Box<dyn Runnable> = Box::new(shadow.verifier(kube));
     let running = tokio::spawn(verifier.run(stop.clone()));
     for _ in 0..5 {
-        client.patch(&pods(), &Key::namespaced("shop", "a"), Part::Main, patch()).await.expect("answered");
+        client
+            .patch(&pods(), &Key::namespaced("shop", "a"), Subresource::None, patch())
+            .await
+            .expect("answered");
         tokio::time::sleep(Duration::from_secs(40)).await;
     }
     stop.cancel();

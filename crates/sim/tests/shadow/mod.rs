@@ -1,4 +1,4 @@
-//! The built-in controllers in the shadow of the same controllers, and of others.
+//! The built-in controllers in shadow mode beside the same controllers, and beside others.
 
 mod guard;
 
@@ -16,7 +16,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint::metrics::Metrics;
-use setpoint::{Client, Key, Kind, Manager, Rng, Runtime, client::Part};
+use setpoint::{Client, Key, Kind, Manager, Rng, Runtime, client::Subresource};
 use setpoint_controllers::{Entry, Options, REGISTRY, selected};
 use setpoint_shadow::{Config, Finding, Report, Shadow};
 use setpoint_sim::{Running, TestCluster};
@@ -24,10 +24,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 const MANAGER: &str = "kube-controller-manager";
-/// Everything is decided after so long: the window, and some time to look.
+/// The time after which everything is decided: the window, and some time to check.
 const DECIDED: Duration = Duration::from_secs(45);
 
-/// Controllers in the shadow of a cluster, and every request by which they would have changed it.
+/// Controllers in shadow mode, and every write they would have sent.
 struct Beside {
     shadow: Shadow,
     writes: Arc<Mutex<Vec<String>>>,
@@ -41,7 +41,7 @@ fn written<'a>(
     accesses.map(|access| (access.group, access.resource))
 }
 
-/// A client that notes all but reads.
+/// A client that records everything but reads.
 fn noting(client: kube::Client, writes: &Arc<Mutex<Vec<String>>>) -> kube::Client {
     let writes = writes.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -78,7 +78,7 @@ fn beside(cluster: &Running, controllers: &[&str]) -> Beside {
 }
 
 impl Beside {
-    /// Everything there is to say once all is decided.
+    /// Returns the report once everything is decided.
     async fn decided(&self, cluster: &Running) -> Report {
         cluster.pass(DECIDED).await;
         assert_eq!(*self.writes.lock(), Vec::<String>::new(), "nothing is written");
@@ -182,7 +182,7 @@ fn jobs_sets_and_daemons_are_the_same_in_the_shadow() {
 }
 
 #[test]
-fn what_is_deleted_goes_the_same_way_in_the_shadow() {
+fn deletions_match_in_shadow_mode() {
     whole().run(async |cluster| {
         let beside = beside(cluster, &["*"]);
         let shop = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
@@ -250,7 +250,7 @@ fn another_status_is_reported_with_its_field() {
         let status = json!({"status": {"replicas": 7, "observedGeneration": 1}});
         let kind = Kind::new("apps", "v1", "ReplicaSet", "replicasets", true);
         let patch = setpoint::client::Patch::merge(&status);
-        cluster.client().patch(&kind, &key("web"), Part::Status, patch).await.expect("a ReplicaSet");
+        cluster.client().patch(&kind, &key("web"), Subresource::Status, patch).await.expect("a ReplicaSet");
         let report = beside.decided(cluster).await;
         let [found] = &report.differences[..] else { panic!("{}", report.table()) };
         assert_eq!(
@@ -272,7 +272,9 @@ fn a_live_write_that_the_shadow_does_not_make_is_missing() {
         cluster.pass(Duration::from_secs(60)).await;
         let patch = setpoint::client::Patch::merge(&json!({"metadata": {"labels": {"strange": "yes"}}}));
         let live = cluster.client().with_user_agent(MANAGER);
-        live.patch(&Kind::of::<Deployment>(), &key("web"), Part::Main, patch).await.expect("a Deployment");
+        live.patch(&Kind::of::<Deployment>(), &key("web"), Subresource::None, patch)
+            .await
+            .expect("a Deployment");
         let report = beside.decided(cluster).await;
         let [found] = &report.differences[..] else { panic!("{}", report.table()) };
         assert_eq!(

@@ -1,4 +1,4 @@
-//! How changes look on disk. All numbers are little-endian.
+//! The format of changes on disk. All numbers are little-endian.
 //!
 //! ```text
 //! file    = header frame*
@@ -7,23 +7,24 @@
 //! body    = record*                                          `length` bytes
 //! record  = flags:u8 revision:u64 resource path
 //!           created:u64 [expires: seconds:i64 nanoseconds:i32] [stamp-at:u32] [inset-at:u32] payload [inset]
-//!           (what follows the path is not there for a removal)
+//!           (a removal ends after the path)
 //! inset   = parts:u32 part*
 //! part    = number:u32 [own-at:u32 text] own
 //! resource, path, payload, text, own = length:u32 bytes
 //! ```
 //!
-//! A payload is what [`Sealing`] makes of a value: the value itself, or encrypted. The stamp's place is one in the
-//! value. Version 1 knew no encryption; all else is the same.
+//! A payload is a value encoded by [`Sealing`]: the value itself, or encrypted. The stamp's position refers to the
+//! value. Version 1 had no encryption and is otherwise the same.
 //!
-//! A frame is what one sync made durable: nothing of it was acknowledged before all of it was on disk, and
-//! the next one was not begun before. So a frame is valid as a whole or not at all; a broken one at the end
-//! is a write that was cut short, and a broken one before a valid one is damage.
+//! A frame is the unit of durability: nothing in it is acknowledged before all of it is on disk, and the next one is
+//! not started before that. So a frame is valid as a whole or not at all. A broken frame at the end is an unfinished
+//! write, and a broken one before a valid one is damage.
 //!
-//! The texts of insets are numbered by their first occurrence in a frame, and written out only there: a frame that
-//! holds a hundred pods of one template says once who manages their fields, and no frame depends on another.
+//! Inset texts are numbered by their first occurrence in a frame, and written only there. So a frame with a hundred
+//! pods of one template stores their managed fields once, and no frame depends on another.
 //!
-//! Version 2 added insets, version 3 their places. The version is the second field for ever; what follows may change with it.
+//! Version 2 added insets, version 3 their positions. The version will always be the second field. Everything after it
+//! may change with the version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use jiff::Timestamp;
 
 use crate::record::{Head, Unstamped};
 use crate::sealing::Sealing;
-use crate::{Event, EventKind, Inset, Key, Own, Part, Record, Resource, Revision, Text};
+use crate::{Event, EventKind, InlineBytes, Inset, Key, Part, Record, Resource, Revision, Text};
 
 /// The version that this code writes, and the newest it reads.
 pub(crate) const VERSION: u32 = 3;
@@ -46,7 +47,7 @@ const REMOVAL: u8 = 1;
 const EXPIRES: u8 = 2;
 const STAMPED: u8 = 4;
 const INSET: u8 = 8;
-/// The inset has a place of its own in the value.
+/// The inset has its own position in the value.
 const PLACED: u8 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -353,7 +354,7 @@ impl<'a> Fields<'a> {
             texts.push(Text::shared(self.text_bytes()?, own_at).ok_or(Malformed)?);
         }
         let text = texts.get(number).ok_or(Malformed)?.clone();
-        let own = Own::new(self.text()?).ok_or(Malformed)?;
+        let own = InlineBytes::new(self.text()?).ok_or(Malformed)?;
         Ok(Part { text, own })
     }
 

@@ -26,12 +26,12 @@ impl DirectoryLock {
             Err(TryLockError::WouldBlock) => return Err(in_use(directory, &path)),
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        note_holder(&mut file).map_err(failed)?;
+        write_holder(&mut file).map_err(failed)?;
         Ok(Self { _file: file })
     }
 }
 
-fn note_holder(file: &mut File) -> io::Result<()> {
+fn write_holder(file: &mut File) -> io::Result<()> {
     file.set_len(0)?;
     write!(file, "{}", std::process::id())
 }

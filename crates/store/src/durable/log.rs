@@ -12,7 +12,7 @@ use crate::{Event, Revision};
 
 /// The frame buffer is shrunk beyond this size. A frame is at most [`MAX_BATCH`](super::queue::MAX_BATCH) plus one
 /// record.
-const KEPT_BUFFER: usize = 1 << 20;
+const MAX_IDLE_BUFFER: usize = 1 << 20;
 
 /// The newest log, open for appending.
 pub(crate) struct Log {
@@ -67,7 +67,7 @@ impl Log {
         finish_frame(&mut self.buffer);
         let written = self.write_buffer();
         self.buffer.clear();
-        self.buffer.shrink_to(KEPT_BUFFER);
+        self.buffer.shrink_to(MAX_IDLE_BUFFER);
         written
     }
 

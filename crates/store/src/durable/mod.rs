@@ -53,7 +53,7 @@ use tokio::sync::{oneshot, watch};
 use self::disk::Directory;
 pub use self::disk::{Disk, DiskFile};
 use self::lock::DirectoryLock;
-use self::queue::{Patience, Queue, Reply};
+use self::queue::{BatchWait, Queue, Reply};
 use self::recovery::{Recovered, recover};
 use self::writer::Writer;
 use crate::core::Core;
@@ -196,7 +196,7 @@ impl DurableStore {
             sealing: sealing.clone(),
             log_at_slice: 0,
             growth,
-            patience: Patience::default(),
+            batch_wait: BatchWait::default(),
             last_sync: Duration::ZERO,
         };
         let (finish, finished) = watch::channel(());
@@ -216,7 +216,7 @@ impl DurableStore {
             Change::Delete => None,
         };
         let length = payload.map_or(0, |payload| payload.bytes.len() + payload.inset.length());
-        let room = self.queue.room_for(length).await?;
+        let room = self.queue.reserve(length).await?;
         let sealed = payload.map(|payload| self.sealing.seal(&write.key, payload)).transpose()?.flatten();
         let (stored, tag) = sealed.map(|sealed| (sealed.bytes, sealed.key)).unzip();
         let key = write.key.clone();
@@ -232,7 +232,7 @@ impl DurableStore {
 
     /// Removes a record if it is still expired when its turn comes.
     async fn expire_one(&self, key: &Key, now: Timestamp) -> Reply {
-        let room = self.queue.room_for(0).await?;
+        let room = self.queue.reserve(0).await?;
         let decide = |current: Option<&Arc<Record>>, revision| match current {
             Some(record) if record.expires.is_some_and(|deadline| deadline <= now) => {
                 Ok(removal(record, revision))

@@ -32,7 +32,7 @@ struct Inner {
     /// The newest revision that has been assigned.
     head: Revision,
     /// The records at the head of keys with unpublished writes.
-    overlay: BTreeMap<Key, Overlaid>,
+    overlay: BTreeMap<Key, QueuedRecord>,
     items: VecDeque<Item>,
     /// The number of items that a waiting writer waits for.
     wake_writer_at: usize,
@@ -44,12 +44,12 @@ struct Inner {
 /// Clients that got their replies together come back together, but not all at once. A writer that took the first one
 /// would sync for it alone while the others wait, and every other sync would be wasted.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Patience {
+pub(crate) struct BatchWait {
     pub(crate) items: usize,
     pub(crate) at_most: Duration,
 }
 
-struct Overlaid {
+struct QueuedRecord {
     revision: Revision,
     record: Option<Arc<Record>>,
 }
@@ -62,11 +62,11 @@ pub(crate) struct Item {
     /// The stored form of the value, if it differs from the value.
     pub(crate) stored: Option<Vec<u8>>,
     reply: oneshot::Sender<Reply>,
-    _room: Room,
+    _room: Reservation,
 }
 
 /// A share of the queue's capacity.
-pub(crate) struct Room {
+pub(crate) struct Reservation {
     _permit: OwnedSemaphorePermit,
 }
 
@@ -83,10 +83,10 @@ impl Queue {
     }
 
     /// Waits for room for this many bytes.
-    pub(crate) async fn room_for(&self, bytes: usize) -> Result<Room, Error> {
+    pub(crate) async fn reserve(&self, bytes: usize) -> Result<Reservation, Error> {
         let units = (1 + bytes / 1024).min(ROOM) as u32;
         let permit = self.room.clone().acquire_many_owned(units).await.map_err(|_| Error::Closed)?;
-        Ok(Room { _permit: permit })
+        Ok(Reservation { _permit: permit })
     }
 
     /// Decides on a write of `key`, given its record at the head, and queues it. Takes the state's lock while holding
@@ -96,7 +96,7 @@ impl Queue {
         &self,
         core: &Core,
         key: &Key,
-        room: Room,
+        room: Reservation,
         stored: Option<Vec<u8>>,
         decide: impl FnOnce(Option<&Arc<Record>>, Revision) -> Result<Event, Error>,
     ) -> Result<oneshot::Receiver<Reply>, Error> {
@@ -123,18 +123,22 @@ impl Queue {
     }
 
     /// Takes everything queued, up to about [`MAX_BATCH`]. If the queue is empty, waits for an item: indefinitely if
-    /// `wait` is set, otherwise only as long as `patience` allows. Returns `None` if the queue is closed and empty.
-    pub(crate) fn take(&self, wait: bool, patience: Patience) -> Option<Vec<Item>> {
+    /// `wait` is set, otherwise only as long as `batch_wait` allows. Returns `None` if the queue is closed and empty.
+    pub(crate) fn take(&self, wait: bool, batch_wait: BatchWait) -> Option<Vec<Item>> {
         let mut inner = self.inner.lock();
         inner.wake_writer_at = 1;
         if wait {
-            self.work.wait_while(&mut inner, |inner| inner.is_short_of(1));
+            self.work.wait_while(&mut inner, |inner| inner.has_fewer_than(1));
         } else {
-            self.work.wait_while_for(&mut inner, |inner| inner.is_short_of(1), patience.at_most);
+            self.work.wait_while_for(&mut inner, |inner| inner.has_fewer_than(1), batch_wait.at_most);
         }
         if !inner.items.is_empty() {
-            inner.wake_writer_at = patience.items;
-            self.work.wait_while_for(&mut inner, |inner| inner.is_short_of(patience.items), patience.at_most);
+            inner.wake_writer_at = batch_wait.items;
+            self.work.wait_while_for(
+                &mut inner,
+                |inner| inner.has_fewer_than(batch_wait.items),
+                batch_wait.at_most,
+            );
         }
         inner.wake_writer_at = usize::MAX;
         let is_over = inner.items.is_empty() && inner.is_closing;
@@ -171,14 +175,14 @@ impl Queue {
 
 impl Inner {
     /// Returns whether there are fewer than `items`, and more may come.
-    fn is_short_of(&self, items: usize) -> bool {
+    fn has_fewer_than(&self, items: usize) -> bool {
         self.items.len() < items && !self.is_closing
     }
 
     fn accept(&mut self, event: &Event) {
         self.head = event.revision();
         let record = (event.kind != EventKind::Deleted).then(|| event.record.clone());
-        let overlaid = Overlaid { revision: self.head, record };
+        let overlaid = QueuedRecord { revision: self.head, record };
         self.overlay.insert(event.record.key.clone(), overlaid);
     }
 

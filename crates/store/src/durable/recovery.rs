@@ -152,7 +152,7 @@ impl Recovery<'_> {
                 }
                 Err(what) if reader.is_followed_by_a_frame()? => return Err(reader.damaged(what)),
                 Err(what) => {
-                    tracing::warn!(file = %reader.name, offset = reader.offset, "cutting off an unfinished write: {what}");
+                    tracing::warn!(file = %reader.name, offset = reader.offset, "truncating an unfinished write: {what}");
                     break;
                 }
             }
@@ -183,7 +183,7 @@ impl Recovery<'_> {
     }
 }
 
-const MALFORMED: &str = "a record does not make sense";
+const MALFORMED: &str = "a record is malformed";
 
 /// A replayed log.
 #[derive(Clone, Copy)]

@@ -26,7 +26,7 @@ impl DurableStore {
                 tokio::task::yield_now().await;
             }
             if self.clock.instant() >= deadline {
-                tracing::warn!("decrypting takes too long: the rest is decrypted when it is read");
+                tracing::warn!("decrypting takes too long: the rest is decrypted on read");
                 break;
             }
             if let Err(reason) = self.unseal(&record).await {

@@ -13,7 +13,7 @@ use super::checkpoint::Checkpoint;
 use super::disk::Disk;
 use super::files::Files;
 use super::log::{AppendError, Log};
-use super::queue::{Item, Patience, Queue};
+use super::queue::{BatchWait, Item, Queue};
 use crate::core::Core;
 use crate::sealing::Sealing;
 use crate::{Error, Event, Key, Revision};
@@ -23,11 +23,11 @@ const PUBLISH_AT_ONCE: usize = 256;
 
 /// Waiting for more writes may take this fraction of a sync. It costs the first write little, and missing the batch
 /// would cost the others a whole sync.
-const PATIENCE_PER_SYNC: u32 = 8;
+const BATCH_WAIT_PER_SYNC: u32 = 8;
 /// Even fast syncs cost CPU time, as much as a write or two (60 to 120 us, measured on a virtual disk). So for each
 /// expected write, the writer waits as long as a write takes.
-const PATIENCE_PER_ITEM: Duration = Duration::from_micros(60);
-const MOST_PATIENCE: Duration = Duration::from_millis(2);
+const BATCH_WAIT_PER_ITEM: Duration = Duration::from_micros(60);
+const MAX_BATCH_WAIT: Duration = Duration::from_millis(2);
 
 pub(crate) struct Writer {
     pub(crate) clock: Clock,
@@ -45,7 +45,7 @@ pub(crate) struct Writer {
     /// The log's length when the last slice was written.
     pub(crate) log_at_slice: u64,
     pub(crate) growth: Growth,
-    pub(crate) patience: Patience,
+    pub(crate) batch_wait: BatchWait,
     /// The duration of the last append, which is mostly the sync.
     pub(crate) last_sync: Duration,
 }
@@ -74,13 +74,13 @@ impl Growth {
 impl Writer {
     /// Processes the queue until it is closed and empty.
     pub(crate) fn run(mut self) {
-        while let Some(batch) = self.queue.take(self.checkpoint.is_none(), self.patience) {
+        while let Some(batch) = self.queue.take(self.checkpoint.is_none(), self.batch_wait) {
             let is_idle = batch.is_empty();
             if !is_idle {
                 self.serve(batch);
             }
             if is_idle || self.is_slice_due() {
-                self.tend_checkpoint();
+                self.advance_checkpoint();
             }
         }
         self.abandon_checkpoint();
@@ -126,7 +126,7 @@ impl Writer {
         self.publish_events(events);
         let waiting = self.queue.published(revisions.into_iter());
         // All active clients: those about to get a reply, and those that have queued writes since.
-        self.patience = patience(answers.len() + waiting, self.last_sync);
+        self.batch_wait = batch_wait(answers.len() + waiting, self.last_sync);
         answers.into_iter().for_each(|(item, reply)| item.answer(reply));
     }
 
@@ -134,7 +134,7 @@ impl Writer {
         let mut events = events.into_iter().peekable();
         while events.peek().is_some() {
             let some = events.by_ref().take(PUBLISH_AT_ONCE);
-            self.core.change(|state, calls| some.for_each(|event| state.publish(event, calls)));
+            self.core.change(|state, wakes| some.for_each(|event| state.publish(event, wakes)));
         }
     }
 
@@ -171,7 +171,7 @@ impl Writer {
         self.checkpoint.is_none() || self.log.length() - self.log_at_slice >= self.checkpoint_slice as u64
     }
 
-    fn tend_checkpoint(&mut self) {
+    fn advance_checkpoint(&mut self) {
         self.log_at_slice = self.log.length();
         let result = match self.checkpoint.take() {
             Some(checkpoint) => self.step(checkpoint),
@@ -183,7 +183,7 @@ impl Writer {
         match result {
             Ok(checkpoint) => self.checkpoint = checkpoint,
             Err(error) => {
-                tracing::warn!(%error, "could not write a checkpoint; the log goes on");
+                tracing::warn!(%error, "could not write a checkpoint; the log continues");
                 self.growth.not_before =
                     self.growth.older_logs + self.log.length() + self.growth.at_least / 2;
             }
@@ -256,10 +256,10 @@ impl Drop for Writer {
 }
 
 /// Returns how long it pays to wait for `items` active clients.
-fn patience(items: usize, last_sync: Duration) -> Patience {
-    let for_items = PATIENCE_PER_ITEM.saturating_mul(items as u32);
-    let at_most = (last_sync / PATIENCE_PER_SYNC).max(for_items).min(MOST_PATIENCE);
-    Patience { items, at_most }
+fn batch_wait(items: usize, last_sync: Duration) -> BatchWait {
+    let for_items = BATCH_WAIT_PER_ITEM.saturating_mul(items as u32);
+    let at_most = (last_sync / BATCH_WAIT_PER_SYNC).max(for_items).min(MAX_BATCH_WAIT);
+    BatchWait { items, at_most }
 }
 
 fn key_and_revision(event: &Event) -> (Key, Revision) {
@@ -304,21 +304,21 @@ mod tests {
             sealing,
             log_at_slice: 0,
             growth,
-            patience: Patience::default(),
+            batch_wait: BatchWait::default(),
             last_sync: Duration::ZERO,
         }
     }
 
     /// Returns whether the state can be changed while a commit holds the queue and the writer does something that takes
     /// both.
-    fn changes_beside(act: impl FnOnce(&mut Writer) + Send + 'static, patience: Duration) -> bool {
+    fn changes_beside(act: impl FnOnce(&mut Writer) + Send + 'static, batch_wait: Duration) -> bool {
         let directory = tempfile::tempdir().unwrap();
         let mut writer = writer(directory.path());
         let (core, queue) = (writer.core.clone(), writer.queue.clone());
         let (deciding, is_deciding) = sync_channel(1);
         let (decide, may_decide) = sync_channel::<()>(1);
         let commit = thread::spawn(move || {
-            let room = block_on(queue.room_for(0)).unwrap();
+            let room = block_on(queue.reserve(0)).unwrap();
             let decide = |_: Option<&_>, _| {
                 deciding.send(()).unwrap();
                 let _ = may_decide.recv();
@@ -336,7 +336,7 @@ mod tests {
             core.change(|_, _| ());
             changed.send(()).unwrap();
         });
-        let is_changed = is_changed.recv_timeout(patience).is_ok();
+        let is_changed = is_changed.recv_timeout(batch_wait).is_ok();
         drop(decide);
         assert!(matches!(commit.join().unwrap(), Err(Error::Closed)));
         acting.join().unwrap();

@@ -163,7 +163,7 @@ async fn resources_without_providers_are_stored_as_they_are() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_decrypted_is_an_error_and_is_kept() {
+async fn a_value_that_cannot_be_decrypted_is_an_error_and_is_kept() {
     let directory = tempfile::tempdir().unwrap();
     let (first, second) = (secrets().key("default/first"), secrets().key("default/second"));
     let old = encryption(&[&provider("aesgcm", 'a')]).await;
@@ -223,7 +223,7 @@ async fn encrypted_values_are_not_taken_for_plain_ones_without_a_configuration()
 }
 
 #[tokio::test]
-async fn what_could_not_be_decrypted_is_read_once_the_key_is_back_without_a_restart() {
+async fn values_are_decrypted_without_a_restart_once_the_key_is_back() {
     let directory = tempfile::tempdir().unwrap();
     let keys = ["default/a", "default/b"].map(|path| secrets().key(path));
     let old = encryption(&[&provider("secretbox", 'a')]).await;
@@ -292,7 +292,7 @@ async fn plain_text_from_before_leaves_the_disk_with_the_first_write() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_decrypted_still_expires() {
+async fn a_value_that_cannot_be_decrypted_still_expires() {
     let directory = tempfile::tempdir().unwrap();
     let key = secrets().key("default/a");
     let store = open(directory.path(), &encryption(&[&provider("aescbc", 'a')]).await).await;
@@ -339,7 +339,7 @@ async fn encryption_can_be_taken_away() {
     let directory = tempfile::tempdir().unwrap();
     let (a, b) = (secrets().key("default/a"), secrets().key("default/b"));
     let text = Text::shared(b"{\"manager\":\"m\",\"time\":\"\"}", 23).unwrap();
-    let inset = Inset::new([Part { text, own: Own::new("2025-01-02T03:04:05Z").unwrap() }]);
+    let inset = Inset::new([Part { text, own: InlineBytes::new("2025-01-02T03:04:05Z").unwrap() }]);
     let write = |key: &Key, expect: Expect| {
         let bytes = format!("{{\"plain\":\"{PASSWORD}\"}}").into();
         let payload = Payload { bytes, stamp_at: Some(1), inset_at: None, inset: inset.clone(), facts: None };

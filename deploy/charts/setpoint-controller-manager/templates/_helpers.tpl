@@ -80,8 +80,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- dict "items" $items | toJson -}}
 {{- end -}}
 
-{{/* Rules that let whoever has them read what `rules` is about, and do nothing else, as JSON: {"items": […]}. Parts of
-objects are read with the objects; a scale is an object of its own. */}}
+{{/* Rules that only allow reading the resources in `rules`, as JSON: {"items": […]}. Subresources
+are read with their objects, except for scales. */}}
 {{- define "setpoint.readOnly" -}}
 {{- $items := list -}}
 {{- range $rule := .rules -}}

@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn the_restricted_level_wants_everything_said() {
+    fn the_restricted_level_requires_explicit_fields() {
         let fine = json!({
             "allowPrivilegeEscalation": false,
             "capabilities": {"drop": ["ALL"]},

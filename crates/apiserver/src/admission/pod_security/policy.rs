@@ -28,7 +28,7 @@ pub(super) struct Policy {
     pub(super) warn: LevelVersion,
 }
 
-const PREFIX: &str = "pod-security.kubernetes.io/";
+pub(super) const PREFIX: &str = "pod-security.kubernetes.io/";
 
 impl Default for Policy {
     fn default() -> Self {
@@ -43,27 +43,49 @@ impl Policy {
         [self.enforce, self.audit, self.warn].iter().all(|mode| mode.level == Level::Privileged)
     }
 
-    /// Reads the labels. An invalid level enforces the strictest and warns about the least.
-    pub(super) fn read<T: AsRef<str>>(label: impl Fn(&str) -> Option<T>) -> (Self, Errors) {
+    /// Whether two policies treat every pod alike: the version of a privileged level does not matter.
+    pub(super) fn is_equivalent(&self, other: &Self) -> bool {
+        let is_alike =
+            |a: LevelVersion, b: LevelVersion| a == b || a.level == b.level && a.level == Level::Privileged;
+        is_alike(self.enforce, other.enforce)
+            && is_alike(self.audit, other.audit)
+            && is_alike(self.warn, other.warn)
+    }
+
+    /// Reads the labels; modes without labels are those of `defaults`. An invalid level enforces the strictest and warns
+    /// about the least.
+    pub(super) fn read<T: AsRef<str>>(defaults: Self, label: impl Fn(&str) -> Option<T>) -> (Self, Errors) {
         let mut errors = Errors::default();
         let mut one = |mode: &str, on_error: Level| {
             let (level_label, version_label) = (format!("{PREFIX}{mode}"), format!("{PREFIX}{mode}-version"));
-            let level = label(&level_label)
-                .map(|text| parse_level(&level_label, text.as_ref(), on_error, &mut errors));
-            let version =
-                label(&version_label).map(|text| parse_version(&version_label, text.as_ref(), &mut errors));
+            let level = label(&level_label).map(|text| {
+                let level = parse_level(text.as_ref());
+                level.map(|level| (level, true)).unwrap_or_else(|why| {
+                    add_invalid(&level_label, text.as_ref(), why, &mut errors);
+                    (on_error, false)
+                })
+            });
+            let version = label(&version_label).map(|text| {
+                parse_version(text.as_ref()).unwrap_or_else(|why| {
+                    add_invalid(&version_label, text.as_ref(), why, &mut errors);
+                    None
+                })
+            });
             (level, version)
         };
         let (enforce, enforce_version) = one("enforce", Level::Restricted);
         let (audit, audit_version) = one("audit", Level::Privileged);
         let (warn, warn_version) = one("warn", Level::Privileged);
-        let mut policy = Self::default();
-        policy.enforce.level = enforce.map_or(Level::Privileged, |(level, _)| level);
-        policy.enforce.version = enforce_version.flatten();
-        policy.audit.level = audit.map_or(Level::Privileged, |(level, _)| level);
-        policy.audit.version = audit_version.flatten();
-        policy.warn.level = warn.map_or(Level::Privileged, |(level, _)| level);
-        policy.warn.version = warn_version.flatten();
+        let of =
+            |default: LevelVersion, level: Option<(Level, bool)>, version: Option<Version>| LevelVersion {
+                level: level.map_or(default.level, |(level, _)| level),
+                version: version.unwrap_or(default.version),
+            };
+        let mut policy = Self {
+            enforce: of(defaults.enforce, enforce, enforce_version),
+            audit: of(defaults.audit, audit, audit_version),
+            warn: of(defaults.warn, warn, warn_version),
+        };
         // The enforce level is also the default warn level, so that workloads get warnings.
         if warn.is_none() && matches!(enforce, Some((level, true)) if level > policy.warn.level) {
             policy.warn.level = policy.enforce.level;
@@ -75,34 +97,29 @@ impl Policy {
     }
 }
 
-/// Returns the level, and whether the label is valid.
-fn parse_level(label: &str, text: &str, on_error: Level, errors: &mut Errors) -> (Level, bool) {
+/// Reads a level; the error says what is expected.
+pub(super) fn parse_level(text: &str) -> Result<Level, &'static str> {
     match text {
-        "privileged" => (Level::Privileged, true),
-        "baseline" => (Level::Baseline, true),
-        "restricted" => (Level::Restricted, true),
-        _ => {
-            complain(label, text, "must be one of privileged, baseline, restricted", errors);
-            (on_error, false)
-        }
+        "privileged" => Ok(Level::Privileged),
+        "baseline" => Ok(Level::Baseline),
+        "restricted" => Ok(Level::Restricted),
+        _ => Err("must be one of privileged, baseline, restricted"),
     }
 }
 
-fn parse_version(label: &str, text: &str, errors: &mut Errors) -> Version {
+/// Reads a version; the error says what is expected.
+pub(super) fn parse_version(text: &str) -> Result<Version, &'static str> {
     if text == "latest" {
-        return None;
+        return Ok(None);
     }
     let minor = text.strip_prefix("v1.").filter(|minor| *minor == "0" || !minor.starts_with('0'));
     match minor.and_then(|minor| minor.parse().ok()) {
-        Some(minor) => Some(minor),
-        None => {
-            complain(label, text, "must be \"latest\" or \"v1.x\"", errors);
-            None
-        }
+        Some(minor) => Ok(Some(minor)),
+        None => Err("must be \"latest\" or \"v1.x\""),
     }
 }
 
-fn complain(label: &str, text: &str, detail: &str, errors: &mut Errors) {
+fn add_invalid(label: &str, text: &str, detail: &str, errors: &mut Errors) {
     errors.invalid(&Path::root("metadata").child("labels").key(label), text, detail);
 }
 

@@ -4,40 +4,46 @@
 //! without an immediate answer is an error and is recorded in [`Checks`]. The expressions are evaluated again once it
 //! is answered, so no result is ever based on an unanswered check.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 
+use crate::admission::Review;
 use crate::admission::attributes::VersionedAttributes;
 use crate::auth::{Attributes, Authorizer, Decision, User, service_account_groups, service_account_name};
 use crate::cel::{Foreign, Val};
+use crate::chain::deadline_exceeded;
+use crate::names;
 use crate::request::ResourceTarget;
+use crate::status::Status;
 
-/// Maximum number of evaluations until all checks are answered. A check costs 350,000 of a budget of 10,000,000, so a
-/// policy can have at most 28.
+/// Maximum number of evaluations until all checks are answered, and of checks that one evaluation can leave open. A check
+/// costs 350,000 of a budget of 10,000,000, so a policy can have at most 28.
 const ROUNDS: usize = 32;
+/// The number of answers from which on they are forgotten between evaluations. A policy with thousands of params may ask
+/// something else for each; at some 500 bytes, these are 5 MB.
+const MOST_KNOWN: usize = 10_000;
 
 /// An authorization query.
-#[derive(Clone, PartialEq, Eq)]
-struct Question {
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct AuthorizationCheck {
     user: User,
     verb: String,
     path: String,
     resource: Option<ResourceTarget>,
 }
 
-/// A query that the authorizer has not answered yet.
-type Open = (Question, BoxFuture<'static, Decision>);
-
 /// A request's authorization checks, answered and pending.
 #[derive(Clone)]
 pub(in crate::admission) struct Checks {
     authorizer: Arc<dyn Authorizer>,
-    known: Arc<Mutex<Vec<(Question, Decision)>>>,
-    open: Arc<Mutex<Vec<Open>>>,
+    known: Arc<Mutex<BTreeMap<AuthorizationCheck, Decision>>>,
+    open: Arc<Mutex<BTreeMap<AuthorizationCheck, BoxFuture<'static, Decision>>>>,
 }
 
 impl Checks {
@@ -45,48 +51,83 @@ impl Checks {
         Self { authorizer, known: Arc::default(), open: Arc::default() }
     }
 
-    /// Evaluates expressions until all their checks are answered, and returns the result.
-    pub(in crate::admission) async fn settle<T>(&self, evaluate: impl Fn() -> T) -> T {
+    /// Evaluates expressions until all their checks are answered, and returns the result. Fails if the client stops waiting
+    /// for the request.
+    pub(in crate::admission) async fn resolve_checks<T>(
+        &self,
+        review: &Review<'_>,
+        evaluate: impl Fn() -> T,
+    ) -> Result<T, Status> {
+        self.forget_many();
         for _ in 1..ROUNDS {
+            review.check_time()?;
             let outcome = evaluate();
-            if !self.answer().await {
-                return outcome;
+            // An evaluation may take a tenth of a second, and a request may need thousands: let others have their turn.
+            tokio::task::yield_now().await;
+            if !self.answer(review).await? {
+                return Ok(outcome);
             }
         }
-        evaluate()
+        review.check_time()?;
+        Ok(evaluate())
+    }
+
+    fn forget_many(&self) {
+        let mut known = self.known.lock();
+        if known.len() > MOST_KNOWN {
+            known.clear();
+        }
     }
 
     /// Waits for pending checks; false if there were none.
-    async fn answer(&self) -> bool {
+    async fn answer(&self, review: &Review<'_>) -> Result<bool, Status> {
         let open = std::mem::take(&mut *self.open.lock());
-        let were_open = !open.is_empty();
-        for (question, deciding) in open {
-            let decision = deciding.await;
-            self.known.lock().push((question, decision));
+        if open.is_empty() {
+            return Ok(false);
         }
-        were_open
+        let mut deciding: FuturesUnordered<_> =
+            open.into_iter().map(|(check, deciding)| deciding.map(|decision| (check, decision))).collect();
+        let all = async {
+            while let Some((check, decision)) = deciding.next().await {
+                self.known.lock().insert(check, decision);
+            }
+        };
+        tokio::select! {
+            biased;
+            () = all => Ok(true),
+            given_up = review.given_up() => Err(given_up),
+            () = out_of_time(review) => Err(deadline_exceeded()),
+        }
     }
 
     /// Returns the decision, if already known.
-    fn decide(&self, question: Question) -> Option<Decision> {
-        if let Some((_, decision)) = self.known.lock().iter().find(|(known, _)| *known == question) {
+    fn decide(&self, question: AuthorizationCheck) -> Option<Decision> {
+        if let Some(decision) = self.known.lock().get(&question) {
             return Some(decision.clone());
         }
         let mut open = self.open.lock();
-        if open.iter().any(|(asked, _)| *asked == question) {
+        if open.len() >= ROUNDS || open.contains_key(&question) {
             return None;
         }
         let (authorizer, asked) = (self.authorizer.clone(), question.clone());
         let mut deciding = async move { authorizer.authorize(&asked.attributes()).await }.boxed();
         let decision = deciding.as_mut().now_or_never();
         if decision.is_none() {
-            open.push((question, deciding));
+            open.insert(question, deciding);
         }
         decision
     }
 }
 
-impl Question {
+/// Waits until the request's time is up.
+async fn out_of_time(review: &Review<'_>) {
+    match review.time_left() {
+        Some(left) => review.server.clock.sleep(left).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl AuthorizationCheck {
     fn attributes(&self) -> Attributes<'_> {
         Attributes { user: &self.user, verb: &self.verb, path: &self.path, resource: self.resource.as_ref() }
     }
@@ -97,11 +138,11 @@ impl Question {
 struct Check {
     checks: Checks,
     user: User,
-    what: What,
+    what: CheckTarget,
 }
 
 #[derive(Clone)]
-enum What {
+enum CheckTarget {
     /// No target chosen yet.
     Anything,
     Path(String),
@@ -115,7 +156,7 @@ struct Decided(Decision);
 
 /// Builds the `authorizer` variable for the request's user.
 pub(in crate::admission) fn authorizer(about: &VersionedAttributes<'_>) -> Val {
-    check(about, What::Anything)
+    check(about, CheckTarget::Anything)
 }
 
 /// Builds `authorizer.requestResource`, which targets the request's own resource: only a verb is missing.
@@ -126,22 +167,38 @@ pub(in crate::admission) fn request_resource(about: &VersionedAttributes<'_>) ->
         group: review.served.kind.group.clone(),
         version: "*".into(),
         resource: review.served.kind.plural.clone(),
-        namespace: review.namespace.map(Into::into),
-        name: some(&review.name),
+        namespace: some(about.namespace_name()),
+        name: some(about.name()),
         subresource: some(about.subresource()),
         ..ResourceTarget::default()
     };
-    check(about, What::Resource(Box::new(target)))
+    check(about, CheckTarget::Resource(Box::new(target)))
 }
 
-fn check(about: &VersionedAttributes<'_>, what: What) -> Val {
+fn check(about: &VersionedAttributes<'_>, what: CheckTarget) -> Val {
     let review = about.review;
     Val::Foreign(Arc::new(Check { checks: about.checks().clone(), user: review.user.clone(), what }))
 }
 
 impl Check {
-    fn with(&self, what: What) -> Val {
+    fn with(&self, what: CheckTarget) -> Val {
         Val::Foreign(Arc::new(Self { what, ..self.clone() }))
+    }
+
+    /// The same for a service account, which is in the groups of service accounts only, as in v1.34.
+    fn with_service_account(&self, namespace: &str, name: &str) -> Result<Val, String> {
+        if !names::dns_subdomain(name).is_empty() {
+            return Err("Invalid service account name".into());
+        }
+        if !names::dns_label(namespace).is_empty() {
+            return Err("Invalid service account namespace".into());
+        }
+        let user = User {
+            name: service_account_name(namespace, name),
+            groups: service_account_groups(namespace),
+            ..User::default()
+        };
+        Ok(Val::Foreign(Arc::new(Self { user, ..self.clone() })))
     }
 
     fn with_target(&self, target: &ResourceTarget, field: &str, value: &str) -> Val {
@@ -155,16 +212,16 @@ impl Check {
             "labelSelector" => target.label_selector = value.to_owned(),
             _ => {}
         }
-        self.with(What::Resource(Box::new(target)))
+        self.with(CheckTarget::Resource(Box::new(target)))
     }
 
     fn decide(&self, verb: &str) -> Result<Val, String> {
         let (path, resource) = match &self.what {
-            What::Path(path) => (path.clone(), None),
-            What::Resource(target) => (String::new(), Some((**target).clone())),
-            What::Anything | What::Group(_) => (String::new(), None),
+            CheckTarget::Path(path) => (path.clone(), None),
+            CheckTarget::Resource(target) => (String::new(), Some((**target).clone())),
+            CheckTarget::Anything | CheckTarget::Group(_) => (String::new(), None),
         };
-        let question = Question { user: self.user.clone(), verb: verb.to_owned(), path, resource };
+        let question = AuthorizationCheck { user: self.user.clone(), verb: verb.to_owned(), path, resource };
         let decision = self.checks.decide(question).ok_or("the authorizer has not answered yet")?;
         Ok(Val::Foreign(Arc::new(Decided(decision))))
     }
@@ -180,31 +237,35 @@ fn word(args: &[Val], at: usize) -> Result<&str, String> {
 impl Foreign for Check {
     fn type_name(&self) -> &str {
         match &self.what {
-            What::Anything => "kubernetes.authorization.Authorizer",
-            What::Path(_) => "kubernetes.authorization.PathCheck",
-            What::Group(_) => "kubernetes.authorization.GroupCheck",
-            What::Resource(_) => "kubernetes.authorization.ResourceCheck",
+            CheckTarget::Anything => "kubernetes.authorization.Authorizer",
+            CheckTarget::Path(_) => "kubernetes.authorization.PathCheck",
+            CheckTarget::Group(_) => "kubernetes.authorization.GroupCheck",
+            CheckTarget::Resource(_) => "kubernetes.authorization.ResourceCheck",
         }
     }
 
     fn call(&self, function: &str, args: &[Val]) -> Result<Val, String> {
         let first = word(args, 0)?;
         match (&self.what, function) {
-            (What::Anything, "path") => Ok(self.with(What::Path(first.to_owned()))),
-            (What::Anything, "group") => Ok(self.with(What::Group(first.to_owned()))),
-            (What::Anything, "serviceAccount") => {
-                let name = service_account_name(first, word(args, 1)?);
-                let user = User::authenticated(name, "", service_account_groups(first));
-                Ok(Val::Foreign(Arc::new(Self { user, ..self.clone() })))
+            (CheckTarget::Anything, "path") if first.trim().is_empty() => {
+                Err("path must not be empty".into())
             }
-            (What::Group(group), "resource") => Ok(self.with(What::Resource(Box::new(ResourceTarget {
-                group: group.clone(),
-                version: "*".into(),
-                resource: first.to_owned(),
-                ..ResourceTarget::default()
-            })))),
-            (What::Path(_) | What::Resource(_), "check") => self.decide(first),
-            (What::Resource(target), field) => Ok(self.with_target(target, field, first)),
+            (CheckTarget::Anything, "path") => Ok(self.with(CheckTarget::Path(first.to_owned()))),
+            (CheckTarget::Anything, "group") => Ok(self.with(CheckTarget::Group(first.to_owned()))),
+            (CheckTarget::Anything, "serviceAccount") => self.with_service_account(first, word(args, 1)?),
+            (CheckTarget::Group(_), "resource") if first.trim().is_empty() => {
+                Err("resource must not be empty".into())
+            }
+            (CheckTarget::Group(group), "resource") => {
+                Ok(self.with(CheckTarget::Resource(Box::new(ResourceTarget {
+                    group: group.clone(),
+                    version: "*".into(),
+                    resource: first.to_owned(),
+                    ..ResourceTarget::default()
+                }))))
+            }
+            (CheckTarget::Path(_) | CheckTarget::Resource(_), "check") => self.decide(first),
+            (CheckTarget::Resource(target), field) => Ok(self.with_target(target, field, first)),
             _ => Err("no such overload".into()),
         }
     }

@@ -13,17 +13,36 @@ use crate::metadata;
 use crate::registry::Served;
 
 /// Matches a request against constraints (`matchConstraints`, `matchResources`), either as it is or converted to an
-/// equivalent version.
-pub(in crate::admission) fn matched(constraints: &Value, about: &VersionedAttributes<'_>) -> Option<Matched> {
+/// equivalent version. Fails if that depends on a namespace that does not exist.
+pub(in crate::admission) fn matched(
+    constraints: &Value,
+    about: &VersionedAttributes<'_>,
+) -> Result<Option<Matched>, String> {
+    let wanted = constraints.at("namespaceSelector");
+    let lacks_namespace = lacks_namespace(wanted, about);
+    if !lacks_namespace && !in_namespace(wanted, about)
+        || !is_selected(constraints.at("objectSelector"), about)
+        || about.by_rules(constraints.list("excludeResourceRules"), constraints).is_some()
+    {
+        return Ok(None);
+    }
     let matched = match constraints.list("resourceRules") {
-        [] => Matched::Exactly,
-        rules => about.by_rules(rules, constraints)?,
+        [] => Some(Matched::Exactly),
+        rules => about.by_rules(rules, constraints),
     };
-    let is_excluded = about.by_rules(constraints.list("excludeResourceRules"), constraints).is_some();
-    let is_meant = !is_excluded
-        && in_namespace(constraints.at("namespaceSelector"), about)
-        && is_selected(constraints.at("objectSelector"), about);
-    is_meant.then_some(matched)
+    match matched {
+        Some(_) if lacks_namespace => {
+            let namespace = about.review.namespace.unwrap_or_default();
+            Err(format!("namespaces {namespace:?} not found"))
+        }
+        matched => Ok(matched),
+    }
+}
+
+/// Whether constraints may match a request, whatever the request's objects are: costs no look at them.
+pub(in crate::admission) fn may_match(constraints: &Value, review: &Review<'_>) -> bool {
+    let rules = constraints.list("resourceRules");
+    rules.is_empty() || rules.iter().any(|rule| is_named(rule, review))
 }
 
 /// How a request matches.
@@ -32,7 +51,7 @@ pub(in crate::admission) enum Matched {
     As(Arc<Served>),
 }
 
-/// The other versions of what a request is about that have its subresource, once they are asked for.
+/// The other versions of the requested resource that have its subresource, computed on demand.
 #[derive(Clone, Default)]
 pub(in crate::admission) struct Equivalents(OnceLock<Vec<Arc<Served>>>);
 
@@ -51,8 +70,8 @@ impl Equivalents {
     }
 }
 
-/// The first rule that names a request about an object of this name, or, with the match policy Equivalent, another
-/// version of it.
+/// Returns the first rule that matches a request for an object of this name or, with the match policy Equivalent,
+/// another version of it.
 pub(in crate::admission) fn by_rules(
     rules: &[Value],
     constraints: &Value,
@@ -66,7 +85,7 @@ pub(in crate::admission) fn by_rules(
     if rules.is_empty() || constraints.text("matchPolicy") == "Exact" {
         return None;
     }
-    // Versions have one plural, so most rules can be ruled out before other versions are looked for.
+    // All versions have the same plural, so most rules can be excluded before other versions are looked up.
     let by_rule = |rule: &Value| {
         let others = if is_named(rule, review) { equivalents.of(review) } else { &[] };
         others.iter().find(|other| names(rule, &other.kind, review, name))
@@ -78,7 +97,7 @@ fn has(rule: &Value, field: &str, word: &str) -> bool {
     rule.list(field).iter().any(|own| own == "*" || own == word)
 }
 
-/// Whether a rule names the operation and the resource of a request, in whatever group and version.
+/// Whether a rule matches the operation and the resource of a request, in any group and version.
 fn is_named(rule: &Value, review: &Review<'_>) -> bool {
     let subresource = review.subresource.map_or("", |subresource| subresource.name());
     let is_own =
@@ -107,8 +126,8 @@ fn is_resource(own: &str, plural: &str, part: &str) -> bool {
         && (subresource == part || subresource == "*" && own.contains('/'))
 }
 
-/// A namespace that is written is chosen by its own labels, what is in one by those of the namespace; the rest of the
-/// cluster always.
+/// Whether the namespace selector matches. A namespace is selected by its own labels, a namespaced object by its
+/// namespace's. Cluster-scoped objects always match.
 pub(in crate::admission) fn in_namespace(wanted: &Value, about: &VersionedAttributes<'_>) -> bool {
     if selector::is_empty(wanted) {
         return true;
@@ -125,7 +144,7 @@ pub(in crate::admission) fn in_namespace(wanted: &Value, about: &VersionedAttrib
     selector::matches(wanted, metadata::of(namespace).at("labels"))
 }
 
-/// Whether a selector looks at a namespace that is not there.
+/// Whether a selector needs a namespace that does not exist.
 pub(in crate::admission) fn lacks_namespace(wanted: &Value, about: &VersionedAttributes<'_>) -> bool {
     let has_namespace = about.review.namespace.is_some() && !is_namespace(about);
     !selector::is_empty(wanted) && has_namespace && about.namespace.is_null()
@@ -136,7 +155,7 @@ fn is_namespace(about: &VersionedAttributes<'_>) -> bool {
     kind.group.is_empty() && kind.plural == "namespaces"
 }
 
-/// Options of connections have no labels, and no selector chooses them.
+/// Connect options have no labels, so no selector matches them.
 pub(in crate::admission) fn is_selected(wanted: &Value, about: &VersionedAttributes<'_>) -> bool {
     let has_labels = about.review.operation != Operation::Connect;
     let is_it =

@@ -1,39 +1,39 @@
-//! One call of one webhook.
+//! A call to one webhook.
 
 use std::time::Duration;
 
 use setpoint_webhook::CallError;
 
-use super::Sort;
-use super::answer::{self, Answer, Malformed};
+use super::WebhookType;
 use super::config::Webhook;
+use super::response::{self, Malformed, ReviewResponse};
 use crate::admission::attributes::VersionedAttributes;
 use crate::names;
 use crate::status::Status;
 
-/// A webhook that had no say: why, in v1.34's words, and the code that metrics show for it.
+/// A failed call: v1.34's message, and the code for metrics.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(in crate::admission) struct CallFailure {
     pub(super) why: String,
-    pub(super) code: u16,
+    pub(in crate::admission) code: u16,
 }
 
-/// How a call ended without leave to go on.
+/// Why a call does not allow the request.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(in crate::admission) enum Failure {
     /// What follows is up to the failure policy.
-    Calling(Failed),
+    Calling(CallFailure),
     /// The webhook denies the request.
     Denied(Box<Status>),
-    /// The request is refused whatever the failure policy is.
+    /// The request is rejected regardless of the failure policy.
     Internal(Box<Status>),
-    /// The client no longer waits.
+    /// The client has disconnected.
     GivenUp(Box<Status>),
 }
 
 impl Failure {
     pub(super) fn calling(why: impl Into<String>, code: u16) -> Self {
-        Self::Calling(Failed { why: why.into(), code })
+        Self::Calling(CallFailure { why: why.into(), code })
     }
 
     pub(super) fn internal(why: impl std::fmt::Display) -> Self {
@@ -41,21 +41,21 @@ impl Failure {
     }
 }
 
-impl Failed {
-    /// The refusal of a request whose webhook must be asked.
+impl CallFailure {
+    /// Returns the error for a request whose webhook must not be skipped.
     pub(super) fn status(&self, webhook: &str) -> Status {
         Status::internal(format_args!("failed calling webhook {webhook:?}: {}", self.why))
     }
 }
 
 impl Webhook {
-    /// Asks the webhook about a request, notes what it has to say to the client and the audit log, and returns its
-    /// answer if it allows the request.
+    /// Calls the webhook, passes on its warnings and audit annotations, and returns its response if it allows the
+    /// request.
     pub(super) async fn call(
         &self,
-        sort: Sort,
+        sort: WebhookType,
         attributes: &VersionedAttributes<'_>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<ReviewResponse, Failure> {
         let review = attributes.review;
         if review.dry_run && !self.takes_dry_runs {
             let why = format!("admission webhook {:?} does not support dry run", self.name);
@@ -69,7 +69,7 @@ impl Webhook {
         let client =
             client.map_err(|why| Failure::calling(format!("could not get REST client: {why}"), 500))?;
         let uid = review.server.rng.uid().to_string();
-        let body = attributes.admission_review(version.api_version(), &uid);
+        let body = attributes.admission_review(&response::ADMISSION_REVIEW.api_version(version), &uid);
         let time = self.time_left(attributes)?;
         let posted = tokio::select! {
             biased;
@@ -81,7 +81,7 @@ impl Webhook {
             Err(status) => Failure::GivenUp(Box::new(status)),
         })?;
         let answer =
-            answer::read(&response.body, version, &uid, sort).map_err(|malformed| match malformed {
+            response::read(&response.body, version, &uid, sort).map_err(|malformed| match malformed {
                 Malformed::Undecodable(why) => {
                     Failure::calling(format!("failed to call webhook: {why}"), 503)
                 }
@@ -96,7 +96,7 @@ impl Webhook {
         }
     }
 
-    /// As long as the webhook may take: its own timeout, or what is left of the request's time.
+    /// Returns the time limit of the call: the webhook's timeout, or the remaining time of the request.
     fn time_left(&self, attributes: &VersionedAttributes<'_>) -> Result<Duration, Failure> {
         let review = attributes.review;
         review.check_time().map_err(|status| Failure::GivenUp(Box::new(status)))?;
@@ -104,9 +104,9 @@ impl Webhook {
         Ok(left.map_or(self.timeout, |left| left.min(self.timeout)))
     }
 
-    /// Passes on the warnings and audit annotations of an answer. An annotation whose key is not a qualified name is
+    /// Passes on the warnings and audit annotations of a response. An annotation whose key is not a qualified name is
     /// dropped, as in v1.34.
-    fn note(&self, answer: &Answer, attributes: &VersionedAttributes<'_>) {
+    fn note(&self, answer: &ReviewResponse, attributes: &VersionedAttributes<'_>) {
         for (key, value) in &answer.annotations {
             let key = format!("{}/{key}", self.name);
             if key.matches('/').count() == 1 && names::qualified_name(&key).is_empty() {

@@ -1,72 +1,48 @@
-//! One webhook as its configuration describes it, and whether it is to be called.
+//! A configured webhook, and whether it applies to a request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use setpoint_webhook::{ClientConfig, Place, ServiceReference};
+use setpoint_webhook::ClientConfig;
 
-use super::Sort;
+use super::WebhookType;
 use crate::admission::Review;
 use crate::admission::attributes::VersionedAttributes;
 use crate::admission::policy::Conditions;
 use crate::admission::policy::matching::{self, Equivalents, Matched};
 use crate::auth::aggregate;
+use crate::egress;
 use crate::json::Json;
 use crate::kinds::selector;
+use crate::review_document::ReviewVersion;
 use crate::status::{Named, Status};
 
-/// The defaults of the API, for configurations that were stored without them.
+/// The API's default, for configurations that were stored without it.
 const TIMEOUT_SECONDS: i64 = 10;
-const HTTPS: u16 = 443;
 
 /// A webhook, ready to be asked whether it is to be called.
-pub(super) struct Webhook {
-    pub(super) name: String,
+pub(in crate::admission) struct Webhook {
+    pub(in crate::admission) name: String,
     pub(super) configuration: String,
-    /// Unique among the webhooks of its sort.
+    /// Unique among the webhooks of its type.
     pub(super) id: String,
     pub(super) client: ClientConfig,
     pub(super) timeout: Duration,
-    pub(super) ignores_failures: bool,
+    pub(in crate::admission) ignores_failures: bool,
     pub(super) is_reinvoked: bool,
     /// Whether it may be called for a dry run.
     pub(super) takes_dry_runs: bool,
-    /// The first version of `AdmissionReview` that both sides know.
+    /// The first version of `AdmissionReview` that both sides support.
     pub(super) review_version: Option<ReviewVersion>,
-    /// Its rules, match policy and selectors, as policies have them.
+    /// Its rules, match policy and selectors, as in policies.
     constraints: Value,
-    conditions: Result<Conditions, String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReviewVersion {
-    V1,
-    V1Beta1,
-}
-
-impl ReviewVersion {
-    fn named(name: &Value) -> Option<Self> {
-        match name.as_str()? {
-            "v1" => Some(Self::V1),
-            "v1beta1" => Some(Self::V1Beta1),
-            _ => None,
-        }
-    }
-
-    pub(super) const fn api_version(self) -> &'static str {
-        match self {
-            Self::V1 => "admission.k8s.io/v1",
-            Self::V1Beta1 => "admission.k8s.io/v1beta1",
-        }
-    }
+    conditions: Conditions,
 }
 
 impl Webhook {
-    /// The webhooks of a configuration, in their order.
+    /// Returns the webhooks of a configuration, in order.
     pub(super) fn all_of(configuration: &str, written: &Value) -> Vec<Arc<Self>> {
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         let webhooks = written.list("webhooks").iter().map(|webhook| {
@@ -84,37 +60,37 @@ impl Webhook {
             name: webhook.text("name").to_owned(),
             configuration: configuration.to_owned(),
             id,
-            client: client(webhook.at("clientConfig")),
+            client: egress::client_config(webhook.at("clientConfig")),
             timeout: Duration::from_secs(u64::try_from(seconds).unwrap_or_default()),
             ignores_failures: webhook.text("failurePolicy") == "Ignore",
             is_reinvoked: webhook.text("reinvocationPolicy") == "IfNeeded",
             takes_dry_runs: matches!(webhook.text("sideEffects"), "None" | "NoneOnDryRun"),
-            review_version: webhook.list("admissionReviewVersions").iter().find_map(ReviewVersion::named),
+            review_version: ReviewVersion::first_of(webhook.list("admissionReviewVersions")),
             constraints: json!({
                 "resourceRules": webhook.at("rules"),
                 "matchPolicy": webhook.at("matchPolicy"),
                 "namespaceSelector": webhook.at("namespaceSelector"),
                 "objectSelector": webhook.at("objectSelector"),
             }),
-            conditions: Conditions::new(webhook.list("matchConditions")),
+            conditions: Conditions::of_webhook(webhook.list("matchConditions")),
         }
     }
 
-    /// Whether its rules name a request, whatever the request's objects are.
+    /// Whether its rules match a request, regardless of the request's objects.
     pub(super) fn is_about(&self, review: &Review<'_>, equivalents: &Equivalents) -> bool {
         let rules = self.constraints.list("resourceRules");
         matching::by_rules(rules, &self.constraints, review, "", equivalents).is_some()
     }
 
-    /// Whether it looks at the labels of namespaces.
+    /// Whether it selects by namespace labels.
     pub(super) fn selects_namespaces(&self) -> bool {
         !selector::is_empty(self.constraints.at("namespaceSelector"))
     }
 
-    /// As what a request is shown to it, if it is called for the request at all.
+    /// Returns the version of the request to send to it, if it matches.
     pub(super) async fn matched(
         &self,
-        sort: Sort,
+        sort: WebhookType,
         attributes: &VersionedAttributes<'_>,
     ) -> Result<Option<Matched>, Status> {
         let constraints = &self.constraints;
@@ -131,27 +107,22 @@ impl Webhook {
         if !matching::in_namespace(wanted, attributes) {
             return Ok(None);
         }
-        let is_unconditional = matches!(&self.conditions, Ok(conditions) if conditions.is_empty());
         let holds = match &matched {
-            _ if is_unconditional => true,
+            _ if self.conditions.is_empty() => true,
             Matched::Exactly => self.holds(sort, attributes).await?,
             Matched::As(other) => self.holds(sort, &attributes.shown_as(other).await?).await?,
         };
         Ok(holds.then_some(matched))
     }
 
-    /// Whether the match conditions hold. What fails refuses the request, or passes it by the webhook.
-    async fn holds(&self, sort: Sort, attributes: &VersionedAttributes<'_>) -> Result<bool, Status> {
-        let metrics = &attributes.review.server.webhooks.metrics;
+    /// Whether the match conditions hold. An error rejects the request or skips the webhook, depending on the failure
+    /// policy.
+    async fn holds(&self, sort: WebhookType, attributes: &VersionedAttributes<'_>) -> Result<bool, Status> {
+        let metrics = &attributes.review.server.admission_metrics;
         let clock = &attributes.review.server.clock;
         let began = clock.instant();
-        let outcome = match &self.conditions {
-            Ok(conditions) => {
-                let variables = attributes.variables(&Value::Null);
-                attributes.settle(|| conditions.hold(&variables)).await
-            }
-            Err(why) => Err(vec![why.clone()]),
-        };
+        let variables = attributes.variables(&Value::Null);
+        let outcome = attributes.resolve_checks(|| self.conditions.hold(&variables)).await?;
         let of = metrics.conditions(self, sort, attributes.operation());
         of.evaluated(clock.instant() - began);
         match outcome {
@@ -160,35 +131,16 @@ impl Webhook {
                 of.excluded();
                 Ok(false)
             }
-            Err(failures) => {
-                of.failed(failures.len());
+            Err(undecided) => {
+                of.failed(undecided.failed);
                 if self.ignores_failures {
                     of.excluded();
                     return Ok(false);
                 }
-                let why = aggregate(&failures).unwrap_or_default();
+                let why = aggregate(&undecided.failures).unwrap_or_default();
                 let (served, name) = (attributes.review.served, &attributes.review.name);
                 Err(Status::forbidden(served.named(), name, why))
             }
         }
     }
-}
-
-fn client(config: &Value) -> ClientConfig {
-    let service = config.at("service");
-    let place = match service.is_null() {
-        true => Place::Url(config.text("url").to_owned()),
-        false => {
-            let port = service.int("port").and_then(|port| u16::try_from(port).ok());
-            let reference = ServiceReference {
-                namespace: service.text("namespace").to_owned(),
-                name: service.text("name").to_owned(),
-                port: port.unwrap_or(HTTPS),
-            };
-            Place::Service { service: reference, path: service.text("path").to_owned() }
-        }
-    };
-    // Validation lets nothing but base64 in.
-    let ca_bundle = STANDARD.decode(config.text("caBundle")).unwrap_or_default();
-    ClientConfig { place, ca_bundle }
 }

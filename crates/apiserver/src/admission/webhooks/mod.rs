@@ -1,27 +1,27 @@
-//! Admission webhooks: processes outside the server that change requests or refuse them.
+//! Admission webhooks: external services that change or reject requests.
 //!
 //! ```text
 //!  request ─► view: the webhooks configured now ─► matching: rules, selectors, conditions
 //!                                                       │
-//!          mutating: one after the other, each patches what the last one left; reinvoked once if needed
-//!          validating: all at the same time ◄────────────┘
+//!          mutating: in sequence, each patches the result of the last one; reinvoked once if needed
+//!          validating: concurrently ◄────────────────────┘
 //!                                                       │
-//!                              call: AdmissionReview ─► answer, verified
+//!                              call: AdmissionReview ─► response, verified
 //! ```
 //!
-//! What always holds:
-//! - a configuration counts for the first request after its write was acknowledged;
-//! - a call ends within the webhook's timeout and the request's deadline, whichever is sooner;
-//! - a webhook that cannot be asked, or answers nonsense, refuses the request unless its failure policy is Ignore;
-//! - webhooks are not called about configurations of webhooks and policies, so these can always be repaired, nor for
-//!   what the server itself writes while it starts: a webhook may be served from the cluster that is starting.
+//! Invariants:
+//! - A configuration applies to the first request after its write was acknowledged.
+//! - A call ends within the webhook's timeout and the request's deadline, whichever is sooner.
+//! - A webhook that cannot be called, or responds with an invalid review, rejects the request unless its failure policy
+//!   is Ignore.
+//! - Webhooks are not called for configurations of webhooks and policies, so these can always be repaired, nor for the
+//!   server's own writes during startup, because a webhook may be served from the cluster that is starting.
 
-mod answer;
 mod call;
 mod config;
-mod metrics;
 mod mutating;
 mod patch;
+mod response;
 mod validating;
 mod view;
 
@@ -37,45 +37,43 @@ use setpoint_webhook::{ClientConfig, Clients, HostUsers, Settings};
 use super::policy::GROUP;
 use super::policy::matching::Equivalents;
 use super::{Plugin, Review};
-use crate::auth::follow::Followed;
+use crate::auth::store_view::StoreView;
 use crate::egress::{EgressConfig, ServiceResolver};
 use crate::server::Server;
 use crate::status::Status;
-use config::Webhook;
-pub(crate) use metrics::WebhookMetrics;
-pub(super) use mutating::Reinvocation;
+pub(super) use call::Failure;
+pub(super) use config::Webhook;
 use view::View;
 
-/// Those that may change what is written.
+/// Runs the webhooks that may change the object.
 pub struct MutatingAdmissionWebhook;
-/// Those that may refuse it.
+/// Runs the webhooks that may reject the request.
 pub struct ValidatingAdmissionWebhook;
 
-/// The two sorts of webhooks.
+/// The two types of webhooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sort {
+pub(crate) enum WebhookType {
     Mutating,
     Validating,
 }
 
-/// What the server holds for its webhooks.
+/// The state of a server's webhooks.
 pub(crate) struct Webhooks {
-    view: Followed<View>,
+    view: StoreView<View>,
     mutating: Caller,
     validating: Caller,
-    pub(crate) metrics: WebhookMetrics,
     has_started: AtomicBool,
 }
 
-/// Calls the webhooks of one sort.
+/// Calls the webhooks of one type.
 struct Caller {
     clients: Clients,
-    /// The generation of the view that the clients are of.
+    /// The generation of the view that the clients belong to.
     generation: AtomicU64,
 }
 
 impl Caller {
-    /// Forgets the clients of configurations that are gone. Cheap while nothing changes.
+    /// Drops the clients of deleted configurations. Cheap while nothing changes.
     fn keep(&self, generation: u64, webhooks: &[Arc<Webhook>]) {
         if self.generation.swap(generation, Ordering::Relaxed) != generation {
             let is_used = |config: &ClientConfig| webhooks.iter().any(|webhook| webhook.client == *config);
@@ -89,7 +87,7 @@ impl Webhooks {
         let resolver = ServiceResolver::new(store.clone(), rng.fork(), egress.endpoint_routing);
         let resolver = Arc::new(resolver);
         let caller = |users: &HostUsers| {
-            // The timeout is each webhook's own.
+            // The timeout is set for each webhook.
             let settings = Settings {
                 user_agent: "kube-apiserver-admission",
                 timeout: Duration::from_secs(30),
@@ -100,23 +98,22 @@ impl Webhooks {
             Caller { clients, generation: AtomicU64::new(0) }
         };
         Self {
-            view: Followed::new(store.clone()),
+            view: StoreView::new(store.clone()),
             mutating: caller(&egress.mutating_users),
             validating: caller(&egress.validating_users),
-            metrics: WebhookMetrics::default(),
             has_started: AtomicBool::new(false),
         }
     }
 
-    /// From now on webhooks are called.
+    /// Enables webhooks.
     pub(crate) fn start(&self) {
         self.has_started.store(true, Ordering::Relaxed);
     }
 
-    fn caller(&self, sort: Sort) -> &Caller {
+    fn caller(&self, sort: WebhookType) -> &Caller {
         match sort {
-            Sort::Mutating => &self.mutating,
-            Sort::Validating => &self.validating,
+            WebhookType::Mutating => &self.mutating,
+            WebhookType::Validating => &self.validating,
         }
     }
 
@@ -125,8 +122,8 @@ impl Webhooks {
         self.view.with(View::has_any).await.map_err(|why| server.refusal(why))
     }
 
-    /// The webhooks there are: by the names of their configurations, then in the order of each configuration.
-    async fn current(&self, sort: Sort, server: &Server) -> Result<Arc<[Arc<Webhook>]>, Status> {
+    /// Returns the webhooks: sorted by the names of their configurations, then in the order of each configuration.
+    async fn current(&self, sort: WebhookType, server: &Server) -> Result<Arc<[Arc<Webhook>]>, Status> {
         let current = self.view.with(|view| view.of(sort)).await;
         let (generation, webhooks) = current.map_err(|why| server.refusal(why))?;
         self.caller(sort).keep(generation, &webhooks);
@@ -138,8 +135,8 @@ fn handles(review: &Review<'_>) -> bool {
     review.served.kind.group != GROUP && review.server.webhooks.has_started.load(Ordering::Relaxed)
 }
 
-/// The webhooks to dispatch a request to; none if the rules of none name it, which costs no look at its objects.
-async fn relevant(review: &Review<'_>, sort: Sort) -> Result<Option<Arc<[Arc<Webhook>]>>, Status> {
+/// Returns the webhooks to dispatch a request to. `None` if no rule matches, without reading the objects.
+async fn relevant(review: &Review<'_>, sort: WebhookType) -> Result<Option<Arc<[Arc<Webhook>]>>, Status> {
     let webhooks = review.server.webhooks.current(sort, review.server).await?;
     let equivalents = Equivalents::default();
     let is_any = webhooks.iter().any(|webhook| webhook.is_about(review, &equivalents));
@@ -161,12 +158,12 @@ impl Plugin for MutatingAdmissionWebhook {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let Some(webhooks) = relevant(review, Sort::Mutating).await? else { return Ok(()) };
+        let Some(webhooks) = relevant(review, WebhookType::Mutating).await? else { return Ok(()) };
         mutating::dispatch(review, &webhooks, Some(object), old).await
     }
 
     async fn mutate_deletion(&self, review: &Review<'_>, old: &Value) -> Result<(), Status> {
-        let Some(webhooks) = relevant(review, Sort::Mutating).await? else { return Ok(()) };
+        let Some(webhooks) = relevant(review, WebhookType::Mutating).await? else { return Ok(()) };
         mutating::dispatch(review, &webhooks, None, Some(old)).await
     }
 }
@@ -186,7 +183,7 @@ impl Plugin for ValidatingAdmissionWebhook {
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let Some(webhooks) = relevant(review, Sort::Validating).await? else { return Ok(()) };
+        let Some(webhooks) = relevant(review, WebhookType::Validating).await? else { return Ok(()) };
         validating::dispatch(review, &webhooks, object, old).await
     }
 }

@@ -2,26 +2,26 @@
 
 use serde_json::Value;
 
-use super::answer::{Answer, JSON_PATCH};
 use super::call::Failure;
+use super::response::{JSON_PATCH, ReviewResponse};
 use crate::admission::attributes::VersionedAttributes;
 use crate::patch::PatchError;
 use crate::patch::json::Operations;
 use crate::schema::FieldValidation;
-use crate::schema::decode::Misfit;
+use crate::schema::decode::TypeMismatch;
 
-/// What a patch made of an object, in the version that the webhook was shown.
+/// A patched object, in the version that the webhook was sent.
 pub(super) struct Patched {
     pub(super) object: Value,
-    /// Whether it is another object now.
+    /// Whether the object changed.
     pub(super) is_changed: bool,
     /// The patch, for the audit log.
     pub(super) patch: Value,
 }
 
-/// Applies the patch in an answer; nothing if there is none.
+/// Applies the patch of a response, if there is one.
 pub(super) fn apply(
-    answer: &Answer,
+    answer: &ReviewResponse,
     attributes: &VersionedAttributes<'_>,
     webhook: &str,
 ) -> Result<Option<Patched>, Failure> {
@@ -52,12 +52,12 @@ pub(super) fn apply(
     Ok(Some(Patched { object, is_changed, patch }))
 }
 
-/// The object in the form of its kind. Fields that the kind does not have are dropped.
+/// Decodes the object as its kind. Unknown fields are dropped.
 fn decode(attributes: &VersionedAttributes<'_>, object: Value) -> Result<Value, Failure> {
     let Some(target) = attributes.target() else { return Ok(object) };
     match target.decode_value(object, FieldValidation::Ignore) {
         Ok(decoded) => Ok(decoded.object),
-        Err(Misfit::Wrong(why)) => Err(Failure::internal(why)),
-        Err(Misfit::Strict(why)) => Err(Failure::internal(why.join(", "))),
+        Err(TypeMismatch::Wrong(why)) => Err(Failure::internal(why)),
+        Err(TypeMismatch::Strict(why)) => Err(Failure::internal(why.join(", "))),
     }
 }

@@ -1,4 +1,4 @@
-//! Validating webhooks: all at the same time.
+//! Validating webhooks, called concurrently.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde_json::Value;
 
-use super::Sort;
+use super::WebhookType;
 use super::call::Failure;
 use super::config::Webhook;
 use crate::admission::Review;
@@ -16,8 +16,8 @@ use crate::admission::policy::matching::Matched;
 use crate::audit::Layer;
 use crate::status::Status;
 
-/// Calls all webhooks that match, and waits for all of them: their warnings count though one denies. The first refusal
-/// to come in is the answer.
+/// Calls all matching webhooks and waits for all of them: their warnings count even if one denies. Returns the first
+/// rejection to arrive.
 pub(super) async fn dispatch(
     review: &Review<'_>,
     webhooks: &[Arc<Webhook>],
@@ -30,7 +30,7 @@ pub(super) async fn dispatch(
     };
     let mut relevant = Vec::new();
     for webhook in webhooks {
-        if let Some(matched) = webhook.matched(Sort::Validating, &attributes).await? {
+        if let Some(matched) = webhook.matched(WebhookType::Validating, &attributes).await? {
             relevant.push((webhook, matched));
         }
     }
@@ -58,22 +58,22 @@ async fn one(
     attributes: &VersionedAttributes<'_>,
 ) -> (Result<(), Status>, Duration) {
     let review = attributes.review;
-    let (clock, metrics) = (&review.server.clock, &review.server.webhooks.metrics);
+    let (clock, metrics) = (&review.server.clock, &review.server.admission_metrics);
     let began = clock.instant();
     let outcome = match matched {
-        Matched::Exactly => webhook.call(Sort::Validating, attributes).await,
+        Matched::Exactly => webhook.call(WebhookType::Validating, attributes).await,
         Matched::As(other) => match attributes.shown_as(other).await {
-            Ok(shown) => webhook.call(Sort::Validating, &shown).await,
+            Ok(shown) => webhook.call(WebhookType::Validating, &shown).await,
             Err(status) => Err(Failure::Internal(Box::new(status))),
         },
     };
     let took = clock.instant() - began;
-    metrics.called(webhook, Sort::Validating, attributes.operation(), &outcome, took);
+    metrics.called(webhook, WebhookType::Validating, attributes.operation(), &outcome, took);
     let outcome = match outcome {
         Ok(_) => Ok(()),
         Err(Failure::Calling(failed)) if webhook.ignores_failures => {
             tracing::warn!(webhook = webhook.name, why = failed.why, "failed calling webhook, failing open");
-            metrics.failed_open(webhook, Sort::Validating);
+            metrics.failed_open(webhook, WebhookType::Validating);
             let key = format!("failed-open.validating.webhook.admission.k8s.io/round_0_index_{index}");
             review.audit.annotate(&key, webhook.name.clone());
             Ok(())

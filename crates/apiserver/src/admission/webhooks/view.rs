@@ -1,4 +1,4 @@
-//! The webhooks that are configured now.
+//! The currently configured webhooks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde_json::Value;
 use setpoint_store::{Record, Resource};
 
-use super::Sort;
+use super::WebhookType;
 use super::config::Webhook;
 use crate::admission::policy::GROUP;
-use crate::auth::follow;
+use crate::auth::store_view;
 
-/// The webhooks of both sorts, as the store's newest revision has them.
+/// The webhooks of both types, at the store's newest revision.
 #[derive(Default)]
 pub(super) struct View {
     mutating: Configurations,
@@ -21,9 +21,9 @@ pub(super) struct View {
 #[derive(Default)]
 struct Configurations {
     by_name: BTreeMap<Box<str>, Vec<Arc<Webhook>>>,
-    /// All of them, in the order they are called in.
+    /// All webhooks, in call order.
     all: Arc<[Arc<Webhook>]>,
-    /// Grows with every change.
+    /// Increases with every change.
     generation: u64,
 }
 
@@ -32,30 +32,30 @@ impl View {
         !self.mutating.all.is_empty() || !self.validating.all.is_empty()
     }
 
-    pub(super) fn of(&self, sort: Sort) -> (u64, Arc<[Arc<Webhook>]>) {
+    pub(super) fn of(&self, sort: WebhookType) -> (u64, Arc<[Arc<Webhook>]>) {
         let configurations = match sort {
-            Sort::Mutating => &self.mutating,
-            Sort::Validating => &self.validating,
+            WebhookType::Mutating => &self.mutating,
+            WebhookType::Validating => &self.validating,
         };
         (configurations.generation, configurations.all.clone())
     }
 }
 
-impl follow::View for View {
-    type Source = Sort;
+impl store_view::View for View {
+    type Source = WebhookType;
 
-    fn sources() -> Vec<(Sort, Resource)> {
+    fn sources() -> Vec<(WebhookType, Resource)> {
         let resource = |plural: &str| Resource::new(format!("{GROUP}/{plural}"));
         vec![
-            (Sort::Mutating, resource("mutatingwebhookconfigurations")),
-            (Sort::Validating, resource("validatingwebhookconfigurations")),
+            (WebhookType::Mutating, resource("mutatingwebhookconfigurations")),
+            (WebhookType::Validating, resource("validatingwebhookconfigurations")),
         ]
     }
 
-    fn apply(&mut self, source: Sort, record: &Record, is_there: bool) {
+    fn apply(&mut self, source: WebhookType, record: &Record, is_there: bool) {
         let configurations = match source {
-            Sort::Mutating => &mut self.mutating,
-            Sort::Validating => &mut self.validating,
+            WebhookType::Mutating => &mut self.mutating,
+            WebhookType::Validating => &mut self.validating,
         };
         configurations.set(&record.key.path, is_there.then_some(&*record.value));
     }

@@ -19,7 +19,7 @@ use crate::metadata;
 use crate::registry::Gvr;
 use crate::server::ApiServer;
 use crate::status::Status;
-use table::Own;
+use table::BootstrapObject;
 
 /// Set to `false` on a role or binding that must not be updated.
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
@@ -41,7 +41,7 @@ pub(crate) fn node_rules() -> Vec<Rule> {
     rules_of_nodes(&table::objects(&Features::default()))
 }
 
-fn rules_of_nodes(table: &[Own]) -> Vec<Rule> {
+fn rules_of_nodes(table: &[BootstrapObject]) -> Vec<Rule> {
     let node = table.iter().find(|own| own.plural == "clusterroles" && own.name == "system:node");
     node.map(|own| rules(&own.object)).unwrap_or_default()
 }
@@ -73,7 +73,7 @@ pub(crate) async fn ensure(server: &ApiServer, features: &Features) -> Result<()
         let step = plan(&own.object, there.get(&place(own.plural, own.namespace, own.name)))?;
         Some((own, step))
     });
-    let writes = futures::stream::iter(steps.map(|(own, step)| carry_out(server, own, step)));
+    let writes = futures::stream::iter(steps.map(|(own, step)| execute(server, own, step)));
     let mut outcomes = writes.buffered(AT_ONCE);
     while let Some(outcome) = outcomes.next().await {
         outcome?;
@@ -160,7 +160,7 @@ fn append(object: &mut Value, field: &str, mut more: Vec<Value>) {
     }
 }
 
-async fn carry_out(server: &ApiServer, own: Own, step: Step) -> Result<(), Status> {
+async fn execute(server: &ApiServer, own: BootstrapObject, step: Step) -> Result<(), Status> {
     let collection = match own.namespace {
         Some(namespace) => format!("/apis/{GROUP}/v1/namespaces/{namespace}/{}", own.plural),
         None => format!("/apis/{GROUP}/v1/{}", own.plural),
@@ -168,11 +168,11 @@ async fn carry_out(server: &ApiServer, own: Own, step: Step) -> Result<(), Statu
     let object = format!("{collection}/{}", own.name);
     let server = &server.0;
     match step {
-        Step::Create(new) => server.own_request(Method::POST, &collection, &new, &[]).await?,
-        Step::Update(new) => server.own_request(Method::PUT, &object, &new, &[]).await?,
+        Step::Create(new) => server.loopback_request(Method::POST, &collection, &new, &[]).await?,
+        Step::Update(new) => server.loopback_request(Method::PUT, &object, &new, &[]).await?,
         Step::Replace(new) => {
-            server.own_request(Method::DELETE, &object, &Value::Null, &[]).await?;
-            server.own_request(Method::POST, &collection, &new, &[]).await?
+            server.loopback_request(Method::DELETE, &object, &Value::Null, &[]).await?;
+            server.loopback_request(Method::POST, &collection, &new, &[]).await?
         }
     };
     Ok(())
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_added_and_what_was_added_stays() {
+    fn missing_rules_are_added_and_custom_ones_stay() {
         let wanted = role(json!([get("pods"), get("nodes")]), "true");
         assert_eq!(plan(&wanted, None), Some(Step::Create(wanted.clone())));
         assert_eq!(plan(&wanted, Some(&wanted)), None);

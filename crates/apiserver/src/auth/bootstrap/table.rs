@@ -13,7 +13,7 @@ const EVENTS: &str = "create,patch,update core,events.k8s.io events";
 
 /// An object that the server maintains.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct BootstrapObject {
     /// `clusterroles`, …
     pub(super) plural: &'static str,
     pub(super) namespace: Option<&'static str>,
@@ -34,7 +34,7 @@ struct Draft {
 }
 
 /// Returns all objects in the table that these features need. A test ensures that the table parses.
-pub(super) fn objects(features: &Features) -> Vec<Own> {
+pub(super) fn objects(features: &Features) -> Vec<BootstrapObject> {
     let mut drafts: Vec<Draft> = Vec::new();
     let lines = TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     for line in lines {
@@ -101,7 +101,7 @@ impl Draft {
         Some((name, subjects.split(", ").map(subject).collect::<Option<_>>()?))
     }
 
-    fn finish(self) -> impl Iterator<Item = Own> {
+    fn finish(self) -> impl Iterator<Item = BootstrapObject> {
         let (kind, plural, binding_kind, binding_plural) = match self.namespace {
             Some(_) => ("Role", "roles", "RoleBinding", "rolebindings"),
             None => ("ClusterRole", "clusterroles", "ClusterRoleBinding", "clusterrolebindings"),
@@ -113,14 +113,14 @@ impl Draft {
         } else {
             object["aggregationRule"] = json!({"clusterRoleSelectors": self.selectors});
         }
-        let own = Own { plural, namespace, name: role, object };
+        let own = BootstrapObject { plural, namespace, name: role, object };
         let binding = self.binding.map(|(name, subjects)| {
             let mut object = envelope(binding_kind, namespace, name, Self::new(name).labels);
             object["roleRef"] = json!({"apiGroup": GROUP, "kind": kind, "name": role});
             if !subjects.is_empty() {
                 object["subjects"] = Value::Array(subjects);
             }
-            Own { plural: binding_plural, namespace, name, object }
+            BootstrapObject { plural: binding_plural, namespace, name, object }
         });
         std::iter::once(own).chain(binding)
     }
@@ -185,7 +185,7 @@ fn account_subject(namespace: &str, name: &str) -> Value {
 mod tests {
     use super::*;
 
-    fn found<'a>(objects: &'a [Own], plural: &str, name: &str) -> &'a Value {
+    fn found<'a>(objects: &'a [BootstrapObject], plural: &str, name: &str) -> &'a Value {
         let own = objects.iter().find(|own| own.plural == plural && own.name == name);
         &own.unwrap_or_else(|| panic!("{plural} {name}")).object
     }
@@ -198,7 +198,7 @@ mod tests {
             rules.as_array().unwrap().iter().filter(|rule| about(rule)).count()
         };
         assert_eq!(rules(&Features::default()), 0);
-        assert_eq!(rules(&Features::that(|name| name == "PodCertificateRequest")), 1);
+        assert_eq!(rules(&Features::enabled_by(|name| name == "PodCertificateRequest")), 1);
     }
 
     #[test]

@@ -38,19 +38,19 @@ pub struct OidcFlags {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Written {
+struct RawConfig {
     #[serde(rename = "apiVersion")]
     _api_version: String,
     #[serde(rename = "kind")]
     _kind: String,
     #[serde(default)]
     jwt: Vec<IssuerConfig>,
-    anonymous: Option<WrittenAnonymous>,
+    anonymous: Option<RawAnonymous>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct WrittenAnonymous {
+pub(super) struct RawAnonymous {
     pub(super) enabled: bool,
     pub(super) conditions: Vec<AnonymousCondition>,
 }
@@ -64,7 +64,7 @@ pub(super) struct AnonymousCondition {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct IssuerConfig {
-    pub(super) issuer: WrittenIssuer,
+    pub(super) issuer: RawIssuer,
     pub(super) claim_validation_rules: Vec<ClaimRule>,
     pub(super) claim_mappings: Mappings,
     pub(super) user_validation_rules: Vec<UserRule>,
@@ -72,7 +72,7 @@ pub(super) struct IssuerConfig {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct WrittenIssuer {
+pub(super) struct RawIssuer {
     pub(super) url: String,
     #[serde(rename = "discoveryURL")]
     pub(super) discovery_url: String,
@@ -126,13 +126,13 @@ pub(super) struct UserRule {
 impl JwtConfig {
     /// Parses a configuration file. It must not list the server's own issuers.
     pub fn parse(text: &str, own_issuers: &[String]) -> Result<Self, ConfigError> {
-        let written: Written = config_file::read(text, "AuthenticationConfiguration")?;
+        let written: RawConfig = config_file::read(text, "AuthenticationConfiguration")?;
         let mut errors = Errors::default();
         validate::all(&written.jwt, own_issuers, &mut errors);
         validate::anonymous(written.anonymous.as_ref(), &mut errors);
         config_file::refuse(&errors)
             .map_err(|why| ConfigError(format!("invalid authentication configuration: {why}")))?;
-        let anonymous = written.anonymous.map(WrittenAnonymous::build);
+        let anonymous = written.anonymous.map(RawAnonymous::build);
         Ok(Self { issuers: written.jwt, algorithms: Algorithm::ALL.to_vec(), anonymous })
     }
 
@@ -167,7 +167,7 @@ impl JwtConfig {
     }
 }
 
-impl WrittenAnonymous {
+impl RawAnonymous {
     fn build(self) -> Anonymous {
         match self.enabled {
             false => Anonymous::Nowhere,
@@ -201,11 +201,11 @@ impl OidcFlags {
         let username =
             Mapping { claim: self.username_claim.clone(), prefix: Some(prefix), ..Mapping::default() };
         IssuerConfig {
-            issuer: WrittenIssuer {
+            issuer: RawIssuer {
                 url: self.issuer_url.clone(),
                 audiences: vec![self.client_id.clone()],
                 certificate_authority: self.authorities.clone(),
-                ..WrittenIssuer::default()
+                ..RawIssuer::default()
             },
             claim_validation_rules: rules.collect(),
             claim_mappings: Mappings { username, groups, ..Mappings::default() },

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use setpoint_clock::{Clock, Instant};
 use setpoint_token::{Algorithm, Parts, SetKey, key_set};
-use setpoint_webhook::{Answer, Client};
+use setpoint_webhook::{Client, WebhookResponse};
 
 /// If no cached key signed the token, keys this close to expiry are fetched again.
 const EXPIRY_LEEWAY: Duration = Duration::from_secs(30);
@@ -18,13 +18,13 @@ pub(super) struct Keys {
     uri: Uri,
     client: Client,
     clock: Clock,
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedKeys>,
     /// Allows one fetch at a time; waiters share its result.
     fetching: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone)]
-struct Kept {
+struct CachedKeys {
     keys: Vec<SetKey>,
     expires: Instant,
     fetches: u64,
@@ -60,7 +60,7 @@ impl Keys {
             ));
         }
         let uri = parse(&found.jwks_uri)?;
-        let kept = Kept { keys: Vec::new(), expires: clock.instant(), fetches: 0 };
+        let kept = CachedKeys { keys: Vec::new(), expires: clock.instant(), fetches: 0 };
         let (client, clock) = (client.clone(), clock.clone());
         Ok(Self { uri, client, clock, kept: Mutex::new(kept), fetching: tokio::sync::Mutex::default() })
     }
@@ -90,7 +90,7 @@ impl Keys {
             self.client.get(&self.uri, None).await.map_err(|why| format!("oidc: get keys failed {why}"))?;
         let keys = key_set(&answer.body).map_err(|why| format!("oidc: failed to decode keys: {why}"))?;
         let expires = self.clock.instant() + age(&answer);
-        *self.kept.lock() = Kept { keys: keys.clone(), expires, fetches: kept.fetches + 1 };
+        *self.kept.lock() = CachedKeys { keys: keys.clone(), expires, fetches: kept.fetches + 1 };
         Ok(keys)
     }
 }
@@ -110,7 +110,7 @@ fn is_signed(keys: &[SetKey], parts: &Parts<'_>, algorithm: Algorithm) -> bool {
 }
 
 /// Returns how long a response may be cached, according to its headers.
-fn age(answer: &Answer) -> Duration {
+fn age(answer: &WebhookResponse) -> Duration {
     let header = answer.headers.get(http::header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
     let mut seconds = 0;
     for directive in header.unwrap_or_default().split(',').map(str::trim) {

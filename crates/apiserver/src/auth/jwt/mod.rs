@@ -105,7 +105,7 @@ impl JwtAuthenticator {
             let reached = issuers.iter().map(|issuer| async move { (issuer.url(), issuer.discover().await) });
             for (issuer, outcome) in join_all(reached).await {
                 if let Err(why) = outcome {
-                    tracing::error!(issuer, why, "cannot reach an issuer of tokens");
+                    tracing::error!(issuer, why, "cannot reach a token issuer");
                 }
             }
             self.outbound.clock.sleep(DISCOVER_EVERY).await;
@@ -129,13 +129,13 @@ impl JwtAuthenticator {
             let outcome = self.reload(&text, anonymous.as_ref()).await;
             self.note_reload(outcome.is_ok().then_some(text.as_str()));
             match outcome {
-                Ok(()) => watched.lock().settle(text),
+                Ok(()) => watched.lock().mark_handled(text),
                 Err(Reload::Invalid(why)) => {
                     tracing::error!(%why, "the new authentication configuration is invalid");
-                    watched.lock().settle(text);
+                    watched.lock().mark_handled(text);
                 }
                 Err(Reload::Unreachable(why)) => {
-                    tracing::error!(why, "the new authentication configuration is not in force yet");
+                    tracing::error!(why, "the new authentication configuration is not active yet");
                     watched.lock().retry();
                 }
             }
@@ -159,7 +159,7 @@ impl JwtAuthenticator {
                 let reached = join_all(issuers.iter().map(Issuer::discover)).await;
                 match reached.into_iter().find_map(Result::err) {
                     None => return,
-                    Some(why) => tracing::warn!(why, "an issuer of the new configuration is out of reach"),
+                    Some(why) => tracing::warn!(why, "cannot reach an issuer in the new configuration"),
                 }
                 self.outbound.clock.sleep(DISCOVER_EVERY).await;
             }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use setpoint_cel::Program;
 
 use super::config::{
-    ClaimRule, ExtraMapping, IssuerConfig, Mapping, Mappings, UserRule, WrittenAnonymous, WrittenIssuer,
+    ClaimRule, ExtraMapping, IssuerConfig, Mapping, Mappings, RawAnonymous, RawIssuer, UserRule,
 };
 use super::rules;
 use crate::field::{Errors, Path, Reason};
@@ -40,7 +40,7 @@ pub(super) fn all(issuers: &[IssuerConfig], own: &[String], errors: &mut Errors)
     for (at, config) in issuers.iter().enumerate() {
         let path = root.index(at);
         one(config, own, &path, errors);
-        let WrittenIssuer { url, discovery_url, .. } = &config.issuer;
+        let RawIssuer { url, discovery_url, .. } = &config.issuer;
         if !urls.insert(url) {
             errors.duplicate(&path.child("issuer").child("url"), url.as_str());
         }
@@ -50,7 +50,7 @@ pub(super) fn all(issuers: &[IssuerConfig], own: &[String], errors: &mut Errors)
     }
 }
 
-pub(super) fn anonymous(written: Option<&WrittenAnonymous>, errors: &mut Errors) {
+pub(super) fn anonymous(written: Option<&RawAnonymous>, errors: &mut Errors) {
     let Some(written) = written else { return };
     if !written.enabled && !written.conditions.is_empty() {
         let shown: Vec<Value> =
@@ -68,7 +68,7 @@ fn one(config: &IssuerConfig, own: &[String], path: &Path<'_>, errors: &mut Erro
     user_rules(&config.user_validation_rules, &path.child("userValidationRules"), errors);
 }
 
-fn issuer(issuer: &WrittenIssuer, own: &[String], path: &Path<'_>, errors: &mut Errors) {
+fn issuer(issuer: &RawIssuer, own: &[String], path: &Path<'_>, errors: &mut Errors) {
     match issuer.url.as_str() {
         "" => errors.required(&path.child("url"), ""),
         text => url(text, own, &path.child("url"), errors),
@@ -126,7 +126,7 @@ fn url(text: &str, forbidden: &[String], path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn audiences(issuer: &WrittenIssuer, path: &Path<'_>, errors: &mut Errors) {
+fn audiences(issuer: &RawIssuer, path: &Path<'_>, errors: &mut Errors) {
     let (field, policy) = (path.child("audiences"), issuer.audience_match_policy.as_str());
     if issuer.audiences.is_empty() {
         errors.required(&field, format!("at least one {field} is required"));

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use setpoint_store::{Record, Resource};
 
-use crate::auth::follow::View;
+use crate::auth::store_view::View;
 use crate::json::Json;
 use crate::kinds::pod::references::{self, MIRROR};
 
@@ -28,7 +28,7 @@ pub(super) enum Referred {
 }
 
 /// The namespace and name of an object.
-type Place = (Box<str>, Box<str>);
+type NamespacedName = (Box<str>, Box<str>);
 
 /// Nodes, with the number of their pods that refer to an object.
 type Nodes = BTreeMap<Box<str>, usize>;
@@ -38,22 +38,22 @@ pub(super) struct Graph {
     /// Pods assigned to nodes, by `namespace/name`.
     pods: BTreeMap<Box<str>, Pod>,
     /// The nodes of the pods that refer to each object.
-    nodes: BTreeMap<(Referred, Place), Nodes>,
+    nodes: BTreeMap<(Referred, NamespacedName), Nodes>,
     /// Bound volumes, by name.
     volumes: BTreeMap<Box<str>, Volume>,
     /// The volumes that need each secret to be mounted.
-    volumes_of_secrets: BTreeMap<Place, BTreeSet<Box<str>>>,
+    volumes_of_secrets: BTreeMap<NamespacedName, BTreeSet<Box<str>>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Pod {
     node: Box<str>,
-    refers_to: BTreeSet<(Referred, Place)>,
+    refers_to: BTreeSet<(Referred, NamespacedName)>,
 }
 
 struct Volume {
-    claim: Place,
-    secrets: BTreeSet<Place>,
+    claim: NamespacedName,
+    secrets: BTreeSet<NamespacedName>,
 }
 
 #[derive(Clone, Copy)]
@@ -114,7 +114,7 @@ impl Graph {
         self.pods.insert(path.into(), pod);
     }
 
-    fn forget(&mut self, reference: (Referred, Place), node: &str) {
+    fn forget(&mut self, reference: (Referred, NamespacedName), node: &str) {
         let Some(nodes) = self.nodes.get_mut(&reference) else { return };
         match nodes.get_mut(node) {
             Some(pods) if *pods > 1 => *pods -= 1,
@@ -174,7 +174,7 @@ fn volume(volume: &Value) -> Option<Volume> {
     let of_claim = claim.text("namespace");
     let place = |found: &Value, namespace: &str, name: &str| {
         let within = Some(found.text(namespace)).filter(|within| !within.is_empty()).unwrap_or(of_claim);
-        Some((within.into(), found.text(name).into())).filter(|(_, name): &Place| !name.is_empty())
+        Some((within.into(), found.text(name).into())).filter(|(_, name): &NamespacedName| !name.is_empty())
     };
     let sources = volume.at("spec").as_object().into_iter().flatten();
     let secrets = sources.flat_map(|(_, source)| {

@@ -11,8 +11,8 @@ use serde_json::Value;
 use setpoint_store::{Resource, Store};
 
 use super::authorize::{Attributes, Authorizer, Decision, Held};
-use super::follow::Followed;
 use super::rbac::{MissingRole, RoleRef, Rule};
+use super::store_view::StoreView;
 use super::{User, bootstrap};
 use crate::json::Json;
 use crate::request::ResourceTarget;
@@ -22,7 +22,7 @@ use graph::{Graph, Referred};
 /// Authorizes nodes by their identity; has no opinion on other users.
 pub struct Nodes {
     store: Arc<dyn Store>,
-    graph: Followed<Graph>,
+    graph: StoreView<Graph>,
     /// The rules for every node, regardless of its identity.
     rules: Vec<Rule>,
 }
@@ -55,7 +55,7 @@ fn deny(reason: &str) -> Verdict {
     Verdict::Deny(reason.into())
 }
 
-fn judge(node: &str, verb: &str, target: &ResourceTarget) -> Verdict {
+fn evaluate(node: &str, verb: &str, target: &ResourceTarget) -> Verdict {
     let part = target.subresource.as_deref().unwrap_or_default();
     let name = target.named().unwrap_or_default();
     match (target.group.as_str(), target.resource.as_str()) {
@@ -201,7 +201,7 @@ impl Nodes {
 
     /// Like `new`, but with the node rules for these features.
     pub(super) fn with_rules(store: Arc<dyn Store>, rules: Vec<Rule>) -> Self {
-        Self { graph: Followed::new(store.clone()), store, rules }
+        Self { graph: StoreView::new(store.clone()), store, rules }
     }
 
     async fn decide(&self, node: &str, attributes: &Attributes<'_>) -> Decision {
@@ -210,7 +210,7 @@ impl Nodes {
             return Decision::no_opinion(format!("unknown node for user {:?}", attributes.user.name));
         }
         let verdict = match attributes.resource {
-            Some(target) => judge(node, attributes.verb, target),
+            Some(target) => evaluate(node, attributes.verb, target),
             None => Verdict::ByRules,
         };
         let is_allowed = match (verdict, attributes.resource) {
@@ -237,7 +237,7 @@ impl Nodes {
     /// Queries the graph. If it cannot be loaded, no relationship exists.
     async fn has(&self, relationship: impl FnOnce(&Graph) -> bool) -> bool {
         self.graph.with(relationship).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot read what pods refer to");
+            tracing::warn!(%error, "cannot read the objects that pods reference");
             false
         })
     }

@@ -9,24 +9,24 @@ use futures::future::BoxFuture;
 use setpoint_store::{Error, Store};
 
 use super::authorize::{Attributes, Authorizer, Decision, Held, Verdict};
-use super::follow::Followed;
+use super::store_view::StoreView;
 use super::{MASTERS, User};
 pub(super) use view::View;
 
-pub use rule::{Rule, Words, compact, missing, quoted};
+pub use rule::{Rule, RuleValues, compact, missing, quoted};
 pub use view::{MissingRole, RoleRef};
 
 /// Decides by the roles and bindings in a store. `system:masters` may do everything regardless.
 pub struct Rbac {
     /// Loaded only when a user outside `system:masters` makes a request.
-    view: Followed<View>,
+    view: StoreView<View>,
     /// Used instead of the store, if set.
     fixed: Option<Arc<View>>,
 }
 
 impl Rbac {
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { view: Followed::new(store), fixed: None }
+        Self { view: StoreView::new(store), fixed: None }
     }
 
     /// Decides by these roles and bindings only, regardless of the store.

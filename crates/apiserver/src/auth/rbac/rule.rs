@@ -12,26 +12,30 @@ use crate::request::ResourceTarget;
 #[serde(rename_all = "camelCase", default)]
 pub struct Rule {
     #[serde(deserialize_with = "words")]
-    pub verbs: Words,
-    #[serde(deserialize_with = "words", skip_serializing_if = "Words::is_empty")]
-    pub api_groups: Words,
-    #[serde(deserialize_with = "words", skip_serializing_if = "Words::is_empty")]
-    pub resources: Words,
-    #[serde(deserialize_with = "words", skip_serializing_if = "Words::is_empty")]
-    pub resource_names: Words,
-    #[serde(rename = "nonResourceURLs", deserialize_with = "words", skip_serializing_if = "Words::is_empty")]
-    pub paths: Words,
+    pub verbs: RuleValues,
+    #[serde(deserialize_with = "words", skip_serializing_if = "RuleValues::is_empty")]
+    pub api_groups: RuleValues,
+    #[serde(deserialize_with = "words", skip_serializing_if = "RuleValues::is_empty")]
+    pub resources: RuleValues,
+    #[serde(deserialize_with = "words", skip_serializing_if = "RuleValues::is_empty")]
+    pub resource_names: RuleValues,
+    #[serde(
+        rename = "nonResourceURLs",
+        deserialize_with = "words",
+        skip_serializing_if = "RuleValues::is_empty"
+    )]
+    pub paths: RuleValues,
 }
 
 /// The values of a rule's field.
-pub type Words = Vec<Box<str>>;
+pub type RuleValues = Vec<Box<str>>;
 
 /// Matches every verb, group, resource or path.
 const ALL: &str = "*";
 
 /// Deserializes a list; null is empty.
-fn words<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Words, D::Error> {
-    Ok(Option::<Words>::deserialize(from)?.unwrap_or_default())
+fn words<'de, D: serde::Deserializer<'de>>(from: D) -> Result<RuleValues, D::Error> {
+    Ok(Option::<RuleValues>::deserialize(from)?.unwrap_or_default())
 }
 
 fn has(words: &[Box<str>], word: &str) -> bool {
@@ -43,7 +47,7 @@ fn has_or_all(words: &[Box<str>], word: &str) -> bool {
 }
 
 /// Whether a path, possibly ending in `*`, includes another.
-fn takes_in(own: &str, path: &str) -> bool {
+fn includes(own: &str, path: &str) -> bool {
     own == path || own.strip_suffix('*').is_some_and(|start| path.starts_with(start.trim_end_matches('*')))
 }
 
@@ -60,7 +64,7 @@ impl Rule {
         has_or_all(&self.verbs, attributes.verb)
             && match attributes.resource {
                 Some(target) => self.allows_target(target),
-                None => self.paths.iter().any(|own| takes_in(own, attributes.path)),
+                None => self.paths.iter().any(|own| includes(own, attributes.path)),
             }
     }
 
@@ -84,7 +88,7 @@ impl Rule {
 
     /// Whether this rule covers one made by [`single`](Self::single).
     fn covers(&self, single: &Self) -> bool {
-        let all_of = |own: &Words, wanted: &Words| wanted.iter().all(|word| has_or_all(own, word));
+        let all_of = |own: &RuleValues, wanted: &RuleValues| wanted.iter().all(|word| has_or_all(own, word));
         let resource = |path: &str| {
             has_or_all(&self.resources, path)
                 || path.split_once('/').is_some_and(|(_, part)| has(&self.resources, &format!("*/{part}")))
@@ -96,7 +100,7 @@ impl Rule {
             && all_of(&self.api_groups, &single.api_groups)
             && single.resources.iter().all(|path| resource(path))
             && names
-            && single.paths.iter().all(|path| self.paths.iter().any(|own| takes_in(own, path)))
+            && single.paths.iter().all(|path| self.paths.iter().any(|own| includes(own, path)))
     }
 
     fn words(&self) -> usize {
@@ -115,11 +119,11 @@ impl Rule {
 
     /// Expands the rule into rules with one verb, one group, one resource and one name each.
     fn single(&self) -> impl Iterator<Item = Self> {
-        let one = |word: &str| -> Words { vec![word.into()] };
+        let one = |word: &str| -> RuleValues { vec![word.into()] };
         let verbs =
             move |rule: Self| self.verbs.iter().map(move |verb| Self { verbs: one(verb), ..rule.clone() });
-        let names: Vec<Words> = match self.resource_names.as_slice() {
-            [] => vec![Words::new()],
+        let names: Vec<RuleValues> = match self.resource_names.as_slice() {
+            [] => vec![RuleValues::new()],
             names => names.iter().map(|name| one(name)).collect(),
         };
         let groups =
@@ -192,7 +196,7 @@ pub fn compact(rules: Vec<Rule>) -> Vec<Rule> {
             compact.push(rule);
             continue;
         }
-        let about = Rule { verbs: Words::new(), ..rule.clone() };
+        let about = Rule { verbs: RuleValues::new(), ..rule.clone() };
         match places.get(&about) {
             Some(at) => compact[*at].verbs.append(&mut rule.verbs),
             None => {
@@ -242,7 +246,7 @@ mod tests {
                 api_groups: words(groups),
                 resources: words(resources),
                 resource_names: names.first().map(|names| words(names)).unwrap_or_default(),
-                paths: Words::new(),
+                paths: RuleValues::new(),
             },
             _ => panic!("{text}"),
         }
@@ -270,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_allows_what_its_words_name() {
+    fn a_rule_allows_the_listed_verbs_and_resources() {
         check("get core pods", "get", ("", "pods", "a"), true);
         check("get core pods", "list", ("", "pods", ""), false);
         check("get core pods", "get", ("apps", "pods", "a"), false);
@@ -287,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_and_its_part_may_be_asked_for_as_one_word() {
+    fn a_resource_and_its_subresource_can_be_given_as_one_word() {
         let allows = |text: &str| {
             let target = ResourceTarget { resource: "pods/resize".into(), ..ResourceTarget::default() };
             let user = User::default();
@@ -314,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_in_few_rules() {
+    fn missing_permissions_are_summarized() {
         let wanted = [rule("get,list,watch core pods,secrets"), rule("get /metrics")];
         let held = [rule("* core pods"), rule("list core secrets")];
         let missing: Vec<String> =

@@ -7,7 +7,7 @@ use serde_json::Value;
 use setpoint_store::{Record, Resource};
 
 use super::rule::Rule;
-use crate::auth::{User, follow, service_account_name};
+use crate::auth::{User, service_account_name, store_view};
 use crate::kinds::rbac::GROUP;
 
 /// A reference to a role.
@@ -135,7 +135,7 @@ impl View {
     }
 }
 
-impl follow::View for View {
+impl store_view::View for View {
     type Source = Source;
 
     fn sources() -> Vec<(Source, Resource)> {
@@ -289,7 +289,7 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::follow::View as _;
+    use crate::auth::store_view::View as _;
     use serde_json::json;
     use setpoint_store::Payload;
 

@@ -1,17 +1,19 @@
-//! Validates the CEL expressions of webhooks and policies.
+//! Compiles the CEL expressions of webhooks and policies, both to validate and to evaluate them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::cel::admission::{Types, environment, object};
-use crate::cel::{Declared, Environment, Type};
+use crate::cel::{Declared, Environment, Program, Type};
 use crate::field::{Errors, Path};
 
-/// Additional variables of an expression, besides the request and its objects.
+/// Additional variables and types of an expression, besides the request and its objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct About {
+pub struct ExtraVariables {
     pub parameters: bool,
     pub authorizer: bool,
+    /// The types that mutations are made of.
+    pub patch_types: bool,
 }
 
 /// Compiles expressions, each of which may refer to the variables before it.
@@ -26,7 +28,7 @@ impl Compiler {
         Self { variables: has_variables.then(BTreeMap::new) }
     }
 
-    fn environment(&self, about: About) -> Environment {
+    fn environment(&self, about: ExtraVariables) -> Environment {
         let types =
             Types { has_parameters: about.parameters, has_authorizer: about.authorizer, ..Types::default() };
         let mut environment = environment(&types);
@@ -34,22 +36,30 @@ impl Compiler {
             let variables = object("kubernetes.variables", variables.clone());
             environment = environment.with("variables", Arc::new(variables));
         }
-        environment
+        if about.patch_types { environment.with_patch_types() } else { environment }
     }
 
     /// Validates an expression that must evaluate to one of some types.
-    pub fn check(&self, text: &str, about: About, types: &[Type], path: &Path<'_>, errors: &mut Errors) {
+    pub fn check(
+        &self,
+        text: &str,
+        about: ExtraVariables,
+        types: &[Type],
+        path: &Path<'_>,
+        errors: &mut Errors,
+    ) {
         if let Err(why) = self.compile(text, about, types) {
             errors.invalid(path, text, why);
         }
     }
 
-    fn compile(&self, text: &str, about: About, types: &[Type]) -> Result<Type, String> {
+    /// Compiles an expression that must evaluate to one of some types; to any if there are none.
+    pub fn compile(&self, text: &str, about: ExtraVariables, types: &[Type]) -> Result<Program, String> {
         let program = self.environment(about).compile(text);
         let program = program.map_err(|why| format!("compilation failed: {why}"))?;
         let output = program.output();
         match types {
-            types if types.is_empty() || types.contains(output) => Ok(output.clone()),
+            types if types.is_empty() || types.contains(output) => Ok(program),
             [only] => Err(format!("must evaluate to {only} but got {output}")),
             several => {
                 let names: Vec<String> = several.iter().map(ToString::to_string).collect();
@@ -58,15 +68,14 @@ impl Compiler {
         }
     }
 
-    /// Validates a variable, and makes it available to later expressions.
-    pub fn declare(&mut self, name: &str, text: &str, about: About, path: &Path<'_>, errors: &mut Errors) {
-        let output = self.compile(text, about, &[]).unwrap_or_else(|why| {
-            errors.invalid(path, text, why);
-            Type::Dyn
-        });
+    /// Compiles a variable, and makes it available to later expressions even if that fails.
+    pub fn declare(&mut self, name: &str, text: &str, about: ExtraVariables) -> Result<Program, String> {
+        let program = self.compile(text, about, &[]);
+        let output = program.as_ref().map_or(Type::Dyn, |program| program.output().clone());
         if let Some(variables) = &mut self.variables {
             variables.insert(name.to_owned(), Declared::plain(output));
         }
+        program
     }
 }
 
@@ -74,13 +83,13 @@ impl Compiler {
 mod tests {
     use super::*;
 
-    fn problem(text: &str, about: About, types: &[Type]) -> Option<String> {
+    fn problem(text: &str, about: ExtraVariables, types: &[Type]) -> Option<String> {
         Compiler::new(false).compile(text, about, types).err()
     }
 
     #[test]
     fn an_expression_gives_what_it_is_asked_for() {
-        let about = About::default();
+        let about = ExtraVariables::default();
         assert_eq!(problem("object.metadata.name == 'a'", about, &[Type::Bool]), None);
         let why = problem("1 + 1", about, &[Type::Bool]);
         assert_eq!(why.as_deref(), Some("must evaluate to bool but got int"));
@@ -91,25 +100,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_request_is_checked() {
-        let about = About::default();
+    fn a_pod_certificate_request_matches_its_pod() {
+        let about = ExtraVariables::default();
         assert_eq!(problem("request.userInfo.groups.exists(g, g == 'x')", about, &[Type::Bool]), None);
         assert!(problem("request.nothing == 'x'", about, &[Type::Bool]).is_some());
         assert!(problem("namespaceObject.metadata.labels['a'] == 'x'", about, &[Type::Bool]).is_none());
         assert!(problem("params.x == 1", about, &[Type::Bool]).is_some());
-        assert!(problem("params.x == 1", About { parameters: true, ..about }, &[Type::Bool]).is_none());
+        assert!(
+            problem("params.x == 1", ExtraVariables { parameters: true, ..about }, &[Type::Bool]).is_none()
+        );
     }
 
     #[test]
     fn variables_are_known_from_where_they_are_declared() {
         let mut compiler = Compiler::new(true);
-        let (mut errors, path) = (Errors::default(), Path::root("x"));
-        let about = About::default();
+        let about = ExtraVariables::default();
         assert!(compiler.compile("variables.n > 1", about, &[Type::Bool]).is_err());
-        compiler.declare("n", "1 + 1", about, &path, &mut errors);
+        compiler.declare("n", "1 + 1", about).unwrap();
         assert!(compiler.compile("variables.n > 1", about, &[Type::Bool]).is_ok());
         assert!(compiler.compile("variables.n == 'a'", about, &[Type::Bool]).is_err());
-        compiler.declare("m", "variables.", about, &path, &mut errors);
-        assert_eq!(errors.0.len(), 1);
+        assert!(compiler.declare("m", "variables.", about).is_err());
+        assert!(compiler.compile("variables.m == 1", about, &[Type::Bool]).is_ok());
     }
 }

@@ -6,11 +6,13 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::names;
 use crate::validation::labels::{self, Values};
-use crate::validation::{Seen, complain, optional_choice, qualified_name, too_many};
+use crate::validation::{Seen, add_invalid, optional_choice, qualified_name, too_many};
 
 pub(super) const FAILURE_POLICIES: [&str; 2] = ["Fail", "Ignore"];
 pub(super) const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+/// Deletions have no object to change.
+const MUTABLE_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
 const MAX_CONDITIONS: usize = 64;
 
 /// Sets the default scope: both namespaced and cluster-scoped objects.
@@ -56,10 +58,20 @@ pub(super) fn check_resources(resources: &Value, path: &Path<'_>, errors: &mut E
     }
 }
 
+/// Validates that the resources of a mutating policy, or of its binding, are matched for operations that have an object.
+pub(super) fn check_mutable(resources: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let path = path.child("resourceRules");
+    for rule in resources.list("resourceRules") {
+        for operation in texts(rule, "operations").filter(|one| !MUTABLE_OPERATIONS.contains(one)) {
+            errors.not_supported(&path.child("operations"), operation, &MUTABLE_OPERATIONS);
+        }
+    }
+}
+
 fn check_resource_names(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut seen = Seen::new();
     for (index, name) in texts(rule, "resourceNames").enumerate() {
-        complain(names::path_segment(name), name, &path.index(index), errors);
+        add_invalid(names::path_segment(name), name, &path.index(index), errors);
         if seen.again(name) {
             errors.duplicate(&path.index(index), name);
         }

@@ -2,17 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::ADMISSION_REGISTRATION;
-use super::expressions::{About, Compiler};
-use super::matching::{FAILURE_POLICIES, check_conditions, check_resources, default_resources};
+use super::expressions::{Compiler, ExtraVariables};
+use super::{ADMISSION_REGISTRATION, policy};
 use crate::cel::Type;
-use crate::cel::escape::RESERVED;
 use crate::field::{Errors, Path};
-use crate::json::{Json, JsonMut};
+use crate::json::Json;
 use crate::kind::{Kind, Scope, Subresource};
 use crate::kinds::entry;
 use crate::metadata;
-use crate::names;
 use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{Seen, conditions, optional_choice, qualified_name};
@@ -27,7 +24,7 @@ pub fn kind() -> Kind {
             Column::integer("Validations", VALIDATIONS, |policy, _| {
                 policy.at("spec").list("validations").len().into()
             }),
-            Column::text("ParamKind", PARAM_KIND, |policy, _| shown_kind(policy.at("spec").at("paramKind"))),
+            policy::param_kind_column(),
             Column::age(),
         ],
         semantics: Semantics { unconditional_update: false, ..Semantics::with_status(|| json!({})) },
@@ -42,29 +39,15 @@ pub fn kind() -> Kind {
 
 const VALIDATIONS: &str =
     "Validations indicates the number of validation rules defined in this configuration";
-const PARAM_KIND: &str = "ParamKind specifies the kind of resources used to parameterize this policy";
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const MAX_AUDIT_ANNOTATIONS: usize = 20;
 const AUDIT_EXPRESSION_BYTES: usize = 5 << 10;
-
-fn shown_kind(kind: &Value) -> Value {
-    match kind.is_null() {
-        true => "<unset>".into(),
-        false => format!("{}/{}", kind.text("apiVersion"), kind.text("kind")).into(),
-    }
-}
 
 struct ValidatingAdmissionPolicy;
 
 impl Lifecycle for ValidatingAdmissionPolicy {
     fn default(&self, policy: &mut Value) {
-        let Some(spec) = policy.at_mut("spec") else {
-            return policy.object_mut("spec").or_insert("failurePolicy", "Fail");
-        };
-        spec.or_insert("failurePolicy", "Fail");
-        if let Some(resources) = spec.at_mut("matchConstraints") {
-            default_resources(resources);
-        }
+        policy::default(policy);
     }
 
     fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
@@ -97,43 +80,21 @@ impl Validation for ValidatingAdmissionPolicy {
 
 fn check_spec(policy: &Value, old: Option<&Value>, errors: &mut Errors) {
     let (spec, path) = (policy.at("spec"), Path::root("spec"));
-    if !spec.has("failurePolicy") {
-        errors.required(&path.child("failurePolicy"), "");
-    }
-    optional_choice(spec, "failurePolicy", &FAILURE_POLICIES, &path, errors);
-    if spec.has("paramKind") {
-        check_kind(spec.at("paramKind"), &path.child("paramKind"), errors);
-    }
-    let constraints = path.child("matchConstraints");
-    match spec.has("matchConstraints") {
-        false => errors.required(&constraints, ""),
-        true => {
-            check_resources(spec.at("matchConstraints"), &constraints, errors);
-            if spec.at("matchConstraints").list("resourceRules").is_empty() {
-                errors.required(&constraints.child("resourceRules"), "");
-            }
-        }
-    }
-    let same_conditions = old.is_some_and(|old| {
-        ["paramKind", "matchConditions"].iter().all(|field| old.at(field) == spec.at(field))
-    });
-    let about = About { parameters: spec.has("paramKind"), authorizer: true };
-    if !same_conditions {
-        let plain = Compiler::new(false);
-        let check = |text: &str, path: &Path<'_>, errors: &mut Errors| {
-            plain.check(text, about, &[Type::Bool], path, errors);
-        };
-        check_conditions(spec, check, &path, errors);
-    }
+    policy::check_basics(spec, &path, errors);
+    policy::check_conditions(spec, old, &path, errors);
+    let about = policy::about(spec);
     let mut compiler = Compiler::new(!spec.list("variables").is_empty());
-    let variables = path.child("variables");
-    for (index, variable) in spec.list("variables").iter().enumerate() {
-        check_variable(variable, &mut compiler, about, &variables.index(index), errors);
-    }
+    policy::check_variables(spec, &mut compiler, &path, errors);
     check_rules(policy, &compiler, about, &path, errors);
 }
 
-fn check_rules(policy: &Value, compiler: &Compiler, about: About, path: &Path<'_>, errors: &mut Errors) {
+fn check_rules(
+    policy: &Value,
+    compiler: &Compiler,
+    about: ExtraVariables,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let (validations, annotations) = ("validations", "auditAnnotations");
     let spec = policy.at("spec");
     if spec.list(validations).is_empty() && spec.list(annotations).is_empty() {
@@ -150,71 +111,10 @@ fn check_rules(policy: &Value, compiler: &Compiler, about: About, path: &Path<'_
     check_annotations(policy, compiler, about, &path.child(annotations), errors);
 }
 
-/// Validates the kind of the params: a group version, and a name that may contain upper case letters.
-fn check_kind(kind: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let (api_version, name) = (kind.text("apiVersion"), kind.text("kind"));
-    let version_path = path.child("apiVersion");
-    let parts: Vec<&str> = api_version.split('/').collect();
-    match parts.as_slice() {
-        [""] => errors.required(&version_path, ""),
-        [version] => check_group_version("", version, api_version, &version_path, errors),
-        [group, version] => check_group_version(group, version, api_version, &version_path, errors),
-        _ => {
-            let detail = format!("unexpected GroupVersion string: {api_version}");
-            errors.invalid(&version_path, api_version, detail);
-        }
-    }
-    let complaints = names::dns_1035_label(&name.to_lowercase());
-    if name.is_empty() {
-        errors.required(&path.child("kind"), "");
-    } else if !complaints.is_empty() {
-        let detail = format!("may have mixed case, but should otherwise match: {}", complaints.join(","));
-        errors.invalid(&path.child("kind"), name, detail);
-    }
-}
-
-fn check_group_version(group: &str, version: &str, both: &str, path: &Path<'_>, errors: &mut Errors) {
-    let complaints = names::dns_subdomain(group);
-    if !group.is_empty() && !complaints.is_empty() {
-        errors.invalid(path, group, complaints.join(","));
-    }
-    let complaints = names::dns_1035_label(version);
-    if version.is_empty() {
-        errors.invalid(path, both, "version must be specified");
-    } else if !complaints.is_empty() {
-        errors.invalid(path, version, complaints.join(","));
-    }
-}
-
-fn check_variable(
-    variable: &Value,
-    compiler: &mut Compiler,
-    about: About,
-    path: &Path<'_>,
-    errors: &mut Errors,
-) {
-    let name = variable.text("name");
-    if name.trim().is_empty() {
-        errors.required(&path.child("name"), "name is not specified");
-    } else if !is_cel_name(name) {
-        errors.invalid(&path.child("name"), name, "must be a valid CEL identifier");
-    }
-    let (text, path) = (variable.text("expression"), path.child("expression"));
-    match text.trim() {
-        "" => errors.required(&path, "expression is not specified"),
-        _ => compiler.declare(name, text, about, &path, errors),
-    }
-}
-
-fn is_cel_name(name: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-    !name.starts_with(|c: char| c.is_ascii_digit()) && name.bytes().all(inner) && !RESERVED.contains(&name)
-}
-
 fn check_validation(
     validation: &Value,
     compiler: &Compiler,
-    about: About,
+    about: ExtraVariables,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
@@ -238,13 +138,13 @@ fn check_validation(
 fn check_message_expression(
     text: &str,
     compiler: &Compiler,
-    about: About,
+    about: ExtraVariables,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
     let path = path.child("messageExpression");
     if !text.trim().is_empty() {
-        let about = About { authorizer: false, ..about };
+        let about = ExtraVariables { authorizer: false, ..about };
         compiler.check(text, about, &[Type::String], &path, errors);
     } else if !text.is_empty() {
         errors.invalid(&path, text, "must be non-empty if specified");
@@ -254,7 +154,7 @@ fn check_message_expression(
 fn check_annotations(
     policy: &Value,
     compiler: &Compiler,
-    about: About,
+    about: ExtraVariables,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
@@ -307,6 +207,7 @@ fn check_status(status: &Value, errors: &mut Errors) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::JsonMut;
     use crate::kinds::check;
 
     fn policy(change: impl FnOnce(&mut Value)) -> Value {
@@ -318,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_about_something_and_asks_for_something() {
+    fn a_policy_has_match_constraints_and_validations() {
         check::create(&ValidatingAdmissionPolicy, policy(|_| ()), &[]);
         check::create(
             &ValidatingAdmissionPolicy,

@@ -7,14 +7,14 @@ use crate::field::Errors;
 use crate::json::JsonMut;
 use crate::kind::{Kind, Scope};
 use crate::kinds::entry;
-use crate::strategy::{Lifecycle, Semantics, Validation};
+use crate::strategy::{Lifecycle, Validation};
 
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         categories: vec!["api-extensions".into()],
         columns: hooks::columns(),
-        semantics: Semantics { unconditional_update: false, ..Semantics::default() },
+        semantics: hooks::semantics(),
         ..entry(
             &ADMISSION_REGISTRATION,
             "ValidatingWebhookConfiguration",

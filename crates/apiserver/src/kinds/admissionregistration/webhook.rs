@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::expressions::{About, Compiler};
+use super::expressions::{Compiler, ExtraVariables};
 use super::matching::{
     FAILURE_POLICIES, MATCH_POLICIES, check_conditions, check_rule, default_rules, default_selection,
 };
@@ -11,15 +11,29 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::metadata;
 use crate::names;
-use crate::strategy::NameRule;
+use crate::strategy::{NameRule, Semantics};
 use crate::table::Column;
 use crate::validation::labels::{self, Values};
-use crate::validation::{Seen, complain, optional_choice};
+use crate::validation::{Seen, add_invalid, optional_choice};
 
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const NO_SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
 const SIDE_EFFECTS: [&str; 4] = ["None", "NoneOnDryRun", "Some", "Unknown"];
 const SELECTORS: [&str; 2] = ["namespaceSelector", "objectSelector"];
+
+/// A CA bundle may be set to nothing, which is not the same as unset: whether a configuration changes is decided by all
+/// that is stored of it.
+pub(super) fn semantics() -> Semantics {
+    Semantics { unconditional_update: false, hides: Some(hide_empty_bundles), ..Semantics::default() }
+}
+
+fn hide_empty_bundles(configuration: &mut Value) {
+    for webhook in configuration.list_mut("webhooks") {
+        if let Some(client) = webhook.at_mut("clientConfig").filter(|client| client.at("caBundle") == "") {
+            client.unset("caBundle");
+        }
+    }
+}
 
 pub(super) fn default(webhook: &mut Value) {
     webhook.or_insert("failurePolicy", "Fail");
@@ -149,7 +163,7 @@ fn check(hook: &Value, leniency: &Leniency, path: &Path<'_>, errors: &mut Errors
     check_client(hook.at("clientConfig"), &path.child("clientConfig"), errors);
     if !leniency.conditions {
         let compiler = Compiler::new(false);
-        let about = About { authorizer: true, parameters: false };
+        let about = ExtraVariables { authorizer: true, ..ExtraVariables::default() };
         let check = |text: &str, path: &Path<'_>, errors: &mut Errors| {
             compiler.check(text, about, &[Type::Bool], path, errors);
         };
@@ -181,7 +195,7 @@ fn check_review_versions(hook: &Value, leniency: &Leniency, path: &Path<'_>, err
         let path = path.index(index);
         match seen.again(version) {
             true => errors.invalid(&path, version, "duplicate version"),
-            false => complain(names::dns_1035_label(version), version, &path, errors),
+            false => add_invalid(names::dns_1035_label(version), version, &path, errors),
         }
     }
     if !leniency.review_versions && !versions.iter().any(is_known_version) {
@@ -189,7 +203,8 @@ fn check_review_versions(hook: &Value, leniency: &Leniency, path: &Path<'_>, err
     }
 }
 
-fn check_client(config: &Value, path: &Path<'_>, errors: &mut Errors) {
+/// Validates the `clientConfig` of a webhook.
+pub(in crate::kinds) fn check_client(config: &Value, path: &Path<'_>, errors: &mut Errors) {
     match (config.at("url").as_str(), config.has("service")) {
         (Some(url), false) => check_url(url, &path.child("url"), errors),
         (None, true) => check_service(config.at("service"), &path.child("service"), errors),
@@ -294,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_says_what_it_speaks_and_leaves_behind() {
+    fn a_webhook_has_review_versions_and_side_effects() {
         check(|_| (), &[]);
         check(
             |hook| {
@@ -365,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_wrong_may_stay() {
+    fn existing_errors_may_stay() {
         let old = hook(|hook| hook.set("sideEffects", "Some"));
         assert!(complaints(&old, Some(&old)).is_empty());
     }

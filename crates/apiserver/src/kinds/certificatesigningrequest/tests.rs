@@ -21,7 +21,7 @@ fn with_status(request: &Value, status: Value) -> Value {
 }
 
 #[test]
-fn a_request_is_signed_and_says_what_for() {
+fn a_request_is_signed_and_has_usages() {
     checking::create(&SigningRequest, request(|_| ()), &[]);
     checking::create(
         &SigningRequest,
@@ -62,7 +62,7 @@ fn a_request_tampered_with_is_found_out() {
 }
 
 #[test]
-fn who_asks_is_written_down_by_the_server() {
+fn the_server_records_the_requester() {
     let mut asked = json!({"spec": {"username": "root", "extra": {"a": ["b"]}}});
     let user = User::authenticated("me", "1", vec!["g".into()]);
     SigningRequest.stamp(&mut asked, None, &user, Timestamp::UNIX_EPOCH);

@@ -125,7 +125,7 @@ pub(in crate::kinds) fn check_signer(name: &str, path: &Path<'_>, errors: &mut E
 }
 
 /// Reports the first invalid label between the dots.
-fn check_labels(text: &str, rule: fn(&str) -> names::Complaints, path: &Path<'_>, errors: &mut Errors) {
+fn check_labels(text: &str, rule: fn(&str) -> names::Messages, path: &Path<'_>, errors: &mut Errors) {
     let mut labels = text.split('.').map(|label| (label, rule(label)));
     let wrong = labels.find(|(_, complaints)| !complaints.is_empty());
     for (label, complaint) in wrong.iter().flat_map(|(label, all)| all.iter().map(move |one| (label, one))) {

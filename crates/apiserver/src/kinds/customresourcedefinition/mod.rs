@@ -49,7 +49,7 @@ impl Lifecycle for Definition {
         for version in definition.object_mut("spec").list_mut("versions") {
             if let Some(schema) = version.at_mut("schema").and_then(|schema| schema.at_mut("openAPIV3Schema"))
             {
-                settle_schema(schema);
+                normalize_schema(schema);
             }
         }
         let spec = definition.object_mut("spec");
@@ -137,7 +137,7 @@ fn note_stored_version(definition: &mut Value) {
 }
 
 /// Normalizes the parts of a schema that have several possible types, which the decoder leaves unchanged.
-fn settle_schema(schema: &mut Value) {
+fn normalize_schema(schema: &mut Value) {
     const PROPS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
     let Some(props) = Schema::built_in(PROPS) else { return };
     for_each_part(schema, &mut |part, is_choice| {

@@ -45,8 +45,14 @@ pub(super) fn check(schema: &Props, checks: Checks, path: &Path<'_>, errors: &mu
         }
         found.extend(structure);
     }
-    let place =
-        Place { path: &at, is_root: true, in_metadata: false, no_defaults: None, no_old: None, count };
+    let place = SchemaContext {
+        path: &at,
+        is_root: true,
+        in_metadata: false,
+        no_defaults: None,
+        no_old: None,
+        count,
+    };
     let mut schema_errors = Errors::default();
     check_schema(schema, place, &mut schema_errors, &mut rules);
     found.extend(schema_errors);
@@ -59,7 +65,7 @@ pub(super) fn check(schema: &Props, checks: Checks, path: &Path<'_>, errors: &mu
 
 /// The context of a subschema.
 #[derive(Clone, Copy)]
-struct Place<'p> {
+struct SchemaContext<'p> {
     path: &'p Path<'p>,
     is_root: bool,
     in_metadata: bool,
@@ -71,7 +77,7 @@ struct Place<'p> {
     count: Option<Count>,
 }
 
-impl<'p> Place<'p> {
+impl<'p> SchemaContext<'p> {
     fn below(self, path: &'p Path<'p>) -> Self {
         Self { path, is_root: false, ..self }
     }
@@ -119,7 +125,7 @@ fn check_root(schema: &Props, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn check_schema(schema: &Props, place: Place<'_>, errors: &mut Errors, rules: &mut RuleChecks) {
+fn check_schema(schema: &Props, place: SchemaContext<'_>, errors: &mut Errors, rules: &mut RuleChecks) {
     let path = place.path;
     let before = errors.0.len();
     check_standard(schema, place, errors);
@@ -162,7 +168,7 @@ fn check_schema(schema: &Props, place: Place<'_>, errors: &mut Errors, rules: &m
 }
 
 /// Rejects what OpenAPI allows and CRDs do not.
-fn check_standard(schema: &Props, place: Place<'_>, errors: &mut Errors) {
+fn check_standard(schema: &Props, place: SchemaContext<'_>, errors: &mut Errors) {
     const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
     let path = place.path;
     let ty = schema.ty.as_str();
@@ -196,7 +202,7 @@ fn check_standard(schema: &Props, place: Place<'_>, errors: &mut Errors) {
     }
 }
 
-fn check_fields(schema: &Props, place: Place<'_>, errors: &mut Errors, rules: &mut RuleChecks) {
+fn check_fields(schema: &Props, place: SchemaContext<'_>, errors: &mut Errors, rules: &mut RuleChecks) {
     let path = place.path;
     if let Some(additional) = &schema.additional_properties {
         let at = path.child("additionalProperties");
@@ -226,9 +232,9 @@ fn check_fields(schema: &Props, place: Place<'_>, errors: &mut Errors, rules: &m
     }
 }
 
-fn check_alternatives(schema: &Props, place: Place<'_>, errors: &mut Errors, rules: &mut RuleChecks) {
+fn check_alternatives(schema: &Props, place: SchemaContext<'_>, errors: &mut Errors, rules: &mut RuleChecks) {
     let path = place.path;
-    let place = Place { count: None, ..place };
+    let place = SchemaContext { count: None, ..place };
     if let Some(not) = &schema.not {
         check_schema(not, place.below(&path.child("not")), errors, rules);
     }

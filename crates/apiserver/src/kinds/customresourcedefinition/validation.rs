@@ -8,6 +8,7 @@ use crate::custom::names::{APPROVED, Approval, approval, has_valid_bundle, is_pr
 use crate::custom::props::Props;
 use crate::field::{Errors, Path, Reason};
 use crate::json::Json;
+use crate::kinds::admissionregistration::webhook::check_client;
 use crate::metadata;
 use crate::names;
 use crate::tls::bundle_problem;
@@ -102,6 +103,10 @@ fn check_spec(spec: &Value, old: Option<&Value>, errors: &mut Errors) {
             errors.required(&versions.index(index).child("schema").child("openAPIV3Schema"), "");
         }
     }
+    if spec.flag("preserveUnknownFields") && written.has_defaults() {
+        let detail = "must be false in order to use defaults in the schema";
+        errors.invalid(&path.child("preserveUnknownFields"), true, detail);
+    }
     for (index, version) in written.versions.iter().enumerate() {
         check_version(&written, version, old, &versions.index(index), errors);
     }
@@ -179,7 +184,7 @@ fn check_deprecation(version: &Value, path: &Path<'_>, errors: &mut Errors) {
             complaints.push(format!("{what}; non-printable character found at index {at}"));
         }
     }
-    validation::complain(complaints, warning, path, errors);
+    validation::add_invalid(complaints, warning, path, errors);
 }
 
 fn check_parts(parts: &Parts<'_>, checks: Checks, schema_field: &str, path: &Path<'_>, errors: &mut Errors) {
@@ -367,10 +372,9 @@ fn check_conversion(conversion: &Value, preserves: bool, path: &Path<'_>, errors
         return;
     }
     let config = webhook.at("clientConfig");
-    if config.is_null() {
-        errors.required(&config_path, "required when strategy is set to Webhook");
-    } else if config.has("url") == config.has("service") {
-        errors.required(&config_path, "exactly one of url or service is required");
+    match config.is_null() {
+        true => errors.required(&config_path, "required when strategy is set to Webhook"),
+        false => check_client(config, &config_path, errors),
     }
     check_review_versions(
         webhook.list("conversionReviewVersions"),
@@ -388,7 +392,7 @@ fn check_review_versions(versions: &[Value], path: &Path<'_>, errors: &mut Error
         match texts[..index].contains(version) {
             true => errors.invalid(&path.index(index), *version, "duplicate version"),
             false => {
-                validation::complain(names::dns_1035_label(version), version, &path.index(index), errors)
+                validation::add_invalid(names::dns_1035_label(version), version, &path.index(index), errors)
             }
         }
     }

@@ -67,6 +67,15 @@ impl<'v> Spec<'v> {
         subresources.is_some_and(|subresources| subresources.has("status"))
     }
 
+    /// Whether any schema has defaults.
+    pub(super) fn has_defaults(&self) -> bool {
+        let mut parts = self.versions.iter().map(|version| &version.own).chain([&self.shared]);
+        parts.any(|parts| match parts.props() {
+            Some(Ok(props)) => props.any(&mut |props| props.default.is_some()),
+            _ => false,
+        })
+    }
+
     pub(super) fn has_any_status(&self) -> bool {
         self.versions.iter().any(|version| self.has_status(version))
     }

@@ -11,7 +11,7 @@ use crate::kinds::{entry, metadata};
 use crate::names;
 use crate::strategy::{Lifecycle, NameRule, Presentation, Semantics, Validation};
 use crate::table::Column;
-use crate::validation::{complain, dns_label, dns_subdomain, required};
+use crate::validation::{add_invalid, dns_label, dns_subdomain, required};
 
 pub fn kind() -> Kind {
     Kind {
@@ -239,7 +239,7 @@ fn check_resource_rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
             let intro = "each member of this list must be '*' or a DNS-1123 label; ";
             let complaints =
                 names::dns_label(namespace).into_iter().map(|complaint| format!("{intro}{complaint}"));
-            complain(complaints.collect(), namespace, &namespaces.index(index), errors);
+            add_invalid(complaints.collect(), namespace, &namespaces.index(index), errors);
         }
     }
 }
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_say_who_does_what() {
+    fn rules_have_subjects_and_verbs() {
         let path = "spec.rules[0]";
         let rule = |rule: Value| schema(|spec| spec.set("rules", json!([rule])));
         checking::create(

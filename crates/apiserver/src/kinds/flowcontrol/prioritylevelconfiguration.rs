@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_is_limited_and_says_what_happens_then() {
+    fn a_level_has_a_limit_and_a_limit_response() {
         checking::create(&PriorityLevel, limited(json!({"limitResponse": {"type": "Reject"}})), &[]);
         checking::create(
             &PriorityLevel,

@@ -115,7 +115,7 @@ impl Lifecycle for Job {
         label_as_pods(job);
     }
 
-    /// The labels that are taken over from the template count as sent, those that are generated later do not.
+    /// Labels copied from the template belong to the creator. Labels generated later do not.
     fn owned(&self, job: &Value) -> Option<Value> {
         if is_filled(job.at("metadata").map("labels")) {
             return None;
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_failure_say_what_they_are_about() {
+    fn failure_policy_rules_have_a_condition() {
         let rule = |rule: Value| job(|spec| spec.set("podFailurePolicy", json!({"rules": [rule]})));
         let path = "spec.podFailurePolicy.rules[0]";
         check::create(
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_stays_so() {
+    fn finished_jobs_stay_finished() {
         let condition = |of: &str| json!({"type": of, "status": "True"});
         let check = |new: Value, old: Value, expected: &[&str]| {
             let of = |status: Value| json!({"spec": {"completions": 2, "parallelism": 1, "completionMode": "Indexed"}, "status": status});

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_get_what_they_do_not_ask_for_and_the_pod_says_so() {
+    fn containers_get_default_requests_and_the_pod_is_annotated() {
         let ranges = range(json!({"type": "Container", "default": {"cpu": "500m", "memory": "1Gi"},
             "defaultRequest": {"cpu": "100m", "memory": "1Gi"}}));
         let mut pod = json!({"spec": {"containers": [{"name": "x"}, {"name": "y", "resources": {"requests": {"memory": "5Mi"}}}],

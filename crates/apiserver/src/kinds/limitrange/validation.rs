@@ -39,7 +39,7 @@ pub(super) fn check(range: &Value, errors: &mut Errors) {
 fn check_type(of: &str, path: &Path<'_>, errors: &mut Errors) {
     let complaints = names::qualified_name(of);
     if !complaints.is_empty() {
-        return crate::validation::complain(complaints, of, path, errors);
+        return crate::validation::add_invalid(complaints, of, path, errors);
     }
     if !of.contains('/') && !matches!(of, "Pod" | "Container" | "PersistentVolumeClaim") {
         errors.invalid(path, of, "must be a standard limit type or fully qualified");

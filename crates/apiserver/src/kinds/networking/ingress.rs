@@ -12,7 +12,7 @@ use crate::kinds::{entry, metadata};
 use crate::names;
 use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::{Column, or_none};
-use crate::validation::{address, complain, dns_subdomain, port_number, words};
+use crate::validation::{add_invalid, address, dns_subdomain, port_number, words};
 
 pub fn kind() -> Kind {
     Kind {
@@ -142,8 +142,8 @@ impl Leniency {
     }
 }
 
-fn secret_name(name: &str) -> names::Complaints {
-    if name.is_empty() { names::Complaints::new() } else { names::dns_subdomain(name) }
+fn secret_name(name: &str) -> names::Messages {
+    if name.is_empty() { names::Messages::new() } else { names::dns_subdomain(name) }
 }
 
 fn check_spec(spec: &Value, leniency: Leniency, errors: &mut Errors) {
@@ -171,7 +171,7 @@ fn check_spec(spec: &Value, leniency: Leniency, errors: &mut Errors) {
 
 fn check_host(host: &str, path: &Path<'_>, errors: &mut Errors) {
     match host.contains('*') {
-        true => complain(words::wildcard_subdomain(host), host, path, errors),
+        true => add_invalid(words::wildcard_subdomain(host), host, path, errors),
         false => dns_subdomain(host, path, errors),
     }
 }
@@ -183,7 +183,7 @@ fn check_tls(tls: &Value, leniency: Leniency, path: &Path<'_>, errors: &mut Erro
     }
     if !leniency.secret_names {
         let name = tls.text("secretName");
-        complain(secret_name(name), name, &path.child("secretName"), errors);
+        add_invalid(secret_name(name), name, &path.child("secretName"), errors);
     }
 }
 
@@ -266,15 +266,15 @@ fn check_service(service: &Value, leniency: Leniency, path: &Path<'_>, errors: &
     let (name, name_path) = (service.text("name"), service_path.child("name"));
     match name {
         "" => errors.required(&name_path, ""),
-        name if leniency.service_names => complain(names::dns_label(name), name, &name_path, errors),
-        name => complain(names::dns_1035_label(name), name, &name_path, errors),
+        name if leniency.service_names => add_invalid(names::dns_label(name), name, &name_path, errors),
+        name => add_invalid(names::dns_1035_label(name), name, &name_path, errors),
     }
     let port_path = service_path.child("port");
     let port = service.at("port");
     match (port.text("name"), port.count("number")) {
         ("", 0) => errors.required(path, "port name or number is required"),
         ("", number) => port_number(number, &port_path.child("number"), errors),
-        (name, 0) => complain(words::port_name(name), name, &port_path.child("name"), errors),
+        (name, 0) => add_invalid(words::port_name(name), name, &port_path.child("name"), errors),
         _ => errors.invalid(path, "", "cannot set both port name & port number"),
     }
 }

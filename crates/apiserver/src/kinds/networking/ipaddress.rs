@@ -89,7 +89,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_address_belongs_to_somebody_for_good() {
+    fn the_parent_of_an_address_is_immutable() {
         let address = |parent: Value| json!({"spec": {"parentRef": parent}});
         let mine = address(json!({"resource": "services", "namespace": "a", "name": "b"}));
         check::create(&IPAddress, mine.clone(), &[]);

@@ -12,7 +12,7 @@ use crate::kinds::{entry, metadata, selector};
 use crate::strategy::{Lifecycle, NameRule, Validation};
 use crate::table::Column;
 use crate::validation::labels::{self, Values};
-use crate::validation::{address, complain, optional_choice, port_number, words};
+use crate::validation::{add_invalid, address, optional_choice, port_number, words};
 
 pub fn kind() -> Kind {
     Kind {
@@ -155,7 +155,7 @@ fn check_port(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
             if let Some(end) = end {
                 errors.invalid(&end_path, end, "may not be specified when `port` is non-numeric");
             }
-            complain(words::port_name(name), name, &path.child("port"), errors);
+            add_invalid(words::port_name(name), name, &path.child("port"), errors);
         }
         number => {
             let number = number.as_i64().unwrap_or(0);

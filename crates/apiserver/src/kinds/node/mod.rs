@@ -8,7 +8,7 @@ use super::{CORE, entry, metadata, resources};
 use crate::field::Errors;
 use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Scope, Subresource};
-use crate::strategy::{Initial, Kept, Lifecycle, NameRule, Semantics, StatusEndpoint, Validation};
+use crate::strategy::{Initial, Lifecycle, NameRule, Preserved, Semantics, StatusEndpoint, Validation};
 use crate::table::Column;
 
 mod validation;
@@ -26,7 +26,7 @@ pub fn kind() -> Kind {
         semantics: Semantics {
             counts_generations: false,
             // A kubelet registers its node with a status.
-            status: Some(StatusEndpoint { initial: Initial::AsSent, kept: Kept::Spec }),
+            status: Some(StatusEndpoint { initial: Initial::AsSent, preserved: Preserved::Spec }),
             ..Semantics::default()
         },
         ..entry(&CORE, "Node", "nodes", Node)

@@ -8,7 +8,7 @@ use crate::json::Json;
 use crate::kinds::resources::amounts;
 use crate::names;
 use crate::validation::{
-    Seen, address, complain, dns_label, dns_subdomain, positive, qualified_name, resources, words,
+    Seen, add_invalid, address, dns_label, dns_subdomain, positive, qualified_name, resources, words,
 };
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -40,7 +40,12 @@ pub(super) fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
         errors.forbidden(&path.child("providerID"), detail);
     }
     if spec.has("configSource") {
-        check_config_source(spec.at("configSource"), Written::InSpec, &path.child("configSource"), errors);
+        check_config_source(
+            spec.at("configSource"),
+            ConfigLocation::InSpec,
+            &path.child("configSource"),
+            errors,
+        );
     }
     check_config_status(new.at("status").at("config"), errors);
     check_taints(new, errors);
@@ -165,7 +170,7 @@ fn check_addresses(node: &Value, errors: &mut Errors) {
 
 /// The location of a node's configuration reference.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Written {
+enum ConfigLocation {
     InSpec,
     InStatus,
 }
@@ -175,13 +180,13 @@ fn check_config_status(config: &Value, errors: &mut Errors) {
     let path = path.child("config");
     for field in ["assigned", "active", "lastKnownGood"] {
         if config.has(field) {
-            check_config_source(config.at(field), Written::InStatus, &path.child(field), errors);
+            check_config_source(config.at(field), ConfigLocation::InStatus, &path.child(field), errors);
         }
     }
 }
 
 /// Validates a configuration reference. The feature was removed, but existing references must be valid.
-fn check_config_source(source: &Value, written: Written, path: &Path<'_>, errors: &mut Errors) {
+fn check_config_source(source: &Value, written: ConfigLocation, path: &Path<'_>, errors: &mut Errors) {
     let map = source.at("configMap");
     if map.is_null() {
         return errors.invalid(path, source.clone(), "exactly one reference subfield must be non-nil");
@@ -189,17 +194,18 @@ fn check_config_source(source: &Value, written: Written, path: &Path<'_>, errors
     let path = path.child("configMap");
     for field in ["uid", "resourceVersion"] {
         match (written, map.text(field)) {
-            (Written::InStatus, "") => errors.required(&path.child(field), ""),
-            (Written::InSpec, "") | (Written::InStatus, _) => {}
-            (Written::InSpec, _) => {
+            (ConfigLocation::InStatus, "") => errors.required(&path.child(field), ""),
+            (ConfigLocation::InSpec, "") | (ConfigLocation::InStatus, _) => {}
+            (ConfigLocation::InSpec, _) => {
                 errors.forbidden(&path.child(field), format!("{field} must not be set in spec"))
             }
         }
     }
     check_config_name(map, "namespace", dns_label, &path, errors);
     check_config_name(map, "name", dns_subdomain, &path, errors);
-    let key =
-        |key: &str, path: &Path<'_>, errors: &mut Errors| complain(words::config_key(key), key, path, errors);
+    let key = |key: &str, path: &Path<'_>, errors: &mut Errors| {
+        add_invalid(words::config_key(key), key, path, errors)
+    };
     check_config_name(map, "kubeletConfigKey", key, &path, errors);
 }
 

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_volume_is_somewhere() {
+    fn a_local_volume_has_node_affinity() {
         let local = |affinity: Value| {
             volume(|spec| {
                 spec.unset("hostPath");
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_volume_is_made_of_stays() {
+    fn the_source_of_a_volume_is_immutable() {
         let old = volume(|_| ());
         check::update(
             &PersistentVolume,

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn both_data_sources_say_the_same() {
+    fn both_data_sources_agree() {
         let claim = json!({"apiGroup": null, "kind": "PersistentVolumeClaim", "name": "a"});
         check(
             json!({"dataSource": claim}),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_says_how_much_and_how_it_is_used() {
+    fn a_claim_has_a_size_and_access_modes() {
         use crate::kinds::check;
         check::create(&PersistentVolumeClaim, claim(|_| ()), &[]);
         check::create(

@@ -10,7 +10,7 @@ use crate::names;
 use crate::quantity::Quantity;
 use crate::validation::labels::{self, Values};
 use crate::validation::{
-    IMMUTABLE, complain, difference, dns_label, dns_subdomain, immutable, optional_choice, resources,
+    IMMUTABLE, add_invalid, difference, dns_label, dns_subdomain, immutable, optional_choice, resources,
 };
 
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
@@ -80,7 +80,7 @@ fn check_storage(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 pub(in crate::kinds) fn check_class_name(spec: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     let name = spec.text(field);
     if !name.is_empty() {
-        complain(names::dns_subdomain(name), name, &path.child(field), errors);
+        add_invalid(names::dns_subdomain(name), name, &path.child(field), errors);
     }
 }
 
@@ -238,5 +238,5 @@ fn check_resource_key(resource: &str, path: &Path<'_>, errors: &mut Errors) {
     if complaints.is_empty() && resources::is_native(resource) && resource != "storage" {
         errors.not_supported(path, resource, &["storage"]);
     }
-    complain(complaints, resource, path, errors);
+    add_invalid(complaints, resource, path, errors);
 }

@@ -1,6 +1,6 @@
-//! References to images: `[DOMAIN/]PATH[:TAG][@DIGEST]`, by the grammar that v1.34 reads them with.
+//! Image references: `[DOMAIN/]PATH[:TAG][@DIGEST]`, with v1.34's grammar.
 
-/// Whether a reference means the latest image of its name, said or implied. What is no reference has no tag.
+/// Whether a reference has the tag `latest`, explicitly or by default. An invalid reference has no tag.
 pub(super) fn is_latest(image: &str) -> bool {
     match parse(image) {
         Some(Reference { tag: Some(tag), .. }) => tag == "latest",
@@ -14,7 +14,7 @@ struct Reference<'i> {
     has_digest: bool,
 }
 
-/// A path has at most this many letters.
+/// The maximum length of a path.
 const LONGEST_PATH: usize = 255;
 const LONGEST_TAG: usize = 128;
 
@@ -41,12 +41,12 @@ fn parse(image: &str) -> Option<Reference<'_>> {
     fits.then_some(Reference { tag, has_digest: digest.is_some() })
 }
 
-/// A name without a domain or a slash is one of `library/`.
+/// A name without a domain or a slash belongs to `library/`.
 fn implied_prefix(domain: Option<&str>, path: &str) -> usize {
     if domain.is_none() && !path.contains('/') { "library/".len() } else { 0 }
 }
 
-/// The first part is a domain if it looks like one: it has a dot, a port or a capital, or is `localhost`.
+/// The first part is a domain if it contains a dot, a port or a capital letter, or is `localhost`.
 fn split_domain(named: &str) -> (Option<&str>, &str) {
     match named.split_once('/') {
         Some((first, rest))
@@ -80,7 +80,7 @@ fn is_label(label: &str) -> bool {
         && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// Lower-case letters and digits, with single dots, one or two underscores or any number of dashes between them.
+/// Lower-case letters and digits, separated by a dot, one or two underscores, or any number of dashes.
 fn is_component(component: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
     let mut separator = String::new();
@@ -111,7 +111,7 @@ fn is_tag(tag: &str) -> bool {
         && bytes.all(|byte| is_word(byte) || matches!(byte, b'.' | b'-'))
 }
 
-/// `ALGORITHM:HEX`, of an algorithm that is known.
+/// `ALGORITHM:HEX`, with a known algorithm.
 fn is_digest(digest: &str) -> bool {
     let length = match digest.split_once(':').map(|(algorithm, _)| algorithm) {
         Some("sha256") => 64,
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_image_is_said_or_implied() {
+    fn the_latest_tag_is_explicit_or_implied() {
         let digest = format!("@sha256:{}", "a".repeat(64));
         for image in [
             "nginx",

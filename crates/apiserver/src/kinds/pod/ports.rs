@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_clashes_is_found_in_order() {
+    fn duplicates_are_reported_in_order() {
         let hosts = [("", 0), ("1.1.1.1", 80), ("2.2.2.2", 80), ("", 80), ("", 81), ("1.1.1.1", 0)];
         for (at, host) in hosts.into_iter().enumerate() {
             let mut definitions = Definitions::default();

@@ -513,7 +513,7 @@ fn the_rest_of_a_spec_is_well_formed() {
 }
 
 #[test]
-fn annotations_of_pods_mean_something() {
+fn annotations_of_pods_are_validated() {
     let annotated = |key: &str, value: &str| {
         let mut pod = pod(&json!({}));
         pod.object_mut("metadata").set("annotations", json!({key: value}));

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hardly_meant_is_warned_of() {
+    fn likely_mistakes_are_warned_about() {
         check(
             json!({"nodeSelector": {"beta.kubernetes.io/os": "linux"}, "containers": [
                 {"name": "c", "resources": {"limits": {"memory": "100m"}},

@@ -27,15 +27,15 @@ pub(crate) enum Refusal {
 
 /// Whether a pod can be evicted without any budget: it is not serving, or is already being deleted.
 pub(crate) fn needs_no_budget(pod: &Value) -> bool {
-    matches!(pod.at("status").text("phase"), "Succeeded" | "Failed" | "Pending") || is_leaving(pod)
+    matches!(pod.at("status").text("phase"), "Succeeded" | "Failed" | "Pending") || is_terminating(pod)
 }
 
 /// Whether such a pod could still become one that needs a budget.
-pub(crate) fn may_come_to_serve(pod: &Value) -> bool {
-    !matches!(pod.at("status").text("phase"), "Succeeded" | "Failed") && !is_leaving(pod)
+pub(crate) fn may_become_healthy(pod: &Value) -> bool {
+    !matches!(pod.at("status").text("phase"), "Succeeded" | "Failed") && !is_terminating(pod)
 }
 
-fn is_leaving(pod: &Value) -> bool {
+fn is_terminating(pod: &Value) -> bool {
     pod.at("metadata").has("deletionTimestamp")
 }
 
@@ -80,14 +80,14 @@ pub(crate) fn spend(budget: &Value, pod: &str, now: Timestamp) -> Result<Value, 
     let status = spent.object_mut("status");
     status.set("disruptionsAllowed", allowed - 1);
     if allowed == 1 {
-        say_exhausted(status, now);
+        set_exhausted(status, now);
     }
     status.object_mut("disruptedPods").set(pod, seconds(now));
     Ok(spent)
 }
 
 /// Sets the condition that no more disruptions are allowed.
-fn say_exhausted(status: &mut Value, now: Timestamp) {
+fn set_exhausted(status: &mut Value, now: Timestamp) {
     let mut conditions = status.list("conditions").to_vec();
     let at = conditions.iter().position(|condition| condition.text("type") == "DisruptionAllowed");
     let mut condition = json!({
@@ -147,7 +147,7 @@ mod tests {
             json!({"metadata": {"labels": {"a": "b"}},
                 "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}})
         };
-        assert!(needs_no_budget(&pod("Pending", "False")) && may_come_to_serve(&pod("Pending", "False")));
+        assert!(needs_no_budget(&pod("Pending", "False")) && may_become_healthy(&pod("Pending", "False")));
         assert!(!needs_no_budget(&pod("Running", "True")));
         assert!(guards(&budget(1), &pod("Running", "True")));
         assert!(!guards(&json!({"spec": {}}), &pod("Running", "True")));

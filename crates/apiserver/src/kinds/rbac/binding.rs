@@ -10,7 +10,7 @@ use crate::kinds::metadata;
 use crate::names;
 use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
-use crate::validation::{complain, dns_subdomain};
+use crate::validation::{add_invalid, dns_subdomain};
 
 /// The kind that grants a role or cluster role in one namespace.
 pub fn role_binding() -> Kind {
@@ -134,7 +134,7 @@ impl Binding {
         }
         match role.text("name") {
             "" => errors.required(&path.child("name"), ""),
-            name => complain(names::path_segment(name), name, &path.child("name"), errors),
+            name => add_invalid(names::path_segment(name), name, &path.child("name"), errors),
         }
     }
 

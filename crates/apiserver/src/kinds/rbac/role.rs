@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aggregated_role_selects_something() {
+    fn an_aggregated_role_has_a_selector() {
         let selects = |selectors: Value| json!({"aggregationRule": {"clusterRoleSelectors": selectors}});
         check::create(&CLUSTER, selects(json!([{"matchLabels": {"a": "b"}}])), &[]);
         check::create(&CLUSTER, selects(json!([])), &["Required aggregationRule.clusterRoleSelectors"]);

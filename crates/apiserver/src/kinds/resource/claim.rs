@@ -7,7 +7,7 @@ use super::selector;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::names;
-use crate::validation::{complain, csi_driver_name, dns_label, dns_subdomain, qualified_name, too_long};
+use crate::validation::{add_invalid, csi_driver_name, dns_label, dns_subdomain, qualified_name, too_long};
 
 const MAX_REQUESTS: usize = 32;
 const MAX_CONSTRAINTS: usize = 32;
@@ -173,7 +173,7 @@ fn check_toleration(toleration: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid(&path.child("value"), value, "must be empty for operator `Exists`");
         }
         "Exists" => {}
-        "Equal" => complain(names::label_value(value), value, &path.child("value"), errors),
+        "Equal" => add_invalid(names::label_value(value), value, &path.child("value"), errors),
         "" => errors.required(&path.child("operator"), ""),
         other => errors.not_supported(&path.child("operator"), other, &["Equal", "Exists"]),
     }

@@ -14,7 +14,7 @@ use crate::kinds::{entry, metadata};
 use crate::names;
 use crate::strategy::{Deletion, Lifecycle, Semantics, Validation};
 use crate::table::Column;
-use crate::validation::{complain, csi_driver_name, dns_label, dns_subdomain, qualified_name};
+use crate::validation::{add_invalid, csi_driver_name, dns_label, dns_subdomain, qualified_name};
 
 const KEY: &str = "The taint key to be applied to a device. Must be a label name.";
 const VALUE: &str = "The taint value corresponding to the taint key. Must be a label value.";
@@ -86,7 +86,7 @@ pub(super) fn check_taint(taint: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (value, effect) = (taint.text("value"), taint.text("effect"));
     qualified_name(taint.text("key"), &path.child("key"), errors);
     if !value.is_empty() {
-        complain(names::label_value(value), value, &path.child("value"), errors);
+        add_invalid(names::label_value(value), value, &path.child("value"), errors);
     }
     if effect.is_empty() {
         errors.required(&path.child("effect"), "");
@@ -103,7 +103,7 @@ mod tests {
     use crate::kinds::check as checking;
 
     #[test]
-    fn a_rule_says_which_devices_and_which_taint() {
+    fn a_rule_has_a_device_selector_and_a_taint() {
         let rule =
             |selector: Value, taint: Value| json!({"spec": {"deviceSelector": selector, "taint": taint}});
         let taint = json!({"key": "example.com/broken", "effect": "NoExecute"});

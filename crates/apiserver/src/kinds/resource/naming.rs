@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::field::{Errors, Path};
-use crate::validation::{Seen, complain, csi_driver_name, dns_subdomain, too_long, too_many};
+use crate::validation::{Seen, add_invalid, csi_driver_name, dns_subdomain, too_long, too_many};
 
 const POOL_BYTES: usize = 253;
 const ID_BYTES: usize = 32;
@@ -58,7 +58,7 @@ fn check_identifier(id: &str, path: &Path<'_>, errors: &mut Errors) {
     let begins = |b: u8| b.is_ascii_alphabetic() || b == b'_';
     let fine = id.bytes().all(|b| begins(b) || b.is_ascii_digit()) && id.bytes().next().is_some_and(begins);
     if !fine {
-        complain(vec![C_IDENTIFIER.into()], id, path, errors);
+        add_invalid(vec![C_IDENTIFIER.into()], id, path, errors);
     }
 }
 

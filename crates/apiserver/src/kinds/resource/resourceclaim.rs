@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_claimed_stays() {
+    fn the_spec_of_a_resource_claim_is_immutable() {
         let old = claim(json!({"requests": [request("a")]}));
         let new = claim(json!({"requests": [request("b")]}));
         check::update(&ResourceClaim, new, &old, &["Invalid spec"]);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_devices_goes_with_them() {
+    fn device_status_is_removed_with_the_device() {
         let device = json!({"driver": "d.io", "pool": "p", "device": "x"});
         let old = json!({"status": {"allocation": {"devices": {"results": [device]}}, "devices": [device]}});
         let mut new = json!({"status": {"devices": [device]}});

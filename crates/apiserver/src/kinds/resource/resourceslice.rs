@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_says_where_its_devices_are_in_one_way() {
+    fn a_slice_has_exactly_one_node_selection() {
         checking::create(&ResourceSlice { taints: false }, slice(|_| ()), &[]);
         checking::create(
             &ResourceSlice { taints: false },
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_devices_they_are_stays() {
+    fn the_driver_and_pool_of_a_slice_are_immutable() {
         let other = slice(|spec| {
             spec.set("driver", "e.io");
             spec.set("nodeName", "m");

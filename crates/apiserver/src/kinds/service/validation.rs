@@ -11,7 +11,7 @@ use crate::field::{Errors, Path, Reason};
 use crate::json::Json;
 use crate::names;
 use crate::validation::{
-    Seen, address, choice, complain, dns_label, dns_subdomain, labels, optional_choice, port, port_number,
+    Seen, add_invalid, address, choice, dns_label, dns_subdomain, labels, optional_choice, port, port_number,
     qualified_name,
 };
 
@@ -310,7 +310,7 @@ fn check_ingress(point: &Value, old: &[Value], path: &Path<'_>, errors: &mut Err
     if host.is_empty() {
         return;
     }
-    complain(names::dns_subdomain(host), host, &path.child("hostname"), errors);
+    add_invalid(names::dns_subdomain(host), host, &path.child("hostname"), errors);
     if address::parse_ip(host).is_some() {
         errors.push(
             Reason::Invalid,

@@ -90,7 +90,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn capacity_is_of_a_class_somewhere() {
+    fn a_capacity_has_a_class_and_a_topology() {
         let here =
             json!({"storageClassName": "a", "capacity": "1Gi", "nodeTopology": {"matchLabels": {"z": "a"}}});
         checking::create(&CSIStorageCapacity, here.clone(), &[]);

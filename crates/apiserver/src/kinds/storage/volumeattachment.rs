@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attachment_says_what_where_and_by_whom() {
+    fn an_attachment_has_a_source_a_node_and_an_attacher() {
         checking::create(&VolumeAttachment, attachment("v"), &[]);
         checking::create(
             &VolumeAttachment,

@@ -3,12 +3,12 @@
 //! A watcher is a cursor into the store's history. A slow watcher eventually falls behind the history and is cut off
 //! with an error event; nothing is buffered for it.
 
+mod convert;
 mod form;
 mod recent;
 mod records;
 mod stream;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use http::{Response, StatusCode};
@@ -23,7 +23,7 @@ use crate::body::Body;
 use crate::kind::Verb;
 use crate::metrics::{OpenWatch, Scope};
 use crate::options::ListOptions;
-use crate::selector::Choice;
+use crate::selector::ParsedSelection;
 use crate::status::Status;
 use crate::websocket;
 
@@ -46,7 +46,7 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Response<Body>, Status> {
         }
     };
     Ok(match in_messages {
-        true => websocket::answer(call.headers, body, is_text),
+        true => websocket::respond(call.headers, body, is_text),
         false => respond::response(StatusCode::OK, media_type, body),
     })
 }
@@ -54,22 +54,24 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Response<Body>, Status> {
 async fn begin(
     call: &Call<'_>,
     options: &ListOptions,
-    choice: Choice,
+    choice: ParsedSelection,
     revision: Option<Revision>,
 ) -> Result<(RecordWatch, Plan), Status> {
     let named = revision.unwrap_or(0);
     let sends_initial = options.send_initial_events == Some(true);
     let is_old_style = sends_initial && call.query.get("sendInitialEvents").is_none();
-    let mut initial = VecDeque::new();
+    let mut initial = Vec::new();
     let from = match (sends_initial, options.send_initial_events, named) {
         (true, _, _) => {
             list::wait_for(call, named).await?;
             let range = choice.range(call.served);
             let page = call.server.store.list(&range, setpoint_store::ListOptions::default()).await;
             let page = page.map_err(|why| call.server.refusal(why))?;
-            let is_shown = !call.served.kind.custom.as_ref().is_some_and(|custom| custom.needs_webhook());
-            let records = if is_shown { page.records } else { Vec::new() };
-            initial.extend(choice.among(records, call.served).await);
+            initial = match call.served.is_converted_by_webhook() {
+                // They are selected after conversion.
+                true => page.records,
+                false => choice.select_records(page.records, call.served).await,
+            };
             page.revision
         }
         // Starts at the current revision.
@@ -78,6 +80,7 @@ async fn begin(
         (false, _, named) => named.min(call.server.store.revision()),
     };
     let watch = call.server.watch(call.served.clone(), choice, from)?;
+    let initial = watch.initial(initial);
     let open = OpenWatch::new(call.served.clone(), Scope::of(Verb::Watch, call.namespace, call.name));
     let pending_end_of_initial = (sends_initial && !is_old_style && options.bookmarks).then_some(from);
     let plan = Plan {
@@ -85,7 +88,7 @@ async fn begin(
         initial,
         pending_end_of_initial,
         after: if sends_initial { 0 } else { named },
-        lasts: lasts(call, options),
+        watch_duration: watch_duration(call, options),
         bookmarks: options.bookmarks,
     };
     Ok((watch, plan))
@@ -93,7 +96,7 @@ async fn begin(
 
 /// Returns the duration of a watch: what the client asks for or, as in v1.34, a random one between the server's
 /// minimum and twice that.
-fn lasts(call: &Call<'_>, options: &ListOptions) -> Duration {
+fn watch_duration(call: &Call<'_>, options: &ListOptions) -> Duration {
     match options.timeout_seconds.filter(|seconds| *seconds != 0) {
         // More than a year means forever, a negative value ends the watch immediately.
         Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(365 * 24 * 3600)),

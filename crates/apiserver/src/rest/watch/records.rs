@@ -1,4 +1,4 @@
-//! The changes of a selection, as records.
+//! The changes of a selection, as records in the version of the watched resource.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -9,9 +9,10 @@ use bytes::Bytes;
 use setpoint_store::{Event, EventKind, Record, Revision, Watch, WatchError};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::convert::{Converter, Initial};
 use crate::facts::Facts;
 use crate::registry::Served;
-use crate::selector::Choice;
+use crate::selector::ParsedSelection;
 use crate::server::Server;
 use crate::status::Status;
 
@@ -38,16 +39,18 @@ impl ChangeKind {
 pub struct RecordWatch {
     watch: Watch,
     served: Arc<Served>,
-    choice: Choice,
+    choice: ParsedSelection,
     /// One future for the whole watch: creating one per change would cost more than the change.
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Converts objects, if a webhook does that.
+    converter: Option<Converter>,
 }
 
 impl Server {
     pub(crate) fn watch(
         &self,
         served: Arc<Served>,
-        choice: Choice,
+        choice: ParsedSelection,
         from: Revision,
     ) -> Result<RecordWatch, Status> {
         // A name narrows the range more than a field does.
@@ -58,7 +61,9 @@ impl Server {
             other => self.refusal(other),
         })?;
         let closing = served.kind.custom.as_ref().map_or(&self.closing, |custom| &custom.closing).clone();
-        Ok(RecordWatch { watch, served, choice, closing: Box::pin(closing.cancelled_owned()) })
+        let converter = served.is_converted_by_webhook();
+        let converter = converter.then(|| Converter::new(self, &served, watch.revision()));
+        Ok(RecordWatch { watch, served, choice, closing: Box::pin(closing.cancelled_owned()), converter })
     }
 }
 
@@ -92,12 +97,59 @@ impl RecordWatch {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Option<Vec<Arc<Event>>>, Status>> {
+        loop {
+            if self.converter.as_ref().is_some_and(Converter::is_busy) {
+                return self.poll_converted(context);
+            }
+            let Some(events) = std::task::ready!(self.poll_stored(context))? else {
+                return Poll::Ready(Ok(None));
+            };
+            let events = match &mut self.converter {
+                None => Some(events),
+                Some(converter) => {
+                    converter.begin(events, self.watch.revision(), !self.choice.is_everything())
+                }
+            };
+            if events.is_some() {
+                return Poll::Ready(Ok(events));
+            }
+        }
+    }
+
+    fn poll_stored(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Vec<Arc<Event>>>, Status>> {
         match self.watch.poll_next(context) {
             Poll::Ready(Ok(events)) => Poll::Ready(check_readable(&events).map(|()| Some(events))),
             Poll::Ready(Err(WatchError::FellBehind { seen })) => Poll::Ready(Err(too_old(seen, seen + 1))),
             Poll::Ready(Err(WatchError::Closed)) => Poll::Ready(Ok(None)),
-            Poll::Pending => self.closing.as_mut().poll(context).map(|()| Ok(None)),
+            Poll::Pending => self.poll_closing(context).map(|()| Ok(None)),
         }
+    }
+
+    fn poll_converted(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Vec<Arc<Event>>>, Status>> {
+        let converted = self.converter.as_mut().map(|converter| converter.poll_events(context));
+        match converted {
+            Some(Poll::Ready(events)) => Poll::Ready(Ok(Some(events))),
+            _ => self.poll_closing(context).map(|()| Ok(None)),
+        }
+    }
+
+    /// Returns existing records, to be converted if necessary. Otherwise they are those of the selection.
+    pub(super) fn initial(&self, records: Vec<Arc<Record>>) -> Initial {
+        match &self.converter {
+            None => Initial::Shown(records.into()),
+            Some(converter) => Initial::Converting(converter.records(records)),
+        }
+    }
+
+    /// Returns the converted records of the selection.
+    pub(super) fn selected(&self, mut records: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
+        records.retain(|record| self.choice.matches(record, &self.served));
+        records
+    }
+
+    /// Waits until the server shuts down, or the watched kind changes.
+    pub(super) fn poll_closing(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.closing.as_mut().poll(context)
     }
 
     /// Encodes a record for the watched resource, without managed fields.
@@ -112,14 +164,11 @@ impl RecordWatch {
 
     /// Returns the revision up to which all changes have been returned.
     pub fn revision(&self) -> Revision {
-        self.watch.revision()
+        self.converter.as_ref().map_or_else(|| self.watch.revision(), Converter::revision)
     }
 
     /// Maps an event to a change of this selection, if it is one.
     pub(super) fn change<'a>(&self, event: &'a Event) -> Option<(ChangeKind, Cow<'a, Arc<Record>>)> {
-        if self.served.kind.custom.as_ref().is_some_and(|custom| custom.needs_webhook()) {
-            return None;
-        }
         if self.choice.is_everything() {
             let kind = match event.kind {
                 EventKind::Created => ChangeKind::Added,

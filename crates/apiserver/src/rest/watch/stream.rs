@@ -16,6 +16,7 @@ use futures::future::BoxFuture;
 use setpoint_clock::{Clock, Instant};
 use setpoint_store::{Event, Record, Revision};
 
+use super::convert::Initial;
 use super::form::{Form, Framing, SHARED_BYTES};
 use super::records::{ChangeKind, RecordWatch};
 use crate::metrics::OpenWatch;
@@ -33,7 +34,7 @@ const PIECE_BYTES: usize = 16 << 10;
 pub(super) struct WatchStream {
     watch: RecordWatch,
     /// Existing objects, sent as if they had just been added.
-    initial: VecDeque<Arc<Record>>,
+    initial: Initial,
     /// The revision of the bookmark that ends the initial objects, if one is due.
     pending_end_of_initial: Option<Revision>,
     /// Skips changes up to this revision.
@@ -56,18 +57,18 @@ pub(super) struct WatchStream {
 /// Where a watch starts and how long it lasts.
 pub(super) struct Plan {
     pub(super) open: OpenWatch,
-    pub(super) initial: VecDeque<Arc<Record>>,
+    pub(super) initial: Initial,
     pub(super) pending_end_of_initial: Option<Revision>,
     /// Skips changes up to this revision.
     pub(super) after: Revision,
-    pub(super) lasts: Duration,
+    pub(super) watch_duration: Duration,
     pub(super) bookmarks: bool,
 }
 
 impl WatchStream {
     pub(super) fn new(watch: RecordWatch, plan: Plan, form: Form, clock: Clock) -> Self {
         let now = clock.instant();
-        let deadline = now + plan.lasts;
+        let deadline = now + plan.watch_duration;
         let next_bookmark = plan.bookmarks.then(|| bookmark_after(now, deadline)).flatten();
         Self {
             watch,
@@ -95,17 +96,31 @@ impl WatchStream {
             if let Some(piece) = self.ready_piece() {
                 return Poll::Ready(Some(piece));
             }
-            match self.watch.poll_events(context) {
+            match self.poll_changes(context) {
                 Poll::Ready(Ok(Some(events))) => self.read.extend(events),
                 Poll::Ready(Ok(None)) => self.is_over = true,
-                Poll::Ready(Err(status)) => return Poll::Ready(Some(self.last_words(&status))),
+                Poll::Ready(Err(status)) => return Poll::Ready(Some(self.final_event(&status))),
                 Poll::Pending => {
                     std::task::ready!(self.timer.as_mut().poll(context));
-                    if let Some(bookmark) = self.timer_rang() {
+                    if let Some(bookmark) = self.timer_fired() {
                         return Poll::Ready(Some(bookmark));
                     }
                 }
             }
+        }
+    }
+
+    /// Returns the next changes. Existing objects come first, however long their conversion takes.
+    fn poll_changes(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Vec<Arc<Event>>>, Status>> {
+        let Initial::Converting(converting) = &mut self.initial else {
+            return self.watch.poll_events(context);
+        };
+        match converting.as_mut().poll(context) {
+            Poll::Ready(records) => {
+                self.initial = Initial::Shown(self.watch.selected(records).into());
+                Poll::Ready(Ok(Some(Vec::new())))
+            }
+            Poll::Pending => self.watch.poll_closing(context).map(|()| Ok(None)),
         }
     }
 
@@ -117,7 +132,8 @@ impl WatchStream {
         let mut piece = Vec::new();
         let mut events = 0;
         while !self.is_over && self.shared.is_none() && !self.is_full(&piece) {
-            if let Some(record) = self.initial.pop_front() {
+            let Initial::Shown(initial) = &mut self.initial else { break };
+            if let Some(record) = initial.pop_front() {
                 self.write(&mut piece, ChangeKind::Added, &record);
                 events += 1;
             } else if let Some(revision) = self.pending_end_of_initial.take() {
@@ -155,7 +171,7 @@ impl WatchStream {
             Ok(Some(event)) => self.shared = Some(event),
             Err(status) => {
                 self.form.error(piece, &status);
-                self.initial.clear();
+                self.initial = Initial::Shown(VecDeque::new());
                 self.read.clear();
                 self.is_over = true;
             }
@@ -169,15 +185,15 @@ impl WatchStream {
         }
     }
 
-    fn last_words(&mut self, status: &Status) -> Bytes {
+    fn final_event(&mut self, status: &Status) -> Bytes {
         self.is_over = true;
         let mut piece = Vec::new();
         self.form.error(&mut piece, status);
         piece.into()
     }
 
-    /// Sends a bookmark, or ends the watch.
-    fn timer_rang(&mut self) -> Option<Bytes> {
+    /// Sends a bookmark if one is due, or ends the watch.
+    fn timer_fired(&mut self) -> Option<Bytes> {
         let now = self.clock.instant();
         if now >= self.deadline {
             self.is_over = true;
@@ -185,6 +201,10 @@ impl WatchStream {
         }
         self.next_bookmark = bookmark_after(now, self.deadline);
         self.timer = timer(&self.clock, self.next_bookmark, self.deadline);
+        if matches!(self.initial, Initial::Converting(_)) {
+            // A bookmark would say that the existing objects have been sent.
+            return None;
+        }
         let mut piece = Vec::new();
         let revision = self.watch.revision();
         self.form.bookmark(&mut piece, revision, false);

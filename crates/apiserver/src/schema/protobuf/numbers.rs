@@ -80,8 +80,8 @@ mod tests {
     #[test]
     fn every_field_of_every_kind_has_a_number() {
         // A server's version is only sent as JSON.
-        let told = |name: &str| !name.ends_with("version.Info");
-        for (name, fields) in Table::built_in().structs().filter(|(name, _)| told(name)) {
+        let described = |name: &str| !name.ends_with("version.Info");
+        for (name, fields) in Table::built_in().structs().filter(|(name, _)| described(name)) {
             let mut numbered = Vec::new();
             collect(of(name).unwrap_or_else(|| panic!("{name} has no message")), &mut numbered);
             let stated = |field: &str| fields.kinds.iter().any(|_| ["apiVersion", "kind"].contains(&field));

@@ -109,7 +109,7 @@ fn inlined_messages_quantities_and_negative_numbers_are_read() {
 }
 
 #[test]
-fn a_number_that_nobody_knows_is_skipped() {
+fn an_unknown_field_number_is_skipped() {
     let raw = message(&[bytes(1, bytes(1, "c")), number(15, 9), bytes(14, "later")]);
     let object = read(&target("io.k8s.api.core.v1.ConfigMap"), &envelope("v1", "ConfigMap", raw)).unwrap();
     assert_eq!(object, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}));
@@ -123,7 +123,7 @@ fn another_kind_than_expected_is_refused_as_in_json() {
 }
 
 #[test]
-fn what_is_malformed_says_which_field() {
+fn malformed_input_names_the_field() {
     let target = target("io.k8s.api.core.v1.ConfigMap");
     for (body, expected) in [
         (b"{}".to_vec(), "expected prefix [107 56 115 0]"),

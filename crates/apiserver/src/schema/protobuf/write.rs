@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again_as_json_would_be() {
+    fn written_yaml_reads_back_as_json() {
         check(
             "io.k8s.api.core.v1.Pod",
             &json!({

@@ -165,7 +165,7 @@ impl Kustomization<'_> {
             [] => "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization",
             _ => "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component",
         };
-        let own = format!("# Made from the chart; see deploy/README.md.\n{kind}\nresources:\n{names}");
+        let own = format!("# Generated from the chart; see deploy/README.md.\n{kind}\nresources:\n{names}");
         files.insert("kustomization.yaml".into(), own);
         let directory = deploy().join("kustomize").join(self.directory);
         files.into_iter().map(|(name, text)| (directory.join(name), text)).collect()

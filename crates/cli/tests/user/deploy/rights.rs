@@ -22,12 +22,12 @@ pub(super) struct Deployed {
 }
 
 impl Deployed {
-    /// Applies the chart with these values, in a cluster without controllers.
+    /// Applies the chart with these values to a cluster without controllers.
     pub(super) fn new(values: &[&str]) -> Self {
         Self::beside("-*", values)
     }
 
-    /// The same in a cluster that runs these controllers itself.
+    /// The same for a cluster that runs these controllers itself.
     pub(super) fn beside(controllers: &str, values: &[&str]) -> Self {
         let audit = tempfile::tempdir().expect("a temporary directory");
         let (policy, log) = (audit.path().join("policy"), audit.path().join("log"));

@@ -93,7 +93,7 @@ mod revisions {
     }
 
     #[test]
-    fn of_two_sets_with_the_template_the_older_is_the_new_one() {
+    fn the_oldest_set_with_the_template_is_the_new_one() {
         let mut twin = Model::of(9, 3).json();
         twin["metadata"]["name"] = json!("twin");
         twin["metadata"]["creationTimestamp"] = json!(at(8));

@@ -168,8 +168,8 @@ fn a_failure_to_create_pods_is_copied_from_the_replica_set() {
     };
     let d = deployment(|_| {});
     let members = Members::of(&d, vec![failing(1, "old"), failing(9, "new")]);
-    let told = status::status(&d, &members, NewSet::Found("v9"), true, at(NOW));
-    let found = condition::find(&told.conditions, "ReplicaFailure").unwrap();
+    let summary = status::status(&d, &members, NewSet::Found("v9"), true, at(NOW));
+    let found = condition::find(&summary.conditions, "ReplicaFailure").unwrap();
     let expected = Condition::new("ReplicaFailure", "True", "FailedCreate", "new", at(3)).updated(at(3));
     assert_eq!(found, &expected);
 
@@ -204,9 +204,9 @@ fn a_collision_of_hashes_is_counted() {
 #[test]
 fn a_failure_to_create_the_set_is_the_only_thing_reported() {
     let d = with(&[progressing("True", "NewReplicaSetAvailable", 5)], 4);
-    let told = status::failed_creation(&d, "Failed to create", at(NOW));
+    let summary = status::failed_creation(&d, "Failed to create", at(NOW));
     let expected =
         Condition::new("Progressing", "False", "ReplicaSetCreateError", "Failed to create", at(NOW))
             .updated(at(NOW));
-    assert_eq!(told, DeploymentStatus { conditions: vec![expected], ..d.status.clone() });
+    assert_eq!(summary, DeploymentStatus { conditions: vec![expected], ..d.status.clone() });
 }

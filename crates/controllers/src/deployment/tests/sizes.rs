@@ -166,7 +166,7 @@ mod scaling {
     }
 
     #[test]
-    fn what_rounding_leaves_over_goes_to_the_youngest_up_and_from_the_oldest_down() {
+    fn rounding_remainders_go_to_the_newest_on_scale_up_and_the_oldest_on_scale_down() {
         check((3, 0), (4, 0), &[(9, 1), (2, 1), (1, 1)], &["v9 1 to 2"]);
         check((3, 0), (2, 0), &[(9, 1), (2, 1), (1, 1)], &["v1 1 to 0"]);
         check((4, 0), (5, 0), &[(2, 2), (1, 2)], &["v2 2 to 3"]);

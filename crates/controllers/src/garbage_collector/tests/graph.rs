@@ -1,6 +1,6 @@
 //! Individual scenarios.
 
-use setpoint::client::Propagation::{Background, Foreground, Orphan};
+use setpoint::client::PropagationPolicy::{Background, Foreground, Orphan};
 use setpoint::{Kind, OwnerRef};
 
 use super::model::{Model, kinds};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use setpoint::client::Propagation;
+use setpoint::client::PropagationPolicy;
 use setpoint::{Kind, Metadata, Object, OwnerRef};
 
 use crate::garbage_collector::graph::{FOREGROUND, Graph, Node, ORPHAN, Work, is_deleted_with};
@@ -108,7 +108,7 @@ impl Model {
         })
     }
 
-    pub(super) fn user_deletes(&mut self, uid: &Uid, propagation: Propagation) {
+    pub(super) fn user_deletes(&mut self, uid: &Uid, propagation: PropagationPolicy) {
         self.delete_object(uid, propagation);
     }
 
@@ -157,15 +157,15 @@ impl Model {
         }
     }
 
-    fn delete_object(&mut self, uid: &Uid, propagation: Propagation) {
+    fn delete_object(&mut self, uid: &Uid, propagation: PropagationPolicy) {
         self.update(uid, |meta| {
             meta.deletion_timestamp = meta.deletion_timestamp.or(Some(jiff::Timestamp::UNIX_EPOCH));
             let mut finalizers: Vec<Box<str>> = meta.finalizers.to_vec();
             finalizers.retain(|finalizer| &**finalizer != ORPHAN && &**finalizer != FOREGROUND);
             match propagation {
-                Propagation::Background => {}
-                Propagation::Foreground => finalizers.push(FOREGROUND.into()),
-                Propagation::Orphan => finalizers.push(ORPHAN.into()),
+                PropagationPolicy::Background => {}
+                PropagationPolicy::Foreground => finalizers.push(FOREGROUND.into()),
+                PropagationPolicy::Orphan => finalizers.push(ORPHAN.into()),
             }
             meta.finalizers = finalizers.into();
         });
@@ -188,7 +188,7 @@ impl Model {
 
     /// Looks up the object at these coordinates. The error says why that is impossible.
     fn look_up(&self, identity: &Identity) -> Result<Option<&Object>, Unclear> {
-        let is_referenced = |kind: &Kind| kind.is_called(&identity.api_version, &identity.kind);
+        let is_referenced = |kind: &Kind| kind.is_named(&identity.api_version, &identity.kind);
         let served = self.kinds.iter().position(|kind| is_referenced(kind) && !self.unserved.contains(kind));
         let served = served.ok_or(Unclear::NotServed)?;
         let namespace = match self.kinds[served].namespaced() {

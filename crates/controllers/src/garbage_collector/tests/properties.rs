@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use setpoint::OwnerRef;
-use setpoint::client::Propagation;
+use setpoint::client::PropagationPolicy;
 
 use super::model::Model;
 use crate::garbage_collector::uid::Uid;
@@ -99,7 +99,8 @@ impl Run {
             }
             Step::Delete { which, propagation } => {
                 let propagation =
-                    [Propagation::Background, Propagation::Foreground, Propagation::Orphan][*propagation];
+                    [PropagationPolicy::Background, PropagationPolicy::Foreground, PropagationPolicy::Orphan]
+                        [*propagation];
                 if let Some(uid) = pick(&self.model.uids(), *which) {
                     self.model.user_deletes(&uid, propagation);
                 }

@@ -4,10 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use serde_json::Value;
-use setpoint::client::{Delete, Optional, Part};
-use setpoint::reconcile::Attempting;
+use setpoint::client::{DeleteOptions, Optional, Subresource};
+use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, ClientError, Edit, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler,
+    Cached, Client, ClientError, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler, UpdateBody,
 };
 
 use super::jwt::{Claims, TokenSigner};
@@ -96,7 +96,8 @@ impl Tokens {
     }
 
     async fn delete(&self, token: &Token) -> Result<(), ClientError> {
-        match self.client.delete(&self.secret_kind, &token.secret, &Delete::of_uid(&*token.uid)).await {
+        match self.client.delete(&self.secret_kind, &token.secret, &DeleteOptions::of_uid(&*token.uid)).await
+        {
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
             deleted => deleted,
         }
@@ -110,7 +111,7 @@ impl Tokens {
             return Ok(());
         }
         let body = self.filled(secret.object(), account, missing_data)?;
-        match self.client.update(&self.secret_kind, secret.key(), Part::Main, &body).await {
+        match self.client.update(&self.secret_kind, secret.key(), Subresource::None, &body).await {
             // The conflicting write wakes this controller again.
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
             updated => updated.map(drop).attempting(format!("fill secret {}", secret.key())),
@@ -122,9 +123,9 @@ impl Tokens {
         secret: &'a Object,
         account: &Object,
         missing_data: MissingData,
-    ) -> Result<Edit<'a>, ReconcileError> {
+    ) -> Result<UpdateBody<'a>, ReconcileError> {
         let (account, account_uid) = (account.key().name(), &*account.meta().uid);
-        let mut edit = Edit::of(secret)
+        let mut edit = UpdateBody::of(secret)
             .set(&["metadata", "annotations", ACCOUNT_NAME], &account)
             .set(&["metadata", "annotations", ACCOUNT_UID], &account_uid);
         if let Some(ca) = missing_data.ca {
@@ -150,7 +151,8 @@ impl Tokens {
         for attempt in 1.. {
             let Some(account) = self.get_account(token).await? else { return Ok(()) };
             let Some(body) = without(&account, token.secret.name()) else { return Ok(()) };
-            let updated = self.client.update(&self.account_kind, &token.account, Part::Main, &body).await;
+            let updated =
+                self.client.update(&self.account_kind, &token.account, Subresource::None, &body).await;
             match updated.optional() {
                 Err(error) if error.is_conflict() && attempt < ATTEMPTS => {}
                 done => return done.map(drop),
@@ -161,9 +163,9 @@ impl Tokens {
 }
 
 /// Returns the account without this Secret in its list. `None` if it is not listed.
-fn without<'a>(account: &'a Object, secret: &str) -> Option<Edit<'a>> {
+fn without<'a>(account: &'a Object, secret: &str) -> Option<UpdateBody<'a>> {
     let listed = account.view::<ServiceAccount>().ok()?.secrets.as_ref()?;
     let is_it = |listed: &&Value| listed.get("name").and_then(Value::as_str) == Some(secret);
     let left: Vec<&Value> = listed.iter().filter(|listed| !is_it(listed)).collect();
-    (left.len() < listed.len()).then(|| Edit::of(account).set(&["secrets"], &left))
+    (left.len() < listed.len()).then(|| UpdateBody::of(account).set(&["secrets"], &left))
 }

@@ -16,7 +16,7 @@ use crate::sets::scenarios::{anything, create, holds, key, until};
 
 const AUTOSCALED: &[&str] = &["deployment", "replicaset", "horizontalpodautoscaling"];
 
-/// A Deployment of two pods with an autoscaler that wants them to use 600m of cpu each.
+/// A Deployment of two pods with an autoscaler that targets 600m of cpu each.
 async fn autoscaled(world: &World, most: u32) {
     create::<Deployment>(world, "web", deployment(2)).await;
     until::<Deployment>(world, "web", ready(2)).await;
@@ -29,7 +29,7 @@ async fn autoscaled(world: &World, most: u32) {
     until::<HorizontalPodAutoscaler>(world, "web", |hpa| holds(hpa, "ScalingActive")).await;
 }
 
-/// Pods that have less to do stay for five minutes.
+/// When the load drops, pods stay for five minutes.
 fn less_to_do(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         autoscaled(world, 5).await;
@@ -47,7 +47,7 @@ fn an_autoscaler_waits_five_minutes_before_it_scales_down() {
     runs(AUTOSCALED, less_to_do, anything);
 }
 
-/// The load asks for eight pods, and the limit on the rate allows four.
+/// The load needs eight pods, and the rate limit allows four.
 fn overloaded(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         autoscaled(world, 3).await;

@@ -8,9 +8,9 @@ use futures::future::LocalBoxFuture;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, ResourceQuota};
 use serde_json::{Value, json};
-use setpoint::client::{Part, Patch};
+use setpoint::client::{Patch, Subresource};
 use setpoint::{Key, Kind};
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
@@ -25,8 +25,8 @@ fn daemons(strategy: Value) -> Value {
     json!({"spec": {"selector": {"matchLabels": &labels}, "updateStrategy": strategy, "template": template}})
 }
 
-fn on_nodes(nodes: usize) -> Parts {
-    Parts { nodes, ..parts(&["daemonset", "resourcequota"]) }
+fn on_nodes(nodes: usize) -> Components {
+    Components { nodes, ..parts(&["daemonset", "resourcequota"]) }
 }
 
 fn updated(world: &World) -> LocalBoxFuture<'_, ()> {
@@ -41,7 +41,7 @@ fn updated(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// Pods that are leaving are there until they have ended.
+/// Terminating pods count until they have ended.
 fn one_at_a_time(history: &History) -> Result<(), String> {
     let mut there = BTreeSet::new();
     each_pod(history, |change, pod| {
@@ -61,7 +61,7 @@ fn a_daemon_pod_waits_for_its_predecessor_to_terminate() {
     runs(&["daemonset"], updated, one_at_a_time);
 }
 
-/// A quota denies all pods at first, and is raised.
+/// A quota denies all pods at first, and is then raised.
 fn allowed_later(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<ResourceQuota>(world, "few", json!({"spec": {"hard": {"pods": "0"}}})).await;
@@ -82,7 +82,7 @@ fn daemon_pods_are_created_soon_after_a_quota_is_raised() {
     runs_with(on_nodes(3), allowed_later, anything);
 }
 
-/// A node is tainted after it got its daemon; then the template changes.
+/// A node is tainted after it got its daemon, then the template changes.
 fn tainted(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let bounds = json!({"maxSurge": 1, "maxUnavailable": 0});
@@ -92,7 +92,7 @@ fn tainted(world: &World) -> LocalBoxFuture<'_, ()> {
         let taints = json!([{"key": "example.com/busy", "effect": "NoSchedule"}]);
         let taint = Patch::merge(&json!({"spec": {"taints": taints}}));
         let node = Key::cluster("node-1");
-        let tainted = world.client().patch(&Kind::of::<Node>(), &node, Part::Main, taint).await;
+        let tainted = world.client().patch(&Kind::of::<Node>(), &node, Subresource::None, taint).await;
         tainted.expect("the user's own call");
         until::<DaemonSet>(world, "agent", |agent| count(agent, "desiredNumberScheduled") == 1).await;
         patch::<DaemonSet>(world, "agent", another_image()).await;

@@ -8,8 +8,8 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use serde_json::{Value, json};
 use setpoint::Kind;
-use setpoint::client::Propagation;
-use setpoint_cluster::Parts;
+use setpoint::client::PropagationPolicy;
+use setpoint_cluster::Components;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
@@ -21,16 +21,16 @@ use crate::sets::scenarios::{anything, count, create, holds, parts, patch, toler
 /// A Job whose pods run until they are stopped.
 fn endless(spec: Value) -> Value {
     let mut endless = job(spec, "0");
-    endless["spec"]["template"]["metadata"]["annotations"] = json!({});
+    endless["spec"]["template"]["metadata"]["annotations"] = json!({"node.setpoint.dev/run-for": "forever"});
     endless
 }
 
-/// A Job that runs is deleted: its pods are released.
+/// A running Job is deleted: its pods are released.
 pub(crate) fn deleted_in_background(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<Job>(world, "work", endless(json!({}))).await;
         until::<Job>(world, "work", |job| count(job, "ready") == 1).await;
-        delete::<Job>(world, "work", Propagation::Background).await;
+        delete::<Job>(world, "work", PropagationPolicy::Background).await;
         gone::<Job>(world, "work").await;
         world.pass(Duration::from_secs(60)).await;
         assert!(pods(world).await.is_empty(), "they are released");
@@ -48,7 +48,7 @@ fn failed_twice(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn a_job_tries_again_as_often_as_its_backoff_limit_says() {
+fn a_job_retries_up_to_its_backoff_limit() {
     runs(&["job"], failed_twice, counted_once);
 }
 
@@ -66,7 +66,7 @@ fn a_job_is_ended_at_its_deadline_though_nothing_else_happens() {
     runs(&["job"], overdue, anything);
 }
 
-/// Three of four indexes have completed when all but one of them are given up.
+/// Three of four indexes have completed when all but one of them are dropped.
 fn scaled_down(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let indexed = json!({"completionMode": "Indexed", "completions": 4, "parallelism": 4});
@@ -91,14 +91,14 @@ fn an_indexed_job_that_is_scaled_down_drops_the_indexes_beyond() {
     runs(&["job"], scaled_down, anything);
 }
 
-/// The pods of a Job that is complete are removed.
+/// The pods of a completed Job are removed.
 fn cleared(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<Job>(world, "work", job(json!({}), "0")).await;
         until::<Job>(world, "work", |job| holds(job, "Complete")).await;
         for pod in pods(world).await {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            delete::<Pod>(world, name, Propagation::Background).await;
+            delete::<Pod>(world, name, PropagationPolicy::Background).await;
         }
         world.pass(Duration::from_secs(60)).await;
     }
@@ -145,7 +145,7 @@ fn a_cron_job_whose_template_gets_other_labels_keeps_track_of_its_jobs() {
     runs(&["cronjob", "job"], relabelled, anything);
 }
 
-/// How many Jobs there have been.
+/// Returns how many Jobs have been created.
 fn jobs_ever(world: &World) -> usize {
     world
         .counts()
@@ -156,7 +156,7 @@ fn jobs_ever(world: &World) -> usize {
         .sum()
 }
 
-/// A quota has no room for another Job until history is cleared.
+/// A quota has no room for another Job until the history is cleaned up.
 fn full(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<ResourceQuota>(world, "few", json!({"spec": {"hard": {"count/jobs.batch": "2"}}})).await;
@@ -178,7 +178,7 @@ fn a_cron_job_clears_its_history_also_where_a_quota_denies_the_next_job() {
     runs(&["cronjob", "job", "resourcequota"], full, anything);
 }
 
-/// On a Friday all times are missed at which a Job was due; the weekend follows.
+/// All scheduled times of a Friday are missed, and the weekend follows.
 fn missed_on_friday(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         set_clocks(world, "2025-01-03T06:00:00Z");
@@ -202,11 +202,11 @@ fn missed_on_friday(world: &World) -> LocalBoxFuture<'_, ()> {
 
 #[test]
 fn no_job_is_started_for_a_time_that_an_irregular_schedule_does_not_name() {
-    let parts = Parts { scheduler: false, nodes: 0, ..parts(&["cronjob"]) };
+    let parts = Components { scheduler: false, nodes: 0, ..parts(&["cronjob"]) };
     runs_with(parts, missed_on_friday, anything);
 }
 
-/// The time to live of a Job that has ended is prolonged just before it is up.
+/// The TTL of a finished Job is extended just before it expires.
 fn prolonged(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<Job>(world, "work", job(json!({"ttlSecondsAfterFinished": 10}), "0")).await;

@@ -1,7 +1,7 @@
-//! Scenarios in which a controller of Kubernetes once went wrong: each runs to its end, and what must hold does.
+//! Scenarios in which a Kubernetes controller once misbehaved. Each runs to completion and checks its invariants.
 //!
-//! The bugs themselves are patches in `crates/sim/tests/historic`. `make historic` puts each of them back and
-//! expects the test that its header names to fail.
+//! The bugs are patches in `crates/sim/tests/historic`. `make historic` applies each of them and expects the test named
+//! in its header to fail.
 
 mod autoscaling;
 mod daemons;
@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
-use setpoint::client::{Delete, Part, Patch, Propagation};
+use setpoint::client::{DeleteOptions, Patch, PropagationPolicy, Subresource};
 use setpoint::{Kind, View};
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
@@ -30,17 +30,17 @@ pub(crate) use self::replicas::{denied, rolled, scaled, two_stay_ready};
 pub(crate) use self::services::sliced;
 pub(crate) use self::stateful::stateful;
 
-/// How long the world is watched after the script.
+/// How long the simulation continues after the script.
 const AFTERMATH: Duration = Duration::from_secs(120);
 
-/// Runs a script once, without faults; `always` must hold after every change.
+/// Runs a script once, without faults. `always` must hold after every change.
 #[track_caller]
 fn runs(controllers: &[&str], script: Script, always: Always) {
     runs_with(parts(controllers), script, always);
 }
 
 #[track_caller]
-fn runs_with(parts: Parts, script: Script, always: Always) {
+fn runs_with(parts: Components, script: Script, always: Always) {
     World::simulate(1, parts, Vec::new(), async |world| {
         script(world).await;
         world.pass(AFTERMATH).await;
@@ -49,15 +49,15 @@ fn runs_with(parts: Parts, script: Script, always: Always) {
     });
 }
 
-async fn delete<K: View>(world: &World, name: &str, propagation: Propagation) {
-    let delete = Delete { propagation: Some(propagation), ..Delete::default() };
+async fn delete<K: View>(world: &World, name: &str, propagation: PropagationPolicy) {
+    let delete = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
     world.client().delete(&Kind::of::<K>(), &key(name), &delete).await.expect("the user's own call");
 }
 
-/// Reports a status, as a kubelet or another controller would.
+/// Writes a status, as a kubelet or another controller would.
 async fn set_status<K: View>(world: &World, name: &str, status: Value) {
     let status = Patch::merge(&json!({"status": status}));
-    let patched = world.client().patch(&Kind::of::<K>(), &key(name), Part::Status, status).await;
+    let patched = world.client().patch(&Kind::of::<K>(), &key(name), Subresource::Status, status).await;
     patched.expect("the user's own call");
 }
 
@@ -74,19 +74,19 @@ pub(crate) async fn pods(world: &World) -> Vec<Value> {
     world.list(&Kind::of::<Pod>(), Some("default")).await
 }
 
-/// The spec of a workload that runs this pod so many times.
+/// Returns the spec of a workload with this many replicas of a pod.
 pub(crate) fn replicas(count: u32, pod: Value) -> Value {
     let labels = json!({"app": "web"});
     json!({"spec": {"replicas": count, "selector": {"matchLabels": &labels},
         "template": {"metadata": {"labels": &labels}, "spec": pod["spec"]}}})
 }
 
-/// A pod that asks for nothing and ends at once when it is told to.
+/// Returns a pod without resource requests that terminates immediately.
 pub(crate) fn small() -> Value {
     json!({"spec": {"terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "a"}]}})
 }
 
-/// A change of the template that makes another revision of it.
+/// Returns a template change that creates a new revision.
 fn another_image() -> Value {
     json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "b"}]}}}})
 }

@@ -1,4 +1,4 @@
-//! The garbage collector, and namespaces that are deleted.
+//! The garbage collector and namespace deletion.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::{Value, json};
-use setpoint::client::{Delete, Part, Patch, Propagation};
+use setpoint::client::{DeleteOptions, Patch, PropagationPolicy, Subresource};
 use setpoint::{Key, Kind};
-use setpoint_cluster::Parts;
+use setpoint_cluster::Components;
 use setpoint_sim::{Fault, History, World};
 use setpoint_store::EventKind;
 
@@ -22,7 +22,7 @@ pub(crate) fn orphaned(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<ReplicaSet>(world, "web", replicas(1, small())).await;
         until::<ReplicaSet>(world, "web", ready(1)).await;
-        delete::<ReplicaSet>(world, "web", Propagation::Orphan).await;
+        delete::<ReplicaSet>(world, "web", PropagationPolicy::Orphan).await;
         gone::<ReplicaSet>(world, "web").await;
         world.pass(Duration::from_secs(120)).await;
         assert_eq!(pods(world).await.len(), 1, "the orphan stays");
@@ -38,7 +38,7 @@ fn collected(world: &World) -> LocalBoxFuture<'_, ()> {
             json!({"node.setpoint.dev/terminate-after": "20s"});
         create::<ReplicaSet>(world, "web", slow).await;
         until::<ReplicaSet>(world, "web", ready(1)).await;
-        delete::<ReplicaSet>(world, "web", Propagation::Foreground).await;
+        delete::<ReplicaSet>(world, "web", PropagationPolicy::Foreground).await;
         gone::<ReplicaSet>(world, "web").await;
     }
     .boxed_local()
@@ -65,15 +65,15 @@ fn an_owner_that_is_deleted_in_the_foreground_waits_for_its_dependents() {
     runs(&["replicaset", "garbagecollector"], collected, dependents_go_first);
 }
 
-/// After this time the collector watches every kind.
+/// The time after which the collector watches every kind.
 const MONITORED: Duration = Duration::from_secs(30);
 
-/// The collector on its own.
-fn collector() -> Parts {
-    Parts { scheduler: false, nodes: 0, ..parts(&["garbagecollector"]) }
+/// Only the garbage collector.
+fn collector() -> Components {
+    Components { scheduler: false, nodes: 0, ..parts(&["garbagecollector"]) }
 }
 
-/// An owner is deleted without a dependent that was made just before.
+/// An owner is deleted, but not a dependent created just before.
 fn left_behind(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         world.pass(MONITORED).await;
@@ -81,7 +81,7 @@ fn left_behind(world: &World) -> LocalBoxFuture<'_, ()> {
         let owner = uid::<ConfigMap>(world, "owner").await;
         let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner});
         create::<Secret>(world, "owned", json!({"metadata": {"ownerReferences": [reference]}})).await;
-        delete::<ConfigMap>(world, "owner", Propagation::Orphan).await;
+        delete::<ConfigMap>(world, "owner", PropagationPolicy::Orphan).await;
         gone::<ConfigMap>(world, "owner").await;
         world.pass(Duration::from_secs(120)).await;
         let owned = world.get(&Kind::of::<Secret>(), &key("owned")).await;
@@ -95,7 +95,7 @@ fn a_dependent_that_is_seen_late_is_orphaned_with_the_others() {
     tolerates_staleness_with(&collector(), left_behind, anything);
 }
 
-/// An object in a namespace has an owner that is in none.
+/// A namespaced object has a cluster-scoped owner.
 fn owned_from_outside(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         world.pass(MONITORED).await;
@@ -118,10 +118,10 @@ fn an_object_whose_cluster_scoped_owner_is_seen_late_is_not_collected() {
 
 async fn delete_team(world: &World) {
     let (namespaces, team) = (Kind::of::<Namespace>(), Key::cluster("team"));
-    world.client().delete(&namespaces, &team, &Delete::default()).await.expect("the user's own call");
+    world.client().delete(&namespaces, &team, &DeleteOptions::default()).await.expect("the user's own call");
 }
 
-/// Something is left in a namespace that is being deleted: it waits.
+/// An object blocks the deletion of a namespace.
 fn emptied(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let (namespaces, maps) = (Kind::of::<Namespace>(), Kind::of::<ConfigMap>());
@@ -134,7 +134,7 @@ fn emptied(world: &World) -> LocalBoxFuture<'_, ()> {
         assert!(world.get(&namespaces, &team).await.is_some(), "something is left in it");
         let released = Patch::merge(&json!({"metadata": {"finalizers": null}}));
         let key = Key::namespaced("team", "held");
-        world.client().patch(&maps, &key, Part::Main, released).await.expect("the user's own call");
+        world.client().patch(&maps, &key, Subresource::None, released).await.expect("the user's own call");
         world.until(&namespaces, &team, |namespace| namespace.is_none()).await;
     }
     .boxed_local()
@@ -145,7 +145,7 @@ fn a_namespace_waits_for_what_is_left_in_it() {
     runs(&["namespace"], emptied, anything);
 }
 
-/// What can be deleted is, whatever else cannot.
+/// Everything that can be deleted is deleted, even if other objects cannot.
 #[test]
 fn one_kind_that_cannot_be_deleted_does_not_keep_the_rest_of_a_namespace() {
     let faults = vec![Fault::Deny { path: "/namespaces/team/configmaps", code: 503 }];

@@ -9,7 +9,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use serde_json::{Value, json};
 use setpoint::Kind;
-use setpoint::client::Propagation;
+use setpoint::client::PropagationPolicy;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
@@ -28,7 +28,7 @@ pub(crate) fn scaled(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// A quota that denies every pod meets few creates.
+/// A quota that denies every pod sees few creates.
 pub(crate) fn denied(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<ResourceQuota>(world, "few", json!({"spec": {"hard": {"pods": "0"}}})).await;
@@ -67,12 +67,12 @@ async fn name_of_only_pod(world: &World) -> String {
     pods(world).await[0]["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A ReplicaSet is deleted, and the user takes its owner reference off its pod.
+/// A ReplicaSet is deleted, and the user removes the owner reference from its pod.
 fn released(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<ReplicaSet>(world, "web", replicas(1, small())).await;
         until::<ReplicaSet>(world, "web", ready(1)).await;
-        delete::<ReplicaSet>(world, "web", Propagation::Background).await;
+        delete::<ReplicaSet>(world, "web", PropagationPolicy::Background).await;
         gone::<ReplicaSet>(world, "web").await;
         let name = name_of_only_pod(world).await;
         patch::<Pod>(world, &name, json!({"metadata": {"ownerReferences": null}})).await;
@@ -89,7 +89,7 @@ fn a_replicaset_that_only_the_cache_knows_adopts_no_pod() {
     tolerates_staleness(&["replicaset"], released, anything);
 }
 
-/// A pod that was evicted is replaced.
+/// An evicted pod is replaced.
 fn replaced(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<ReplicaSet>(world, "web", replicas(1, small())).await;
@@ -107,7 +107,7 @@ fn a_pod_that_was_evicted_is_replaced() {
     runs(&["replicaset"], replaced, anything);
 }
 
-/// One of two pods fits the node; the other one is given up.
+/// One of two pods fits the node. The other one is removed.
 fn shrunk(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<ReplicaSet>(world, "web", replicas(2, pod(20, json!({})))).await;
@@ -165,7 +165,7 @@ fn a_rollout_deletes_old_pods_only_for_available_new_ones() {
     runs(&["deployment", "replicaset"], rolled, two_stay_ready);
 }
 
-/// Another ReplicaSet has the name that the Deployment is going to give to its own.
+/// Another ReplicaSet already has the name that the Deployment would use.
 fn collided(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<Deployment>(world, "web", replicas(0, small())).await;
@@ -173,7 +173,7 @@ fn collided(world: &World) -> LocalBoxFuture<'_, ()> {
         until::<Deployment>(world, "web", observed).await;
         let name = |set: &Value| set["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let taken = name(&world.list(&Kind::of::<ReplicaSet>(), Some("default")).await[0]);
-        delete::<Deployment>(world, "web", Propagation::Orphan).await;
+        delete::<Deployment>(world, "web", PropagationPolicy::Orphan).await;
         gone::<Deployment>(world, "web").await;
         patch::<ReplicaSet>(world, &taken, json!({"metadata": {"labels": {"app": "other"}}})).await;
         create::<Deployment>(world, "web", replicas(1, small())).await;
@@ -183,6 +183,6 @@ fn collided(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn a_collision_of_names_completes_the_rollout_all_the_same() {
+fn a_name_collision_does_not_prevent_the_rollout() {
     runs(&["deployment", "replicaset", "garbagecollector"], collided, anything);
 }

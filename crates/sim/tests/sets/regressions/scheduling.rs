@@ -9,8 +9,8 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::json;
-use setpoint::client::Propagation;
-use setpoint_cluster::Parts;
+use setpoint::client::PropagationPolicy;
+use setpoint_cluster::Components;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
@@ -45,7 +45,7 @@ fn the_resources_of_an_assumed_pod_are_not_given_to_another() {
     tolerates_staleness(&["replicaset"], two_for_one, one_fits);
 }
 
-/// A pod makes another leave, which takes its time; meanwhile the scheduler looks at it again.
+/// A pod preempts another, which takes time to terminate. Meanwhile the scheduler tries the pod again.
 fn patient(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         account(world).await;
@@ -61,7 +61,7 @@ fn patient(world: &World) -> LocalBoxFuture<'_, ()> {
         for _ in 0..5 {
             create::<Pod>(world, "brief", pod(1, json!({}))).await;
             until::<Pod>(world, "brief", is_running).await;
-            delete::<Pod>(world, "brief", Propagation::Background).await;
+            delete::<Pod>(world, "brief", PropagationPolicy::Background).await;
             world.pass(Duration::from_secs(10)).await;
         }
         let leaving = pods(world).await.iter().filter(|pod| is_leaving(pod)).count();
@@ -72,7 +72,7 @@ fn patient(world: &World) -> LocalBoxFuture<'_, ()> {
 
 #[test]
 fn a_preemptor_that_waits_for_its_victim_evicts_no_other_pod() {
-    runs_with(Parts { nodes: 2, ..parts(&[]) }, patient, anything);
+    runs_with(Components { nodes: 2, ..parts(&[]) }, patient, anything);
 }
 
 fn nothing_leaves(history: &History) -> Result<(), String> {
@@ -87,7 +87,7 @@ fn a_pod_preempts_none_of_its_own_priority() {
     runs(&["replicaset"], two_for_one, nothing_leaves);
 }
 
-/// While a victim terminates, a small pod comes that would fit beside it, but not beside the preemptor.
+/// While a victim terminates, a small pod arrives that would fit beside it, but not beside the preemptor.
 fn promised(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         account(world).await;
@@ -110,7 +110,7 @@ fn resources_freed_by_preemption_are_not_given_to_a_pod_of_lower_priority() {
     runs(&[], promised, anything);
 }
 
-/// On both nodes the budget of one victim is violated. On the first, a more important one has to go too.
+/// On both nodes the budget of one victim is violated. On the first, a more important pod has to go too.
 fn two_nodes(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         account(world).await;
@@ -137,5 +137,5 @@ fn two_nodes(world: &World) -> LocalBoxFuture<'_, ()> {
 
 #[test]
 fn preemption_chooses_the_node_whose_victim_has_the_lower_priority() {
-    runs_with(Parts { nodes: 2, ..parts(&["disruption"]) }, two_nodes, anything);
+    runs_with(Components { nodes: 2, ..parts(&["disruption"]) }, two_nodes, anything);
 }

@@ -10,8 +10,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 use setpoint::Kind;
-use setpoint::client::{Delete, Propagation};
-use setpoint_cluster::Parts;
+use setpoint::client::{DeleteOptions, PropagationPolicy};
+use setpoint_cluster::Components;
 use setpoint_sim::World;
 
 use super::{delete, gone, is_leaving, ready, replicas, runs, runs_with, set_status, small, uid};
@@ -33,21 +33,21 @@ pub(crate) fn sliced(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// The slices of the service, without those of the API server itself.
+/// Returns the slices of the service, without those of the API server itself.
 async fn slices(world: &World) -> Vec<Value> {
     let mut all = world.list(&Kind::of::<EndpointSlice>(), Some("default")).await;
     all.retain(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "web");
     all
 }
 
-/// A service is deleted and made again at once, before its slices are collected.
+/// A service is deleted and recreated before its slices are collected.
 fn made_again(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<Service>(world, "web", service()).await;
         create::<ReplicaSet>(world, "web", replicas(1, small())).await;
         until::<ReplicaSet>(world, "web", ready(1)).await;
         world.pass(Duration::from_secs(30)).await;
-        delete::<Service>(world, "web", Propagation::Background).await;
+        delete::<Service>(world, "web", PropagationPolicy::Background).await;
         create::<Service>(world, "web", service()).await;
         let owner = uid::<Service>(world, "web").await;
         world.pass(Duration::from_secs(60)).await;
@@ -63,7 +63,7 @@ fn a_service_that_is_made_again_has_a_slice_of_its_own() {
     runs(&["replicaset", "endpointslice"], made_again, anything);
 }
 
-/// A pod is said to be on a node that there is not.
+/// A pod is assigned to a node that does not exist.
 fn lost_node(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<Service>(world, "web", service()).await;
@@ -108,7 +108,7 @@ async fn budget_of_two(world: &World) {
     until::<PodDisruptionBudget>(world, "budget", allowed).await;
 }
 
-/// Another controller has written a condition of its own.
+/// Another controller has written its own condition.
 fn reviewed(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         budget_of_two(world).await;
@@ -119,7 +119,7 @@ fn reviewed(world: &World) -> LocalBoxFuture<'_, ()> {
             "message": "", "lastTransitionTime": "2025-01-01T00:00:00Z"});
         conditions.as_array_mut().expect("a list").push(reviewed);
         set_status::<PodDisruptionBudget>(world, "budget", json!({"conditions": conditions})).await;
-        delete::<Pod>(world, "p", Propagation::Background).await;
+        delete::<Pod>(world, "p", PropagationPolicy::Background).await;
         gone::<Pod>(world, "p").await;
         until::<PodDisruptionBudget>(world, "budget", |budget| budget["status"]["disruptionsAllowed"] == 0)
             .await;
@@ -133,7 +133,7 @@ fn the_conditions_of_others_on_a_budget_stay() {
     runs(&["disruption"], reviewed, anything);
 }
 
-/// A pod is deleted on a node that is down: nothing ends it.
+/// A pod is deleted on a node that is down, so it never terminates.
 fn overdue(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         account(world).await;
@@ -143,7 +143,7 @@ fn overdue(world: &World) -> LocalBoxFuture<'_, ()> {
         create::<Pod>(world, "stuck", stuck).await;
         set_status::<Pod>(world, "stuck", json!({"phase": "Running"})).await;
         until::<ResourceQuota>(world, "few", |few| few["status"]["used"]["pods"] == "1").await;
-        let graceful = Delete { grace_period_seconds: Some(30), ..Delete::default() };
+        let graceful = DeleteOptions { grace_period_seconds: Some(30), ..DeleteOptions::default() };
         world
             .client()
             .delete(&Kind::of::<Pod>(), &key("stuck"), &graceful)
@@ -157,5 +157,5 @@ fn overdue(world: &World) -> LocalBoxFuture<'_, ()> {
 
 #[test]
 fn a_pod_that_should_have_ended_by_now_counts_for_no_quota() {
-    runs_with(Parts { nodes: 0, ..parts(&["resourcequota"]) }, overdue, anything);
+    runs_with(Components { nodes: 0, ..parts(&["resourcequota"]) }, overdue, anything);
 }

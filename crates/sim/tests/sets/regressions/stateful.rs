@@ -7,7 +7,7 @@ use futures::future::LocalBoxFuture;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde_json::{Value, json};
-use setpoint::client::Propagation;
+use setpoint::client::PropagationPolicy;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
@@ -23,7 +23,7 @@ pub(crate) fn stateful(replicas: u32, strategy: Value) -> Value {
     }})
 }
 
-/// A set grows while its first pod takes its time to leave.
+/// A set is scaled up while its first pod takes time to terminate.
 fn grown(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let mut slow = stateful(1, json!({}));
@@ -32,7 +32,7 @@ fn grown(world: &World) -> LocalBoxFuture<'_, ()> {
         template["metadata"]["annotations"]["node.setpoint.dev/terminate-after"] = json!("20s");
         create::<StatefulSet>(world, "db", slow).await;
         until::<StatefulSet>(world, "db", ready(1)).await;
-        delete::<Pod>(world, "db-0", Propagation::Background).await;
+        delete::<Pod>(world, "db-0", PropagationPolicy::Background).await;
         patch::<StatefulSet>(world, "db", json!({"spec": {"replicas": 2}})).await;
         until::<StatefulSet>(world, "db", ready(2)).await;
     }
@@ -55,7 +55,7 @@ fn an_ordered_set_waits_for_a_terminating_pod_before_it_creates_the_next() {
     runs(&["statefulset"], grown, second_beside_a_ready_first);
 }
 
-/// A set of two pods that take a minute to get ready; the first is deleted when the second has come.
+/// A set of two pods that take a minute to get ready. The first is deleted when the second has been created.
 fn interrupted(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let mut slow = stateful(2, json!({}));
@@ -63,7 +63,7 @@ fn interrupted(world: &World) -> LocalBoxFuture<'_, ()> {
         create::<StatefulSet>(world, "db", slow).await;
         until::<Pod>(world, "db-1", |_| true).await;
         let before = uid::<Pod>(world, "db-0").await;
-        delete::<Pod>(world, "db-0", Propagation::Background).await;
+        delete::<Pod>(world, "db-0", PropagationPolicy::Background).await;
         until::<Pod>(world, "db-0", |pod| pod["metadata"]["uid"] != before).await;
         until::<Pod>(world, "db-1", |pod| !is_ready(pod)).await;
     }
@@ -88,7 +88,7 @@ fn an_ordered_set_waits_for_a_pod_to_be_ready_before_it_creates_the_next() {
     runs(&["statefulset"], in_order, second_beside_a_ready_first);
 }
 
-/// The template of a set whose pods are available a minute after they are ready is changed.
+/// The template changes for a set with minReadySeconds of a minute.
 fn unhurried(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let mut parallel = stateful(2, json!({}));
@@ -120,7 +120,7 @@ fn restarted(world: &World) -> LocalBoxFuture<'_, ()> {
         patch::<StatefulSet>(world, "db", another_image()).await;
         until::<StatefulSet>(world, "db", |db| ready(2)(db) && count(db, "updatedReplicas") == 1).await;
         let before = uid::<Pod>(world, "db-0").await;
-        delete::<Pod>(world, "db-0", Propagation::Background).await;
+        delete::<Pod>(world, "db-0", PropagationPolicy::Background).await;
         until::<Pod>(world, "db-0", |pod| pod["metadata"]["uid"] != before).await;
         until::<Pod>(world, "db-0", |pod| pod["spec"]["containers"][0]["image"] == "a").await;
     }
@@ -132,7 +132,7 @@ fn a_pod_below_the_partition_comes_back_with_the_old_template() {
     runs(&["statefulset"], restarted, anything);
 }
 
-/// The claim of a pod is there already, and has a controller. The set is to delete its claims with it.
+/// The claim of a pod already exists and has a controller. The set's retention policy is Delete.
 fn controlled(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
@@ -159,7 +159,7 @@ fn a_claim_that_another_object_controls_is_left_to_it() {
     runs(&["statefulset"], controlled, anything);
 }
 
-/// The strategy has a partition and does not say its type.
+/// The strategy has a partition but no type.
 fn partitioned(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<StatefulSet>(world, "db", stateful(2, json!({"rollingUpdate": {"partition": 1}}))).await;
@@ -178,7 +178,7 @@ fn a_partition_holds_also_where_the_type_of_the_strategy_is_left_out() {
     runs(&["statefulset"], partitioned, anything);
 }
 
-/// A kubelet that shuts down in order leaves pods behind that have succeeded.
+/// A kubelet that shuts down gracefully leaves succeeded pods behind.
 fn shut_down(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<StatefulSet>(world, "db", stateful(1, json!({}))).await;

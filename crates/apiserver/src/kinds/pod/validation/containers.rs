@@ -7,7 +7,7 @@ use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::kinds::pod::is_sidecar;
 use crate::validation::{
-    Seen, choice, complain, dns_label, not_found, optional_choice, port_number, required, words,
+    Seen, add_invalid, choice, dns_label, not_found, optional_choice, port_number, required, words,
 };
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
@@ -141,7 +141,7 @@ fn check_ports(ports: &[Value], path: &Path<'_>, errors: &mut Errors) {
             if complaints.is_empty() && names.again(name) {
                 errors.duplicate(&path.child("name"), name);
             }
-            complain(complaints, name, &path.child("name"), errors);
+            add_invalid(complaints, name, &path.child("name"), errors);
         }
         match port.count("containerPort") {
             0 => errors.required(&path.child("containerPort"), ""),

@@ -7,7 +7,7 @@ use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::names;
 use crate::quantity::Quantity;
-use crate::validation::{complain, qualified_name, words};
+use crate::validation::{add_invalid, qualified_name, words};
 
 /// Pod fields that a variable can use.
 const VARIABLE_FIELDS: [&str; 9] = [
@@ -65,7 +65,7 @@ impl Scope<'_> {
             let path = variables.index(index);
             match variable.text("name") {
                 "" => errors.required(&path.child("name"), ""),
-                name => complain(words::env_name(name), name, &path.child("name"), errors),
+                name => add_invalid(words::env_name(name), name, &path.child("name"), errors),
             }
             check_value_from(variable, &path.child("valueFrom"), errors);
         }
@@ -107,7 +107,7 @@ fn check_env_from(source: &Value, path: &Path<'_>, index: usize, errors: &mut Er
     let here = path.index(index);
     let prefix = source.text("prefix");
     if !prefix.is_empty() {
-        complain(words::env_name(prefix), prefix, &here.child("prefix"), errors);
+        add_invalid(words::env_name(prefix), prefix, &here.child("prefix"), errors);
     }
     let mut sources = 0;
     for field in ["configMapRef", "secretRef"] {
@@ -120,7 +120,7 @@ fn check_env_from(source: &Value, path: &Path<'_>, index: usize, errors: &mut Er
             "" => errors.required(&path.child("name"), ""),
             name => {
                 let rule = crate::strategy::NameRule::Subdomain;
-                complain(rule.check(name, true), name, &path.child("name"), errors);
+                add_invalid(rule.check(name, true), name, &path.child("name"), errors);
             }
         }
     }
@@ -134,10 +134,10 @@ fn check_env_from(source: &Value, path: &Path<'_>, index: usize, errors: &mut Er
 /// Validates a reference to a key of a ConfigMap or Secret.
 fn check_key(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let name = source.text("name");
-    complain(names::dns_subdomain(name), name, &path.child("name"), errors);
+    add_invalid(names::dns_subdomain(name), name, &path.child("name"), errors);
     match source.text("key") {
         "" => errors.required(&path.child("key"), ""),
-        key => complain(words::config_key(key), key, &path.child("key"), errors),
+        key => add_invalid(words::config_key(key), key, &path.child("key"), errors),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::names;
 use crate::validation::labels::labels;
-use crate::validation::{choice, complain, dns_label, in_range, resources};
+use crate::validation::{add_invalid, choice, dns_label, in_range, resources};
 
 pub(super) mod annotations;
 mod containers;
@@ -137,7 +137,7 @@ impl Scope<'_> {
         network::check_host_aliases(spec.list("hostAliases"), &path.child("hostAliases"), errors);
         check_subdomain(spec, "priorityClassName", path, errors);
         if let Some(name) = spec.at("runtimeClassName").as_str() {
-            complain(names::dns_subdomain(name), name, &path.child("runtimeClassName"), errors);
+            add_invalid(names::dns_subdomain(name), name, &path.child("runtimeClassName"), errors);
         }
         if let Some(policy) = spec.at("preemptionPolicy").as_str() {
             choice(policy, &["PreemptLowerPriority", "Never"], &path.child("preemptionPolicy"), errors);
@@ -175,7 +175,7 @@ fn check_names(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 fn check_subdomain(spec: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     let name = spec.text(field);
     if !name.is_empty() {
-        complain(names::dns_subdomain(name), name, &path.child(field), errors);
+        add_invalid(names::dns_subdomain(name), name, &path.child(field), errors);
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Rules;
 use crate::field::{Errors, Path};
 use crate::json::Json;
-use crate::validation::{address, complain, dns_subdomain, words};
+use crate::validation::{add_invalid, address, dns_subdomain, words};
 
 const MAX_NAMESERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
@@ -84,7 +84,7 @@ fn check_searches(searches: &[Value], path: &Path<'_>, errors: &mut Errors) {
     }
     for (index, domain) in domains().enumerate().filter(|(_, domain)| *domain != ".") {
         let domain = domain.strip_suffix('.').unwrap_or(domain);
-        complain(words::subdomain_with_underscores(domain), domain, &path.index(index), errors);
+        add_invalid(words::subdomain_with_underscores(domain), domain, &path.index(index), errors);
     }
 }
 

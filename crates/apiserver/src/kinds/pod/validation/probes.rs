@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Scope;
 use crate::field::{Errors, Path};
 use crate::json::Json;
-use crate::validation::{complain, nonnegative_field, port, words};
+use crate::validation::{add_invalid, nonnegative_field, port, words};
 
 impl Scope<'_> {
     pub(super) fn check_probes(&self, container: &Value, path: &Path<'_>, errors: &mut Errors) {
@@ -102,7 +102,7 @@ fn check_http_get(get: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     for header in get.list("httpHeaders") {
         let name = header.text("name");
-        complain(words::header_name(name), name, &path.child("httpHeaders"), errors);
+        add_invalid(words::header_name(name), name, &path.child("httpHeaders"), errors);
     }
 }
 

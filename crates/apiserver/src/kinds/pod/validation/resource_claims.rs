@@ -7,7 +7,7 @@ use crate::declared;
 use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::names;
-use crate::validation::{Seen, complain, dns_label};
+use crate::validation::{Seen, add_invalid, dns_label};
 
 pub(super) fn check(spec: &Value, metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut names = Seen::new();
@@ -41,7 +41,7 @@ fn check_reference(claim: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     for field in fields {
         if let Some(name) = claim.at(field).as_str() {
-            complain(names::dns_subdomain(name), name, &path.child(field), errors);
+            add_invalid(names::dns_subdomain(name), name, &path.child(field), errors);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::names;
 use crate::validation::labels::{self, Values, node_selector, node_selector_term};
-use crate::validation::{Seen, complain, dns_label, optional_choice, positive, qualified_name};
+use crate::validation::{Seen, add_invalid, dns_label, optional_choice, positive, qualified_name};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -139,7 +139,7 @@ pub(in crate::kinds) fn check_tolerations(tolerations: &[Value], path: &Path<'_>
         let (value, effect) = (toleration.text("value"), toleration.text("effect"));
         let operator_path = path.child("operator");
         if !key.is_empty() {
-            complain(names::qualified_name(key), key, &path.child("key"), errors);
+            add_invalid(names::qualified_name(key), key, &path.child("key"), errors);
         } else if operator != "Exists" {
             let detail =
                 "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";

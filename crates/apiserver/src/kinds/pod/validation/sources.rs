@@ -6,7 +6,9 @@ use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::names;
 use crate::quantity::Quantity;
-use crate::validation::{complain, csi_driver_name, dns_label, in_range, optional_choice, paths, required};
+use crate::validation::{
+    add_invalid, csi_driver_name, dns_label, in_range, optional_choice, paths, required,
+};
 
 pub(super) const BAD_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 pub(in crate::kinds) const ISCSI_BYTES: usize = 64;
@@ -290,7 +292,7 @@ pub(super) fn csi(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     match secret.text("name") {
         "" => errors.required(&path.child("nodePublishSecretRef").child("name"), ""),
-        name => complain(names::dns_subdomain(name), name, &path.child("name"), errors),
+        name => add_invalid(names::dns_subdomain(name), name, &path.child("name"), errors),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::field::{Errors, Path, Reason};
 use crate::json::Json;
 use crate::kinds::pod::is_sidecar;
 use crate::names;
-use crate::validation::{Seen, address, complain, immutable, qualified_name, user_or_group};
+use crate::validation::{Seen, add_invalid, address, immutable, qualified_name, user_or_group};
 
 pub(in crate::kinds::pod) fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     annotations::check_change(new, old, &Rules::towards(old, true), errors);
@@ -19,7 +19,7 @@ pub(in crate::kinds::pod) fn check_change(new: &Value, old: &Value, errors: &mut
     check_conditions(status.list("conditions"), &path.child("conditions"), errors);
     let nominated = status.text("nominatedNodeName");
     if !nominated.is_empty() && nominated != old_status.text("nominatedNodeName") {
-        complain(names::dns_subdomain(nominated), nominated, &path.child("nominatedNodeName"), errors);
+        add_invalid(names::dns_subdomain(nominated), nominated, &path.child("nominatedNodeName"), errors);
     }
     let generation = status.count("observedGeneration");
     if generation < 0 {
@@ -98,7 +98,7 @@ fn check_claims(pod: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.duplicate(&path, name);
         }
         if let Some(claim) = status.at("resourceClaimName").as_str() {
-            complain(names::dns_subdomain(claim), claim, &path, errors);
+            add_invalid(names::dns_subdomain(claim), claim, &path, errors);
         }
     }
 }

@@ -79,15 +79,15 @@ fn check_deadline(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Error
 }
 
 /// Returns a toleration without its duration.
-fn but_seconds(toleration: &Value) -> [&str; 4] {
+fn without_seconds(toleration: &Value) -> [&str; 4] {
     ["key", "operator", "value", "effect"].map(|field| toleration.text(field))
 }
 
 /// Checks that tolerations are only added, and that only their duration changes.
 fn check_tolerations(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let tolerations = spec.list("tolerations");
-    let new: BTreeSet<[&str; 4]> = tolerations.iter().map(but_seconds).collect();
-    if !old.list("tolerations").iter().all(|old| new.contains(&but_seconds(old))) {
+    let new: BTreeSet<[&str; 4]> = tolerations.iter().map(without_seconds).collect();
+    if !old.list("tolerations").iter().all(|old| new.contains(&without_seconds(old))) {
         return errors
             .forbidden(path, "existing toleration can not be modified except its tolerationSeconds");
     }

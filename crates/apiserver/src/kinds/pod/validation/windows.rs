@@ -6,7 +6,7 @@ use super::each_container;
 use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::names;
-use crate::validation::complain;
+use crate::validation::add_invalid;
 
 const CREDENTIAL_KIB: usize = 64;
 const DOMAIN_LENGTH: usize = 256;
@@ -17,7 +17,7 @@ pub(super) fn check_options(options: &Value, path: &Path<'_>, errors: &mut Error
         return;
     }
     if let Some(name) = options.at("gmsaCredentialSpecName").as_str() {
-        complain(names::dns_subdomain(name), name, &path.child("gmsaCredentialSpecName"), errors);
+        add_invalid(names::dns_subdomain(name), name, &path.child("gmsaCredentialSpecName"), errors);
     }
     let credentials_path = path.child("gmsaCredentialSpec");
     match options.at("gmsaCredentialSpec").as_str() {

@@ -1,0 +1,130 @@
+//! The APIServices of this server's own group versions, maintained as v1.34's autoregistration does:
+//!
+//! | Stored APIService | Wanted by no one | Built in | Defined by CRDs |
+//! |---|---|---|---|
+//! | none | – | created at startup | created |
+//! | not labelled `automanaged` | left alone | left alone | left alone |
+//! | `automanaged: onstart` | deleted at startup | updated at startup | updated at startup |
+//! | `automanaged: true` | deleted | updated at startup | updated |
+//!
+//! So an APIService that a user owns keeps a group version, even if this server could answer it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use http::Method;
+use serde_json::{Value, json};
+use setpoint_store::{ListOptions, Record};
+
+use crate::facts::Facts;
+use crate::json::{Json, JsonMut};
+use crate::kinds::apiservice::{AUTO_MANAGED, CONTINUOUSLY, ON_START, custom_service, local_service};
+use crate::metadata;
+use crate::registry::{Gvr, Registry, Served};
+use crate::rest::internal_write;
+use crate::server::Server;
+use crate::status::Status;
+use crate::system_objects;
+
+pub(super) fn api_services() -> Gvr {
+    Gvr::new("apiregistration.k8s.io", "v1", "apiservices")
+}
+
+/// Registers the built-in group versions. Call it once, when the server starts.
+pub(crate) async fn register_built_in(server: &Server) -> Result<(), Status> {
+    let Ok(served) = server.served(&api_services()) else { return Ok(()) };
+    let registry = server.registry.snapshot();
+    let mut missing = built_in(&registry);
+    for record in stored(server, &served).await? {
+        missing.remove(&*record.key.path);
+        if matches!(label(&record, &served), Some(ON_START | CONTINUOUSLY)) {
+            let wanted = wanted(&registry, &record.key.path);
+            settle_one(server, &served, &record, wanted.as_ref()).await?;
+        }
+    }
+    let collection = system_objects::path(&api_services(), "", "");
+    for name in missing {
+        if let Some(service) = wanted(&registry, &name) {
+            server.loopback_request(Method::POST, &collection, &service, &[409]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Brings the APIServices of custom group versions in line with the CRDs.
+pub(crate) async fn settle_custom(server: &Server) -> Result<(), Status> {
+    let Ok(served) = server.served(&api_services()) else { return Ok(()) };
+    let registry = server.registry.snapshot();
+    let mut missing = custom(&registry);
+    for record in stored(server, &served).await? {
+        let is_custom = missing.remove(&*record.key.path);
+        if label(&record, &served) == Some(CONTINUOUSLY) {
+            let wanted = is_custom.then(|| wanted(&registry, &record.key.path)).flatten();
+            settle_one(server, &served, &record, wanted.as_ref()).await?;
+        }
+    }
+    for name in missing {
+        if let Some(service) = wanted(&registry, &name) {
+            internal_write::insert(server, &served, service).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Updates or deletes an APIService that the server manages. A conflict means that it has changed; then this runs again.
+async fn settle_one(
+    server: &Server,
+    served: &Served,
+    record: &Record,
+    wanted: Option<&Value>,
+) -> Result<(), Status> {
+    let mut service = served.decode_bare(record)?;
+    let path = system_objects::path(&api_services(), "", &record.key.path);
+    match wanted {
+        Some(wanted) if wanted.at("spec") == service.at("spec") => Ok(()),
+        Some(wanted) => {
+            service.set("spec", wanted.at("spec").clone());
+            server.loopback_request(Method::PUT, &path, &service, &[404, 409]).await.map(drop)
+        }
+        None if metadata::of(&service).has("deletionTimestamp") => Ok(()),
+        None => {
+            let options = json!({"preconditions": {"uid": metadata::of(&service).at("uid")}});
+            server.loopback_request(Method::DELETE, &path, &options, &[404, 409]).await.map(drop)
+        }
+    }
+}
+
+/// The names of the APIServices of built-in group versions.
+fn built_in(registry: &Registry) -> BTreeSet<String> {
+    let built_in = registry.all().filter(|served| served.kind.custom.is_none());
+    built_in.map(|served| name(&served.kind.group, &served.kind.version)).collect()
+}
+
+/// The names of the APIServices of group versions that CRDs define.
+fn custom(registry: &Registry) -> BTreeSet<String> {
+    let custom = registry.all().filter(|served| served.kind.custom.is_some());
+    custom.map(|served| name(&served.kind.group, &served.kind.version)).collect()
+}
+
+fn name(group: &str, version: &str) -> String {
+    format!("{version}.{group}")
+}
+
+/// The APIService that this server wants to have, if it serves the group version.
+fn wanted(registry: &Registry, name: &str) -> Option<Value> {
+    let (version, group) = name.split_once('.')?;
+    registry.version(group, version)?;
+    match registry.has_built_in(group, version) {
+        true => local_service(group, version),
+        false => Some(custom_service(group, version)),
+    }
+}
+
+async fn stored(server: &Server, served: &Served) -> Result<Vec<Arc<Record>>, Status> {
+    let page = server.store.list(&served.resource.all(), ListOptions::default()).await;
+    Ok(page.map_err(|why| server.refusal(why))?.records)
+}
+
+fn label<'a>(record: &'a Record, served: &Served) -> Option<&'a str> {
+    Facts::of(record, served).label(AUTO_MANAGED)
+}

@@ -1,0 +1,347 @@
+//! `ConversionReview`: the request, and the response, verified as in v1.34.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::Value;
+use setpoint_webhook::CallError;
+
+use super::metadata;
+use crate::codec;
+use crate::json::Json;
+use crate::review_document::{ReviewType, ReviewVersion};
+use crate::schema::go;
+
+const CONVERSION_REVIEW: ReviewType = ReviewType { group: "apiextensions.k8s.io", kind: "ConversionReview" };
+
+/// Why a conversion failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) why: FailureType,
+    message: String,
+    /// Whether v1.34's message does not name the webhook.
+    is_bare: bool,
+}
+
+/// The failures that v1.34 counts separately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FailureType {
+    /// The call itself.
+    Call,
+    /// The response is no review, or the webhook reports a failure.
+    Response,
+    /// The response has another number of objects.
+    Count,
+    /// An object of the response is invalid.
+    Object,
+}
+
+impl FailureType {
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::Call => "conversion_webhook_call_failure",
+            Self::Response => "conversion_webhook_malformed_response_failure",
+            Self::Count => "conversion_webhook_partial_response_failure",
+            Self::Object => "conversion_webhook_invalid_converted_object_failure",
+        }
+    }
+}
+
+impl Failure {
+    fn new(why: FailureType, message: impl Into<String>) -> Self {
+        Self { why, message: message.into(), is_bare: false }
+    }
+
+    /// The call could not be made, or its response cannot be decoded.
+    pub(super) fn calling(why: impl fmt::Display) -> Self {
+        Self::new(FailureType::Call, format!("failed: {why}"))
+    }
+
+    /// The call failed. A response that is too long may be one to too many objects.
+    pub(super) fn of_call(error: &CallError) -> Self {
+        match error {
+            CallError::TooLong { .. } => Self::response(error),
+            error => Self::calling(error),
+        }
+    }
+
+    fn response(why: impl fmt::Display) -> Self {
+        Self::new(FailureType::Response, format!("failed: {why}"))
+    }
+
+    fn object(what: impl Into<String>) -> Self {
+        Self::new(FailureType::Object, what)
+    }
+
+    /// A failure whose message v1.34 returns as it is.
+    pub(super) fn bare(why: FailureType, message: impl Into<String>) -> Self {
+        Self { is_bare: true, ..Self::new(why, message) }
+    }
+
+    /// Returns v1.34's message about an object.
+    pub(super) fn about(&self, object: &Value) -> String {
+        if self.is_bare {
+            return self.message.clone();
+        }
+        let (api_version, kind) = (object.text("apiVersion"), object.text("kind"));
+        format!("conversion webhook for {api_version}, Kind={kind} {}", self.message)
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Review<'a> {
+    kind: &'static str,
+    api_version: String,
+    request: Request<'a>,
+    response: NoResponse,
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    uid: &'a str,
+    #[serde(rename = "desiredAPIVersion")]
+    desired_api_version: &'a str,
+    objects: &'a [Value],
+}
+
+/// v1.34 sends an empty response with every request.
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NoResponse {
+    uid: &'static str,
+    converted_objects: Option<()>,
+    result: NoResult,
+}
+
+#[derive(Default, Serialize)]
+struct NoResult {
+    metadata: serde_json::Map<String, Value>,
+}
+
+/// Encodes the request to convert objects.
+pub(super) fn request(version: ReviewVersion, uid: &str, objects: &[Value], to: &str) -> Bytes {
+    codec::to_bytes(&Review {
+        kind: CONVERSION_REVIEW.kind,
+        api_version: CONVERSION_REVIEW.api_version(version),
+        request: Request { uid, desired_api_version: to, objects },
+        response: NoResponse::default(),
+    })
+}
+
+/// Reads the response to a request: the converted objects, in order.
+pub(super) fn response(
+    body: &[u8],
+    version: ReviewVersion,
+    uid: &str,
+    originals: &[Value],
+    to: &str,
+) -> Result<Vec<Value>, Failure> {
+    let mut review = CONVERSION_REVIEW.decode(body, version).map_err(Failure::calling)?;
+    check_shape(&review).map_err(Failure::calling)?;
+    verify(&review, version, uid).map_err(Failure::response)?;
+    let converted = match review.pointer_mut("/response/convertedObjects").map(Value::take) {
+        Some(Value::Array(converted)) => converted,
+        _ => Vec::new(),
+    };
+    if converted.len() != originals.len() {
+        let message = format!("returned {} objects, expected {}", converted.len(), originals.len());
+        return Err(Failure::new(FailureType::Count, message));
+    }
+    let pairs = originals.iter().zip(converted);
+    pairs.map(|(original, converted)| checked(original, converted, to)).collect()
+}
+
+/// Checks the types of the fields that are read.
+fn check_shape(review: &Value) -> Result<(), String> {
+    let wrong = |value: &Value, field: &str, expected: &str| {
+        let found = go::kind_of(value);
+        Err(format!("json: cannot unmarshal {found} into Go struct field {field} of type {expected}"))
+    };
+    let response = review.at("response");
+    if !response.is_null() && !response.is_object() {
+        return wrong(response, "ConversionReview.response", "v1.ConversionResponse");
+    }
+    let (uid, objects, result) = (response.at("uid"), response.at("convertedObjects"), response.at("result"));
+    if !uid.is_null() && !uid.is_string() {
+        return wrong(uid, "ConversionResponse.response.uid", "types.UID");
+    }
+    if !objects.is_null() && !objects.is_array() {
+        return wrong(objects, "ConversionResponse.response.convertedObjects", "[]runtime.RawExtension");
+    }
+    if !result.is_null() && !result.is_object() {
+        return wrong(result, "ConversionResponse.response.result", "v1.Status");
+    }
+    for field in ["status", "message"] {
+        if !result.at(field).is_null() && !result.at(field).is_string() {
+            return wrong(result.at(field), &format!("Status.response.result.{field}"), "string");
+        }
+    }
+    Ok(())
+}
+
+/// Verifies that the response is to this request, and that the webhook reports success. v1beta1 does not check the
+/// former.
+fn verify(review: &Value, version: ReviewVersion, uid: &str) -> Result<(), String> {
+    if version == ReviewVersion::V1 {
+        CONVERSION_REVIEW.verify(review, version)?;
+    }
+    let response = review.at("response");
+    if response.is_null() {
+        return Err("no response provided".into());
+    }
+    if version == ReviewVersion::V1 && response.text("uid") != uid {
+        return Err(format!("expected response.uid={uid:?}, got {:?}", response.text("uid")));
+    }
+    let result = response.at("result");
+    match (result.text("status"), result.text("message")) {
+        ("Success", _) => Ok(()),
+        (status, "") => Err(format!("response.result.status was '{status}', not 'Success'")),
+        (_, message) => Err(message.to_owned()),
+    }
+}
+
+/// Checks a converted object, and restores the metadata that a webhook may not change.
+fn checked(original: &Value, mut converted: Value, to: &str) -> Result<Value, Failure> {
+    if converted.text("kind").is_empty() {
+        return Err(Failure::bare(FailureType::Object, format!("Object 'Kind' is missing in '{converted}'")));
+    }
+    let invalid = |what: &str, expected: &str, received: &str| {
+        let why = format!("invalid {what} (expected {expected}, received {received})");
+        Failure::object(format!("returned invalid object at index 0: {why}"))
+    };
+    if converted.text("apiVersion") != to {
+        return Err(invalid("groupVersion", to, converted.text("apiVersion")));
+    }
+    if converted.text("kind") != original.text("kind") {
+        return Err(invalid("kind", original.text("kind"), converted.text("kind")));
+    }
+    metadata::check_identity(original, &converted)
+        .map_err(|why| Failure::object(format!("returned invalid object: {why}")))?;
+    metadata::restore(original, &mut converted)
+        .map_err(|why| Failure::object(format!("returned invalid metadata: {why}")))?;
+    Ok(converted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn original() -> Value {
+        json!({"apiVersion": "g/v1", "kind": "W", "metadata": {"name": "w", "uid": "u", "labels": {"a": "b"}}})
+    }
+
+    fn converted(change: impl FnOnce(&mut Value)) -> Value {
+        let mut object = original();
+        object["apiVersion"] = "g/v2".into();
+        change(&mut object);
+        let response = json!({"uid": "r", "convertedObjects": [object], "result": {"status": "Success"}});
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": response})
+    }
+
+    fn read(review: &Value) -> Result<Vec<Value>, String> {
+        let body = review.to_string();
+        let read = response(body.as_bytes(), ReviewVersion::V1, "r", &[original()], "g/v2");
+        read.map_err(|failure| failure.about(&original()))
+    }
+
+    #[track_caller]
+    fn refused(review: Value, why: &str) {
+        assert_eq!(read(&review).unwrap_err(), format!("conversion webhook for g/v1, Kind=W {why}"));
+    }
+
+    #[test]
+    fn a_request_has_v1_34s_form() {
+        let body = request(ReviewVersion::V1Beta1, "u", &[json!({"a": 1})], "g/v2");
+        let expected = r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1beta1","request":{"uid":"u","desiredAPIVersion":"g/v2","objects":[{"a":1}]},"response":{"uid":"","convertedObjects":null,"result":{"metadata":{}}}}"#;
+        assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn an_invalid_response_is_described_as_in_v1_34() {
+        let with = |field: &str, value: Value| {
+            let mut review = converted(|_| ());
+            review["response"][field] = value;
+            review
+        };
+        refused(with("uid", "other".into()), "failed: expected response.uid=\"r\", got \"other\"");
+        refused(with("convertedObjects", json!([])), "returned 0 objects, expected 1");
+        refused(with("result", json!({"status": "Failure", "message": "no"})), "failed: no");
+        refused(with("result", json!({})), "failed: response.result.status was '', not 'Success'");
+        refused(
+            with("result", json!({"status": "success"})),
+            "failed: response.result.status was 'success', not 'Success'",
+        );
+        let mut absent = converted(|_| ());
+        absent["response"] = Value::Null;
+        refused(absent, "failed: no response provided");
+        refused(
+            json!({"response": {"uid": "r"}}),
+            "failed: expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /, Kind=",
+        );
+        let mut other = converted(|_| ());
+        other["apiVersion"] = "apiextensions.k8s.io/v1beta1".into();
+        refused(
+            other,
+            "failed: converting (v1beta1.ConversionReview) to (v1.ConversionReview): unknown conversion",
+        );
+        refused(
+            with("convertedObjects", "x".into()),
+            "failed: json: cannot unmarshal string into Go struct field ConversionResponse.response.convertedObjects of type []runtime.RawExtension",
+        );
+    }
+
+    #[test]
+    fn an_invalid_object_is_described_as_in_v1_34() {
+        let set =
+            |path: &'static str, value: Value| converted(|object| *object.pointer_mut(path).unwrap() = value);
+        let index = "returned invalid object at index 0: invalid";
+        refused(
+            set("/apiVersion", "g/v3".into()),
+            &format!("{index} groupVersion (expected g/v2, received g/v3)"),
+        );
+        refused(set("/kind", "X".into()), &format!("{index} kind (expected W, received X)"));
+        let invalid = "returned invalid object: must have the same";
+        refused(set("/metadata/name", "x".into()), &format!("{invalid} name: w != x"));
+        refused(set("/metadata/uid", Value::Null), &format!("{invalid} UID: u != "));
+        refused(set("/metadata", Value::Null), &format!("{invalid} name: w != "));
+        let metadata = "returned invalid metadata:";
+        refused(
+            set("/metadata/labels", 1.into()),
+            &format!("{metadata} invalid metadata.labels of type int64 in converted object"),
+        );
+        refused(
+            set("/metadata/labels/a", true.into()),
+            &format!("{metadata} metadata.labels[a] must be a string, but is bool in converted object"),
+        );
+    }
+
+    #[test]
+    fn only_labels_and_annotations_may_change() {
+        let review = converted(|object| {
+            object["metadata"]["generation"] = 9.into();
+            object["metadata"]["finalizers"] = json!(["a/b"]);
+            object["metadata"]["labels"] = json!({"x": "y"});
+            object["metadata"]["annotations"] = json!({"z": ""});
+            object["spec"] = json!({"new": true});
+        });
+        let expected = json!({"apiVersion": "g/v2", "kind": "W", "spec": {"new": true},
+            "metadata": {"name": "w", "uid": "u", "labels": {"x": "y"}, "annotations": {"z": ""}}});
+        assert_eq!(read(&review).unwrap(), [expected]);
+    }
+
+    #[test]
+    fn v1beta1_checks_neither_type_nor_uid() {
+        let mut review = converted(|_| ());
+        review["response"]["uid"] = "other".into();
+        review.as_object_mut().unwrap().remove("kind");
+        let body = review.to_string();
+        let read = response(body.as_bytes(), ReviewVersion::V1Beta1, "r", &[original()], "g/v2");
+        review["apiVersion"] = "apiextensions.k8s.io/v1beta1".into();
+        assert!(read.is_err(), "it states another version");
+        let body = review.to_string();
+        assert!(response(body.as_bytes(), ReviewVersion::V1Beta1, "r", &[original()], "g/v2").is_ok());
+    }
+}

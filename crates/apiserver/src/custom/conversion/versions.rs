@@ -1,0 +1,91 @@
+//! Field ownership across versions: a manager owns fields of the version it wrote, so a change is compared in each of
+//! these versions.
+//!
+//! Ownership is computed without waiting. A conversion that it lacks is noted, made, and the computation repeated.
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::apply::{OtherVersions, Resets, Unconverted};
+use crate::custom::Custom;
+use crate::kind::Subresource;
+use crate::schema::Schema;
+
+/// The conversions made for a request.
+#[derive(Default)]
+pub(crate) struct VersionMemo(Mutex<Memo>);
+
+#[derive(Default)]
+struct Memo {
+    /// Two or three for each other version of a manager. A definition has few versions, and entries of unknown ones are
+    /// not converted.
+    known: Vec<Conversion>,
+    wanted: Vec<Wanted>,
+}
+
+struct Conversion {
+    wanted: Wanted,
+    result: Result<Value, String>,
+}
+
+/// An object, and the version it is to be converted to.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Wanted {
+    pub(crate) object: Value,
+    pub(crate) to: String,
+}
+
+impl VersionMemo {
+    /// Returns the conversions that were found missing since the last time.
+    pub(crate) fn take_wanted(&self) -> Vec<Wanted> {
+        std::mem::take(&mut self.0.lock().wanted)
+    }
+
+    pub(crate) fn insert(&self, wanted: Wanted, result: Result<Value, String>) {
+        self.0.lock().known.push(Conversion { wanted, result });
+    }
+
+    fn find(&self, object: &Value, to: &str) -> Result<Value, Unconverted> {
+        let mut memo = self.0.lock();
+        let is_it = |known: &&Conversion| known.wanted.to == to && known.wanted.object == *object;
+        if let Some(known) = memo.known.iter().find(is_it) {
+            return known.result.clone().map_err(Unconverted::Failed);
+        }
+        let wanted = Wanted { object: object.clone(), to: to.to_owned() };
+        if !memo.wanted.contains(&wanted) {
+            memo.wanted.push(wanted);
+        }
+        Err(Unconverted::Wanted)
+    }
+}
+
+/// The versions of a kind that a webhook converts, for one request.
+pub(crate) struct ConvertedVersions<'a> {
+    pub(crate) custom: &'a Custom,
+    pub(crate) subresource: Option<Subresource>,
+    pub(crate) memo: &'a VersionMemo,
+}
+
+/// Whether an object has a type and nothing else. No webhook is called for it.
+fn is_empty(object: &Value) -> bool {
+    object.as_object().is_some_and(|fields| fields.keys().all(|name| name == "apiVersion" || name == "kind"))
+}
+
+impl OtherVersions for ConvertedVersions<'_> {
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, Unconverted> {
+        if object.get("apiVersion").and_then(Value::as_str) == Some(api_version) {
+            return Ok(object.clone());
+        }
+        if is_empty(object) {
+            let mut empty = object.clone();
+            empty["apiVersion"] = api_version.into();
+            return Ok(empty);
+        }
+        self.memo.find(object, api_version)
+    }
+
+    fn version(&self, api_version: &str) -> Option<(&Schema, Resets)> {
+        let (types, has_status) = self.custom.version_types(api_version)?;
+        Some((types, Resets::usual(has_status, self.subresource)))
+    }
+}

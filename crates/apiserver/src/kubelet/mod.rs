@@ -1,0 +1,160 @@
+//! Connections to kubelets: logs, and the streams of exec, attach and port-forward.
+//!
+//! ```text
+//!  client ── SPDY, WebSocket v4 ──────────────────► copied as it is ─────────────► kubelet
+//!         ── WebSocket v5 ─► [`translate`] ─► SPDY streams ([`command`]) ────────► kubelet
+//!         ── WebSocket, SPDY inside ─► [`spdy_in_websocket`] ─► SPDY bytes ─────────────────► kubelet
+//!         ── GET ─► [`log`] ─────────────────────────────────────────────────────► kubelet
+//! ```
+//!
+//! What always holds:
+//! - a kubelet is found by its Node's status, and sees this server's certificate and no credential of the client;
+//! - either side's end is the other's: nothing is left open behind a client that is gone;
+//! - a stream that is unused for [`IDLE`] ends.
+
+mod command;
+pub(crate) mod log;
+mod nodes;
+mod spdy_in_websocket;
+pub(crate) mod streams;
+mod translate;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use setpoint_webhook::{ClientIdentity, Dial, TlsSettings, Transport};
+
+pub(crate) use self::nodes::{Kubelet, is_proxyable, join};
+use crate::aggregation::ProxyIdentity;
+use crate::status::Status;
+use crate::tunnel::IDLE;
+
+/// How long closing a connection may take.
+const CLOSE: Duration = Duration::from_secs(5);
+
+/// How kubelets are reached.
+#[derive(Clone)]
+pub struct KubeletConfig {
+    /// The authorities that verify kubelets, as PEM (`--kubelet-certificate-authority`). Without them any certificate is
+    /// accepted, as in v1.34.
+    pub authorities: Option<Vec<u8>>,
+    /// The certificate that kubelets see (`--kubelet-client-certificate`, `--kubelet-client-key`).
+    pub identity: ProxyIdentity,
+    /// The types of node addresses to use, the preferred one first (`--kubelet-preferred-address-types`).
+    pub address_types: Vec<String>,
+    /// The port of kubelets whose nodes report none (`--kubelet-port`).
+    pub port: u16,
+    /// Makes the connections to kubelets, if they are not reached like everything else.
+    pub dial: Option<Arc<dyn Dial>>,
+}
+
+impl Default for KubeletConfig {
+    fn default() -> Self {
+        let address_types = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
+        Self {
+            authorities: None,
+            identity: ProxyIdentity::default(),
+            address_types: address_types.map(String::from).into(),
+            port: 10250,
+            dial: None,
+        }
+    }
+}
+
+/// The kubelets of a cluster, and the pods and Services that requests are proxied to.
+pub(crate) struct Kubelets {
+    config: KubeletConfig,
+    /// To kubelets.
+    dial: Arc<dyn Dial>,
+    /// To pods, Services and other ports of nodes.
+    pod_dial: Arc<dyn Dial>,
+    kept: Mutex<Kept>,
+}
+
+/// Connections, kept until the certificate that kubelets see is replaced. Requests in progress keep the connection that
+/// they have.
+#[derive(Default)]
+struct Kept {
+    generation: u64,
+    transports: [Option<Arc<Transport>>; 3],
+}
+
+/// How much the two sides of a connection prove to each other.
+#[derive(Clone, Copy)]
+enum Trust {
+    /// A kubelet's certificate is verified, if there are authorities for it.
+    Kubelet,
+    /// The client of this server does not want the kubelet's certificate verified.
+    AnyKubelet,
+    /// No certificate is verified or shown.
+    Pod,
+}
+
+impl Kubelets {
+    pub(crate) fn new(config: KubeletConfig, pod_dial: Arc<dyn Dial>) -> Self {
+        let dial = config.dial.clone().unwrap_or_else(|| pod_dial.clone());
+        Self { config, dial, pod_dial, kept: Mutex::default() }
+    }
+
+    /// Connections to kubelets.
+    pub(crate) fn transport(&self) -> Result<Arc<Transport>, Status> {
+        self.connecting(Trust::Kubelet)
+    }
+
+    /// Connections to kubelets whose certificates the client does not want verified.
+    pub(crate) fn unverified(&self) -> Result<Arc<Transport>, Status> {
+        self.connecting(Trust::AnyKubelet)
+    }
+
+    /// Connections to pods, Services and ports of nodes other than the kubelet's. As in v1.34 they are made by address,
+    /// so no certificate could be verified, and none is shown.
+    pub(crate) fn to_pods(&self) -> Result<Arc<Transport>, Status> {
+        self.connecting(Trust::Pod)
+    }
+
+    fn connecting(&self, trust: Trust) -> Result<Arc<Transport>, Status> {
+        let (generation, identity) = self.config.identity.current();
+        let mut kept = self.kept.lock();
+        if kept.generation != generation {
+            *kept = Kept { generation, ..Kept::default() };
+        }
+        let place = &mut kept.transports[trust as usize];
+        if let Some(transport) = place {
+            return Ok(transport.clone());
+        }
+        let dial = if matches!(trust, Trust::Pod) { &self.pod_dial } else { &self.dial };
+        let transport = Transport::new(&self.tls(trust, identity), dial.clone());
+        let transport = Arc::new(transport.map_err(Status::internal)?);
+        *place = Some(transport.clone());
+        Ok(transport)
+    }
+
+    fn tls(&self, trust: Trust, identity: Option<ClientIdentity>) -> TlsSettings {
+        let authorities = self.config.authorities.clone().filter(|_| matches!(trust, Trust::Kubelet));
+        TlsSettings {
+            is_insecure: authorities.is_none(),
+            authorities,
+            identity: identity.filter(|_| !matches!(trust, Trust::Pod)),
+            // Logs and proxied responses last for as long as clients want. With HTTP/2 they would share one connection
+            // per node, and wait for each other when its streams are used up.
+            http1_only: true,
+            ..TlsSettings::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use setpoint_webhook::in_process::InProcess;
+
+    use super::*;
+
+    #[test]
+    fn requests_to_kubelets_and_pods_do_not_share_connections() {
+        let kubelets = Kubelets::new(KubeletConfig::default(), Arc::new(InProcess::default()));
+        for trust in [Trust::Kubelet, Trust::AnyKubelet, Trust::Pod] {
+            assert!(kubelets.tls(trust, None).http1_only);
+        }
+    }
+}

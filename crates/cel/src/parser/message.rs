@@ -1,0 +1,59 @@
+//! Messages: values of named types, such as `Object.spec{replicas: 1}`.
+
+use super::{KEYWORDS, Parser, shown};
+use crate::ast::{Expr, Initializer, Kind};
+use crate::lexer::{Mistake, Token};
+
+impl Parser {
+    /// Returns whether what follows a name makes it the name of a type: `{`, or `.spec{`.
+    pub(super) fn is_type_name(&self) -> bool {
+        let token = |ahead: usize| self.words.get(self.at + ahead).map(|word| &word.token);
+        let mut ahead = 0;
+        while token(ahead) == Some(&Token::Symbol("."))
+            && matches!(token(ahead + 1), Some(Token::Ident(name)) if !KEYWORDS.contains(&name.as_str()))
+        {
+            ahead += 2;
+        }
+        token(ahead) == Some(&Token::Symbol("{"))
+    }
+
+    /// Parses a message after the first part of its type's name. Its position is that of its brace, as in v1.34.
+    pub(super) fn message(&mut self, mut name: String) -> Result<Expr, Mistake> {
+        while self.eat(".") {
+            name.push('.');
+            name.push_str(&self.name()?);
+        }
+        let at = self.place();
+        self.expect("{")?;
+        let mut fields = Vec::new();
+        loop {
+            if self.eat("}") {
+                return Ok(self.expr(at, Kind::Message { name, fields }));
+            }
+            fields.push(self.initializer()?);
+            if !self.eat(",") {
+                self.expect_end("}")?;
+                return Ok(self.expr(at, Kind::Message { name, fields }));
+            }
+        }
+    }
+
+    fn initializer(&mut self) -> Result<Initializer, Mistake> {
+        let is_optional = self.eat("?");
+        let at = self.place();
+        let name = match self.next() {
+            Token::Ident(name) if !KEYWORDS.contains(&name.as_str()) => name,
+            Token::Quoted(name) => name,
+            other => {
+                let found = shown(&other);
+                let message = format!(
+                    "Syntax error: mismatched input '{found}' expecting {{IDENTIFIER, ESC_IDENTIFIER}}"
+                );
+                return Err(Mistake { at, message });
+            }
+        };
+        let at = self.place();
+        self.expect(":")?;
+        Ok(Initializer { at, name, value: self.ternary()?, is_optional })
+    }
+}

@@ -1,0 +1,113 @@
+//! Where requests go that are proxied to simulated nodes and pods.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use setpoint::{Clock, Rng, Runtime};
+use setpoint_apiserver::Config;
+use setpoint_apiserver::egress::{Dial, Dialed};
+use setpoint_cluster::{Cluster, Components, PodBackends, identity, in_process_client};
+use setpoint_store::MemoryStore;
+use tokio_util::sync::CancellationToken;
+
+/// Accepts and ends every connection, and records where it went.
+#[derive(Clone, Default)]
+struct Outside(Arc<Mutex<Vec<String>>>);
+
+impl Dial for Outside {
+    fn dial(&self, host: String, port: u16) -> BoxFuture<'static, io::Result<Dialed>> {
+        self.0.lock().push(format!("{host}:{port}"));
+        let (near, _) = tokio::io::duplex(1);
+        std::future::ready(Ok(Box::new(near) as Dialed)).boxed()
+    }
+}
+
+/// A cluster with one node, and a pod `a` that a local process stands in for.
+struct World {
+    outside: Outside,
+    client: kube::Client,
+    stop: CancellationToken,
+}
+
+impl World {
+    async fn start(backends: PodBackends, process: &str) -> Self {
+        let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
+        let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(1) };
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        let mut config = Config::new(store, clock, runtime.rng.fork()).with_roles();
+        let outside = Outside::default();
+        config.egress.dial = Arc::new(outside.clone());
+        config.secure_port = 6443;
+        let cluster = Cluster::with_pod_backends(config, runtime, backends).await.expect("a cluster");
+        let stop = CancellationToken::new();
+        let manager = cluster.manager(&Components { nodes: 1, ..Components::default() });
+        tokio::spawn(manager.run(stop.clone()));
+        let world = Self { outside, client: in_process_client(cluster.api(), identity::admin()), stop };
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let account = json!({"metadata": {"name": "default"}});
+        // It may exist already.
+        _ = world.post("/api/v1/namespaces/default/serviceaccounts", &account).await;
+        let pod = json!({
+            "metadata": {"name": "a", "annotations": {"node.setpoint.dev/backend": process}},
+            "spec": {"nodeName": "node-0", "containers": [{"name": "c", "image": "i"}]},
+        });
+        world.post("/api/v1/namespaces/default/pods", &pod).await.expect("a pod");
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        world
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Result<String, kube::Error> {
+        let request = http::Request::post(path).header("content-type", "application/json");
+        self.client.request_text(request.body(body.to_string().into_bytes()).expect("a request")).await
+    }
+
+    /// Sends a request through a proxy. Returns where it went, and the error.
+    async fn proxied(&self, path: &str) -> (Vec<String>, String) {
+        self.outside.0.lock().clear();
+        let request = http::Request::get(path).body(Vec::new()).expect("a request");
+        let error = self.client.request_text(request).await.expect_err("no one answers").to_string();
+        (self.outside.0.lock().clone(), error)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+const POD: &str = "/api/v1/namespaces/default/pods/a:80/proxy/x";
+
+#[tokio::test(start_paused = true)]
+async fn a_request_to_another_port_of_a_simulated_node_goes_nowhere() {
+    let world = World::start(PodBackends::Loopback, "127.0.0.1:8443").await;
+    let (dialed, error) = world.proxied("/api/v1/nodes/node-0:8080/proxy/x").await;
+    assert_eq!(dialed, [""; 0]);
+    assert!(error.contains("connection refused"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_represented_by_a_local_process_if_that_is_allowed() {
+    let world = World::start(PodBackends::Loopback, "127.0.0.1:8443").await;
+    let mut dialed = world.proxied(POD).await.0;
+    // A get whose connection ends at once is sent again.
+    dialed.dedup();
+    assert_eq!(dialed, ["127.0.0.1:8443"]);
+    let world = World::start(PodBackends::None, "127.0.0.1:8443").await;
+    let (dialed, error) = world.proxied(POD).await;
+    assert_eq!(dialed, [""; 0]);
+    assert!(error.contains("--pod-backends=loopback"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_api_server_never_stands_in_for_a_pod() {
+    let world = World::start(PodBackends::Loopback, "127.0.0.1:6443").await;
+    let (dialed, error) = world.proxied(POD).await;
+    assert_eq!(dialed, [""; 0]);
+    assert!(error.contains("the API server itself"), "{error}");
+}

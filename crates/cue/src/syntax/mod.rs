@@ -1,0 +1,10 @@
+//! Syntax: text to tokens to a tree, and the tree back to text. Nothing here knows what a name means.
+
+pub(crate) mod ast;
+pub(crate) mod format;
+pub(crate) mod lexer;
+pub(crate) mod literal;
+pub(crate) mod parser;
+mod parser_decl;
+mod parser_expr;
+pub(crate) mod token;

@@ -1,0 +1,61 @@
+//! Definitions, policies and workflows from the caches.
+
+use serde_json::Value;
+use setpoint::source::Selection;
+use setpoint::{Context, Informer, Key};
+
+use crate::crds::{self, Crd};
+use crate::names::SYSTEM_NAMESPACE;
+
+/// Everything that applications refer to by name. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Catalog {
+    informers: Vec<(&'static str, Informer)>,
+}
+
+const KINDS: &[&Crd] = &[
+    &crds::COMPONENT_DEFINITION,
+    &crds::TRAIT_DEFINITION,
+    &crds::POLICY_DEFINITION,
+    &crds::STEP_DEFINITION,
+    &crds::WORKLOAD_DEFINITION,
+    &crds::DEFINITION_REVISION,
+    &crds::POLICY,
+    &crds::WORKFLOW,
+];
+
+impl Catalog {
+    pub(crate) fn new(context: &Context) -> Self {
+        let informer = |crd: &&Crd| (crd.kind, context.informers.select(&crd.kind(), Selection::default()));
+        Self { informers: KINDS.iter().map(informer).collect() }
+    }
+
+    pub(crate) fn informers(&self) -> Vec<Informer> {
+        self.informers.iter().map(|(_, informer)| informer.clone()).collect()
+    }
+
+    /// Returns an object by kind, namespace and name.
+    pub(crate) fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<Value> {
+        let (_, informer) = self.informers.iter().find(|(known, _)| *known == kind)?;
+        let object = informer.objects().get(&Key::namespaced(namespace, name))?;
+        object.decode().ok()
+    }
+
+    /// Returns the definition of a type. It is looked up in the application's namespace, then among the shared ones. A
+    /// type may name a revision: `webservice@v1`.
+    pub(crate) fn definition(&self, kind: &str, namespace: &str, name: &str) -> Option<Value> {
+        let found = |kind: &str, name: &str| {
+            self.get(kind, namespace, name).or_else(|| self.get(kind, SYSTEM_NAMESPACE, name))
+        };
+        match name.split_once('@') {
+            None => found(kind, name),
+            Some((name, revision)) => {
+                let number = revision.strip_prefix('v').unwrap_or(revision);
+                let revision = found("DefinitionRevision", &format!("{name}-v{number}"))?;
+                let mut field = kind.to_owned();
+                field[..1].make_ascii_lowercase();
+                Some(revision["spec"][field].clone()).filter(Value::is_object)
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Glue: finalizer, progress, status.
+
+use std::time::Duration;
+
+use setpoint::client::Subresource;
+use setpoint::finalizer::{Finalizer, FinalizerAction};
+use setpoint::reconcile::ErrorContext;
+use setpoint::{
+    Cached, Client, Clock, EventType, Key, Lister, Outcome, ReconcileError, Reconciler, Recorder, UpdateBody,
+    View,
+};
+
+use super::app::Application;
+use super::catalog::Catalog;
+use super::revision::Revision;
+use super::status::phase;
+use crate::apply::cluster::{Cluster, ClusterError};
+use crate::apply::tracker::Tracker;
+use crate::model::Status;
+use crate::names;
+use crate::render::sources::Sources;
+use crate::workflow::engine::Attempts;
+
+/// How soon a deletion that waits is looked at again. The objects that it waits for wake it too.
+const DELETION: Duration = Duration::from_secs(2);
+
+/// The reconciler of Applications.
+pub(super) struct Applications {
+    pub(super) client: Client,
+    pub(super) clock: Clock,
+    pub(super) recorder: Recorder,
+    pub(super) cluster: Cluster,
+    pub(super) sources: Sources,
+    pub(super) apps: Lister<Application>,
+    pub(super) trackers: Lister<Tracker>,
+    pub(super) revisions: Lister<Revision>,
+    pub(super) catalog: Catalog,
+    pub(super) attempts: Attempts,
+}
+
+impl Reconciler for Applications {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(app) = self.apps.get(key)? else { return Ok(Outcome::Settled) };
+        let finalizer = Finalizer::new(self.client.clone(), Application::kind(), names::APP_FINALIZER);
+        match finalizer.action(app.object()) {
+            FinalizerAction::CleanUp => return self.delete(&app, &finalizer).await,
+            FinalizerAction::Nothing => return Ok(Outcome::Settled),
+            FinalizerAction::Ensure => {
+                finalizer
+                    .ensure(app.object())
+                    .await
+                    .attempting(format!("add the finalizer of Application {key}"))?;
+                return Ok(Outcome::Settled);
+            }
+            FinalizerAction::Reconcile => {}
+        }
+        if app.is_paused() {
+            return Ok(Outcome::Settled);
+        }
+        let mut status = app.status.clone();
+        let progress = self.progress(&app, &mut status).await;
+        if let Err(error) = &progress {
+            // What a failed pass has noted may not have happened: the next one starts from what was written.
+            status = app.status.clone();
+            self.note(&app, &mut status, error);
+        }
+        self.write(&app, &status).await?;
+        progress.map_err(|error| failed(key, error))
+    }
+}
+
+impl Applications {
+    fn note(&self, app: &Cached<Application>, status: &mut Status, error: &ClusterError) {
+        if status.status.is_empty() {
+            status.status = phase::STARTING.into();
+        }
+        let message = error.to_string();
+        self.recorder.event(
+            &Application::kind(),
+            app.object(),
+            EventType::Warning,
+            "FailedReconcile",
+            &message,
+        );
+    }
+
+    async fn delete(
+        &self,
+        app: &Cached<Application>,
+        finalizer: &Finalizer,
+    ) -> Result<Outcome, ReconcileError> {
+        self.attempts.forget(&app.metadata.uid);
+        let orphans = app.meta().has_finalizer(names::ORPHAN_FINALIZER);
+        let left = self.clean_up(app, orphans).await.map_err(|error| failed(app.key(), error))?;
+        if left.is_empty() {
+            if orphans {
+                let own = Finalizer::new(self.client.clone(), Application::kind(), names::ORPHAN_FINALIZER);
+                own.release(app.object()).await.attempting(format!("release Application {}", app.key()))?;
+                return Ok(Outcome::Settled);
+            }
+            finalizer.release(app.object()).await.attempting(format!("release Application {}", app.key()))?;
+            return Ok(Outcome::Settled);
+        }
+        let mut status = app.status.clone();
+        status.status = phase::DELETING.into();
+        status.problem("Deleting", format!("waiting for {}", left.join(", ")), self.clock.now());
+        self.write(app, &status).await?;
+        Ok(Outcome::CheckAfter(DELETION))
+    }
+
+    async fn write(&self, app: &Cached<Application>, status: &Status) -> Result<(), ReconcileError> {
+        if *status == app.status {
+            return Ok(());
+        }
+        let body = UpdateBody::of(app.object()).set(&["status"], status);
+        let written = self.client.update(&Application::kind(), app.key(), Subresource::Status, &body).await;
+        written.map(drop).attempting(format!("update the status of Application {}", app.key()))
+    }
+}
+
+fn failed(key: &Key, error: ClusterError) -> ReconcileError {
+    match error {
+        ClusterError::Client { attempted, source } => {
+            source.into_reconcile_error(format!("{attempted}, for Application {key}"))
+        }
+        other => ReconcileError::retry(format!("Application {key}: {other}")),
+    }
+}

@@ -1,0 +1,212 @@
+//! Check, record, write: how objects of an application get into the cluster.
+
+use serde_json::Value;
+use setpoint::client::PropagationPolicy;
+
+use super::cluster::{Cluster, ClusterError, kind_of};
+use super::identity::Identity;
+use super::ownership::{self, Permissions};
+use super::tracker::{Managed, Trackers};
+use super::{drift, paths};
+use crate::digest;
+use crate::names;
+use crate::policy::selector::Subject;
+use crate::policy::{Lifetime, Moment, Policies};
+use crate::render::component::set_label;
+
+/// Writes objects for one application.
+pub(crate) struct Dispatcher<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) policies: &'a Policies,
+    /// The application, as `namespace/name`.
+    pub(crate) app: &'a str,
+}
+
+/// A manifest that has been checked.
+pub(crate) struct Checked {
+    pub(crate) identity: Identity,
+    pub(crate) manifest: Value,
+    live: Option<Value>,
+    read_only: bool,
+    permissions: Permissions,
+}
+
+impl Dispatcher<'_> {
+    /// Applies manifests: all are checked before any is recorded, and all are recorded before any is written. Returns
+    /// the live objects.
+    pub(crate) async fn dispatch(
+        &self,
+        trackers: &mut Trackers,
+        manifests: Vec<Value>,
+        namespace: &str,
+        creator: &str,
+    ) -> Result<Vec<Value>, ClusterError> {
+        let mut checked = Vec::with_capacity(manifests.len());
+        for manifest in manifests {
+            checked.push(self.check(manifest, namespace).await?);
+        }
+        let (versioned, root) = self.entries(&checked, creator);
+        trackers.record(versioned, root).await?;
+        let mut live = Vec::with_capacity(checked.len());
+        for object in &checked {
+            live.push(self.write(object, Moment::Update).await?);
+        }
+        Ok(live)
+    }
+
+    /// Completes a manifest and checks that it may be written.
+    pub(crate) async fn check(&self, mut manifest: Value, namespace: &str) -> Result<Checked, ClusterError> {
+        let (api_version, kind) = kind_of(&manifest);
+        let kind = self.cluster.kind(api_version, kind).await?;
+        let identity = Identity::of(&kind, &manifest, namespace);
+        match identity.namespace() {
+            Some(namespace) => manifest["metadata"]["namespace"] = namespace.into(),
+            None => paths::remove(&mut manifest, "metadata.namespace"),
+        }
+        paths::remove(&mut manifest, "status");
+        let hash = digest::hash(&manifest);
+        set_label(&mut manifest, names::RENDER_HASH, &hash);
+        self.checked(identity, manifest).await
+    }
+
+    /// Checks a manifest from a record.
+    pub(crate) async fn check_recorded(&self, entry: &Managed) -> Result<Checked, ClusterError> {
+        let kind = self.cluster.kind(&entry.api_version, &entry.kind).await?;
+        let identity = Identity::of(&kind, &entry.raw, &entry.namespace);
+        self.checked(identity, entry.raw.clone()).await
+    }
+
+    async fn checked(&self, identity: Identity, manifest: Value) -> Result<Checked, ClusterError> {
+        let live = self.cluster.get(&identity).await?;
+        let subject = Subject(&manifest);
+        let (read_only, permissions) =
+            (self.policies.is_read_only(&subject), self.policies.permissions(&subject));
+        self.allow(&identity, live.as_ref(), read_only, permissions)?;
+        Ok(Checked { identity, manifest, live, read_only, permissions })
+    }
+
+    fn allow(
+        &self,
+        of: &Identity,
+        live: Option<&Value>,
+        read_only: bool,
+        may: Permissions,
+    ) -> Result<(), ClusterError> {
+        match live {
+            None if read_only => Err(ClusterError::Refused(format!("{of} is read-only but does not exist"))),
+            _ if read_only => Ok(()),
+            None => Ok(()),
+            Some(live) => ownership::check(live, self.app, may)
+                .map_err(|why| ClusterError::Refused(format!("{of} {why}"))),
+        }
+    }
+
+    /// Returns the entries of the versioned record and of the root record.
+    fn entries(&self, checked: &[Checked], creator: &str) -> (Vec<Managed>, Vec<Managed>) {
+        let (mut versioned, mut root) = (Vec::new(), Vec::new());
+        for object in checked {
+            let restored = !self.policies.applies_once();
+            let mut entry = Managed::of(&object.identity, &object.manifest, creator, restored);
+            let lifetime = self.policies.garbage.lifetime(&Subject(&object.manifest));
+            entry.skip_gc = object.read_only || lifetime == Lifetime::Never;
+            match lifetime {
+                Lifetime::OnAppUpdate => versioned.push(entry),
+                Lifetime::OnAppDelete | Lifetime::Never => root.push(entry),
+            }
+        }
+        (versioned, root)
+    }
+
+    /// Writes an object if the cluster does not have it as it should be. Returns it as it is then.
+    pub(crate) async fn write(&self, object: &Checked, moment: Moment) -> Result<Value, ClusterError> {
+        let of = &object.identity;
+        self.cluster.watch(&of.kind);
+        let Some(live) = &object.live else {
+            let manifest = self.shared(object, None);
+            return self.cluster.apply(of, &manifest).await;
+        };
+        if object.read_only {
+            return Ok(live.clone());
+        }
+        if object.permissions.shared && ownership::owner(live).is_some_and(|owner| owner != self.app) {
+            return self.join(object, live).await;
+        }
+        let mut manifest = self.shared(object, Some(live));
+        self.keep_live_values(&mut manifest, live, moment);
+        if drift::has(live, &manifest) {
+            return Ok(live.clone());
+        }
+        self.update(object, live, manifest).await
+    }
+
+    async fn update(
+        &self,
+        object: &Checked,
+        live: &Value,
+        mut manifest: Value,
+    ) -> Result<Value, ClusterError> {
+        let of = &object.identity;
+        let strategy = self.policies.update_strategy(&Subject(&object.manifest));
+        let recreated =
+            strategy.recreate_fields.iter().any(|path| paths::get(live, path) != paths::get(&manifest, path));
+        if recreated {
+            self.cluster.delete(of, live, PropagationPolicy::Background).await?;
+            if self.cluster.get(of).await?.is_some() {
+                return Err(ClusterError::Refused(format!("{of} is being deleted, to be made again")));
+            }
+            return self.cluster.apply(of, &manifest).await;
+        }
+        if strategy.replaces() {
+            manifest["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+            return self.cluster.replace(of, &manifest).await;
+        }
+        self.cluster.apply(of, &manifest).await
+    }
+
+    /// Takes over the live values at paths that a policy leaves to others.
+    fn keep_live_values(&self, manifest: &mut Value, live: &Value, moment: Moment) {
+        for path in self.policies.kept_paths(&Subject(manifest), moment) {
+            if path == "*" {
+                let own = manifest["metadata"].clone();
+                manifest.clone_from(live);
+                manifest["metadata"] = own;
+                return;
+            }
+            match paths::get(live, &path) {
+                // A value that does not fit anywhere in the manifest is not in it.
+                Some(value) => drop(paths::set(manifest, &path, value.clone())),
+                None => paths::remove(manifest, &path),
+            }
+        }
+    }
+
+    /// Adds this application to the sharers of an object that it writes.
+    fn shared(&self, object: &Checked, live: Option<&Value>) -> Value {
+        let mut manifest = object.manifest.clone();
+        if object.permissions.shared {
+            let mut sharers = live.map(ownership::sharers).unwrap_or_default();
+            if !sharers.iter().any(|name| name == self.app) {
+                sharers.insert(0, self.app.to_owned());
+            }
+            if !manifest["metadata"]["annotations"].is_object() {
+                manifest["metadata"]["annotations"] = serde_json::json!({});
+            }
+            manifest["metadata"]["annotations"][names::SHARED_BY] = sharers.join(",").into();
+        }
+        manifest
+    }
+
+    /// Joins the sharers of an object that another application writes.
+    async fn join(&self, object: &Checked, live: &Value) -> Result<Value, ClusterError> {
+        let mut sharers = ownership::sharers(live);
+        if sharers.iter().any(|name| name == self.app) {
+            return Ok(live.clone());
+        }
+        if let (true, Some(owner)) = (sharers.is_empty(), ownership::owner(live)) {
+            sharers.push(owner);
+        }
+        sharers.push(self.app.to_owned());
+        let patch = serde_json::json!({"metadata": {"annotations": {names::SHARED_BY: sharers.join(",")}}});
+        self.cluster.merge(&object.identity, &live["metadata"]["resourceVersion"], &patch).await
+    }
+}

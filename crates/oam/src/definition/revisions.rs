@@ -1,0 +1,212 @@
+//! The definition controller: records a DefinitionRevision for every change of a definition.
+//!
+//! Owns: DefinitionRevisions and the status of definitions.
+//! Watches: definitions and their revisions.
+//!
+//! Invariants:
+//! - revisions are numbered from one and never reused;
+//! - a definition whose latest revision has its content makes no writes.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use setpoint::client::{DeleteOptions, Patch, Subresource};
+use setpoint::handler::enqueue_self;
+use setpoint::queue::limiter;
+use setpoint::reconcile::ErrorContext;
+use setpoint::source::Selection;
+use setpoint::{
+    Cached, Client, Context, Controller, Informer, Key, Kind, Lister, Object, Outcome, Queue, ReconcileError,
+    Reconciler, Runnable, View,
+};
+
+use crate::crds;
+use crate::digest;
+use crate::names::DEFINITION_NAME;
+
+/// How many revisions beside the latest are kept.
+const KEPT: usize = 2;
+
+const BY_DEFINITION: &str = "definition";
+
+/// A revision of a definition, as read.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct DefinitionRevision {
+    metadata: Meta,
+    spec: RevisionSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Meta {
+    name: String,
+    uid: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RevisionSpec {
+    revision: i64,
+    revision_hash: String,
+}
+
+impl View for DefinitionRevision {
+    fn kind() -> Kind {
+        crds::DEFINITION_REVISION.kind()
+    }
+}
+
+/// The reconciler of one kind of definition.
+struct Recorder {
+    client: Client,
+    kind: Kind,
+    definitions: Informer,
+    revisions: Lister<DefinitionRevision>,
+}
+
+/// Builds a controller for each kind of definition.
+pub(crate) fn build(context: &Context) -> Vec<Box<dyn Runnable>> {
+    let revisions = context.informers.of::<DefinitionRevision>();
+    revisions.add_index(BY_DEFINITION, Arc::new(|object: &Object| labelled(object).into_iter().collect()));
+    let controllers = [
+        ("component-definition-controller", &crds::COMPONENT_DEFINITION),
+        ("trait-definition-controller", &crds::TRAIT_DEFINITION),
+        ("policy-definition-controller", &crds::POLICY_DEFINITION),
+        ("workflow-step-definition-controller", &crds::STEP_DEFINITION),
+    ];
+    controllers.into_iter().map(|(name, crd)| one(context, name, &crd.kind(), &revisions)).collect()
+}
+
+fn one(context: &Context, name: &'static str, kind: &Kind, revisions: &Informer) -> Box<dyn Runnable> {
+    let definitions = context.informers.select(kind, Selection::default());
+    let limits = limiter::kubernetes_limiter(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter(name, &context.runtime, limits);
+    definitions.add_handler(enqueue_self(&queue));
+    let recorder = Recorder {
+        client: context.client.clone(),
+        kind: kind.clone(),
+        definitions: definitions.clone(),
+        revisions: revisions.lister(),
+    };
+    let controller = Controller::new(name, queue, recorder).persistent().reads_own_writes();
+    Box::new(controller.waits_for(&definitions).waits_for(revisions))
+}
+
+/// Returns the definition that a revision is of: kind, namespace and name.
+fn labelled(object: &Object) -> Option<String> {
+    let (kind, label) = DEFINITION_NAME.iter().find(|(_, label)| object.meta().label(label).is_some())?;
+    Some(index(kind, object.key().namespace()?, object.meta().label(label)?))
+}
+
+fn index(kind: &str, namespace: &str, name: &str) -> String {
+    format!("{kind}/{namespace}/{name}")
+}
+
+impl Reconciler for Recorder {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(object) = self.definitions.objects().get(key) else { return Ok(Outcome::Settled) };
+        if object.meta().is_being_deleted() {
+            return Ok(Outcome::Settled);
+        }
+        let definition: Value = object.decode()?;
+        let namespace = key.namespace().unwrap_or_default();
+        let known = self.revisions.indexed(BY_DEFINITION, &index(self.kind.kind(), namespace, key.name()))?;
+        let hash = digest::hash(&definition["spec"]);
+        let latest = known.iter().max_by_key(|revision| revision.spec.revision);
+        let (name, number) = match latest.filter(|latest| latest.spec.revision_hash == hash) {
+            Some(latest) => (latest.metadata.name.clone(), latest.spec.revision),
+            None => self.record(key, &definition, &hash, &known).await?,
+        };
+        self.refer(key, &definition, &name, number, &hash).await?;
+        self.prune(key, &known).await?;
+        Ok(Outcome::Settled)
+    }
+}
+
+impl Recorder {
+    /// Creates the next revision. Returns its name and number.
+    async fn record(
+        &self,
+        key: &Key,
+        definition: &Value,
+        hash: &str,
+        known: &[Cached<DefinitionRevision>],
+    ) -> Result<(String, i64), ReconcileError> {
+        let last = definition["status"]["latestRevision"]["revision"].as_i64().unwrap_or_default();
+        let number =
+            known.iter().map(|revision| revision.spec.revision).max().unwrap_or_default().max(last) + 1;
+        let version = definition["spec"]["version"].as_str().filter(|version| !version.is_empty());
+        let suffix = version.map_or_else(|| number.to_string(), str::to_owned);
+        let name = format!("{}-v{suffix}", key.name());
+        let object = self.revision(key, definition, &name, number, hash);
+        match self.client.create(&DefinitionRevision::kind(), key.namespace(), &object).await {
+            Err(error) if error.is_already_exists() => Ok((name, number)),
+            created => created
+                .map(|_| (name, number))
+                .attempting(format!("record a revision of {} {key}", self.kind.kind())),
+        }
+    }
+
+    fn revision(&self, key: &Key, definition: &Value, name: &str, number: i64, hash: &str) -> Value {
+        let kind = self.kind.kind();
+        let label = DEFINITION_NAME.iter().find(|(known, _)| *known == kind).map_or("", |(_, label)| label);
+        let mut field = kind.to_owned();
+        field[..1].make_ascii_lowercase();
+        let meta = &definition["metadata"];
+        json!({
+            "apiVersion": "core.oam.dev/v1beta1", "kind": "DefinitionRevision",
+            "metadata": {
+                "name": name, "namespace": key.namespace(), "labels": {label: key.name()},
+                "ownerReferences": [{
+                    "apiVersion": "core.oam.dev/v1beta1", "kind": kind, "name": key.name(), "uid": meta["uid"],
+                    "controller": true, "blockOwnerDeletion": true,
+                }],
+            },
+            "spec": {
+                "revision": number, "revisionHash": hash, "definitionType": kind.trim_end_matches("Definition"),
+                field: {
+                    "apiVersion": definition["apiVersion"], "kind": kind, "spec": definition["spec"],
+                    "metadata": {"name": key.name(), "namespace": key.namespace()},
+                },
+            },
+        })
+    }
+
+    async fn refer(
+        &self,
+        key: &Key,
+        definition: &Value,
+        name: &str,
+        number: i64,
+        hash: &str,
+    ) -> Result<(), ReconcileError> {
+        let latest = json!({"name": name, "revision": number, "revisionHash": hash});
+        if definition["status"]["latestRevision"] == latest {
+            return Ok(());
+        }
+        let patch = Patch::merge(&json!({"status": {"latestRevision": latest}}));
+        let patched = self.client.patch_ignoring_response(&self.kind, key, Subresource::Status, patch).await;
+        patched.attempting(format!("update the status of {} {key}", self.kind.kind()))
+    }
+
+    async fn prune(&self, key: &Key, known: &[Cached<DefinitionRevision>]) -> Result<(), ReconcileError> {
+        let mut old: Vec<&Cached<DefinitionRevision>> = known.iter().collect();
+        old.sort_by_key(|revision| revision.spec.revision);
+        let excess = old.len().saturating_sub(KEPT + 1);
+        for revision in &old[..excess] {
+            let of = key.sibling(&revision.metadata.name);
+            let options = DeleteOptions::of_uid(&revision.metadata.uid);
+            match self.client.delete(&DefinitionRevision::kind(), &of, &options).await {
+                Err(error) if !error.is_not_found() => {
+                    return Err(error.into_reconcile_error(format!("delete DefinitionRevision {of}")));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

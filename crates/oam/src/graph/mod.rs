@@ -1,0 +1,65 @@
+//! Resource graphs (kro): a ResourceGraphDefinition makes a kind, and every object of that kind a set of objects.
+//!
+//! ```text
+//!  schema.rs      SimpleSchema ─► OpenAPI                                       (pure)
+//!  markers.rs     `required=true default=3` of a field                          (pure)
+//!  expression.rs  `${…}` in templates, evaluated as CEL                         (pure)
+//!  parse.rs       a definition ─► resources in order                            (pure)
+//!  crd.rs         the definitions of both kinds                                 (pure)
+//!  definitions.rs the controller of ResourceGraphDefinitions
+//!  instances.rs   the controller of their instances
+//!  resolve.rs     an instance ─► objects, one resource after the other
+//!  remove.rs      deletes objects in reverse order, from what is recorded on them
+//! ```
+//!
+//! Invariants:
+//! - A resource is applied when everything it refers to exists and is ready.
+//! - Deletion needs no definition: objects carry the id of their instance and their place in the order.
+//! - Expressions are checked for names and syntax when a definition is written; types of fields are not checked.
+
+mod crd;
+mod definitions;
+mod expression;
+mod instances;
+mod markers;
+mod parse;
+mod remove;
+mod resolve;
+mod schema;
+
+use setpoint::{Context, Runnable};
+
+pub(crate) use crd::{definition_crd, graph_kind};
+
+/// Labels and annotations of objects.
+mod label {
+    pub(super) const OWNED: &str = "kro.run/owned";
+    pub(super) const INSTANCE_ID: &str = "kro.run/instance-id";
+    pub(super) const INSTANCE_NAME: &str = "kro.run/instance-name";
+    pub(super) const INSTANCE_NAMESPACE: &str = "kro.run/instance-namespace";
+    pub(super) const INSTANCE_GROUP: &str = "kro.run/instance-group";
+    pub(super) const INSTANCE_VERSION: &str = "kro.run/instance-version";
+    pub(super) const INSTANCE_KIND: &str = "kro.run/instance-kind";
+    pub(super) const NODE_ID: &str = "kro.run/node-id";
+    pub(super) const COLLECTION_INDEX: &str = "kro.run/collection-index";
+    pub(super) const COLLECTION_SIZE: &str = "kro.run/collection-size";
+    pub(super) const DEFINITION: &str = "kro.run/resource-graph-definition-name";
+    pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+    pub(super) const RECONCILE: &str = "kro.run/reconcile";
+    /// On an instance: the kinds of its objects.
+    pub(super) const KINDS: &str = "applyset.kubernetes.io/contains-group-kinds";
+    /// On an object: its place in the order, so that it can be deleted without the definition.
+    pub(super) const ORDER: &str = "internal.kro.run/order";
+    pub(super) const FINALIZER: &str = "kro.run/finalizer";
+}
+
+/// The field manager of objects of graphs.
+const FIELD_MANAGER: &str = "kro";
+
+/// Builds the controllers of graphs.
+pub(crate) fn build(context: &Context) -> Vec<Box<dyn Runnable>> {
+    let graphs = definitions::Graphs::new(context);
+    let mut all = definitions::build(context, &graphs);
+    all.extend(instances::build(context, &graphs));
+    all
+}

@@ -1,0 +1,95 @@
+//! Deletes objects of an instance in reverse order. Works from what objects and the instance carry: no expression is
+//! evaluated, and the definition may be gone.
+
+use serde_json::Value;
+use setpoint::client::PropagationPolicy;
+
+use super::instances::{Instances, Progress};
+use super::label;
+use super::parse::Graph;
+use super::resolve::EXCLUDED;
+use crate::apply::cluster::ClusterError;
+use crate::apply::identity::Identity;
+
+/// An object of an instance.
+struct Child {
+    identity: Identity,
+    object: Value,
+    order: i64,
+    node: String,
+}
+
+impl Instances {
+    /// Lists the objects of an instance, the last first.
+    async fn children(&self, instance: &Value) -> Result<Vec<Child>, ClusterError> {
+        let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
+        let recorded = instance["metadata"]["annotations"][label::KINDS].as_str().unwrap_or_default();
+        let mut children = Vec::new();
+        for entry in recorded.split(',').filter(|entry| !entry.is_empty()) {
+            let Some((kind, api_version)) = entry.split_once('|') else { continue };
+            let kind = match self.cluster.kind(api_version, kind).await {
+                Ok(kind) => kind,
+                Err(ClusterError::NoKind { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            let selector = format!("{}={uid}", label::INSTANCE_ID);
+            for object in self.cluster.list(&kind, None, Some(selector)).await? {
+                let order = object["metadata"]["annotations"][label::ORDER].as_str();
+                let node =
+                    object["metadata"]["labels"][label::NODE_ID].as_str().unwrap_or_default().to_owned();
+                let order = order.and_then(|order| order.parse().ok()).unwrap_or_default();
+                children.push(Child { identity: Identity::of(&kind, &object, ""), object, order, node });
+            }
+        }
+        children.sort_by_key(|child| -child.order);
+        Ok(children)
+    }
+
+    /// Deletes all objects, one place in the order after the other. Returns what is left.
+    pub(super) async fn remove_all(&self, instance: &Value) -> Result<Vec<String>, ClusterError> {
+        let children = self.children(instance).await?;
+        let Some(last) = children.first().map(|child| child.order) else { return Ok(Vec::new()) };
+        let mut left = Vec::new();
+        for child in children {
+            left.push(child.identity.to_string());
+            if child.order == last && child.object["metadata"]["deletionTimestamp"].is_null() {
+                self.cluster.delete(&child.identity, &child.object, PropagationPolicy::Background).await?;
+            }
+        }
+        Ok(left)
+    }
+
+    /// Deletes objects that the graph no longer describes: of resources that are left out or gone, and items that are
+    /// gone from collections. Resources that wait keep their objects.
+    pub(super) async fn prune(
+        &self,
+        graph: &Graph,
+        instance: &Value,
+        progress: &Progress,
+    ) -> Result<(), ClusterError> {
+        for child in self.children(instance).await? {
+            if !is_wanted(graph, progress, &child) && child.object["metadata"]["deletionTimestamp"].is_null()
+            {
+                self.cluster.delete(&child.identity, &child.object, PropagationPolicy::Background).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_wanted(graph: &Graph, progress: &Progress, child: &Child) -> bool {
+    let Some(resource) = graph.resources.iter().find(|resource| resource.id == child.node) else {
+        return false;
+    };
+    let excluded =
+        progress.scope[EXCLUDED].as_array().into_iter().flatten().any(|id| *id == resource.id.as_str());
+    if excluded {
+        return false;
+    }
+    let same = |object: &Value| object["metadata"]["uid"] == child.object["metadata"]["uid"];
+    match progress.scope.get(&resource.id) {
+        None => true,
+        Some(Value::Array(items)) => items.iter().any(same),
+        Some(object) => same(object),
+    }
+}

@@ -1,0 +1,59 @@
+//! Applications: the Open Application Model, as KubeVela serves it, on the controller framework.
+//!
+//! ```text
+//!  Application ─► parse ─► revision ─► workflow ─► render (CUE) ─► record ─► apply ─► health ─► status
+//!                                         ▲                          │
+//!                                         └── watches what was applied
+//!
+//!  crds/         the kinds of core.oam.dev
+//!  definition/   types of components, traits, policies and steps; the built-in ones
+//!  render/       components and traits to objects                               (pure)
+//!  policy/       policies                                                       (pure)
+//!  workflow/     steps and what they call
+//!  apply/        records, ownership, writes, garbage collection
+//!  application/  the controller
+//!  graph/        resource graphs (kro)
+//!  install.rs    installs kinds and built-in definitions
+//! ```
+//!
+//! Invariants:
+//! - Rendering is a pure function of the application, its definitions and the context.
+//! - Records decide what is deleted; templates are never needed for it.
+//! - Objects that are applied are watched: drift and health take effect at once.
+
+mod application;
+mod apply;
+mod crds;
+mod definition;
+mod digest;
+mod graph;
+mod install;
+mod model;
+pub mod names;
+mod policy;
+mod render;
+mod session;
+mod workflow;
+
+use setpoint::{Context, Runnable};
+
+pub use definition::file::{BadDefinition, definition_object};
+pub use install::{InstallError, install};
+
+/// Builds all controllers of this crate. [`install`] has to run once.
+pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
+    let mut all = applications(context);
+    all.extend(definition::revisions::build(context));
+    all.extend(graphs(context));
+    all
+}
+
+/// Builds the controller of Applications.
+pub fn applications(context: &Context) -> Vec<Box<dyn Runnable>> {
+    application::build(context, &render::sources::Sources::new())
+}
+
+/// Builds the controllers of ResourceGraphDefinitions and their instances.
+pub fn graphs(context: &Context) -> Vec<Box<dyn Runnable>> {
+    graph::build(context)
+}

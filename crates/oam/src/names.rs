@@ -1,0 +1,50 @@
+//! Names that users and other tools rely on: labels, annotations, finalizers, namespaces.
+
+/// The API group of applications and definitions.
+pub const GROUP: &str = "core.oam.dev";
+/// The namespace of shared definitions.
+pub const SYSTEM_NAMESPACE: &str = "vela-system";
+/// The only cluster: the one that the applications are in.
+pub const LOCAL_CLUSTER: &str = "local";
+/// The field manager of applied objects.
+pub(crate) const FIELD_MANAGER: &str = "setpoint-applications";
+
+pub const APP_NAME: &str = "app.oam.dev/name";
+pub const APP_NAMESPACE: &str = "app.oam.dev/namespace";
+pub const APP_UID: &str = "app.oam.dev/uid";
+pub const APP_COMPONENT: &str = "app.oam.dev/component";
+pub const APP_REVISION: &str = "app.oam.dev/appRevision";
+pub const APP_REVISION_HASH: &str = "app.oam.dev/app-revision-hash";
+pub(crate) const COMPONENT_REVISION: &str = "app.oam.dev/revision";
+pub(crate) const RESOURCE_TYPE: &str = "app.oam.dev/resourceType";
+pub(crate) const WORKLOAD_TYPE: &str = "workload.oam.dev/type";
+pub(crate) const TRAIT_TYPE: &str = "trait.oam.dev/type";
+pub(crate) const TRAIT_RESOURCE: &str = "trait.oam.dev/resource";
+pub(crate) const RENDER_HASH: &str = "oam.dev/render-hash";
+pub(crate) const REPLICA_KEY: &str = "app.oam.dev/replicaKey";
+/// The trait type of objects that a component itself adds.
+pub(crate) const AUXILIARY: &str = "AuxiliaryWorkload";
+/// Pauses an application: nothing is reconciled.
+pub(crate) const PAUSE: &str = "controller.core.oam.dev/pause";
+
+pub(crate) const SHARED_BY: &str = "app.oam.dev/shared-by";
+pub(crate) const PUBLISH_VERSION: &str = "app.oam.dev/publishVersion";
+pub(crate) const AUTO_UPDATE: &str = "app.oam.dev/autoUpdate";
+pub(crate) const WORKFLOW_NAME: &str = "app.oam.dev/workflowName";
+pub(crate) const DISABLE_HEALTH_CHECK: &str = "app.oam.dev/disable-health-check";
+pub(crate) const FILTER_LABELS: &str = "filter.oam.dev/label-keys";
+pub(crate) const FILTER_ANNOTATIONS: &str = "filter.oam.dev/annotation-keys";
+
+/// Keeps an application until its objects are gone.
+pub const APP_FINALIZER: &str = "app.oam.dev/resource-tracker-finalizer";
+/// Asks to keep the objects of an application that is deleted.
+pub(crate) const ORPHAN_FINALIZER: &str = "app.oam.dev/orphan-resource";
+/// Keeps a record of objects until they are gone.
+pub(crate) const TRACKER_FINALIZER: &str = "resourcetracker.core.oam.dev/finalizer";
+/// The name of a definition, on its revisions.
+pub(crate) const DEFINITION_NAME: [(&str, &str); 4] = [
+    ("ComponentDefinition", "componentdefinition.oam.dev/name"),
+    ("TraitDefinition", "trait.oam.dev/name"),
+    ("PolicyDefinition", "policydefinition.oam.dev/name"),
+    ("WorkflowStepDefinition", "workflowstepdefinition.oam.dev/name"),
+];

@@ -1,0 +1,116 @@
+//! Health, message and details of what is in the cluster, judged by a definition's templates.
+
+use serde_json::{Map, Value, json};
+use setpoint_cue::Instance;
+
+use super::sources::Sources;
+use crate::definition::model::Status;
+
+/// The longest name of a detail.
+const LONGEST_NAME: usize = 31;
+
+/// What a definition says about live objects.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Health {
+    pub(crate) healthy: bool,
+    pub(crate) message: String,
+    pub(crate) details: Map<String, Value>,
+}
+
+/// Evaluates the status templates. `context` holds the live objects as `output` and `outputs`.
+pub(crate) fn judge(
+    sources: &Sources,
+    status: &Status,
+    context: &Map<String, Value>,
+    parameter: &Value,
+) -> Health {
+    let mut context = context.clone();
+    let (hidden, details) = details(sources, status, &context, parameter);
+    context.insert("status".into(), json!({"details": hidden}));
+    let (healthy, problem) = match status.health_policy.trim() {
+        "" => (true, String::new()),
+        policy => match is_health(sources, policy, &context, parameter) {
+            Ok(healthy) => (healthy, String::new()),
+            Err(why) => (false, why),
+        },
+    };
+    context["status"]["healthy"] = healthy.into();
+    let message = match status.custom_status.trim() {
+        "" => problem,
+        custom => message(sources, custom, &context, parameter).unwrap_or(problem),
+    };
+    Health { healthy, message, details }
+}
+
+fn instance(
+    sources: &Sources,
+    template: &str,
+    context: &Map<String, Value>,
+    parameter: &Value,
+) -> Result<Instance, String> {
+    let source = sources.parse("status.cue", template).map_err(|errors| errors.to_string())?;
+    let parameter = if parameter.is_null() { &json!({}) } else { parameter };
+    Instance::builder()
+        .source(&source)
+        .packages(sources.packages.clone())
+        .fill("context", &Value::Object(context.clone()))
+        .fill("parameter", parameter)
+        .build()
+        .map_err(|errors| errors.to_string())
+}
+
+fn is_health(
+    sources: &Sources,
+    policy: &str,
+    context: &Map<String, Value>,
+    parameter: &Value,
+) -> Result<bool, String> {
+    let instance = instance(sources, policy, context, parameter)?;
+    let value = instance.lookup("isHealth").map_err(|errors| errors.to_string())?;
+    match value.as_bool() {
+        Some(healthy) => Ok(healthy),
+        None => {
+            Err(value.error().map_or_else(|| "isHealth is no bool".to_owned(), |error| error.to_string()))
+        }
+    }
+}
+
+fn message(
+    sources: &Sources,
+    custom: &str,
+    context: &Map<String, Value>,
+    parameter: &Value,
+) -> Option<String> {
+    let instance = instance(sources, custom, context, parameter).ok()?;
+    instance.lookup("message").ok()?.as_text()
+}
+
+/// Returns all details, for other templates, and those that users see: strings, without names that start with `$`, that
+/// are too long, or that are marked `@local` or `@private`.
+fn details(
+    sources: &Sources,
+    status: &Status,
+    context: &Map<String, Value>,
+    parameter: &Value,
+) -> (Value, Map<String, Value>) {
+    let (mut all, mut shown) = (Map::new(), Map::new());
+    if status.details.trim().is_empty() {
+        return (Value::Object(all), shown);
+    }
+    let Ok(instance) = instance(sources, &status.details, context, parameter) else {
+        return (Value::Object(all), shown);
+    };
+    for (name, _, value) in instance.root().fields() {
+        if name == "context" || name == "parameter" {
+            continue;
+        }
+        let Ok(json) = value.to_json() else { continue };
+        let hidden = value.attributes().iter().any(|mark| mark.name == "local" || mark.name == "private");
+        if !hidden && !name.starts_with('$') && name.len() <= LONGEST_NAME {
+            let text = json.as_str().map_or_else(|| json.to_string(), str::to_owned);
+            shown.insert(name.clone(), text.into());
+        }
+        all.insert(name, json);
+    }
+    (Value::Object(all), shown)
+}

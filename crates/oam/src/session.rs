@@ -1,0 +1,53 @@
+//! What one reconcile of an application works with.
+
+use jiff::Timestamp;
+use setpoint::Key;
+
+use crate::apply::cluster::{Cluster, ClusterError};
+use crate::apply::dispatch::Dispatcher;
+use crate::apply::tracker::{AppRef, Trackers};
+use crate::model::{Service, Spec};
+use crate::policy::Policies;
+use crate::render::component::{Definitions, Renderer};
+use crate::render::context::AppContext;
+use crate::render::sources::Sources;
+use crate::workflow::variables::Variables;
+
+/// An application in one reconcile.
+pub(crate) struct Session<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) sources: &'a Sources,
+    pub(crate) app: AppRef,
+    pub(crate) context: AppContext,
+    pub(crate) spec: Spec,
+    pub(crate) definitions: Definitions,
+    pub(crate) policies: Policies,
+    pub(crate) trackers: Trackers,
+    pub(crate) variables: Variables,
+    pub(crate) services: Vec<Service>,
+    /// Whether the application turns health checks off.
+    pub(crate) ignores_health: bool,
+    pub(crate) now: Timestamp,
+}
+
+impl Session<'_> {
+    pub(crate) fn renderer(&self) -> Renderer<'_> {
+        Renderer { sources: self.sources, app: &self.context, definitions: &self.definitions }
+    }
+
+    /// Records and applies manifests of the application.
+    pub(crate) async fn dispatch(
+        &mut self,
+        manifests: Vec<serde_json::Value>,
+        namespace: &str,
+        creator: &str,
+    ) -> Result<Vec<serde_json::Value>, ClusterError> {
+        let app = self.app.key();
+        let dispatcher = Dispatcher { cluster: self.cluster, policies: &self.policies, app: &app };
+        dispatcher.dispatch(&mut self.trackers, manifests, namespace, creator).await
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        Key::namespaced(&self.app.namespace, &self.app.name)
+    }
+}

@@ -1,0 +1,449 @@
+//! What the calls of step templates do.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+use setpoint::client::PropagationPolicy;
+
+use super::component::{Applied, StepError};
+use super::duration;
+use super::engine::Running;
+use super::template::Call;
+use crate::apply::cluster::kind_of;
+use crate::apply::identity::Identity;
+use crate::apply::paths;
+use crate::model::{Component, Phase};
+use crate::policy::Policies;
+use crate::policy::placement::{Placement, placed};
+use crate::render::context::Place;
+use crate::session::Session;
+
+/// What a call comes to.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// It is done and returns a value.
+    Done(Value),
+    /// The step waits.
+    Wait(String),
+    /// The step is suspended, until a time if one is given.
+    Suspend { message: String, until: Option<jiff::Timestamp> },
+    /// The step fails.
+    Fail(String),
+    /// The rest of the step is left out.
+    Break(String),
+    /// A message for the status.
+    Message(String),
+}
+
+impl Session<'_> {
+    /// Performs a call of a step.
+    pub(crate) async fn perform(&mut self, call: &Call, step: &Running<'_>) -> Result<Reply, StepError> {
+        match (call.provider.as_str(), call.action.as_str()) {
+            ("builtin", action) => self.builtin(action, call, step),
+            ("kube", action) => self.kube(action, call).await,
+            ("oam", action) => self.oam(action, call, step).await,
+            ("multicluster", action) => self.multicluster(action, call).await,
+            ("util", "string") => Ok(Reply::Done(json!({"str": decoded(&call.params["bt"])}))),
+            ("util", "log") => Ok(Reply::Done(json!({}))),
+            (provider, action) => {
+                Err(StepError::Fail(format!("{}: {provider} {action} is not supported", call.path)))
+            }
+        }
+    }
+
+    fn builtin(&mut self, action: &str, call: &Call, step: &Running<'_>) -> Result<Reply, StepError> {
+        let message = call.params["message"].as_str().unwrap_or_default().to_owned();
+        Ok(match action {
+            "wait" if call.params["continue"] == true => Reply::Done(json!({})),
+            "wait" => {
+                Reply::Wait(if message.is_empty() { "wait for the condition".to_owned() } else { message })
+            }
+            "suspend" => return self.suspend(call, step, message),
+            "fail" => Reply::Fail(message),
+            "break" => Reply::Break(message),
+            "message" => Reply::Message(message),
+            "var" => self.variable(call),
+            other => return Err(StepError::Fail(format!("{}: builtin {other} is not supported", call.path))),
+        })
+    }
+
+    fn variable(&mut self, call: &Call) -> Reply {
+        let path = call.params["path"].as_str().unwrap_or_default();
+        if call.params["method"] == "Put" {
+            self.variables.values.insert(path.to_owned(), call.params["value"].clone());
+            return Reply::Done(json!({}));
+        }
+        Reply::Done(json!({"value": self.variables.values.get(path)}))
+    }
+
+    /// A call suspends once: after it has been resumed, it is done.
+    fn suspend(&mut self, call: &Call, step: &Running<'_>, message: String) -> Result<Reply, StepError> {
+        let memory = format!("{}.{}", step.name, call.path);
+        let resumed = step.phase == Phase::Running && step.reason == super::engine::reason::SUSPEND;
+        let length = match call.params["duration"].as_str() {
+            Some(text) if !text.is_empty() => Some(duration::parse(text)?),
+            _ => None,
+        };
+        let until = length.map(|length| {
+            step.started
+                .saturating_add(jiff::SignedDuration::try_from(length).unwrap_or(jiff::SignedDuration::MAX))
+        });
+        let until = until.map(|until| until.unwrap_or(jiff::Timestamp::MAX));
+        if self.variables.resumed.contains(&memory) || resumed || until.is_some_and(|until| until <= self.now)
+        {
+            if step.kind != super::steps::SUSPEND {
+                self.variables.resumed.insert(memory);
+            }
+            return Ok(Reply::Done(json!({})));
+        }
+        let message = if message.is_empty() { format!("Suspended by field {}", call.path) } else { message };
+        Ok(Reply::Suspend { message, until })
+    }
+
+    async fn kube(&mut self, action: &str, call: &Call) -> Result<Reply, StepError> {
+        let params = &call.params;
+        placed(params["cluster"].as_str().unwrap_or_default(), "")?;
+        match action {
+            "apply" => {
+                let live = self.apply_all(vec![params["value"].clone()]).await?;
+                let value = overlaid(live.into_iter().next().unwrap_or_default(), &params["value"]);
+                Ok(Reply::Done(json!({"value": value})))
+            }
+            "apply-in-parallel" => {
+                let manifests = params["value"].as_array().cloned().unwrap_or_default();
+                let live = self.apply_all(manifests).await?;
+                Ok(Reply::Done(json!({"value": live})))
+            }
+            "patch" => self.patch_object(params).await,
+            "read" => self.read(params).await,
+            "list" => self.list(params).await,
+            "delete" => self.delete(params).await,
+            other => Err(StepError::Fail(format!("{}: kube {other} is not supported", call.path))),
+        }
+    }
+
+    async fn apply_all(&mut self, manifests: Vec<Value>) -> Result<Vec<Value>, StepError> {
+        let mut marked = manifests;
+        for manifest in &mut marked {
+            self.context.mark(manifest);
+        }
+        let namespace = self.app.namespace.clone();
+        Ok(self.dispatch(marked, &namespace, "workflow").await?)
+    }
+
+    async fn identity(&self, manifest: &Value) -> Result<Identity, StepError> {
+        let (api_version, kind) = kind_of(manifest);
+        let kind = self.cluster.kind(api_version, kind).await?;
+        Ok(Identity::of(&kind, manifest, &self.app.namespace))
+    }
+
+    async fn read(&self, params: &Value) -> Result<Reply, StepError> {
+        let identity = self.identity(&params["value"]).await?;
+        Ok(Reply::Done(match self.cluster.get(&identity).await? {
+            Some(object) => json!({"value": object}),
+            None => json!({"err": format!("{} {:?} not found", identity.kind.plural(), identity.key.name())}),
+        }))
+    }
+
+    async fn patch_object(&mut self, params: &Value) -> Result<Reply, StepError> {
+        let identity = self.identity(&params["value"]).await?;
+        let Some(live) = self.cluster.get(&identity).await? else {
+            return Err(StepError::Retry(format!("{identity} not found")));
+        };
+        let patched =
+            self.cluster.merge(&identity, &live["metadata"]["resourceVersion"], &params["patch"]).await?;
+        Ok(Reply::Done(json!({"value": patched})))
+    }
+
+    async fn list(&self, params: &Value) -> Result<Reply, StepError> {
+        let (api_version, kind) = kind_of(&params["resource"]);
+        let kind = self.cluster.kind(api_version, kind).await?;
+        let namespace = params["filter"]["namespace"].as_str().filter(|text| !text.is_empty());
+        let items = self.cluster.list(&kind, namespace, selector(&params["filter"])).await?;
+        Ok(Reply::Done(json!({"list": {"items": items}})))
+    }
+
+    async fn delete(&self, params: &Value) -> Result<Reply, StepError> {
+        let filter = &params["filter"];
+        let named = params["value"]["metadata"]["name"].as_str().is_some_and(|name| !name.is_empty());
+        let identity = self.identity(&params["value"]).await?;
+        let found = match named {
+            true => self.cluster.get(&identity).await?.into_iter().collect(),
+            false => {
+                let namespace = filter["namespace"].as_str().or(identity.namespace());
+                self.cluster.list(&identity.kind, namespace, selector(filter)).await?
+            }
+        };
+        for live in found {
+            let of = Identity::of(&identity.kind, &live, &self.app.namespace);
+            self.cluster.delete(&of, &live, PropagationPolicy::Background).await?;
+        }
+        Ok(Reply::Done(json!({})))
+    }
+
+    async fn oam(&mut self, action: &str, call: &Call, step: &Running<'_>) -> Result<Reply, StepError> {
+        let params = &call.params;
+        match action {
+            "apply-component" => self.apply_named(params, step).await,
+            "render-component" => self.render_named(params, step),
+            "apply-all" => {
+                let exceptions = names_in(&params["exceptions"]);
+                let all =
+                    self.spec.components.iter().filter(|component| !exceptions.contains(&component.name));
+                let components = all.cloned().collect();
+                let here = vec![Placement::local(&self.app.namespace)];
+                self.deploy(components, here).await
+            }
+            "load" => {
+                let all =
+                    self.spec.components.iter().map(|component| (component.name.clone(), json!(component)));
+                Ok(Reply::Done(json!({"value": Value::Object(all.collect::<Map<_, _>>())})))
+            }
+            "load-policies" => {
+                let all = self.spec.policies.iter().map(|policy| (policy.name.clone(), json!(policy)));
+                Ok(Reply::Done(json!({"value": Value::Object(all.collect::<Map<_, _>>())})))
+            }
+            other => Err(StepError::Fail(format!("{}: oam {other} is not supported", call.path))),
+        }
+    }
+
+    /// Returns the component that a call names or contains, with the step's inputs.
+    fn component(&self, params: &Value, step: &Running<'_>) -> Result<Component, StepError> {
+        let given = if params["value"].is_null() { &params["component"] } else { &params["value"] };
+        let mut component =
+            match given.as_str() {
+                Some(name) => {
+                    self.spec.components.iter().find(|component| component.name == name).cloned().ok_or_else(
+                        || StepError::Fail(format!("component {name} not found in application")),
+                    )?
+                }
+                None => serde_json::from_value(given.clone())
+                    .map_err(|error| StepError::Fail(format!("component: {error}")))?,
+            };
+        fill_inputs(&mut component, &step.inputs)?;
+        Ok(component)
+    }
+
+    fn placement(&self, params: &Value) -> Result<Placement, StepError> {
+        let namespace = params["namespace"].as_str().filter(|text| !text.is_empty());
+        let namespace = namespace.unwrap_or(&self.app.namespace);
+        Ok(placed(params["cluster"].as_str().unwrap_or_default(), namespace)?)
+    }
+
+    async fn apply_named(&mut self, params: &Value, step: &Running<'_>) -> Result<Reply, StepError> {
+        let (component, place) = (self.component(params, step)?, self.placement(params)?);
+        let applied = self.apply_component(&component, &place).await?;
+        if !applied.healthy && params["waitHealthy"] != false {
+            return Ok(Reply::Wait(applied.message));
+        }
+        Ok(Reply::Done(json!({"output": applied.output, "outputs": applied.outputs})))
+    }
+
+    fn render_named(&self, params: &Value, step: &Running<'_>) -> Result<Reply, StepError> {
+        let (component, place) = (self.component(params, step)?, self.placement(params)?);
+        let at = Place {
+            component: &component.name,
+            component_type: &component.kind,
+            namespace: &place.namespace,
+            cluster: &place.cluster,
+            ..Place::default()
+        };
+        let rendered = self.renderer().render(&component, &at)?;
+        let outputs: Map<String, Value> =
+            rendered.others.into_iter().map(|other| (other.key, other.object)).collect();
+        Ok(Reply::Done(json!({"output": rendered.output, "outputs": outputs})))
+    }
+
+    async fn multicluster(&mut self, action: &str, call: &Call) -> Result<Reply, StepError> {
+        let params = &call.params;
+        let named = names_in(&params["policies"]);
+        match action {
+            "deploy" => {
+                self.check_policies(&named)?;
+                let policies = self.with_inline(&params["inlinePolicies"])?;
+                let named = match params["inlinePolicies"].as_array() {
+                    Some(inline) => named
+                        .into_iter()
+                        .chain(inline.iter().filter_map(|policy| policy["name"].as_str().map(str::to_owned)))
+                        .collect(),
+                    None => named,
+                };
+                let places = policies.placements(&named, &self.app.namespace)?;
+                let components = policies.overridden(&named, &self.spec.components);
+                self.deploy(components, places).await
+            }
+            "list-clusters" => {
+                Ok(Reply::Done(json!({"outputs": {"clusters": [crate::names::LOCAL_CLUSTER]}})))
+            }
+            "placements" => {
+                let places = self.policies.placements(&named, &self.app.namespace)?;
+                let places: Vec<Value> = places
+                    .iter()
+                    .map(|place| json!({"cluster": place.cluster, "namespace": place.namespace}))
+                    .collect();
+                Ok(Reply::Done(json!({"placements": places})))
+            }
+            other => Err(StepError::Fail(format!("{}: multicluster {other} is not supported", call.path))),
+        }
+    }
+
+    fn check_policies(&self, named: &[String]) -> Result<(), StepError> {
+        let known = |name: &&String| {
+            self.policies.topologies.iter().any(|(known, _)| known == *name)
+                || self.policies.overrides.iter().any(|(known, _)| known == *name)
+                || self.policies.replications.iter().any(|(known, _)| known == *name)
+                || self.spec.policies.iter().any(|policy| policy.name == **name)
+        };
+        match named.iter().find(|name| !known(name)) {
+            Some(name) => Err(StepError::Retry(format!("policy {name} not found"))),
+            None => Ok(()),
+        }
+    }
+
+    fn with_inline(&self, inline: &Value) -> Result<Policies, StepError> {
+        let Some(inline) = inline.as_array().filter(|inline| !inline.is_empty()) else {
+            return Ok(self.policies.clone());
+        };
+        let mut all = self.spec.policies.clone();
+        for policy in inline {
+            all.push(
+                serde_json::from_value(policy.clone()).map_err(|error| format!("inlinePolicies: {error}"))?,
+            );
+        }
+        Ok(Policies::parse(&all)?)
+    }
+
+    /// Applies components at places. Components wait for those they depend on, at the same place.
+    async fn deploy(
+        &mut self,
+        components: Vec<Component>,
+        places: Vec<Placement>,
+    ) -> Result<Reply, StepError> {
+        let mut waiting = Vec::new();
+        for place in &places {
+            let mut healthy: Vec<&str> = Vec::new();
+            for component in in_order(&components) {
+                let blocked = component.depends_on.iter().find(|name| {
+                    components.iter().any(|other| other.name == **name) && !healthy.contains(&name.as_str())
+                });
+                if let Some(name) = blocked {
+                    waiting.push(format!("component {} waits for {name}", component.name));
+                    continue;
+                }
+                match self.deploy_one(component, place).await? {
+                    Ok(()) => healthy.push(&component.name),
+                    Err(why) => waiting.push(why),
+                }
+            }
+        }
+        match waiting.is_empty() {
+            true => Ok(Reply::Done(json!({}))),
+            false => Ok(Reply::Wait(waiting.join("; "))),
+        }
+    }
+
+    /// Applies a component with its inputs. The inner error says what it waits for.
+    async fn deploy_one(
+        &mut self,
+        component: &Component,
+        place: &Placement,
+    ) -> Result<Result<(), String>, StepError> {
+        let mut component = component.clone();
+        let mut inputs = Vec::new();
+        for input in &component.inputs {
+            match self.variables.values.get(&input.from) {
+                Some(value) => inputs.push((input.parameter_key.clone(), value.clone())),
+                None => return Ok(Err(format!("Pending on Input: {}", input.from))),
+            }
+        }
+        fill_inputs(&mut component, &inputs)?;
+        let applied = self.apply_component(&component, place).await?;
+        if !applied.healthy {
+            return Ok(Err(applied.message));
+        }
+        self.component_outputs(&component, &applied)?;
+        Ok(Ok(()))
+    }
+
+    /// Sets the variables that a component gives.
+    fn component_outputs(&mut self, component: &Component, applied: &Applied) -> Result<(), StepError> {
+        for output in &component.outputs {
+            let data = json!({"output": applied.output, "outputs": applied.outputs, "context": {"name": component.name}});
+            let value = super::engine::value_of(&data, &output.value_from)
+                .map_err(|why| format!("component {}: output {}: {why}", component.name, output.name))?;
+            self.variables.values.insert(output.name.clone(), value);
+        }
+        Ok(())
+    }
+}
+
+/// Sorts components so that what others depend on comes first. Cycles keep their order.
+fn in_order(components: &[Component]) -> Vec<&Component> {
+    let (mut sorted, mut rest): (Vec<&Component>, Vec<&Component>) =
+        (Vec::new(), components.iter().collect());
+    while !rest.is_empty() {
+        let names: Vec<&str> = rest.iter().map(|component| component.name.as_str()).collect();
+        let free =
+            |component: &&Component| !component.depends_on.iter().any(|name| names.contains(&name.as_str()));
+        let (now, later): (Vec<&Component>, Vec<&Component>) =
+            rest.iter().copied().partition(|component| free(component));
+        if now.is_empty() {
+            sorted.extend(later);
+            break;
+        }
+        sorted.extend(now);
+        rest = later;
+    }
+    sorted
+}
+
+/// Sets inputs at paths of a component: in its properties, unless the path says otherwise.
+fn fill_inputs(component: &mut Component, inputs: &[(String, Value)]) -> Result<(), String> {
+    for (path, value) in inputs.iter().filter(|(path, _)| !path.is_empty()) {
+        let full = match path.starts_with("properties.") || path.starts_with("traits[") {
+            true => path.clone(),
+            false => format!("properties.{path}"),
+        };
+        let mut whole = json!(component);
+        paths::set(&mut whole, &full, value.clone()).map_err(|why| format!("input {path}: {why}"))?;
+        *component = serde_json::from_value(whole).map_err(|error| format!("input {path}: {error}"))?;
+    }
+    Ok(())
+}
+
+fn names_in(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn selector(filter: &Value) -> Option<String> {
+    let labels = filter["matchingLabels"].as_object()?;
+    let terms = labels.iter().map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
+    Some(terms.collect::<Vec<_>>().join(","))
+}
+
+/// Bytes are base64 in JSON.
+fn decoded(bytes: &Value) -> String {
+    let text = bytes.as_str().unwrap_or_default();
+    let bytes = STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    bytes.unwrap_or_else(|| text.to_owned())
+}
+
+/// Returns a live object with the values that the template gave: a server may spell them differently, and the template
+/// would contradict itself.
+fn overlaid(mut live: Value, given: &Value) -> Value {
+    match (&mut live, given) {
+        (Value::Object(live), Value::Object(given)) => {
+            for (name, value) in given {
+                let merged = overlaid(live.remove(name).unwrap_or_default(), value);
+                live.insert(name.clone(), merged);
+            }
+        }
+        (Value::Array(live), Value::Array(given)) if live.len() == given.len() => {
+            for (item, given) in live.iter_mut().zip(given) {
+                *item = overlaid(std::mem::take(item), given);
+            }
+        }
+        _ => return given.clone(),
+    }
+    live
+}

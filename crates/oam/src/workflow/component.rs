@@ -1,0 +1,218 @@
+//! Applies a component, stage by stage, and judges its health.
+
+use serde_json::{Map, Value, json};
+
+use crate::apply::cluster::ClusterError;
+use crate::definition::model::Stage;
+use crate::digest;
+use crate::model::{Component, Service, TraitHealth};
+use crate::names::AUXILIARY;
+use crate::policy::placement::Placement;
+use crate::render::RenderError;
+use crate::render::component::Rendered;
+use crate::render::context::Place;
+use crate::render::health::{Health, judge};
+use crate::session::Session;
+
+/// Why a step did not go on.
+#[derive(Debug)]
+pub(crate) enum StepError {
+    /// It may work later.
+    Retry(String),
+    /// It never will.
+    Fail(String),
+}
+
+impl From<ClusterError> for StepError {
+    fn from(error: ClusterError) -> Self {
+        Self::Retry(error.to_string())
+    }
+}
+
+impl From<RenderError> for StepError {
+    fn from(error: RenderError) -> Self {
+        Self::Retry(error.to_string())
+    }
+}
+
+impl From<String> for StepError {
+    fn from(message: String) -> Self {
+        Self::Retry(message)
+    }
+}
+
+/// A component in the cluster.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Applied {
+    pub(crate) healthy: bool,
+    pub(crate) message: String,
+    pub(crate) output: Value,
+    pub(crate) outputs: Map<String, Value>,
+}
+
+/// Live objects of a component.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LiveObjects {
+    pub(crate) output: Value,
+    /// Objects by key, with the type of their trait.
+    pub(crate) outputs: Vec<(String, String, Value)>,
+}
+
+impl LiveObjects {
+    fn by_key(&self) -> Map<String, Value> {
+        self.outputs.iter().map(|(key, _, value)| (key.clone(), value.clone())).collect()
+    }
+
+    fn put(&mut self, key: Option<(&str, &str)>, object: Value) {
+        match key {
+            None => self.output = object,
+            Some((key, kind)) => self.outputs.push((key.to_owned(), kind.to_owned(), object)),
+        }
+    }
+}
+
+impl Session<'_> {
+    /// Applies a component at a place. Later stages wait until earlier ones are healthy.
+    pub(crate) async fn apply_component(
+        &mut self,
+        component: &Component,
+        place: &Placement,
+    ) -> Result<Applied, StepError> {
+        let revision = digest::hash(&json!(component));
+        let at = Place {
+            component: &component.name,
+            component_type: &component.kind,
+            component_revision: &revision,
+            namespace: &place.namespace,
+            cluster: &place.cluster,
+            replica_key: &component.replica_key,
+        };
+        let rendered = self.renderer().render(component, &at)?;
+        let context = self.context.of_component(&at);
+        let (mut live, mut service) = (LiveObjects::default(), Service::default());
+        for stage in [Stage::Pre, Stage::Default, Stage::Post] {
+            self.apply_stage(&rendered, stage, place, &mut live).await?;
+            service = self.judge(component, &context, &live, Some(stage));
+            if !service.is_healthy() && stage < last_stage(&rendered) {
+                break;
+            }
+        }
+        service.namespace = place.namespace.clone();
+        service.cluster = place.cluster.clone();
+        let applied = Applied {
+            healthy: service.is_healthy() || self.ignores_health,
+            message: service.problem(),
+            output: live.output.clone(),
+            outputs: live.by_key(),
+        };
+        self.put_service(service);
+        Ok(applied)
+    }
+
+    async fn apply_stage(
+        &mut self,
+        rendered: &Rendered,
+        stage: Stage,
+        place: &Placement,
+        live: &mut LiveObjects,
+    ) -> Result<(), StepError> {
+        let workload = rendered.workload.iter().filter(|_| stage == Stage::Default);
+        let others = rendered.others.iter().filter(|other| other.stage == stage);
+        let mut manifests: Vec<Value> = workload.clone().cloned().collect();
+        let keys: Vec<Option<(&str, &str)>> = workload
+            .map(|_| None)
+            .chain(others.clone().map(|other| Some((other.key.as_str(), other.trait_type.as_str()))))
+            .collect();
+        manifests.extend(others.map(|other| other.object.clone()));
+        if manifests.is_empty() {
+            return Ok(());
+        }
+        let applied = self.dispatch(manifests, &place.namespace, "workflow").await?;
+        for (key, object) in keys.into_iter().zip(applied) {
+            live.put(key, object);
+        }
+        Ok(())
+    }
+
+    /// Judges live objects. Before the last stage, traits of later stages have no objects and are not judged.
+    pub(crate) fn judge(
+        &self,
+        component: &Component,
+        context: &Map<String, Value>,
+        live: &LiveObjects,
+        stage: Option<Stage>,
+    ) -> Service {
+        let mut context = context.clone();
+        context.insert("output".into(), live.output.clone());
+        context.insert("outputs".into(), live.by_key().into());
+        let definition = self.definitions.components.get(&component.kind);
+        let reached = stage.is_none_or(|stage| stage >= Stage::Default);
+        let health = match definition {
+            Some(definition) if reached => {
+                judge(self.sources, &definition.spec.status, &context, &component.properties)
+            }
+            _ => Health { healthy: true, message: String::new(), details: Map::new() },
+        };
+        let mut traits = Vec::new();
+        for attached in &component.traits {
+            let Some(definition) = self.definitions.traits.get(&attached.kind) else { continue };
+            if stage.is_some_and(|stage| definition.spec.stage.unwrap_or_default() > stage) {
+                continue;
+            }
+            let health = judge(self.sources, &definition.spec.status, &context, &attached.properties);
+            traits.push(TraitHealth {
+                kind: attached.kind.clone(),
+                healthy: health.healthy,
+                message: health.message,
+                details: health.details,
+            });
+        }
+        Service {
+            name: component.name.clone(),
+            workload_definition: definition
+                .and_then(|definition| definition.spec.workload.definition.as_ref())
+                .map(|workload| json!(workload)),
+            healthy: health.healthy,
+            message: health.message,
+            details: health.details,
+            traits,
+            ..Service::default()
+        }
+    }
+
+    /// Puts a service into the status, in place of an earlier one.
+    pub(crate) fn put_service(&mut self, service: Service) {
+        let same = |other: &&mut Service| {
+            other.name == service.name
+                && other.namespace == service.namespace
+                && other.cluster == service.cluster
+        };
+        match self.services.iter_mut().find(same) {
+            Some(known) => *known = service,
+            None => self.services.push(service),
+        }
+    }
+}
+
+fn last_stage(rendered: &Rendered) -> Stage {
+    let others =
+        rendered.others.iter().filter(|other| other.trait_type != AUXILIARY).map(|other| other.stage);
+    others.max().unwrap_or_default().max(Stage::Default)
+}
+
+impl Service {
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.healthy && self.traits.iter().all(|attached| attached.healthy)
+    }
+
+    /// Says what is not healthy.
+    fn problem(&self) -> String {
+        if !self.healthy {
+            return format!("component {} is not healthy: {}", self.name, self.message);
+        }
+        let sick = self.traits.iter().find(|attached| !attached.healthy);
+        sick.map_or_else(String::new, |sick| {
+            format!("trait {} of component {} is not healthy: {}", sick.kind, self.name, sick.message)
+        })
+    }
+}

@@ -1,0 +1,610 @@
+//! One round of a workflow: which steps run, and what comes of them.
+//!
+//! A round runs every step that can run, each from the start. What a round does not finish is tried again in the next:
+//! when a watched object changes, when a time is reached, or after a pause that grows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+use setpoint_cue::{Instance, Source};
+
+use super::calls::Reply;
+use super::component::StepError;
+use super::steps::{APPLY_COMPONENT, Plan, STEP_GROUP};
+use super::template::{MOST_CALLS, Returned, StepTemplate};
+use super::{condition, duration};
+use crate::apply::paths;
+use crate::digest;
+use crate::model::{Input, Output, Phase, Step, StepStatus, WorkflowStatus};
+use crate::session::Session;
+
+/// Reasons of step phases.
+pub(crate) mod reason {
+    pub(crate) const WAIT: &str = "Wait";
+    pub(crate) const EXECUTE: &str = "Execute";
+    pub(crate) const SUSPEND: &str = "Suspend";
+    pub(crate) const TIMEOUT: &str = "Timeout";
+    pub(crate) const RETRIES: &str = "FailedAfterRetries";
+    pub(crate) const ACTION: &str = "Action";
+    pub(crate) const TERMINATE: &str = "Terminate";
+    pub(crate) const SKIP: &str = "Skip";
+    pub(crate) const INPUT: &str = "Input";
+}
+
+/// How often a step may fail in a row.
+const MOST_FAILURES: u32 = 10;
+/// The pauses between failed attempts, and between looks at something that waits.
+const LONGEST_AFTER_FAILURE: Duration = Duration::from_secs(300);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Failures and waits of steps, by application and step. An entry goes when its step is done or its application is gone,
+/// so there are at most as many as unfinished steps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Attempts(Arc<Mutex<BTreeMap<(String, String), Attempt>>>);
+
+#[derive(Clone, Debug, Default)]
+struct Attempt {
+    failures: u32,
+    waits: u32,
+    message: String,
+    next: Option<Timestamp>,
+}
+
+impl Attempts {
+    /// Forgets an application.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.0.lock().retain(|(known, _), _| known != uid);
+    }
+
+    fn done(&self, uid: &str, step: &str) {
+        self.0.lock().remove(&(uid.to_owned(), step.to_owned()));
+    }
+
+    fn next(&self, uid: &str, step: &str) -> Option<Timestamp> {
+        self.0.lock().get(&(uid.to_owned(), step.to_owned()))?.next
+    }
+
+    /// Counts a failure. Returns when to try again, or `None` if that was the last attempt.
+    fn failed(&self, uid: &str, step: &str, now: Timestamp) -> Option<Timestamp> {
+        let mut all = self.0.lock();
+        let attempt = all.entry((uid.to_owned(), step.to_owned())).or_default();
+        attempt.failures += 1;
+        if attempt.failures >= MOST_FAILURES {
+            return None;
+        }
+        attempt.next = Some(later(now, pause(attempt.failures, LONGEST_AFTER_FAILURE)));
+        attempt.next
+    }
+
+    /// Counts a wait. The pause starts over when the message changes.
+    fn waited(&self, uid: &str, step: &str, message: &str, now: Timestamp) -> Timestamp {
+        let mut all = self.0.lock();
+        let attempt = all.entry((uid.to_owned(), step.to_owned())).or_default();
+        if attempt.message != message {
+            *attempt = Attempt { message: message.to_owned(), ..Attempt::default() };
+        }
+        (attempt.waits, attempt.failures) = (attempt.waits.saturating_add(1), 0);
+        later(now, pause(attempt.waits, LONGEST_WAIT))
+    }
+}
+
+/// 0.05·2ⁿ seconds, at least one.
+fn pause(count: u32, longest: Duration) -> Duration {
+    let seconds = 0.05 * 2_f64.powi(i32::try_from(count.min(30)).unwrap_or(30));
+    Duration::from_secs_f64(seconds.max(1.0)).min(longest)
+}
+
+fn later(now: Timestamp, pause: Duration) -> Timestamp {
+    SignedDuration::try_from(pause)
+        .ok()
+        .and_then(|pause| now.checked_add(pause).ok())
+        .unwrap_or(Timestamp::MAX)
+}
+
+/// A step while it runs.
+pub(crate) struct Running<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) phase: Phase,
+    pub(crate) reason: String,
+    pub(crate) started: Timestamp,
+    /// Inputs for the component that the step applies: paths and values.
+    pub(crate) inputs: Vec<(String, Value)>,
+}
+
+/// What a round leaves to do.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Round {
+    /// When to look again at the latest.
+    pub(crate) wake: Option<Timestamp>,
+}
+
+impl Round {
+    fn wake_at(&mut self, at: Timestamp) {
+        self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+    }
+}
+
+/// What came of an attempt to run a step.
+struct Outcome {
+    phase: Phase,
+    reason: &'static str,
+    message: String,
+    wake: Option<Timestamp>,
+}
+
+impl Outcome {
+    fn new(phase: Phase, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { phase, reason, message: message.into(), wake: None }
+    }
+}
+
+/// Whether a step may run.
+enum Readiness {
+    Run,
+    Pending(String),
+    Skip(String),
+}
+
+/// Runs rounds of a workflow.
+pub(crate) struct Engine<'a, 's> {
+    pub(crate) session: &'a mut Session<'s>,
+    pub(crate) attempts: &'a Attempts,
+    round: Round,
+}
+
+impl<'a, 's> Engine<'a, 's> {
+    pub(crate) fn new(session: &'a mut Session<'s>, attempts: &'a Attempts) -> Self {
+        Self { session, attempts, round: Round::default() }
+    }
+
+    /// Runs one round. Changes the status; errors of steps are in it.
+    pub(crate) async fn round(mut self, plan: &Plan, status: &mut WorkflowStatus) -> Round {
+        status.mode = plan.modes.name();
+        status.start_time.get_or_insert(self.session.now);
+        let held = is_held(status);
+        if status.terminated {
+            terminate(status);
+        } else if !held {
+            let mut steps = std::mem::take(&mut status.steps);
+            self.run_steps(&plan.steps, &mut steps, plan).await;
+            status.steps = steps;
+        }
+        conclude(status, plan, held, self.session.now);
+        self.round
+    }
+
+    async fn run_steps(&mut self, steps: &[Step], statuses: &mut Vec<StepStatus>, plan: &Plan) {
+        for (index, step) in steps.iter().enumerate() {
+            let mut status = take(statuses, step);
+            if !status.phase.is_done() {
+                let before: &[Step] = if plan.modes.dag { &[] } else { &steps[..index] };
+                match self.readiness(step, before, statuses, None) {
+                    Readiness::Run if step.kind == STEP_GROUP => {
+                        self.run_group(step, &mut status, statuses, plan).await
+                    }
+                    Readiness::Run => self.run_leaf(step, &mut status, "").await,
+                    other => self.not_run(step, &mut status, other),
+                }
+            }
+            let done = status.phase.is_done();
+            statuses.insert(index.min(statuses.len()), status);
+            if !done && !plan.modes.dag {
+                break;
+            }
+        }
+    }
+
+    /// Runs the steps of a group. The group is done when all of them are.
+    async fn run_group(&mut self, group: &Step, status: &mut StepStatus, others: &[StepStatus], plan: &Plan) {
+        status.first_execute_time.get_or_insert(self.session.now);
+        let mut subs = std::mem::take(&mut status.sub_steps);
+        for (index, step) in group.sub_steps.iter().enumerate() {
+            let mut sub = take(&mut subs, step);
+            if !sub.phase.is_done() {
+                let before: &[Step] = if plan.modes.sub_dag { &[] } else { &group.sub_steps[..index] };
+                match self.readiness(step, before, &subs, Some(others)) {
+                    Readiness::Run => self.run_leaf(step, &mut sub, &group.name).await,
+                    other => self.not_run(step, &mut sub, other),
+                }
+            }
+            let done = sub.phase.is_done();
+            subs.insert(index.min(subs.len()), sub);
+            if !done && !plan.modes.sub_dag {
+                break;
+            }
+        }
+        status.sub_steps = subs;
+        self.judge_group(group, status);
+    }
+
+    fn judge_group(&mut self, group: &Step, status: &mut StepStatus) {
+        if let Some(deadline) = deadline(group, status) {
+            if deadline <= self.session.now && !is_complete(group, status) {
+                for sub in status.sub_steps.iter_mut().filter(|sub| !sub.phase.is_done()) {
+                    (sub.phase, sub.reason) = (Phase::Failed, reason::TIMEOUT.into());
+                }
+                (status.phase, status.reason) = (Phase::Failed, reason::TIMEOUT.into());
+                return;
+            }
+            self.round.wake_at(deadline);
+        }
+        let subs = &status.sub_steps;
+        let any = |phase: Phase| subs.iter().any(|sub| sub.phase == phase);
+        let skipped = !subs.is_empty() && subs.iter().all(|sub| sub.phase == Phase::Skipped);
+        status.phase = match is_complete(group, status) {
+            true if any(Phase::Failed) => Phase::Failed,
+            true if skipped => Phase::Skipped,
+            true => Phase::Succeeded,
+            false if any(Phase::Suspending) => Phase::Suspending,
+            false => Phase::Running,
+        };
+        status.reason = match status.phase {
+            Phase::Failed => reason::EXECUTE.into(),
+            Phase::Suspending => reason::SUSPEND.into(),
+            Phase::Running => reason::WAIT.into(),
+            _ => String::new(),
+        };
+    }
+
+    fn not_run(&mut self, step: &Step, status: &mut StepStatus, readiness: Readiness) {
+        match readiness {
+            Readiness::Run => {}
+            Readiness::Pending(message) => {
+                (status.phase, status.reason, status.message) =
+                    (Phase::Pending, reason::WAIT.into(), message);
+            }
+            Readiness::Skip(message) => {
+                (status.phase, status.reason, status.message) =
+                    (Phase::Skipped, reason::SKIP.into(), message);
+                status.first_execute_time.get_or_insert(self.session.now);
+                self.attempts.done(&self.session.app.uid, &step.name);
+                self.null_outputs(step);
+                status.sub_steps = step
+                    .sub_steps
+                    .iter()
+                    .map(|sub| StepStatus {
+                        phase: Phase::Skipped,
+                        reason: reason::SKIP.into(),
+                        ..self.new_status(sub)
+                    })
+                    .collect();
+            }
+        }
+    }
+
+    fn new_status(&self, step: &Step) -> StepStatus {
+        new_status(step)
+    }
+
+    /// Decides whether a step may run. `before` are the steps that come first in its list.
+    fn readiness(
+        &self,
+        step: &Step,
+        before: &[Step],
+        known: &[StepStatus],
+        outer: Option<&[StepStatus]>,
+    ) -> Readiness {
+        let find = |name: &str| {
+            let all = known.iter().chain(outer.into_iter().flatten());
+            all.flat_map(|status| std::iter::once(status).chain(&status.sub_steps))
+                .find(|status| status.name == name)
+        };
+        for name in &step.depends_on {
+            if !find(name).is_some_and(|status| status.phase.is_done()) {
+                return Readiness::Pending(format!("Pending on DependsOn: {name}"));
+            }
+        }
+        if step.condition.is_empty() {
+            let failed = |name: &String| find(name).is_some_and(|status| status.phase == Phase::Failed);
+            let skipped = |name: &String| find(name).is_some_and(|status| status.phase == Phase::Skipped);
+            if step.depends_on.iter().any(|name| failed(name) || skipped(name))
+                || before.iter().any(|step| failed(&step.name))
+            {
+                return Readiness::Skip("a step before it did not succeed".to_owned());
+            }
+        }
+        if let Some(input) =
+            self.inputs(step).iter().find(|input| !self.session.variables.values.contains_key(&input.from))
+        {
+            return Readiness::Pending(format!("Pending on Input: {}", input.from));
+        }
+        self.condition(step, known, outer)
+    }
+
+    fn condition(&self, step: &Step, known: &[StepStatus], outer: Option<&[StepStatus]>) -> Readiness {
+        if step.condition.is_empty() || step.condition == "always" {
+            return Readiness::Run;
+        }
+        let all: Vec<StepStatus> = known.iter().chain(outer.into_iter().flatten()).cloned().collect();
+        let inputs: Map<String, Value> = self
+            .inputs(step)
+            .iter()
+            .filter_map(|input| {
+                Some((input.from.clone(), self.session.variables.values.get(&input.from)?.clone()))
+            })
+            .collect();
+        let context = self.session.context.of_step(&step.name, "", "");
+        match condition::holds(&step.condition, &all, &inputs, &context) {
+            Ok(true) => Readiness::Run,
+            Ok(false) => Readiness::Skip(String::new()),
+            Err(why) => Readiness::Skip(format!("pre check error: {why}")),
+        }
+    }
+
+    /// Returns the inputs of a step, with those of the component it applies.
+    fn inputs(&self, step: &Step) -> Vec<Input> {
+        let component = self.component_of(step);
+        step.inputs
+            .iter()
+            .chain(component.into_iter().flat_map(|component| &component.inputs))
+            .cloned()
+            .collect()
+    }
+
+    fn outputs(&self, step: &Step) -> Vec<Output> {
+        let component = self.component_of(step);
+        step.outputs
+            .iter()
+            .chain(component.into_iter().flat_map(|component| &component.outputs))
+            .cloned()
+            .collect()
+    }
+
+    fn component_of(&self, step: &Step) -> Option<&crate::model::Component> {
+        let name = super::steps::applied_component(step)?;
+        self.session.spec.components.iter().find(|component| component.name == name)
+    }
+
+    fn null_outputs(&mut self, step: &Step) {
+        for output in self.outputs(step) {
+            self.session.variables.values.entry(output.name).or_insert(Value::Null);
+        }
+    }
+
+    /// Runs a step, unless a failed attempt is too recent.
+    async fn run_leaf(&mut self, step: &Step, status: &mut StepStatus, group: &str) {
+        let (uid, now) = (self.session.app.uid.clone(), self.session.now);
+        if let Some(deadline) = deadline(step, status) {
+            if deadline <= now {
+                (status.phase, status.reason) = (Phase::Failed, reason::TIMEOUT.into());
+                return self.ended(step, status);
+            }
+            self.round.wake_at(deadline);
+        }
+        if let Some(next) = self.attempts.next(&uid, &step.name).filter(|next| *next > now) {
+            return self.round.wake_at(next);
+        }
+        let started = *status.first_execute_time.get_or_insert(now);
+        if let Some(deadline) = deadline(step, status) {
+            self.round.wake_at(deadline);
+        }
+        let outcome = self.attempt(step, status, group, started).await;
+        let outcome = outcome.unwrap_or_else(|error| self.failure(step, error));
+        if let Some(wake) = outcome.wake {
+            self.round.wake_at(wake);
+        }
+        let changed = status.phase != outcome.phase || status.message != outcome.message;
+        if changed || status.last_execute_time.is_none() {
+            status.last_execute_time = Some(now);
+        }
+        (status.phase, status.reason, status.message) =
+            (outcome.phase, outcome.reason.into(), outcome.message);
+        if status.phase.is_done() {
+            self.ended(step, status);
+        }
+    }
+
+    fn ended(&mut self, step: &Step, status: &StepStatus) {
+        self.attempts.done(&self.session.app.uid, &step.name);
+        if status.phase == Phase::Failed {
+            self.null_outputs(step);
+        }
+    }
+
+    fn failure(&self, step: &Step, error: StepError) -> Outcome {
+        match error {
+            StepError::Fail(message) => Outcome::new(Phase::Failed, reason::ACTION, message),
+            StepError::Retry(message) => {
+                match self.attempts.failed(&self.session.app.uid, &step.name, self.session.now) {
+                    Some(next) => {
+                        Outcome { wake: Some(next), ..Outcome::new(Phase::Running, reason::EXECUTE, message) }
+                    }
+                    None => Outcome::new(Phase::Failed, reason::RETRIES, message),
+                }
+            }
+        }
+    }
+
+    /// Runs a step's template: makes its calls one after the other.
+    async fn attempt(
+        &mut self,
+        step: &Step,
+        status: &StepStatus,
+        group: &str,
+        started: Timestamp,
+    ) -> Result<Outcome, StepError> {
+        let inputs = self.values(step);
+        let applies_component = step.kind == APPLY_COMPONENT;
+        let mut parameter = if step.properties.is_null() { json!({}) } else { step.properties.clone() };
+        if !applies_component {
+            fill_parameter(&mut parameter, &inputs).map_err(StepError::Fail)?;
+        }
+        let running = Running {
+            name: &step.name,
+            kind: &step.kind,
+            phase: status.phase,
+            reason: status.reason.clone(),
+            started,
+            inputs,
+        };
+        let (source, context) =
+            (self.source(&step.kind)?, self.session.context.of_step(&step.name, group, &status.id));
+        let sources = self.session.sources.clone();
+        let template = StepTemplate { sources: &sources, source, parameter, context };
+        let (mut returned, mut message) = (Returned::default(), String::new());
+        for _ in 0..MOST_CALLS {
+            let Some(call) = template.next(&returned)? else {
+                self.set_outputs(step, &template, &returned)?;
+                return Ok(Outcome::new(Phase::Succeeded, "", message));
+            };
+            match self.session.perform(&call, &running).await? {
+                Reply::Done(value) => returned.add(&call, value),
+                Reply::Message(text) => {
+                    message = text;
+                    returned.add(&call, json!({}));
+                }
+                Reply::Wait(text) => {
+                    let wake =
+                        self.attempts.waited(&self.session.app.uid, &step.name, &text, self.session.now);
+                    return Ok(Outcome {
+                        wake: Some(wake),
+                        ..Outcome::new(Phase::Running, reason::WAIT, text)
+                    });
+                }
+                Reply::Suspend { message, until } => {
+                    return Ok(Outcome {
+                        wake: until,
+                        ..Outcome::new(Phase::Suspending, reason::SUSPEND, message)
+                    });
+                }
+                Reply::Fail(text) => return Ok(Outcome::new(Phase::Failed, reason::ACTION, text)),
+                Reply::Break(text) => return Ok(Outcome::new(Phase::Succeeded, "", text)),
+            }
+        }
+        Err(StepError::Fail(format!("the step makes more than {MOST_CALLS} calls")))
+    }
+
+    fn source(&self, kind: &str) -> Result<Source, StepError> {
+        let definition = self.session.definitions.steps.get(kind);
+        let definition = definition
+            .ok_or_else(|| StepError::Retry(format!("WorkflowStepDefinition {kind:?} not found")))?;
+        let parsed = self.session.sources.parse(&format!("{kind}.cue"), definition.template()?);
+        parsed.map_err(|errors| StepError::Retry(errors.to_string()))
+    }
+
+    fn values(&self, step: &Step) -> Vec<(String, Value)> {
+        let values = &self.session.variables.values;
+        self.inputs(step)
+            .into_iter()
+            .filter_map(|input| Some((input.parameter_key, values.get(&input.from)?.clone())))
+            .collect()
+    }
+
+    fn set_outputs(
+        &mut self,
+        step: &Step,
+        template: &StepTemplate<'_>,
+        returned: &Returned,
+    ) -> Result<(), StepError> {
+        for output in self.outputs(step) {
+            let value = template
+                .value(returned, &output.value_from)
+                .map_err(|why| format!("output {}: {why}", output.name))?;
+            self.session.variables.values.insert(output.name, value);
+        }
+        Ok(())
+    }
+}
+
+/// Sets inputs at paths of a step's properties.
+fn fill_parameter(parameter: &mut Value, inputs: &[(String, Value)]) -> Result<(), String> {
+    for (path, value) in inputs.iter().filter(|(path, _)| !path.is_empty()) {
+        let path = path.strip_prefix("properties.").unwrap_or(path);
+        paths::set(parameter, path, value.clone()).map_err(|why| format!("{}: {why}", reason::INPUT))?;
+    }
+    Ok(())
+}
+
+/// Evaluates an expression over data.
+pub(crate) fn value_of(data: &Value, expression: &str) -> Result<Value, String> {
+    let empty = Source::parse("data.cue", "").map_err(|errors| errors.to_string())?;
+    let instance =
+        Instance::builder().source(&empty).fill("", data).build().map_err(|errors| errors.to_string())?;
+    instance.evaluate(expression).and_then(|value| value.to_json()).map_err(|errors| errors.to_string())
+}
+
+/// Takes a step's status out of a list, or makes a new one.
+fn take(statuses: &mut Vec<StepStatus>, step: &Step) -> StepStatus {
+    match statuses.iter().position(|status| status.name == step.name) {
+        Some(index) => statuses.remove(index),
+        None => new_status(step),
+    }
+}
+
+fn new_status(step: &Step) -> StepStatus {
+    StepStatus {
+        id: digest::short_hash(&json!([step.name, step.kind])),
+        name: step.name.clone(),
+        kind: step.kind.clone(),
+        ..StepStatus::default()
+    }
+}
+
+fn deadline(step: &Step, status: &StepStatus) -> Option<Timestamp> {
+    let timeout = duration::parse(&step.timeout).ok()?;
+    Some(later(status.first_execute_time?, timeout))
+}
+
+fn is_complete(group: &Step, status: &StepStatus) -> bool {
+    status.sub_steps.len() >= group.sub_steps.len() && status.sub_steps.iter().all(|sub| sub.phase.is_done())
+}
+
+/// Returns whether a user has suspended the workflow. Steps that suspend themselves do not hold up others.
+fn is_held(status: &WorkflowStatus) -> bool {
+    let mut all = status.steps.iter().flat_map(|step| std::iter::once(step).chain(&step.sub_steps));
+    status.suspend && !all.any(|step| step.phase == Phase::Suspending && step.reason == reason::SUSPEND)
+}
+
+/// Ends all steps of a workflow that a user has terminated.
+fn terminate(status: &mut WorkflowStatus) {
+    for step in &mut status.steps {
+        for sub in &mut step.sub_steps {
+            end_by_hand(sub);
+        }
+        end_by_hand(step);
+    }
+}
+
+fn end_by_hand(step: &mut StepStatus) {
+    if !step.phase.is_done() {
+        (step.phase, step.reason) = (Phase::Failed, reason::TERMINATE.into());
+    }
+}
+
+/// Sums up the steps.
+fn conclude(status: &mut WorkflowStatus, plan: &Plan, held: bool, now: Timestamp) {
+    let by_hand = status.terminated;
+    let all: Vec<&StepStatus> =
+        status.steps.iter().flat_map(|step| std::iter::once(step).chain(&step.sub_steps)).collect();
+    let failed = all.iter().find(|step| step.phase == Phase::Failed);
+    let complete = status.steps.len() >= plan.steps.len() && all.iter().all(|step| step.phase.is_done());
+    let suspending = all.iter().any(|step| step.phase == Phase::Suspending);
+    let unfinished = all.iter().find(|step| !step.phase.is_done() && !step.message.is_empty());
+    status.message = match (failed, unfinished) {
+        (Some(step), _) if complete || by_hand => {
+            format!("step {}: {} {}", step.name, step.reason, step.message).trim().to_owned()
+        }
+        (_, Some(step)) => format!("step {}: {}", step.name, step.message),
+        _ => String::new(),
+    };
+    let has_failed = failed.is_some();
+    status.suspend = !complete && (suspending || held);
+    status.finished = complete || by_hand;
+    status.terminated = by_hand || (complete && has_failed);
+    status.status = match () {
+        () if by_hand => "terminated",
+        () if complete && has_failed => "failed",
+        () if complete => "succeeded",
+        () if status.suspend => "suspending",
+        () => "executing",
+    }
+    .to_owned();
+    if status.finished {
+        status.end_time.get_or_insert(now);
+    }
+}

@@ -1,0 +1,23 @@
+//! Workflows: the order in which an application is deployed.
+//!
+//! ```text
+//!  steps.rs      which steps an application has                               (pure)
+//!  packages.rs   what step templates can import
+//!  template.rs   a step's template ─► the next call it makes                  (pure)
+//!  condition.rs  `if` of a step                                               (pure)
+//!  variables.rs  values that steps pass on
+//!  duration.rs   durations such as 1m30s                                      (pure)
+//!  engine.rs     one round: which steps run, and what comes of them
+//!  calls.rs      what calls of templates do
+//!  component.rs  applies a component and judges its health
+//! ```
+
+pub(crate) mod calls;
+pub(crate) mod component;
+pub(crate) mod condition;
+pub(crate) mod duration;
+pub(crate) mod engine;
+pub(crate) mod packages;
+pub(crate) mod steps;
+pub(crate) mod template;
+pub(crate) mod variables;

@@ -1,0 +1,68 @@
+//! Values that steps pass on, and what a step remembers between rounds. Kept in a ConfigMap of the application.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+use setpoint::{Key, Kind};
+
+use crate::apply::cluster::{Cluster, ClusterError};
+use crate::apply::identity::Identity;
+
+/// The variables of one run of a workflow.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Variables {
+    pub(crate) values: Map<String, Value>,
+    /// Calls that have suspended and been resumed, by step.
+    pub(crate) resumed: BTreeSet<String>,
+}
+
+impl Variables {
+    fn identity(app: &Key) -> Identity {
+        let kind = Kind::new("", "v1", "ConfigMap", "configmaps", true);
+        Identity { kind, key: app.sibling(format!("workflow-{}-context", app.name())) }
+    }
+
+    /// Reads the variables of a run that goes on.
+    pub(crate) async fn load(cluster: &Cluster, app: &Key) -> Result<Self, ClusterError> {
+        let Some(config) = cluster.get(&Self::identity(app)).await? else { return Ok(Self::default()) };
+        let parsed = |name: &str| {
+            let text = config["data"][name].as_str().unwrap_or("null");
+            serde_json::from_str::<Value>(text).unwrap_or_default()
+        };
+        let resumed = parsed("resumed");
+        Ok(Self {
+            values: parsed("vars").as_object().cloned().unwrap_or_default(),
+            resumed: resumed
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect(),
+        })
+    }
+
+    /// Writes the variables. Returns the reference for the status.
+    pub(crate) async fn save(&self, cluster: &Cluster, app: &Key, uid: &str) -> Result<Value, ClusterError> {
+        let identity = Self::identity(app);
+        let owner = json!({
+            "apiVersion": "core.oam.dev/v1beta1", "kind": "Application", "name": app.name(), "uid": uid,
+            "controller": true,
+        });
+        let manifest = json!({
+            "metadata": {"ownerReferences": [owner]},
+            "data": {
+                "vars": Value::Object(self.values.clone()).to_string(),
+                "resumed": json!(self.resumed).to_string(),
+            },
+        });
+        let manager = crate::names::FIELD_MANAGER;
+        let none = setpoint::client::Subresource::None;
+        let written = cluster.client.apply(&identity.kind, &identity.key, none, manager, manifest).await;
+        written.map_err(|error| ClusterError::new(format!("write {identity}"), error))?;
+        Ok(json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "name": identity.key.name(), "namespace": identity.namespace(),
+        }))
+    }
+}

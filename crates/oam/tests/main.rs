@@ -1,0 +1,85 @@
+//! Applications and graphs in virtual time, as users see them.
+
+mod crashes;
+mod examples;
+mod graphs;
+
+use serde_json::{Value, json};
+use setpoint::client::{Patch, Subresource};
+use setpoint::{Key, Kind};
+use setpoint_sim::{Running, TestCluster, World};
+
+fn applications() -> Kind {
+    Kind::new("core.oam.dev", "v1beta1", "Application", "applications", true)
+}
+
+fn deployments() -> Kind {
+    Kind::new("apps", "v1", "Deployment", "deployments", true)
+}
+
+fn services() -> Kind {
+    Kind::new("", "v1", "Service", "services", true)
+}
+
+fn config_maps() -> Kind {
+    Kind::new("", "v1", "ConfigMap", "configmaps", true)
+}
+
+fn key(name: &str) -> Key {
+    Key::namespaced("default", name)
+}
+
+/// Runs a test in a cluster with everything, three nodes, and all definitions.
+fn in_cluster(test: impl AsyncFnOnce(&Running)) {
+    let cluster = TestCluster::new().all_controllers().scheduler().nodes(3).with(setpoint_oam::runnables);
+    cluster.run(async |cluster| {
+        install(cluster).await;
+        test(cluster).await;
+    });
+}
+
+async fn install(world: &World) {
+    setpoint_oam::install(&world.client(), world.clock()).await.expect("everything installs");
+}
+
+fn application(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "core.oam.dev/v1beta1", "kind": "Application",
+        "metadata": {"name": name, "namespace": "default"}, "spec": spec})
+}
+
+async fn create_app(world: &World, name: &str, spec: Value) {
+    world.create(&applications(), Some("default"), application(name, spec)).await;
+}
+
+async fn patch(world: &World, kind: &Kind, name: &str, patch: Value) {
+    let patched = world.client().patch(kind, &key(name), Subresource::None, Patch::merge(&patch)).await;
+    patched.expect("the user's own patch");
+}
+
+/// Waits until an application is in a phase.
+async fn until_phase(world: &World, name: &str, phase: &str) -> Value {
+    let settled = |app: Option<&Value>| {
+        app.is_some_and(|app| {
+            app["status"]["status"] == phase
+                && app["status"]["observedGeneration"] == app["metadata"]["generation"]
+        })
+    };
+    world.until(&applications(), &key(name), settled).await;
+    world.get(&applications(), &key(name)).await.expect("it was there")
+}
+
+/// Waits until a value at a pointer is what is expected.
+async fn until_value(world: &World, kind: &Kind, name: &str, pointer: &str, expected: Value) {
+    let settled =
+        |object: Option<&Value>| object.and_then(|object| object.pointer(pointer)) == Some(&expected);
+    world.until(kind, &key(name), settled).await;
+}
+
+/// Waits until a condition holds for an object.
+async fn until(world: &World, kind: &Kind, key: &Key, settled: impl Fn(Option<&Value>) -> bool) {
+    world.until(kind, key, settled).await;
+}
+
+async fn gone(world: &World, kind: &Kind, name: &str) {
+    world.until(kind, &key(name), |object| object.is_none()).await;
+}

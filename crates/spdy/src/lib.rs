@@ -1,0 +1,51 @@
+//! SPDY/3.1 as Kubernetes uses it: the streams of exec, attach and port-forward over one connection.
+//!
+//! ```text
+//!  Connection::open ──► Stream (AsyncRead + AsyncWrite) ◄── Connection::accept
+//!                         │  ▲
+//!                    State: streams, buffers, windows, frames to send
+//!                         ▼  │
+//!  Driver: frames ◄──────────┴──────► any AsyncRead + AsyncWrite
+//! ```
+//!
+//! [`connect`] returns a [`Connection`] to open and accept streams with, and a [`Driver`]: a future that moves bytes, to
+//! be spawned or polled. Dropping the driver ends the connection at once; dropping the connection ends it when its
+//! streams have ended.
+//!
+//! What always holds:
+//! - a stream buffers at most [`Settings::buffer`] and one read of the connection in each direction; a peer that sends
+//!   more has to wait;
+//! - no frame makes the decoder allocate more than it has received, and a block of headers has at most 64 KiB when
+//!   decompressed;
+//! - replies that a peer causes (pings, resets) are bounded: above 64 of them the connection is not read;
+//! - no input causes a panic.
+//!
+//! # Flow control
+//!
+//! Kubernetes' own implementation (spdystream) neither sends WINDOW_UPDATE frames nor waits for them: it stops reading
+//! the connection when a stream is not read. A sender that insisted on windows would stall after 64 KiB. So this side
+//! always reports what it has read, but honours windows only once the peer has sent a WINDOW_UPDATE or an initial
+//! window, which shows that it keeps them. Until then the connection itself holds a sender back.
+
+mod connection;
+mod driver;
+mod error;
+mod frame;
+mod headers;
+#[cfg(test)]
+mod limit_tests;
+mod settings;
+mod slot;
+mod state;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod zlib;
+
+pub use connection::{Connection, Incoming, OpenError, connect};
+pub use driver::Driver;
+pub use error::Error;
+pub use frame::ResetStatus;
+pub use headers::Headers;
+pub use settings::{Role, Settings};
+pub use stream::Stream;

@@ -1,7 +1,7 @@
 # The commands of this project. `make help` lists them.
 .DEFAULT_GOAL := help
 CHECKS ?= licenses bans sources
-.PHONY: help run test test-quick lint deny publish-check docs demo bench fuzz faults loom sim-search historic test-deploy dist image reproducible
+.PHONY: help run test test-quick lint deny publish-check docs demo bench fuzz properties faults loom sim-search historic test-deploy dist image reproducible
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ bench: ## Run benchmarks, next to other implementations where possible (BENCH=na
 fuzz: ## Fuzz documents, patches, selectors, expressions, tokens and certificates for longer (SEED=n, RUNS=n)
 	SETPOINT_FUZZ_SEED=$(or $(SEED),1) SETPOINT_FUZZ_RUNS=$(or $(RUNS),200000) \
 		cargo test --release --quiet -p setpoint-apiserver --test api fuzz
+
+properties: ## Check the laws of CUE with more cases than `make test` (SEED=n, CASES=n)
+	PROPTEST_RNG_SEED=$(or $(SEED),2) PROPTEST_CASES=$(or $(CASES),20000) \
+		cargo test --release --quiet -p setpoint-cue --test language properties
 
 faults: ## Make 10,000 failing calls to webhooks, extension servers and kubelets, and check what is left (CALLS=n)
 	SETPOINT_FAULT_CALLS=$(or $(CALLS),10000) \

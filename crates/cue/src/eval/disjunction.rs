@@ -247,20 +247,17 @@ impl Modes {
     /// Returns the mode of one disjunction with those nested in the alternative that was taken.
     fn level(&self, choices: &[Choice], level: usize) -> Mode {
         let own = choices[level].mode;
-        let nested: Vec<usize> =
-            (level + 1..choices.len()).filter(|at| choices[*at].within == Some(level)).collect();
-        if nested.is_empty() {
-            // Beside an alternative that has a default, one without is none.
-            let beside = (choices[level].disjunction, path(choices, choices[level].within));
-            return if own == Mode::Maybe && self.with_default.contains(&beside) { Mode::Not } else { own };
-        }
         // Where an alternative is itself a disjunction of which one value is left, that value is what is marked:
         // `*((*1 | int) & 2) | string` has the default 2.
         let is_last = || matches!(self.inside.get(&path(choices, Some(level))), Some(Some(_)));
         if own == Mode::Default && is_last() {
             return own;
         }
-        nested.into_iter().fold(own, |mode, at| mode.combine(self.level(choices, at)))
+        let nested = (level + 1..choices.len()).filter(|at| choices[*at].within == Some(level));
+        let mode = nested.fold(own, |mode, at| mode.combine(self.level(choices, at)));
+        // Beside an alternative that has a default, one without is none.
+        let beside = (choices[level].disjunction, path(choices, choices[level].within));
+        if mode == Mode::Maybe && self.with_default.contains(&beside) { Mode::Not } else { mode }
     }
 }
 

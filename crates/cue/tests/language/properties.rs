@@ -65,8 +65,6 @@ fn normal(expression: &str) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
-
     #[test]
     fn unification_is_commutative(a in value(), b in value()) {
         prop_assert_eq!(normal(&format!("{a} & {b}")), normal(&format!("{b} & {a}")));
@@ -173,8 +171,6 @@ const PIECES: &[&str] = &[
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
-
     #[test]
     fn mutated_sources_never_panic_and_respect_limits(
         seed in 0..SEEDS.len(),

@@ -17,6 +17,7 @@ mod requests;
 mod start;
 mod store_engines;
 mod store_memory;
+mod webhooks;
 
 use std::process::{Command, ExitCode};
 
@@ -38,6 +39,7 @@ const BENCHES: &[Bench] = &[
         run: convergence::run,
     },
     Bench { name: "requests", measures: "creates, gets and lists over TLS", run: requests::run },
+    Bench { name: "webhooks", measures: "creates through a validating webhook", run: webhooks::run },
     Bench { name: "fan-out", measures: "one change to many watchers over TLS", run: fan_out::run },
     Bench { name: "queue", measures: "the work queue, beside client-go's figures", run: queue::run },
     Bench { name: "objects", measures: "taking in and reading one object", run: objects::run },
@@ -63,6 +65,11 @@ fn main() -> ExitCode {
         // A child process of `store-engines`.
         Some("store-engine") => {
             store_engines::run_one(&arguments[1..]);
+            ExitCode::SUCCESS
+        }
+        // A child process of `webhooks`.
+        Some(webhooks::SERVER) => {
+            webhooks::serve();
             ExitCode::SUCCESS
         }
         Some(name) => match BENCHES.iter().find(|bench| bench.name == name) {

@@ -1,5 +1,6 @@
 //! Requests per second over TLS, sent by `wrk`: durable creates, gets and lists. Also the memory of a full store.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use http::Method;
@@ -19,23 +20,23 @@ const LIST: usize = 500;
 const HELD: usize = 100_000;
 
 /// The load that `wrk` generates.
-struct Load {
+pub(crate) struct Load {
     name: &'static str,
     connections: u32,
-    path: &'static str,
     /// The script that generates the requests, unless they are plain GETs.
     script: Option<&'static str>,
 }
 
-const LOADS: [Load; 3] = [
-    Load { name: "creates of 256 bytes, durable", connections: 32, path: PATH, script: Some(CREATES) },
-    Load {
-        name: "gets of one object",
-        connections: 32,
-        path: "/api/v1/namespaces/default/configmaps/one",
-        script: None,
-    },
-    Load { name: "lists of 500", connections: 2, path: LISTED, script: None },
+pub(crate) const CREATES_LOAD: Load =
+    Load { name: "creates of 256 bytes, durable", connections: 32, script: Some(CREATES) };
+
+const LOADS: [(Load, &str); 3] = [
+    (CREATES_LOAD, PATH),
+    (
+        Load { name: "gets of one object", connections: 32, script: None },
+        "/api/v1/namespaces/default/configmaps/one",
+    ),
+    (Load { name: "lists of 500", connections: 2, script: None }, LISTED),
 ];
 
 /// Each thread of `wrk` runs a copy, so names contain the thread's number.
@@ -64,8 +65,10 @@ async fn measure() {
         call(&client, Method::POST, LISTED, config_map(&format!("c-{index}"))).await;
     }
     let mut report = Report::new("Requests over TLS", &["a second", "server CPU s/s", "MiB"]);
-    for load in LOADS {
-        let (span, rate) = plane.during(wrk(&plane, &load)).await;
+    let target =
+        Target { url: plane.url().await, token: TOKEN.into(), directory: plane.directory().to_owned() };
+    for (load, path) in LOADS {
+        let (span, rate) = plane.during(async { target.wrk(&load, path) }).await;
         let cpu = span.cpu_seconds / span.seconds;
         report.row(load.name, [grouped(rate), format!("{cpu:.2}"), span.after.mib.to_string()]);
     }
@@ -74,26 +77,36 @@ async fn measure() {
     hold().await;
 }
 
-/// Unsuccessful responses fail the benchmark.
-async fn wrk(plane: &ControlPlane, load: &Load) -> u64 {
-    let program = std::env::var("WRK").unwrap_or_else(|_| "wrk".into());
-    let mut command = Command::new(&program);
-    let connections = load.connections.to_string();
-    command.args(["-t1", "-c", &connections, "-d", &SECONDS.to_string()]);
-    command.args(["-H", &format!("Authorization: Bearer {TOKEN}")]);
-    if let Some(script) = load.script {
-        let file = plane.directory().join("load.lua");
-        std::fs::write(&file, script).expect("the directory is there");
-        command.arg("-s").arg(file);
+/// An API server under load.
+pub(crate) struct Target {
+    pub(crate) url: String,
+    pub(crate) token: String,
+    /// For the files of this run.
+    pub(crate) directory: PathBuf,
+}
+
+impl Target {
+    /// Returns the requests per second. Unsuccessful responses fail the benchmark.
+    pub(crate) fn wrk(&self, load: &Load, path: &str) -> u64 {
+        let program = std::env::var("WRK").unwrap_or_else(|_| "wrk".into());
+        let mut command = Command::new(&program);
+        let connections = load.connections.to_string();
+        command.args(["-t1", "-c", &connections, "-d", &SECONDS.to_string()]);
+        command.args(["-H", &format!("Authorization: Bearer {}", self.token)]);
+        if let Some(script) = load.script {
+            let file = self.directory.join("load.lua");
+            std::fs::write(&file, script).expect("the directory is there");
+            command.arg("-s").arg(file);
+        }
+        let output = command.arg(format!("{}{path}", self.url)).output();
+        let output = output.unwrap_or_else(|error| panic!("{program} (apt-get install wrk): {error}"));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(!text.contains("Non-2xx"), "{}: not every answer was a success:\n{text}", load.name);
+        let rate = text.lines().find_map(|line| line.strip_prefix("Requests/sec:"));
+        rate.and_then(|rate| rate.trim().parse::<f64>().ok())
+            .unwrap_or_else(|| panic!("{program} said:\n{text}{}", String::from_utf8_lossy(&output.stderr)))
+            as u64
     }
-    let output = command.arg(format!("{}{}", plane.url().await, load.path)).output();
-    let output = output.unwrap_or_else(|error| panic!("{program} (apt-get install wrk): {error}"));
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(!text.contains("Non-2xx"), "{}: not every answer was a success:\n{text}", load.name);
-    let rate = text.lines().find_map(|line| line.strip_prefix("Requests/sec:"));
-    rate.and_then(|rate| rate.trim().parse::<f64>().ok())
-        .unwrap_or_else(|| panic!("{program} said:\n{text}{}", String::from_utf8_lossy(&output.stderr)))
-        as u64
 }
 
 /// Measures the memory of a store full of ConfigMaps.
@@ -117,6 +130,6 @@ async fn hold() {
     report.print();
 }
 
-fn config_map(name: &str) -> String {
+pub(crate) fn config_map(name: &str) -> String {
     json!({"metadata": {"name": name}, "data": {"payload": "x".repeat(256)}}).to_string()
 }

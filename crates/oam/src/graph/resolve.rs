@@ -144,13 +144,14 @@ fn manifests(resource: &Resource, scope: &Map<String, Value>) -> Result<Vec<Valu
         for scope in &scopes {
             let items = list.evaluate(scope)?;
             let items = items.as_array().ok_or_else(|| format!("forEach {name}: expected a list"))?;
+            // Before the scopes are copied: a list of clients can have hundreds of thousands of items.
+            if next.len() + items.len() > MOST_ITEMS {
+                return Err(format!("forEach: more than {MOST_ITEMS} items"));
+            }
             for item in items {
                 let mut inner = scope.clone();
                 inner.insert(name.clone(), item.clone());
                 next.push(inner);
-            }
-            if next.len() > MOST_ITEMS {
-                return Err(format!("forEach: more than {MOST_ITEMS} items"));
             }
         }
         scopes = next;

@@ -2,6 +2,17 @@
 
 use serde_json::{Map, Value};
 
+/// The most operations of a patch.
+const MAX_OPERATIONS: usize = 10_000;
+
+/// The most bytes that all copies of a patch may add. Each copy can double the document, so without a limit 35
+/// operations would need more memory than any machine has.
+const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
+
+/// The deepest nesting of a patched document, as deep as the API server reads. Copies could double the depth with
+/// every operation.
+const MAX_DEPTH: usize = 127;
+
 /// Merges a patch into a value: null deletes, objects are merged, everything else is replaced.
 pub(crate) fn merge(base: &mut Value, patch: &Value) {
     let Value::Object(fields) = patch else {
@@ -22,13 +33,17 @@ pub(crate) fn merge(base: &mut Value, patch: &Value) {
 
 /// Applies the operations of a JSON patch in order. The error names the operation.
 pub(crate) fn apply(base: &mut Value, operations: &[Value]) -> Result<(), String> {
+    if operations.len() > MAX_OPERATIONS {
+        return Err(format!("operations: {}, expected at most {MAX_OPERATIONS}", operations.len()));
+    }
+    let mut copied = 0;
     for (index, operation) in operations.iter().enumerate() {
-        one(base, operation).map_err(|why| format!("operations[{index}]: {why}"))?;
+        one(base, operation, &mut copied).map_err(|why| format!("operations[{index}]: {why}"))?;
     }
     Ok(())
 }
 
-fn one(base: &mut Value, operation: &Value) -> Result<(), String> {
+fn one(base: &mut Value, operation: &Value, copied: &mut usize) -> Result<(), String> {
     let text = |field: &str| operation[field].as_str().ok_or_else(|| format!("{field}: expected a string"));
     let value = || operation.get("value").cloned().ok_or_else(|| "value is missing".to_owned());
     let path = text("path")?;
@@ -36,7 +51,9 @@ fn one(base: &mut Value, operation: &Value) -> Result<(), String> {
         "add" => add(base, path, value()?),
         "remove" => remove(base, path).map(drop),
         "replace" => {
-            *base.pointer_mut(path).ok_or_else(|| missing(path))? = value()?;
+            let value = value()?;
+            check_depth(path, &value)?;
+            *base.pointer_mut(path).ok_or_else(|| missing(path))? = value;
             Ok(())
         }
         "move" => {
@@ -45,8 +62,13 @@ fn one(base: &mut Value, operation: &Value) -> Result<(), String> {
         }
         "copy" => {
             let from = text("from")?;
-            let copied = base.pointer(from).cloned().ok_or_else(|| missing(from))?;
-            add(base, path, copied)
+            let source = base.pointer(from).ok_or_else(|| missing(from))?;
+            *copied += source.to_string().len();
+            if *copied > MAX_COPIED_BYTES {
+                return Err(format!("copies add more than {MAX_COPIED_BYTES} bytes"));
+            }
+            let source = source.clone();
+            add(base, path, source)
         }
         "test" => match base.pointer(path) == Some(&value()?) {
             true => Ok(()),
@@ -54,6 +76,23 @@ fn one(base: &mut Value, operation: &Value) -> Result<(), String> {
         },
         other => Err(format!("op is {other:?}, expected add, remove, replace, move, copy or test")),
     }
+}
+
+/// Refuses a value that would nest too deeply at a path.
+fn check_depth(path: &str, value: &Value) -> Result<(), String> {
+    match path.matches('/').count() + depth(value) > MAX_DEPTH {
+        true => Err(format!("nesting at {path} is deeper than {MAX_DEPTH} levels")),
+        false => Ok(()),
+    }
+}
+
+fn depth(value: &Value) -> usize {
+    let inner = match value {
+        Value::Array(items) => items.iter().map(depth).max(),
+        Value::Object(fields) => fields.values().map(depth).max(),
+        _ => return 0,
+    };
+    1 + inner.unwrap_or(0)
 }
 
 fn missing(path: &str) -> String {
@@ -68,6 +107,7 @@ fn parent<'a>(base: &'a mut Value, path: &str) -> Result<(&'a mut Value, String)
 }
 
 fn add(base: &mut Value, path: &str, value: Value) -> Result<(), String> {
+    check_depth(path, &value)?;
     if path.is_empty() {
         *base = value;
         return Ok(());
@@ -125,6 +165,18 @@ mod tests {
     fn a_failed_operation_is_named() {
         let error = apply(&mut json!({}), &[json!({"op": "remove", "path": "/a/b"})]).unwrap_err();
         assert_eq!(error, "operations[0]: /a does not exist");
+    }
+
+    #[test]
+    fn copies_are_bounded_in_size_and_depth() {
+        let doubled = |nth: usize| json!({"op": "copy", "from": "", "path": format!("/a{nth}")});
+        let operations: Vec<Value> = (0..40).map(doubled).collect();
+        let error = apply(&mut json!({"b": "text"}), &operations).unwrap_err();
+        assert!(error.ends_with("copies add more than 3145728 bytes"), "{error}");
+        let nested = |nth: usize| json!({"op": "copy", "from": "", "path": "/a".repeat(1 << nth)});
+        let operations: Vec<Value> = (0..20).map(nested).collect();
+        let error = apply(&mut json!({"b": 1}), &operations).unwrap_err();
+        assert!(error.ends_with("is deeper than 127 levels"), "{error}");
     }
 
     #[test]

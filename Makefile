@@ -1,7 +1,7 @@
 # The commands of this project. `make help` lists them.
 .DEFAULT_GOAL := help
 CHECKS ?= licenses bans sources
-.PHONY: help run test test-quick lint deny publish-check docs demo bench fuzz properties faults loom sim-search historic test-deploy dist image reproducible
+.PHONY: help run test test-quick lint deny publish-check semver-check docs demo bench fuzz properties faults loom sim-search historic test-deploy dist image reproducible
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ deny: ## Check dependencies: unused, duplicate, sources, licences (CHECKS= adds 
 
 publish-check: ## Package every published crate and build it from its package, in dependency order
 	cargo publish --workspace --dry-run --allow-dirty
+
+semver-check: ## Check that the version fits the API changes since the last published one
+	"$$(scripts/cargo-tool semver-checks)" semver-checks --workspace
 
 docs: ## Build rustdoc and the documentation site, and check links; warnings are errors
 	@# Module headers name private items; rustdoc shows those as plain text.

@@ -24,7 +24,7 @@ const CHANGES: usize = 50_000;
 const IDLE: Duration = Duration::from_secs(5);
 
 /// The measurements of one informer.
-struct Figures {
+struct Numbers {
     list_ms: f64,
     changes_per_second: u64,
     bytes_per_pod: u64,
@@ -48,18 +48,18 @@ fn compare(pods: usize) {
     let columns = ["list to synced, ms", "changes/s", "bytes a pod", "idle, % of a core"];
     let mut report = Report::new(&title, &columns);
     for (name, measure) in [
-        ("setpoint", setpoint_informer as fn(&Server) -> Figures),
+        ("setpoint", setpoint_informer as fn(&Server) -> Numbers),
         ("setpoint, two indexes, one through a view", setpoint_indexed),
         ("kube-runtime, watcher + reflector of Pod", kube_runtime_reflector),
     ] {
-        let figures = measure(&server);
+        let numbers = measure(&server);
         report.row(
             name,
             [
-                format!("{:.0}", figures.list_ms),
-                grouped(figures.changes_per_second),
-                grouped(figures.bytes_per_pod),
-                format!("{:.2}", figures.idle_percent),
+                format!("{:.0}", numbers.list_ms),
+                grouped(numbers.changes_per_second),
+                grouped(numbers.bytes_per_pod),
+                format!("{:.2}", numbers.idle_percent),
             ],
         );
     }
@@ -70,8 +70,8 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-fn figures(server: &Server, list: Duration, changes: Duration, bytes: usize, idle: Duration) -> Figures {
-    Figures {
+fn numbers(server: &Server, list: Duration, changes: Duration, bytes: usize, idle: Duration) -> Numbers {
+    Numbers {
         list_ms: list.as_secs_f64() * 1e3,
         changes_per_second: (CHANGES as f64 / changes.as_secs_f64()) as u64,
         bytes_per_pod: bytes as u64 / server.listed,
@@ -79,7 +79,7 @@ fn figures(server: &Server, list: Duration, changes: Duration, bytes: usize, idl
     }
 }
 
-fn setpoint_informer(server: &Server) -> Figures {
+fn setpoint_informer(server: &Server) -> Numbers {
     measure_setpoint(server, |_| {})
 }
 
@@ -96,7 +96,7 @@ struct Spec {
 
 setpoint::view!(Assigned of Pod);
 
-fn setpoint_indexed(server: &Server) -> Figures {
+fn setpoint_indexed(server: &Server) -> Numbers {
     measure_setpoint(server, |informer| {
         informer.add_index(
             "owner",
@@ -111,7 +111,7 @@ fn setpoint_indexed(server: &Server) -> Figures {
     })
 }
 
-fn measure_setpoint(server: &Server, prepare: impl FnOnce(&Informer)) -> Figures {
+fn measure_setpoint(server: &Server, prepare: impl FnOnce(&Informer)) -> Numbers {
     let runtime = runtime();
     let _inside = runtime.enter();
     let surroundings = Runtime { clock: Clock::system(), rng: Rng::seeded(1) };
@@ -133,10 +133,10 @@ fn measure_setpoint(server: &Server, prepare: impl FnOnce(&Informer)) -> Figures
     assert_eq!(pods.objects().len() as u64, server.listed);
     let (idle, ()) = timed(|| runtime.block_on(tokio::time::sleep(IDLE)));
     task.abort();
-    figures(server, list, changes, after.saturating_sub(before), idle)
+    numbers(server, list, changes, after.saturating_sub(before), idle)
 }
 
-fn kube_runtime_reflector(server: &Server) -> Figures {
+fn kube_runtime_reflector(server: &Server) -> Numbers {
     let runtime = runtime();
     let _inside = runtime.enter();
     let api: Api<Pod> = Api::all(server.client());
@@ -159,5 +159,5 @@ fn kube_runtime_reflector(server: &Server) -> Figures {
     let idle = async { tokio::time::timeout(IDLE, changes.next()).await.is_err() };
     let (idle, quiet) = timed(|| runtime.block_on(idle));
     assert!(quiet, "nothing happens any more");
-    figures(server, list, taken, after.saturating_sub(before), idle)
+    numbers(server, list, taken, after.saturating_sub(before), idle)
 }

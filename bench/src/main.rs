@@ -27,35 +27,43 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 /// A benchmark: its name, its description, and its function.
 struct Bench {
     name: &'static str,
-    measures: &'static str,
+    description: &'static str,
     run: fn(),
 }
 
 const BENCHES: &[Bench] = &[
-    Bench { name: "start", measures: "from the start of the process to ready, and idle", run: start::run },
+    Bench { name: "start", description: "start-up time, and memory and CPU when idle", run: start::run },
     Bench {
         name: "convergence",
-        measures: "Deployments until their pods are there, and gone",
+        description: "time, CPU and memory to create and delete 10,000 pods of Deployments",
         run: convergence::run,
     },
-    Bench { name: "requests", measures: "creates, gets and lists over TLS", run: requests::run },
-    Bench { name: "webhooks", measures: "creates through a validating webhook", run: webhooks::run },
-    Bench { name: "fan-out", measures: "one change to many watchers over TLS", run: fan_out::run },
-    Bench { name: "queue", measures: "the work queue, beside client-go's figures", run: queue::run },
-    Bench { name: "objects", measures: "taking in and reading one object", run: objects::run },
+    Bench { name: "requests", description: "creates, gets and lists over TLS", run: requests::run },
+    Bench { name: "webhooks", description: "creates through a validating webhook", run: webhooks::run },
+    Bench { name: "fan-out", description: "one change to many watchers over TLS", run: fan_out::run },
+    Bench {
+        name: "queue",
+        description: "the work queue, compared with client-go's published numbers",
+        run: queue::run,
+    },
+    Bench { name: "objects", description: "decoding and reading one object", run: objects::run },
     Bench {
         name: "indexer",
-        measures: "the cache's structure, beside the other candidate",
+        description: "the data structure of the cache, compared with the alternative",
         run: indexer::run,
     },
-    Bench { name: "informer", measures: "an informer, beside kube-runtime's", run: informer::run },
+    Bench { name: "informer", description: "an informer, compared with kube-runtime's", run: informer::run },
     Bench {
         name: "reconcile",
-        measures: "from a change to its reconcile, beside kube-runtime's",
+        description: "latency from a change to its reconcile, compared with kube-runtime",
         run: reconcile::run,
     },
-    Bench { name: "store-memory", measures: "the store without a disk", run: store_memory::run },
-    Bench { name: "store-engines", measures: "the store's durable engines", run: store_engines::run },
+    Bench { name: "store-memory", description: "the in-memory store", run: store_memory::run },
+    Bench {
+        name: "store-engines",
+        description: "the durable store, compared with redb and fjall",
+        run: store_engines::run,
+    },
 ];
 
 fn main() -> ExitCode {
@@ -96,9 +104,9 @@ fn run_all() -> ExitCode {
 }
 
 fn usage(unknown: &str) -> ExitCode {
-    eprintln!("no measurement is named {unknown:?}; these are:");
-    for Bench { name, measures, .. } in BENCHES {
-        eprintln!("  {name:<14} {measures}");
+    eprintln!("unknown benchmark {unknown:?}; expected one of:");
+    for Bench { name, description, .. } in BENCHES {
+        eprintln!("  {name:<14} {description}");
     }
     ExitCode::FAILURE
 }

@@ -18,9 +18,9 @@ impl Report {
     }
 
     /// Adds a row: its name, and a number for each column.
-    pub(crate) fn row<T: ToString>(&mut self, name: &str, figures: impl IntoIterator<Item = T>) {
-        let figures = figures.into_iter().map(|figure| figure.to_string());
-        self.rows.push(std::iter::once(name.to_owned()).chain(figures).collect());
+    pub(crate) fn row<T: ToString>(&mut self, name: &str, cells: impl IntoIterator<Item = T>) {
+        let cells = cells.into_iter().map(|cell| cell.to_string());
+        self.rows.push(std::iter::once(name.to_owned()).chain(cells).collect());
     }
 
     pub(crate) fn print(self) {
@@ -36,13 +36,10 @@ impl Report {
         let widths: Vec<usize> = (0..columns).map(width).collect();
         println!("\n{}", self.title);
         for row in &self.rows {
-            let (name, figures) = row.split_first().expect("a row has a name");
-            let figures: String = figures
-                .iter()
-                .zip(&widths[1..])
-                .map(|(figure, width)| format!("  {figure:>width$}"))
-                .collect();
-            println!("  {name:<width$}{figures}", width = widths[0]);
+            let (name, cells) = row.split_first().expect("a row has a name");
+            let cells: String =
+                cells.iter().zip(&widths[1..]).map(|(cell, width)| format!("  {cell:>width$}")).collect();
+            println!("  {name:<width$}{cells}", width = widths[0]);
         }
     }
 }

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn short_answers_and_other_clients_get_plain_ones() {
+    fn short_responses_and_other_clients_are_not_compressed() {
         let long = || "x".repeat(THRESHOLD as usize + 1);
         for (accept, body, expected) in [
             ("gzip", long(), true),

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_wanted_form_the_server_has_is_chosen() {
+    fn the_preferred_supported_encoding_is_chosen() {
         let table = Output { shape: Shape::Table, ..Output::JSON };
         for (header, expected) in [
             ("application/json", Ok(Output::JSON)),
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_has_a_type_whose_parameters_make_sense() {
+    fn malformed_content_type_parameters_are_rejected() {
         for (header, expected) in [
             ("application/json", Some(Input::Json)),
             ("Application/JSON; charset=utf-8", Some(Input::Json)),

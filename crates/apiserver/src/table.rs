@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_show_two_to_three_figures() {
+    fn durations_show_two_to_three_digits() {
         for (seconds, text) in [
             (-5, "<invalid>"),
             (-1, "0s"),

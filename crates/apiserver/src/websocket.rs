@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_is_refused_as_v1_34_refuses_it() {
+    fn handshake_errors_match_v1_34() {
         let complete = [
             ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
             ("sec-websocket-version", "13"),

@@ -290,7 +290,7 @@ mod tests {
     const KNOWN: &str = include_str!("controller_manager/known_flags.txt");
 
     #[test]
-    fn local_processes_stand_in_for_pods_only_if_no_one_else_can_connect() {
+    fn local_pod_backends_require_a_loopback_listener() {
         let backends = |flags: &[&str]| {
             let arguments = Arguments::parse_from(["setpoint", "up"].iter().chain(flags));
             let Command::Up(up) = arguments.command else { panic!("another command") };
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_of_v1_34_is_known() {
+    fn every_flag_of_v1_34_is_accepted() {
         let mut command = Arguments::command();
         command.build();
         let manager = command.find_subcommand("controller-manager").expect("a command");

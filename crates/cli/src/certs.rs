@@ -243,7 +243,7 @@ mod tests {
     use crate::pki::Credentials;
 
     #[test]
-    fn renewing_keeps_what_the_old_ones_are_needed_for() {
+    fn renewing_keeps_old_authorities_trusted() {
         let data = tempfile::tempdir().unwrap();
         let directory = Directory::new(Some(data.path().join("pki")));
         let clock = Clock::system();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_that_is_left_is_in_the_largest_unit() {
+    fn the_residual_time_is_shown_in_the_largest_unit() {
         for (seconds, expected) in [
             (0, "<invalid>"),
             (59, "59s"),

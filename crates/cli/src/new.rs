@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nothing_can_have_are_refused() {
+    fn invalid_names_are_rejected() {
         let check =
             |name, kind, group, expected: &str| assert_eq!(invalid_name(&new(name, kind, group)), expected);
         check("web-shop", None, "example.com", "");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_project_is_written_under_its_own_names() {
+    fn a_generated_project_uses_the_given_names() {
         let directory = tempfile::tempdir().expect("a directory");
         let target = directory.path().join("db");
         let arguments =

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn states_collapse_and_ends_do_not() {
+    fn updates_are_coalesced_and_deletions_are_not() {
         let check = |script: &str, expected: &str| {
             let mut deltas = Deltas::default();
             push(&mut deltas, script);

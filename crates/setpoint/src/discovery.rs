@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_without_aggregated_discovery_is_asked_version_by_version() {
+    async fn without_aggregated_discovery_each_version_is_fetched() {
         let pods = json!({"name": "pods", "kind": "Pod", "namespaced": true, "verbs": ["list"]});
         let status = json!({"name": "pods/status", "kind": "Pod", "namespaced": true, "verbs": ["get"]});
         let client = serving(&[

@@ -257,7 +257,7 @@ mod tests {
     proptest! {
         /// The model is a map that is searched completely.
         #[test]
-        fn every_read_gives_what_a_search_through_everything_gives(
+        fn every_indexed_read_matches_a_full_scan(
             steps in proptest::collection::vec(step(), 0..80), indexed_after in 0..80usize
         ) {
             let (indexer, mut model) = (Indexer::default(), BTreeMap::<Key, Object>::new());
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_is_not_there_is_empty() {
+    fn a_missing_index_is_empty() {
         let indexer: Indexer = [object(None, "a", &[1], 0)].into_iter().collect();
         assert!(indexer.indexed("label", "1").is_empty());
     }

@@ -194,22 +194,22 @@ async fn check_crashes(unsynced: Unsynced) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_that_loses_what_was_not_synced_loses_nothing_acknowledged() {
+async fn a_crash_that_drops_unsynced_data_loses_no_acknowledged_write() {
     check_crashes(Unsynced::Lost).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_that_keeps_what_was_not_synced_loses_nothing_acknowledged() {
+async fn a_crash_that_keeps_unsynced_data_loses_no_acknowledged_write() {
     check_crashes(Unsynced::Kept).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_that_tears_what_was_not_synced_loses_nothing_acknowledged() {
+async fn a_crash_that_tears_unsynced_data_loses_no_acknowledged_write() {
     check_crashes(Unsynced::Torn).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_that_scatters_what_was_not_synced_loses_nothing_acknowledged() {
+async fn a_crash_that_scatters_unsynced_data_loses_no_acknowledged_write() {
     check_crashes(Unsynced::Scattered).await;
 }
 

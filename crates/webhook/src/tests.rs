@@ -152,7 +152,7 @@ async fn failures_that_last_are_not_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_asks_for_patience_gets_it() {
+async fn retry_after_is_honored() {
     let busy = Reply::WebhookResponse(429, &[("retry-after", "2")], "".into());
     let fake = Fake::new(&[busy.clone(), busy, ok("{}")]);
     assert!(post(&fake).await.is_ok());
@@ -212,7 +212,7 @@ fn with_tls(fake: Fake) -> (Fake, Vec<u8>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_pinned_authorities_and_names_count() {
+async fn only_pinned_authorities_and_names_are_trusted() {
     let (fake, pem) = with_tls(Fake::new(&[ok("{}")]));
     let (_, other) = with_tls(Fake::new(&[ok("{}")]));
     let tls = |authorities: &[u8]| TlsSettings {
@@ -259,7 +259,7 @@ async fn a_flood_of_calls_does_not_take_all_connections() {
 }
 
 #[tokio::test]
-async fn a_denied_address_is_not_dialed_by_whatever_name() {
+async fn a_denied_address_is_not_dialed_by_any_name() {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let cidr = |text: &str| text.parse::<Cidr>().unwrap();

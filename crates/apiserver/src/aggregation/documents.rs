@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_discovery_document_is_an_error() {
+    fn an_invalid_discovery_document_is_an_error() {
         for text in ["", "[]", "{}", r#"{"kind":"Status"}"#, r#"{"kind":"APIResourceList","resources":3}"#] {
             assert!(legacy(text.as_bytes()).is_err() && aggregated(text.as_bytes()).is_err(), "{text}");
         }

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_that_cannot_be_sent_is_an_error() {
+    fn an_identity_that_does_not_fit_a_header_is_an_error() {
         let route = Route { host: "a:1", uri: "/", client: None, audit_id: None };
         for user in [
             User { name: "a\nb".into(), ..User::default() },

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_is_kept_and_what_is_missing_is_added() {
+    fn published_authorities_are_kept_and_missing_ones_added() {
         let (old, new, proxy) = (ca(), ca(), ca());
         let front_proxy = FrontProxyTrust {
             ca: proxy.clone(),

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_replaced_as_a_whole_is_refused() {
+    fn atomic_fields_are_rejected() {
         let configuration = pod(json!([{"name": "a", "command": ["x"], "args": ["y"]}]));
         assert_eq!(
             merged(pod(json!([])), configuration).unwrap_err(),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_schema_is_refused() {
+    fn fields_outside_the_schema_are_rejected() {
         for (configuration, expected) in [
             (json!({"spec": {"oops": 1}}), ".spec.oops: field not declared in schema"),
             (

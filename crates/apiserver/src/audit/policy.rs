@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_counts_and_no_rule_means_no_record() {
+    fn the_first_matching_rule_applies_and_none_means_no_record() {
         let decision = |level| Decision { level, ..Decision::default() };
         let mut first = of("", &["pods"], &[]);
         first.decision = decision(Level::Metadata);

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_known_token_is_looked_up_once_in_ten_seconds() {
+    async fn a_token_is_cached_for_ten_seconds() {
         let world = World::new();
         assert!(world.get("t", Ok(known())).await.is_ok());
         assert!(world.get("t", Err(Vec::new())).await.is_ok());
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_dropped_lookup_is_taken_up_by_another() {
+    async fn a_cancelled_lookup_is_continued_by_another_request() {
         let world = World::new();
         let first = tokio::time::timeout(Duration::from_millis(10), world.get("t", Err(Vec::new())));
         let (first, second) = tokio::join!(first, world.get("t", Ok(known())));

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_given_to_whom_asks_first() {
+    fn a_name_goes_to_the_first_definition() {
         let now = Timestamp::UNIX_EPOCH;
         let first = settled(&definition("foos", "f"), &[], now);
         assert!(is_true(&first, "Established"));

@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_wrong_types_name_both() {
+    fn type_errors_name_expected_and_actual_type() {
         let schema =
             json!({"properties": {"i": {"type": "integer"}, "x": {"x-kubernetes-int-or-string": true}}});
         check(schema.clone(), json!({"i": 1, "x": "1"}), &[]);
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_and_formats_are_named_as_they_are_declared() {
+    fn errors_name_bounds_and_formats_as_declared() {
         let schema = json!({"properties": {
             "f": {"type": "string", "format": "byte"},
             "l": {"type": "array", "maxItems": 1, "items": {"type": "string"}},

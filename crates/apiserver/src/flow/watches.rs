@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_ends_takes_no_other_along() {
+    fn ending_a_watch_leaves_others_open() {
         let watches = Watches::default();
         let user = User::anonymous();
         let open = |namespace, name| watches.open(&user, &target(Some(namespace), name)).unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_so_many_watches_and_the_server_too() {
+    fn watches_are_limited_per_user_and_per_server() {
         let watches = Watches::new(WatchLimits { total: 3, per_user: 2 });
         let users = ["a", "b"].map(|name| User::authenticated(name, "", vec![]));
         let open = |user| watches.open(&users[user], &target(None, None));

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollout_must_be_able_to_move() {
+    fn a_rolling_update_must_allow_progress() {
         let rolling = |unavailable: Value, surge: Value| {
             let rolling = json!({"rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}});
             deployment(|spec| spec.set("strategy", rolling))
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_count_in_the_generation() {
+    fn annotations_increment_the_generation() {
         let old = json!({"metadata": {}, "spec": {"replicas": 1}});
         assert!(
             !Deployment::USUAL.changes_generation(

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_become_requests_where_there_are_none() {
+    fn requests_default_to_limits() {
         let mut requirements = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "100m"}});
         request_what_is_limited(&mut requirements);
         assert_eq!(requirements["requests"], json!({"cpu": "100m", "memory": "1Gi"}));

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_are_known_ones() {
+    fn unknown_policies_are_rejected() {
         check::create(
             &StatefulSet::USUAL,
             set(|spec| {

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_websocket_request_becomes_one_for_spdy() {
+    fn a_websocket_handshake_becomes_a_spdy_handshake() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("connection", "Upgrade"),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_is_answered_after_the_kubelets() {
+    fn the_handshake_is_answered_after_the_kubelets_response() {
         let headers = |key: &str, version: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(SEC_WEBSOCKET_KEY, key.parse().unwrap());

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_decompresses_to_much_gives_way_to_others() {
+    async fn decompressing_a_large_page_yields_to_other_tasks() {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
         let size = 8 << 20;
         gzip.write_all(&vec![b' '; size]).unwrap();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_cannot_be_decompressed_breaks_off() {
+    async fn an_invalid_compressed_page_is_cut_off() {
         let page = Page::new(Box::new(|_| None));
         let frames = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"not gzip at all")))]).boxed();
         let frames: Vec<_> = rewritten(frames, "gzip", page).collect().await;

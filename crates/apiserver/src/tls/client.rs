@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn an_intermediate_authority_stands_between_a_certificate_and_the_root() {
+    fn intermediate_certificates_are_verified_up_to_the_root() {
         let root = Authority::generate(now()).unwrap();
         let (between, cross) = root.renewed(now()).unwrap();
         let trust = ClientTrust::new(&[&root.identity().certificate]).unwrap();

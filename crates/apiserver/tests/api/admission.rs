@@ -14,7 +14,7 @@ fn pod(name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_created_in_a_namespace_that_is_not_there() {
+async fn creating_in_a_missing_namespace_is_rejected() {
     let api = Api::start().await;
     let refused = api.post("/api/v1/namespaces/none/configmaps", json!({"metadata": {"name": "a"}})).await;
     assert_eq!(refused.refusal(), (404, "NotFound", "namespaces \"none\" not found"));

@@ -162,7 +162,7 @@ async fn aggregated_discovery_of_a_server_is_read_once_for_all_its_versions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_read_is_marked_as_stale_and_harms_nothing_else() {
+async fn an_unreadable_group_is_marked_stale_and_affects_no_other() {
     type Make = fn() -> Answered;
     let garbage: Make = || tagged(&json!("garbage"), "\"1\"");
     let other: Make = || tagged(&json!({"kind": "Status"}), "\"1\"");

@@ -28,7 +28,7 @@ fn owners(object: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_apply_creates_changes_and_leaves_alone() {
+async fn an_apply_creates_updates_or_changes_nothing() {
     let api = Api::start().await;
     let created = apply(&api, MAP, "fieldManager=m1", map(json!({"a": "1"}))).await.created();
     assert_eq!(owners(&created), ["m1"]);
@@ -130,7 +130,7 @@ async fn managed_fields_are_shown_wherever_an_object_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bindings_and_evictions_leave_no_trace_among_the_managers() {
+async fn bindings_and_evictions_add_no_field_managers() {
     let api = Api::start().await;
     api.post("/api/v1/namespaces/default/serviceaccounts", json!({"metadata": {"name": "default"}}))
         .await

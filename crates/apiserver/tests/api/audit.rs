@@ -124,7 +124,7 @@ async fn a_request_is_recorded_on_arrival_and_on_completion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_level_says_how_much_is_recorded() {
+async fn the_level_determines_what_is_recorded() {
     let rules = "- {level: None, verbs: [list]}\n\
                  - {level: Metadata, resources: [{resources: [secrets]}]}\n\
                  - {level: Request, omitStages: [RequestReceived]}";
@@ -236,7 +236,7 @@ async fn a_request_that_is_rejected_first_has_one_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn admission_adds_what_it_found() {
+async fn admission_plugins_add_annotations() {
     let Audited { api, log } = start("- {level: Metadata}").await;
     let labels = json!({"pod-security.kubernetes.io/audit": "restricted"});
     api.post("/api/v1/namespaces", json!({"metadata": {"name": "n", "labels": labels}})).await.created();
@@ -302,7 +302,7 @@ async fn start_peculiar() -> Audited {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_panics_is_recorded() {
+async fn a_panicking_request_is_recorded() {
     let Audited { api, log } = start_peculiar().await;
     assert_eq!(api.post(MAPS, map("panic")).await.code, 500);
     let events = log.take();
@@ -344,7 +344,7 @@ async fn a_read_whose_client_hangs_up_or_runs_out_of_time_is_completed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_strict_mode_what_cannot_be_recorded_is_not_done() {
+async fn in_strict_mode_a_request_fails_if_it_cannot_be_recorded() {
     let Audited { api, log } = start_with("- {level: Metadata}", Mode::BlockingStrict, |config| config).await;
     log.refuses.store(true, Ordering::Relaxed);
     let refused = api.post(MAPS, map("a")).await;
@@ -428,7 +428,7 @@ async fn the_server_and_components_of_its_process_are_recorded_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_path_is_recorded_by_what_it_means_and_not_by_how_it_is_written() {
+async fn an_escaped_path_is_recorded_decoded() {
     let rules = "- {level: Metadata, nonResourceURLs: [/version]}\n- {level: None}";
     let Audited { api, log } = start(rules).await;
     api.get("/%76ersion").await.ok();
@@ -530,7 +530,7 @@ fn claims_of(token: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_is_refused_is_noted_too() {
+async fn rejected_tokens_are_recorded_too() {
     let (audited, signer) = start_with_tokens().await;
     let api = &audited.api;
     let token = crate::legacy_tokens::token(api, &signer).await;
@@ -553,7 +553,7 @@ async fn a_token_that_is_refused_is_noted_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_for_a_deprecated_kind_is_noted_with_its_end() {
+async fn deprecated_api_requests_are_counted_with_the_removal_release() {
     let features = Features::enabled_by(|feature| feature == "StorageVersionMigrator");
     let change = |config: Config| config.with_features(features);
     let Audited { api, log } = start_with("- {level: Metadata}", Mode::Blocking, change).await;

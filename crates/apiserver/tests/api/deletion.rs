@@ -131,7 +131,7 @@ async fn a_pod_on_a_node_is_deleted_gracefully() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_runs_nowhere_goes_at_once() {
+async fn an_unscheduled_pod_is_deleted_immediately() {
     let api = Api::start().await;
     pod(&api, json!({"nodeName": ""})).await;
     api.delete(&format!("{PODS}/a")).await.ok();

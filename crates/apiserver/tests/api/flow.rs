@@ -143,7 +143,7 @@ async fn a_full_queue_turns_requests_away_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_seat_goes_to_the_next_in_line() {
+async fn a_freed_seat_goes_to_the_next_in_the_queue() {
     let api = Arc::new(fair().await);
     // 600 seats for 246 shares: one share is three seats.
     level_of_dev(&api, queue(1, 5)).await;

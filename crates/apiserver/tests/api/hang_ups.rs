@@ -111,7 +111,7 @@ async fn an_abandoned_create_keeps_its_port_and_address() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_abandoned_update_holds_one_of_its_ports() {
+async fn an_abandoned_update_keeps_exactly_one_port() {
     let api = start().await;
     for polls in 0..MOST_POLLS {
         api.post(SERVICES, service("a", 30000)).await.created();

@@ -42,7 +42,7 @@ async fn labels(api: &Api) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_kept_in_a_secret_counts_as_long_as_the_secret_is_there() {
+async fn a_secret_token_is_valid_until_its_secret_is_deleted() {
     let (api, signer) = start().await;
     let token = token(&api, &signer).await;
     let invalidated = "[invalid bearer token, Token has been invalidated]";
@@ -104,7 +104,7 @@ async fn only_tokens_made_for_their_account_are_discouraged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_record_of_tracking_says_since_when_and_comes_back() {
+async fn the_tracking_start_date_is_recorded_and_recreated() {
     let (api, _) = start().await;
     assert_eq!(api.get(RECORD).await.ok()["data"], json!({"since": "2025-01-01"}));
     let stop = CancellationToken::new();

@@ -83,7 +83,7 @@ async fn permission_to_update_does_not_imply_create() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_user_may_do_exactly_what_their_roles_allow() {
+async fn roles_determine_what_a_user_may_do() {
     let world = World::start().await;
     assert_eq!(world.get("ann", MAPS).await, 403);
     world.grant("ann", json!([rule(&["get", "list"], &["configmaps"])])).await;
@@ -115,7 +115,7 @@ async fn removed_permissions_take_effect_immediately() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_role_counts_where_it_is_bound() {
+async fn a_cluster_role_applies_in_the_namespace_of_its_binding() {
     let world = World::start().await;
     let rules =
         json!([rule(&["list"], &["configmaps"]), {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]);
@@ -146,7 +146,7 @@ async fn authenticated_users_may_discover_and_anonymous_ones_see_health() {
 
 /// Permission to write roles must not allow privilege escalation.
 #[tokio::test(start_paused = true)]
-async fn rights_one_does_not_hold_cannot_be_granted() {
+async fn permissions_the_user_lacks_cannot_be_granted() {
     let world = World::start().await;
     let writes_roles = json!({
         "apiGroups": ["rbac.authorization.k8s.io"],
@@ -234,7 +234,7 @@ async fn impersonation_takes_a_right_for_user_group_uid_and_extra() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_roles_of_every_cluster_are_there_and_completed_at_the_next_start() {
+async fn default_roles_exist_and_are_reconciled_at_startup() {
     let api = Api::start_with_roles().await;
     let role = |name: &str| format!("{RBAC}/clusterroles/{name}");
     let before = api.get(&role("system:discovery")).await.ok();
@@ -308,7 +308,7 @@ async fn no_namespace_is_found_in_another() {
 
 /// A rule for one name does not cover others, whatever a selector says.
 #[tokio::test(start_paused = true)]
-async fn a_right_to_one_object_is_not_stretched_by_a_selector() {
+async fn a_selector_does_not_widen_access_to_one_object() {
     let world = World::start().await;
     let named =
         json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["a"], "verbs": ["*"]}]);

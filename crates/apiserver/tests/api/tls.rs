@@ -123,7 +123,7 @@ async fn certificates_and_tokens_identify_the_user() {
 }
 
 #[tokio::test]
-async fn an_untrusted_certificate_needs_another_credential_beside_it() {
+async fn an_untrusted_certificate_requires_another_credential() {
     let serving = serve().await;
     let now = Clock::system().now();
     let list = "GET /api/v1/namespaces HTTP/1.1";
@@ -267,7 +267,7 @@ async fn a_browser_watches_through_a_websocket() {
 }
 
 #[tokio::test]
-async fn a_websocket_is_for_those_who_may_watch() {
+async fn a_websocket_watch_is_authorized() {
     let serving = serve().await;
     let path = "/api/v1/namespaces?watch=1";
     for (headers, code) in [
@@ -357,7 +357,7 @@ async fn receive(stream: &mut TlsStream<TcpStream>) -> String {
 }
 
 #[tokio::test]
-async fn a_silent_connection_holds_up_neither_others_nor_the_end() {
+async fn a_silent_connection_blocks_neither_others_nor_the_shutdown() {
     let serving = serve_with(|config| Config {
         serving: ServeSettings { connections: 3, connections_per_client: 3, ..ServeSettings::default() },
         ..config
@@ -375,7 +375,7 @@ async fn a_silent_connection_holds_up_neither_others_nor_the_end() {
 }
 
 #[tokio::test]
-async fn a_user_has_so_many_connections_and_leaves_room_for_others() {
+async fn connections_are_limited_per_user() {
     let serving = serve_with(|config| Config {
         serving: ServeSettings { connections_per_user: 2, ..ServeSettings::default() },
         ..config
@@ -410,7 +410,7 @@ async fn a_user_has_so_many_connections_and_leaves_room_for_others() {
 }
 
 #[tokio::test]
-async fn the_connection_that_has_been_idle_for_longest_makes_room() {
+async fn the_longest_idle_connection_is_closed_for_a_new_one() {
     let serving = serve_with(|config| Config {
         serving: ServeSettings { connections: 2, ..ServeSettings::default() },
         ..config
@@ -433,7 +433,7 @@ async fn the_connection_that_has_been_idle_for_longest_makes_room() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_answers_what_is_under_way_and_sends_others_away() {
+async fn a_stopping_server_finishes_running_requests_and_rejects_new_ones() {
     let serving = serve_with(|config| Config {
         serving: ServeSettings { send_retry_after: true, ..ServeSettings::default() },
         ..config

@@ -186,7 +186,7 @@ async fn unknown_fields_are_warned_of_or_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owners_are_named_once() {
+async fn duplicate_owner_references_are_removed() {
     let api = Api::start().await;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"});
     let map = json!({"metadata": {"name": "a", "ownerReferences": [owner, owner]}});

@@ -32,7 +32,7 @@ async fn an_object_that_starts_or_stops_matching_is_added_or_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_without_a_version_begins_with_what_is_there() {
+async fn a_watch_without_a_version_starts_with_existing_objects() {
     let api = Api::start().await;
     api.config_map("a", json!({})).await;
     for query in ["watch=1", "watch=1&resourceVersion=0"] {

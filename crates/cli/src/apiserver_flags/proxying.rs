@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_ask_for_what_is_not_there_are_refused() {
+    fn unsupported_flag_values_are_rejected() {
         let peer = "--peer-advertise-ip requires UnknownVersionInteroperabilityProxy feature to be turned on";
         assert_eq!(problem(&["--peer-advertise-ip", "192.0.2.1"]), peer);
         let gates = FeatureGates::default().with(PEERS, true).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_say_how_kubelets_are_reached() {
+    fn flags_configure_kubelet_connections() {
         let defaults = flags(&[]).kubelets(ProxyIdentity::default()).unwrap();
         assert_eq!((defaults.port, defaults.authorities.is_none()), (10250, true));
         assert_eq!(defaults.address_types, ADDRESS_TYPES);

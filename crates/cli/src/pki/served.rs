@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_cannot_be_used_are_named_at_the_start() {
+    fn startup_errors_name_unusable_files() {
         let files = Files::new();
         files.put("tls", "one");
         let other = files.authority.client_certificate("other", &[], files.now).unwrap();

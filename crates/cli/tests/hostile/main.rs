@@ -53,7 +53,7 @@ where
 }
 
 #[test]
-fn slow_idle_and_nonsensical_connections_keep_no_one_out() {
+fn slow_idle_and_malformed_connections_block_no_others() {
     withstand(connections::all_at_once);
 }
 
@@ -63,7 +63,7 @@ fn watches_that_never_read_are_bounded() {
 }
 
 #[test]
-fn bodies_that_blow_up_are_rejected() {
+fn bodies_that_expand_without_bound_are_rejected() {
     withstand(bodies::blow_up);
 }
 

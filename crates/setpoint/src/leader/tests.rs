@@ -22,7 +22,7 @@ fn held_by(holder: &str, seconds: u32) -> LeaderElectionRecord {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_taken_only_when_its_holder_gave_it_up_or_fell_silent() {
+async fn a_lease_is_acquired_only_after_release_or_expiry() {
     let seen = clock().instant();
     let check = |holder: Option<&str>, silent_for: Duration, expected: Step| {
         let observed = holder.map(|holder| Observed { record: held_by(holder, 15), at: seen });

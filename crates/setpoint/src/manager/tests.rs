@@ -347,7 +347,7 @@ async fn a_configured_manager_keeps_to_its_rate_and_its_retries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_calls_are_under_way_than_there_may_be() {
+async fn concurrent_calls_are_limited() {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
     let service = tower::service_fn({
         let clock = clock.clone();

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_does_not_fit_the_view_says_which_and_stays_readable() {
+    fn a_decode_error_names_the_object_and_leaves_it_readable() {
         #[derive(Debug, Deserialize)]
         struct Wrong {
             #[allow(dead_code)]

@@ -267,7 +267,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_queue_does_what_the_model_does(
+    fn the_queue_matches_the_model(
         steps in prop::collection::vec(step(), 1..120),
         strict in any::<bool>(),
     ) {

@@ -58,7 +58,7 @@ async fn done_for_a_key_that_was_not_taken_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_earliest_of_several_delays_counts() {
+async fn the_earliest_of_several_delays_wins() {
     let queue = queue();
     let start = queue.clock().instant();
     queue.add_after(key("a"), Duration::from_secs(10));
@@ -191,7 +191,7 @@ async fn a_conflict_waits_briefly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_shutdown_what_waits_is_handed_out_and_nothing_is_added() {
+async fn after_a_shutdown_waiting_keys_are_taken_and_adds_are_dropped() {
     let queue = queue();
     queue.add(key("a"));
     queue.add_after(key("delayed"), Duration::from_secs(1));
@@ -224,7 +224,7 @@ async fn a_shutdown_ends_every_waiting_taker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_waits_for_what_is_queued_and_what_is_worked_on() {
+async fn a_drain_waits_for_queued_and_running_keys() {
     let queue = queue();
     queue.add(key("a"));
     queue.add(key("b"));
@@ -247,7 +247,7 @@ async fn a_drain_waits_for_what_is_queued_and_what_is_worked_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_immediate_shutdown_drops_what_waits() {
+async fn an_immediate_shutdown_drops_waiting_keys() {
     let queue = queue();
     queue.add(key("a"));
     queue.add(key("b"));
@@ -386,7 +386,7 @@ async fn a_key_is_raised_and_never_lowered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strict_queue_hands_out_the_highest_priority_first_and_equals_in_order() {
+async fn a_strict_queue_yields_the_highest_priority_first_and_equals_in_order() {
     let queue = queue().strict();
     queue.add_with_priority(key("low"), Priority::new(-7));
     queue.add_with_priority(key("medium-1"), Priority::new(5));

@@ -159,7 +159,7 @@ async fn similar_events_with_more_than_ten_minutes_between_them_are_not_combined
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chatty_source_is_cut_short_after_25_and_gets_one_more_every_five_minutes() {
+async fn an_event_source_may_burst_25_then_one_event_every_five_minutes() {
     let world = world(echo);
     for _ in 0..40 {
         world.warn("quota");
@@ -217,7 +217,7 @@ async fn events_beyond_the_capacity_are_dropped_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_component_that_reports_too_much_costs_others_nothing() {
+async fn event_spam_of_one_component_does_not_limit_others() {
     // Writes for the chatty component get no response.
     let world = world(|received| {
         received.json()["source"]["component"].ne("replicaset-controller").then(|| echo(received))?

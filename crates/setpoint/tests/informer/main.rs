@@ -256,7 +256,7 @@ async fn an_object_that_cannot_be_read_stalls_nothing_and_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_hangs_is_asked_for_again() {
+async fn a_hanging_list_is_retried() {
     let server = Server::new();
     server.put("a");
     server.hang_lists(2);
@@ -268,7 +268,7 @@ async fn a_list_that_hangs_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_differs_from_the_server_is_found_out_and_repaired() {
+async fn a_cache_that_differs_from_the_server_is_detected_and_repaired() {
     let server = Server::new();
     for name in ["stays", "hidden"] {
         server.put(name);
@@ -470,7 +470,7 @@ async fn a_write_is_waited_for() {
 /// Whatever happens to the watches, the cache ends up matching the server, and so does the state of a handler that only
 /// applies the events it gets.
 #[tokio::test(start_paused = true)]
-async fn any_mix_of_faults_ends_in_the_servers_world() {
+async fn the_cache_converges_after_any_mix_of_faults() {
     for seed in 0..200 {
         let rng = Rng::seeded(seed);
         let server = Server::new();
@@ -531,7 +531,7 @@ impl Believer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_show_what_an_informer_does() {
+async fn informer_metrics_are_exported() {
     let server = Server::new();
     server.put("a");
     let metrics = Metrics::new();

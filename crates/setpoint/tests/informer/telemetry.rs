@@ -137,7 +137,7 @@ async fn every_reconcile_reaches_a_collector_as_a_span() {
 
 /// Traces must never hold up the process.
 #[tokio::test]
-async fn a_collector_that_is_not_there_holds_nothing_up() {
+async fn a_missing_collector_blocks_nothing() {
     let free = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("it was bound");
     greet(&format!("http://{free}")).await;
 }

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_used_is_evaluated() {
+    fn only_used_variables_are_evaluated() {
         let variables =
             named(&[("bad", "object.none"), ("good", "object.n + 1"), ("sum", "variables.good + 1")]);
         assert_eq!(evaluation(&variables, "variables.sum == 3", BUDGET), Ok(Val::Bool(true)));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_sees_the_ones_before_it_only() {
+    fn a_variable_sees_only_earlier_variables() {
         let variables = named(&[("x", "1"), ("x", "variables.x + 1"), ("y", "variables.x")]);
         assert_eq!(evaluation(&variables, "variables.x * 10 + variables.y", BUDGET), Ok(Val::Int(22)));
         let later = evaluation(&named(&[("a", "variables.b"), ("b", "1")]), "variables.a", BUDGET);

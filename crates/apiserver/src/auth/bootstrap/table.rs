@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_may_ask_for_certificates_of_pods_where_there_are_such() {
+    fn nodes_may_request_pod_certificates_if_the_feature_is_on() {
         let rules = |features: &Features| {
             let rules = found(&objects(features), "clusterroles", "system:node")["rules"].clone();
             let about = |rule: &Value| rule["resources"][0] == "podcertificaterequests";

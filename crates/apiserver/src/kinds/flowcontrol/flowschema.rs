@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_own_schemas_are_fine_and_the_fixed_ones_stay() {
+    fn built_in_flow_schemas_are_valid_and_fixed_ones_immutable() {
         for schema in bootstrap::flow_schemas() {
             checking::create(&FlowSchema, schema, &[]);
         }

@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_images_whose_tag_may_move_are_always_pulled() {
+    fn only_latest_images_are_always_pulled() {
         for (image, policy) in [
             ("img", "Always"),
             ("img:latest", "Always"),

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_warned_of_where_it_stands() {
+    fn warnings_about_a_template_have_its_path() {
         let path = Path::root("spec");
         let path = path.child("template");
         let mut warnings = Vec::new();

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pod_that_goes_leaves_one_less_to_go() {
+    fn each_eviction_decrements_the_allowed_disruptions() {
         let spent = spend(&budget(2), "p", now()).unwrap();
         assert_eq!(spent["status"]["disruptionsAllowed"], 1);
         assert_eq!(spent["status"]["disruptedPods"], json!({"p": "2020-01-01T00:00:00Z"}));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_was_not_looked_at_lets_nothing_go() {
+    fn a_budget_with_an_outdated_status_allows_no_eviction() {
         let mut unseen = budget(1);
         unseen["metadata"]["generation"] = 3.into();
         assert_eq!(spend(&unseen, "p", now()), Err(Refusal::Unobserved));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_do_not_serve_go_for_nothing() {
+    fn unready_pods_can_be_evicted_without_budget() {
         let pod = |phase: &str, ready: &str| {
             json!({"metadata": {"labels": {"a": "b"}},
                 "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}})

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_can_come_with_a_scheme_and_a_port() {
+    fn a_proxied_name_may_have_a_scheme_and_a_port() {
         let id = |scheme, name, port| Some(Id { scheme, name, port });
         for (text, expected) in [
             ("a", id("http", "a", "")),

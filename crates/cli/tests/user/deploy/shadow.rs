@@ -65,7 +65,7 @@ fn shadow(up: &Up, arguments: &[&str]) -> Answer {
 }
 
 #[test]
-fn the_exit_code_and_the_report_say_whether_there_is_a_difference() {
+fn the_exit_code_and_the_report_reflect_differences() {
     let up = Up::start(&["--controllers=*,-deployment", "--nodes=0"]);
     let short = ["--shadow-window=2s", "--shadow-duration=6s"];
     let same = shadow(&up, &[&short[..], &["--controllers=*,-deployment", "-o", "json"]].concat());

@@ -157,11 +157,11 @@ pub(crate) fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
 }
 
 /// Up to this many clauses Go uses insertion sort, whose order of incomparable clauses is known.
-const FEW: usize = 12;
+const INSERTION_SORT_MAX: usize = 12;
 
 /// Sorts as v1.34 does: by quality, but wildcards follow named types, whatever their quality.
 fn sort(clauses: &mut [Clause<'_>]) {
-    if clauses.len() > FEW {
+    if clauses.len() > INSERTION_SORT_MAX {
         return clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     }
     for end in 1..clauses.len() {

@@ -274,7 +274,7 @@ mod tests {
             }
         };
         let pinged = tokio::time::timeout(std::time::Duration::from_secs(60), pinging).await;
-        assert!(pinged.is_err(), "its pings are not read any more");
+        assert!(pinged.is_err(), "its pings are no longer read");
         let mut pongs = 0;
         while let Ok(Some(Ok(_))) =
             tokio::time::timeout(std::time::Duration::from_secs(60), client.next()).await

@@ -86,10 +86,10 @@ pub(crate) struct Up {
     /// Number of zones the simulated nodes are spread over (zone-a, zone-b, ...).
     #[arg(long, default_value = "3", value_name = "N")]
     pub(crate) zones: std::num::NonZeroUsize,
-    /// Images that simulated nodes cannot pull: patterns in which * stands for any text.
+    /// Images that simulated nodes cannot pull: patterns in which * matches any text.
     #[arg(long, value_delimiter = ',', value_name = "GLOBS")]
     pub(crate) missing_images: Vec<String>,
-    /// Local processes that may stand in for simulated pods, by the annotation node.setpoint.dev/backend [default:
+    /// Local processes that may serve in place of simulated pods, by the annotation node.setpoint.dev/backend [default:
     /// loopback if --bind-address is a loopback address, otherwise none].
     #[arg(long, value_enum, value_name = "BACKENDS")]
     pub(crate) pod_backends: Option<PodBackendsFlag>,

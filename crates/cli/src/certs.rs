@@ -249,7 +249,7 @@ mod tests {
         let clock = Clock::system();
         let first = Credentials::prepare(&directory, None, &clock).unwrap();
         let again = Credentials::prepare(&directory, None, &clock).unwrap();
-        assert_eq!(again.admin, first.admin, "one admin certificate for all starts");
+        assert_eq!(again.admin, first.admin, "the admin certificate is reused");
         assert_eq!(again.authority().identity(), first.authority().identity());
 
         let all = Renewal { authority: true, service_account_key: true, ..Renewal::default() };

@@ -474,7 +474,7 @@ fn no_verb_names_a_resource() {
         }
     }
     assert_none(missing);
-    assert_none(occurrences(&sources, &["Gvr::new("], "let the kind's entry say it"));
+    assert_none(occurrences(&sources, &["Gvr::new("], "declare it in the kind's entry"));
 }
 
 #[test]
@@ -489,8 +489,8 @@ fn no_plan_awaits() {
     let mut sources = production_files(&["crates/controllers/src", "crates/scheduler/src"]);
     let pure = ["plan.rs", "status.rs", "rank.rs", "rolling.rs", "decide.rs", "filter.rs", "score.rs"];
     sources.retain(|path| path.file_name().is_some_and(|name| pure.iter().any(|pure| name == *pure)));
-    assert!(sources.len() > 20, "they have been found: {sources:?}");
-    assert_none(occurrences(&sources, &["async ", "Clock", "Rng"], "pass in what it needs"));
+    assert!(sources.len() > 20, "the sources were found: {sources:?}");
+    assert_none(occurrences(&sources, &["async ", "Clock", "Rng"], "pass the value in"));
 }
 
 /// Tests that wait in real time, with the reason.

@@ -118,7 +118,7 @@ mod tests {
             let meta = delta.object().meta();
             words.push(format!("{sign}{}{}@{}", meta.name, meta.uid, meta.resource_version));
         }
-        assert!(deltas.newest.is_empty(), "a drained queue remembers nothing");
+        assert!(deltas.newest.is_empty(), "a drained queue is empty");
         words.join(" ")
     }
 

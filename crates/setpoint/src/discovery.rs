@@ -65,7 +65,7 @@ pub async fn discover(client: &Client) -> Result<Discovered, ClientError> {
     for root in [core, named] {
         match root.kind.as_str() {
             "APIGroupDiscoveryList" => root.items.iter().for_each(|group| found.aggregated(group)),
-            _ => found.one_by_one(client, root.groups()).await,
+            _ => found.per_version(client, root.groups()).await,
         }
     }
     Ok(found.into_discovered())
@@ -181,7 +181,7 @@ impl DiscoveryState {
         }
     }
 
-    async fn one_by_one(&mut self, client: &Client, groups: Vec<LegacyGroup>) {
+    async fn per_version(&mut self, client: &Client, groups: Vec<LegacyGroup>) {
         let versions = groups.into_iter().flat_map(LegacyGroup::into_versions);
         let answers = stream::iter(versions.map(|version| async {
             let answer = ask::<ResourceList>(client, &version.path()).await;

@@ -296,7 +296,7 @@ impl Run {
                 None => break,
             }
         }
-        assert!(!missed, "the watch should have been told that it missed something");
+        assert!(!missed, "the watch should have failed after missing events");
         assert_eq!(watcher.seen, expected);
         assert_eq!(watcher.watch.revision(), self.model.revision());
     }

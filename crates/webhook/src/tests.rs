@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use setpoint_clock::{Clock, Rng};
 
-use crate::client::AT_ONCE;
+use crate::client::MAX_CONCURRENT_CALLS;
 use crate::{
     CallError, Cidr, Client, Dial, Dialed, Endpoint, GuardedTcp, Settings, TlsSettings, WebhookResponse,
 };
@@ -249,11 +249,11 @@ fn a_status_code_has_the_message_of_v1_34() {
 async fn a_flood_of_calls_does_not_take_all_connections() {
     let fake = Fake::new(&[Reply::Hang]);
     let client = client(&fake, settings());
-    let calls = (0..2 * AT_ONCE).map(|_| client.post(Bytes::from_static(b"{}")));
+    let calls = (0..2 * MAX_CONCURRENT_CALLS).map(|_| client.post(Bytes::from_static(b"{}")));
     let calls = futures::future::join_all(calls);
     let early = tokio::time::timeout(Duration::from_secs(1), calls);
     assert!(early.await.is_err(), "no one answers");
-    assert_eq!(fake.calls(), AT_ONCE);
+    assert_eq!(fake.calls(), MAX_CONCURRENT_CALLS);
     *fake.replies.lock() = vec![Reply::WebhookResponse(200, &[], Bytes::new())];
     client.post(Bytes::from_static(b"{}")).await.expect("those that gave up have left their turns");
 }

@@ -1,6 +1,6 @@
 //! Requests and responses whose bodies are streamed, for proxying.
 //!
-//! What always holds:
+//! Invariants:
 //! - a body is never held as a whole: each side is read only as fast as the other one takes it;
 //! - a request ends when its future or the body of its response is dropped;
 //! - a connection is established within [`DIAL`](crate::dial) or not at all.
@@ -86,7 +86,10 @@ impl Transport {
 
     /// Like [`send`](Self::send), for a request whose response may last: it has a connection of its own, so any number
     /// of them does not keep others waiting.
-    pub async fn send_lasting(&self, request: Request<RequestBody>) -> Result<Response<Incoming>, SendError> {
+    pub async fn send_long_running(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, SendError> {
         send_by(&self.lasting, request).await
     }
 
@@ -224,7 +227,7 @@ mod tests {
             *request.uri_mut() = "https://n/x".parse().unwrap();
             request
         };
-        let lasting = futures::future::join_all((0..3).map(|_| transport.send_lasting(request())));
+        let lasting = futures::future::join_all((0..3).map(|_| transport.send_long_running(request())));
         assert!(tokio::time::timeout(Duration::from_secs(1), lasting).await.is_err(), "no one answers");
         for _ in 0..3 {
             assert_eq!(protocols.try_recv().unwrap(), b"http/1.1");

@@ -1,4 +1,4 @@
-//! Discovery documents of other servers: read, checked, and brought into the form of aggregated discovery.
+//! Discovery documents of other servers: decoded, validated and converted to aggregated discovery.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -31,11 +31,11 @@ pub(crate) fn merge_configuration(
 }
 
 /// The maximum number of atomic values that are reported.
-const MOST_ATOMICS: usize = 100;
+const MAX_ATOMICS: usize = 100;
 
 /// Collects the paths of values that are replaced as a whole.
 fn find_atomics(place: SchemaNode<'_>, path: &str, value: &Value, found: &mut Vec<String>) {
-    if found.len() >= MOST_ATOMICS {
+    if found.len() >= MAX_ATOMICS {
         return;
     }
     let is_atomic = matches!(place.merging(), Merging::Whole);

@@ -288,7 +288,10 @@ mod tests {
         assert!(!rule(&["jim"], &[], &[]).matches(&request));
         assert!(!rule(&[], &["ops"], &[]).matches(&request));
         assert!(!rule(&[], &[], &["list"]).matches(&request));
-        assert!(!rule(&["jane"], &[], &[]).matches(&object("pods", "a", "")), "nobody is authenticated");
+        assert!(
+            !rule(&["jane"], &[], &[]).matches(&object("pods", "a", "")),
+            "the request is unauthenticated"
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::props::{Items, OrBool, Props};
 use super::{correlate, formats};
-use crate::field::{Errors, FieldError, MOST_ERRORS, Reason, shown_path};
+use crate::field::{Errors, FieldError, MAX_ERRORS, Reason, shown_path};
 use crate::pattern;
 
 /// Validates a new value. `at` is its path: empty for a whole object.
@@ -44,7 +44,7 @@ impl CheckResult {
     }
 
     fn merge(&mut self, other: Self) {
-        let room = MOST_ERRORS.saturating_sub(self.errors.len());
+        let room = MAX_ERRORS.saturating_sub(self.errors.len());
         self.errors.extend(other.errors.into_iter().take(room));
         self.passed += other.passed;
     }

@@ -82,7 +82,7 @@ impl Watches {
         }
         *counts.by_user.entry(user.name.clone()).or_default() += 1;
         shared.open.fetch_add(1, Ordering::Relaxed);
-        let interest = is_indexed(target).then(|| target.clone());
+        let interest = is_counted(target).then(|| target.clone());
         if let Some(interest) = &interest {
             counts.change(interest, 1);
         }
@@ -99,7 +99,7 @@ impl Watches {
 }
 
 /// Whether a watch is counted. As in v1.34, watches of a single node's pods are not: an index dispatches their events.
-fn is_indexed(target: &ResourceTarget) -> bool {
+fn is_counted(target: &ResourceTarget) -> bool {
     target.resource != "pods" || !target.pins("spec.nodeName")
 }
 

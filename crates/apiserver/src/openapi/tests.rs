@@ -225,7 +225,7 @@ fn each_encoding_is_built_once() {
     assert_eq!(json.hash, protobuf.hash);
     assert!(protobuf.body.len() > 500_000, "{} bytes", protobuf.body.len());
     for (form, built) in [(Form::Json, &json), (Form::Protobuf, &protobuf)] {
-        assert_eq!(whole_of(&open_api, form).body.as_ptr(), built.body.as_ptr(), "{form:?} is kept");
+        assert_eq!(whole_of(&open_api, form).body.as_ptr(), built.body.as_ptr(), "{form:?} is cached");
     }
 }
 

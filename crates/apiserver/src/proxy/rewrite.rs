@@ -1,4 +1,4 @@
-//! Responses whose HTML is rewritten while it passes, also if it is compressed.
+//! Rewrites streamed HTML responses, compressed ones too.
 
 use std::io::{self, Write};
 
@@ -56,7 +56,7 @@ impl Rewriting {
                     Some(Err(aborted)) => return (Err(aborted), None),
                 };
             } else {
-                // A part may decompress to a mebibyte. Others have their turn before the next one.
+                // A part may decompress to a mebibyte. Yields to other tasks before the next one.
                 tokio::task::yield_now().await;
             }
             let part = self.rest.split_to(self.rest.len().min(self.part_bytes));
@@ -99,7 +99,7 @@ impl Coding for Plain {
     }
 }
 
-/// A decoder, and the encoder that undoes it.
+/// A decoder and its encoder.
 struct Compressed<D, E>(D, E);
 
 impl<D: Codec, E: Codec> Coding for Compressed<D, E> {
@@ -186,7 +186,11 @@ mod tests {
     async fn compressed_pages_are_rewritten_too() {
         let (text, expected) = (r#"<a href="/x">l</a>"#, r#"<a href="/proxy/x">l</a>"#);
         assert_eq!(passed("", vec![text.into()]).await, expected.as_bytes());
-        assert_eq!(passed("br", vec![text.into()]).await, text.as_bytes(), "an unknown encoding passes");
+        assert_eq!(
+            passed("br", vec![text.into()]).await,
+            text.as_bytes(),
+            "unknown encodings pass unchanged"
+        );
         let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
         gzip.write_all(text.as_bytes()).unwrap();
         let pieces = gzip.finish().unwrap().chunks(7).map(<[u8]>::to_vec).collect();

@@ -283,7 +283,7 @@ mod tests {
     }
 
     fn idle(connections: &Arc<Connections>, last: u8) -> Arc<Slot> {
-        let slot = connections.open(client(last)).expect("there is room");
+        let slot = connections.open(client(last)).expect("there is space");
         slot.established();
         slot
     }

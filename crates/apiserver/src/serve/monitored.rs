@@ -134,7 +134,7 @@ mod tests {
 
     fn followed(body: Body) -> (Arc<Connections>, Arc<Slot>, Body) {
         let connections = Connections::new(Clock::system(), &ServeSettings::default());
-        let slot = connections.open(IpAddr::from([192, 0, 2, 1])).expect("there is room");
+        let slot = connections.open(IpAddr::from([192, 0, 2, 1])).expect("there is space");
         slot.established();
         let busy = slot.begin();
         let body = monitored(body, &slot, &Arc::default(), &Rng::seeded(1), busy);

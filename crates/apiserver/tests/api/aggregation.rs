@@ -191,7 +191,7 @@ async fn a_response_is_read_only_as_fast_as_the_client_takes_it() {
     let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = produced.load(Ordering::SeqCst);
-    assert!(before < 1 << 20, "{before} bytes are on their way");
+    assert!(before < 1 << 20, "{before} bytes are in transit");
     let mut taken = first.len();
     while let Some(frame) = body.frame().await {
         taken += frame.unwrap().into_data().unwrap().len();

@@ -155,7 +155,7 @@ async fn failures_leak_no_connections() {
         assert!(aggregated.extension.connections() <= 60, "{}", aggregated.extension.connections());
     }
     assert!(turn.load(Ordering::SeqCst) >= 4000);
-    assert!(fine >= 800, "{fine} of 4,000 were fine");
+    assert!(fine >= 800, "{fine} of 4,000 succeeded");
     assert_eq!(aggregated.until(NAME, "True").await["reason"], "Passed");
     aggregated.api.delete(&format!("{API_SERVICES}/{NAME}")).await.ok();
     aggregated.api.get("/apis/other/v1/x").await;

@@ -89,7 +89,7 @@ async fn an_upgraded_connection_is_copied_in_both_directions_until_either_side_e
             stream.write_all(b"bye!").await.unwrap();
             let mut rest = Vec::new();
             stream.read_to_end(&mut rest).await.unwrap();
-            assert!(rest.is_empty(), "the end is not taken for a failure");
+            assert!(rest.is_empty(), "a clean end is not an error");
         }
         drop(stream);
         aggregated.until_open(open).await;

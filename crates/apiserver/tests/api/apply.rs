@@ -70,9 +70,9 @@ async fn other_writes_are_noted_by_their_manager_or_user_agent() {
     assert_eq!(owners(&created.await.created()), ["mytool"]);
     let patched = api.merge(&format!("{MAP}?fieldManager=other"), json!({"data": {"b": "2"}})).await.ok();
     assert_eq!(owners(&patched), ["mytool", "other"]);
-    for nobody in [json!([{}]), json!([])] {
+    for empty in [json!([{}]), json!([])] {
         apply(&api, MAP, "fieldManager=m", map(json!({"b": "2"}))).await.ok();
-        let forgotten = api.merge(MAP, json!({"metadata": {"managedFields": nobody}})).await.ok();
+        let forgotten = api.merge(MAP, json!({"metadata": {"managedFields": empty}})).await.ok();
         assert_eq!(owners(&forgotten), [""; 0]);
     }
 }
@@ -106,7 +106,7 @@ async fn writes_of_the_control_plane_have_managed_fields() {
         "conflict with \"kube-controller-manager\" using v1"
     );
     let namespace = api.get("/api/v1/namespaces/default").await.ok();
-    assert_eq!(owners(&namespace), ["kube-apiserver"], "what the server makes at its start");
+    assert_eq!(owners(&namespace), ["kube-apiserver"], "objects created at startup");
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use setpoint_apiserver::audit::{
     AuditConfig, BackendConfig, Entry, Format, Mode, Policy, Reader, SendError, Sink, Truncation,
 };
 use setpoint_apiserver::auth::rbac::{RoleRef, Rule};
-use setpoint_apiserver::auth::{Attributes, Authorizer, Decision, Held, Verdict};
+use setpoint_apiserver::auth::{Attributes, Authorizer, Decision, UserRules, Verdict};
 use setpoint_apiserver::registry::Gvr;
 use setpoint_apiserver::{Config, Features, Selection, Status, TokenSigner, User};
 
@@ -286,7 +286,7 @@ impl Plugin for Peculiar {
     }
 
     async fn mutate(&self, review: &Review<'_>, _: &mut Value, _: Option<&Value>) -> Result<(), Status> {
-        assert_ne!(review.name, "panic", "a peculiar object");
+        assert_ne!(review.name, "panic", "an unusual object");
         tokio::time::sleep(Duration::from_secs(3600)).await;
         Ok(())
     }
@@ -308,7 +308,7 @@ async fn a_panicking_request_is_recorded() {
     let events = log.take();
     assert_eq!(stages(&events), ["Panic"]);
     let message = events[0]["responseStatus"]["message"].as_str().unwrap();
-    assert!(message.starts_with("APIServer panic'd: ") && message.contains("a peculiar object"), "{message}");
+    assert!(message.starts_with("APIServer panic'd: ") && message.contains("an unusual object"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -412,7 +412,7 @@ async fn the_server_and_components_of_its_process_are_recorded_too() {
     let events = log.take();
     let made =
         |event: &Value| event["objectRef"]["name"] == "kube-system" && event["stage"] == "ResponseComplete";
-    let own = events.iter().find(|event| made(event)).expect("the server makes its own namespaces");
+    let own = events.iter().find(|event| made(event)).expect("the server creates system namespaces");
     assert_eq!((&own["user"]["username"], &own["verb"]), (&json!("system:apiserver"), &json!("create")));
     let reader = Reader { user: User::system("informer"), user_agent: "setpoint".into() };
     let maps = Gvr::new("", "v1", "configmaps");
@@ -443,8 +443,8 @@ impl Authorizer for Failing {
         std::future::ready(Decision::failed(self.0, "no roles")).boxed()
     }
 
-    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
-        std::future::ready(Held::default()).boxed()
+    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, UserRules> {
+        std::future::ready(UserRules::default()).boxed()
     }
 
     fn role<'a>(&'a self, _: &'a RoleRef, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Rule>, String>> {
@@ -519,7 +519,7 @@ async fn a_mounted_token_that_should_have_been_read_again_is_noted() {
     let short = json!({"spec": {"expirationSeconds": 600, "boundObjectRef": of_pod}});
     let made = api.post(path, short).await.created();
     let claims = claims_of(made["status"]["token"].as_str().unwrap());
-    assert_eq!(claims["kubernetes.io"].get("warnafter"), None, "it is not extended");
+    assert_eq!(claims["kubernetes.io"].get("warnafter"), None, "the token is not extended");
 }
 
 /// Returns a token's claims without verifying it.

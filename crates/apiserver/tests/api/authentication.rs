@@ -180,7 +180,7 @@ async fn an_invalid_token_is_never_anonymous() {
         assert_eq!(world.who(&token).await, Err(401), "{}", &token[..token.len().min(300)]);
         assert_eq!(world.get("/livez", Some(&format!("Bearer {token}"))).await.0, 401);
     }
-    assert_eq!(world.get("/livez", Some("Basic YTpi")).await.0, 200, "another scheme is no credential");
+    assert_eq!(world.get("/livez", Some("Basic YTpi")).await.0, 200, "other schemes are ignored");
     assert_eq!(world.get("/livez", None).await.0, 200);
 }
 
@@ -235,7 +235,7 @@ async fn a_new_key_is_fetched_when_a_token_names_it() {
     assert!(world.who(&second.sign(&claims(&json!({}))).unwrap()).await.is_ok());
     world.extension.take();
     assert!(world.who(&second.sign(&claims(&json!({"sub": "bob"}))).unwrap()).await.is_ok());
-    assert!(world.extension.take().is_empty(), "a known key is not fetched");
+    assert!(world.extension.take().is_empty(), "a cached key is not fetched again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -355,7 +355,7 @@ async fn a_changed_file_replaces_the_issuers() {
     closed["anonymous"] = json!({"enabled": false});
     file.write(&closed.to_string());
     world.api.clock.sleep(Duration::from_secs(61)).await;
-    assert_eq!(world.get("/livez", None).await.0, 200, "anonymous requests are a matter of the start");
+    assert_eq!(world.get("/livez", None).await.0, 200, "the anonymous setting is read at startup only");
 }
 
 #[test]
@@ -451,7 +451,7 @@ async fn a_webhook_authenticates_tokens_unknown_to_the_server() {
     assert_eq!(world.who("t").await.unwrap(), expected);
     world.api.clock.sleep(Duration::from_secs(59)).await;
     assert_eq!(world.who("t").await.unwrap(), expected);
-    assert!(world.extension.take().is_empty(), "the answer is kept");
+    assert!(world.extension.take().is_empty(), "the result is cached");
     world.api.clock.sleep(Duration::from_secs(2 + 10)).await;
     assert_eq!(world.who("t").await.unwrap(), expected);
     assert_eq!(world.extension.take().len(), 1);

@@ -96,10 +96,10 @@ async fn an_allow_decision_is_cached() {
     });
     assert_eq!(review["spec"], expected);
     assert_eq!(world.api.get(&format!("{MAPS}?labelSelector=a%3Db")).await.code, 200);
-    assert!(world.extension.take().is_empty(), "the answer is kept");
+    assert!(world.extension.take().is_empty(), "the result is cached");
     world.api.clock.sleep(std::time::Duration::from_secs(5)).await;
     assert_eq!(world.api.get(&format!("{MAPS}?labelSelector=a%3Db")).await.code, 200);
-    assert_eq!(world.extension.take().len(), 1, "but not for ever");
+    assert_eq!(world.extension.take().len(), 1, "the cached result expires");
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,7 +118,7 @@ async fn a_webhook_without_an_opinion_defers_to_roles() {
     let answer = world.api.get(MAPS).await;
     assert_eq!(answer.code, 403);
     assert!(answer.text.contains("in the namespace \\\"default\\\": unsure"), "{}", answer.text);
-    assert_eq!(world.api.get("/version").await.code, 200, "roles let everyone see the version");
+    assert_eq!(world.api.get("/version").await.code, 200, "roles allow everyone to read the version");
 }
 
 #[tokio::test(start_paused = true)]

@@ -471,7 +471,10 @@ async fn a_watch_shows_changes_in_its_version() {
     assert_eq!(next().await, "DELETED 2");
     let resumed = api.watch(&format!("{V2}?watch=1&resourceVersion={revision}"), 1).await;
     assert_eq!(summary(&resumed), ["DELETED w"]);
-    assert!(resumed[0]["object"]["metadata"]["resourceVersion"] != json!(revision), "that of the deletion");
+    assert!(
+        resumed[0]["object"]["metadata"]["resourceVersion"] != json!(revision),
+        "the revision of the deletion"
+    );
 }
 
 #[tokio::test(start_paused = true)]

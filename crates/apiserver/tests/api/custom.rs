@@ -44,7 +44,7 @@ async fn a_kind_is_served_when_its_definition_is_answered() {
     let api = Api::start().await;
     assert_eq!(api.get(FOOS).await.text, "404 page not found\n");
     let created = api.post(DEFINITIONS, definition(open())).await.created();
-    assert_eq!(created["status"]["conditions"], Value::Null, "its status is settled afterwards");
+    assert_eq!(created["status"]["conditions"], Value::Null, "its status is reconciled afterwards");
     let stored = api.get(&format!("{DEFINITIONS}/foos.e.com")).await.ok();
     assert_eq!(stored["status"]["conditions"][1]["type"], "Established");
     assert_eq!(stored["status"]["acceptedNames"]["listKind"], "FooList");
@@ -71,7 +71,7 @@ pub(crate) async fn gone(api: &Api, name: &str) {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{name} is still there");
+    panic!("{name} still exists");
 }
 
 /// Returns the reason of a CRD's last condition.
@@ -106,7 +106,7 @@ async fn a_definition_is_deleted_before_its_objects_are() {
         (&terminating["status"], &terminating["reason"]),
         (&"True".into(), &"InstanceDeletionPending".into())
     );
-    assert_eq!(names(&api.get(FOOS).await.ok()).len(), 200, "the answer waits for no object");
+    assert_eq!(names(&api.get(FOOS).await.ok()).len(), 200, "the response does not wait for objects");
     assert_eq!(api.post(FOOS, foo("late", json!({}))).await.code, 403);
     gone(&api, "foos.e.com").await;
 }
@@ -592,7 +592,7 @@ async fn a_list_of_one_kind_never_has_objects_of_another_of_its_group() {
     assert_eq!(names(&api.get(foosballs).await.ok()), ["ball"]);
     assert_eq!(api.get(&format!("{FOOS}/ball")).await.code, 404);
     api.delete(FOOS).await.ok();
-    assert_eq!(names(&api.get(foosballs).await.ok()), ["ball"], "nor does a deletion reach them");
+    assert_eq!(names(&api.get(foosballs).await.ok()), ["ball"], "a deletion does not reach them either");
 }
 
 #[tokio::test(start_paused = true)]

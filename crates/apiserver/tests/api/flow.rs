@@ -88,7 +88,7 @@ async fn text(response: Response<Body>) -> String {
 async fn counts(api: &Api, level: &str) -> Vec<u64> {
     let table =
         text(get(api, api.user.clone(), "/debug/api_priority_and_fairness/dump_priority_levels").await).await;
-    let line = table.lines().find(|line| line.starts_with(&format!("{level},"))).expect("the level is there");
+    let line = table.lines().find(|line| line.starts_with(&format!("{level},"))).expect("the level exists");
     line.split(',').skip(4).map(|cell| cell.trim().parse().unwrap()).collect()
 }
 
@@ -276,8 +276,8 @@ async fn mandatory_and_suggested_objects_are_kept() {
         assert_eq!(api.ask(Method::DELETE, &path, &[], "").await.code, 200, "{path}");
     }
     // The mandatory objects are in effect although they were deleted: no others apply to a user without groups.
-    let nobody = User { name: "n".into(), ..User::default() };
-    assert_eq!(get(&api, nobody, MAPS).await.status(), 403);
+    let stranger = User { name: "n".into(), ..User::default() };
+    assert_eq!(get(&api, stranger, MAPS).await.status(), 403);
     let low = json!({"spec": {"limited": {"nominalConcurrencyShares": 7}}});
     api.merge(&format!("{LEVELS}/system"), low).await;
     let annotated = json!({"metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}}, "spec": {"limited": {"nominalConcurrencyShares": 7}}});

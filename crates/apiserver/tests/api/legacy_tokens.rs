@@ -80,7 +80,7 @@ async fn an_invalidated_token_is_rejected_until_its_label_is_removed() {
     let refused = whose(&api, &token).await;
     let why = "the token in secret default/t for service account default/default has been marked invalid.";
     assert!(refused["error"].as_str().unwrap().contains(why), "{refused}");
-    assert_eq!(labels(&api).await[LAST_USED], "2025-01-01", "somebody still has it");
+    assert_eq!(labels(&api).await[LAST_USED], "2025-01-01", "the token was still used");
     api.merge(&format!("{SECRETS}/t"), label(Value::Null)).await.ok();
     assert_eq!(whose(&api, &token).await["authenticated"], true);
 }
@@ -119,7 +119,7 @@ async fn the_tracking_start_date_is_recorded_and_recreated() {
     assert_eq!(api.get(RECORD).await.ok()["data"], json!({"since": "2025-01-03"}));
     api.delete(RECORD).await.ok();
     tokio::time::sleep(Duration::from_secs(20 * 60)).await;
-    assert_eq!(api.get(RECORD).await.code, 404, "servers that disagree do not fight");
+    assert_eq!(api.get(RECORD).await.code, 404, "servers that disagree do not overwrite each other");
     tokio::time::sleep(Duration::from_secs(11 * 60)).await;
     api.get(RECORD).await.ok();
     stop.cancel();

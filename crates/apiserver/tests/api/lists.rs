@@ -92,7 +92,7 @@ async fn pages_come_from_one_revision() {
     api.delete(&format!("{MAPS}/d")).await.ok();
     api.config_map("cc", json!({})).await;
     let rest = api.get(&format!("{MAPS}?limit=9&continue={token}")).await.ok();
-    assert_eq!(names(&rest), ["c", "d", "e"], "as it was when the first page was read");
+    assert_eq!(names(&rest), ["c", "d", "e"], "the state of the first page");
     assert_eq!(rest["metadata"]["continue"], Value::Null);
     assert_eq!(rest["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
 }

@@ -201,7 +201,7 @@ async fn a_browser_reads_logs_through_a_websocket() {
             (101, &protocol.parse().unwrap())
         );
         let messages: Vec<Bytes> = response.into_body().into_stream().collect().await;
-        assert_eq!(messages, ["", first], "an empty message tells that the connection is established");
+        assert_eq!(messages, ["", first], "an empty message confirms the connection");
     }
     let refused = api.send(Method::GET, &path, &websocket_headers("v5.channel.k8s.io"), "").await;
     assert_eq!(refused.status(), 403, "channels are for exec");

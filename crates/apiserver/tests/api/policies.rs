@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use setpoint_apiserver::auth::rbac::{RoleRef, Rule};
-use setpoint_apiserver::auth::{Attributes, Authorizer, Decision, Held};
+use setpoint_apiserver::auth::{Attributes, Authorizer, Decision, UserRules};
 use setpoint_apiserver::{Config, User};
 use setpoint_clock::Clock;
 
@@ -277,8 +277,8 @@ impl Authorizer for Slow {
         .boxed()
     }
 
-    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
-        std::future::ready(Held::default()).boxed()
+    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, UserRules> {
+        std::future::ready(UserRules::default()).boxed()
     }
 
     fn role<'a>(&'a self, _: &'a RoleRef, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Rule>, String>> {

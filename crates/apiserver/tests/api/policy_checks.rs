@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use setpoint_apiserver::auth::rbac::{RoleRef, Rule};
-use setpoint_apiserver::auth::{Attributes, Authorizer, Decision, Held};
+use setpoint_apiserver::auth::{Attributes, Authorizer, Decision, UserRules};
 use setpoint_apiserver::{Config, User};
 use setpoint_clock::Clock;
 
@@ -29,7 +29,7 @@ struct Recorder {
     /// The time to answer.
     takes: Duration,
     asked: Arc<Mutex<Vec<Asked>>>,
-    /// Held by checks under way.
+    /// Held by checks in progress.
     pending: Arc<()>,
 }
 
@@ -55,8 +55,8 @@ impl Authorizer for Recorder {
         .boxed()
     }
 
-    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
-        std::future::ready(Held::default()).boxed()
+    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, UserRules> {
+        std::future::ready(UserRules::default()).boxed()
     }
 
     fn role<'a>(&'a self, _: &'a RoleRef, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Rule>, String>> {

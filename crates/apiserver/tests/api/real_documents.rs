@@ -215,7 +215,7 @@ async fn an_empty_list_needs_no_conversion_webhook() {
     let mut events = api.open_watch(&format!("{second}?watch=1")).await;
     api.post(FOOS, foo("v1", "a", json!({}))).await.created();
     let said = tokio::time::timeout(Duration::from_secs(5), events.next()).await;
-    assert!(said.is_err(), "a watch goes without what it cannot convert: {said:?}");
+    assert!(said.is_err(), "a watch skips objects it cannot convert: {said:?}");
     let why = |version: &str| {
         format!(
             "conversion webhook for e.com/{version}, Kind=Foo failed: Post \"https://hook.default.svc:443/?timeout=30s\": service \"hook\" not found"

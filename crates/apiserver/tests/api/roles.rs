@@ -79,7 +79,7 @@ async fn permission_to_update_does_not_imply_create() {
     assert_eq!(replace("ann").await.code, 403);
     world.grant("bob", both(&["patch", "update", "create"])).await;
     assert_eq!((apply("bob").await.code, replace("bob").await.code), (201, 201));
-    assert_eq!(apply("ann").await.code, 200, "it is there now");
+    assert_eq!(apply("ann").await.code, 200, "it exists now");
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,7 +201,7 @@ async fn escalate_and_bind_allow_granting_anything() {
 #[tokio::test(start_paused = true)]
 async fn impersonation_takes_a_right_for_user_group_uid_and_extra() {
     let mut world = World::start().await;
-    let as_somebody = [
+    let impersonating = [
         ("impersonate-user", "bob"),
         ("impersonate-group", "dev"),
         ("impersonate-uid", "7"),
@@ -216,7 +216,7 @@ async fn impersonation_takes_a_right_for_user_group_uid_and_extra() {
     ];
     let masters = User::system("root");
     for (at, (group, resource, message)) in rights.iter().enumerate() {
-        let refused = world.0.ask(Method::GET, "/api", &as_somebody, "").await;
+        let refused = world.0.ask(Method::GET, "/api", &impersonating, "").await;
         assert!(refused.refusal().2.starts_with(message), "{}", refused.text);
         let ann = std::mem::replace(&mut world.0.user, masters.clone());
         let rules = json!([{"apiGroups": [group], "resources": [resource], "verbs": ["impersonate"]}]);
@@ -226,11 +226,11 @@ async fn impersonation_takes_a_right_for_user_group_uid_and_extra() {
         world.0.post(&format!("{RBAC}/clusterrolebindings"), binding).await.created();
         world.0.user = ann;
     }
-    assert_eq!(world.0.ask(Method::GET, "/api", &as_somebody, "").await.code, 200);
-    let refused = world.0.ask(Method::GET, MAPS, &as_somebody, "").await;
+    assert_eq!(world.0.ask(Method::GET, "/api", &impersonating, "").await.code, 200);
+    let refused = world.0.ask(Method::GET, MAPS, &impersonating, "").await;
     assert!(refused.refusal().2.starts_with("configmaps is forbidden: User \"bob\" cannot list"));
-    let nobody = world.0.ask(Method::GET, MAPS, &[("impersonate-group", "system:masters")], "").await;
-    assert_eq!(nobody.code, 500, "groups of nobody");
+    let anonymous = world.0.ask(Method::GET, MAPS, &[("impersonate-group", "system:masters")], "").await;
+    assert_eq!(anonymous.code, 500, "groups without a user");
 }
 
 #[tokio::test(start_paused = true)]

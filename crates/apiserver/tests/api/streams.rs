@@ -266,7 +266,7 @@ async fn a_slow_client_holds_back_the_process() {
     let (socket, _) = websocket(&api, &format!("{EXEC}?command=yes&stdout=1"), V5).await;
     sleep(Duration::from_secs(600)).await;
     let held = written.load(Ordering::SeqCst);
-    assert!(held < 1 << 20, "{held} bytes are under way");
+    assert!(held < 1 << 20, "{held} bytes are in transit");
     sleep(Duration::from_secs(600)).await;
     assert_eq!(written.load(Ordering::SeqCst), held);
     drop(socket);
@@ -329,7 +329,7 @@ async fn a_large_message_is_passed_on_whole() {
         std::future::ready(count + length.saturating_sub(1))
     });
     let (_, count) = tokio::join!(sending, counting);
-    assert!(count >= (4 << 20) - 1, "{count} bytes came back");
+    assert!(count >= (4 << 20) - 1, "{count} bytes were echoed");
 }
 
 #[tokio::test(start_paused = true)]

@@ -161,7 +161,7 @@ async fn certificates_and_authorities_are_replaced_while_connections_are_open() 
     let named = NamedCertificate { certificate: of(&serving.authority), names: vec!["localhost".into()] };
     let clients = ClientTrust::new(&[&other.identity().certificate]).unwrap();
     serving.tls.replace(&ServerIdentity { certificate: of(&other), named: vec![named], clients }).unwrap();
-    assert_eq!(first_line(&mut open).await, "HTTP/1.1 401 Unauthorized", "its authority is believed no more");
+    assert_eq!(first_line(&mut open).await, "HTTP/1.1 401 Unauthorized", "its CA is no longer trusted");
     let admin = other.admin_certificate(now).unwrap();
     let mut new = serving.connect_trusting(&other, "kubernetes.default.svc", Some(&admin)).await;
     assert_eq!(first_line(&mut new).await, "HTTP/1.1 200 OK");
@@ -261,7 +261,7 @@ async fn a_browser_watches_through_a_websocket() {
     }
     serving.stop.cancel();
     while let Some(Ok(message)) = socket.next().await {
-        assert!(message.is_close(), "stopping ends watches of this sort too: {message}");
+        assert!(message.is_close(), "stopping ends WebSocket watches too: {message}");
     }
     tokio::time::timeout(Duration::from_secs(5), serving.task).await.unwrap().unwrap();
 }
@@ -283,7 +283,7 @@ async fn a_websocket_watch_is_authorized() {
     let mut late =
         open(&serving, &format!("{path}&resourceVersion=x"), &[ORIGIN, ("authorization", "Bearer secret")])
             .await;
-    assert!(late.as_mut().is_err(), "options are looked at first");
+    assert!(late.as_mut().is_err(), "options are validated first");
 }
 
 #[tokio::test]
@@ -451,7 +451,7 @@ async fn a_stopping_server_finishes_running_requests_and_rejects_new_ones() {
     assert!(ready.starts_with("HTTP/1.1 500"), "{ready}");
     let live = serving.ask(Some(&serving.admin), "GET /livez HTTP/1.1", b"").await;
     assert!(live.starts_with("HTTP/1.1 200"), "{live}");
-    assert!(receive(&mut slow).await.starts_with("HTTP/1.1 504"), "the one under way is answered");
+    assert!(receive(&mut slow).await.starts_with("HTTP/1.1 504"), "the running request is answered");
     tokio::time::timeout(Duration::from_secs(15), serving.task).await.unwrap().unwrap();
     assert!(TcpStream::connect(serving.address).await.is_err());
 }
@@ -523,7 +523,7 @@ async fn a_stream_to_a_pod_lasts_until_the_server_stops() {
     serving.stop.cancel();
     tokio::time::timeout(Duration::from_secs(9), serving.task)
         .await
-        .expect("it does not wait for them")
+        .expect("shutdown does not wait for them")
         .unwrap();
     kubelet.closed().await;
 }

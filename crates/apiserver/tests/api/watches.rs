@@ -27,8 +27,11 @@ async fn an_object_that_starts_or_stops_matching_is_added_or_deleted() {
     let events = api.watch(&path, 9).await;
     assert_eq!(summary(&events), ["ADDED a", "MODIFIED a", "DELETED a"]);
     let gone = &events[2]["object"]["metadata"];
-    assert_eq!(gone["labels"]["x"], "1", "the last state that was selected");
-    assert_eq!(gone["resourceVersion"], last["metadata"]["resourceVersion"], "at the version it stopped");
+    assert_eq!(gone["labels"]["x"], "1", "the last selected state");
+    assert_eq!(
+        gone["resourceVersion"], last["metadata"]["resourceVersion"],
+        "at the version it stopped matching"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -88,7 +88,7 @@ fn a_rolling_update_is_watched_undone_and_scaled() {
 fn a_separate_controller_manager_replaces_the_built_in_one() {
     let up = Up::start(&["--controllers=-*"]);
     up.kubectl_with(&["apply", "-f", "-"], &deployment("web", 2, "nginx:1"));
-    assert_eq!(count(&up, "replicasets"), 0, "nobody is there to make them");
+    assert_eq!(count(&up, "replicasets"), 0, "no controller creates them");
     let _manager = up.controller_manager();
     up.kubectl(&["rollout", "status", "deployment/web", "--timeout=60s"]);
     assert_eq!(count(&up, "pods"), 2);

@@ -105,7 +105,7 @@ async fn workers_beyond_the_limit_are_idle() {
     let (limit, stop) = (watch::Sender::new(1), CancellationToken::new());
     let mut shift = WorkerSlot { number: 1, limit: Some(limit.subscribe()), stop: stop.clone() };
     let second = Duration::from_secs(1);
-    assert!(tokio::time::timeout(second, shift.wait(async {})).await.is_err(), "only one is to work");
+    assert!(tokio::time::timeout(second, shift.wait(async {})).await.is_err(), "only one worker is active");
     limit.send_replace(2);
     assert_eq!(shift.wait(async { 7 }).await, Some(7));
     let dismissing = async {
@@ -113,7 +113,7 @@ async fn workers_beyond_the_limit_are_idle() {
         limit.send_replace(1);
     };
     let (waited, ()) = tokio::join!(shift.wait(std::future::pending::<()>()), dismissing);
-    assert_eq!(waited, None, "dismissed while it waited");
+    assert_eq!(waited, None, "stopped while waiting");
     stop.cancel();
-    assert_eq!(shift.wait(async { 8 }).await, Some(8), "all hands finish the queue");
+    assert_eq!(shift.wait(async { 8 }).await, Some(8), "all workers drain the queue");
 }

@@ -80,7 +80,7 @@ fn durations_that_could_leave_two_leaders_are_refused() {
 async fn guarded_work_takes_no_step_after_the_deadline() {
     let clock = clock();
     let fence = Fence::closed(&clock);
-    assert_eq!(fence.guard(async { 1 }).await, None, "nothing is begun behind a closed fence");
+    assert_eq!(fence.guard(async { 1 }).await, None, "no work starts behind a closed fence");
     fence.hold_until(clock.instant() + 10 * SECOND);
     assert_eq!(fence.guard(async { 2 }).await, Some(2));
     let started = clock.instant();
@@ -90,7 +90,7 @@ async fn guarded_work_takes_no_step_after_the_deadline() {
         std::future::pending::<()>().await;
     };
     assert_eq!(fence.guard(extended).await, None);
-    assert_eq!(clock.instant() - started, 15 * SECOND, "it was carried on as long as it could be");
+    assert_eq!(clock.instant() - started, 15 * SECOND, "it ran until the deadline");
     let always = Fence::open(&clock);
     let closing = async {
         clock.sleep(SECOND).await;

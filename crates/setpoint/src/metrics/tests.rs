@@ -51,7 +51,7 @@ async fn a_queue_shows_its_depth_its_adds_and_how_long_keys_wait_and_take() {
         ],
     );
     drop(queue);
-    assert!(!metrics.encode().contains("workqueue"), "a queue that is gone is not shown");
+    assert!(!metrics.encode().contains("workqueue"), "a dropped queue is not exported");
 }
 
 #[test]

@@ -40,8 +40,7 @@ impl Views {
 fn append<V: View>(mut end: &OnceLock<Box<Node>>, node: Box<Node>) -> &V {
     let mut node = Some(node);
     loop {
-        let kept =
-            end.get_or_init(|| node.take().expect("given away at most once: then it is kept, and found"));
+        let kept = end.get_or_init(|| node.take().expect("taken at most once, then found in the list"));
         if let Some(view) = kept.view.downcast_ref() {
             return view;
         }

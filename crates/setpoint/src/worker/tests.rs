@@ -205,7 +205,7 @@ async fn shutdown_is_bounded() {
     world.stop.cancel();
     (&mut world.task).await.expect("no panic");
     assert_eq!(world.clock.now().to_string(), "2025-01-01T00:00:08Z");
-    assert_eq!(world.after(HOUR).await.len(), 1, "nothing goes on in the background");
+    assert_eq!(world.after(HOUR).await.len(), 1, "no background work remains");
 }
 
 /// Finds nothing to do, ten thousand times.

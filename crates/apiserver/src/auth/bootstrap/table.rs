@@ -44,7 +44,7 @@ pub(super) fn objects(features: &Features) -> Vec<BootstrapObject> {
                 let draft = drafts.last_mut().expect("the table begins with a role");
                 draft
                     .read(line, features)
-                    .unwrap_or_else(|| panic!("the table of roles has the line {line:?}"));
+                    .unwrap_or_else(|| panic!("invalid line in the role table: {line:?}"));
             }
         }
     }

@@ -31,7 +31,7 @@ pub fn kind() -> Kind {
         ],
         semantics: Semantics::with_strict_status(|| json!({})),
         presentation: Presentation {
-            row_rank: Some(|schema| schema.at("spec").count("matchingPrecedence")),
+            row_order: Some(|schema| schema.at("spec").count("matchingPrecedence")),
             ..Presentation::default()
         },
         ..entry(&FLOW_CONTROL, "FlowSchema", "flowschemas", FlowSchema)

@@ -14,7 +14,7 @@ pub(super) fn default_pod(pod: &mut Value) {
     for list in ["containers", "initContainers"] {
         for container in spec.list_mut(list) {
             if let Some(requirements) = container.at_mut("resources") {
-                resources::request_what_is_limited(requirements);
+                resources::default_requests_to_limits(requirements);
             }
         }
     }

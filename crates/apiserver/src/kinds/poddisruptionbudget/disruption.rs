@@ -9,7 +9,7 @@ use crate::metadata::seconds;
 use crate::validation::has_condition;
 
 /// Maximum evicted pods that the controller has not confirmed yet.
-const MOST_UNCONFIRMED: usize = 2000;
+const MAX_UNCONFIRMED: usize = 2000;
 
 /// Why a budget rejects an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub(crate) fn spend(budget: &Value, pod: &str, now: Timestamp) -> Result<Value, 
     if allowed < 0 {
         return Err(Refusal::Negative);
     }
-    if status.map("disruptedPods").is_some_and(|pods| pods.len() > MOST_UNCONFIRMED) {
+    if status.map("disruptedPods").is_some_and(|pods| pods.len() > MAX_UNCONFIRMED) {
         return Err(Refusal::TooManyUnconfirmed);
     }
     if allowed == 0 {

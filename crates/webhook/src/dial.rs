@@ -102,7 +102,7 @@ async fn connect(host: &str, port: u16, is_denied: impl Fn(IpAddr) -> bool) -> i
     Err(failure)
 }
 
-/// How long a connection may be silent before the peer is asked whether it is still there, as in v1.34's clients.
+/// How long a connection may be idle before TCP keep-alive probes are sent, as in v1.34's clients.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {

@@ -20,7 +20,7 @@ const THRESHOLD: u64 = 128 << 10;
 const LEVEL: Compression = Compression::new(1);
 
 /// Bytes to compress before yielding: about a millisecond's work.
-const AT_ONCE: usize = 128 << 10;
+const CHUNK_BYTES: usize = 128 << 10;
 
 /// Compresses a response if it is long and the client accepts it. Does not apply to watches: they never end.
 pub(crate) fn respond(headers: &HeaderMap, response: Response<Body>) -> Response<Body> {
@@ -31,7 +31,7 @@ pub(crate) fn respond(headers: &HeaderMap, response: Response<Body>) -> Response
     let (mut parts, body) = response.into_parts();
     parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     parts.headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
-    Response::from_parts(parts, Body::stream(compressed(body.into_pieces(AT_ONCE)), None))
+    Response::from_parts(parts, Body::stream(compressed(body.into_pieces(CHUNK_BYTES)), None))
 }
 
 /// Whether the header lists gzip; weights are ignored.
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn short_answers_and_other_clients_get_plain_ones() {
+    fn short_responses_and_other_clients_are_not_compressed() {
         let long = || "x".repeat(THRESHOLD as usize + 1);
         for (accept, body, expected) in [
             ("gzip", long(), true),

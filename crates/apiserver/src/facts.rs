@@ -55,7 +55,7 @@ impl Facts {
     pub fn of<'a>(record: &'a Record, served: &Served) -> &'a Self {
         record
             .facts(|record| Self::read(record, served))
-            .expect("only the API server keeps facts with its records")
+            .expect("only the API server attaches facts to records")
     }
 
     fn read(record: &Record, served: &Served) -> Self {

@@ -42,10 +42,7 @@ impl Features {
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        debug_assert!(
-            KNOWN.iter().any(|(known, _)| *known == name),
-            "{name} is none of the features that are known"
-        );
+        debug_assert!(KNOWN.iter().any(|(known, _)| *known == name), "{name} is not a known feature");
         self.on.contains(name)
     }
 }

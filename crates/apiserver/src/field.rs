@@ -99,10 +99,10 @@ pub(crate) fn shown_path(path: &str) -> &str {
 }
 
 /// Maximum number of errors per object. Each takes about 300 bytes, twice in the response: 600 KB.
-pub(crate) const MOST_ERRORS: usize = 1_000;
+pub(crate) const MAX_ERRORS: usize = 1_000;
 /// Maximum total bytes of their values and details: an error may show a whole list, and a body of 3 MiB has room for a
 /// list in which every item is invalid.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 /// All errors of an object, in v1.34's order, up to a limit. An object with more is still rejected, and the response
 /// lists the first ones.
@@ -132,7 +132,7 @@ impl Errors {
 
     /// Whether no more errors are recorded. Checks that show long values can stop then.
     pub fn is_full(&self) -> bool {
-        self.0.len() >= MOST_ERRORS || self.1.0 >= MOST_BYTES
+        self.0.len() >= MAX_ERRORS || self.1.0 >= MAX_BYTES
     }
 
     pub fn push(&mut self, reason: Reason, path: &Path<'_>, value: Option<Value>, detail: impl Into<String>) {

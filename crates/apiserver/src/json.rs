@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn restore_makes_a_field_what_it_was() {
+    fn restore_resets_a_field_to_its_old_value() {
         let old = json!({"status": {"a": 1}});
         let mut new = json!({"status": {"b": 2}, "spec": 1});
         new.restore("status", &old);

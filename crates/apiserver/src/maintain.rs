@@ -11,7 +11,7 @@ use crate::server::ApiServer;
 
 /// How often to remove expired objects.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
-const ROUNDS_A_MINUTE: u32 = 6;
+const ROUNDS_PER_MINUTE: u32 = 6;
 /// Minimum retention of history, as in v1.34: a watch or a page of a list may be this far behind.
 const KEEP_HISTORY: Duration = Duration::from_secs(300);
 
@@ -57,7 +57,7 @@ impl ApiServer {
             keeper.keep(&self.0).await;
             self.0.reconcile_definitions().await;
             self.0.keep_token_tracking().await;
-            round = (round + 1) % ROUNDS_A_MINUTE;
+            round = (round + 1) % ROUNDS_PER_MINUTE;
             self.recreate_system_objects(round != 0).await;
             since_checkpoint += EXPIRE_EVERY;
             if since_checkpoint >= KEEP_HISTORY {

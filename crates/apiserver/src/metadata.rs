@@ -82,7 +82,7 @@ pub fn carry_over(new: &mut Value, old: &Value) {
 }
 
 /// Maximum number of duplicate owners to name in a warning, which has room for about as many uids.
-const MOST_REPEATED: usize = 100;
+const MAX_REPEATED: usize = 100;
 
 /// Removes duplicate owner references and returns their uids.
 pub fn dedup_owner_references(object: &mut Value) -> Vec<String> {
@@ -94,7 +94,7 @@ pub fn dedup_owner_references(object: &mut Value) -> Vec<String> {
     references.retain(|reference| {
         // Objects are maps sorted by name, so equal ones have equal text.
         let is_new = seen.insert(reference.to_string());
-        if !is_new && repeated.len() < MOST_REPEATED {
+        if !is_new && repeated.len() < MAX_REPEATED {
             repeated.push(reference.text("uid").to_string());
         }
         is_new

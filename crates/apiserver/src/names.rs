@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_judged_by_their_rule() {
+    fn names_are_validated_by_the_rule_of_their_kind() {
         let check = |rule: NameRule, name: &str, fine: bool| {
             assert_eq!(rule.check(name, false).is_empty(), fine, "{rule:?} {name}");
         };

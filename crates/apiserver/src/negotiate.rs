@@ -157,11 +157,11 @@ pub(crate) fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
 }
 
 /// Up to this many clauses Go uses insertion sort, whose order of incomparable clauses is known.
-const FEW: usize = 12;
+const INSERTION_SORT_MAX: usize = 12;
 
 /// Sorts as v1.34 does: by quality, but wildcards follow named types, whatever their quality.
 fn sort(clauses: &mut [Clause<'_>]) {
-    if clauses.len() > FEW {
+    if clauses.len() > INSERTION_SORT_MAX {
         return clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     }
     for end in 1..clauses.len() {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_wanted_form_the_server_has_is_chosen() {
+    fn the_preferred_supported_encoding_is_chosen() {
         let table = Output { shape: Shape::Table, ..Output::JSON };
         for (header, expected) in [
             ("application/json", Ok(Output::JSON)),
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_has_a_type_whose_parameters_make_sense() {
+    fn malformed_content_type_parameters_are_rejected() {
         for (header, expected) in [
             ("application/json", Some(Input::Json)),
             ("Application/JSON; charset=utf-8", Some(Input::Json)),

@@ -92,7 +92,7 @@ pub(crate) async fn partial_records(
 }
 
 /// Objects to encode before yielding: at about 30 us each, 2 ms.
-const AT_ONCE: usize = 64;
+const OBJECTS_PER_TURN: usize = 64;
 /// Encoded objects are collected in chunks of about this size, so that none is moved again.
 const PIECE_BYTES: usize = 128 << 10;
 
@@ -137,7 +137,7 @@ async fn items(
     let metadata = built_in(LIST_METADATA).and_then(|schema| write::message(&schema, metadata));
     pieces.push(1, &metadata.map_err(no_form)?);
     for (at, record) in records.iter().enumerate() {
-        if at > 0 && at.is_multiple_of(AT_ONCE) {
+        if at > 0 && at.is_multiple_of(OBJECTS_PER_TURN) {
             tokio::task::yield_now().await;
         }
         pieces.push(2, &item(served.decode(record)?).map_err(no_form)?);

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_value_counts_and_garbage_is_left_out() {
+    fn the_first_value_wins_and_malformed_pairs_are_skipped() {
         let query = Query::parse("limit=1&limit=2&x=%zz&a;b=1&name=a%20b+c&flag");
         assert_eq!(query.get("limit"), Some("1"));
         assert_eq!(query.get("x"), None);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_none_is_named_in_the_message() {
+    fn a_malformed_number_is_named_in_the_message() {
         let query = Query::parse("a=x&b=99999999999999999999&c=-5");
         assert_eq!(query.number("a").unwrap_err(), r#"strconv.ParseInt: parsing "x": invalid syntax"#);
         assert_eq!(

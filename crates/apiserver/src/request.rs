@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_authorizer_sees_the_selector_that_selects() {
+    fn the_authorizer_gets_the_effective_selector() {
         let target = |query: &str| {
             let query = Query::parse(query);
             Target::parse(&Method::GET, "/api/v1/pods", &query).unwrap().resource.unwrap()

@@ -285,7 +285,7 @@ impl ApiServer {
             tasks: TaskTracker::new(),
             closing,
         });
-        server.restore_reserves().await.map_err(|why| StartError::Store(Box::new(why)))?;
+        server.restore_allocations().await.map_err(|why| StartError::Store(Box::new(why)))?;
         server.reconcile_definitions().await;
         let server = Self(server);
         let now = crate::metadata::seconds(server.0.now());
@@ -506,7 +506,7 @@ impl Server {
         }
     }
 
-    async fn restore_reserves(&self) -> Result<(), Status> {
+    async fn restore_allocations(&self) -> Result<(), Status> {
         let registry = self.registry.snapshot();
         for reserve in &self.reserves {
             let Some(served) = registry.all().find(|served| served.kind.stored_as == reserve.stored_as())
@@ -531,7 +531,7 @@ impl Server {
     }
 
     /// Converts a written object to the other served versions in the background, if a webhook does that.
-    pub(crate) fn convert_soon(&self, served: &Arc<Served>, record: &Arc<Record>) {
+    pub(crate) fn convert_in_background(&self, served: &Arc<Served>, record: &Arc<Record>) {
         if !served.is_converted_by_webhook() {
             return;
         }
@@ -561,13 +561,13 @@ pub struct Warnings(parking_lot::Mutex<Vec<String>>);
 const WARNING_CHARACTERS: usize = 4 << 10;
 const CUT_WARNING_CHARACTERS: usize = 256;
 /// Maximum number of distinct warnings: more than a response has room for, as each takes at least about 20 bytes.
-pub(crate) const MOST_WARNINGS: usize = 256;
+pub(crate) const MAX_WARNINGS: usize = 256;
 
 impl Warnings {
     pub fn add(&self, text: impl Into<String>) {
         let text = text.into();
         let mut all = self.0.lock();
-        if !text.is_empty() && all.len() < MOST_WARNINGS && !all.contains(&text) {
+        if !text.is_empty() && all.len() < MAX_WARNINGS && !all.contains(&text) {
             all.push(text);
         }
     }

@@ -345,7 +345,7 @@ impl Status {
     }
 
     pub fn to_bytes(&self) -> Bytes {
-        serde_json::to_vec(self).expect("a status is made of strings and numbers").into()
+        serde_json::to_vec(self).expect("a status always encodes").into()
     }
 
     /// Converts the error to a response.

@@ -23,7 +23,7 @@ pub struct Column {
 pub type Cell = fn(object: &Value, now: Timestamp) -> Value;
 
 /// The priority of a cell without a column definition.
-const UNANNOUNCED: i32 = -1;
+const NO_DEFINITION: i32 = -1;
 
 /// The API documentation of `metadata.name`.
 const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
@@ -45,12 +45,12 @@ impl Column {
     }
 
     /// Marks a cell without a column definition, as v1.34 has some.
-    pub const fn unannounced(self) -> Self {
-        Self { priority: UNANNOUNCED, ..self }
+    pub const fn without_definition(self) -> Self {
+        Self { priority: NO_DEFINITION, ..self }
     }
 
-    pub const fn is_announced(&self) -> bool {
-        self.priority != UNANNOUNCED
+    pub const fn has_definition(&self) -> bool {
+        self.priority != NO_DEFINITION
     }
 
     pub const fn name() -> Self {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_show_two_to_three_figures() {
+    fn durations_show_two_to_three_digits() {
         for (seconds, text) in [
             (-5, "<invalid>"),
             (-1, "0s"),

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_in_an_old_encoding_counts_and_one_that_cannot_be_read_refuses() {
+    fn legacy_string_encodings_of_groups_are_read_and_unreadable_ones_rejected() {
         let authority = Authority::generate(now()).unwrap();
         let certificate = |organization: DnValue| {
             let mut params = params("jane", &[], now(), 1);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_no_authority() {
+    fn invalid_input_is_not_an_authority() {
         let garbage = Identity { certificate: "x".into(), key: "y".into() };
         assert!(Authority::from_pem(garbage).is_err());
     }

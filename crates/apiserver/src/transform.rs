@@ -119,7 +119,7 @@ pub(crate) fn table(
     now: Timestamp,
 ) -> Value {
     let mut objects = objects;
-    if let Some(rank) = served.kind.presentation.row_rank {
+    if let Some(rank) = served.kind.presentation.row_order {
         objects.sort_by_key(rank);
     }
     let rows: Vec<Value> =
@@ -171,7 +171,7 @@ fn table_of(output: Output, options: &TableOptions, list: Value, columns: Value,
 }
 
 fn columns(served: &Served) -> Value {
-    let definitions = served.kind.columns.iter().filter(|column| column.is_announced()).map(definition);
+    let definitions = served.kind.columns.iter().filter(|column| column.has_definition()).map(definition);
     let custom = served.kind.custom.iter().flat_map(|custom| &custom.columns).map(|column| {
         json!({
             "name": column.name,

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_leaves_a_backend_which_does_not_read_is_noticed() {
+    async fn a_disconnect_is_noticed_while_the_backend_does_not_read() {
         let ((client, mut near), (backend, far)) = (duplex(64), duplex(64));
         let idle = Idle::new(Clock::system(), IDLE);
         let copying = tokio::spawn(async move { copy(client, backend, &idle).await });

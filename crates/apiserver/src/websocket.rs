@@ -274,7 +274,7 @@ mod tests {
             }
         };
         let pinged = tokio::time::timeout(std::time::Duration::from_secs(60), pinging).await;
-        assert!(pinged.is_err(), "its pings are not read any more");
+        assert!(pinged.is_err(), "its pings are no longer read");
         let mut pongs = 0;
         while let Ok(Some(Ok(_))) =
             tokio::time::timeout(std::time::Duration::from_secs(60), client.next()).await
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_is_refused_as_v1_34_refuses_it() {
+    fn handshake_errors_match_v1_34() {
         let complete = [
             ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
             ("sec-websocket-version", "13"),

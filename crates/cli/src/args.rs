@@ -86,10 +86,10 @@ pub(crate) struct Up {
     /// Number of zones the simulated nodes are spread over (zone-a, zone-b, ...).
     #[arg(long, default_value = "3", value_name = "N")]
     pub(crate) zones: std::num::NonZeroUsize,
-    /// Images that simulated nodes cannot pull: patterns in which * stands for any text.
+    /// Images that simulated nodes cannot pull: patterns in which * matches any text.
     #[arg(long, value_delimiter = ',', value_name = "GLOBS")]
     pub(crate) missing_images: Vec<String>,
-    /// Local processes that may stand in for simulated pods, by the annotation node.setpoint.dev/backend [default:
+    /// Local processes that may serve in place of simulated pods, by the annotation node.setpoint.dev/backend [default:
     /// loopback if --bind-address is a loopback address, otherwise none].
     #[arg(long, value_enum, value_name = "BACKENDS")]
     pub(crate) pod_backends: Option<PodBackendsFlag>,
@@ -290,7 +290,7 @@ mod tests {
     const KNOWN: &str = include_str!("controller_manager/known_flags.txt");
 
     #[test]
-    fn local_processes_stand_in_for_pods_only_if_no_one_else_can_connect() {
+    fn local_pod_backends_require_a_loopback_listener() {
         let backends = |flags: &[&str]| {
             let arguments = Arguments::parse_from(["setpoint", "up"].iter().chain(flags));
             let Command::Up(up) = arguments.command else { panic!("another command") };
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_of_v1_34_is_known() {
+    fn every_flag_of_v1_34_is_accepted() {
         let mut command = Arguments::command();
         command.build();
         let manager = command.find_subcommand("controller-manager").expect("a command");

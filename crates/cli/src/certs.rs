@@ -243,13 +243,13 @@ mod tests {
     use crate::pki::Credentials;
 
     #[test]
-    fn renewing_keeps_what_the_old_ones_are_needed_for() {
+    fn renewing_keeps_old_authorities_trusted() {
         let data = tempfile::tempdir().unwrap();
         let directory = Directory::new(Some(data.path().join("pki")));
         let clock = Clock::system();
         let first = Credentials::prepare(&directory, None, &clock).unwrap();
         let again = Credentials::prepare(&directory, None, &clock).unwrap();
-        assert_eq!(again.admin, first.admin, "one admin certificate for all starts");
+        assert_eq!(again.admin, first.admin, "the admin certificate is reused");
         assert_eq!(again.authority().identity(), first.authority().identity());
 
         let all = Renewal { authority: true, service_account_key: true, ..Renewal::default() };
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_that_is_left_is_in_the_largest_unit() {
+    fn the_residual_time_is_shown_in_the_largest_unit() {
         for (seconds, expected) in [
             (0, "<invalid>"),
             (59, "59s"),

@@ -60,8 +60,8 @@ pub(crate) fn run(arguments: &New) -> anyhow::Result<()> {
 
 /// Returns every file of the project with its content.
 fn files(names: &Names, checkout: &Path) -> anyhow::Result<Vec<(&'static str, String)>> {
-    let mut files: Vec<_> = FILES.iter().map(|(path, content)| (*path, names.put_into(content))).collect();
-    files.push(("Cargo.toml", names.put_into(&manifest(checkout)?)));
+    let mut files: Vec<_> = FILES.iter().map(|(path, content)| (*path, names.replace_in(content))).collect();
+    files.push(("Cargo.toml", names.replace_in(&manifest(checkout)?)));
     files.push(("README.md", README.replace("NAME", &names.package).replace("KIND", &names.kind)));
     files.push((".gitignore", "/target\n".into()));
     Ok(files)
@@ -89,7 +89,7 @@ impl Names {
         Ok(Self { package, library, kind, singular, plural, group })
     }
 
-    fn put_into(&self, content: &str) -> String {
+    fn replace_in(&self, content: &str) -> String {
         content
             .replace("setpoint-example-operator-template", &self.package)
             .replace("setpoint_example_operator_template", &self.library)
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nothing_can_have_are_refused() {
+    fn invalid_names_are_rejected() {
         let check =
             |name, kind, group, expected: &str| assert_eq!(invalid_name(&new(name, kind, group)), expected);
         check("web-shop", None, "example.com", "");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_project_is_written_under_its_own_names() {
+    fn a_generated_project_uses_the_given_names() {
         let directory = tempfile::tempdir().expect("a directory");
         let target = directory.path().join("db");
         let arguments =
@@ -220,6 +220,6 @@ mod tests {
             let text = read(path).to_lowercase();
             assert!(!text.contains("widget") && !text.contains("template::"), "{path}");
         }
-        assert!(run(&arguments).is_err(), "what is there is not written over");
+        assert!(run(&arguments).is_err(), "existing files are not overwritten");
     }
 }

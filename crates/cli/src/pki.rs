@@ -121,7 +121,7 @@ impl Directory {
     }
 
     /// Returns the stored certificate if `will_do` accepts it. Otherwise creates and stores a new one.
-    fn kept(
+    fn stored_or_new(
         &self,
         name: &str,
         will_do: impl Fn(&CertificateInfo) -> bool,
@@ -138,7 +138,7 @@ impl Directory {
 
     fn token_key(&self) -> anyhow::Result<String> {
         let Some(path) = self.file("sa.key") else { return Ok(TokenSigner::generate_key()?) };
-        let key = match read_if_there(&path)? {
+        let key = match read_if_exists(&path)? {
             Some(key) => key,
             None => {
                 let key = TokenSigner::generate_key()?;
@@ -148,7 +148,7 @@ impl Directory {
         };
         let public = path.with_extension("pub");
         let signer = TokenSigner::from_pem(&key).with_context(|| format!("cannot use {}", path.display()))?;
-        if read_if_there(&public)?.as_deref() != Some(&*signer.public_pem()) {
+        if read_if_exists(&public)?.as_deref() != Some(&*signer.public_pem()) {
             write_private(&public, &signer.public_pem())?;
         }
         Ok(key)
@@ -169,7 +169,7 @@ impl Credentials {
         let retired = directory.retired("ca", now)?;
         let certificate = &authority.identity().certificate;
         let will_do = |found: &CertificateInfo| is_fresh(found, now) && found.is_signed_by(certificate);
-        let admin = directory.kept("admin", will_do, || Ok(authority.admin_certificate(now)?))?;
+        let admin = directory.stored_or_new("admin", will_do, || Ok(authority.admin_certificate(now)?))?;
         let token_signer = match signer {
             Some(signer) => signer,
             None => TokenSigner::from_pem(&directory.token_key()?)?,
@@ -213,7 +213,7 @@ pub(crate) fn server_certificate(
             && addresses.iter().all(|address| found.addresses.contains(address))
             && SERVER_NAMES.iter().all(|name| found.dns_names.iter().any(|found| found == name))
     };
-    directory.kept("apiserver", will_do, || new_server_certificate(pki, authority, addresses, now))
+    directory.stored_or_new("apiserver", will_do, || new_server_certificate(pki, authority, addresses, now))
 }
 
 /// Creates a serving certificate. Includes the chain to the retired CAs, for clients that trust only those.
@@ -227,7 +227,7 @@ fn new_server_certificate(
     if let Some(path) = pki.file("ca-cross.crt")
         && !pki.retired("ca", now)?.is_empty()
     {
-        made.certificate.extend(read_if_there(&path)?);
+        made.certificate.extend(read_if_exists(&path)?);
     }
     Ok(made)
 }
@@ -238,7 +238,7 @@ fn is_fresh(found: &CertificateInfo, now: Timestamp) -> bool {
     found.not_before <= now && soon < found.not_after
 }
 
-fn read_if_there(path: &Path) -> anyhow::Result<Option<String>> {
+fn read_if_exists(path: &Path) -> anyhow::Result<Option<String>> {
     match fs::read_to_string(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         read => Ok(Some(read.with_context(|| format!("cannot read {}", path.display()))?)),

@@ -176,7 +176,7 @@ fn every_source_file_is_declared_by_a_module() {
 }
 
 #[test]
-fn every_module_opens_by_saying_what_it_owns() {
+fn every_module_starts_with_a_header() {
     let in_src = |path: &PathBuf| path.components().any(|part| part.as_os_str() == "src");
     let silent = files(&root(), &["rs"]).into_iter().filter(in_src).filter(|path| {
         let name = path.file_name().unwrap_or_default();
@@ -186,7 +186,7 @@ fn every_module_opens_by_saying_what_it_owns() {
 }
 
 #[test]
-fn no_module_is_named_after_nothing() {
+fn no_module_has_a_generic_name() {
     let meaningless = files(&root(), &["rs"]).into_iter().filter(|path| {
         let inside = path.strip_prefix(root()).expect("found below the root");
         inside.iter().any(|part| {
@@ -274,7 +274,7 @@ fn site() -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_link_of_a_page_leads_somewhere() {
+fn every_documentation_link_resolves() {
     let mut broken = Vec::new();
     for page in site() {
         let text = read(&page);
@@ -346,7 +346,7 @@ fn rooms_in(manifest: &str, section: &str) -> Vec<String> {
 }
 
 #[test]
-fn dependencies_between_rooms_point_one_way() {
+fn controller_modules_have_no_cyclic_dependencies() {
     let mut wrong = Vec::new();
     for entry in fs::read_dir(root().join("crates")).expect("the crates are there").flatten() {
         let room = entry.file_name().to_string_lossy().into_owned();
@@ -474,7 +474,7 @@ fn no_verb_names_a_resource() {
         }
     }
     assert_none(missing);
-    assert_none(occurrences(&sources, &["Gvr::new("], "let the kind's entry say it"));
+    assert_none(occurrences(&sources, &["Gvr::new("], "declare it in the kind's entry"));
 }
 
 #[test]
@@ -489,8 +489,8 @@ fn no_plan_awaits() {
     let mut sources = production_files(&["crates/controllers/src", "crates/scheduler/src"]);
     let pure = ["plan.rs", "status.rs", "rank.rs", "rolling.rs", "decide.rs", "filter.rs", "score.rs"];
     sources.retain(|path| path.file_name().is_some_and(|name| pure.iter().any(|pure| name == *pure)));
-    assert!(sources.len() > 20, "they have been found: {sources:?}");
-    assert_none(occurrences(&sources, &["async ", "Clock", "Rng"], "pass in what it needs"));
+    assert!(sources.len() > 20, "the sources were found: {sources:?}");
+    assert_none(occurrences(&sources, &["async ", "Clock", "Rng"], "pass the value in"));
 }
 
 /// Tests that wait in real time, with the reason.

@@ -26,7 +26,7 @@
 //! conflict anywhere inside are dropped, equal ones are merged, and defaults follow the rules of the specification.
 //!
 //! **Closedness.** Every use of a definition has a number that its conjuncts carry. A field without evidence for each
-//! number that closes its struct is refused.
+//! number that closes its struct is rejected.
 //!
 //! **Not a value.** [`ErrorKind`] keeps apart conflicts, missing values, absent fields, cycles and limits. `x != _|_` is
 //! false for all of them, and for values of which only the type is known.

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_take_seats_by_what_they_hold_in_memory() {
+    fn lists_take_seats_by_their_memory_use() {
         let list = ListWork { objects: 1000, average_bytes: 2000, ..ListWork::default() };
         let seats = |list: ListWork, limit| list.estimate(limit).initial_seats;
         assert_eq!(seats(list, None), 20);

@@ -118,12 +118,12 @@ mod tests {
             let meta = delta.object().meta();
             words.push(format!("{sign}{}{}@{}", meta.name, meta.uid, meta.resource_version));
         }
-        assert!(deltas.newest.is_empty(), "a drained queue remembers nothing");
+        assert!(deltas.newest.is_empty(), "a drained queue is empty");
         words.join(" ")
     }
 
     #[test]
-    fn states_collapse_and_ends_do_not() {
+    fn updates_are_coalesced_and_deletions_are_not() {
         let check = |script: &str, expected: &str| {
             let mut deltas = Deltas::default();
             push(&mut deltas, script);

@@ -65,7 +65,7 @@ pub async fn discover(client: &Client) -> Result<Discovered, ClientError> {
     for root in [core, named] {
         match root.kind.as_str() {
             "APIGroupDiscoveryList" => root.items.iter().for_each(|group| found.aggregated(group)),
-            _ => found.one_by_one(client, root.groups()).await,
+            _ => found.per_version(client, root.groups()).await,
         }
     }
     Ok(found.into_discovered())
@@ -181,7 +181,7 @@ impl DiscoveryState {
         }
     }
 
-    async fn one_by_one(&mut self, client: &Client, groups: Vec<LegacyGroup>) {
+    async fn per_version(&mut self, client: &Client, groups: Vec<LegacyGroup>) {
         let versions = groups.into_iter().flat_map(LegacyGroup::into_versions);
         let answers = stream::iter(versions.map(|version| async {
             let answer = ask::<ResourceList>(client, &version.path()).await;
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_without_aggregated_discovery_is_asked_version_by_version() {
+    async fn without_aggregated_discovery_each_version_is_fetched() {
         let pods = json!({"name": "pods", "kind": "Pod", "namespaced": true, "verbs": ["list"]});
         let status = json!({"name": "pods/status", "kind": "Pod", "namespaced": true, "verbs": ["get"]});
         let client = serving(&[

@@ -109,7 +109,7 @@ impl Indexer {
         let State { slots, order, indexes } = &mut *self.state.write();
         indexes.entry(name).or_insert_with(|| {
             let mut index = Index { values, found: BTreeMap::new() };
-            order.values().for_each(|slot| index.refile(None, slots.at(*slot), *slot));
+            order.values().for_each(|slot| index.update_indexes(None, slots.at(*slot), *slot));
             index
         });
     }
@@ -156,7 +156,7 @@ impl Change<'_> {
         if old.is_none() {
             order.insert(object.key().clone(), slot);
         }
-        indexes.values_mut().for_each(|index| index.refile(old.as_ref(), object, slot));
+        indexes.values_mut().for_each(|index| index.update_indexes(old.as_ref(), object, slot));
         old
     }
 
@@ -165,7 +165,7 @@ impl Change<'_> {
         let State { slots, order, indexes } = &mut *self.0;
         let old = slots.remove(key)?;
         order.remove(key);
-        indexes.values_mut().for_each(|index| index.unfile(&old));
+        indexes.values_mut().for_each(|index| index.remove_from_indexes(&old));
         Some(old)
     }
 }
@@ -183,23 +183,23 @@ impl State {
 }
 
 impl Index {
-    fn unfile(&mut self, object: &Object) {
-        (self.values)(object).iter().for_each(|value| self.unfile_under(value, object.key()));
+    fn remove_from_indexes(&mut self, object: &Object) {
+        (self.values)(object).iter().for_each(|value| self.remove_entry(value, object.key()));
     }
 
     /// Updates the indexes for an object. Values that have not changed are left alone.
-    fn refile(&mut self, old: Option<&Object>, new: &Object, slot: Slot) {
+    fn update_indexes(&mut self, old: Option<&Object>, new: &Object, slot: Slot) {
         let old_values = old.map(|old| (self.values)(old)).unwrap_or_default();
         let new_values = (self.values)(new);
         for value in old_values.iter().filter(|value| !new_values.contains(value)) {
-            self.unfile_under(value, new.key());
+            self.remove_entry(value, new.key());
         }
         for value in new_values.into_iter().filter(|value| !old_values.contains(value)) {
             self.found.entry(value.into()).or_default().insert(new.key().clone(), slot);
         }
     }
 
-    fn unfile_under(&mut self, value: &str, key: &Key) {
+    fn remove_entry(&mut self, value: &str, key: &Key) {
         let Some(objects) = self.found.get_mut(value) else { return };
         objects.remove(key);
         if objects.is_empty() {
@@ -257,7 +257,7 @@ mod tests {
     proptest! {
         /// The model is a map that is searched completely.
         #[test]
-        fn every_read_gives_what_a_search_through_everything_gives(
+        fn every_indexed_read_matches_a_full_scan(
             steps in proptest::collection::vec(step(), 0..80), indexed_after in 0..80usize
         ) {
             let (indexer, mut model) = (Indexer::default(), BTreeMap::<Key, Object>::new());
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_is_not_there_is_empty() {
+    fn a_missing_index_is_empty() {
         let indexer: Indexer = [object(None, "a", &[1], 0)].into_iter().collect();
         assert!(indexer.indexed("label", "1").is_empty());
     }

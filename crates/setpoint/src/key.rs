@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_ordered_by_namespace_then_name_and_the_cluster_comes_first() {
+    fn keys_sort_by_namespace_then_name_with_cluster_scope_first() {
         let ordered = [
             Key::cluster("z"),
             Key::namespaced("a", ""),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_gives_back_what_it_was_made_of() {
+    fn a_key_returns_its_namespace_and_name() {
         let key = Key::namespaced("shop", "web-1");
         assert_eq!((key.namespace(), key.name()), (Some("shop"), "web-1"));
         assert_eq!(Key::cluster("node-1").sibling("node-2"), Key::cluster("node-2"));

@@ -316,7 +316,7 @@ impl TaskSet {
                 async move {
                     tokio::select! {
                         biased;
-                        () = starting.turn_of(&name) => {}
+                        () = starting.wait_for_dependencies(&name) => {}
                         () = stopped.cancelled() => return,
                     }
                     counted(metrics, name, runnable.run(stopped)).await;

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_name_what_they_mean() {
+    fn patches_contain_only_the_changed_fields() {
         let reference = controller_ref(&kind(), &owner(false));
         let mine = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "mine",
             "controller": true, "blockOwnerDeletion": true});

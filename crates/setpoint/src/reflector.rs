@@ -44,10 +44,10 @@ use crate::{ClientError, Instant, Key, Kind, Object, Runtime};
 const WAITS: Backoff = Backoff::doubling(Duration::from_millis(800), Duration::from_secs(30));
 
 /// A watch that ends sooner, without an event, counts as failed.
-const SHORTEST_GOOD_WATCH: Duration = Duration::from_secs(1);
+const MIN_GOOD_WATCH: Duration = Duration::from_secs(1);
 
 /// List again after this many watches in a row have failed in a way that the version may have caused.
-const SUSPICIONS_BEFORE_RELIST: u32 = 3;
+const FAILURES_BEFORE_RELIST: u32 = 3;
 
 /// How much of an undecodable object is logged.
 const REPORTED_BYTES: usize = 256;
@@ -196,7 +196,7 @@ impl Reflector {
                 State::Watching { watch, .. } => {
                     let item = watch.next().await;
                     if self.take(item, deltas) {
-                        self.take_what_is_there(deltas);
+                        self.take_ready(deltas);
                         return Step::Changed;
                     }
                 }
@@ -259,7 +259,7 @@ impl Reflector {
         }
     }
 
-    fn take_what_is_there(&mut self, deltas: &mut Deltas) {
+    fn take_ready(&mut self, deltas: &mut Deltas) {
         while !deltas.is_full()
             && let State::Watching { watch, .. } = &mut self.state
             && let Some(item) = watch.next().now_or_never()
@@ -312,7 +312,7 @@ impl Reflector {
 
     fn watch_closed(&mut self) {
         let State::Watching { opened, silent, .. } = self.state else { return };
-        if silent && self.runtime.clock.instant() - opened < SHORTEST_GOOD_WATCH {
+        if silent && self.runtime.clock.instant() - opened < MIN_GOOD_WATCH {
             tracing::debug!(kind = %self.kind, "the watch closed immediately");
             return self.wait(AfterWait::Watch);
         }
@@ -322,7 +322,7 @@ impl Reflector {
 
     fn watch_failed(&mut self, error: &ClientError) {
         tracing::info!(kind = %self.kind, version = self.version, error = error as &dyn std::error::Error, "watch failed");
-        match blame(error) {
+        match classify(error) {
             WatchFailure::Version if self.failures == 0 => {
                 self.failures = 1;
                 self.state = State::Empty;
@@ -330,7 +330,7 @@ impl Reflector {
             WatchFailure::Version => self.wait(AfterWait::List),
             WatchFailure::Unknown => {
                 self.suspicions += 1;
-                let relist = self.suspicions >= SUSPICIONS_BEFORE_RELIST;
+                let relist = self.suspicions >= FAILURES_BEFORE_RELIST;
                 self.wait(if relist { AfterWait::List } else { AfterWait::Watch });
             }
             WatchFailure::Circumstances => self.wait(AfterWait::Watch),
@@ -353,7 +353,7 @@ enum WatchFailure {
     Unknown,
 }
 
-fn blame(error: &ClientError) -> WatchFailure {
+fn classify(error: &ClientError) -> WatchFailure {
     match error {
         error if error.is_expired() => WatchFailure::Version,
         error if error.has_cause("ResourceVersionTooLarge") => WatchFailure::Version,

@@ -40,7 +40,7 @@ use crate::ControllerConfig;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum response size: collectors respond with a few bytes.
-const LONGEST_ANSWER: usize = 64 << 10;
+const MAX_RESPONSE: usize = 64 << 10;
 
 /// An exporter of traces to a collector, active from [`export`](Self::export) until [`finish`](Self::finish).
 ///
@@ -179,7 +179,7 @@ impl Sender {
 fn no_certificates() -> rustls::ClientConfig {
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.expect("the provider knows the usual versions");
+    let builder = builder.expect("the provider supports the default versions");
     builder.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()
 }
 
@@ -197,7 +197,7 @@ impl HttpClient for Sender {
             let exchange = async {
                 let response = client.request(request.map(Full::new)).await?;
                 let (head, body) = response.into_parts();
-                let body = Limited::new(body, LONGEST_ANSWER).collect().await?.to_bytes();
+                let body = Limited::new(body, MAX_RESPONSE).collect().await?.to_bytes();
                 Ok::<_, HttpError>(Response::from_parts(head, body))
             };
             tokio::time::timeout(TIMEOUT, exchange).await?

@@ -135,7 +135,7 @@ impl<K: WorkKey> Worker<K> {
         let shown = pending_writes.wait_until_shown(key).await;
         if !shown {
             tracing::debug!("the caches do not show the last writes yet, requeued");
-            self.reconciles.held_back();
+            self.reconciles.postponed();
             self.queue.add_after(key.clone(), STALE_CACHE);
         }
         shown
@@ -143,16 +143,16 @@ impl<K: WorkKey> Worker<K> {
 
     async fn reconcile(&self, key: &K) -> ReconcileEnd {
         match &self.pending_writes {
-            None => self.contained(key).await,
-            Some(pending_writes) => pending_writes.record(key, self.contained(key)).await,
+            None => self.catch_panic(key).await,
+            Some(pending_writes) => pending_writes.record(key, self.catch_panic(key)).await,
         }
     }
 
-    async fn contained(&self, key: &K) -> ReconcileEnd {
-        let contained = AssertUnwindSafe(async { self.reconciler.reconcile(key).await }).catch_unwind();
+    async fn catch_panic(&self, key: &K) -> ReconcileEnd {
+        let caught = AssertUnwindSafe(async { self.reconciler.reconcile(key).await }).catch_unwind();
         let result = match self.policy.timeout {
-            None => contained.await,
-            Some(timeout) => match tokio::time::timeout(timeout, contained).await {
+            None => caught.await,
+            Some(timeout) => match tokio::time::timeout(timeout, caught).await {
                 Ok(result) => result,
                 Err(_) => return ReconcileEnd::TimedOut(timeout),
             },

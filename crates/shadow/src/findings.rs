@@ -11,7 +11,7 @@ use crate::report::{Difference, FieldDifference, Finding, shown};
 use crate::target::Target;
 
 /// The maximum number of listed differences. The others are only counted.
-const MOST_LISTED: usize = 1_000;
+const MAX_LISTED: usize = 1_000;
 
 #[derive(Default)]
 pub(crate) struct Findings {
@@ -39,7 +39,7 @@ impl Findings {
         let (object, fields) = (difference.object(), paths(&difference).join(", "));
         tracing::warn!(controller, verb, object, fields, "shadow: {message}");
         self.last_id += 1;
-        if self.listed.len() >= MOST_LISTED {
+        if self.listed.len() >= MAX_LISTED {
             self.unlisted += 1;
         } else {
             self.listed.push_back(Difference { id: self.last_id, ..difference });

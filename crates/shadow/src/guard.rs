@@ -176,7 +176,7 @@ impl Write<'_> {
                 if let Some(id) = target.object() {
                     self.shadow.lock().intend(id, intention);
                 }
-                self.shadow.woken();
+                self.shadow.wake_events();
                 Ok(reply)
             }
         }
@@ -193,7 +193,7 @@ impl Write<'_> {
         let intention = self.intention(Verb::Create, &self.target, expected, input);
         ledger.intend_generated(family, intention);
         drop(ledger);
-        self.shadow.woken();
+        self.shadow.wake_events();
         reply
     }
 
@@ -281,7 +281,7 @@ impl Write<'_> {
         let expected = Expected::Changed { base: Base::of(live), changes };
         let intention = self.intention(verb, &self.target, expected, None);
         self.shadow.lock().intend(id, intention);
-        self.shadow.woken();
+        self.shadow.wake_events();
         answer
     }
 
@@ -342,7 +342,7 @@ impl Write<'_> {
         if let Some(id) = self.target.object() {
             self.shadow.lock().intend(id, intention);
         }
-        self.shadow.woken();
+        self.shadow.wake_events();
         Ok(reply::success())
     }
 
@@ -363,7 +363,7 @@ impl Write<'_> {
     fn decided(&self, verb: Verb, id: Option<&ObjectId>, verdict: &Verdict) {
         let now = self.shadow.instant();
         self.shadow.lock().intend_decided(id, &self.controller, verb, verdict, now);
-        self.shadow.woken();
+        self.shadow.wake_events();
     }
 
     fn intention(&self, verb: Verb, target: &Target, expected: Expected, input: Option<Input>) -> Intention {

@@ -146,7 +146,7 @@ impl Intention {
     }
 
     /// Whether a live object shows it.
-    pub(crate) fn is_shown_by(&self, live: &Value, comparison: Comparison) -> bool {
+    pub(crate) fn is_matched_by(&self, live: &Value, comparison: Comparison) -> bool {
         match &self.expected {
             Expected::Created(object) => comparison.of_object(object, live).is_empty(),
             Expected::Changed { base, changes } => {
@@ -160,7 +160,7 @@ impl Intention {
     }
 
     /// Whether it is shown by the object's absence.
-    pub(crate) fn is_shown_by_absence(&self) -> bool {
+    pub(crate) fn is_matched_by_absence(&self) -> bool {
         match &self.expected {
             Expected::Created(_) => false,
             // Removing the last finalizer of an object that is being deleted removes it.
@@ -172,13 +172,13 @@ impl Intention {
     /// Evaluates the intention against the live object when its window has ended.
     pub(crate) fn evaluate(&self, live: Option<&Value>, comparison: Comparison) -> Verdict {
         let Some(live) = live else {
-            return match (&self.expected, self.is_shown_by_absence()) {
+            return match (&self.expected, self.is_matched_by_absence()) {
                 (_, true) => Verdict::Matched,
                 (Expected::Created(_), _) => Verdict::NotDone,
                 _ => Verdict::Superseded,
             };
         };
-        if self.is_shown_by(live, comparison) {
+        if self.is_matched_by(live, comparison) {
             return Verdict::Matched;
         }
         match &self.expected {

@@ -29,9 +29,9 @@ use crate::report::Counts;
 use crate::target::{ObjectId, Resource, Target};
 
 /// The maximum number of undecided intentions. At about 4 KB each, mostly the body of a pod, that is 40 MB.
-const MOST_PENDING: usize = 10_000;
+const MAX_PENDING: usize = 10_000;
 /// The maximum number of recently written objects. At 200 bytes each that is 10 MB.
-const MOST_TOUCHED: usize = 50_000;
+const MAX_TOUCHED: usize = 50_000;
 /// How long after an intention an event may arrive that it should have been based on.
 const RECENT: Duration = Duration::from_secs(2);
 /// For how many windows a reported intention is remembered, so that it is not reported again.
@@ -107,7 +107,7 @@ impl Ledger {
         *known = kept;
         old.iter().for_each(|one| self.forget(one));
         self.counted(&intention.controller).intended += 1;
-        if self.pending >= MOST_PENDING {
+        if self.pending >= MAX_PENDING {
             self.counted(&intention.controller).dropped += 1;
             self.expire(&id);
             return;
@@ -160,7 +160,7 @@ impl Ledger {
             self.decide(&intention.controller, intention.verb, MATCHED);
             return;
         }
-        if self.pending >= MOST_PENDING {
+        if self.pending >= MAX_PENDING {
             self.counted(&intention.controller).dropped += 1;
             return;
         }
@@ -220,7 +220,7 @@ impl Ledger {
     }
 
     fn touch(&mut self, id: &ObjectId, now: Instant) {
-        if self.touched.len() < MOST_TOUCHED || self.touched.contains_key(id) {
+        if self.touched.len() < MAX_TOUCHED || self.touched.contains_key(id) {
             self.touched.insert(id.clone(), now);
         }
         self.observed.explain(id);
@@ -248,18 +248,18 @@ impl Ledger {
     /// Records the current state of an object.
     pub(crate) fn observe(&mut self, id: &ObjectId, live: &Value) {
         let comparison = self.comparison;
-        self.shown(id, |one| one.is_shown_by(live, comparison));
+        self.shown(id, |one| one.is_matched_by(live, comparison));
     }
 
     /// The same for an object read at one target.
     pub(crate) fn read(&mut self, id: &ObjectId, target: &Target, live: &Value) {
         let comparison = self.comparison;
-        self.shown(id, |one| one.target == *target && one.is_shown_by(live, comparison));
+        self.shown(id, |one| one.target == *target && one.is_matched_by(live, comparison));
     }
 
     /// Records that an object is gone.
     pub(crate) fn observe_gone(&mut self, id: &ObjectId) {
-        self.shown(id, Intention::is_shown_by_absence);
+        self.shown(id, Intention::is_matched_by_absence);
     }
 
     fn shown(&mut self, id: &ObjectId, is_shown: impl Fn(&Intention) -> bool) {
@@ -280,7 +280,7 @@ impl Ledger {
     pub(crate) fn observe_created(&mut self, family: &Family, live: &Value) -> bool {
         let comparison = self.comparison;
         let Some(waiting) = self.families.get_mut(family) else { return false };
-        let place = waiting.iter().position(|one| one.is_shown_by(live, comparison));
+        let place = waiting.iter().position(|one| one.is_matched_by(live, comparison));
         let Some(one) = place.and_then(|place| waiting.remove(place)) else { return false };
         if waiting.is_empty() {
             self.families.remove(family);
@@ -362,7 +362,7 @@ impl Ledger {
                 self.remember(id, Intention { reported: Some(number), ..intention })
             }
             ExpiredWrite::Generated(family, intention)
-                if family.is_unique() && self.pending < MOST_PENDING =>
+                if family.is_unique() && self.pending < MAX_PENDING =>
             {
                 self.pending += 1;
                 let reported = Intention { reported: Some(number), ..intention };
@@ -384,7 +384,7 @@ impl Ledger {
                 counts.intended = counts.intended.saturating_sub(1);
             }
             Some(_) => {}
-            None if self.pending < MOST_PENDING => {
+            None if self.pending < MAX_PENDING => {
                 self.pending += 1;
                 known.push(intention);
             }

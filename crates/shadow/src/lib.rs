@@ -211,7 +211,7 @@ impl Shadow {
     }
 
     /// Wakes the events that wait for an intention.
-    pub(crate) fn woken(&self) {
+    pub(crate) fn wake_events(&self) {
         self.shared.changed.notify_waiters();
     }
 

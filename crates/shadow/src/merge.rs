@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patch_changes_what_it_names() {
+    fn a_patch_changes_only_its_fields() {
         let check = |kind: PatchType, before: Value, patch: Value, after: Value| {
             assert_eq!(kind.apply(&before, &patch), after, "{kind:?} {patch}");
         };

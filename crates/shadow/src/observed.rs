@@ -18,13 +18,13 @@ use crate::intention::Input;
 use crate::target::ObjectId;
 
 /// The maximum number of unexplained live creations. At 4 KB each, mostly pods, that is 16 MB.
-const MOST_CREATED: usize = 4_096;
+const MAX_CREATED: usize = 4_096;
 /// The same for changes, at about 300 bytes each.
-const MOST_CHANGED: usize = 10_000;
+const MAX_CHANGED: usize = 10_000;
 
 /// The maximum number of known objects. At about 100 bytes each that is 50 MB. Objects deleted while no watch was open
 /// stay. Writes to further objects are not attributed.
-const MOST_KNOWN: usize = 500_000;
+const MAX_KNOWN: usize = 500_000;
 
 /// The known state of the live objects.
 #[derive(Default)]
@@ -109,7 +109,7 @@ impl Observed {
     /// Records a listed object. Returns whether it is new.
     pub(crate) fn learn(&mut self, meta: &Metadata) -> bool {
         let before = self.known.len();
-        if before >= MOST_KNOWN {
+        if before >= MAX_KNOWN {
             return false;
         }
         self.known.entry(meta.uid.clone()).or_insert_with(|| Known::of(meta, None));
@@ -123,7 +123,7 @@ impl Observed {
         if known.is_some_and(|known| known.revision >= meta.revision()) {
             return Attributed::No;
         }
-        if known.is_none() && self.known.len() >= MOST_KNOWN {
+        if known.is_none() && self.known.len() >= MAX_KNOWN {
             return Attributed::No;
         }
         let (is_new, before) = (known.is_none(), known.and_then(|known| known.digest));
@@ -157,7 +157,7 @@ impl Observed {
     }
 
     pub(crate) fn deleted(&mut self, owner: &str, id: &ObjectId, now: Instant) {
-        if self.deleted_count < MOST_CHANGED {
+        if self.deleted_count < MAX_CHANGED {
             let before = self.deleted.entry(owner.to_owned()).or_default().insert(id.clone(), now);
             self.deleted_count += usize::from(before.is_none());
         }
@@ -193,14 +193,14 @@ impl Observed {
     }
 
     pub(crate) fn created(&mut self, family: Family, create: LiveCreate) {
-        if self.created_count < MOST_CREATED {
+        if self.created_count < MAX_CREATED {
             self.created_count += 1;
             self.created.entry(family).or_default().push_back(create);
         }
     }
 
     pub(crate) fn changed(&mut self, id: ObjectId, write: LiveWrite) {
-        if self.changed.len() < MOST_CHANGED {
+        if self.changed.len() < MAX_CHANGED {
             self.changed.entry(id).or_insert(write);
         }
     }

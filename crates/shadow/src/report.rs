@@ -12,9 +12,9 @@ use crate::target::{Resource, Target};
 
 /// The maximum length of a displayed value. Longer ones are truncated. With at most 1,000 differences of a few fields
 /// each, a report stays within a few megabytes.
-const LONGEST_VALUE: usize = 1024;
+const MAX_VALUE_LENGTH: usize = 1024;
 /// The maximum number of fields listed for a difference.
-const MOST_FIELDS: usize = 50;
+const MAX_FIELDS: usize = 50;
 
 /// The results of the writes of one controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -202,7 +202,7 @@ pub(crate) fn shown(target: &Target, disagreements: &[Mismatch]) -> Vec<FieldDif
         };
         FieldDifference { path: one.path.to_string(), intended: value(&one.want), live: value(&one.live) }
     };
-    disagreements.iter().take(MOST_FIELDS).map(show).collect()
+    disagreements.iter().take(MAX_FIELDS).map(show).collect()
 }
 
 fn redacted() -> Value {
@@ -211,7 +211,7 @@ fn redacted() -> Value {
 
 fn cut(value: &Value) -> Value {
     let text = value.to_string();
-    match text.char_indices().nth(LONGEST_VALUE) {
+    match text.char_indices().nth(MAX_VALUE_LENGTH) {
         None => value.clone(),
         Some((end, _)) => format!("{}…", &text[..end]).into(),
     }

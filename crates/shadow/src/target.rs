@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_says_what_a_request_is_about() {
+    fn a_path_is_parsed_into_a_target() {
         let check = |path: &str, expected: &str, read: &str| {
             let target = Target::parse(path).unwrap_or_else(|| panic!("{path} is not understood"));
             let parts = [&target.namespace, &target.name, &target.subresource];

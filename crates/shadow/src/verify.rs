@@ -16,11 +16,11 @@ use crate::report::{Difference, Finding};
 use crate::target::Target;
 
 /// The interval between checks of the ledger.
-const EVERY: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 /// How long a controller may take to reconcile again and to repeat an intention.
-const LOOKING: Duration = Duration::from_secs(3);
+const RECONCILE_WAIT: Duration = Duration::from_secs(3);
 /// The maximum number of intentions decided in a row, each with one or two reads.
-const AT_ONCE: usize = 200;
+const MAX_BATCH: usize = 200;
 
 pub(crate) struct Verifier {
     shadow: Shadow,
@@ -42,7 +42,7 @@ impl Runnable for Verifier {
         Box::pin(async move {
             let deciding = async {
                 loop {
-                    self.shadow.sleep(EVERY).await;
+                    self.shadow.sleep(INTERVAL).await;
                     self.shadow.conclude(&self.client).await;
                 }
             };
@@ -75,13 +75,13 @@ pub(crate) async fn recheck(shadow: &Shadow, client: &kube::Client) {
 impl Shadow {
     async fn conclude(&self, client: &kube::Client) {
         let now = self.instant();
-        let due = self.lock().due(now, AT_ONCE);
+        let due = self.lock().due(now, MAX_BATCH);
         for one in due {
             let verdict = match &one {
                 ExpiredWrite::Named(_, intention) => match self.evaluate(client, intention).await {
                     Some(verdict) => verdict,
                     None => {
-                        self.lock().postpone(one, LOOKING);
+                        self.lock().postpone(one, RECONCILE_WAIT);
                         continue;
                     }
                 },
@@ -112,7 +112,7 @@ impl Shadow {
         }
         match intention.challenged.map(|at| self.instant().saturating_duration_since(at)) {
             // It has reconciled again, and has not repeated it.
-            Some(since) if since >= LOOKING => Some(Verdict::Superseded),
+            Some(since) if since >= RECONCILE_WAIT => Some(Verdict::Superseded),
             Some(_) => None,
             None if self.is_superseded(client, intention).await => Some(Verdict::Superseded),
             None => Some(verdict),
@@ -139,7 +139,7 @@ impl Shadow {
         }
         match ledger.observed.last_created(family) {
             // The controller has seen the other object, and still wants this one.
-            Some(other) if intention.last > other.at + LOOKING => {
+            Some(other) if intention.last > other.at + RECONCILE_WAIT => {
                 Verdict::Differs(comparison.of_object(wanted, &other.object))
             }
             Some(_) => Verdict::Superseded,

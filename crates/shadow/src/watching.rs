@@ -25,7 +25,7 @@ use crate::order::Ticket;
 use crate::target::{ObjectId, Resource, Target};
 
 /// The maximum number of held events of a watch. Later ones wait at the API server. At 4 KB each that is 2 MB.
-const MOST_HELD: usize = 512;
+const MAX_HELD: usize = 512;
 
 /// How much later a live write is forwarded than events of other kinds that may have caused it: time for them to reach
 /// the caches.
@@ -114,7 +114,7 @@ impl Source for Watching {
                     Ok(item)
                 }
             };
-            Ok(items.map(handed_on).buffered(MOST_HELD).boxed())
+            Ok(items.map(handed_on).buffered(MAX_HELD).boxed())
         })
     }
 }

@@ -11,7 +11,7 @@ use setpoint_apiserver::selector::Selection;
 use setpoint_store::{Event, EventKind, Resource, Store};
 
 /// Kinds that say nothing about the result.
-const LEFT_OUT: [&str; 2] = ["Event", "Lease"];
+const EXCLUDED: [&str; 2] = ["Event", "Lease"];
 
 /// Fields with random or timing-dependent values.
 const MASKED: &[&str] = &[
@@ -63,7 +63,7 @@ impl Graph {
         let mut objects = Vec::new();
         for served in api.registry().all() {
             let kind = &served.kind;
-            if LEFT_OUT.contains(&kind.kind.as_str()) {
+            if EXCLUDED.contains(&kind.kind.as_str()) {
                 continue;
             }
             let gvr = Gvr::new(&kind.group, &kind.version, &kind.plural);

@@ -16,14 +16,14 @@ use crate::world::World;
 const STALE_FOR: Duration = Duration::from_secs(60);
 
 /// How long a run continues after the script, so that late failures have a chance to happen.
-const AFTERMATH: Duration = Duration::from_secs(120);
+const TRAILING_TIME: Duration = Duration::from_secs(120);
 
 /// After a storm, keys may wait for up to a quarter of an hour.
 const AFTER_STORM: Duration = Duration::from_secs(1200);
 
 /// How many storms a search ends with, and the percentage of calls that fail in them.
 const STORMS: u64 = 2;
-const IN_A_STORM: u64 = 30;
+const STORM_FAILURE_PERCENT: u64 = 30;
 
 /// What a user does, and what must always hold.
 pub struct Scenario {
@@ -76,7 +76,7 @@ impl Scenario {
                     world.faults().calm();
                     world.pass(AFTER_STORM).await;
                 }
-                world.pass(AFTERMATH).await;
+                world.pass(TRAILING_TIME).await;
                 (self.always)(&world.history())?;
                 let (writes, events) = world.faults().seen();
                 let trace = world.trace().text();
@@ -87,14 +87,14 @@ impl Scenario {
     }
 
     /// Checks that a manager that restarts in a steady state writes nothing.
-    fn rests(&self, seed: u64) -> Result<(), String> {
+    fn check_idempotent(&self, seed: u64) -> Result<(), String> {
         let restarted = || {
             World::simulate(seed, self.parts.clone(), Vec::new(), async |world| {
                 (self.script)(world).await;
-                world.pass(AFTERMATH).await;
+                world.pass(TRAILING_TIME).await;
                 let before = world.trace().writes().len();
                 world.restart().await;
-                world.pass(AFTERMATH).await;
+                world.pass(TRAILING_TIME).await;
                 // Simulated nodes restart too, and update their objects.
                 let is_nodes = |write: &String| self.parts.nodes > 0 && write.contains(" /api/v1/nodes");
                 world.trace().writes().into_iter().skip(before).filter(|write| !is_nodes(write)).collect()
@@ -142,10 +142,11 @@ impl Plan {
 pub fn check_all(scenario: &Scenario, seed: u64, combinations: usize) -> Result<Report, Failure> {
     let expected = undisturbed(scenario, seed)?;
     let report = search(scenario, seed, &expected, combinations)?;
-    let storms = (1..=STORMS).map(|nth| vec![Fault::Storm { percent: IN_A_STORM, seed: seed + nth }]);
+    let storms =
+        (1..=STORMS).map(|nth| vec![Fault::Storm { percent: STORM_FAILURE_PERCENT, seed: seed + nth }]);
     let stormy = check_against(scenario, seed, &expected, storms)?;
     let plan = Plan { seed, faults: Vec::new() };
-    scenario.rests(seed).map_err(|why| scenario.failure(&plan, why))?;
+    scenario.check_idempotent(seed).map_err(|why| scenario.failure(&plan, why))?;
     // The run without faults counts once, and includes the restart.
     Ok(Report { plans: report.plans + stormy.plans, ..report })
 }

@@ -83,7 +83,7 @@ fn disturbed(
     kind: Kind,
     faults: Faults,
 ) -> impl futures::Stream<Item = Result<WatchItem, ClientError>> {
-    let counts = concerns(&kind);
+    let counts = is_faulted(&kind);
     stream::unfold((Rest::Open(items), faults), move |(rest, faults)| async move {
         let Rest::Open(mut items) = rest else { return None };
         let item = items.next().await?;
@@ -115,7 +115,7 @@ fn is_event(item: &Result<WatchItem, ClientError>) -> bool {
 }
 
 /// Returns whether a kind gets faults. Leases and events change all the time and decide nothing.
-fn concerns(kind: &Kind) -> bool {
+fn is_faulted(kind: &Kind) -> bool {
     !matches!(kind.kind(), "Lease" | "Event")
 }
 

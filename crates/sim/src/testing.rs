@@ -233,7 +233,7 @@ impl TestCluster {
         }
         let mut managing = JoinSet::new();
         let managed = world.clone();
-        managing.spawn(async move { managed.keep_managing().await });
+        managing.spawn(async move { managed.run_manager().await });
         if has_servers {
             let api = world.api().clone();
             managing.spawn(async move { api.aggregate(CancellationToken::new()).await });

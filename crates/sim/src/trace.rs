@@ -14,7 +14,7 @@ pub struct Trace {
 }
 
 /// A scenario makes a few hundred calls. This many means that something spins.
-const MOST_LINES: usize = 200_000;
+const MAX_LINES: usize = 200_000;
 
 impl Trace {
     pub fn new(clock: Clock) -> Self {
@@ -23,7 +23,7 @@ impl Trace {
 
     pub(crate) fn record(&self, what: impl Display) {
         let mut lines = self.lines.lock();
-        assert!(lines.len() < MOST_LINES, "the run does not settle: {MOST_LINES} calls made, last {what}");
+        assert!(lines.len() < MAX_LINES, "the run does not settle: {MAX_LINES} calls made, last {what}");
         lines.push(format!("{} {what}", self.clock.now()));
     }
 

@@ -25,8 +25,8 @@ const EPOCH: &str = "2025-01-01T00:00:00Z";
 const RESTART: Duration = Duration::from_secs(5);
 
 /// How often a script polls for a condition, and for how long at most.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-const PATIENCE: Duration = Duration::from_secs(3600);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(3600);
 
 /// A cluster whose manager is subject to faults, and a client that is not.
 pub struct World {
@@ -87,11 +87,11 @@ impl World {
         tokio::select! {
             biased;
             result = script => result,
-            () = self.keep_managing() => unreachable!("the manager is always restarted"),
+            () = self.run_manager() => unreachable!("the manager is always restarted"),
         }
     }
 
-    pub(crate) async fn keep_managing(&self) {
+    pub(crate) async fn run_manager(&self) {
         loop {
             let connection = Faulty { inner: self.cluster.connection(), faults: self.faults.clone() };
             let manager = self.cluster.manager_on(&connection, &self.parts);
@@ -165,7 +165,7 @@ impl World {
 
     /// Waits, in virtual time, until `settled` holds for the object. Panics with its state if that does not happen.
     pub async fn until(&self, kind: &Kind, key: &Key, settled: impl Fn(Option<&serde_json::Value>) -> bool) {
-        let deadline = self.clock().now() + PATIENCE;
+        let deadline = self.clock().now() + MAX_WAIT;
         loop {
             let value = self.get(kind, key).await;
             if settled(value.as_ref()) {
@@ -176,7 +176,7 @@ impl World {
                 "{kind} {key} never got there:\n{}\nit is {value:?}",
                 self.trace.text()
             );
-            self.clock().sleep(LOOK_EVERY).await;
+            self.clock().sleep(POLL_INTERVAL).await;
         }
     }
 

@@ -47,7 +47,7 @@ fn a_failing_node_becomes_unready_and_recovers() {
             .await
             .expect("the user's own call succeeds");
         world.pass(std::time::Duration::from_secs(120)).await;
-        assert!(world.get(&pods, &pod).await.is_some(), "nobody stops it");
+        assert!(world.get(&pods, &pod).await.is_some(), "it keeps running");
         mark(world, Value::Null).await;
         world.until(&nodes, &node, |node| node.is_some_and(|node| ready(node, "True"))).await;
         world.until(&pods, &pod, |pod| pod.is_none()).await;

@@ -12,20 +12,19 @@
 //! be spawned or polled. Dropping the driver ends the connection at once; dropping the connection ends it when its
 //! streams have ended.
 //!
-//! What always holds:
-//! - a stream buffers at most [`Settings::buffer`] and one read of the connection in each direction; a peer that sends
-//!   more has to wait;
-//! - no frame makes the decoder allocate more than it has received, and a block of headers has at most 64 KiB when
-//!   decompressed;
-//! - replies that a peer causes (pings, resets) are bounded: above 64 of them the connection is not read;
-//! - no input causes a panic.
+//! Invariants:
+//! - A stream buffers at most [`Settings::buffer`] and one read of the connection in each direction. A peer that sends
+//!   more has to wait.
+//! - The decoder never allocates more than it has received. A header block has at most 64 KiB when decompressed.
+//! - Replies caused by a peer (pings, resets) are bounded: above 64 of them, the connection is not read.
+//! - No input causes a panic.
 //!
 //! # Flow control
 //!
 //! Kubernetes' own implementation (spdystream) neither sends WINDOW_UPDATE frames nor waits for them: it stops reading
 //! the connection when a stream is not read. A sender that insisted on windows would stall after 64 KiB. So this side
 //! always reports what it has read, but honours windows only once the peer has sent a WINDOW_UPDATE or an initial
-//! window, which shows that it keeps them. Until then the connection itself holds a sender back.
+//! window, which shows that it implements flow control. Until then, backpressure comes from the connection itself.
 
 mod connection;
 mod driver;

@@ -1,4 +1,4 @@
-//! What a peer can make a connection hold.
+//! The memory that a peer can make a connection use.
 
 use crate::frame::{Frame, INITIAL_WINDOW_SIZE, StreamId};
 use crate::settings::{OWN_BUFFER, SHARED_BUFFER};

@@ -24,7 +24,7 @@ use crate::{Error, Event, EventKind, Key, ListOptions, Page, Range, Record, Reso
 pub(crate) const EMPTY: Revision = 1;
 
 /// How often the revision is recorded for compaction by age: 5 minutes of history are 30 marks.
-const MARK_EVERY: Duration = Duration::from_secs(10);
+const MARK_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(crate) struct Core {
     state: RwLock<State>,
@@ -272,7 +272,7 @@ impl State {
         self.history_bytes -= resource_state.history.bytes();
         resource_state.history.push(Arc::new(event));
         while resource_state.history.exceeds(&self.limits) {
-            resource_state.forget_oldest();
+            resource_state.remove_oldest();
         }
         self.history_bytes += resource_state.history.bytes();
         self.enforce_total_limit();
@@ -296,7 +296,7 @@ impl State {
                 return;
             };
             self.history_bytes -= largest.history.bytes();
-            largest.forget_oldest();
+            largest.remove_oldest();
             self.history_bytes += largest.history.bytes();
         }
     }
@@ -308,7 +308,7 @@ impl State {
         for resource_state in &mut self.resource_states {
             let before = resource_state.history.bytes();
             while resource_state.history.oldest().is_some_and(|oldest| oldest <= revision) {
-                forgotten.extend(resource_state.forget_oldest());
+                forgotten.extend(resource_state.remove_oldest());
             }
             resource_state.history.raise_floor(revision);
             self.history_bytes -= before - resource_state.history.bytes();
@@ -320,7 +320,7 @@ impl State {
     /// Records the time. Returns the revision up to which history is now too old.
     fn age(&mut self, now: Timestamp) -> Option<Revision> {
         let is_time =
-            |(marked, _): &(Timestamp, Revision)| now.duration_since(*marked) >= as_signed(MARK_EVERY);
+            |(marked, _): &(Timestamp, Revision)| now.duration_since(*marked) >= as_signed(MARK_INTERVAL);
         if self.marks.back().is_none_or(is_time) {
             self.marks.push_back((now, self.revision));
         }
@@ -376,7 +376,7 @@ impl ResourceState {
         }
     }
 
-    fn forget_oldest(&mut self) -> Option<Arc<Event>> {
+    fn remove_oldest(&mut self) -> Option<Arc<Event>> {
         let sequence = self.history.start();
         let event = self.history.pop()?;
         self.groups.forgotten(&event, sequence);

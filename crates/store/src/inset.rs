@@ -35,7 +35,7 @@ pub struct Part {
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct InlineBytes {
     length: u8,
-    bytes: [u8; InlineBytes::LONGEST],
+    bytes: [u8; InlineBytes::MAX_LENGTH],
 }
 
 /// The text of an item, without the record's own bytes.
@@ -47,7 +47,7 @@ pub struct Text {
 }
 
 impl InlineBytes {
-    pub const LONGEST: usize = 23;
+    pub const MAX_LENGTH: usize = 23;
 
     /// Returns `None` if the text is too long.
     pub fn new(text: &str) -> Option<Self> {
@@ -238,7 +238,7 @@ mod tests {
         let (a, b) = (part("{\"x\":\"|\"}", "1"), part("{\"x\":\"|\"}", "2"));
         assert!(Arc::ptr_eq(&a.text, &b.text));
         assert!(a != b && a == part("{\"x\":\"|\"}", "1"));
-        assert!(!Arc::ptr_eq(&a.text, &part("{\"x\":\"\"|}", "1").text), "the place of its own counts");
+        assert!(!Arc::ptr_eq(&a.text, &part("{\"x\":\"\"|}", "1").text), "its own position wins");
         assert!(Inset::new([a]).has_texts_of(&Inset::new([b])));
     }
 

@@ -60,7 +60,7 @@ async fn concurrent_writes_with_the_same_precondition_have_one_winner() {
             let [winner] = winners[..] else { panic!("{} winners in round {round}", winners.len()) };
             for loser in results.iter().filter_map(|result| result.as_ref().err()) {
                 let Error::Conflict { current: Some(current) } = loser else { panic!("{loser}") };
-                assert_eq!(current.modified, winner.modified, "a loser sees the winner");
+                assert_eq!(current.modified, winner.modified, "a failed precondition returns the winner");
             }
             expect = Expect::Revision(winner.modified);
         }

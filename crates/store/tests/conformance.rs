@@ -356,7 +356,7 @@ async fn a_page_says_how_many_follow_it(world: World) {
     assert_eq!(remaining("a/", Some("a/1"), None).await, 1);
     assert_eq!(remaining("a/", Some("a/1"), Some(1)).await, 1);
     assert_eq!(remaining("a/", Some("a/3"), Some(2)).await, 0);
-    assert_eq!(remaining("", Some("a/1"), Some(99)).await, 1, "more is more, whoever counted");
+    assert_eq!(remaining("", Some("a/1"), Some(99)).await, 1, "an overestimate is corrected");
 }
 
 async fn many_waiting_watches_are_all_woken_by_every_change(world: World) {
@@ -417,7 +417,7 @@ async fn a_watch_reports_no_progress_beyond_what_it_handed_out(world: World) {
     let mut watch = world.watch("ns/", 1);
     world.create("other").await; // 2
     world.create("ns/a").await; // 3
-    assert!(watch.revision() < 3, "the change at 3 has not been handed out");
+    assert!(watch.revision() < 3, "the change at 3 has not been delivered");
     assert_eq!(drain(&mut watch).unwrap(), ["+ns/a@3"]);
     world.create("other2").await;
     assert_eq!(watch.revision(), 4);
@@ -454,7 +454,7 @@ async fn a_slow_watch_is_cut_off(world: World) {
     for i in 0..50 {
         world.create(&format!("ns/{i}")).await;
     }
-    assert_eq!(drain(&mut world.watch("", 1)).unwrap().len(), 50, "all of it is still there");
+    assert_eq!(drain(&mut world.watch("", 1)).unwrap().len(), 50, "the whole history is kept");
     world.create("last").await;
     assert_eq!(slow.next().await.unwrap_err(), WatchError::FellBehind { seen: 1 });
     assert_eq!(slow_in_namespace.next().await.unwrap_err(), WatchError::FellBehind { seen: 1 });
@@ -472,7 +472,7 @@ async fn a_watch_at_the_compacted_revision_stays_valid(world: World) {
     assert_eq!(drain(&mut world.watch("", 5)).unwrap().len(), 6);
     assert_eq!(world.state_at(5).await.unwrap().len(), 4);
     world.store.compact(4).await.unwrap();
-    assert_eq!(world.store.compacted(), 5, "what is forgotten stays forgotten");
+    assert_eq!(world.store.compacted(), 5, "compacted history stays compacted");
 }
 
 async fn compacted_revisions_are_rejected(world: World) {
@@ -548,7 +548,7 @@ async fn all_histories_together_are_bounded(world: World) {
     let held = world.store.revision() - oldest_watchable(&world, &pods());
     assert!((10..20).contains(&held), "{held} events of 2 KB are held");
     let mut watch = world.store.watch(Resource::new("quiet").all(), 1).unwrap();
-    assert_eq!(drain(&mut watch).unwrap(), ["+q@2"], "the largest gives way, not the oldest");
+    assert_eq!(drain(&mut watch).unwrap(), ["+q@2"], "the largest history is trimmed, not the oldest");
 }
 
 fn oldest_watchable(world: &World, resource: &Resource) -> Revision {
@@ -645,9 +645,9 @@ async fn a_watch_by_value_sees_what_has_the_value_or_had_it(world: World) {
     world.delete("before").await;
     assert_eq!(drain(&mut ours).unwrap(), ["+before@2", "+ns/a@3", "~ns/a@4", "~before@6"]);
     assert_eq!(drain(&mut later).unwrap(), ["+ns/a@3", "~ns/a@4", "~before@6"]);
-    assert_eq!(drain(&mut others).unwrap(), ["~ns/a@4", "~ns/a@5"], "its prefix counts too");
+    assert_eq!(drain(&mut others).unwrap(), ["~ns/a@4", "~ns/a@5"], "its prefix matches too");
     let mut again = world.store.watch_by(pods().all(), value_is("n1"), 1).unwrap();
-    assert_eq!(drain(&mut again).unwrap().len(), 4, "an interest that is there lists what came before it");
+    assert_eq!(drain(&mut again).unwrap().len(), 4, "an existing subscription lists earlier events");
     assert_eq!((ours.revision(), again.revision()), (7, 7));
 }
 

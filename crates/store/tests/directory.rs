@@ -177,7 +177,7 @@ async fn a_log_of_an_older_version_is_read_and_not_added_to() {
     put_with_inset(&store, "b", "now").await;
     store.close().await;
     drop(store);
-    assert_eq!(fs::read(&first).unwrap(), bytes, "the older file is as it was");
+    assert_eq!(fs::read(&first).unwrap(), bytes, "the older file is unchanged");
     let store = DurableStore::open(directory.path(), clock()).unwrap();
     assert_eq!((store.revision(), store.count(&pods().all()).await.unwrap()), (3, 2));
 }

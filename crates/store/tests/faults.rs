@@ -101,7 +101,7 @@ impl Ledger {
                     account.refused.push(account.tried);
                     self.refused += 1;
                 }
-                Err(error) => panic!("an unexpected refusal: {error}"),
+                Err(error) => panic!("unexpected error: {error}"),
             }
         }
         assert!(store.revision() >= self.revision);
@@ -110,7 +110,7 @@ impl Ledger {
     /// Checks a store against the ledger. With `may_have_happened`, writes that failed because the machine stopped may
     /// be visible or not. Any other failed write must not be visible.
     async fn check(&mut self, store: &DurableStore, may_have_happened: bool) {
-        assert!(store.revision() >= self.revision, "the revision has gone back");
+        assert!(store.revision() >= self.revision, "the revision decreased");
         for (key, account) in &mut self.keys {
             let found = store.get(&pods().key(format!("{key}")), None).await.unwrap();
             let version = found.as_deref().map(|record| check_record(*key, record));
@@ -194,22 +194,22 @@ async fn check_crashes(unsynced: Unsynced) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_that_loses_what_was_not_synced_loses_nothing_acknowledged() {
+async fn a_crash_that_drops_unsynced_data_loses_no_acknowledged_write() {
     check_crashes(Unsynced::Lost).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_that_keeps_what_was_not_synced_loses_nothing_acknowledged() {
+async fn a_crash_that_keeps_unsynced_data_loses_no_acknowledged_write() {
     check_crashes(Unsynced::Kept).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_that_tears_what_was_not_synced_loses_nothing_acknowledged() {
+async fn a_crash_that_tears_unsynced_data_loses_no_acknowledged_write() {
     check_crashes(Unsynced::Torn).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_that_scatters_what_was_not_synced_loses_nothing_acknowledged() {
+async fn a_crash_that_scatters_unsynced_data_loses_no_acknowledged_write() {
     check_crashes(Unsynced::Scattered).await;
 }
 
@@ -322,7 +322,7 @@ async fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
         disk.set_capacity(None);
         let refused = ledger.refused;
         ledger.work(&store, 20, false).await;
-        assert_eq!(ledger.refused, refused, "there is room again");
+        assert_eq!(ledger.refused, refused, "space is available again");
         ledger.check(&store, false).await;
     }
     drop(store);
@@ -348,7 +348,7 @@ async fn a_refused_write_is_neither_read_nor_watched() {
         [Expect::Revision(2), Expect::Revision(3), Expect::Absent].map(|expect| store.commit(put(expect)));
     disk.held(|| {
         for write in &mut writes {
-            assert!(write.now_or_never().is_none(), "nothing is known before it is durable");
+            assert!(write.now_or_never().is_none(), "nothing is visible before it is durable");
         }
         assert_eq!(store.revision(), 2);
     });
@@ -402,7 +402,7 @@ async fn damage_in_the_last_frame_or_behind_it_is_an_unfinished_write() {
     let check = |content: Vec<u8>, revision| {
         disk.replace(&name, content);
         assert_eq!(open(&disk).revision(), revision);
-        assert_eq!(open(&disk).revision(), revision, "the log is whole again");
+        assert_eq!(open(&disk).revision(), revision, "the log is complete again");
     };
     for at in frames[4]..good.len() {
         check(good[..at].to_vec(), 5);

@@ -106,7 +106,7 @@ fn parse(line: &str) -> Option<(usize, Acknowledged)> {
 fn check(directory: &Path, ledger: &mut BTreeMap<usize, Acknowledged>, kill: usize) {
     let store = DurableStore::open_with(directory, Clock::system(), OPTIONS).unwrap();
     let newest = ledger.values().map(|acknowledged| acknowledged.revision).max().unwrap();
-    assert!(store.revision() >= newest, "the revision has gone back after kill {kill}");
+    assert!(store.revision() >= newest, "the revision decreased after kill {kill}");
     for (key, acknowledged) in ledger {
         let found = futures::executor::block_on(store.get(&path(*key), None)).unwrap();
         let found = found.map_or(0, |record| version_of(*key, &record));

@@ -296,7 +296,7 @@ impl Run {
                 None => break,
             }
         }
-        assert!(!missed, "the watch should have been told that it missed something");
+        assert!(!missed, "the watch should have failed after missing events");
         assert_eq!(watcher.seen, expected);
         assert_eq!(watcher.watch.revision(), self.model.revision());
     }
@@ -361,12 +361,12 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_memory_engine_does_what_the_model_does(ops in proptest::collection::vec(op(), 1..120)) {
+    fn the_memory_engine_matches_the_model(ops in proptest::collection::vec(op(), 1..120)) {
         on_paused_runtime(async { Run::new(World::memory(), None).run(ops).await });
     }
 
     #[test]
-    fn the_durable_engine_does_what_the_model_does(ops in proptest::collection::vec(op(), 1..120)) {
+    fn the_durable_engine_matches_the_model(ops in proptest::collection::vec(op(), 1..120)) {
         on_paused_runtime(async {
             let (disk, clock) = (Arc::default(), clock());
             let world = World::with_store(open(&disk, &clock), clock);

@@ -25,7 +25,7 @@ const IDLE: Duration = Duration::from_secs(90);
 /// The limit on concurrent calls. Tokens are looked up before a request counts toward any other limit, so a client that
 /// sends enough of them could use up all file descriptors. A webhook that responds within 10 ms can still serve 50,000
 /// calls per second.
-pub(crate) const AT_ONCE: usize = 500;
+pub(crate) const MAX_CONCURRENT_CALLS: usize = 500;
 /// How often `Retry-After` is followed within one attempt, as in v1.34.
 const DELAYED_RETRIES: u32 = 10;
 
@@ -82,7 +82,14 @@ impl Client {
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
             .build(connector);
-        Ok(Self(Arc::new(Inner { endpoint, http, settings, clock, rng, turns: Semaphore::new(AT_ONCE) })))
+        Ok(Self(Arc::new(Inner {
+            endpoint,
+            http,
+            settings,
+            clock,
+            rng,
+            turns: Semaphore::new(MAX_CONCURRENT_CALLS),
+        })))
     }
 
     pub fn endpoint(&self) -> &Endpoint {

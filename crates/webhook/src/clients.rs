@@ -19,7 +19,7 @@ use crate::settings::Settings;
 use crate::tls::{TlsError, TlsSettings};
 
 /// The maximum number of clients, as in v1.34. An idle one holds at most 25 connections for 90 s.
-const KEPT: usize = 200;
+const CAPACITY: usize = 200;
 
 /// The location and CA of a webhook: the `clientConfig` of its configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,7 +181,7 @@ impl CachedClient {
     }
 
     fn insert(&mut self, config: ClientConfig, client: Client) {
-        if self.clients.len() >= KEPT
+        if self.clients.len() >= CAPACITY
             && let Some(oldest) = self.clients.iter().min_by_key(|(_, (used, _))| *used)
         {
             let oldest = oldest.0.clone();
@@ -263,13 +263,13 @@ mod tests {
             place: Location::Url(format!("https://hook.example/{number}")),
             ca_bundle: Vec::new(),
         };
-        for number in 0..=KEPT {
+        for number in 0..=CAPACITY {
             clients.get(&config(number)).unwrap();
             clients.get(&config(0)).unwrap();
         }
         let is_kept = |number: usize| clients.kept.lock().clients.contains_key(&config(number));
-        assert_eq!(clients.kept.lock().clients.len(), KEPT);
-        assert!(is_kept(0) && !is_kept(1) && is_kept(KEPT), "the one that was not used for longest goes");
+        assert_eq!(clients.kept.lock().clients.len(), CAPACITY);
+        assert!(is_kept(0) && !is_kept(1) && is_kept(CAPACITY), "the one that was not used for longest goes");
         clients.retain(|used| *used == config(5));
         assert_eq!(clients.kept.lock().clients.len(), 1);
     }

@@ -67,14 +67,14 @@ impl Dial for GuardedTcp {
     fn dial(&self, host: String, port: u16) -> BoxFuture<'static, io::Result<Dialed>> {
         let denied = self.denied.clone();
         let contains = move |address| denied.iter().any(|range| range.contains(address));
-        let is_denied = move |address| contains(address) || loopback_behind(address).is_some_and(&contains);
+        let is_denied = move |address| contains(address) || as_loopback(address).is_some_and(&contains);
         Box::pin(async move { connect(&host, port, is_denied).await })
     }
 }
 
 /// Returns the loopback address that an unspecified one leads to: operating systems connect `0.0.0.0` and `::` to
 /// themselves.
-fn loopback_behind(address: IpAddr) -> Option<IpAddr> {
+fn as_loopback(address: IpAddr) -> Option<IpAddr> {
     match address.to_canonical() {
         IpAddr::V4(v4) if v4.is_unspecified() => Some(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(v6) if v6.is_unspecified() => Some(Ipv6Addr::LOCALHOST.into()),
@@ -102,7 +102,7 @@ async fn connect(host: &str, port: u16, is_denied: impl Fn(IpAddr) -> bool) -> i
     Err(failure)
 }
 
-/// How long a connection may be silent before the peer is asked whether it is still there, as in v1.34's clients.
+/// How long a connection may be idle before TCP keep-alive probes are sent, as in v1.34's clients.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use setpoint_clock::{Clock, Rng};
 
-use crate::client::AT_ONCE;
+use crate::client::MAX_CONCURRENT_CALLS;
 use crate::{
     CallError, Cidr, Client, Dial, Dialed, Endpoint, GuardedTcp, Settings, TlsSettings, WebhookResponse,
 };
@@ -152,7 +152,7 @@ async fn failures_that_last_are_not_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_asks_for_patience_gets_it() {
+async fn retry_after_is_honored() {
     let busy = Reply::WebhookResponse(429, &[("retry-after", "2")], "".into());
     let fake = Fake::new(&[busy.clone(), busy, ok("{}")]);
     assert!(post(&fake).await.is_ok());
@@ -212,7 +212,7 @@ fn with_tls(fake: Fake) -> (Fake, Vec<u8>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_pinned_authorities_and_names_count() {
+async fn only_pinned_authorities_and_names_are_trusted() {
     let (fake, pem) = with_tls(Fake::new(&[ok("{}")]));
     let (_, other) = with_tls(Fake::new(&[ok("{}")]));
     let tls = |authorities: &[u8]| TlsSettings {
@@ -249,17 +249,17 @@ fn a_status_code_has_the_message_of_v1_34() {
 async fn a_flood_of_calls_does_not_take_all_connections() {
     let fake = Fake::new(&[Reply::Hang]);
     let client = client(&fake, settings());
-    let calls = (0..2 * AT_ONCE).map(|_| client.post(Bytes::from_static(b"{}")));
+    let calls = (0..2 * MAX_CONCURRENT_CALLS).map(|_| client.post(Bytes::from_static(b"{}")));
     let calls = futures::future::join_all(calls);
     let early = tokio::time::timeout(Duration::from_secs(1), calls);
     assert!(early.await.is_err(), "no one answers");
-    assert_eq!(fake.calls(), AT_ONCE);
+    assert_eq!(fake.calls(), MAX_CONCURRENT_CALLS);
     *fake.replies.lock() = vec![Reply::WebhookResponse(200, &[], Bytes::new())];
     client.post(Bytes::from_static(b"{}")).await.expect("those that gave up have left their turns");
 }
 
 #[tokio::test]
-async fn a_denied_address_is_not_dialed_by_whatever_name() {
+async fn a_denied_address_is_not_dialed_by_any_name() {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let cidr = |text: &str| text.parse::<Cidr>().unwrap();

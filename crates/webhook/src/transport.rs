@@ -1,6 +1,6 @@
 //! Requests and responses whose bodies are streamed, for proxying.
 //!
-//! What always holds:
+//! Invariants:
 //! - a body is never held as a whole: each side is read only as fast as the other one takes it;
 //! - a request ends when its future or the body of its response is dropped;
 //! - a connection is established within [`DIAL`](crate::dial) or not at all.
@@ -24,7 +24,7 @@ use crate::tls::{TlsError, TlsSettings};
 /// Idle connections kept per host and for how long, as in v1.34's clients.
 const IDLE_CONNECTIONS: usize = 25;
 const IDLE: Duration = Duration::from_secs(90);
-/// Pings on an HTTP/2 connection with open streams, as in v1.34's clients: a peer that is gone is noticed.
+/// Pings on an HTTP/2 connection with open streams, as in v1.34's clients, to detect dead peers.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// Unread bytes of a response per HTTP/1.1 connection, and per HTTP/2 stream. A proxied request so holds at most twice
@@ -84,13 +84,16 @@ impl Transport {
         send_by(&self.http, request).await
     }
 
-    /// Like [`send`](Self::send), for a request whose response may last: it has a connection of its own, so any number
-    /// of them does not keep others waiting.
-    pub async fn send_lasting(&self, request: Request<RequestBody>) -> Result<Response<Incoming>, SendError> {
+    /// Like [`send`](Self::send), for a long-running request: it gets its own connection, so any number of them
+    /// cannot delay others.
+    pub async fn send_long_running(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, SendError> {
         send_by(&self.lasting, request).await
     }
 
-    /// Sends a request that asks for another protocol, on a connection of its own. If the response switches protocols,
+    /// Sends an upgrade request on its own connection. If the response switches protocols,
     /// `hyper::upgrade::on` has the connection.
     pub async fn upgrade(&self, mut request: Request<RequestBody>) -> Result<Response<Incoming>, SendError> {
         let failed = |why: &dyn std::fmt::Display| SendError(why.to_string());
@@ -224,7 +227,7 @@ mod tests {
             *request.uri_mut() = "https://n/x".parse().unwrap();
             request
         };
-        let lasting = futures::future::join_all((0..3).map(|_| transport.send_lasting(request())));
+        let lasting = futures::future::join_all((0..3).map(|_| transport.send_long_running(request())));
         assert!(tokio::time::timeout(Duration::from_secs(1), lasting).await.is_err(), "no one answers");
         for _ in 0..3 {
             assert_eq!(protocols.try_recv().unwrap(), b"http/1.1");

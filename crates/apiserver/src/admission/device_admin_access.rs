@@ -28,15 +28,15 @@ impl Plugin for DeviceAdminAccess {
         old: Option<&Value>,
     ) -> Result<(), Status> {
         let Some(object) = object else { return Ok(()) };
-        match asked_for(review, object, old) {
-            Some(field) if !is_marked(review).await? => Err(refusal(review, object, &field)),
+        match requested_field(review, object, old) {
+            Some(field) if !is_namespace_labelled(review).await? => Err(refusal(review, object, &field)),
             _ => Ok(()),
         }
     }
 }
 
 /// Returns the field that newly requests admin access.
-fn asked_for(review: &Review<'_>, object: &Value, old: Option<&Value>) -> Option<String> {
+fn requested_field(review: &Review<'_>, object: &Value, old: Option<&Value>) -> Option<String> {
     let spec = object.at("spec");
     let spec = if review.served.kind.kind == "ResourceClaimTemplate" { spec.at("spec") } else { spec };
     let results =
@@ -56,7 +56,7 @@ fn asked_for(review: &Review<'_>, object: &Value, old: Option<&Value>) -> Option
     }
 }
 
-async fn is_marked(review: &Review<'_>) -> Result<bool, Status> {
+async fn is_namespace_labelled(review: &Review<'_>) -> Result<bool, Status> {
     let server = review.server;
     let served = server.served(&Gvr::new("", "v1", "namespaces"))?;
     let key = served.key(None, review.namespace.unwrap_or_default());

@@ -82,7 +82,7 @@ async fn check_role(review: &Review<'_>, role: &Value, old: Option<&Value>) -> R
     if is_aggregated(role) || old.is_some_and(is_aggregated) {
         // An aggregated role can collect any rights.
         let why = "must have cluster-admin privileges to use the aggregationRule";
-        let held = review.server.authorizer.held_roles(review.user, review.namespace).await;
+        let held = review.server.authorizer.role_rules(review.user, review.namespace).await;
         if !missing(&held.rules, &Rule::full_authority()).is_ok_and(|missing| missing.rules.is_empty()) {
             return Err(review.forbidden(Some(role), why).for_lack_of_rights());
         }
@@ -124,7 +124,7 @@ async fn may(review: &Review<'_>, verb: &str, plural: &str, name: &str) -> bool 
 /// Rejects the object unless the user holds all the rights it grants.
 async fn confirm(review: &Review<'_>, object: &Value, wanted: &[Rule]) -> Result<(), Status> {
     let user = review.user;
-    let held = review.server.authorizer.held_roles(user, review.namespace).await;
+    let held = review.server.authorizer.role_rules(user, review.namespace).await;
     let name = metadata::of(object).text("name");
     let missing = missing(&held.rules, wanted)
         .map_err(|too_broad| Status::forbidden(review.served.named(), name, too_broad))?;

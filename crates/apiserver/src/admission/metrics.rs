@@ -1,7 +1,7 @@
 //! Metrics of webhooks and policies, under v1.34's names.
 //!
 //! A webhook has at most a few dozen series: a sort, four operations, and codes up to 600; a binding of a policy has at
-//! most 16. Those of the configurations there have ever been are kept, up to [`MOST_SERIES`].
+//! most 16. Those of the configurations there have ever been are kept, up to [`MAX_SERIES`].
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::metrics::{Described, SeriesTable};
 
 /// 100 webhooks with 50 series each, for 7 metrics, are 35,000. A series takes about 200 bytes, so this is at most 10
 /// MB. Further series are not counted.
-const MOST_SERIES: usize = 50_000;
+const MAX_SERIES: usize = 50_000;
 
 const DURATIONS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
 const EVALUATIONS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
@@ -39,7 +39,7 @@ const DESCRIBED: [Described<Metric>; 11] = [
     Described {
         metric: Metric::ConditionErrors,
         name: "apiserver_admission_match_condition_evaluation_errors_total",
-        help: "[ALPHA] Match conditions that failed, by the webhook or policy they are of.",
+        help: "[ALPHA] Match conditions that failed, by webhook or policy.",
         labels: &["name", "kind", "type", "operation"],
         bounds: &[],
     },
@@ -60,7 +60,7 @@ const DESCRIBED: [Described<Metric>; 11] = [
     Described {
         metric: Metric::Duration,
         name: "apiserver_admission_webhook_admission_duration_seconds",
-        help: "[STABLE] Seconds that calls of a webhook took.",
+        help: "[STABLE] Duration of webhook calls in seconds.",
         labels: &["name", "type", "operation", "rejected"],
         bounds: DURATIONS,
     },
@@ -74,42 +74,42 @@ const DESCRIBED: [Described<Metric>; 11] = [
     Described {
         metric: Metric::Rejections,
         name: "apiserver_admission_webhook_rejection_count",
-        help: "[ALPHA] Requests rejected because of a webhook, by the type of the error.",
+        help: "[ALPHA] Requests rejected by a webhook, by error type.",
         labels: &["name", "type", "operation", "error_type", "rejection_code"],
         bounds: &[],
     },
     Described {
         metric: Metric::Requests,
         name: "apiserver_admission_webhook_request_total",
-        help: "[ALPHA] Calls of a webhook, by the code of the outcome.",
+        help: "[ALPHA] Calls of a webhook, by status code.",
         labels: &["name", "type", "operation", "code", "rejected"],
         bounds: &[],
     },
     Described {
         metric: Metric::MutationDuration,
         name: "apiserver_mutating_admission_policy_check_duration_seconds",
-        help: "[ALPHA] Seconds that mutations of a policy took, by binding.",
+        help: "[ALPHA] Duration of mutations of a policy in seconds, by binding.",
         labels: &["policy", "policy_binding", "error_type"],
         bounds: CHECKS,
     },
     Described {
         metric: Metric::Mutations,
         name: "apiserver_mutating_admission_policy_check_total",
-        help: "[ALPHA] Mutations of a policy, by binding and the type of the error.",
+        help: "[ALPHA] Mutations of a policy, by binding and error type.",
         labels: &["policy", "policy_binding", "error_type"],
         bounds: &[],
     },
     Described {
         metric: Metric::ValidationDuration,
         name: "apiserver_validating_admission_policy_check_duration_seconds",
-        help: "[BETA] Seconds that failed validations of a policy took, by binding and what came of it.",
+        help: "[BETA] Duration of failed validations of a policy in seconds, by binding and enforcement action.",
         labels: &["policy", "policy_binding", "error_type", "enforcement_action"],
         bounds: CHECKS,
     },
     Described {
         metric: Metric::Validations,
         name: "apiserver_validating_admission_policy_check_total",
-        help: "[BETA] Failed validations of a policy, by binding and what came of it.",
+        help: "[BETA] Failed validations of a policy, by binding and enforcement action.",
         labels: &["policy", "policy_binding", "error_type", "enforcement_action"],
         bounds: &[],
     },
@@ -120,7 +120,7 @@ pub(crate) struct AdmissionMetrics(SeriesTable<Metric>);
 
 impl Default for AdmissionMetrics {
     fn default() -> Self {
-        Self(SeriesTable::new(&DESCRIBED, MOST_SERIES))
+        Self(SeriesTable::new(&DESCRIBED, MAX_SERIES))
     }
 }
 

@@ -266,7 +266,7 @@ impl<'a> Review<'a> {
         Ok(())
     }
 
-    /// A policy or a webhook has changed who manages the fields. What makes no sense is ignored.
+    /// A policy or a webhook has changed who manages the fields. Invalid values are ignored.
     fn set_managed_fields(&self, fields: ManagedFields) {
         match fields.check() {
             Ok(()) => *self.fields.lock() = fields,
@@ -284,7 +284,7 @@ impl<'a> Review<'a> {
     }
 
     /// The same for a request of which part has been written.
-    pub(crate) fn once_begun(self) -> Self {
+    pub(crate) fn once_started(self) -> Self {
         Self { is_begun: true, ..self }
     }
 

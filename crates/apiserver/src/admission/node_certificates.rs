@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_asks_for_pods_that_run_on_it() {
+    fn a_node_requests_certificates_for_its_own_pods() {
         let is_forbidden = |said: Result<(), Problem>| matches!(said, Err(Problem::Forbidden(_)));
         assert_eq!(said(json!({}), |_| {}), Ok(()));
         assert!(is_forbidden(said(json!({"nodeName": "other"}), |_| {})));

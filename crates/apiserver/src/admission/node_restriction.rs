@@ -208,7 +208,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_node_reports_what_it_is_and_not_what_it_is_for() {
+    fn a_node_sets_its_own_labels_but_not_restricted_ones() {
         for (label, forbidden) in [
             ("app", false),
             ("example.com/x", false),

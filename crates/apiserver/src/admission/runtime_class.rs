@@ -130,7 +130,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_toleration_covered_by_another_is_left_out() {
+    fn a_toleration_covered_by_another_is_omitted() {
         let all = json!({"operator": "Exists"});
         let one = json!({"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule"});
         assert_eq!(merged(&[one.clone(), all.clone()]), std::slice::from_ref(&all));

@@ -22,7 +22,7 @@ const ENFORCE_MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
 
 /// A controller creates the default account of a new namespace, so wait for it.
 const DEFAULT_ATTEMPTS: u32 = 10;
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const MIN_PAUSE: Duration = Duration::from_millis(100);
 
 impl Plugin for ServiceAccount {
     fn handles(&self, review: &Review<'_>) -> bool {
@@ -75,7 +75,7 @@ async fn look_up(review: &Review<'_>, pod: &Value, name: &str) -> Result<Value, 
     let key = served.key(review.namespace, name);
     for attempt in 0..attempts {
         if attempt > 0 {
-            server.clock.sleep(SHORTEST_PAUSE.mul_f64(1.0 + server.rng.fraction())).await;
+            server.clock.sleep(MIN_PAUSE.mul_f64(1.0 + server.rng.fraction())).await;
             review.check_awaited()?;
         }
         if let Some(record) = server.store.get(&key, None).await.map_err(|why| server.refusal(why))? {

@@ -1,6 +1,6 @@
-//! Whether extension API servers can be reached: the condition `Available`, as v1.34's aggregator keeps it.
+//! Whether extension API servers can be reached: the condition `Available`, as v1.34's aggregator maintains it.
 //!
-//! A condition that is right is not written again.
+//! Invariant: an unchanged condition is not written again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +27,8 @@ use crate::server::Server;
 use crate::status::Status;
 use crate::system_objects;
 
-/// Probes of a check, at the same time, as in v1.34: one that succeeds is enough, so that a single broken endpoint of
-/// several does not count.
+/// Concurrent probes per check, as in v1.34. One success is enough, so a single broken endpoint of
+/// several is tolerated.
 const ATTEMPTS: usize = 5;
 /// How long a probe may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -70,7 +70,7 @@ impl Condition {
 pub(super) struct Checked {
     /// Whether to check again soon.
     pub(super) again: bool,
-    /// What the condition says now; `None` if it could not be written, or the APIService is gone.
+    /// The current condition; `None` if it could not be written, or the APIService was deleted.
     pub(super) is_available: Option<bool>,
 }
 
@@ -119,15 +119,15 @@ fn note(server: &Server, service: &ApiService, condition: &Condition) {
 
 const FAILED_DISCOVERY: &str = "FailedDiscoveryCheck";
 
-/// What became of a condition.
+/// The result of writing a condition.
 enum Written {
     Yes,
     Unchanged,
-    /// The object has changed meanwhile, or is gone.
+    /// The object was changed or deleted in the meantime.
     Conflict,
 }
 
-/// Writes a condition unless it is there already.
+/// Writes a condition unless it is unchanged.
 async fn write(server: &Server, object: &Value, condition: &Condition) -> Result<Written, Status> {
     let now = metadata::seconds(server.now());
     let Some(conditions) = changed(object, condition, &now) else { return Ok(Written::Unchanged) };
@@ -141,7 +141,7 @@ async fn write(server: &Server, object: &Value, condition: &Condition) -> Result
     Ok(if is_written { Written::Yes } else { Written::Conflict })
 }
 
-/// All conditions of an APIService with this one; `None` if it is there already.
+/// Returns all conditions of an APIService including this one; `None` if it is unchanged.
 fn changed(service: &Value, wanted: &Condition, now: &str) -> Option<Vec<Value>> {
     let Condition { status, reason, message } = wanted;
     let mut new = json!({"type": AVAILABLE, "status": status, "reason": reason, "message": message});
@@ -217,7 +217,7 @@ fn is_ready(slice: &Value, port: &str) -> bool {
     slice.list("endpoints").iter().any(ready) && slice.list("ports").iter().any(has_port)
 }
 
-/// Asks the server for its discovery document, several times at once. The first success counts, or the last failure.
+/// Requests the server's discovery document several times concurrently. Returns the first success, or the last failure.
 async fn probe(server: &Server, service: &ApiService, remote: &Arc<Remote>) -> Result<(), String> {
     let transport = server.aggregation.backends.probing(remote)?;
     let end = server.clock.instant() + PROBE_TIMEOUT;
@@ -264,7 +264,7 @@ fn probe_request(url: &str) -> Result<Request<RequestBody>, String> {
     Ok(request)
 }
 
-/// Who this server is to extension API servers.
+/// The user as which this server calls extension API servers.
 pub(super) const AGGREGATOR: &str = "system:kube-aggregator";
 
 async fn object(server: &Server, plural: &str, namespace: &str, name: &str) -> Result<Option<Value>, Status> {
@@ -287,7 +287,7 @@ pub(super) fn slices_resource() -> Gvr {
     Gvr::new("discovery.k8s.io", "v1", "endpointslices")
 }
 
-/// The Service that a slice is of.
+/// Returns the Service of a slice.
 pub(super) fn service_of_slice<'a>(record: &'a Record, served: &Served) -> Option<&'a str> {
     Facts::of(record, served).label(SERVICE_NAME)
 }

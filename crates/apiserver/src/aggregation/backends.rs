@@ -1,7 +1,7 @@
 //! Connections to extension API servers.
 //!
-//! Each APIService has a pool of its own, replaced when its Service, its CA bundle or this server's client certificate
-//! changes. Requests in progress keep the connection that they have.
+//! Each APIService has its own pool, replaced when its Service, its CA bundle or this server's client certificate
+//! changes. Requests in progress keep their connection.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -45,9 +45,9 @@ pub(super) struct Backends {
     dial: Arc<dyn Dial>,
     resolver: ServiceResolver,
     identity: ProxyIdentity,
-    /// By the names of APIServices: never more than there are.
+    /// By the name of the APIService: at most one each.
     kept: Mutex<BTreeMap<Box<str>, Kept>>,
-    /// The generation of the APIServices that the pools are of.
+    /// The generation of the APIServices that the pools belong to.
     generation: AtomicU64,
 }
 
@@ -111,7 +111,7 @@ impl Backends {
         Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
     }
 
-    /// Drops the pools of APIServices that are gone. Cheap while nothing changes.
+    /// Drops the pools of deleted APIServices. Cheap while nothing changes.
     pub(super) fn keep(&self, services: &ApiServices) {
         if self.generation.swap(services.generation(), Ordering::Relaxed) != services.generation() {
             let is_remote = |name: &str| services.get(name).is_some_and(|service| service.remote.is_some());

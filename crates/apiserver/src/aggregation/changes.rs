@@ -140,7 +140,7 @@ async fn next(watch: &mut Option<Watch>) -> Option<Vec<Arc<Event>>> {
     }
 }
 
-/// Of a store that is closed every watch is over at once: there is nothing to hurry for.
+/// Watches of a closed store end immediately: no need to hurry.
 async fn closed<T>() -> T {
     std::future::pending().await
 }

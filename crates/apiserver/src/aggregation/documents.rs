@@ -1,4 +1,4 @@
-//! Discovery documents of other servers: read, checked, and brought into the form of aggregated discovery.
+//! Discovery documents of other servers: decoded, validated and converted to aggregated discovery.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_discovery_document_is_an_error() {
+    fn an_invalid_discovery_document_is_an_error() {
         for text in ["", "[]", "{}", r#"{"kind":"Status"}"#, r#"{"kind":"APIResourceList","resources":3}"#] {
             assert!(legacy(text.as_bytes()).is_err() && aggregated(text.as_bytes()).is_err(), "{text}");
         }

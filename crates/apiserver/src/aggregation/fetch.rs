@@ -1,4 +1,4 @@
-//! Documents that this server reads from extension API servers: within a time and a size, as a system user.
+//! Reads documents from extension API servers as a system user, with a timeout and a size limit.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(super) struct Wanted<'a> {
     pub(super) bytes: usize,
 }
 
-/// A document, or the refusal of one.
+/// A document, or an error response.
 pub(super) struct Fetched {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,

@@ -1,7 +1,7 @@
-//! What extension API servers serve: their discovery documents, read in the background and cached.
+//! The discovery documents of extension API servers, read in the background and cached.
 //!
-//! A server that has aggregated discovery is asked once for all its group versions, with an ETag. Others are asked for
-//! the document of each group version. If a document cannot be read, the group version stays in discovery, marked as
+//! A server with aggregated discovery is read once for all its group versions, with an ETag. From other servers, each
+//! group version is read separately. If a document cannot be read, the group version stays in discovery, marked as
 //! stale.
 
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ struct Cached {
 
 #[derive(Default)]
 struct State {
-    /// By APIService: never more than there are.
+    /// By APIService: at most one each.
     versions: BTreeMap<Box<str>, RemoteVersion>,
     /// By Service: several APIServices may have the same.
     cached: BTreeMap<ServiceReference, Cached>,
@@ -97,7 +97,7 @@ impl Discovered {
         Some(document)
     }
 
-    /// Forgets an APIService, and the documents of its server if no other one has it.
+    /// Removes an APIService, and the documents of its server if no other APIService uses it.
     pub(super) fn forget(&self, name: &str) {
         let mut state = self.state.lock();
         if state.versions.remove(name).is_some() {
@@ -116,7 +116,7 @@ impl Discovered {
         }
     }
 
-    /// Forgets the documents of Services that no APIService has.
+    /// Removes the documents of Services that no APIService uses.
     fn retain(&self, is_used: impl Fn(&ServiceReference) -> bool) {
         self.state.lock().cached.retain(|service, _| is_used(service));
     }
@@ -131,7 +131,7 @@ impl Discovered {
         self.state.lock().cached.get(service).map(|cached| cached.etag.clone()).unwrap_or_default()
     }
 
-    /// The known documents are still right.
+    /// The cached documents are still current.
     fn confirm(&self, service: &ServiceReference, since: Instant) -> Option<Versions> {
         let mut state = self.state.lock();
         let cached = state.cached.get_mut(service)?;
@@ -147,7 +147,7 @@ impl Discovered {
 
 type Versions = BTreeMap<(String, String), Arc<VersionDocument>>;
 
-/// Reads the discovery document of an APIService's server, and makes it part of discovery.
+/// Reads the discovery document of an APIService's server and adds it to discovery.
 pub(super) async fn discover(server: &Server, name: &str) {
     let wanted = server.clock.instant();
     let Some(service) = find(server, name).await else { return };
@@ -172,13 +172,13 @@ pub(super) async fn discover(server: &Server, name: &str) {
         document: document.unwrap_or_default(),
         is_stale,
     };
-    // It may have been deleted, or have become local, while the server was asked.
+    // It may have been deleted or become local during the request.
     if server.has_remote(name, remote).await {
         server.aggregation.discovered.set(name, version);
     }
 }
 
-/// Finds an APIService, and forgets the documents of Services that none has.
+/// Finds an APIService, and removes the documents of unused Services.
 async fn find(server: &Server, name: &str) -> Option<Arc<ApiService>> {
     let found = server.api_services(|services| {
         let used: Vec<_> = services.all_remote().filter_map(|one| one.remote.clone()).collect();

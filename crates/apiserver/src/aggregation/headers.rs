@@ -1,7 +1,7 @@
 //! The headers of requests that are forwarded to the servers behind APIServices.
 //!
-//! What always holds: the extension server sees the identity that this server has established, and nothing that the client
-//! claims about it; no credential of the client passes.
+//! Invariant: the extension server sees the identity that this server has established, not what the client claims, and
+//! no credentials of the client.
 
 use std::net::IpAddr;
 
@@ -41,7 +41,7 @@ pub(super) fn of_request(headers: &HeaderMap, user: &User, route: &Route<'_>) ->
         sent.remove(name);
     }
     if upgrades {
-        // Nothing else may be named: a proxy on the way would remove it, the identity for example.
+        // No other header may be listed: a proxy on the way would remove it, for example the identity.
         let is_usual =
             |word: &str| ["upgrade", "keep-alive"].contains(&word.trim().to_ascii_lowercase().as_str());
         if !header::all(headers, &CONNECTION).flat_map(|value| value.split(',')).all(is_usual) {
@@ -68,7 +68,7 @@ pub(super) fn of_system_user(user: &User) -> Result<HeaderMap, String> {
     Ok(sent)
 }
 
-/// Replaces whatever a request says about its user.
+/// Replaces all headers about the user.
 fn set_identity(sent: &mut HeaderMap, user: &User) -> Result<(), String> {
     let claims = |name: &&HeaderName| {
         let name = name.as_str();
@@ -104,13 +104,13 @@ fn set(headers: &mut HeaderMap, name: HeaderName, text: &str) -> Result<(), Stri
     Ok(())
 }
 
-/// An identity that cannot be sent must not be shortened to one that can.
+/// An identity that does not fit a header must not be truncated to another one.
 fn value(name: &HeaderName, text: &str) -> Result<HeaderValue, String> {
     HeaderValue::from_bytes(text.as_bytes())
         .map_err(|_| format!("net/http: invalid header field value for {:?}", name.as_str()))
 }
 
-/// Escapes what cannot be part of a header's name. `%` itself is escaped, so that two keys never become one.
+/// Escapes characters that header names cannot contain. `%` itself is escaped, so that two keys never collide.
 fn escaped_key(key: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte);
     let mut escaped = String::with_capacity(key.len());
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_that_cannot_be_sent_is_an_error() {
+    fn an_identity_that_does_not_fit_a_header_is_an_error() {
         let route = Route { host: "a:1", uri: "/", client: None, audit_id: None };
         for user in [
             User { name: "a\nb".into(), ..User::default() },

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 use setpoint_exposition::Text;
 
-/// Whether APIServices are available, and how often they ceased to be.
+/// Whether APIServices are available, and how often they became unavailable.
 #[derive(Default)]
 pub(crate) struct AggregationMetrics {
     /// By name: as many as there are APIServices.

@@ -1,4 +1,4 @@
-//! API aggregation: group versions that other API servers answer, registered by APIServices.
+//! API aggregation: group versions served by extension API servers, registered by APIServices.
 //!
 //! ```text
 //!  APIService ─► view ─► route: a group version of this server, or of an extension server
@@ -9,11 +9,11 @@
 //!  discovery, openapi: documents, cached and merged with this server's ◄─┘
 //! ```
 //!
-//! What always holds:
-//! - a request is authenticated, queued, authorized and audited before it is forwarded;
-//! - an extension server sees this server's certificate and the established identity of the user, and no credential;
-//! - what an extension server sends is bounded in size and time before it is kept, and never replaces what this server
-//!   serves itself, except for the group version that was given to it.
+//! Invariants:
+//! - A request is authenticated, queued, authorized and audited before it is forwarded.
+//! - An extension server sees this server's certificate and the user's identity, but no credentials.
+//! - Cached documents of extension servers are bounded in size and time. They never replace this server's own, except for
+//!   the group version that the APIService takes over.
 
 mod availability;
 mod backends;
@@ -48,7 +48,7 @@ pub(crate) use self::groups::{Discovered, RemoteVersion};
 pub(crate) use self::metrics::AggregationMetrics;
 pub(crate) use self::openapi::{Additions, Destination, OpenApis, Spec, add_kinds, serve as openapi_serve};
 pub(crate) use self::proxy::Forward;
-pub(crate) use self::registration::{register_built_in, settle_custom};
+pub(crate) use self::registration::{reconcile_custom, register_built_in};
 use self::services::Remote;
 pub(crate) use self::services::{ApiService, ApiServices};
 pub(crate) use self::trust::publish as publish_trust;
@@ -71,7 +71,7 @@ impl Default for AggregationConfig {
     }
 }
 
-/// What the server holds for aggregation.
+/// The server's state for aggregation.
 pub(crate) struct Aggregation {
     pub(crate) services: StoreView<ApiServices>,
     pub(crate) metrics: AggregationMetrics,
@@ -117,7 +117,7 @@ impl Server {
         found.await.is_ok_and(|found| found.as_ref() == Some(remote))
     }
 
-    /// Returns the APIService whose server answers a request, if it is not this one.
+    /// Returns the APIService whose extension server handles a request, if any.
     pub(crate) async fn remote_for(&self, target: &Target<'_>) -> Result<Option<Arc<ApiService>>, Status> {
         if target.path.starts_with("//") {
             return Ok(None);

@@ -1,9 +1,9 @@
 //! Forwards requests to extension API servers, and their responses to clients.
 //!
-//! What always holds:
-//! - bodies are streamed in both directions, and neither side is read faster than the other one takes it;
-//! - a request to the extension server ends with the client's, no matter which side ends it;
-//! - a response that breaks off breaks off for the client too: it never looks complete.
+//! Invariants:
+//! - Bodies are streamed in both directions. Neither side is read faster than the other can write.
+//! - The request to the extension server and the client's request end together.
+//! - A truncated response is truncated for the client too: it never looks complete.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(crate) struct Forward<'a> {
     pub(crate) is_long_running: bool,
 }
 
-/// A response instead of the one that was asked for.
+/// An error response in place of the requested one.
 type Refusal = Box<Response<Body>>;
 
 impl Aggregation {
@@ -101,7 +101,7 @@ impl Aggregation {
     ) -> Result<Response<Body>, Refusal> {
         let (mut head, body) = response.into_parts();
         if head.status.is_informational() {
-            // The client has not asked for another protocol, and would take what follows for its next response.
+            // The client did not request an upgrade, and would read what follows as its next response.
             return Err(error(StatusCode::SERVICE_UNAVAILABLE, &unrequested_switch(&head.headers)));
         }
         if let Some(location) = head.headers.get(LOCATION) {
@@ -137,7 +137,7 @@ async fn sent(
 ) -> Result<Response<Incoming>, Refusal> {
     let sent = match end {
         Some(end) => timeout_at(end, transport.send(outgoing)).await,
-        None if is_long_running => Ok(transport.send_lasting(outgoing).await),
+        None if is_long_running => Ok(transport.send_long_running(outgoing).await),
         None => Ok(transport.send(outgoing).await),
     };
     match sent {

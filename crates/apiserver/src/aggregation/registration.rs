@@ -1,13 +1,13 @@
 //! The APIServices of this server's own group versions, maintained as v1.34's autoregistration does:
 //!
-//! | Stored APIService | Wanted by no one | Built in | Defined by CRDs |
+//! | Stored APIService | Not served here | Built in | Defined by CRDs |
 //! |---|---|---|---|
 //! | none | – | created at startup | created |
 //! | not labelled `automanaged` | left alone | left alone | left alone |
 //! | `automanaged: onstart` | deleted at startup | updated at startup | updated at startup |
 //! | `automanaged: true` | deleted | updated at startup | updated |
 //!
-//! So an APIService that a user owns keeps a group version, even if this server could answer it.
+//! So an APIService owned by a user keeps its group version, even if this server could serve it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) async fn register_built_in(server: &Server) -> Result<(), Status> {
         missing.remove(&*record.key.path);
         if matches!(label(&record, &served), Some(ON_START | CONTINUOUSLY)) {
             let wanted = wanted(&registry, &record.key.path);
-            settle_one(server, &served, &record, wanted.as_ref()).await?;
+            reconcile_one(server, &served, &record, wanted.as_ref()).await?;
         }
     }
     let collection = system_objects::path(&api_services(), "", "");
@@ -52,7 +52,7 @@ pub(crate) async fn register_built_in(server: &Server) -> Result<(), Status> {
 }
 
 /// Brings the APIServices of custom group versions in line with the CRDs.
-pub(crate) async fn settle_custom(server: &Server) -> Result<(), Status> {
+pub(crate) async fn reconcile_custom(server: &Server) -> Result<(), Status> {
     let Ok(served) = server.served(&api_services()) else { return Ok(()) };
     let registry = server.registry.snapshot();
     let mut missing = custom(&registry);
@@ -60,7 +60,7 @@ pub(crate) async fn settle_custom(server: &Server) -> Result<(), Status> {
         let is_custom = missing.remove(&*record.key.path);
         if label(&record, &served) == Some(CONTINUOUSLY) {
             let wanted = is_custom.then(|| wanted(&registry, &record.key.path)).flatten();
-            settle_one(server, &served, &record, wanted.as_ref()).await?;
+            reconcile_one(server, &served, &record, wanted.as_ref()).await?;
         }
     }
     for name in missing {
@@ -72,7 +72,7 @@ pub(crate) async fn settle_custom(server: &Server) -> Result<(), Status> {
 }
 
 /// Updates or deletes an APIService that the server manages. A conflict means that it has changed; then this runs again.
-async fn settle_one(
+async fn reconcile_one(
     server: &Server,
     served: &Served,
     record: &Record,
@@ -110,7 +110,7 @@ fn name(group: &str, version: &str) -> String {
     format!("{version}.{group}")
 }
 
-/// The APIService that this server wants to have, if it serves the group version.
+/// The desired APIService, if this server serves the group version.
 fn wanted(registry: &Registry, name: &str) -> Option<Value> {
     let (version, group) = name.split_once('.')?;
     registry.version(group, version)?;

@@ -1,6 +1,6 @@
 //! The background work of aggregation: probes, discovery and OpenAPI documents, each with its own workers and times.
 //!
-//! Without APIServices of other servers it only waits for changes of APIServices.
+//! Without APIServices of extension servers, it only waits for changes of APIServices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::server::Server;
 /// Concurrent checks, and pauses between those that fail, as in v1.34.
 const CHECKERS: usize = 5;
 const CHECK_PAUSES: Pauses = Pauses { first: Duration::from_millis(5), longest: Duration::from_secs(30) };
-/// How often an APIService is checked in any case.
+/// How often an APIService is checked at least.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
 /// Concurrent reads of discovery documents, and how often they are read.
 const DISCOVERERS: usize = 2;
@@ -66,7 +66,7 @@ struct Plan {
 }
 
 impl Server {
-    /// Keeps the availability, the documents and the APIServices of this server's own groups up to date, until `stop`.
+    /// Keeps availability, documents and the APIServices of this server's own groups up to date until `stop`.
     /// Run it once beside the server.
     pub(crate) async fn run_aggregation(&self, stop: CancellationToken) {
         let publish_at = self.aggregation.trust.as_ref().map(|_| self.clock.instant());
@@ -240,7 +240,7 @@ impl Plan {
         let has_changed = old != Some(&new);
         if is_other || (self.checked.contains_key(name) && self.checked.get(name) != Some(&new.is_available))
         {
-            self.checks.forgive(name);
+            self.checks.reset_failures(name);
             self.checks.add(name, now);
         }
         if new.remote.is_none() {
@@ -250,7 +250,7 @@ impl Plan {
                 self.discoveries.add(name, now);
             }
             if is_other || self.documents.has_failed(name) {
-                self.documents.forgive(name);
+                self.documents.reset_failures(name);
                 self.documents.add(name, now + READ_SOON);
             }
         }

@@ -1,7 +1,6 @@
-//! The stored APIServices, as routing and discovery need them.
+//! The stored APIServices, indexed for routing and discovery.
 //!
-//! The view is brought up to date by each request, so an APIService counts for the first request after its write was
-//! acknowledged.
+//! Each request updates the view first, so an APIService applies to the first request after its write was acknowledged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +37,7 @@ pub(crate) struct ApiService {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Remote {
     pub(crate) service: ServiceReference,
-    /// As PEM; the authorities of this machine count if it is empty.
+    /// As PEM; if empty, the system's CAs are used.
     pub(crate) ca_bundle: Vec<u8>,
     pub(crate) is_insecure: bool,
 }
@@ -100,7 +99,7 @@ impl ApiServices {
         self.generation
     }
 
-    /// The APIService whose server answers for a group version, if it is not this server.
+    /// The APIService whose extension server serves a group version, if any.
     pub(crate) fn remote(&self, group: &str, version: &str) -> Option<Arc<ApiService>> {
         if self.remote.is_empty() {
             return None;

@@ -1,8 +1,8 @@
 //! What extension API servers need to authenticate the requests that this server forwards: the ConfigMap
 //! `extension-apiserver-authentication` in `kube-system`.
 //!
-//! As in v1.34, the ConfigMap is the union of what it has and what this server requires, without expired certificates: so
-//! several servers can share it, and a CA is published before it is used.
+//! As in v1.34, this server adds what it needs, keeps existing entries, and removes expired certificates. So several
+//! servers can share the ConfigMap, and a CA is published before it is used.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::tls::{Bundled, bundled, pem};
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 
-/// Who clients and front proxies are verified by.
+/// The CAs that verify clients and front proxies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterTrust {
     /// The CAs of client certificates, as PEM.
@@ -50,7 +50,7 @@ pub(super) fn range() -> Range {
     Resource::new("configmaps").only(format!("{NAMESPACE}/{NAME}"))
 }
 
-/// Publishes the trust, if what is published lacks any of it.
+/// Publishes the trust, if any of it is missing.
 pub(crate) async fn publish(server: &Server) {
     let Some(source) = &server.aggregation.trust else { return };
     if let Err(why) = try_publish(server, &source()).await {
@@ -98,7 +98,7 @@ async fn replace(
     }
 }
 
-/// Returns the data of the ConfigMap: what it has, and what it must have.
+/// Returns the data of the ConfigMap: existing entries plus required ones.
 fn combined(
     known: &Map<String, Value>,
     trust: &ClusterTrust,
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_is_kept_and_what_is_missing_is_added() {
+    fn published_authorities_are_kept_and_missing_ones_added() {
         let (old, new, proxy) = (ca(), ca(), ca());
         let front_proxy = FrontProxyTrust {
             ca: proxy.clone(),
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(text(&data, "requestheader-extra-headers-prefix"), "[]");
         assert_eq!(text(&data, "requestheader-allowed-names"), r#"["front-proxy-client"]"#);
         assert!(!data.contains_key("requestheader-uid-headers") && !data.contains_key("extra"));
-        assert_eq!(combined(&data, &trust, now()).unwrap(), data, "it is settled");
+        assert_eq!(combined(&data, &trust, now()).unwrap(), data, "a second run changes nothing");
         let later = now().checked_add((24 * 366 * 11).hours()).unwrap();
         assert!(combined(&data, &ClusterTrust::default(), later).unwrap().is_empty(), "all have expired");
     }

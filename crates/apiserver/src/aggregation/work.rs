@@ -1,15 +1,15 @@
-//! Keys to work on, each at its time, and never the same key twice at once.
+//! A work queue with delays. A key is never processed twice at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use setpoint_clock::Instant;
 
-/// When to work on which key. It holds as many keys as there are APIServices.
+/// The schedule: one key per APIService.
 #[derive(Default)]
 pub(super) struct Work {
     due: BTreeMap<Box<str>, Instant>,
-    /// The keys being worked on, and when to work on them again.
+    /// The keys being processed, and when to process them again.
     busy: BTreeMap<Box<str>, Option<Instant>>,
     failures: BTreeMap<Box<str>, u32>,
 }
@@ -29,7 +29,7 @@ impl Pauses {
 }
 
 impl Work {
-    /// Works on a key at this time, or earlier if that was planned.
+    /// Schedules a key for this time, unless it is already scheduled earlier.
     pub(super) fn add(&mut self, key: &str, at: Instant) {
         if let Some(again) = self.busy.get_mut(key) {
             *again = Some(again.map_or(at, |planned| planned.min(at)));
@@ -47,7 +47,7 @@ impl Work {
         Some(key)
     }
 
-    /// The number of keys being worked on.
+    /// The number of keys being processed.
     pub(super) fn busy(&self) -> usize {
         self.busy.len()
     }
@@ -83,11 +83,11 @@ impl Work {
     }
 
     /// Forgets the failures of a key.
-    pub(super) fn forgive(&mut self, key: &str) {
+    pub(super) fn reset_failures(&mut self, key: &str) {
         self.failures.remove(key);
     }
 
-    /// Forgets a key, unless it is being worked on; then it is not worked on again.
+    /// Removes a key. If it is being processed, it is not processed again.
     pub(super) fn forget(&mut self, key: &str) {
         self.due.remove(key);
         self.failures.remove(key);
@@ -116,7 +116,7 @@ mod tests {
         work.add("a", now);
         assert_eq!((work.take(now), work.busy()), (None, 1));
         work.done("a", Some(now + Duration::from_secs(30)));
-        assert_eq!(work.take(now).as_deref(), Some("a"), "what was added meanwhile comes before the routine");
+        assert_eq!(work.take(now).as_deref(), Some("a"), "newly added keys come before periodic ones");
         work.done("a", Some(now + Duration::from_secs(30)));
         assert_eq!(work.next(), Some(now + Duration::from_secs(30)));
         work.forget("a");

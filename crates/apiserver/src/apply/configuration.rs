@@ -31,11 +31,11 @@ pub(crate) fn merge_configuration(
 }
 
 /// The maximum number of atomic values that are reported.
-const MOST_ATOMICS: usize = 100;
+const MAX_ATOMICS: usize = 100;
 
 /// Collects the paths of values that are replaced as a whole.
 fn find_atomics(place: SchemaNode<'_>, path: &str, value: &Value, found: &mut Vec<String>) {
-    if found.len() >= MOST_ATOMICS {
+    if found.len() >= MAX_ATOMICS {
         return;
     }
     let is_atomic = matches!(place.merging(), Merging::Whole);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_replaced_as_a_whole_is_refused() {
+    fn atomic_fields_are_rejected() {
         let configuration = pod(json!([{"name": "a", "command": ["x"], "args": ["y"]}]));
         assert_eq!(
             merged(pod(json!([])), configuration).unwrap_err(),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_schema_is_refused() {
+    fn fields_outside_the_schema_are_rejected() {
         for (configuration, expected) in [
             (json!({"spec": {"oops": 1}}), ".spec.oops: field not declared in schema"),
             (

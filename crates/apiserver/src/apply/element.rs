@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(element, r#"k:{"k":"\u003c\u0026\u003e"}"#);
         assert_eq!(shown(&element), r#"[k="<&>"]"#);
         assert_eq!(shown(&value(&json!("<"))), r#"[="<"]"#);
-        assert!(!looks_canonical(r#"v:"<""#), "what earlier versions stored is read anew");
+        assert!(!looks_canonical(r#"v:"<""#), "text stored by earlier versions is parsed again");
         assert_eq!(canonical(r#"v:"<""#).as_deref(), Some(r#"v:"\u003c""#));
     }
 }

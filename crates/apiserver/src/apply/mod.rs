@@ -300,7 +300,7 @@ pub fn apply(
 
 /// Returns the field manager of a request: the one it names, or the prefix of its user agent.
 pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
-    const LONGEST: usize = 128;
+    const MAX_LENGTH: usize = 128;
     if !field_manager.is_empty() {
         return field_manager.to_owned();
     }
@@ -308,7 +308,7 @@ pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
     for letter in
         user_agent.split('/').next().unwrap_or_default().chars().filter(|letter| !letter.is_control())
     {
-        if name.len() + letter.len_utf8() > LONGEST {
+        if name.len() + letter.len_utf8() > MAX_LENGTH {
             break;
         }
         name.push(letter);

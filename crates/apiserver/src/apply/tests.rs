@@ -243,7 +243,7 @@ fn applied_items_keep_the_order_of_the_configuration() {
 }
 
 #[test]
-fn updates_are_noted_without_what_the_server_owns() {
+fn updates_do_not_own_server_fields() {
     let mut subject = TestObject::deployment();
     subject.update(
         "creator",
@@ -272,7 +272,7 @@ fn a_removed_field_has_no_owner() {
 }
 
 #[test]
-fn managed_fields_can_be_forgotten_but_not_lost() {
+fn managed_fields_can_be_cleared_but_not_corrupted() {
     let mut subject = TestObject::config_map();
     subject.apply("m1", json!({"data": {"a": "1"}}));
     subject.update(
@@ -308,7 +308,7 @@ fn the_oldest_updaters_become_one() {
 }
 
 #[test]
-fn kubectl_takes_over_what_it_applied_itself() {
+fn kubectl_takes_over_its_last_applied_fields() {
     let applied =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "1"}});
     let annotations = json!({"kubectl.kubernetes.io/last-applied-configuration": applied.to_string()});

@@ -14,11 +14,11 @@ use super::managers::Manager;
 
 /// Cache capacity; a full cache is cleared, since frequent changes soon return. With the longest changes to the
 /// longest entries, before and after, this is 256 × (4 + 16 + 20) KiB = 10 MiB.
-const REMEMBERED: usize = 256;
+const CAPACITY: usize = 256;
 /// Changes with a longer text are not cached.
-const LONGEST_CHANGE: usize = 4 << 10;
+const MAX_CHANGE: usize = 4 << 10;
 /// Nor are changes to objects with longer entries.
-const LONGEST_ENTRIES: usize = 16 << 10;
+const MAX_ENTRIES: usize = 16 << 10;
 
 /// The cache of changes.
 #[derive(Default)]
@@ -55,7 +55,7 @@ pub(super) enum Time {
 impl Key {
     /// Returns `None` if the change is too long to be cached.
     pub(super) fn new(before: &ManagedFields, manager: &Manager, change: String) -> Option<Self> {
-        if before.length() > LONGEST_ENTRIES || change.len() > LONGEST_CHANGE {
+        if before.length() > MAX_ENTRIES || change.len() > MAX_CHANGE {
             return None;
         }
         let address = |part: &Part| Arc::as_ptr(&part.text).addr();
@@ -73,7 +73,7 @@ impl Transitions {
 
     pub(super) fn remember(&self, key: Key, before: ManagedFields, after: &[After]) {
         let mut known = self.0.lock();
-        if known.len() >= REMEMBERED {
+        if known.len() >= CAPACITY {
             known.clear();
         }
         known.insert(key, Known { _before: before, after: after.into() });

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::element;
 use super::schema_node::SchemaNode;
-use crate::field::{MOST_ERRORS, shown_path};
+use crate::field::{MAX_ERRORS, shown_path};
 use crate::schema::{List, ListKind, Scalar, Shape};
 
 /// Reports all errors as one message.
@@ -26,7 +26,7 @@ struct ValidationErrors(Vec<String>);
 
 impl ValidationErrors {
     fn push(&mut self, why: String) {
-        if self.0.len() < MOST_ERRORS {
+        if self.0.len() < MAX_ERRORS {
             self.0.push(why);
         }
     }

@@ -38,7 +38,7 @@ pub struct Throttle {
 
 /// Maximum concurrent batches; v1.34 has no such limit. A receiver that takes the whole timeout of 30 s for each of 10
 /// batches a second has 300 in flight; beyond that, the buffer fills up.
-const UNDER_WAY: usize = 300;
+const MAX_IN_FLIGHT: usize = 300;
 
 /// The name of this stage in metrics.
 const PLUGIN: &str = "buffered";
@@ -151,7 +151,7 @@ impl Worker {
                 measured.failed(sink.name(), count as u64, &error);
             }
         }));
-        let limit = if self.settings.concurrent { UNDER_WAY } else { 1 };
+        let limit = if self.settings.concurrent { MAX_IN_FLIGHT } else { 1 };
         while self.under_way.len() >= limit {
             self.under_way.next().await;
         }
@@ -276,7 +276,7 @@ mod tests {
         }
         assert_eq!(measured.errors_of(PLUGIN), 10);
         batch.close().await;
-        assert_eq!(batches.lock().len(), 10, "what was buffered is sent before the server stops");
+        assert_eq!(batches.lock().len(), 10, "buffered events are sent before the server stops");
         batch.add(entry("late"), &measured);
         assert_eq!(measured.errors_of(PLUGIN), 11);
     }

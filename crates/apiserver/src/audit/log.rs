@@ -18,7 +18,7 @@ use super::rotate::{LogFile, Rotation};
 
 /// Maximum queued lines; further ones wait in their requests. A line has about 1 KiB without objects, and with them at
 /// most twice the largest body: 8 MiB in practice, 4,096 × 6 MiB at the very worst.
-const WAITING: usize = 4096;
+const QUEUE_CAPACITY: usize = 4096;
 /// Maximum bytes per write; the rest is written next.
 const GROUP_BYTES: usize = 4 << 20;
 
@@ -41,7 +41,7 @@ impl LogSink {
             true => Output::Stdout,
             false => Output::File(LogFile::open(path, rotation, clock)?),
         };
-        let (jobs, waiting) = mpsc::channel(WAITING);
+        let (jobs, waiting) = mpsc::channel(QUEUE_CAPACITY);
         let writer = Writer { output, sync };
         thread::Builder::new().name("audit-log".into()).spawn(move || writer.run(waiting))?;
         Ok(Self { jobs })

@@ -62,7 +62,7 @@ pub struct AuditConfig {
 
 /// Maximum events in background delivery: those of requests whose clients hung up, and the ends of watches. Twice the
 /// maximum number of connections; beyond that, events are dropped and counted.
-const UNATTENDED: usize = 20_000;
+const MAX_BACKGROUND: usize = 20_000;
 
 /// State shared by all requests.
 pub(crate) struct Audit {
@@ -72,7 +72,7 @@ pub(crate) struct Audit {
     clock: Clock,
     /// Background deliveries.
     tasks: TaskTracker,
-    unattended: Arc<Semaphore>,
+    background: Arc<Semaphore>,
 }
 
 impl Audit {
@@ -86,7 +86,7 @@ impl Audit {
             measured,
             clock: clock.clone(),
             tasks: TaskTracker::new(),
-            unattended: Arc::new(Semaphore::new(UNATTENDED)),
+            background: Arc::new(Semaphore::new(MAX_BACKGROUND)),
         })
     }
 
@@ -104,8 +104,8 @@ impl Audit {
     }
 
     /// Delivers an event in the background.
-    fn deliver_unattended(self: &Arc<Self>, entries: Vec<Option<Entry>>) {
-        let permit = self.unattended.clone().try_acquire_owned();
+    fn deliver_in_background(self: &Arc<Self>, entries: Vec<Option<Entry>>) {
+        let permit = self.background.clone().try_acquire_owned();
         let (Ok(permit), Ok(runtime)) = (permit, Handle::try_current()) else {
             let why = SendError::new("too many events wait to be delivered");
             return self.measured.failed("buffered", 1, &why);

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_is_one_line_of_json_whatever_was_sent() {
+    fn a_recorded_patch_is_one_line_of_json() {
         for (patch, expected) in [
             ("{\"a\":\n 1}", r#"{"a": 1}"#),
             ("[{\"op\":\"test\"}]", r#"[{"op":"test"}]"#),

@@ -288,11 +288,14 @@ mod tests {
         assert!(!rule(&["jim"], &[], &[]).matches(&request));
         assert!(!rule(&[], &["ops"], &[]).matches(&request));
         assert!(!rule(&[], &[], &["list"]).matches(&request));
-        assert!(!rule(&["jane"], &[], &[]).matches(&object("pods", "a", "")), "nobody is authenticated");
+        assert!(
+            !rule(&["jane"], &[], &[]).matches(&object("pods", "a", "")),
+            "the request is unauthenticated"
+        );
     }
 
     #[test]
-    fn the_first_rule_counts_and_no_rule_means_no_record() {
+    fn the_first_matching_rule_applies_and_none_means_no_record() {
         let decision = |level| Decision { level, ..Decision::default() };
         let mut first = of("", &["pods"], &[]);
         first.decision = decision(Level::Metadata);

@@ -236,7 +236,7 @@ mod tests {
 
     fn refused(rules: &str) -> String {
         match Policy::parse(&format!("{HEAD}{rules}")) {
-            Ok(_) => panic!("this policy is accepted:\n{rules}"),
+            Ok(_) => panic!("this policy was accepted:\n{rules}"),
             Err(why) => why.to_string(),
         }
     }

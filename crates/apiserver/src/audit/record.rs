@@ -409,7 +409,7 @@ impl Drop for Recording {
         });
         self.note_latency();
         if let Some(entries) = self.reach(Stage::ResponseComplete) {
-            self.audit.deliver_unattended(entries);
+            self.audit.deliver_in_background(entries);
         }
     }
 }

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_off_does_not_spoil_the_next() {
+    fn a_truncated_line_does_not_corrupt_the_next() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit.log");
         fs::write(&path, "{\"whole\":1}\n{\"cut").unwrap();

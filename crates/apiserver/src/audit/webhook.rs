@@ -20,7 +20,7 @@ use crate::auth::{ConfigError, Outbound};
 
 /// Maximum batches in flight or waiting for a retry. In the blocking modes there is one per event: 10,000, as many as
 /// the buffer of batch mode holds. Beyond that, events are rejected and counted.
-const UNDER_WAY: usize = 10_000;
+const MAX_IN_FLIGHT: usize = 10_000;
 
 /// Posts events to a server.
 pub struct WebhookSink {
@@ -62,7 +62,7 @@ impl WebhookSink {
         Ok(Self {
             client: outbound.client(endpoint, settings)?,
             tasks: TaskTracker::new(),
-            room: Arc::new(Semaphore::new(UNDER_WAY)),
+            room: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
         })
     }
 }

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_review_of_the_right_version_counts() {
+    fn only_a_review_of_the_requested_version_is_accepted() {
         let answer = |version: &str, status: Value| {
             json!({"apiVersion": version, "kind": "SubjectAccessReview", "status": status}).to_string()
         };

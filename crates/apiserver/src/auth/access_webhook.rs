@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::User;
 use super::access_review::{self, ReviewVersion, Reviewed};
-use super::authorize::{Attributes, Authorizer, Decision, Held, Verdict};
+use super::authorize::{Attributes, Authorizer, Decision, UserRules, Verdict};
 use super::config_file::ConfigError;
 use super::expiring::Expiring;
 use super::match_conditions::{MatchConditions, Matched};
@@ -178,9 +178,9 @@ impl Authorizer for AccessWebhook {
         Box::pin(self.decide(attributes))
     }
 
-    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
+    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, UserRules> {
         let why = "webhook authorizer does not support user rule resolution".into();
-        let held = Held { errors: vec![why], is_incomplete: true, ..Held::default() };
+        let held = UserRules { errors: vec![why], is_incomplete: true, ..UserRules::default() };
         Box::pin(std::future::ready(held))
     }
 

@@ -3,7 +3,7 @@
 use futures::future::BoxFuture;
 
 use super::User;
-use super::authorize::{Attributes, Authorizer, Decision, Held};
+use super::authorize::{Attributes, Authorizer, Decision, UserRules};
 use super::rbac::{MissingRole, RoleRef, Rule};
 
 /// Allows every request, or none.
@@ -22,12 +22,12 @@ impl Authorizer for Always {
         Box::pin(std::future::ready(decision))
     }
 
-    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
+    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, UserRules> {
         let rules = match self {
             Self::Allow => Rule::full_authority().to_vec(),
             Self::Deny => Vec::new(),
         };
-        Box::pin(std::future::ready(Held { rules, ..Held::default() }))
+        Box::pin(std::future::ready(UserRules { rules, ..UserRules::default() }))
     }
 
     fn role<'a>(&'a self, role: &'a RoleRef, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Rule>, String>> {

@@ -343,6 +343,9 @@ mod tests {
     fn a_token_that_is_not_utf8_is_still_a_token() {
         let value = http::HeaderValue::from_bytes(b"Bearer \xff").unwrap();
         let headers = HeaderMap::from_iter([(AUTHORIZATION, value)]);
-        assert!(bearer_token(&headers, &Warnings::default()).is_some(), "it must not pass for no token");
+        assert!(
+            bearer_token(&headers, &Warnings::default()).is_some(),
+            "it is not treated as a missing token"
+        );
     }
 }

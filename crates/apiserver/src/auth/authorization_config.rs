@@ -47,7 +47,7 @@ const MATCH_CONDITIONS: usize = 64;
 const LEGACY_TIMEOUT: Duration = Duration::from_secs(30);
 const AUTHORIZED_TTL: Duration = Duration::from_secs(5 * 60);
 const UNAUTHORIZED_TTL: Duration = Duration::from_secs(30);
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -337,7 +337,7 @@ fn check_webhook(webhook: &RawWebhook, path: &Path<'_>, errors: &mut Errors) {
     let timeout = webhook.timeout;
     if timeout.is_unset() {
         errors.required(&path.child("timeout"), "");
-    } else if timeout.is_negative || timeout.length > LONGEST_TIMEOUT {
+    } else if timeout.is_negative || timeout.length > MAX_TIMEOUT {
         errors.invalid(&path.child("timeout"), timeout.shown(), "must be > 0s and <= 30s");
     }
     let ttls = [("authorizedTTL", webhook.authorized_ttl), ("unauthorizedTTL", webhook.unauthorized_ttl)];

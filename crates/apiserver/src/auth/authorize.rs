@@ -39,7 +39,7 @@ pub struct Decision {
 
 /// The rules that apply to a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct UserRules {
     pub rules: Vec<Rule>,
     /// Why the rules may be incomplete.
     pub errors: Vec<String>,
@@ -52,10 +52,10 @@ pub trait Authorizer: Send + Sync + 'static {
     fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Decision>;
 
     /// Returns what a user may do in a namespace, or cluster-wide.
-    fn rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, Held>;
+    fn rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, UserRules>;
 
     /// Like `rules`, but by RBAC roles only, whatever the authorizers: the rights a user may grant to others.
-    fn held_roles<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, Held> {
+    fn role_rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, UserRules> {
         self.rules(user, namespace)
     }
 
@@ -115,9 +115,9 @@ impl Authorizer for MastersOnly {
         Box::pin(std::future::ready(decision))
     }
 
-    fn rules<'a>(&'a self, user: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
+    fn rules<'a>(&'a self, user: &'a User, _: Option<&'a str>) -> BoxFuture<'a, UserRules> {
         let rules = if user.is_in(MASTERS) { Rule::full_authority().to_vec() } else { Vec::new() };
-        Box::pin(std::future::ready(Held { rules, ..Held::default() }))
+        Box::pin(std::future::ready(UserRules { rules, ..UserRules::default() }))
     }
 
     fn role<'a>(&'a self, role: &'a RoleRef, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Rule>, String>> {

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn only_allowed_proxies_count() {
+    fn only_allowed_proxies_are_trusted() {
         let proxy = FrontProxy { allowed_names: vec!["front".into()], ..FrontProxy::standard() };
         assert!(proxy.user("back", &headers()).is_err());
         assert!(proxy.user("front", &headers()).unwrap().is_some());

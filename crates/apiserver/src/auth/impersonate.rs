@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_are_not_named_follow_from_the_user() {
+    fn groups_default_to_those_of_the_impersonated_user() {
         let account = assembled(&[("impersonate-user", "system:serviceaccount:n:a")]);
         let expected = ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"];
         assert_eq!(account.groups, expected);

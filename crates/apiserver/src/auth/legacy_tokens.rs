@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_is_written_in_one_way_only() {
+    fn only_canonical_dates_are_accepted() {
         let days = ["2025-01-02", "2025-1-2", "2025-13-01", "20250102", "yesterday", "", "2025-01-02T00:00"];
         assert_eq!(days.map(is_day), [true, false, false, false, false, false, false]);
     }

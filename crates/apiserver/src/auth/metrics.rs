@@ -563,7 +563,7 @@ mod tests {
         metrics.write(&mut text);
         let text = text.finish();
         let infos = text.lines().filter(|line| line.contains("last_config_info{"));
-        assert_eq!(infos.collect::<Vec<_>>(), [info], "the one in force");
+        assert_eq!(infos.collect::<Vec<_>>(), [info], "the active one");
         assert!(text.contains(
             "apiserver_authentication_jwt_authenticator_latency_seconds_bucket{result=\"success\""
         ));

@@ -43,7 +43,7 @@ pub(crate) use aggregate::aggregate;
 pub use authenticate::{Anonymous, AuthenticationError, Authenticator};
 pub use authorization_config::{AuthorizationConfig, AuthorizerKind, KubeconfigSource};
 pub(crate) use authorize::escape_html;
-pub use authorize::{Attributes, Authorizer, Decision, Held, MastersOnly, Verdict};
+pub use authorize::{Attributes, Authorizer, Decision, MastersOnly, UserRules, Verdict};
 pub use config_file::ConfigError;
 pub use front_proxy::FrontProxy;
 pub use jwt::{JwtConfig, OidcFlags};

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// How often to check a file. v1.34 uses file system notifications, and also checks once a minute.
-pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// After this many checks, reads the whole file even if its time and size are unchanged.
-const READ_EVERY: u32 = 60;
+const CHECKS_PER_READ: u32 = 60;
 
 /// A watched file and its last known state.
 pub(super) struct Watched {
@@ -27,7 +27,7 @@ impl Watched {
     pub(super) fn changed(&mut self) -> Result<Option<String>, std::io::Error> {
         let found = fs::metadata(&self.path)?;
         let seen = found.modified().ok().map(|time| (time, found.len()));
-        self.looks = (self.looks + 1) % READ_EVERY;
+        self.looks = (self.looks + 1) % CHECKS_PER_READ;
         if seen.is_some() && seen == self.seen && self.looks != 0 {
             return Ok(None);
         }

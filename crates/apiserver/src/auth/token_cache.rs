@@ -24,7 +24,7 @@ const TTL: Duration = Duration::from_secs(10);
 /// Cache capacity, as in v1.34: twice what 5,000 nodes and 10,000 namespaces use. At about 600 bytes each, 20 MB.
 const TOKENS: usize = 32 * 1024;
 /// Maximum duration of a lookup.
-const LOOKUP: Duration = Duration::from_secs(30);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The result of a lookup: a user, or why there is none.
 pub(super) type Lookup = Result<VerifiedToken, Vec<InvalidToken>>;
@@ -124,7 +124,7 @@ impl TokenCache {
         };
         let _flight = Flight { cache: self, key };
         let _fetching = metrics.fetching();
-        let found = tokio::time::timeout(LOOKUP, look_up).await;
+        let found = tokio::time::timeout(LOOKUP_TIMEOUT, look_up).await;
         let found = found.unwrap_or_else(|_| Err(vec!["context deadline exceeded".into()]));
         metrics.fetched(!matches!(&found, Err(errors) if !errors.is_empty()));
         if let Ok(known) = &found {
@@ -189,14 +189,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_known_token_is_looked_up_once_in_ten_seconds() {
+    async fn a_token_is_cached_for_ten_seconds() {
         let world = World::new();
         assert!(world.get("t", Ok(known())).await.is_ok());
         assert!(world.get("t", Err(Vec::new())).await.is_ok());
         assert_eq!(world.lookups(), 1);
         world.clock.sleep(TTL).await;
-        assert!(world.get("t", Err(Vec::new())).await.is_err(), "nothing is known for longer");
-        assert!(world.get("t", Ok(known())).await.is_ok(), "a failure is not kept");
+        assert!(world.get("t", Err(Vec::new())).await.is_err(), "entries expire");
+        assert!(world.get("t", Ok(known())).await.is_ok(), "failures are not cached");
         assert_eq!(world.lookups(), 3);
     }
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_dropped_lookup_is_taken_up_by_another() {
+    async fn a_cancelled_lookup_is_continued_by_another_request() {
         let world = World::new();
         let first = tokio::time::timeout(Duration::from_millis(10), world.get("t", Err(Vec::new())));
         let (first, second) = tokio::join!(first, world.get("t", Ok(known())));

@@ -14,12 +14,12 @@ use super::access_webhook::AccessWebhook;
 use super::aggregate::aggregate;
 use super::always::Always;
 use super::authorization_config::{AuthorizationConfig, AuthorizerKind};
-use super::authorize::{Attributes, Authorizer, Decision, Held, Verdict};
+use super::authorize::{Attributes, Authorizer, Decision, UserRules, Verdict};
 use super::config_file::ConfigError;
 use super::metrics::{AuthMetrics, Config};
 use super::node::Nodes;
 use super::rbac::{Rbac, RoleRef, Rule};
-use super::reload::{LOOK_EVERY, Watched};
+use super::reload::{POLL_INTERVAL, Watched};
 use super::{MASTERS, User, bootstrap};
 use crate::features::Features;
 
@@ -179,10 +179,10 @@ impl Authorizer for Authorizers {
         Box::pin(self.ask(attributes))
     }
 
-    fn rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, Held> {
+    fn rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, UserRules> {
         Box::pin(async move {
             let members = self.current.read().clone();
-            let mut all = Held::default();
+            let mut all = UserRules::default();
             for member in &*members {
                 let held = member.authorizer.rules(user, namespace).await;
                 all.rules.extend(held.rules);
@@ -193,7 +193,7 @@ impl Authorizer for Authorizers {
         })
     }
 
-    fn held_roles<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, Held> {
+    fn role_rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, UserRules> {
         self.roles.rules(user, namespace)
     }
 
@@ -204,7 +204,7 @@ impl Authorizer for Authorizers {
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => return,
-                    () = self.outbound.clock.sleep(LOOK_EVERY) => {}
+                    () = self.outbound.clock.sleep(POLL_INTERVAL) => {}
                 }
                 let reloaded = |text: Option<&str>| {
                     let now = self.outbound.clock.now();

@@ -13,7 +13,7 @@ use crate::status::Status;
 pub(crate) const BODY_BYTES: usize = 3 << 20;
 
 /// How long a client may pause while sending a body. The request's deadline limits the total time.
-const STILL: Duration = Duration::from_secs(20);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A request's body, read or still on the wire.
 pub(crate) enum Payload {
@@ -39,8 +39,8 @@ impl Payload {
         let mut body = Limited::new(body, BODY_BYTES);
         let mut read = BytesMut::new();
         loop {
-            let Ok(frame) = tokio::time::timeout(STILL, body.frame()).await else {
-                let seconds = STILL.as_secs();
+            let Ok(frame) = tokio::time::timeout(IDLE_TIMEOUT, body.frame()).await else {
+                let seconds = IDLE_TIMEOUT.as_secs();
                 return Err(Status::bad_request(format!("no part of the request body came for {seconds} s")));
             };
             match frame {

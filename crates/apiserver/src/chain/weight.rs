@@ -12,7 +12,7 @@ use crate::status::Status;
 /// handled (as sent, as it will be stored, as it is checked), so this is about 200 MB. A single body above the limit
 /// is rejected: at 700 bytes each, that is about 90,000 JSON objects, and a stored object (1.5 MiB) rarely has more
 /// than 50,000.
-const ROOM: usize = 64 << 20;
+const BUDGET: usize = 64 << 20;
 /// Shorter bodies are not weighed. With 600 concurrent requests they take 600 × 8 KiB × 100, 480 MB, in the worst
 /// case.
 const FREE: usize = 8 << 10;
@@ -31,7 +31,7 @@ pub(crate) struct DecodeBudget(Semaphore);
 
 impl Default for DecodeBudget {
     fn default() -> Self {
-        Self(Semaphore::new(ROOM / UNIT))
+        Self(Semaphore::new(BUDGET / UNIT))
     }
 }
 
@@ -42,8 +42,8 @@ impl DecodeBudget {
             return Ok(None);
         }
         let weight = weight(body);
-        if weight > ROOM {
-            return Err(Status::too_large(format_args!("decoded, it would take more than {ROOM} bytes")));
+        if weight > BUDGET {
+            return Err(Status::too_large(format_args!("decoded, it would take more than {BUDGET} bytes")));
         }
         let permits = u32::try_from(weight.div_ceil(UNIT)).unwrap_or(u32::MAX);
         // The semaphore is never closed.
@@ -108,7 +108,7 @@ mod tests {
     async fn bodies_that_grow_when_they_are_decoded_wait_for_each_other() {
         let room = DecodeBudget::default();
         let bomb = |count: usize| format!("[{}]", vec![r#"{"":0}"#; count].join(","));
-        assert!(room.enter(bomb(100).as_bytes()).await.unwrap().is_none(), "a short one is not weighed");
+        assert!(room.enter(bomb(100).as_bytes()).await.unwrap().is_none(), "short bodies are not weighed");
         assert_eq!(room.enter(bomb(300_000).as_bytes()).await.unwrap_err().code, 413);
         let first = room.enter(bomb(50_000).as_bytes()).await.unwrap();
         assert!(first.is_some());
@@ -117,7 +117,7 @@ mod tests {
         let second = bomb(50_000);
         let mut second = std::pin::pin!(room.enter(second.as_bytes()));
         let waiting = tokio::time::timeout(std::time::Duration::from_secs(1), second.as_mut());
-        assert!(waiting.await.is_err(), "there is no room for both");
+        assert!(waiting.await.is_err(), "the budget does not cover both");
         drop(first);
         assert!(second.await.unwrap().is_some());
     }

@@ -54,7 +54,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn defaults_fill_in_what_is_absent_also_below_other_defaults() {
+    fn defaults_apply_inside_other_defaults() {
         let schema = Props::parse(&json!({"properties": {
             "a": {"default": {}, "properties": {"b": {"default": 1}}},
             "n": {"default": "d", "nullable": true},
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_give_embedded_resources_no_metadata_that_there_is_not() {
+    fn defaults_add_no_metadata_to_embedded_resources() {
         let name = json!({"properties": {"name": {"default": "a"}, "unknown": {"default": "b"}}});
         let embedded = |metadata: Value| json!({"x-kubernetes-embedded-resource": true, "properties": {"metadata": metadata}});
         let whole = json!({"x-kubernetes-embedded-resource": true,

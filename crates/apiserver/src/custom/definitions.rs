@@ -26,7 +26,7 @@ use crate::status::Status;
 
 /// Writing a CRD may free names that another one waits for, which in turn may free more. Every round makes progress on
 /// at least one CRD, so this suffices for that many that wait for each other.
-const ROUNDS: usize = 64;
+const MAX_ROUNDS: usize = 64;
 
 /// The known state of the stored CRDs.
 #[derive(Default)]
@@ -79,7 +79,7 @@ impl Server {
         let Some(served) = built_in.all().find(|served| served.kind.semantics.defines_kinds).cloned() else {
             return Ok(None);
         };
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             if known.read(self, &served).await? {
                 let kinds = known.by_name.values().flat_map(|definition| definition.kinds.iter().cloned());
                 self.registry.publish(built_in.with_custom(kinds));
@@ -88,7 +88,7 @@ impl Server {
                 break;
             }
         }
-        aggregation::settle_custom(self).await?;
+        aggregation::reconcile_custom(self).await?;
         let ending = known.by_name.values().filter(|definition| finish::is_due(&definition.outline));
         let records = ending.map(|definition| definition.record.clone()).collect();
         Ok(Some(TerminatingDefinitions { built_in, served, records }))

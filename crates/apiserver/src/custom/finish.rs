@@ -45,13 +45,13 @@ pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 pub(crate) const PENDING: &str = "InstanceDeletionPending";
 
 /// Retry interval while objects cannot be removed, as in v1.34.
-const EVERY: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// How long objects may take before the CRD's status says that they are stuck, as in v1.34.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+const STUCK_AFTER: SignedDuration = SignedDuration::from_secs(60);
 /// Maximum CRDs to clean up concurrently, as in v1.34.
 const WORKERS: usize = 5;
 /// Objects to delete before yielding: at about 50 us each, 3 ms.
-const TURN: usize = 64;
+const OBJECTS_PER_TURN: usize = 64;
 
 /// Whether the clean-up is running, and whether it has new work.
 #[derive(Default)]
@@ -116,7 +116,7 @@ async fn run(server: Weak<Server>) {
             biased;
             () = closing.cancelled() => return,
             () = again.notified() => {}
-            () = clock.sleep(EVERY) => {}
+            () = clock.sleep(RETRY_INTERVAL) => {}
         }
     }
 }
@@ -224,7 +224,7 @@ async fn wait(server: &Server, served: &Served, record: &Record, definition: &Va
 /// Whether the objects of a CRD have been pending for too long.
 fn is_overdue(server: &Server, definition: &Value) -> bool {
     let since = metadata::of(definition).text("deletionTimestamp").parse::<Timestamp>();
-    since.is_ok_and(|since| server.now().duration_since(since) >= PATIENCE)
+    since.is_ok_and(|since| server.now().duration_since(since) >= STUCK_AFTER)
 }
 
 const IN_PROGRESS: Condition<'static> =
@@ -248,8 +248,8 @@ async fn delete_objects(server: &Server, stored_as: &str, definition: &Value) ->
     let all = || server.store.list(&range, setpoint_store::ListOptions::default());
     let found = all().await.map_err(|why| server.refusal(why))?;
     let delete = |record| delete_object(server, &kind, Arc::clone(record)).boxed();
-    for records in found.records.chunks(TURN) {
-        delete_collection::several(records, delete_collection::AT_ONCE, delete).await?;
+    for records in found.records.chunks(OBJECTS_PER_TURN) {
+        delete_collection::delete_all(records, delete_collection::CONCURRENCY, delete).await?;
         tokio::task::yield_now().await;
     }
     Ok(all().await.map_err(|why| server.refusal(why))?.records.is_empty())

@@ -58,7 +58,7 @@ impl JsonPath {
 
 /// Maximum nesting of filters. Each takes a few stack frames, and CRDs are read again at every start: one that
 /// exhausted the stack would take the server down for good.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 struct Parser<'t> {
     rest: &'t str,
@@ -126,7 +126,7 @@ impl Parser<'_> {
         self.skip_spaces();
         if self.consume("?(") {
             self.depth += 1;
-            let step = if self.depth > DEEPEST { None } else { self.filter() }?;
+            let step = if self.depth > MAX_DEPTH { None } else { self.filter() }?;
             self.depth -= 1;
             self.skip_spaces();
             return (self.consume(")") && self.consume("]")).then_some(step);

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::props::Props;
-use crate::field::{Errors, MOST_ERRORS, Path, shown_path};
+use crate::field::{Errors, MAX_ERRORS, Path, shown_path};
 use crate::json::Json;
 use crate::metadata;
 use crate::names;
@@ -144,7 +144,7 @@ fn embedded_meta(
     let before = value.get("metadata").cloned().unwrap_or_default();
     let found = normalize_metadata(value, malformed)
         .map_err(|why| format!("{}: Invalid value: {before}: {why}", child(path, "metadata")))?;
-    let room = MOST_ERRORS.saturating_sub(unknown.len());
+    let room = MAX_ERRORS.saturating_sub(unknown.len());
     unknown.extend(found.iter().take(room).map(|found| child(path, found)));
     Ok(())
 }

@@ -237,18 +237,18 @@ mod tests {
         let unsettled = settled(&definition, &[], now);
         let established = condition(&unsettled, "Established").unwrap();
         assert_eq!((established.text("status"), established.text("reason")), ("False", "InvalidCABundle"));
-        assert_eq!(settled(&unsettled, &[], now), unsettled, "nothing is left to do");
+        assert_eq!(settled(&unsettled, &[], now), unsettled, "a second run changes nothing");
         let mut mended = unsettled;
         mended["spec"]["conversion"]["webhook"]["clientConfig"].unset("caBundle");
         assert!(is_true(&settled(&mended, &[], now), "Established"));
     }
 
     #[test]
-    fn a_name_is_given_to_whom_asks_first() {
+    fn a_name_goes_to_the_first_definition() {
         let now = Timestamp::UNIX_EPOCH;
         let first = settled(&definition("foos", "f"), &[], now);
         assert!(is_true(&first, "Established"));
-        assert_eq!(settled(&first, &[], now), first, "nothing is left to do");
+        assert_eq!(settled(&first, &[], now), first, "a second run changes nothing");
         let mut second = definition("bars", "f");
         second["spec"]["names"]["singular"] = "bar".into();
         let second = settled(&second, &[&first], now);

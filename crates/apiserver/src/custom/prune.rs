@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::props::{Props, is_meta_field};
-use crate::field::{MOST_ERRORS, shown_path};
+use crate::field::{MAX_ERRORS, shown_path};
 
 /// Drops the fields that the schema does not specify and returns the paths of the first ones, sorted. A resource's own
 /// kind, version and metadata are kept.
@@ -61,7 +61,7 @@ impl Pruning {
         if is_meta_field(name) && self.path.is_empty() {
             return;
         }
-        if self.dropped.len() >= MOST_ERRORS {
+        if self.dropped.len() >= MAX_ERRORS {
             return;
         }
         self.dropped.push(match shown_path(&self.path) {

@@ -9,12 +9,12 @@ use super::props::{Props, Rule};
 use super::{correlate, declared, field_path};
 use crate::cel::{CALL_LIMIT, Declared, Environment, EvalError, Program, Type, Val, Variables};
 use crate::field::{Errors, FieldError, Reason, shown_path};
-use crate::server::MOST_WARNINGS;
+use crate::server::MAX_WARNINGS;
 
 /// Total CEL cost budget of all rules per object, as in v1.34.
 const BUDGET: u64 = 10_000_000;
 /// Maximum length of a message from a `messageExpression`.
-const LONGEST_MESSAGE: usize = 5 << 10;
+const MAX_MESSAGE: usize = 5 << 10;
 
 /// A rule, whether it compiled or not.
 pub(crate) struct Compiled {
@@ -309,7 +309,7 @@ impl Checking {
         let error = error(reason, &at, &rules.ty, detail);
         match !compiled.uses_old && ratchet.is_unchanged() {
             // Further warnings would not be sent.
-            true if self.warnings.len() >= MOST_WARNINGS => {}
+            true if self.warnings.len() >= MAX_WARNINGS => {}
             true => self.warnings.push(format!("{}: {}", error.field, error.body())),
             false if self.errors.is_full() => {}
             false => self.errors.0.push(error),
@@ -329,7 +329,7 @@ impl Checking {
             Ok(Val::String(text)) => text.trim().to_owned(),
             _ => return Ok(None),
         };
-        let is_fit = !text.is_empty() && text.len() <= LONGEST_MESSAGE && !text.contains('\n');
+        let is_fit = !text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n');
         Ok(Some(text).filter(|_| is_fit))
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::props::{Items, OrBool, Props};
 use super::{correlate, formats};
-use crate::field::{Errors, FieldError, MOST_ERRORS, Reason, shown_path};
+use crate::field::{Errors, FieldError, MAX_ERRORS, Reason, shown_path};
 use crate::pattern;
 
 /// Validates a new value. `at` is its path: empty for a whole object.
@@ -44,7 +44,7 @@ impl CheckResult {
     }
 
     fn merge(&mut self, other: Self) {
-        let room = MOST_ERRORS.saturating_sub(self.errors.len());
+        let room = MAX_ERRORS.saturating_sub(self.errors.len());
         self.errors.extend(other.errors.into_iter().take(room));
         self.passed += other.passed;
     }
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_wrong_types_name_both() {
+    fn type_errors_name_expected_and_actual_type() {
         let schema =
             json!({"properties": {"i": {"type": "integer"}, "x": {"x-kubernetes-int-or-string": true}}});
         check(schema.clone(), json!({"i": 1, "x": "1"}), &[]);
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_and_formats_are_named_as_they_are_declared() {
+    fn errors_name_bounds_and_formats_as_declared() {
         let schema = json!({"properties": {
             "f": {"type": "string", "format": "byte"},
             "l": {"type": "array", "maxItems": 1, "items": {"type": "string"}},

@@ -87,7 +87,7 @@ pub(crate) async fn respond(
     if segments == ["apis"] && !matches!(&*target.path, "/apis" | "/apis/") {
         return Ok(not_found_page());
     }
-    if is_of_routes(&registry, &segments) {
+    if is_built_in_route(&registry, &segments) {
         if method != Method::GET {
             return Err(Status::method_not_allowed());
         }
@@ -140,7 +140,7 @@ pub(crate) async fn respond(
 
 /// Whether a path is a route of a built-in version: those check method and media types first. Lists of groups, and
 /// paths of custom kinds, accept any method.
-fn is_of_routes(registry: &Registry, segments: &[&str]) -> bool {
+fn is_built_in_route(registry: &Registry, segments: &[&str]) -> bool {
     match segments {
         ["api"] => true,
         ["api", version] => registry.has_built_in("", version),

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suggested_object_is_updated_until_an_operator_changes_it() {
+    fn a_suggested_object_is_updated_until_a_user_changes_it() {
         let wanted = object(Some("true"), 1, json!({"a": 2}));
         let spec = |current: &Value, is_mandatory| {
             revised(current, &wanted, is_mandatory).map(|revised| {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shares_of_the_exempt_level_are_the_operators() {
+    fn the_shares_of_the_exempt_level_can_be_set() {
         let wanted = json!({"spec": {"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0}}});
         let raised = json!({"spec": {"type": "Exempt", "exempt": {"nominalConcurrencyShares": 9}}});
         assert!(specs_match(&wanted, &raised));

@@ -25,7 +25,7 @@ use crate::server::Server;
 use crate::status::Status;
 
 /// Maximum time in a queue, regardless of the request's deadline.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 const SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
@@ -148,7 +148,7 @@ fn wait_until(context: &Context, request_timeout: Duration, now: Instant) -> Ins
     let received = context.received.unwrap_or(now);
     let time =
         context.deadline.map_or(request_timeout, |deadline| deadline.saturating_duration_since(received));
-    received + (time / 4).min(LONGEST_WAIT)
+    received + (time / 4).min(MAX_WAIT)
 }
 
 fn too_many(seconds: i64) -> Refusal {

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_cover_what_is_below_them() {
+    fn path_rules_match_subpaths() {
         for (url, path, expected) in [
             ("*", "/x", true),
             ("/healthz", "/healthz", true),

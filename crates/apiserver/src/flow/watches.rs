@@ -82,7 +82,7 @@ impl Watches {
         }
         *counts.by_user.entry(user.name.clone()).or_default() += 1;
         shared.open.fetch_add(1, Ordering::Relaxed);
-        let interest = is_indexed(target).then(|| target.clone());
+        let interest = is_counted(target).then(|| target.clone());
         if let Some(interest) = &interest {
             counts.change(interest, 1);
         }
@@ -99,7 +99,7 @@ impl Watches {
 }
 
 /// Whether a watch is counted. As in v1.34, watches of a single node's pods are not: an index dispatches their events.
-fn is_indexed(target: &ResourceTarget) -> bool {
+fn is_counted(target: &ResourceTarget) -> bool {
     target.resource != "pods" || !target.pins("spec.nodeName")
 }
 
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_ends_takes_no_other_along() {
+    fn ending_a_watch_leaves_others_open() {
         let watches = Watches::default();
         let user = User::anonymous();
         let open = |namespace, name| watches.open(&user, &target(Some(namespace), name)).unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_so_many_watches_and_the_server_too() {
+    fn watches_are_limited_per_user_and_per_server() {
         let watches = Watches::new(WatchLimits { total: 3, per_user: 2 });
         let users = ["a", "b"].map(|name| User::authenticated(name, "", vec![]));
         let open = |user| watches.open(&users[user], &target(None, None));

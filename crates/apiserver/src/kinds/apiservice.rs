@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_own_services_are_fine() {
+    fn local_api_services_are_valid() {
         for (group, version, ..) in PRIORITIES {
             let service = local_service(group, version).unwrap();
             assert!(complaints(&service).is_empty(), "{service}");

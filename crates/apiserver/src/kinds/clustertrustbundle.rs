@@ -14,7 +14,7 @@ use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::{Column, or_none};
 use crate::validation::{add_invalid, immutable, too_long};
 
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 const SIGNER: &str = "signerName indicates the associated signer, if any.";
 
 pub fn kind() -> Kind {
@@ -98,8 +98,8 @@ fn check(bundle: &Value, errors: &mut Errors) {
 fn check_anchors(text: &str, errors: &mut Errors) {
     let spec = Path::root("spec");
     let path = spec.child("trustBundle");
-    if text.len() > MOST_BYTES {
-        return too_long(MOST_BYTES, &path, errors);
+    if text.len() > MAX_BYTES {
+        return too_long(MAX_BYTES, &path, errors);
     }
     let mut anchors: Vec<Vec<u8>> = Vec::new();
     let mut wrong = false;

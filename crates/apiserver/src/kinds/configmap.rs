@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_those_of_what_is_encoded() {
+    fn sizes_count_decoded_bytes() {
         for (text, size) in [("", 0), ("YQ==", 1), ("YWI=", 2), ("YWJj", 3)] {
             assert_eq!(decoded_size(text), size, "{text}");
         }

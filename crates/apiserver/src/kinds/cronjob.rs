@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_in_the_schedule_stays_where_it_was() {
+    fn a_time_zone_in_an_existing_schedule_is_tolerated() {
         let zoned = cron(|spec| spec.set("schedule", "TZ=UTC 0 0 * * *"));
         check::create(&CronJob, zoned.clone(), &["Invalid spec.schedule"]);
         check::update(&CronJob, zoned.clone(), &zoned, &[]);

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_template_has_a_new_number() {
+    fn a_changed_template_increments_the_template_generation() {
         let mut old = set(|_| ());
         DaemonSet.default(&mut old);
         DaemonSet.prepare_for_create(&mut old);

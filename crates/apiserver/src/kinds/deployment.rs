@@ -59,7 +59,7 @@ struct Deployment {
 
 #[cfg(test)]
 impl Deployment {
-    const USUAL: Self = Self { counts_terminating: false };
+    const DEFAULT: Self = Self { counts_terminating: false };
 }
 
 impl Lifecycle for Deployment {
@@ -212,18 +212,18 @@ mod tests {
     }
 
     #[test]
-    fn a_rollout_must_be_able_to_move() {
+    fn a_rolling_update_must_allow_progress() {
         let rolling = |unavailable: Value, surge: Value| {
             let rolling = json!({"rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}});
             deployment(|spec| spec.set("strategy", rolling))
         };
         let path = "Invalid spec.strategy.rollingUpdate.maxUnavailable";
-        check::create(&Deployment::USUAL, rolling(json!("50%"), json!(0)), &[]);
-        check::create(&Deployment::USUAL, rolling(json!(0), json!("0%")), &[path]);
-        check::create(&Deployment::USUAL, rolling(json!("101%"), json!(1)), &[path]);
-        check::create(&Deployment::USUAL, rolling(json!("x"), json!(1)), &[path]);
+        check::create(&Deployment::DEFAULT, rolling(json!("50%"), json!(0)), &[]);
+        check::create(&Deployment::DEFAULT, rolling(json!(0), json!("0%")), &[path]);
+        check::create(&Deployment::DEFAULT, rolling(json!("101%"), json!(1)), &[path]);
+        check::create(&Deployment::DEFAULT, rolling(json!("x"), json!(1)), &[path]);
         check::create(
-            &Deployment::USUAL,
+            &Deployment::DEFAULT,
             rolling(json!(1), json!(-1)),
             &["Invalid spec.strategy.rollingUpdate.maxSurge"],
         );
@@ -232,34 +232,34 @@ mod tests {
     #[test]
     fn the_selector_matches_the_template() {
         let selector = |selector: Value| deployment(|spec| spec.set("selector", selector));
-        check::create(&Deployment::USUAL, deployment(|_| ()), &[]);
+        check::create(&Deployment::DEFAULT, deployment(|_| ()), &[]);
         check::create(
-            &Deployment::USUAL,
+            &Deployment::DEFAULT,
             deployment(|spec| _ = spec.unset("selector")),
             &["Required spec.selector", "Invalid spec.template.metadata.labels"],
         );
-        check::create(&Deployment::USUAL, selector(json!({})), &["Invalid spec.selector"]);
+        check::create(&Deployment::DEFAULT, selector(json!({})), &["Invalid spec.selector"]);
         check::create(
-            &Deployment::USUAL,
+            &Deployment::DEFAULT,
             selector(json!({"matchLabels": {"a": "c"}})),
             &["Invalid spec.template.metadata.labels"],
         );
         check::create(
-            &Deployment::USUAL,
+            &Deployment::DEFAULT,
             selector(json!({"matchExpressions": [{"key": "a", "operator": "X"}]})),
             &["Invalid spec.selector.matchExpressions[0].operator", "Invalid spec.selector"],
         );
         let other = selector(
             json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]}),
         );
-        check::update(&Deployment::USUAL, other, &deployment(|_| ()), &["Invalid spec.selector"]);
+        check::update(&Deployment::DEFAULT, other, &deployment(|_| ()), &["Invalid spec.selector"]);
     }
 
     #[test]
     fn counts_are_consistent() {
         let status = |status: Value, old: Value| {
             check::shown(
-                &Deployment::USUAL
+                &Deployment::DEFAULT
                     .validate_status_update(&json!({"status": status}), &json!({"status": old})),
             )
         };
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn deadlines_leave_time_to_become_ready() {
         check::create(
-            &Deployment::USUAL,
+            &Deployment::DEFAULT,
             deployment(|spec| {
                 spec.set("progressDeadlineSeconds", 5);
                 spec.set("minReadySeconds", 5);
@@ -288,15 +288,15 @@ mod tests {
     }
 
     #[test]
-    fn annotations_count_in_the_generation() {
+    fn annotations_increment_the_generation() {
         let old = json!({"metadata": {}, "spec": {"replicas": 1}});
         assert!(
-            !Deployment::USUAL.changes_generation(
+            !Deployment::DEFAULT.changes_generation(
                 &json!({"metadata": {"labels": {"a": "b"}}, "spec": {"replicas": 1}}),
                 &old
             )
         );
-        assert!(Deployment::USUAL.changes_generation(
+        assert!(Deployment::DEFAULT.changes_generation(
             &json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"replicas": 1}}),
             &old
         ));

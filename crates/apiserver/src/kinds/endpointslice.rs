@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_type_stays_and_what_was_wrong_may() {
+    fn the_address_type_is_immutable_and_old_errors_are_tolerated() {
         let old = slice("IPv4", json!({"addresses": ["127.0.0.1"]}));
         checking::update(&EndpointSlice, old.clone(), &old, &[]);
         let mut other = old.clone();

@@ -16,10 +16,10 @@ use crate::validation::{conditions, dns_subdomain, has_condition, immutable};
 
 /// The conditions that complete a request.
 const ENDS: [&str; 3] = ["Denied", "Failed", "Issued"];
-const SHORTEST: i64 = 3600;
+const MIN_SECONDS: i64 = 3600;
 /// Maximum lifetime of certificates by Kubernetes' own signers, and by others.
-const LONGEST_OWN: i64 = 24 * 3600;
-const LONGEST: i64 = 91 * 24 * 3600;
+const MAX_OWN_SECONDS: i64 = 24 * 3600;
+const MAX_SECONDS: i64 = 91 * 24 * 3600;
 const UID_BYTES: usize = 128;
 
 const POD: &str = "podName is the name of the pod into which the certificate will be mounted.";
@@ -119,12 +119,12 @@ fn check(spec: &Value, errors: &mut Errors) {
     }
     let own = spec.text("signerName").split('/').next().unwrap_or_default();
     let own = own == "kubernetes.io" || own.ends_with(".kubernetes.io");
-    let longest = if own { LONGEST_OWN } else { LONGEST };
+    let longest = if own { MAX_OWN_SECONDS } else { MAX_SECONDS };
     let path = path.child("maxExpirationSeconds");
     match spec.int("maxExpirationSeconds") {
         None => errors.required(&path, "must be set"),
-        Some(seconds) if !(SHORTEST..=longest).contains(&seconds) => {
-            errors.invalid(&path, seconds, format!("must be in the range [{SHORTEST}, {longest}]"));
+        Some(seconds) if !(MIN_SECONDS..=longest).contains(&seconds) => {
+            errors.invalid(&path, seconds, format!("must be in the range [{MIN_SECONDS}, {longest}]"));
         }
         Some(_) => {}
     }

@@ -32,7 +32,7 @@ const VALUE: &str = "value represents the integer value of this priority class. 
 const DEFAULT: &str = "globalDefault specifies whether this PriorityClass should be considered as the default priority for pods that do not have any priority class. Only one PriorityClass can be marked as `globalDefault`. However, if more than one PriorityClasses exists with their `globalDefault` field set to true, the smallest value of such global default PriorityClasses will be used as the default priority.";
 const PREEMPTION: &str = "preemptionPolicy is the Policy for preempting pods with lower priority. One of Never, PreemptLowerPriority. Defaults to PreemptLowerPriority if unset.";
 
-const HIGHEST_USER_PRIORITY: i64 = 1_000_000_000;
+const MAX_USER_PRIORITY: i64 = 1_000_000_000;
 const SYSTEM_PREFIX: &str = "system-";
 /// The system classes: name, value, and description.
 const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
@@ -104,8 +104,8 @@ fn check_value(class: &Value, errors: &mut Errors) {
             );
             errors.forbidden(&path.child("name"), detail);
         }
-    } else if value > HIGHEST_USER_PRIORITY {
-        let detail = format!("maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}");
+    } else if value > MAX_USER_PRIORITY {
+        let detail = format!("maximum allowed value of a user defined priority is {MAX_USER_PRIORITY}");
         errors.forbidden(&Path::root("value"), detail);
     }
 }
@@ -146,8 +146,8 @@ mod tests {
 
     #[test]
     fn users_stay_below_the_system() {
-        assert!(complaints(&class("a", HIGHEST_USER_PRIORITY)).is_empty());
-        assert_eq!(complaints(&class("a", HIGHEST_USER_PRIORITY + 1)), ["Forbidden value"]);
+        assert!(complaints(&class("a", MAX_USER_PRIORITY)).is_empty());
+        assert_eq!(complaints(&class("a", MAX_USER_PRIORITY + 1)), ["Forbidden value"]);
         assert_eq!(complaints(&class("system-a", 1)), ["Forbidden metadata.name"]);
         assert_eq!(complaints(&class("system-node-critical", 1)), ["Forbidden metadata.name"]);
         for class in system_classes() {

@@ -48,7 +48,7 @@ struct ReplicaSet {
 
 #[cfg(test)]
 impl ReplicaSet {
-    const USUAL: Self = Self { counts_terminating: false };
+    const DEFAULT: Self = Self { counts_terminating: false };
 }
 
 impl Lifecycle for ReplicaSet {
@@ -117,12 +117,12 @@ mod tests {
     fn a_set_selects_the_pods_of_its_template() {
         let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
         check::create(
-            &ReplicaSet::USUAL,
+            &ReplicaSet::DEFAULT,
             json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}),
             &[],
         );
         check::create(
-            &ReplicaSet::USUAL,
+            &ReplicaSet::DEFAULT,
             json!({"spec": {"replicas": -1, "selector": {"matchLabels": {"a": "c"}}, "template": template}}),
             &["Invalid spec.replicas", "Invalid spec.template.metadata.labels"],
         );
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn counts_are_consistent() {
-        let errors = ReplicaSet::USUAL.validate_status_update(
+        let errors = ReplicaSet::DEFAULT.validate_status_update(
             &json!({"status": {"replicas": 1, "fullyLabeledReplicas": 2, "readyReplicas": -1}}),
             &json!({}),
         );

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn quotas_limit_what_they_know_and_what_is_qualified() {
+    fn quotas_accept_standard_and_qualified_resources() {
         check::create(
             &ResourceQuota,
             of(json!({"hard": {"pods": 1, "count/jobs.batch": "2", "requests.cpu": "1"}})),

@@ -40,7 +40,7 @@ pub fn default_requirements(requirements: &mut Value) {
 }
 
 /// Sets the request of every resource that has only a limit.
-pub fn request_what_is_limited(requirements: &mut Value) {
+pub fn default_requests_to_limits(requirements: &mut Value) {
     let Some(Value::Object(limits)) = requirements.get("limits") else { return };
     let missing = |name: &String| !requirements.at("requests").has(name);
     let missing: Vec<_> =
@@ -65,9 +65,9 @@ mod tests {
     }
 
     #[test]
-    fn limits_become_requests_where_there_are_none() {
+    fn requests_default_to_limits() {
         let mut requirements = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "100m"}});
-        request_what_is_limited(&mut requirements);
+        default_requests_to_limits(&mut requirements);
         assert_eq!(requirements["requests"], json!({"cpu": "100m", "memory": "1Gi"}));
     }
 }

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn known_types_have_what_they_need() {
+    fn built_in_secret_types_require_their_keys() {
         for (of, data, expected) in [
             ("Opaque", json!({}), vec![]),
             ("kubernetes.io/tls", json!({"tls.crt": ""}), vec!["Required data[tls.key]"]),

@@ -61,7 +61,7 @@ struct StatefulSet {
 
 #[cfg(test)]
 impl StatefulSet {
-    const USUAL: Self = Self { max_unavailable: false };
+    const DEFAULT: Self = Self { max_unavailable: false };
 }
 
 impl Lifecycle for StatefulSet {
@@ -348,8 +348,8 @@ mod tests {
         let mut mounting = set(|spec| spec.set("volumeClaimTemplates", claim("1Gi")));
         mounting["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] =
             json!([{"name": "data", "mountPath": "/data"}]);
-        check::create(&StatefulSet::USUAL, mounting.clone(), &[]);
-        StatefulSet::USUAL.default(&mut mounting);
+        check::create(&StatefulSet::DEFAULT, mounting.clone(), &[]);
+        StatefulSet::DEFAULT.default(&mut mounting);
         let stored = &mounting["spec"]["volumeClaimTemplates"][0];
         assert_eq!((&stored["kind"], &stored["apiVersion"]), (&"PersistentVolumeClaim".into(), &"v1".into()));
         assert_eq!(
@@ -357,16 +357,16 @@ mod tests {
             (&"Pending".into(), &"Filesystem".into())
         );
         check::create(
-            &StatefulSet::USUAL,
+            &StatefulSet::DEFAULT,
             set(|spec| spec.set("volumeClaimTemplates", claim("0"))),
             &["Invalid spec.volumeClaimTemplates[0].spec.resources[storage]"],
         );
     }
 
     #[test]
-    fn policies_are_known_ones() {
+    fn unknown_policies_are_rejected() {
         check::create(
-            &StatefulSet::USUAL,
+            &StatefulSet::DEFAULT,
             set(|spec| {
                 spec.set("podManagementPolicy", "X");
                 spec.set("updateStrategy", json!({"type": "OnDelete", "rollingUpdate": {}}));
@@ -391,15 +391,15 @@ mod tests {
             spec.set("replicas", 3);
             spec.set("minReadySeconds", 3);
         });
-        check::update(&StatefulSet::USUAL, scaled, &old, &[]);
+        check::update(&StatefulSet::DEFAULT, scaled, &old, &[]);
         check::update(
-            &StatefulSet::USUAL,
+            &StatefulSet::DEFAULT,
             set(|spec| spec.set("serviceName", "t")),
             &old,
             &["Forbidden spec"],
         );
         check::update(
-            &StatefulSet::USUAL,
+            &StatefulSet::DEFAULT,
             set(|spec| spec.set("volumeClaimTemplates", claim("1Gi"))),
             &old,
             &["Forbidden spec"],
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn counts_are_consistent() {
-        let errors = StatefulSet::USUAL.validate_status_update(
+        let errors = StatefulSet::DEFAULT.validate_status_update(
             &json!({"status": {"replicas": 1, "currentReplicas": 2, "availableReplicas": 1}}),
             &json!({}),
         );

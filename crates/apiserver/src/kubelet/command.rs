@@ -1,7 +1,7 @@
-//! A process in a container, as a client of its kubelet: the streams of exec and attach over SPDY.
+//! The client side of exec and attach: the streams of a process in a container, over SPDY.
 //!
-//! The kubelet chooses one of five versions of the protocol. Since version 3 the size of the terminal has a stream, and
-//! since version 4 the outcome is a `Status`.
+//! The kubelet chooses one of five protocol versions. Since version 3 there is a stream for terminal sizes, and since
+//! version 4 the outcome is a `Status`.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ const OUTCOME_BYTES: u64 = 64 << 10;
 /// Maximum size of a terminal size that has not ended.
 const RESIZE_BYTES: usize = 4 << 10;
 
-/// A process to talk to.
+/// The process to connect to.
 pub(super) struct Command<'a> {
     pub(super) kubelets: &'a Kubelets,
     pub(super) location: &'a Location,
@@ -54,7 +54,7 @@ pub(super) enum Outcome {
     Success,
     /// With an exit code other than zero.
     Exited(u8),
-    /// It was not started, or no one knows how it ended.
+    /// It was not started, or its outcome is unknown.
     Failed(String),
     /// The kubelet answered with a `Status`: its code and its text.
     Refused(u16, String),
@@ -97,7 +97,7 @@ impl Command<'_> {
         let mut talking = std::pin::pin!(talking);
         let talked: Result<Outcome, String> = tokio::select! {
             talked = &mut talking => talked,
-            // What was received before the connection ended is still passed on.
+            // Data received before the connection ended is still delivered.
             _ = &mut driver => return talking.await.unwrap_or_else(Outcome::Failed),
         };
         connection.close();
@@ -159,7 +159,7 @@ fn spdy_headers() -> HeaderMap {
     headers
 }
 
-/// Converts what a kubelet answered instead of switching protocols.
+/// Converts a kubelet's response to a refused upgrade.
 fn refused(text: &str) -> Outcome {
     let status = serde_json::from_str::<serde_json::Value>(text).ok();
     match status.filter(|status| status["kind"] == "Status" && status["apiVersion"] == "v1") {
@@ -216,7 +216,7 @@ async fn copy_out(stream: Option<Stream>, channel: u8, output: &Output<'_>) {
     let mut piece = vec![0; PIECE_BYTES];
     let mut is_heard = true;
     while let Ok(count @ 1..) = stream.read(&mut piece).await {
-        // A client that is gone ends the session elsewhere.
+        // A disconnected client ends the session elsewhere.
         is_heard = is_heard && output.send(channel, &piece[..count]).await.is_ok();
     }
 }
@@ -257,7 +257,7 @@ struct Size {
     height: u16,
 }
 
-/// Copies terminal sizes, one by one. Never ends.
+/// Copies terminal sizes individually. Never ends.
 async fn copy_sizes<Never>(stream: Option<Stream>, mut from: mpsc::Receiver<Bytes>) -> Never {
     if let Some(mut stream) = stream {
         let mut text = Vec::new();
@@ -269,7 +269,7 @@ async fn copy_sizes<Never>(stream: Option<Stream>, mut from: mpsc::Receiver<Byte
                 break;
             }
         }
-        // The stream stays open: the kubelet takes its end for the end of the session.
+        // The stream stays open: its end would end the session at the kubelet.
         from.close();
         std::future::pending::<()>().await;
     }
@@ -297,7 +297,7 @@ fn sizes(text: &[u8]) -> Option<(Vec<u8>, usize)> {
 
 async fn read_outcome(stream: Stream) -> Vec<u8> {
     let mut message = Vec::new();
-    // What breaks off has ended.
+    // A truncated stream counts as ended.
     let _ = stream.take(OUTCOME_BYTES).read_to_end(&mut message).await;
     message
 }
@@ -325,7 +325,7 @@ struct EndedCause {
     message: String,
 }
 
-/// Decodes what the kubelet wrote about the outcome. Nothing means success.
+/// Decodes the outcome from the kubelet. Empty means success.
 fn outcome(message: &[u8], version: usize) -> Outcome {
     if message.is_empty() {
         return Outcome::Success;
@@ -363,7 +363,7 @@ fn exit_code(details: Option<EndedDetails>) -> Outcome {
 }
 
 impl Outcome {
-    /// The code that it is counted under: an exit code is none of this server's errors.
+    /// The code for metrics: an exit code is not an error of this server.
     pub(super) fn code(&self) -> u16 {
         match self {
             Self::Success | Self::Exited(_) => 200,

@@ -15,7 +15,7 @@ use crate::status::{Named, Status};
 /// How much of an error's text is read, as in v1.34.
 const ERROR_BYTES: usize = 50_000;
 
-/// Asks a kubelet for the logs at a location.
+/// Requests logs from a kubelet.
 pub(crate) async fn read(
     transport: &Transport,
     location: &Location,
@@ -45,7 +45,7 @@ fn is_redirect(response: &Response<Incoming>) -> bool {
     follows && response.headers().contains_key(http::header::LOCATION)
 }
 
-/// Passes logs on. As in v1.34, what breaks off ends.
+/// Streams logs to the client. As in v1.34, a truncated stream looks complete.
 fn streamed(body: Incoming) -> Body {
     let frames = BodyStream::new(body).take_while(|frame| std::future::ready(frame.is_ok()));
     let pieces =

@@ -7,10 +7,11 @@
 //!         ── GET ─► [`log`] ─────────────────────────────────────────────────────► kubelet
 //! ```
 //!
-//! What always holds:
-//! - a kubelet is found by its Node's status, and sees this server's certificate and no credential of the client;
-//! - either side's end is the other's: nothing is left open behind a client that is gone;
-//! - a stream that is unused for [`IDLE`] ends.
+//! Invariants:
+//! - A kubelet's address comes from its Node's status. The kubelet sees this server's certificate and no credentials of
+//!   the client.
+//! - If one side ends, so does the other. A disconnected client leaves nothing open.
+//! - A stream that is idle for [`IDLE`] ends.
 
 mod command;
 pub(crate) mod log;
@@ -80,14 +81,14 @@ struct Kept {
     transports: [Option<Arc<Transport>>; 3],
 }
 
-/// How much the two sides of a connection prove to each other.
+/// Which certificates are verified and presented.
 #[derive(Clone, Copy)]
 enum Trust {
     /// A kubelet's certificate is verified, if there are authorities for it.
     Kubelet,
     /// The client of this server does not want the kubelet's certificate verified.
     AnyKubelet,
-    /// No certificate is verified or shown.
+    /// No certificate is verified or presented.
     Pod,
 }
 
@@ -108,7 +109,7 @@ impl Kubelets {
     }
 
     /// Connections to pods, Services and ports of nodes other than the kubelet's. As in v1.34 they are made by address,
-    /// so no certificate could be verified, and none is shown.
+    /// so no certificate could be verified, and none is presented.
     pub(crate) fn to_pods(&self) -> Result<Arc<Transport>, Status> {
         self.connecting(Trust::Pod)
     }

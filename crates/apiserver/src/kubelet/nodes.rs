@@ -52,7 +52,7 @@ impl Kubelets {
     }
 }
 
-/// Checks that requests may be proxied to a host: all its addresses must be ordinary ones.
+/// Checks that requests may be proxied to a host: all its addresses must be routable unicast addresses.
 pub(crate) async fn check_proxyable(dial: &dyn Dial, host: &str) -> Result<(), Status> {
     if dial.is_in_process(host) {
         return Ok(());
@@ -68,7 +68,7 @@ pub(crate) async fn check_proxyable(dial: &dyn Dial, host: &str) -> Result<(), S
     }
 }
 
-/// Whether requests may be proxied to an address: not to this machine, its link, or groups of machines.
+/// Whether requests may be proxied to an address: not loopback, link-local or multicast.
 pub(crate) fn is_proxyable(address: IpAddr) -> bool {
     let is_local = match address.to_canonical() {
         IpAddr::V4(v4) => v4.is_broadcast() || v4.is_link_local(),

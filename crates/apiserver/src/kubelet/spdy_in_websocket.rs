@@ -1,5 +1,4 @@
-//! Port-forwards whose SPDY connection is inside of a WebSocket: the messages are taken out of the WebSocket, and the
-//! kubelet sees SPDY.
+//! Port-forwarding with SPDY tunnelled through a WebSocket: the tunnel ends here, and the kubelet sees plain SPDY.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -23,12 +22,12 @@ use crate::status::Status;
 use crate::tunnel::{Idle, Tunnel};
 use crate::{header, health, websocket};
 
-/// What a subprotocol starts with that carries SPDY.
+/// The prefix of subprotocols that carry SPDY.
 const PREFIX: &str = "SPDY/3.1+";
-/// What the protocols of Kubernetes end with.
+/// The suffix of Kubernetes' protocols.
 const SUFFIX: &str = ".k8s.io";
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
-/// How much of the kubelet's bytes becomes one message.
+/// Maximum bytes from the kubelet per message.
 const MESSAGE_BYTES: usize = 32 << 10;
 
 /// Returns the protocol inside of a subprotocol, if it carries SPDY.
@@ -92,7 +91,7 @@ pub(super) fn is_spdy(headers: &HeaderMap) -> bool {
     says(CONNECTION, "upgrade") && says(UPGRADE, "spdy/3.1")
 }
 
-/// Answers the client's handshake, as the library does that v1.34 uses here.
+/// Answers the client's handshake, like the library used by v1.34.
 fn handshake(
     method: &Method,
     headers: &HeaderMap,
@@ -169,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_websocket_request_becomes_one_for_spdy() {
+    fn a_websocket_handshake_becomes_a_spdy_handshake() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("connection", "Upgrade"),
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_is_answered_after_the_kubelets() {
+    fn the_handshake_is_answered_after_the_kubelets_response() {
         let headers = |key: &str, version: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(SEC_WEBSOCKET_KEY, key.parse().unwrap());

@@ -1,4 +1,4 @@
-//! Streams to pods: which of them are passed on as they are, and which end at this server.
+//! Streams to pods: which are forwarded unchanged, and which are terminated by this server.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::status::Status;
 use crate::tunnel::Idle;
 use crate::websocket;
 
-/// What a client wants of a pod.
+/// What a client requests from a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// To talk to a process: exec, attach.
+    /// A process: exec, attach.
     Process(Channels),
     /// Connections to ports.
     Ports,

@@ -1,8 +1,8 @@
-//! Exec and attach over a WebSocket of version 5, which ends at this server: its channels are the streams of a SPDY
-//! connection to the kubelet.
+//! Exec and attach over WebSockets with version 5 of the protocol. The WebSocket ends at this server: its channels map to
+//! the streams of a SPDY connection to the kubelet.
 //!
-//! The client is answered before the kubelet is dialed, as in v1.34. Whatever fails then is a `Status` on the error
-//! channel. A message starts with the number of its channel; 255 and a number closes that channel.
+//! As in v1.34, the handshake is answered before the kubelet is dialed. Later failures are sent as a `Status` on the
+//! error channel. A message starts with its channel number; 255 followed by a number closes that channel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ static LARGE: Semaphore = Semaphore::const_new(8);
 /// How much may wait to be sent. Messages are at most 32 KiB and one is sent at a time, so the rest is pongs: a client
 /// that pings and does not read gets an answer to its last ping only.
 const WAITING_BYTES: usize = 256 << 10;
-/// How often a client is pinged while its input is not read. One that is gone is noticed by the second ping.
+/// How often a client is pinged while its input is not read. The second ping detects a disconnected one.
 const PING_PERIOD: Duration = Duration::from_secs(30);
 /// How long the last message may take, as in v1.34.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -96,7 +96,7 @@ struct Inputs {
     resize: Option<mpsc::Sender<Bytes>>,
 }
 
-/// The client's side of a session, for whatever sends to it.
+/// The client's side of a session, for senders.
 pub(super) struct Output<'a> {
     sink: Mutex<SplitSink<WebSocketStream<Dialed>, Message>>,
     idle: &'a Idle,
@@ -145,14 +145,14 @@ impl Channels {
 }
 
 impl Inputs {
-    /// Hands out what the client sends, until it ends the connection.
+    /// Dispatches the client's messages until it ends the connection.
     async fn receive(mut self, mut source: SplitStream<WebSocketStream<Dialed>>, output: &Output<'_>) {
         while let Some(Ok(message)) = source.next().await {
             let mut data: Bytes = match message {
                 Message::Binary(data) => data,
                 Message::Text(text) => text.into(),
                 Message::Close(_) => return,
-                // Pings are not use.
+                // Pings do not count as activity.
                 Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => continue,
             };
             output.idle.touch();
@@ -180,7 +180,7 @@ impl Inputs {
             RESIZE => &mut self.resize,
             _ => return,
         };
-        // What no one reads any more is dropped.
+        // Input that is no longer read is dropped.
         if let Some(reader) = place
             && reader.send(data).await.is_err()
         {
@@ -200,7 +200,7 @@ impl Output<'_> {
         sent.map_err(|error| tracing::debug!(%error, "a WebSocket ended early"))
     }
 
-    /// Pings the client, until it is gone.
+    /// Pings the client until it disconnects.
     async fn ping(&self) {
         loop {
             tokio::time::sleep(PING_PERIOD).await;

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_hold_what_took_no_longer() {
+    fn buckets_are_cumulative() {
         let requests = Requests::default();
         let sort = RequestLabels::of_path(&Method::GET, Some("livez"));
         for millis in [1, 5, 6, 100_000] {

@@ -75,7 +75,7 @@ fn schemas_carry_descriptions_and_facts() {
 }
 
 #[test]
-fn a_patch_says_that_fields_are_validated() {
+fn patch_operations_document_field_validation() {
     let document = document_of("apis/apps/v1");
     let patch = &document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
     assert_eq!(
@@ -89,7 +89,7 @@ fn a_patch_says_that_fields_are_validated() {
 
 /// Clients use any patch operation of a kind to check whether it supports field validation.
 #[test]
-fn every_patch_of_a_kind_says_that_fields_are_validated() {
+fn every_patch_operation_documents_field_validation() {
     for group in ["api/v1", "apis/apps/v1", "apis/batch/v1"] {
         let document = document_of(group);
         for (path, item) in document["paths"].as_object().unwrap() {
@@ -218,14 +218,14 @@ fn delete_operations_document_whether_they_return_the_object() {
 }
 
 #[test]
-fn each_form_is_built_once() {
+fn each_encoding_is_built_once() {
     let open_api = open_api();
     let json = whole_of(&open_api, Form::Json);
     let protobuf = whole_of(&open_api, Form::Protobuf);
     assert_eq!(json.hash, protobuf.hash);
     assert!(protobuf.body.len() > 500_000, "{} bytes", protobuf.body.len());
     for (form, built) in [(Form::Json, &json), (Form::Protobuf, &protobuf)] {
-        assert_eq!(whole_of(&open_api, form).body.as_ptr(), built.body.as_ptr(), "{form:?} is kept");
+        assert_eq!(whole_of(&open_api, form).body.as_ptr(), built.body.as_ptr(), "{form:?} is cached");
     }
 }
 

@@ -60,7 +60,7 @@ fn lists_without_a_merge_strategy_are_replaced() {
 }
 
 #[test]
-fn nulls_delete_and_do_not_arrive() {
+fn nulls_delete_fields_and_are_not_stored() {
     let pod = pod_after(json!({"nodeSelector": null, "affinity": {"nodeAffinity": null}, "hostname": null}));
     assert_eq!(pod.get("nodeSelector"), None);
     assert_eq!(pod["affinity"], json!({}));
@@ -95,7 +95,7 @@ fn an_object_that_is_replaced_as_a_whole_keeps_nothing() {
 }
 
 #[test]
-fn retained_keys_drive_out_the_others() {
+fn retain_keys_removes_other_keys() {
     let patch =
         json!({"volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/h"}}]});
     assert_eq!(pod_after(patch)["volumes"][0], json!({"name": "v", "hostPath": {"path": "/h"}}));
@@ -117,7 +117,7 @@ fn lists_of_scalars_merge_and_lose_items() {
 }
 
 #[test]
-fn a_set_order_holds_with_and_without_items() {
+fn set_element_order_applies_with_and_without_items() {
     let order = json!([{"name": "d"}, {"name": "c"}]);
     let pod = pod_after(json!({"$setElementOrder/containers": order.clone()}));
     assert_eq!(names(&pod["containers"]), ["d", "c"]);
@@ -129,7 +129,7 @@ fn a_set_order_holds_with_and_without_items() {
 }
 
 #[test]
-fn patches_that_make_no_sense_are_refused() {
+fn invalid_patches_are_rejected() {
     let check = |patch: Value, expected: PatchError| {
         assert_eq!(strategically(json!({"spec": {"template": {"spec": patch}}})), Err(expected));
     };
@@ -327,7 +327,7 @@ mod properties {
 
     proptest! {
         #[test]
-        fn a_merge_patch_has_no_more_to_do_the_second_time(document in object(3), patch in object(3)) {
+        fn a_merge_patch_is_idempotent(document in object(3), patch in object(3)) {
             let once = merge::apply(document, patch.clone()).unwrap();
             prop_assert_eq!(merge::apply(once.clone(), patch), Ok(once));
         }

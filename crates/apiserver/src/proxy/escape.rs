@@ -1,4 +1,4 @@
-//! Paths and queries as Go escapes them: what a server behind this one sees does not depend on how the client wrote it.
+//! Escapes paths and queries as Go does, so that the backend sees one form, however the client escaped them.
 
 /// Escapes a decoded path.
 pub(crate) fn path(decoded: &str) -> String {

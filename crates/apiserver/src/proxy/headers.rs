@@ -1,7 +1,6 @@
 //! The headers of forwarded requests and of their responses.
 //!
-//! What always holds: no credential of the client passes, and neither do headers that concern only one of the two
-//! connections.
+//! Invariant: the client's credentials and hop-by-hop headers are not forwarded.
 
 use std::net::IpAddr;
 
@@ -19,7 +18,7 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const IMPERSONATE: &str = "impersonate-";
 
-/// The headers that tell a browser what other sites may do with a response. That is for this server to say.
+/// CORS headers. Only this server may set them.
 const CORS: [&str; 4] = [
     "access-control-allow-credentials",
     "access-control-allow-headers",
@@ -65,7 +64,7 @@ fn without_credentials(headers: &HeaderMap) -> HeaderMap {
     sent
 }
 
-/// Removes the headers of a request that concern only the connection it came on.
+/// Removes a request's hop-by-hop headers.
 pub(crate) fn end_connection(sent: &mut HeaderMap) {
     let takes_trailers = header::all(sent, &TE).any(|value| has_token(value, "trailers"));
     remove_connection_headers(sent);
@@ -75,19 +74,19 @@ pub(crate) fn end_connection(sent: &mut HeaderMap) {
     }
 }
 
-/// Appends the client to the proxies that a request has passed.
+/// Appends the client to `X-Forwarded-For`.
 pub(crate) fn add_client(sent: &mut HeaderMap, client: Option<IpAddr>) {
     let Some(client) = client else { return };
     let mut passed: Vec<String> = header::all(sent, &FORWARDED_FOR).map(str::to_owned).collect();
     passed.push(client.to_canonical().to_string());
     match HeaderValue::from_bytes(passed.join(", ").as_bytes()) {
         Ok(passed) => _ = sent.insert(FORWARDED_FOR, passed),
-        // Whatever cannot be extended must not pass for the whole way.
+        // A value that cannot be extended is dropped, because it would be incomplete.
         Err(_) => _ = sent.remove(FORWARDED_FOR),
     }
 }
 
-/// Removes the headers that concern a single connection.
+/// Removes hop-by-hop headers.
 fn remove_connection_headers(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = header::all(headers, &CONNECTION)
         .flat_map(|value| value.split(','))

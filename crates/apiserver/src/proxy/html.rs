@@ -1,8 +1,7 @@
-//! Rewrites the links of HTML pages while they pass, as v1.34 does: start tags are rewritten with new URLs, and
-//! everything else passes unchanged.
-//!
-//! What is held at any time is one start tag of at most [`TAG_BYTES`]. After a longer one the rest of the page passes
+//! Rewrites links in streamed HTML pages, as v1.34 does: URLs in start tags are replaced, and everything else passes
 //! unchanged.
+//!
+//! At most one start tag of [`TAG_BYTES`] is buffered. After a longer one, the rest of the page passes unchanged.
 
 use std::borrow::Cow;
 
@@ -45,11 +44,11 @@ const RAW: [&str; 9] =
 /// Rewrites a URL; `None` leaves it as it is.
 pub(crate) type Rewriter = Box<dyn Fn(&str) -> Option<String> + Send>;
 
-/// A page that passes.
+/// A page being streamed.
 pub(crate) struct Page {
     rewrite: Rewriter,
     state: State,
-    /// What was read of a tag, or of what may become one.
+    /// The bytes of a tag, or of a possible tag.
     held: Vec<u8>,
 }
 
@@ -168,7 +167,7 @@ impl Page {
         self.state = state;
     }
 
-    /// Passes what was held.
+    /// Emits the buffered bytes unchanged.
     fn release(&mut self, state: State, out: &mut Vec<u8>) {
         out.append(&mut self.held);
         self.state = state;
@@ -188,7 +187,7 @@ impl Page {
                 self.held.push(byte);
                 self.release(State::Bogus, out);
             }
-            // Just a less-than sign.
+            // A plain less-than sign.
             byte => {
                 self.release(State::Text, out);
                 self.step(byte, out);

@@ -1,9 +1,9 @@
 //! Forwards requests to nodes, pods and Services, and their responses to clients.
 //!
-//! What always holds:
-//! - bodies are streamed in both directions, and neither side is read faster than the other one takes it;
-//! - a forwarded request ends with the client's, whichever side ends it;
-//! - no credential of the client is forwarded ([`headers`]).
+//! Invariants:
+//! - Bodies are streamed in both directions. Neither side is read faster than the other can write.
+//! - The forwarded request and the client's request end together.
+//! - The client's credentials are not forwarded ([`headers`]).
 
 pub(crate) mod escape;
 pub(crate) mod headers;
@@ -31,7 +31,7 @@ use crate::header;
 use crate::status::Status;
 use crate::tunnel::{IDLE, Idle, Tunnel};
 
-/// How long an error that answers an upgrade may take to pass, as in v1.34.
+/// Time limit for forwarding the error response to an upgrade, as in v1.34.
 const ERROR_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where a request is forwarded to.
@@ -139,7 +139,7 @@ fn to_root(original: &Original<'_>) -> Response<Body> {
 fn passed_on(response: Response<Incoming>, rewrite: Rewrite) -> Result<Response<Body>, Status> {
     let (mut head, body) = response.into_parts();
     if head.status.is_informational() {
-        // The client would take what follows for its next response.
+        // The client would read what follows as its next response.
         return Err(Status::unknown(unrequested_switch(&head.headers)));
     }
     head.extensions = http::Extensions::new();
@@ -155,7 +155,7 @@ fn passed_on(response: Response<Incoming>, rewrite: Rewrite) -> Result<Response<
     Ok(Response::from_parts(head, body))
 }
 
-/// Says that a server has switched protocols although the client asked for none, as v1.34 does.
+/// The error for a backend that switched protocols unasked, as in v1.34.
 pub(crate) fn unrequested_switch(headers: &HeaderMap) -> String {
     let protocol = header::text(headers, &UPGRADE);
     format!("backend tried to switch protocol {protocol:?} when \"\" was requested")
@@ -182,7 +182,7 @@ fn rewritten_location(location: &HeaderValue, rewrite: &Rewrite) -> Result<Heade
     rewritten.ok_or_else(|| Status::internal(why()))
 }
 
-/// Passes a body on as it arrives. One that breaks off breaks off for the client too: it never looks complete.
+/// Streams a body. A truncated one is truncated for the client too: it never looks complete.
 pub(crate) fn streamed(body: Incoming) -> Body {
     if body.is_end_stream() {
         return Body::empty();
@@ -222,7 +222,7 @@ pub(crate) async fn upgrade(
     Ok(switched)
 }
 
-/// Passes the error on that a server answered instead of switching protocols.
+/// Forwards the error response of a backend that refused an upgrade.
 pub(crate) fn not_upgraded(response: Response<Incoming>) -> Result<Response<Body>, Status> {
     let code = response.status().as_u16();
     if code < 400 {

@@ -1,4 +1,4 @@
-//! Responses whose HTML is rewritten while it passes, also if it is compressed.
+//! Rewrites streamed HTML responses, compressed ones too.
 
 use std::io::{self, Write};
 
@@ -56,7 +56,7 @@ impl Rewriting {
                     Some(Err(aborted)) => return (Err(aborted), None),
                 };
             } else {
-                // A part may decompress to a mebibyte. Others have their turn before the next one.
+                // A part may decompress to a mebibyte. Yields to other tasks before the next one.
                 tokio::task::yield_now().await;
             }
             let part = self.rest.split_to(self.rest.len().min(self.part_bytes));
@@ -99,7 +99,7 @@ impl Coding for Plain {
     }
 }
 
-/// A decoder, and the encoder that undoes it.
+/// A decoder and its encoder.
 struct Compressed<D, E>(D, E);
 
 impl<D: Codec, E: Codec> Coding for Compressed<D, E> {
@@ -186,7 +186,11 @@ mod tests {
     async fn compressed_pages_are_rewritten_too() {
         let (text, expected) = (r#"<a href="/x">l</a>"#, r#"<a href="/proxy/x">l</a>"#);
         assert_eq!(passed("", vec![text.into()]).await, expected.as_bytes());
-        assert_eq!(passed("br", vec![text.into()]).await, text.as_bytes(), "an unknown encoding passes");
+        assert_eq!(
+            passed("br", vec![text.into()]).await,
+            text.as_bytes(),
+            "unknown encodings pass unchanged"
+        );
         let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
         gzip.write_all(text.as_bytes()).unwrap();
         let pieces = gzip.finish().unwrap().chunks(7).map(<[u8]>::to_vec).collect();
@@ -202,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_decompresses_to_much_gives_way_to_others() {
+    async fn decompressing_a_large_page_yields_to_other_tasks() {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
         let size = 8 << 20;
         gzip.write_all(&vec![b' '; size]).unwrap();
@@ -232,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_cannot_be_decompressed_breaks_off() {
+    async fn an_invalid_compressed_page_is_cut_off() {
         let page = Page::new(Box::new(|_| None));
         let frames = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"not gzip at all")))]).boxed();
         let frames: Vec<_> = rewritten(frames, "gzip", page).collect().await;

@@ -22,18 +22,18 @@ struct Url<'a> {
 
 /// How to reach a page through the proxy.
 pub(crate) struct Rewrite {
-    /// The path that leads to the server behind.
+    /// The proxy path of the backend.
     pub(crate) prefix: String,
-    /// The server behind, as it was dialed.
+    /// The backend, as dialed.
     pub(crate) source: String,
-    /// This server, as the client called it.
+    /// This server, as named by the client.
     pub(crate) host: String,
-    /// The server that URLs are made to name; `None` for the one that the page was read from.
+    /// The server that rewritten URLs name; `None` for the one that the page came from.
     pub(crate) named: Option<String>,
 }
 
 impl Rewrite {
-    /// Rewrites a URL on a page of the server behind. Returns `None` for a text that is not a URL.
+    /// Rewrites a URL on a page of the backend. Returns `None` if the text is not a URL.
     pub(crate) fn url<'a>(&'a self, text: &'a str) -> Option<String> {
         let mut url = Url::parse(text)?;
         let host = url.host();
@@ -41,7 +41,7 @@ impl Rewrite {
         if is_elsewhere || !url.path.starts_with('/') {
             return Some(url.to_string());
         }
-        // A URL that names this server is left to do so.
+        // A URL that names this server stays unchanged.
         match &self.named {
             Some(named) => (url.scheme, url.authority) = ("https".into(), named),
             None if host != self.host => (url.scheme, url.authority) = (String::new(), ""),

@@ -154,7 +154,7 @@ async fn insert_named(
         Ok(record) => {
             reservation.keep(call.server, &object).await;
             call.server.observe(call.served, &object);
-            call.server.convert_soon(call.served, &record);
+            call.server.convert_in_background(call.served, &record);
             Ok(Outcome::Stored(record))
         }
         Err(why) => {

@@ -131,7 +131,7 @@ async fn attempt(
             Ok(Outcome::Stored(marked)) => {
                 let shown = call.served.decode_bare(&*call.shown(&marked).await?)?;
                 let fields = ManagedFields::of(&marked);
-                admit(deletion(call, &reviewed, &fields).once_begun(), &shown).await?;
+                admit(deletion(call, &reviewed, &fields).once_started(), &shown).await?;
                 Ok(take_out(call, &marked, &old).await?.map(Deleted::Gone))
             }
             Ok(unstored) => Ok(Ok(Deleted::Gone(unstored))),
@@ -202,7 +202,7 @@ async fn take_out(
 /// Releases the IP addresses and ports of a removed Service, and deletes its IPAddress objects.
 pub(crate) async fn release_allocations(server: &Server, served: &Served, object: &Value) {
     if let Some(reserve) = server.reserve(served) {
-        services::erase(server, &reserve.addresses(object), object).await;
+        services::delete_addresses(server, &reserve.addresses(object), object).await;
         reserve.release(object);
     }
 }

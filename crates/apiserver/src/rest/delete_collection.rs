@@ -15,7 +15,7 @@ use crate::selector::{name_of, namespace_of};
 use crate::status::Status;
 
 /// Number of concurrent deletions: enough to share the store's syncs, few enough to leave room for others.
-pub(crate) const AT_ONCE: usize = 32;
+pub(crate) const CONCURRENCY: usize = 32;
 
 pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let list_options = ListOptions::parse(call.query, call.namespace, false)?;
@@ -26,14 +26,14 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response<Body>,
     let server = call.server;
     let is_reviewed =
         server.webhooks.are_configured(server).await? || server.policies.are_validating(server).await?;
-    let at_once = if is_reviewed { 1 } else { AT_ONCE };
-    several(&found.records, at_once, |record| delete_one(call, record, &options).boxed()).await?;
+    let at_once = if is_reviewed { 1 } else { CONCURRENCY };
+    delete_all(&found.records, at_once, |record| delete_one(call, record, &options).boxed()).await?;
     list::respond(call, found).await
 }
 
 /// Deletes objects, `at_once` of them concurrently. After a failure no further delete starts, but those in progress
 /// finish.
-pub(crate) async fn several<'r>(
+pub(crate) async fn delete_all<'r>(
     records: &'r [Arc<Record>],
     at_once: usize,
     delete: impl Fn(&'r Arc<Record>) -> BoxFuture<'r, Result<(), Status>>,

@@ -26,7 +26,7 @@ use crate::status::Status;
 use crate::transform::{self, TableOptions};
 
 /// Maximum number of records per read for a page with a selector, as in v1.34: 80 KB of pointers.
-const MOST_AT_ONCE: usize = 10_000;
+const MAX_READ: usize = 10_000;
 
 /// How long a read waits for a revision that has not been seen yet, as in v1.34.
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
@@ -92,7 +92,7 @@ async fn shown(call: &Call<'_>, output: Output, found: ListResult) -> Result<Res
         return Ok(respond::document(StatusCode::OK, output, &document));
     }
     let options = table_options(call)?;
-    let records = ranked(call, found.records).await;
+    let records = sorted_rows(call, found.records).await;
     let body = list_body::shaped(call.served, output, options, document, records, call.now)
         .ok_or_else(|| Status::internal("a list has no place for its items"))?;
     Ok(respond::response(StatusCode::OK, output.encoding.media_type(), body))
@@ -121,21 +121,21 @@ fn table_options(call: &Call<'_>) -> Result<TableOptions, Status> {
 }
 
 /// Sorts records into the row order of a table.
-async fn ranked(call: &Call<'_>, records: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
-    let rank = match call.served.kind.presentation.row_rank {
+async fn sorted_rows(call: &Call<'_>, records: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
+    let rank = match call.served.kind.presentation.row_order {
         Some(rank) if call.output.shape == Shape::Table => rank,
         _ => return records,
     };
-    let mut ranked = Vec::with_capacity(records.len());
+    let mut sorted_rows = Vec::with_capacity(records.len());
     for (at, record) in records.into_iter().enumerate() {
         if at > 0 && at.is_multiple_of(PIECE_ITEMS) {
             tokio::task::yield_now().await;
         }
         let object = call.served.decode_bare(&record).unwrap_or_default();
-        ranked.push((rank(&object), record));
+        sorted_rows.push((rank(&object), record));
     }
-    ranked.sort_by_key(|(rank, _)| *rank);
-    ranked.into_iter().map(|(_, record)| record).collect()
+    sorted_rows.sort_by_key(|(rank, _)| *rank);
+    sorted_rows.into_iter().map(|(_, record)| record).collect()
 }
 
 /// Builds a list of objects in the shape that the client asked for.
@@ -299,7 +299,7 @@ async fn read(
 /// Returns how many records to read next for a page with a selector. Doubles, as in v1.34: a narrow selector takes few
 /// reads, and a broad one reads little more than it needs.
 fn next_limit(limit: usize) -> usize {
-    limit.saturating_mul(2).min(MOST_AT_ONCE.max(limit))
+    limit.saturating_mul(2).min(MAX_READ.max(limit))
 }
 
 fn continuation(

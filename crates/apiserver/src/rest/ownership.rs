@@ -33,12 +33,12 @@ pub(crate) fn at<T>(call: &Call<'_>, note: impl FnOnce(&Endpoint<'_>) -> T) -> T
 
 /// How often work is repeated because it lacks a conversion. An apply that prunes converts an object up to four times
 /// for each version, each conversion depending on the last; further versions can take this many.
-const ROUNDS: usize = 64;
+const MAX_ROUNDS: usize = 64;
 
 /// Runs work that determines field ownership. If it lacks conversions by webhook to other versions, makes them and
 /// repeats it.
 pub(crate) async fn with_versions<T>(call: &Call<'_>, mut work: impl FnMut() -> T) -> Result<T, Status> {
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         let outcome = work();
         let wanted = call.context.versions.take_wanted();
         if wanted.is_empty() {

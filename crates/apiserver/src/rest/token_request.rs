@@ -21,8 +21,8 @@ use crate::status::{Named, Status};
 const TOKEN_REQUEST: &str = "io.k8s.api.authentication.v1.TokenRequest";
 const OF: Named<'static> = Named { group: "authentication.k8s.io", resource: "TokenRequest" };
 const HOUR: i64 = 3600;
-const SHORTEST: i64 = 600;
-const LONGEST: i64 = 1 << 32;
+const MIN_SECONDS: i64 = 600;
+const MAX_SECONDS: i64 = 1 << 32;
 /// The lifetime that mounted pod tokens request. They are issued for a year, so that programs that read them only once
 /// keep working.
 const MOUNTED: i64 = 3607;
@@ -100,10 +100,10 @@ fn check(request: &Value) -> Result<(), Status> {
     let path = Path::root("spec");
     let path = path.child("expirationSeconds");
     let seconds = request.at("spec").count("expirationSeconds");
-    if seconds < SHORTEST {
+    if seconds < MIN_SECONDS {
         errors.invalid(&path, seconds, "may not specify a duration less than 10 minutes");
     }
-    if seconds > LONGEST {
+    if seconds > MAX_SECONDS {
         errors.invalid(&path, seconds, "may not specify a duration larger than 2^32 seconds");
     }
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(OF, "", &errors)) }

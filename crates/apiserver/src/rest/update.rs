@@ -361,7 +361,7 @@ pub(crate) async fn store(
     match call.server.store.commit(write).await {
         Ok(record) => {
             call.server.observe(call.served, &new);
-            call.server.convert_soon(call.served, &record);
+            call.server.convert_in_background(call.served, &record);
             Ok(Ok(Outcome::Stored(record)))
         }
         Err(Error::Conflict { current }) => Ok(Err(current)),

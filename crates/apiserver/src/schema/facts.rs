@@ -250,7 +250,7 @@ mod tests {
     use crate::schema::Schema;
 
     #[test]
-    fn every_type_is_there_with_sorted_fields() {
+    fn every_type_is_loaded_with_sorted_fields() {
         let table = built_in();
         assert_eq!(table.by_name.len(), 630);
         for (name, fields) in table.structs() {

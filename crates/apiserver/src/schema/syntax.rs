@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_worded_as_clients_know_them() {
+    fn syntax_errors_match_go() {
         let check = |text: &str, expected: &str| {
             assert_eq!(super::check(text.as_bytes()), Err(expected.to_owned()), "{text}")
         };

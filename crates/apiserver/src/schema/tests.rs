@@ -78,7 +78,7 @@ fn required_output_fields_are_filled_in() {
 }
 
 #[test]
-fn wrong_types_are_named_with_their_place() {
+fn type_errors_name_the_field() {
     let check = |kind: &str, body: &str, why: &str| {
         let version = target(kind).version;
         check_failure(
@@ -150,7 +150,7 @@ fn wrong_types_are_named_with_their_place() {
 }
 
 #[test]
-fn texts_that_are_no_objects_are_unrecognized() {
+fn input_without_an_object_is_unrecognized() {
     let check = |body: &str, why: &str, shown: &str| {
         check_failure(
             "ConfigMap",

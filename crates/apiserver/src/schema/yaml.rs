@@ -60,14 +60,14 @@ fn strip_mark(value: &mut Value) -> bool {
 }
 
 /// Go writes integral floats up to this value without an exponent.
-const LARGEST_WHOLE: f64 = 1e21;
+const MAX_WHOLE: f64 = 1e21;
 
 /// Converts integral floats to integers.
 fn make_whole(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
             let fraction = number.as_f64().filter(|number| number.fract() == 0.0);
-            if let Some(whole) = fraction.filter(|number| number.abs() < LARGEST_WHOLE)
+            if let Some(whole) = fraction.filter(|number| number.abs() < MAX_WHOLE)
                 && let Some(whole) = serde_json::Number::from_i128(whole as i128)
             {
                 *number = whole;

@@ -283,13 +283,13 @@ mod tests {
     }
 
     fn idle(connections: &Arc<Connections>, last: u8) -> Arc<Slot> {
-        let slot = connections.open(client(last)).expect("there is room");
+        let slot = connections.open(client(last)).expect("there is space");
         slot.established();
         slot
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_one_that_has_been_idle_for_longest_makes_room() {
+    async fn the_longest_idle_connection_is_evicted() {
         let connections = connections(3, 3);
         let first = idle(&connections, 1);
         tokio::time::advance(Duration::from_secs(1)).await;

@@ -134,7 +134,7 @@ mod tests {
 
     fn followed(body: Body) -> (Arc<Connections>, Arc<Slot>, Body) {
         let connections = Connections::new(Clock::system(), &ServeSettings::default());
-        let slot = connections.open(IpAddr::from([192, 0, 2, 1])).expect("there is room");
+        let slot = connections.open(IpAddr::from([192, 0, 2, 1])).expect("there is space");
         slot.established();
         let busy = slot.begin();
         let body = monitored(body, &slot, &Arc::default(), &Rng::seeded(1), busy);
@@ -148,7 +148,7 @@ mod tests {
 
     /// An HTTP/2 client need not open its window at all: then no chunk is ever requested.
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_of_a_long_response_is_dropped() {
+    async fn a_client_that_never_reads_its_response_is_dropped() {
         for body in [Body::full(vec![0; SEND_BUFFER + 1]), Body::stream(futures::stream::pending(), None)] {
             let (connections, slot, body) = followed(body);
             wait(&connections).await;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_a_part_of_a_long_response_is_dropped() {
+    async fn a_client_that_stops_reading_a_response_is_dropped() {
         let (connections, slot, body) = followed(Body::full(vec![7; 3 * SEND_BUFFER]));
         let mut pieces = body.into_stream();
         assert_eq!(pieces.next().await.map(|piece| piece.len()), Some(SEND_BUFFER));

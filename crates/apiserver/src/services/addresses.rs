@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_refused_for_a_reason() {
+    fn a_rejected_address_has_a_reason() {
         let mut addresses = addresses("10.0.0.0/30");
         let mut take = |text: &str| addresses.take(text.parse().unwrap());
         assert_eq!(take("10.0.0.1"), Ok(()));

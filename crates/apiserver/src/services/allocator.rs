@@ -113,7 +113,7 @@ impl ServiceAllocator {
         let mut taken = Taken::default();
         let mut pools = self.pools.lock();
         if let Err(status) = allocate(&mut pools, &mut taken) {
-            pools.give_back(&taken.addresses, &taken.ports);
+            pools.return_to_pools(&taken.addresses, &taken.ports);
             return Err(status);
         }
         drop(pools);
@@ -122,8 +122,8 @@ impl ServiceAllocator {
         let (freed_addresses, freed_ports) = (taken.freed_addresses, taken.freed_ports);
         let (gained, lost) = (addresses.clone(), freed_addresses.clone());
         let reservation = Reservation::new(
-            move || undo.lock().give_back(&addresses, &ports),
-            move || finish.lock().give_back(&freed_addresses, &freed_ports),
+            move || undo.lock().return_to_pools(&addresses, &ports),
+            move || finish.lock().return_to_pools(&freed_addresses, &freed_ports),
         );
         Ok(reservation.of_addresses(gained, lost))
     }
@@ -412,12 +412,12 @@ impl Allocator for ServiceAllocator {
     fn release(&self, service: &Value) {
         let addresses: Vec<IpAddr> = addresses_of(service).collect();
         let ports: Vec<u128> = ports_of(service).collect();
-        self.pools.lock().give_back(&addresses, &ports);
+        self.pools.lock().return_to_pools(&addresses, &ports);
     }
 }
 
 impl Pools {
-    fn give_back(&mut self, addresses: &[IpAddr], ports: &[u128]) {
+    fn return_to_pools(&mut self, addresses: &[IpAddr], ports: &[u128]) {
         for address in addresses {
             self.addresses.release(*address);
         }

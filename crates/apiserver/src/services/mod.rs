@@ -89,7 +89,7 @@ impl Reservation {
     pub(crate) async fn record(&self, server: &Server, object: &Value) -> Result<(), Status> {
         for (index, address) in self.gained.iter().enumerate() {
             if let Err(why) = objects::record(server, *address, object).await {
-                erase(server, &self.gained[..index], object).await;
+                delete_addresses(server, &self.gained[..index], object).await;
                 return Err(why);
             }
         }
@@ -99,7 +99,7 @@ impl Reservation {
     /// Confirms the allocations: the write is stored.
     pub(crate) async fn keep(mut self, server: &Server, object: &Value) {
         self.undo = None;
-        erase(server, &self.lost, object).await;
+        delete_addresses(server, &self.lost, object).await;
         if let Some(finish) = self.finish.take() {
             finish();
         }
@@ -107,14 +107,14 @@ impl Reservation {
 
     /// Releases the allocations: the write failed.
     pub(crate) async fn give_up(self, server: &Server, object: &Value) {
-        erase(server, &self.gained, object).await;
+        delete_addresses(server, &self.gained, object).await;
     }
 }
 
 /// Deletes the IPAddresses of these addresses. Failures are repaired at the next start.
-pub(crate) async fn erase(server: &Server, addresses: &[IpAddr], object: &Value) {
+pub(crate) async fn delete_addresses(server: &Server, addresses: &[IpAddr], object: &Value) {
     for address in addresses {
-        if let Err(why) = objects::erase(server, *address, object).await {
+        if let Err(why) = objects::delete_addresses(server, *address, object).await {
             tracing::warn!(%address, why = %why.message, "cannot remove the IPAddress of a service");
         }
     }

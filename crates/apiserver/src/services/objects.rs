@@ -46,7 +46,11 @@ pub(crate) async fn record(server: &Server, address: IpAddr, service: &Value) ->
 }
 
 /// Deletes the IPAddress, if it belongs to the service.
-pub(crate) async fn erase(server: &Server, address: IpAddr, service: &Value) -> Result<(), Status> {
+pub(crate) async fn delete_addresses(
+    server: &Server,
+    address: IpAddr,
+    service: &Value,
+) -> Result<(), Status> {
     let Ok(served) = server.served(&kind()) else { return Ok(()) };
     let key = served.key(None, &address.to_string());
     let found = server.store.get(&key, None).await.map_err(|why| server.refusal(why))?;
@@ -92,7 +96,7 @@ pub(crate) async fn repair(server: &Server) -> Result<(), Status> {
         let orphan = orphan.filter(|_| is_ours && !held.iter().any(|held| held == metadata.text("name")));
         if let (Some(orphan), Some((namespace, name))) = (orphan, parent(&address)) {
             let service = json!({"metadata": {"namespace": namespace, "name": name}});
-            erase(server, orphan, &service).await?;
+            delete_addresses(server, orphan, &service).await?;
             crate::rest::delete::release(server, &addresses, &address);
         }
     }

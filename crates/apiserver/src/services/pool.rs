@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_is_handed_out_once_and_low_ones_last() {
+    fn every_number_is_allocated_once_and_low_ones_last() {
         let rng = Rng::seeded(1);
         let mut pool = Pool::new(Span { first: 10, last: 29, reserved_count: 4 });
         pool.take(20).unwrap();

@@ -6,7 +6,7 @@ use serde_json::Value;
 #[derive(Clone, Copy)]
 pub struct Presentation {
     /// Ranks the rows of a table, lowest first; rows of equal rank, and all rows without this, are sorted by name.
-    pub row_rank: Option<fn(&Value) -> i64>,
+    pub row_order: Option<fn(&Value) -> i64>,
     /// The `conditions` of an object's table row.
     pub row_conditions: fn(&Value) -> Vec<Value>,
     /// Annotations that replace fields in this version. They are omitted from partial object metadata, also in tables.
@@ -18,7 +18,7 @@ pub struct Presentation {
 impl Default for Presentation {
     fn default() -> Self {
         Self {
-            row_rank: None,
+            row_order: None,
             row_conditions: |_| Vec::new(),
             field_annotations: &[],
             unknown_field: |field| format!("field label not supported: {field}"),

@@ -390,7 +390,11 @@ mod tests {
         assert_eq!((jane.name.as_str(), jane.uid.as_str()), ("jane", "7"));
         assert_eq!(jane.groups, ["dev", "system:authenticated"]);
         assert!(jane.extra[CREDENTIAL_ID][0].starts_with("X509SHA256="));
-        assert_eq!(named(&[(DnType::OrganizationName, "dev")]), Ok(None), "without a name it is nobody's");
+        assert_eq!(
+            named(&[(DnType::OrganizationName, "dev")]),
+            Ok(None),
+            "a certificate without a name has no user"
+        );
         assert_eq!(
             named(&[(DnType::CommonName, "jane"), (uid(), "")]),
             Err("UID cannot be an empty string".into())
@@ -421,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn an_intermediate_authority_stands_between_a_certificate_and_the_root() {
+    fn intermediate_certificates_are_verified_up_to_the_root() {
         let root = Authority::generate(now()).unwrap();
         let (between, cross) = root.renewed(now()).unwrap();
         let trust = ClientTrust::new(&[&root.identity().certificate]).unwrap();

@@ -6,7 +6,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
 /// Suites that v1.34 knows and this server does not support: those with CBC, and insecure ones.
-const NOT_SPOKEN: [&str; 4] = [
+const UNSUPPORTED: [&str; 4] = [
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
     "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
@@ -133,7 +133,7 @@ fn chosen(provider: &CryptoProvider, name: &str) -> Result<String, SuiteError> {
     let known = choice.collect::<Vec<_>>().join(", ");
     Err(match name.as_str() {
         insecure if INSECURE.contains(&insecure) => SuiteError::Insecure { name, known },
-        other if NOT_SPOKEN.contains(&other) => SuiteError::NotSpoken { name, known },
+        other if UNSUPPORTED.contains(&other) => SuiteError::NotSpoken { name, known },
         _ => SuiteError::Unknown(name),
     })
 }

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_lose_the_bits_that_do_not_count() {
+    fn network_addresses_are_masked() {
         for (text, expected) in [
             ("10.1.2.3/8", Some("10.0.0.0/8")),
             ("0.0.0.0/0", Some("0.0.0.0/0")),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_ways_of_writing_are_warned_of() {
+    fn non_canonical_addresses_cause_warnings() {
         let path = Path::root("p");
         let count = |warn: fn(&str, &Path<'_>, &mut Vec<String>), text| {
             let mut warnings = Vec::new();

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_known_and_named_once() {
+    fn claims_exist_and_are_unique() {
         check(json!({"claims": [{"name": "c"}]}), &[]);
         check(json!({"claims": [{"name": "c", "request": "a"}, {"name": "c", "request": "b"}]}), &[]);
         check(json!({"claims": [{"name": "c", "request": "a"}, {"name": "c"}]}), &["r.claims[1] "]);

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_follow_their_rules() {
+    fn names_and_percentages_are_validated() {
         type Rule = fn(&str) -> Messages;
         let rows: &[(Rule, &str, usize)] = &[
             (config_key, "a.B_c-1", 0),

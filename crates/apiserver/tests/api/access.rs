@@ -6,7 +6,7 @@ use setpoint_apiserver::User;
 use crate::client::Api;
 
 #[tokio::test(start_paused = true)]
-async fn strangers_see_that_the_server_is_there_and_no_more() {
+async fn anonymous_users_see_only_health_and_version() {
     let mut api = Api::start().await;
     api.user = User::anonymous();
     for path in ["/livez", "/readyz", "/healthz", "/version"] {

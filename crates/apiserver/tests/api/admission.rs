@@ -14,7 +14,7 @@ fn pod(name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_created_in_a_namespace_that_is_not_there() {
+async fn creating_in_a_missing_namespace_is_rejected() {
     let api = Api::start().await;
     let refused = api.post("/api/v1/namespaces/none/configmaps", json!({"metadata": {"name": "a"}})).await;
     assert_eq!(refused.refusal(), (404, "NotFound", "namespaces \"none\" not found"));
@@ -63,14 +63,14 @@ async fn the_token_is_mounted_only_where_it_is_wanted() {
     wanted["metadata"]["name"] = "b".into();
     wanted["spec"]["automountServiceAccountToken"] = true.into();
     let with = api.post(PODS, wanted).await.created();
-    assert_eq!(with["spec"]["volumes"].as_array().unwrap().len(), 1, "the pod's word counts more");
+    assert_eq!(with["spec"]["volumes"].as_array().unwrap().len(), 1, "the pod's value takes precedence");
     let mut mounted = pod("c");
     mounted["spec"]["serviceAccountName"] = "quiet".into();
     mounted["spec"]["automountServiceAccountToken"] = true.into();
     mounted["spec"]["volumes"] = json!([{"name": "mine", "emptyDir": {}}]);
     mounted["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "mine", "mountPath": TOKEN_PATH}]);
     let own = api.post(PODS, mounted).await.created();
-    assert_eq!(own["spec"]["volumes"].as_array().unwrap().len(), 1, "something else is there already");
+    assert_eq!(own["spec"]["volumes"].as_array().unwrap().len(), 1, "the mount path is taken");
 }
 
 #[tokio::test(start_paused = true)]

@@ -65,7 +65,7 @@ async fn a_request_arrives_with_the_identity_that_the_server_has_established() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_impersonated_user_is_the_one_that_arrives() {
+async fn the_backend_gets_the_impersonated_user() {
     let aggregated = Aggregated::start(|_, _| ok(&gizmo())).await;
     let headers = [("impersonate-user", "eve"), ("impersonate-group", "system:masters")];
     aggregated.api.ask(Method::GET, GIZMOS, &headers, "").await.ok();
@@ -191,7 +191,7 @@ async fn a_response_is_read_only_as_fast_as_the_client_takes_it() {
     let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = produced.load(Ordering::SeqCst);
-    assert!(before < 1 << 20, "{before} bytes are on their way");
+    assert!(before < 1 << 20, "{before} bytes are in transit");
     let mut taken = first.len();
     while let Some(frame) = body.frame().await {
         taken += frame.unwrap().into_data().unwrap().len();
@@ -219,7 +219,7 @@ async fn trailers_follow_the_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_available_is_refused_and_authorization_comes_first() {
+async fn authorization_precedes_the_unavailable_error() {
     let aggregated = Aggregated::start_changed(|_, _| ok(&json!({})), Config::with_roles).await;
     aggregated.api.post(API_SERVICES, aggregated.api_service("ext.example.com", "v1")).await.created();
     for path in [GIZMOS, "/apis/ext.example.com/v1", "/apis/ext.example.com/v1/"] {

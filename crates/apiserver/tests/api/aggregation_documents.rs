@@ -162,7 +162,7 @@ async fn aggregated_discovery_of_a_server_is_read_once_for_all_its_versions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_read_is_marked_as_stale_and_harms_nothing_else() {
+async fn an_unreadable_group_is_marked_stale_and_affects_no_other() {
     type Make = fn() -> Answered;
     let garbage: Make = || tagged(&json!("garbage"), "\"1\"");
     let other: Make = || tagged(&json!({"kind": "Status"}), "\"1\"");
@@ -235,7 +235,7 @@ async fn a_group_that_the_server_adds_is_its_own_until_an_api_service_takes_it_o
     let mut service = aggregated.api_service("metrics.k8s.io", "v1beta1");
     service["spec"]["groupPriorityMinimum"] = 100.into();
     api.post(API_SERVICES, service).await.created();
-    assert_eq!(api.get(nodes).await.code, 503, "from now on it is the other server's");
+    assert_eq!(api.get(nodes).await.code, 503, "the other server owns it from now on");
     aggregated.until("v1beta1.metrics.k8s.io", "True").await;
     assert_eq!(api.get(nodes).await.ok()["kind"], "APIResourceList");
     assert_eq!(
@@ -326,7 +326,10 @@ async fn version_2_of_the_documents_is_merged_and_conflicts_get_other_names() {
     for part in ["definitions/io.k8s.api.core.v1.Pod", "paths/~1api~1v1~1pods", "info"] {
         assert_eq!(merged.pointer(&format!("/{part}")), own.pointer(&format!("/{part}")), "{part}");
     }
-    assert!(merged["definitions"].get("com.example.Evil").is_none(), "only paths of its group version count");
+    assert!(
+        merged["definitions"].get("com.example.Evil").is_none(),
+        "only paths of its group version are merged"
+    );
     let protobuf = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     assert!(aggregated.api.get_as(protobuf, "/openapi/v2").await.text.contains("com.example.Gizmo"));
     let response = aggregated.api.send(Method::GET, "/openapi/v2", &[("accept", JSON)], "").await;

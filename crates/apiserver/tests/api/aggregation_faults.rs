@@ -125,7 +125,7 @@ async fn an_api_service_deleted_during_a_request_does_not_end_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_many_failures_no_connection_is_left() {
+async fn failures_leak_no_connections() {
     let turn = Arc::<AtomicUsize>::default();
     let counting = turn.clone();
     let aggregated = Aggregated::start(move |_, _| match counting.fetch_add(1, Ordering::SeqCst) % 5 {
@@ -155,7 +155,7 @@ async fn after_many_failures_no_connection_is_left() {
         assert!(aggregated.extension.connections() <= 60, "{}", aggregated.extension.connections());
     }
     assert!(turn.load(Ordering::SeqCst) >= 4000);
-    assert!(fine >= 800, "{fine} of 4,000 were fine");
+    assert!(fine >= 800, "{fine} of 4,000 succeeded");
     assert_eq!(aggregated.until(NAME, "True").await["reason"], "Passed");
     aggregated.api.delete(&format!("{API_SERVICES}/{NAME}")).await.ok();
     aggregated.api.get("/apis/other/v1/x").await;

@@ -89,7 +89,7 @@ async fn an_upgraded_connection_is_copied_in_both_directions_until_either_side_e
             stream.write_all(b"bye!").await.unwrap();
             let mut rest = Vec::new();
             stream.read_to_end(&mut rest).await.unwrap();
-            assert!(rest.is_empty(), "the end is not taken for a failure");
+            assert!(rest.is_empty(), "a clean end is not an error");
         }
         drop(stream);
         aggregated.until_open(open).await;
@@ -120,7 +120,7 @@ async fn an_upgrade_that_is_not_granted_is_answered_as_it_is_or_refused() {
 }
 
 #[tokio::test]
-async fn a_protocol_that_was_not_asked_for_is_not_switched_to() {
+async fn an_unrequested_protocol_switch_is_rejected() {
     let (_aggregated, front) = start(|_| {
         let mut response = Response::new(whole(""));
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -189,7 +189,7 @@ async fn a_request_body_is_sent_on_as_it_arrives_and_no_faster_than_it_is_taken(
 }
 
 #[tokio::test]
-async fn a_client_sees_that_a_response_has_broken_off() {
+async fn a_truncated_response_is_visible_to_the_client() {
     let (_aggregated, front) = start(|_| {
         let first = stream::iter([Ok(Bytes::from_static(b"part"))]);
         let then = stream::once(async {

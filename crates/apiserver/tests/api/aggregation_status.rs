@@ -23,7 +23,7 @@ async fn plain() -> Aggregated {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_condition_says_what_is_missing_and_follows_every_change() {
+async fn the_available_condition_gives_the_reason_and_follows_changes() {
     let aggregated = plain().await;
     let api = &aggregated.api;
     let created = api.post(API_SERVICES, aggregated.api_service("ext.example.com", "v1")).await.created();
@@ -99,7 +99,7 @@ async fn a_probe_is_sent_by_the_aggregator_and_expects_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_answer_is_given_five_seconds_and_others_are_not_held_up() {
+async fn a_silent_server_times_out_after_five_seconds_without_delaying_others() {
     let aggregated = plain().await;
     aggregated.expose().await;
     ExtensionServer::set(&aggregated.extension.is_silent, true);
@@ -128,7 +128,7 @@ async fn a_server_that_does_not_answer_is_given_five_seconds_and_others_are_not_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_flaps_is_written_of_no_more_often_than_it_is_checked() {
+async fn a_flapping_server_is_updated_at_most_once_per_check() {
     let is_up = Arc::new(AtomicBool::new(true));
     let flapping = is_up.clone();
     let aggregated = Aggregated::start_changed(
@@ -185,7 +185,7 @@ async fn an_api_service_that_is_deleted_while_it_is_checked_leaves_no_gauge() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_condition_that_someone_else_writes_is_put_right() {
+async fn a_condition_written_by_a_client_is_corrected() {
     let aggregated = plain().await;
     aggregated.register().await;
     for name in [NAME, "v1.apps"] {
@@ -262,7 +262,7 @@ async fn a_users_api_service_keeps_the_group_version_of_a_crd() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn extension_servers_learn_whom_to_trust() {
+async fn the_authentication_config_map_is_published_for_extension_servers() {
     let now = Clock::system().now();
     let pem = || Authority::generate(now).unwrap().identity().certificate.clone();
     let (clients, proxies, added) = (pem(), pem(), pem());

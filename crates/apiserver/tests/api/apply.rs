@@ -28,7 +28,7 @@ fn owners(object: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_apply_creates_changes_and_leaves_alone() {
+async fn an_apply_creates_updates_or_changes_nothing() {
     let api = Api::start().await;
     let created = apply(&api, MAP, "fieldManager=m1", map(json!({"a": "1"}))).await.created();
     assert_eq!(owners(&created), ["m1"]);
@@ -70,9 +70,9 @@ async fn other_writes_are_noted_by_their_manager_or_user_agent() {
     assert_eq!(owners(&created.await.created()), ["mytool"]);
     let patched = api.merge(&format!("{MAP}?fieldManager=other"), json!({"data": {"b": "2"}})).await.ok();
     assert_eq!(owners(&patched), ["mytool", "other"]);
-    for nobody in [json!([{}]), json!([])] {
+    for empty in [json!([{}]), json!([])] {
         apply(&api, MAP, "fieldManager=m", map(json!({"b": "2"}))).await.ok();
-        let forgotten = api.merge(MAP, json!({"metadata": {"managedFields": nobody}})).await.ok();
+        let forgotten = api.merge(MAP, json!({"metadata": {"managedFields": empty}})).await.ok();
         assert_eq!(owners(&forgotten), [""; 0]);
     }
 }
@@ -106,7 +106,7 @@ async fn writes_of_the_control_plane_have_managed_fields() {
         "conflict with \"kube-controller-manager\" using v1"
     );
     let namespace = api.get("/api/v1/namespaces/default").await.ok();
-    assert_eq!(owners(&namespace), ["kube-apiserver"], "what the server makes at its start");
+    assert_eq!(owners(&namespace), ["kube-apiserver"], "objects created at startup");
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,7 +130,7 @@ async fn managed_fields_are_shown_wherever_an_object_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bindings_and_evictions_leave_no_trace_among_the_managers() {
+async fn bindings_and_evictions_add_no_field_managers() {
     let api = Api::start().await;
     api.post("/api/v1/namespaces/default/serviceaccounts", json!({"metadata": {"name": "default"}}))
         .await

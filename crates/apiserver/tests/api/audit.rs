@@ -15,7 +15,7 @@ use setpoint_apiserver::audit::{
     AuditConfig, BackendConfig, Entry, Format, Mode, Policy, Reader, SendError, Sink, Truncation,
 };
 use setpoint_apiserver::auth::rbac::{RoleRef, Rule};
-use setpoint_apiserver::auth::{Attributes, Authorizer, Decision, Held, Verdict};
+use setpoint_apiserver::auth::{Attributes, Authorizer, Decision, UserRules, Verdict};
 use setpoint_apiserver::registry::Gvr;
 use setpoint_apiserver::{Config, Features, Selection, Status, TokenSigner, User};
 
@@ -124,7 +124,7 @@ async fn a_request_is_recorded_on_arrival_and_on_completion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_level_says_how_much_is_recorded() {
+async fn the_level_determines_what_is_recorded() {
     let rules = "- {level: None, verbs: [list]}\n\
                  - {level: Metadata, resources: [{resources: [secrets]}]}\n\
                  - {level: Request, omitStages: [RequestReceived]}";
@@ -236,7 +236,7 @@ async fn a_request_that_is_rejected_first_has_one_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn admission_adds_what_it_found() {
+async fn admission_plugins_add_annotations() {
     let Audited { api, log } = start("- {level: Metadata}").await;
     let labels = json!({"pod-security.kubernetes.io/audit": "restricted"});
     api.post("/api/v1/namespaces", json!({"metadata": {"name": "n", "labels": labels}})).await.created();
@@ -286,7 +286,7 @@ impl Plugin for Peculiar {
     }
 
     async fn mutate(&self, review: &Review<'_>, _: &mut Value, _: Option<&Value>) -> Result<(), Status> {
-        assert_ne!(review.name, "panic", "a peculiar object");
+        assert_ne!(review.name, "panic", "an unusual object");
         tokio::time::sleep(Duration::from_secs(3600)).await;
         Ok(())
     }
@@ -302,13 +302,13 @@ async fn start_peculiar() -> Audited {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_panics_is_recorded() {
+async fn a_panicking_request_is_recorded() {
     let Audited { api, log } = start_peculiar().await;
     assert_eq!(api.post(MAPS, map("panic")).await.code, 500);
     let events = log.take();
     assert_eq!(stages(&events), ["Panic"]);
     let message = events[0]["responseStatus"]["message"].as_str().unwrap();
-    assert!(message.starts_with("APIServer panic'd: ") && message.contains("a peculiar object"), "{message}");
+    assert!(message.starts_with("APIServer panic'd: ") && message.contains("an unusual object"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -344,7 +344,7 @@ async fn a_read_whose_client_hangs_up_or_runs_out_of_time_is_completed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_strict_mode_what_cannot_be_recorded_is_not_done() {
+async fn in_strict_mode_a_request_fails_if_it_cannot_be_recorded() {
     let Audited { api, log } = start_with("- {level: Metadata}", Mode::BlockingStrict, |config| config).await;
     log.refuses.store(true, Ordering::Relaxed);
     let refused = api.post(MAPS, map("a")).await;
@@ -412,7 +412,7 @@ async fn the_server_and_components_of_its_process_are_recorded_too() {
     let events = log.take();
     let made =
         |event: &Value| event["objectRef"]["name"] == "kube-system" && event["stage"] == "ResponseComplete";
-    let own = events.iter().find(|event| made(event)).expect("the server makes its own namespaces");
+    let own = events.iter().find(|event| made(event)).expect("the server creates system namespaces");
     assert_eq!((&own["user"]["username"], &own["verb"]), (&json!("system:apiserver"), &json!("create")));
     let reader = Reader { user: User::system("informer"), user_agent: "setpoint".into() };
     let maps = Gvr::new("", "v1", "configmaps");
@@ -428,7 +428,7 @@ async fn the_server_and_components_of_its_process_are_recorded_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_path_is_recorded_by_what_it_means_and_not_by_how_it_is_written() {
+async fn an_escaped_path_is_recorded_decoded() {
     let rules = "- {level: Metadata, nonResourceURLs: [/version]}\n- {level: None}";
     let Audited { api, log } = start(rules).await;
     api.get("/%76ersion").await.ok();
@@ -443,8 +443,8 @@ impl Authorizer for Failing {
         std::future::ready(Decision::failed(self.0, "no roles")).boxed()
     }
 
-    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
-        std::future::ready(Held::default()).boxed()
+    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, UserRules> {
+        std::future::ready(UserRules::default()).boxed()
     }
 
     fn role<'a>(&'a self, _: &'a RoleRef, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Rule>, String>> {
@@ -519,7 +519,7 @@ async fn a_mounted_token_that_should_have_been_read_again_is_noted() {
     let short = json!({"spec": {"expirationSeconds": 600, "boundObjectRef": of_pod}});
     let made = api.post(path, short).await.created();
     let claims = claims_of(made["status"]["token"].as_str().unwrap());
-    assert_eq!(claims["kubernetes.io"].get("warnafter"), None, "it is not extended");
+    assert_eq!(claims["kubernetes.io"].get("warnafter"), None, "the token is not extended");
 }
 
 /// Returns a token's claims without verifying it.
@@ -530,7 +530,7 @@ fn claims_of(token: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_is_refused_is_noted_too() {
+async fn rejected_tokens_are_recorded_too() {
     let (audited, signer) = start_with_tokens().await;
     let api = &audited.api;
     let token = crate::legacy_tokens::token(api, &signer).await;
@@ -553,7 +553,7 @@ async fn a_token_that_is_refused_is_noted_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_for_a_deprecated_kind_is_noted_with_its_end() {
+async fn deprecated_api_requests_are_counted_with_the_removal_release() {
     let features = Features::enabled_by(|feature| feature == "StorageVersionMigrator");
     let change = |config: Config| config.with_features(features);
     let Audited { api, log } = start_with("- {level: Metadata}", Mode::Blocking, change).await;

@@ -138,7 +138,7 @@ async fn a_token_of_a_trusted_issuer_names_its_user() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_does_not_count_is_never_anonymous() {
+async fn an_invalid_token_is_never_anonymous() {
     let key = signer();
     let world = World::trusting(issuer(Arc::new(Mutex::new(vec![key.clone()]))), &json!({})).await;
     let good = key.sign(&claims(&json!({}))).unwrap();
@@ -180,7 +180,7 @@ async fn a_token_that_does_not_count_is_never_anonymous() {
         assert_eq!(world.who(&token).await, Err(401), "{}", &token[..token.len().min(300)]);
         assert_eq!(world.get("/livez", Some(&format!("Bearer {token}"))).await.0, 401);
     }
-    assert_eq!(world.get("/livez", Some("Basic YTpi")).await.0, 200, "another scheme is no credential");
+    assert_eq!(world.get("/livez", Some("Basic YTpi")).await.0, 200, "other schemes are ignored");
     assert_eq!(world.get("/livez", None).await.0, 200);
 }
 
@@ -235,11 +235,11 @@ async fn a_new_key_is_fetched_when_a_token_names_it() {
     assert!(world.who(&second.sign(&claims(&json!({}))).unwrap()).await.is_ok());
     world.extension.take();
     assert!(world.who(&second.sign(&claims(&json!({"sub": "bob"}))).unwrap()).await.is_ok());
-    assert!(world.extension.take().is_empty(), "a known key is not fetched");
+    assert!(world.extension.take().is_empty(), "a cached key is not fetched again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_issuer_that_misbehaves_costs_its_users_a_401() {
+async fn a_misbehaving_issuer_yields_401() {
     let key = signer();
     let token = key.sign(&claims(&json!({}))).unwrap();
     let discovered = || Reply::Json(json!({"issuer": ISSUER, "jwks_uri": format!("{ISSUER}/keys")}));
@@ -330,7 +330,7 @@ async fn distributed_groups_are_fetched_and_verified() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_file_brings_other_issuers() {
+async fn a_changed_file_replaces_the_issuers() {
     let key = signer();
     let extension = issuer(Arc::new(Mutex::new(vec![key.clone()])));
     let text = issuer_config(&extension, &json!({})).to_string();
@@ -355,7 +355,7 @@ async fn a_changed_file_brings_other_issuers() {
     closed["anonymous"] = json!({"enabled": false});
     file.write(&closed.to_string());
     world.api.clock.sleep(Duration::from_secs(61)).await;
-    assert_eq!(world.get("/livez", None).await.0, 200, "anonymous requests are a matter of the start");
+    assert_eq!(world.get("/livez", None).await.0, 200, "the anonymous setting is read at startup only");
 }
 
 #[test]
@@ -433,7 +433,7 @@ async fn with_webhook(handler: impl Fn(&Value) -> Reply + Send + Sync + 'static)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_knows_tokens_that_no_one_else_knows() {
+async fn a_webhook_authenticates_tokens_unknown_to_the_server() {
     let world = with_webhook(|body| match body["spec"]["token"].as_str() {
         Some("nameless") => reviewed(json!({"authenticated": true})),
         Some("other") => reviewed(json!({"authenticated": true, "audiences": ["other"], "user": {"username": "w"}})),
@@ -451,7 +451,7 @@ async fn a_webhook_knows_tokens_that_no_one_else_knows() {
     assert_eq!(world.who("t").await.unwrap(), expected);
     world.api.clock.sleep(Duration::from_secs(59)).await;
     assert_eq!(world.who("t").await.unwrap(), expected);
-    assert!(world.extension.take().is_empty(), "the answer is kept");
+    assert!(world.extension.take().is_empty(), "the result is cached");
     world.api.clock.sleep(Duration::from_secs(2 + 10)).await;
     assert_eq!(world.who("t").await.unwrap(), expected);
     assert_eq!(world.extension.take().len(), 1);
@@ -460,7 +460,7 @@ async fn a_webhook_knows_tokens_that_no_one_else_knows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_that_refuses_or_fails_lets_no_one_in() {
+async fn a_denying_or_failing_webhook_authenticates_no_request() {
     let replies: [fn() -> Reply; 7] = [
         || reviewed(json!({"authenticated": false, "error": "who are you"})),
         || reviewed(json!({})),
@@ -495,7 +495,7 @@ async fn anonymous_requests_are_allowed_on_configured_paths() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn headers_of_a_front_proxy_count_for_nothing_without_its_certificate() {
+async fn front_proxy_headers_require_its_certificate() {
     let world = World::new(Extension::new(|_, _| Reply::Hang), |authenticator, _, _| {
         authenticator.with_front_proxy(setpoint_apiserver::auth::FrontProxy {
             username_headers: vec!["X-Remote-User".into()],

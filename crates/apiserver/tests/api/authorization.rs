@@ -80,7 +80,7 @@ const SERVER_HASH: &str = "27c55e322ab859e5f3a8b02333b102dfda5e6cd03310fe72e1e69
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_that_allows_is_asked_once_in_a_while() {
+async fn an_allow_decision_is_cached() {
     let world = World::new("Deny", |_| reviewed(json!({"allowed": true}))).await;
     assert_eq!(world.api.get(&format!("{MAPS}?labelSelector=a%3Db")).await.code, 200);
     let (path, review) = world.extension.take().remove(0);
@@ -96,14 +96,14 @@ async fn a_webhook_that_allows_is_asked_once_in_a_while() {
     });
     assert_eq!(review["spec"], expected);
     assert_eq!(world.api.get(&format!("{MAPS}?labelSelector=a%3Db")).await.code, 200);
-    assert!(world.extension.take().is_empty(), "the answer is kept");
+    assert!(world.extension.take().is_empty(), "the result is cached");
     world.api.clock.sleep(std::time::Duration::from_secs(5)).await;
     assert_eq!(world.api.get(&format!("{MAPS}?labelSelector=a%3Db")).await.code, 200);
-    assert_eq!(world.extension.take().len(), 1, "but not for ever");
+    assert_eq!(world.extension.take().len(), 1, "the cached result expires");
 }
 
 #[tokio::test(start_paused = true)]
-async fn masters_and_those_that_no_condition_names_never_reach_the_webhook() {
+async fn masters_and_excluded_requests_skip_the_webhook() {
     let mut world = World::new("Deny", |_| reviewed(json!({"denied": true}))).await;
     world.api.user = User::authenticated("root", "", vec!["system:masters".into(), "guarded".into()]);
     assert_eq!(world.api.get(MAPS).await.code, 200);
@@ -113,12 +113,12 @@ async fn masters_and_those_that_no_condition_names_never_reach_the_webhook() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_without_an_opinion_leaves_it_to_roles() {
+async fn a_webhook_without_an_opinion_defers_to_roles() {
     let world = World::new("Deny", |_| reviewed(json!({"reason": "unsure", "evaluationError": "x"}))).await;
     let answer = world.api.get(MAPS).await;
     assert_eq!(answer.code, 403);
     assert!(answer.text.contains("in the namespace \\\"default\\\": unsure"), "{}", answer.text);
-    assert_eq!(world.api.get("/version").await.code, 200, "roles let everyone see the version");
+    assert_eq!(world.api.get("/version").await.code, 200, "roles allow everyone to read the version");
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use http::{HeaderValue, Method, Request};
 use serde_json::{Value, json};
 use setpoint_apiserver::admission::{Plugin, Review};
 use setpoint_apiserver::auth::rbac::{RoleRef, Rule};
-use setpoint_apiserver::auth::{Attributes, Authorizer, Decision, Held};
+use setpoint_apiserver::auth::{Attributes, Authorizer, Decision, UserRules};
 use setpoint_apiserver::{Config, Status, User};
 use setpoint_clock::Clock;
 use setpoint_store::MemoryStore;
@@ -32,8 +32,8 @@ impl Authorizer for Panicking {
         std::future::ready(Decision::allow("")).boxed()
     }
 
-    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
-        std::future::ready(Held::default()).boxed()
+    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, UserRules> {
+        std::future::ready(UserRules::default()).boxed()
     }
 
     fn role<'a>(&'a self, _: &'a RoleRef, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Rule>, String>> {
@@ -90,7 +90,7 @@ async fn a_request_that_takes_too_long_is_answered_and_its_write_is_whole_or_abs
     assert_eq!(
         api.get(&format!("{MAPS}/a")).await.code,
         404,
-        "nothing is written for a client that has its answer"
+        "no write happens after the client got its response"
     );
 }
 

@@ -186,7 +186,7 @@ async fn the_webhook_gets_a_review_as_in_v1_34() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_known_version_of_the_review_is_used() {
+async fn the_first_supported_review_version_is_used() {
     let hooked = Hooked::start_with(Extension::new(|_, review| answer(review, |_| ()))).await;
     let mut definition = definition(&hooked);
     let versions = json!(["v7", "v1beta1", "v1"]);
@@ -293,7 +293,7 @@ async fn a_webhook_may_change_labels_and_selectors_see_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn field_ownership_follows_a_change_into_the_versions_of_other_managers() {
+async fn field_ownership_is_tracked_across_versions() {
     let hooked = start().await;
     let api = &hooked.api;
     let path = &format!("{V1}/w");
@@ -324,7 +324,7 @@ async fn field_ownership_follows_a_change_into_the_versions_of_other_managers() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manager_that_applies_in_another_version_gives_up_what_it_applied_before() {
+async fn applying_in_another_version_replaces_the_managers_earlier_fields() {
     let hooked = start().await;
     let api = &hooked.api;
     let mut first = v1("w", "h:1");
@@ -471,7 +471,10 @@ async fn a_watch_shows_changes_in_its_version() {
     assert_eq!(next().await, "DELETED 2");
     let resumed = api.watch(&format!("{V2}?watch=1&resourceVersion={revision}"), 1).await;
     assert_eq!(summary(&resumed), ["DELETED w"]);
-    assert!(resumed[0]["object"]["metadata"]["resourceVersion"] != json!(revision), "that of the deletion");
+    assert!(
+        resumed[0]["object"]["metadata"]["resourceVersion"] != json!(revision),
+        "the revision of the deletion"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -502,7 +505,7 @@ async fn a_watch_waits_while_objects_cannot_be_converted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_that_hangs_delays_only_what_needs_it() {
+async fn a_hanging_webhook_delays_only_requests_that_need_it() {
     let hooked = start_with(Extension::new(|_, _| Reply::Hang)).await;
     let api = &hooked.api;
     api.post(V1, v1("w", "h:1")).await.created();

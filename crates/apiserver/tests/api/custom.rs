@@ -44,7 +44,7 @@ async fn a_kind_is_served_when_its_definition_is_answered() {
     let api = Api::start().await;
     assert_eq!(api.get(FOOS).await.text, "404 page not found\n");
     let created = api.post(DEFINITIONS, definition(open())).await.created();
-    assert_eq!(created["status"]["conditions"], Value::Null, "its status is settled afterwards");
+    assert_eq!(created["status"]["conditions"], Value::Null, "its status is reconciled afterwards");
     let stored = api.get(&format!("{DEFINITIONS}/foos.e.com")).await.ok();
     assert_eq!(stored["status"]["conditions"][1]["type"], "Established");
     assert_eq!(stored["status"]["acceptedNames"]["listKind"], "FooList");
@@ -71,7 +71,7 @@ pub(crate) async fn gone(api: &Api, name: &str) {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{name} is still there");
+    panic!("{name} still exists");
 }
 
 /// Returns the reason of a CRD's last condition.
@@ -106,13 +106,13 @@ async fn a_definition_is_deleted_before_its_objects_are() {
         (&terminating["status"], &terminating["reason"]),
         (&"True".into(), &"InstanceDeletionPending".into())
     );
-    assert_eq!(names(&api.get(FOOS).await.ok()).len(), 200, "the answer waits for no object");
+    assert_eq!(names(&api.get(FOOS).await.ok()).len(), 200, "the response does not wait for objects");
     assert_eq!(api.post(FOOS, foo("late", json!({}))).await.code, 403);
     gone(&api, "foos.e.com").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_starts_goes_on_with_a_definition_that_is_being_deleted() {
+async fn a_restarted_server_resumes_deleting_a_definition() {
     let api = with(definition(open())).await;
     let mut held = foo("held", json!({}));
     held["metadata"]["finalizers"] = json!(["e.com/hold"]);
@@ -227,7 +227,7 @@ async fn versions_show_one_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_schema_prunes_and_defaults_what_is_written_and_what_was() {
+async fn a_schema_prunes_and_defaults_on_write_and_on_read() {
     let properties = json!({"x": {"type": "string"}});
     let schema = |properties: &Value| json!({"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}});
     let api = with(definition(schema(&properties))).await;
@@ -344,7 +344,7 @@ async fn existing_errors_may_stay_only_where_items_can_be_correlated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn columns_show_what_their_paths_find() {
+async fn columns_show_the_values_at_their_paths() {
     let mut shown = definition(open());
     shown["spec"]["versions"][0]["additionalPrinterColumns"] = json!([
         {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
@@ -427,7 +427,7 @@ fn ruled(properties: Value, rules: Value) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_breaks_a_rule_is_refused_with_what_the_rule_says() {
+async fn a_rule_violation_is_rejected_with_the_rules_message() {
     let rules = json!([
         {"rule": "self.n > 5", "message": "too small"},
         {"rule": "self.n < 9", "messageExpression": "'%d is too large'.format([self.n])", "reason": "FieldValueForbidden", "fieldPath": ".n"},
@@ -471,7 +471,7 @@ async fn a_rule_that_was_broken_before_may_stay_broken_where_nothing_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_with_a_rule_that_makes_no_sense_is_refused() {
+async fn a_definition_with_an_invalid_rule_is_rejected() {
     let api = Api::start().await;
     for (rule, why) in [
         ("self.zz == 1", "undefined field 'zz'"),
@@ -490,7 +490,7 @@ async fn a_definition_with_a_rule_that_makes_no_sense_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_ends_when_its_kind_is_not_what_it_was() {
+async fn a_watch_ends_when_its_kind_changes() {
     let api = with(definition(open())).await;
     let mut events = api.open_watch(&format!("{FOOS}?watch=1")).await;
     api.post(FOOS, foo("a", json!({}))).await.created();
@@ -524,7 +524,7 @@ async fn names_go_to_the_oldest_definition_then_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_that_makes_no_sense_is_refused_where_it_does_not() {
+async fn an_invalid_definition_is_rejected_with_its_fields() {
     let api = Api::start().await;
     let schemas = [
         (json!({"type": "string"}), "spec.validation.openAPIV3Schema.type"),
@@ -592,7 +592,7 @@ async fn a_list_of_one_kind_never_has_objects_of_another_of_its_group() {
     assert_eq!(names(&api.get(foosballs).await.ok()), ["ball"]);
     assert_eq!(api.get(&format!("{FOOS}/ball")).await.code, 404);
     api.delete(FOOS).await.ok();
-    assert_eq!(names(&api.get(foosballs).await.ok()), ["ball"], "nor does a deletion reach them");
+    assert_eq!(names(&api.get(foosballs).await.ok()), ["ball"], "a deletion does not reach them either");
 }
 
 #[tokio::test(start_paused = true)]
@@ -614,7 +614,7 @@ async fn a_rule_that_could_cost_too_much_is_refused_with_its_definition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scale_is_judged_by_the_object_that_is_scaled() {
+async fn scale_updates_are_validated_against_the_scaled_object() {
     let mut scaled = definition(open());
     scaled["spec"]["versions"][0]["subresources"] =
         json!({"scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}});
@@ -642,7 +642,7 @@ async fn a_scale_is_judged_by_the_object_that_is_scaled() {
 
 /// CRDs are loaded at every start, so one that overflows the stack would crash every start.
 #[tokio::test(start_paused = true)]
-async fn a_column_whose_path_nests_without_end_is_no_column() {
+async fn a_column_with_a_too_deep_path_is_ignored() {
     let mut nested = definition(open());
     let path = format!(".a{}", "[?(@.b".repeat(100_000));
     nested["spec"]["versions"][0]["additionalPrinterColumns"] =

@@ -83,7 +83,7 @@ async fn the_propagation_policy_becomes_a_finalizer() {
     api.delete(&format!("{MAPS}/a?propagationPolicy=Foreground")).await.ok();
     let background = json!({"propagationPolicy": "Background"});
     let gone = api.delete_with(&format!("{MAPS}/a"), background).await.ok();
-    assert_eq!(gone["kind"], "Status", "a later policy takes the finalizer out again");
+    assert_eq!(gone["kind"], "Status", "a later policy removes the finalizer");
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,7 +115,7 @@ async fn a_pod_on_a_node_is_deleted_gracefully() {
 
     tokio::time::sleep(Duration::from_secs(5)).await;
     let longer = api.delete(&format!("{PODS}/a?gracePeriodSeconds=60")).await.ok();
-    assert_eq!(longer["metadata"]["deletionGracePeriodSeconds"], 30, "a deletion is never put off");
+    assert_eq!(longer["metadata"]["deletionGracePeriodSeconds"], 30, "a deletion cannot be postponed");
     let shorter = api.delete(&format!("{PODS}/a?gracePeriodSeconds=10")).await.ok();
     assert_eq!(shorter["metadata"]["deletionTimestamp"], "2025-01-01T00:00:10Z");
     let late = api.delete(&format!("{PODS}/a?gracePeriodSeconds=2")).await.ok();
@@ -124,14 +124,14 @@ async fn a_pod_on_a_node_is_deleted_gracefully() {
 
     let from = api.server.revision();
     let gone = api.delete(&format!("{PODS}/a?gracePeriodSeconds=0")).await.ok();
-    assert_eq!(gone["kind"], "Pod", "the answer is the pod itself");
+    assert_eq!(gone["kind"], "Pod", "the response is the pod");
     assert_eq!(api.get(&format!("{PODS}/a")).await.code, 404);
     let path = format!("{PODS}?watch=1&resourceVersion={from}&timeoutSeconds=1");
     assert_eq!(summary(&api.watch(&path, 9).await), ["MODIFIED a", "DELETED a"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_runs_nowhere_goes_at_once() {
+async fn an_unscheduled_pod_is_deleted_immediately() {
     let api = Api::start().await;
     pod(&api, json!({"nodeName": ""})).await;
     api.delete(&format!("{PODS}/a")).await.ok();

@@ -75,11 +75,11 @@ async fn aggregated_discovery_is_complete_and_cacheable() {
         let response = api.send(Method::GET, "/apis", &[("accept", AGGREGATED)], "").await;
         response.body().as_full().unwrap().as_ptr() as usize
     };
-    assert_eq!(shared().await, shared().await, "the document is made once");
+    assert_eq!(shared().await, shared().await, "the document is built once");
     api.post(DEFINITIONS, definition(json!({"type": "object"}))).await.created();
     let changed =
         api.send(Method::GET, "/apis", &[("accept", AGGREGATED), ("if-none-match", &tag)], "").await;
-    assert_eq!(changed.status(), 200, "and again when there are other kinds");
+    assert_eq!(changed.status(), 200, "and rebuilt when the kinds change");
 
     let v9 = AGGREGATED.replace("v2", "v9");
     assert_eq!(api.get_as(&v9, "/apis").await.code, 406);

@@ -74,7 +74,7 @@ async fn endure(name: &str, mut round: impl AsyncFnMut(usize)) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_webhooks_leave_nothing_behind() {
+async fn failing_webhooks_leak_nothing() {
     let turn = AtomicUsize::new(0);
     let extension = Extension::new(move |_, review| match turn.fetch_add(1, Ordering::SeqCst) % 6 {
         0 => Reply::Hang,
@@ -110,7 +110,7 @@ async fn failing_webhooks_leave_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flapping_extension_server_leaves_nothing_behind() {
+async fn a_flapping_extension_server_leaks_nothing() {
     let turn = Arc::<AtomicUsize>::default();
     let aggregated = Aggregated::start(move |_, _| match turn.fetch_add(1, Ordering::SeqCst) % 4 {
         0 => std::future::pending().boxed(),
@@ -166,7 +166,7 @@ async fn die(turn: usize, process: Process) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kubelets_that_die_leave_nothing_behind() {
+async fn dying_kubelets_leak_nothing() {
     let turn = AtomicUsize::new(0);
     let kubelet = FakeKubelet::new(move |request| {
         let turn = turn.fetch_add(1, Ordering::SeqCst);

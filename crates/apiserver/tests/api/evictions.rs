@@ -50,7 +50,7 @@ async fn is_leaving(api: &Api) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_that_allows_none_holds_a_pod_back() {
+async fn an_exhausted_budget_blocks_an_eviction() {
     let api = guarded(0).await;
     let refused = evict(&api, Value::Null).await;
     assert_eq!(
@@ -86,7 +86,7 @@ async fn a_budget_that_was_just_changed_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_not_ready_goes_when_the_others_suffice() {
+async fn an_unready_pod_is_evicted_while_the_budget_is_met() {
     let api = guarded(0).await;
     set_ready(&api, "False").await;
     evict(&api, Value::Null).await.created();
@@ -95,7 +95,7 @@ async fn a_pod_that_is_not_ready_goes_when_the_others_suffice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_budgets_for_one_pod_are_one_too_many() {
+async fn two_budgets_for_one_pod_are_an_error() {
     let api = guarded(1).await;
     budget(&api, "c").await;
     let refused = evict(&api, Value::Null).await;

@@ -319,7 +319,7 @@ impl Aggregated {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let service = self.api.get(&format!("{API_SERVICES}/{name}")).await.ok();
-        panic!("the condition of {name} does not come about: {service}")
+        panic!("timed out waiting for the condition of {name}: {service}")
     }
 
     /// Waits until a path of this server answers as it should.
@@ -337,7 +337,7 @@ impl Aggregated {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("{path} does not come to answer as it should: {last}")
+        panic!("timed out waiting for the expected response of {path}: {last}")
     }
 
     /// Waits until no connection is open.

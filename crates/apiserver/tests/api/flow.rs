@@ -88,7 +88,7 @@ async fn text(response: Response<Body>) -> String {
 async fn counts(api: &Api, level: &str) -> Vec<u64> {
     let table =
         text(get(api, api.user.clone(), "/debug/api_priority_and_fairness/dump_priority_levels").await).await;
-    let line = table.lines().find(|line| line.starts_with(&format!("{level},"))).expect("the level is there");
+    let line = table.lines().find(|line| line.starts_with(&format!("{level},"))).expect("the level exists");
     line.split(',').skip(4).map(|cell| cell.trim().parse().unwrap()).collect()
 }
 
@@ -143,7 +143,7 @@ async fn a_full_queue_turns_requests_away_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_seat_goes_to_the_next_in_line() {
+async fn a_freed_seat_goes_to_the_next_in_the_queue() {
     let api = Arc::new(fair().await);
     // 600 seats for 246 shares: one share is three seats.
     level_of_dev(&api, queue(1, 5)).await;
@@ -276,8 +276,8 @@ async fn mandatory_and_suggested_objects_are_kept() {
         assert_eq!(api.ask(Method::DELETE, &path, &[], "").await.code, 200, "{path}");
     }
     // The mandatory objects are in effect although they were deleted: no others apply to a user without groups.
-    let nobody = User { name: "n".into(), ..User::default() };
-    assert_eq!(get(&api, nobody, MAPS).await.status(), 403);
+    let stranger = User { name: "n".into(), ..User::default() };
+    assert_eq!(get(&api, stranger, MAPS).await.status(), 403);
     let low = json!({"spec": {"limited": {"nominalConcurrencyShares": 7}}});
     api.merge(&format!("{LEVELS}/system"), low).await;
     let annotated = json!({"metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}}, "spec": {"limited": {"nominalConcurrencyShares": 7}}});

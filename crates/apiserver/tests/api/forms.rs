@@ -28,7 +28,7 @@ async fn yaml_is_read_and_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_get_the_form_they_want_most() {
+async fn clients_get_their_preferred_encoding() {
     let api = Api::start().await;
     api.config_map("a", json!({})).await;
     for (accept, code, media) in [
@@ -127,7 +127,7 @@ async fn the_events_of_a_watch_in_protobuf_have_their_length_before_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_answers_are_compressed_for_those_who_can_read_that() {
+async fn long_responses_are_compressed_if_accepted() {
     let api = Api::start().await;
     for name in ["a", "b"] {
         let map = json!({"metadata": {"name": name}, "data": {"k": "v".repeat(100_000)}});
@@ -188,7 +188,7 @@ async fn the_scale_of_an_object_has_a_table_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_no_table_and_is_read_whatever_else_was_asked_for() {
+async fn an_error_is_a_status_in_every_requested_form() {
     let api = Api::start().await;
     let refused = api.get_as("application/yaml;as=Table;v=v1;g=meta.k8s.io", &format!("{MAPS}/none")).await;
     assert_eq!((refused.code, refused.content_type.as_str()), (404, "application/json"));
@@ -256,7 +256,7 @@ async fn events_of_both_groups_are_the_same_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_of_flow_schemas_begins_with_the_one_that_is_asked_first() {
+async fn flow_schemas_are_listed_by_precedence() {
     let api = Api::start().await;
     let table = api.get_as(TABLE, "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas").await.ok();
     let rows = table["rows"].as_array().unwrap();

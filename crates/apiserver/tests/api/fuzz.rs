@@ -225,7 +225,7 @@ fn check(name: &str, input: &[u8], answer: &Answer) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bent_bodies_are_answered_and_nothing_is_lost() {
+async fn malformed_bodies_get_a_response_and_lose_nothing() {
     let (api, rng) = (start().await, rng());
     let kept = |answer: Value| answer["metadata"]["resourceVersion"].clone();
     let before = kept(api.get(&format!("{MAPS}/kept")).await.ok());
@@ -244,7 +244,7 @@ async fn bent_bodies_are_answered_and_nothing_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bent_selectors_are_answered() {
+async fn malformed_selectors_get_a_response() {
     let (api, rng) = (start().await, rng());
     for _ in 0..runs() {
         let bent = bent(SELECTORS, &rng);
@@ -257,7 +257,7 @@ async fn bent_selectors_are_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bent_rules_are_answered() {
+async fn malformed_rules_get_a_response() {
     let (api, rng) = (start().await, rng());
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All";
     for _ in 0..runs() {
@@ -281,7 +281,7 @@ async fn in_protobuf(api: &Api, path: &str) -> Vec<u8> {
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 #[tokio::test(start_paused = true)]
-async fn bent_protobuf_is_answered() {
+async fn malformed_protobuf_gets_a_response() {
     let (api, rng) = (start().await, rng());
     let seeds = [
         (PODS, in_protobuf(&api, &format!("{PODS}/kept")).await),
@@ -307,7 +307,7 @@ const TOKENS: &[&str] = &[
 ];
 
 #[tokio::test(start_paused = true)]
-async fn bent_continue_tokens_are_answered() {
+async fn malformed_continue_tokens_get_a_response() {
     let (api, rng) = (start().await, rng());
     for _ in 0..runs() {
         let token = bent(TOKENS, &rng);
@@ -349,7 +349,7 @@ fn address(path: &[u8], query: &[u8]) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bent_addresses_are_answered() {
+async fn malformed_addresses_get_a_response() {
     let (api, rng) = (start().await, rng());
     for _ in 0..runs() {
         let address = address(&bent(PATHS, &rng), &bent(QUERIES, &rng));
@@ -395,7 +395,7 @@ async fn tampered_tokens_are_rejected() {
 }
 
 #[test]
-fn bent_certificates_are_read_or_refused() {
+fn malformed_certificates_are_read_or_rejected() {
     let authority = Authority::generate("2025-01-01T00:00:00Z".parse().unwrap()).unwrap();
     let now = "2025-01-01T00:00:00Z".parse().unwrap();
     let identity = authority.client_certificate("jane", &["dev", "ops"], now).unwrap();

@@ -21,7 +21,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const FOOS: &str = "/apis/e.com/v1/namespaces/default/foos";
 
 /// More polls than any request here needs.
-const MOST_POLLS: usize = 500;
+const MAX_POLLS: usize = 500;
 
 /// Requires several polls for every store call, which gives as many points at which to disconnect.
 struct Polls;
@@ -58,7 +58,7 @@ async fn hang_up_after(polls: usize, request: impl Future) -> bool {
             tokio::task::yield_now().await;
         }
     }
-    for _ in 0..MOST_POLLS {
+    for _ in 0..MAX_POLLS {
         tokio::task::yield_now().await;
     }
     answered
@@ -99,7 +99,7 @@ async fn delete_services(api: &Api) {
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_create_keeps_its_port_and_address() {
     let api = start().await;
-    for polls in 0..MOST_POLLS {
+    for polls in 0..MAX_POLLS {
         let answered = hang_up_after(polls, api.post(SERVICES, service("a", 0))).await;
         check_ports(&api).await;
         delete_services(&api).await;
@@ -107,13 +107,13 @@ async fn an_abandoned_create_keeps_its_port_and_address() {
             return;
         }
     }
-    panic!("a create takes more than {MOST_POLLS} polls");
+    panic!("a create takes more than {MAX_POLLS} polls");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_abandoned_update_holds_one_of_its_ports() {
+async fn an_abandoned_update_keeps_exactly_one_port() {
     let api = start().await;
-    for polls in 0..MOST_POLLS {
+    for polls in 0..MAX_POLLS {
         api.post(SERVICES, service("a", 30000)).await.created();
         let moved = json!({"spec": {"ports": [{"port": 80, "nodePort": 30001}]}});
         let answered = hang_up_after(polls, api.merge(&format!("{SERVICES}/a"), moved)).await;
@@ -123,7 +123,7 @@ async fn an_abandoned_update_holds_one_of_its_ports() {
             return;
         }
     }
-    panic!("an update takes more than {MOST_POLLS} polls");
+    panic!("an update takes more than {MAX_POLLS} polls");
 }
 
 #[tokio::test(start_paused = true)]

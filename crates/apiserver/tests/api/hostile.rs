@@ -22,7 +22,7 @@ fn alias_bomb() -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bodies_that_blow_up_are_refused() {
+async fn bodies_that_expand_without_bound_are_rejected() {
     let api = Api::start().await;
     let deep = |open: &str, close: &str| format!("{}{}", open.repeat(200_000), close.repeat(200_000));
     let json = ("content-type", "application/json");
@@ -43,7 +43,7 @@ async fn bodies_that_blow_up_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_patch_does_not_multiply() {
+async fn a_patch_cannot_grow_without_bound() {
     let api = Api::start().await;
     api.config_map("a", json!({})).await;
     let path = format!("{MAPS}/a");
@@ -126,7 +126,7 @@ fn pod_with(spec: Value) -> Value {
 
 /// Each error would contain the whole list, so the response to a body of a megabyte would have gigabytes.
 #[tokio::test(start_paused = true)]
-async fn a_long_list_of_mistakes_is_answered_with_the_first_ones() {
+async fn only_the_first_of_many_errors_are_returned() {
     let api = Api::start().await;
     let owner = |at: usize| json!({"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": at.to_string(), "controller": true});
     let owners: Vec<Value> = (0..20_000).map(owner).collect();
@@ -178,7 +178,7 @@ async fn a_volume_of_many_files_is_not_warned_of_pair_by_pair() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_does_not_swell_when_it_is_read() {
+async fn bodies_with_too_many_objects_are_rejected() {
     let api = Api::start().await;
     let body = format!(
         "{{\"metadata\":{{\"name\":\"p\"}},\"spec\":{{\"containers\":[{}{{}}]}}}}",
@@ -209,7 +209,7 @@ async fn an_object_is_never_stored_deeper_than_it_can_be_read() {
 /// Each operation adds something deep to the end of the previous one. The stack would overflow before the depth limit
 /// applies.
 #[tokio::test(start_paused = true)]
-async fn a_patch_does_not_nest_without_end() {
+async fn a_patch_cannot_nest_without_bound() {
     let api = Api::start().await;
     api.config_map("a", json!({})).await;
     let deep = (0..100).fold(json!({}), |inner, _| json!({ "a": inner }));
@@ -310,7 +310,7 @@ async fn long_lists_are_patched_and_applied_in_reasonable_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_patch_moves_only_so_much() {
+async fn the_work_of_a_patch_is_bounded() {
     let api = Api::start().await;
     let data: serde_json::Map<String, Value> = (0..20_000).map(|at| (at.to_string(), json!("v"))).collect();
     api.post(MAPS, json!({"metadata": {"name": "a"}, "data": data})).await.created();
@@ -324,7 +324,7 @@ async fn a_patch_moves_only_so_much() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_of_many_ports_does_not_hold_up_the_others() {
+async fn allocating_many_ports_does_not_block_other_services() {
     let api = Api::start().await;
     let services = "/api/v1/namespaces/default/services";
     let ports: Vec<Value> = (0..30_000).map(|at| json!({"name": format!("p{at}"), "port": at + 1, "protocol": format!("P{at}"), "nodePort": 30000})).collect();

@@ -42,7 +42,7 @@ async fn labels(api: &Api) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_kept_in_a_secret_counts_as_long_as_the_secret_is_there() {
+async fn a_secret_token_is_valid_until_its_secret_is_deleted() {
     let (api, signer) = start().await;
     let token = token(&api, &signer).await;
     let invalidated = "[invalid bearer token, Token has been invalidated]";
@@ -80,7 +80,7 @@ async fn an_invalidated_token_is_rejected_until_its_label_is_removed() {
     let refused = whose(&api, &token).await;
     let why = "the token in secret default/t for service account default/default has been marked invalid.";
     assert!(refused["error"].as_str().unwrap().contains(why), "{refused}");
-    assert_eq!(labels(&api).await[LAST_USED], "2025-01-01", "somebody still has it");
+    assert_eq!(labels(&api).await[LAST_USED], "2025-01-01", "the token was still used");
     api.merge(&format!("{SECRETS}/t"), label(Value::Null)).await.ok();
     assert_eq!(whose(&api, &token).await["authenticated"], true);
 }
@@ -104,7 +104,7 @@ async fn only_tokens_made_for_their_account_are_discouraged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_record_of_tracking_says_since_when_and_comes_back() {
+async fn the_tracking_start_date_is_recorded_and_recreated() {
     let (api, _) = start().await;
     assert_eq!(api.get(RECORD).await.ok()["data"], json!({"since": "2025-01-01"}));
     let stop = CancellationToken::new();
@@ -119,7 +119,7 @@ async fn the_record_of_tracking_says_since_when_and_comes_back() {
     assert_eq!(api.get(RECORD).await.ok()["data"], json!({"since": "2025-01-03"}));
     api.delete(RECORD).await.ok();
     tokio::time::sleep(Duration::from_secs(20 * 60)).await;
-    assert_eq!(api.get(RECORD).await.code, 404, "servers that disagree do not fight");
+    assert_eq!(api.get(RECORD).await.code, 404, "servers that disagree do not overwrite each other");
     tokio::time::sleep(Duration::from_secs(11 * 60)).await;
     api.get(RECORD).await.ok();
     stop.cancel();

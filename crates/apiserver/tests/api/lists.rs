@@ -71,7 +71,7 @@ async fn items_of_a_list_do_not_repeat_their_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_show_one_moment() {
+async fn pages_come_from_one_revision() {
     let api = Api::start().await;
     five(&api).await;
     let first = api.get(&format!("{MAPS}?limit=2")).await.ok();
@@ -92,7 +92,7 @@ async fn pages_show_one_moment() {
     api.delete(&format!("{MAPS}/d")).await.ok();
     api.config_map("cc", json!({})).await;
     let rest = api.get(&format!("{MAPS}?limit=9&continue={token}")).await.ok();
-    assert_eq!(names(&rest), ["c", "d", "e"], "as it was when the first page was read");
+    assert_eq!(names(&rest), ["c", "d", "e"], "the state of the first page");
     assert_eq!(rest["metadata"]["continue"], Value::Null);
     assert_eq!(rest["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
 }
@@ -111,7 +111,7 @@ async fn a_page_of_a_selection_is_full_and_does_not_count_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_page_offers_to_go_on_with_what_there_is_now() {
+async fn an_expired_page_returns_an_inconsistent_continue_token() {
     let api = Api::start().await;
     five(&api).await;
     let first = api.get(&format!("{MAPS}?limit=2")).await.ok();
@@ -127,7 +127,7 @@ async fn an_expired_page_offers_to_go_on_with_what_there_is_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_shows_the_version_it_is_asked_for() {
+async fn a_list_honors_its_resource_version() {
     let api = Api::start().await;
     let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().to_string();
     let first = version(&api.config_map("a", json!({})).await);
@@ -160,7 +160,7 @@ async fn a_list_shows_the_version_it_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_of_the_future_is_waited_for_and_then_refused() {
+async fn a_future_version_is_awaited_then_rejected() {
     let api = Api::start().await;
     let next = api.server.revision() + 1;
     let start = api.clock.now();
@@ -178,7 +178,7 @@ async fn a_version_of_the_future_is_waited_for_and_then_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_list_comes_in_pieces_and_is_whole() {
+async fn a_long_list_is_streamed_completely() {
     let api = Api::start().await;
     let filler = "x".repeat(50_000);
     for index in 0..20 {
@@ -323,7 +323,7 @@ async fn turns_during(api: &Api, accept: &str, path: &str) -> (usize, bytes::Byt
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_lists_let_others_run() {
+async fn long_lists_yield_to_other_tasks() {
     const COUNT: usize = 6000;
     let api = Api::start().await;
     fill(&api, COUNT).await;

@@ -72,7 +72,7 @@ async fn a_log_arrives_while_it_is_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_is_gone_leaves_no_connection_to_the_kubelet() {
+async fn a_disconnected_client_leaks_no_kubelet_connection() {
     let (lines, source) = mpsc::channel(1);
     let source = parking_lot::Mutex::new(Some(source));
     let kubelet = FakeKubelet::new(move |_| {
@@ -88,7 +88,7 @@ async fn a_client_that_is_gone_leaves_no_connection_to_the_kubelet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kubelet_that_hangs_is_waited_for_as_long_as_the_client_waits() {
+async fn a_hanging_kubelet_is_given_the_clients_timeout() {
     let kubelet = FakeKubelet::new(|_| std::future::pending());
     let api = kubelet.start().await;
     let path = format!("{PODS}/a/log");
@@ -167,7 +167,7 @@ async fn a_kubelet_that_cannot_be_reached_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_settings_say_which_address_and_port_a_kubelet_has() {
+async fn the_settings_select_the_kubelets_address_and_port() {
     let kubelet = talking();
     let kubelets = KubeletConfig {
         address_types: vec!["ExternalIP".into(), "Hostname".into()],
@@ -201,7 +201,7 @@ async fn a_browser_reads_logs_through_a_websocket() {
             (101, &protocol.parse().unwrap())
         );
         let messages: Vec<Bytes> = response.into_body().into_stream().collect().await;
-        assert_eq!(messages, ["", first], "an empty message tells that the connection is established");
+        assert_eq!(messages, ["", first], "an empty message confirms the connection");
     }
     let refused = api.send(Method::GET, &path, &websocket_headers("v5.channel.k8s.io"), "").await;
     assert_eq!(refused.status(), 403, "channels are for exec");

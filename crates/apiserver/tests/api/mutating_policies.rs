@@ -241,7 +241,7 @@ async fn the_first_failure_is_the_message_and_all_are_causes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_apply_configuration_is_merged_and_owned_by_no_one() {
+async fn an_apply_configuration_is_merged_without_an_owner() {
     let api =
         with_mutations(json!([configuration("Object{metadata: Object.metadata{labels: {'a': 'b'}}}")])).await;
     let made = api.post(&format!("{MAPS}?fieldManager=m"), map("a")).await.created();
@@ -276,7 +276,7 @@ async fn an_apply_configuration_adds_containers_and_changes_those_of_the_same_na
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_type_that_is_not_named_after_its_field_is_found_at_run_time() {
+async fn a_mismatched_type_name_fails_at_run_time() {
     for (mutation, root) in [
         (
             configuration("Object{spec: Object.spec{containers: [Object.spec.containers.item{name: 'c'}]}}"),
@@ -339,7 +339,7 @@ async fn a_json_patch_that_leaves_no_object_of_the_kind_is_an_internal_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_policy_makes_is_validated() {
+async fn mutated_objects_are_validated() {
     let api = start().await;
     let text = "[JSONPatch{op: 'replace', path: '/spec/containers/0/image', value: ''}]";
     bind(&api, "p", json!([json_patch(text)]), about_pods(), json!({})).await;
@@ -351,7 +351,7 @@ async fn what_a_policy_makes_is_validated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mutations_and_policies_see_what_the_last_one_left() {
+async fn each_mutation_sees_the_result_of_the_previous_one() {
     let api = start().await;
     bind(&api, "a", json!([add("a", "'1'"), add("b", "object.data.a + '2'")]), json!({}), json!({})).await;
     bind(&api, "b", json!([add("c", "object.data.b + '3'")]), json!({}), json!({})).await;
@@ -380,7 +380,7 @@ async fn a_dry_run_shows_the_change_and_stores_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn variables_conditions_the_namespace_and_the_authorizer_are_there() {
+async fn variables_conditions_namespace_and_authorizer_are_available() {
     let api = start().await;
     let other = json!({
         "variables": [
@@ -418,7 +418,7 @@ async fn a_condition_that_fails_refuses_the_request_or_skips_the_policy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_binding_chooses_where_a_policy_applies() {
+async fn a_binding_sets_where_a_policy_applies() {
     let api = start().await;
     let selected = json!({"matchResources": {"objectSelector": {"matchLabels": {"go": "y"}}}});
     bind(&api, "p", json!([add("a", "'b'")]), json!({}), selected).await;
@@ -529,7 +529,7 @@ async fn a_webhook_is_called_again_after_a_policy_changed_the_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_about_one_version_changes_objects_of_all() {
+async fn a_mutating_policy_for_one_version_applies_to_all() {
     let api = start().await;
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
         "color": {"type": "string"}, "size": {"type": "integer", "default": 3},
@@ -558,7 +558,7 @@ async fn a_policy_about_one_version_changes_objects_of_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scales_and_connections_are_changed_as_what_they_are() {
+async fn scales_and_connections_are_mutated_as_their_own_kinds() {
     let api = start().await;
     let deployment = json!({"metadata": {"name": "a"}, "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "a"}},
         "template": {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
@@ -595,7 +595,7 @@ async fn policies_do_not_apply_to_policies_and_reviews() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_who_may_read_params_gives_them_to_policies() {
+async fn binding_params_requires_permission_to_read_them() {
     let mut api = Api::start_changed(|config| with_policies(config).with_roles()).await;
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let rules = json!([{"apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["*"]}]);

@@ -8,7 +8,7 @@ use crate::client::{Api, names};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test(start_paused = true)]
-async fn paths_lead_nowhere_else() {
+async fn path_traversal_is_rejected() {
     let api = Api::start().await;
     api.config_map("a", json!({})).await;
     let secret = json!({"metadata": {"name": "s"}, "stringData": {"k": "hidden"}});
@@ -156,7 +156,7 @@ async fn a_name_is_taken_once_and_in_one_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bodies_that_make_no_sense_are_refused() {
+async fn invalid_bodies_are_rejected() {
     let api = Api::start().await;
     for (body, words) in [
         ("{\"apiVersion\":\"v1\",", "unexpected end of JSON input"),

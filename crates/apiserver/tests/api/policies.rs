@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use setpoint_apiserver::auth::rbac::{RoleRef, Rule};
-use setpoint_apiserver::auth::{Attributes, Authorizer, Decision, Held};
+use setpoint_apiserver::auth::{Attributes, Authorizer, Decision, UserRules};
 use setpoint_apiserver::{Config, User};
 use setpoint_clock::Clock;
 
@@ -77,7 +77,7 @@ async fn a_policy_sees_the_change_the_request_and_the_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_about_one_version_holds_for_all_of_them() {
+async fn a_policy_for_one_version_applies_to_all() {
     let validation =
         json!({"expression": "object.apiVersion != 'e.com/v1' || request.requestKind.version == 'v1'"});
     let rule =
@@ -99,7 +99,7 @@ async fn a_policy_about_one_version_holds_for_all_of_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_about_scales_sees_scales() {
+async fn a_policy_for_the_scale_subresource_gets_a_scale() {
     let validation = json!({"expression": "object.kind == 'Scale' && request.kind.kind == 'Scale' && object.spec.replicas < 5"});
     let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["deployments/scale"]});
     let policy = json!({"validations": [validation], "matchConstraints": {"resourceRules": [rule]}});
@@ -155,7 +155,7 @@ async fn a_policy_sees_the_options_of_a_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_binding_chooses_where_with_what_and_how() {
+async fn a_binding_sets_the_scope_params_and_actions() {
     let elsewhere = json!({"matchResources": {"namespaceSelector": {"matchLabels": {"x": "y"}}}});
     let forbids = json!({"validations": [{"expression": "false", "message": "no"}]});
     let api = with_policy(forbids.clone(), elsewhere).await;
@@ -193,7 +193,7 @@ fn webhook(name: &str, policy: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_that_must_be_asked_and_cannot_be_refuses() {
+async fn an_unreachable_webhook_with_failure_policy_fail_denies() {
     let api = Api::start().await;
     let path = format!("{GROUP}/mutatingwebhookconfigurations");
     api.post(&path, webhook("open", "Ignore")).await.created();
@@ -208,7 +208,7 @@ async fn a_webhook_that_must_be_asked_and_cannot_be_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_asks_what_else_the_user_may_do() {
+async fn a_policy_checks_other_permissions_of_the_user() {
     let may = "authorizer.group('').resource('secrets').namespace('default').check('get').allowed()";
     let robot = "!authorizer.serviceAccount('default', 'robot').path('/metrics').check('get').allowed()";
     let validations = json!([{"expression": may, "reason": "Forbidden"}, {"expression": robot}]);
@@ -232,7 +232,7 @@ async fn a_policy_asks_what_else_the_user_may_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_asks_about_what_the_request_is_about() {
+async fn a_policy_checks_permissions_on_the_requested_resource() {
     let validations = json!([
         {"expression": "authorizer.requestResource.check('create').allowed()"},
         {"expression": "request.name != 'b' || authorizer.requestResource.name('other').check('get').allowed()"},
@@ -277,8 +277,8 @@ impl Authorizer for Slow {
         .boxed()
     }
 
-    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
-        std::future::ready(Held::default()).boxed()
+    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, UserRules> {
+        std::future::ready(UserRules::default()).boxed()
     }
 
     fn role<'a>(&'a self, _: &'a RoleRef, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Rule>, String>> {
@@ -306,7 +306,7 @@ async fn a_policy_waits_for_an_authorizer_that_does_not_answer_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_sees_subresources_and_connections_as_what_they_are() {
+async fn subresources_and_connections_reach_a_policy_as_their_own_kinds() {
     let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "CONNECT"],
         "resources": ["pods/eviction", "pods/binding", "pods/exec"]}]);
     let message = json!({"expression": "false", "messageExpression":
@@ -349,7 +349,7 @@ async fn a_policy_is_evaluated_once_for_each_of_the_params_that_a_selector_finds
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_configured_denies_the_request_unless_failures_are_ignored() {
+async fn a_misconfigured_policy_denies_unless_failures_are_ignored() {
     let unknown = json!({"paramKind": {"apiVersion": "e.com/v1", "kind": "Nothing"}, "validations": [{"expression": "true"}]});
     let api = with_policy(unknown, json!({})).await;
     let refused = api.post(MAPS, map("a")).await;
@@ -383,7 +383,7 @@ async fn variables_are_evaluated_when_they_are_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_validations_are_counted_by_what_came_of_them() {
+async fn failed_validations_are_counted_by_enforcement_action() {
     let validations = json!([{"expression": "object == null || object.metadata.name != 'bad'"}]);
     let policy = json!({"validations": validations,
         "matchConditions": [{"name": "c", "expression": "request.operation == 'CREATE'"}]});

@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use setpoint_apiserver::auth::rbac::{RoleRef, Rule};
-use setpoint_apiserver::auth::{Attributes, Authorizer, Decision, Held};
+use setpoint_apiserver::auth::{Attributes, Authorizer, Decision, UserRules};
 use setpoint_apiserver::{Config, User};
 use setpoint_clock::Clock;
 
@@ -29,7 +29,7 @@ struct Recorder {
     /// The time to answer.
     takes: Duration,
     asked: Arc<Mutex<Vec<Asked>>>,
-    /// Held by checks under way.
+    /// Held by checks in progress.
     pending: Arc<()>,
 }
 
@@ -55,8 +55,8 @@ impl Authorizer for Recorder {
         .boxed()
     }
 
-    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
-        std::future::ready(Held::default()).boxed()
+    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, UserRules> {
+        std::future::ready(UserRules::default()).boxed()
     }
 
     fn role<'a>(&'a self, _: &'a RoleRef, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Rule>, String>> {
@@ -83,7 +83,7 @@ fn validations(expressions: &[&str]) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_that_waits_costs_as_much_as_one_that_is_answered() {
+async fn a_pending_check_costs_as_much_as_an_answered_one() {
     let each = "object.data.all(k, authorizer.group('x').resource('y').name(k).check('use').allowed())";
     for takes in [Duration::ZERO, Duration::from_secs(1)] {
         let (api, recorder) = start(takes, validations(&[each])).await;
@@ -107,7 +107,7 @@ async fn the_checks_of_a_policy_are_answered_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_is_given_up_when_the_requests_time_is() {
+async fn a_check_ends_at_the_requests_deadline() {
     let never = Duration::from_secs(1_000_000);
     let (api, recorder) = start(never, validations(&["authorizer.path('/a').check('use').allowed()"])).await;
     let refused = api.post(MAPS, map("a")).await;

@@ -15,7 +15,7 @@ fn about(resource: &str, operation: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_with_many_params_lets_others_have_their_turn() {
+async fn a_policy_with_many_params_yields_to_other_requests() {
     const PARAMS: usize = 200;
     let api = Api::start().await;
     for at in 0..PARAMS {

@@ -40,7 +40,7 @@ async fn pod_has_address(api: &Api, ip: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_reaches_the_port_that_its_name_says() {
+async fn a_request_reaches_the_named_port() {
     let node = mirror();
     let api = node.start().await;
     pod_has_address(&api, POD_IP).await;
@@ -82,7 +82,7 @@ async fn a_port_cannot_lead_to_another_host() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_protocol_that_no_one_asked_for_does_not_pass() {
+async fn an_unrequested_upgrade_is_not_forwarded() {
     let kubelet = FakeKubelet::new(|_| async {
         let mut answer = text(101, "text/plain", "");
         answer.headers_mut().insert("connection", "Upgrade".parse().unwrap());

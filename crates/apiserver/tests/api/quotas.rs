@@ -30,7 +30,7 @@ async fn used(api: &Api) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_is_let_in_than_there_is_room_for() {
+async fn creates_beyond_the_quota_are_rejected() {
     let api = with_quota(json!({"hard": {"pods": "2", "requests.cpu": "1"}})).await;
     api.post(PODS, pod("a", json!({"cpu": "600m"}))).await.created();
     assert_eq!(used(&api).await, json!({"pods": "1", "requests.cpu": "600m"}));
@@ -47,7 +47,7 @@ async fn no_more_is_let_in_than_there_is_room_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn creations_at_once_share_what_there_is() {
+async fn concurrent_creates_do_not_exceed_the_quota() {
     let api = with_quota(json!({"hard": {"count/configmaps": "5"}})).await;
     let path = "/api/v1/namespaces/default/configmaps";
     let creations = (0..20).map(|at| api.post(path, json!({"metadata": {"name": format!("m{at}")}})));
@@ -71,14 +71,14 @@ async fn a_dry_run_and_a_change_count_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_counts_what_is_in_its_scopes() {
+async fn a_quota_counts_only_objects_in_its_scopes() {
     let api = with_quota(json!({"hard": {"pods": "0"}, "scopes": ["BestEffort"]})).await;
     assert_eq!(api.post(PODS, pod("a", json!({}))).await.code, 403);
     api.post(PODS, pod("a", json!({"cpu": "1"}))).await.created();
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_let_in_before_the_quota_is_counted() {
+async fn creates_are_rejected_until_the_quota_has_a_status() {
     let api = Api::start().await;
     api.post(QUOTAS, json!({"metadata": {"name": "q"}, "spec": {"hard": {"secrets": "1"}}})).await.created();
     api.merge(&format!("{QUOTAS}/q/status"), json!({"status": {"hard": {"secrets": "1"}}})).await.ok();

@@ -102,7 +102,7 @@ async fn the_default_of_a_status_shows_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_metadata_of_a_daemon_set_goes_without_what_stands_for_a_field() {
+async fn partial_metadata_of_a_daemon_set_omits_the_template_generation() {
     let api = Api::start().await;
     let template =
         json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -215,7 +215,7 @@ async fn an_empty_list_needs_no_conversion_webhook() {
     let mut events = api.open_watch(&format!("{second}?watch=1")).await;
     api.post(FOOS, foo("v1", "a", json!({}))).await.created();
     let said = tokio::time::timeout(Duration::from_secs(5), events.next()).await;
-    assert!(said.is_err(), "a watch goes without what it cannot convert: {said:?}");
+    assert!(said.is_err(), "a watch skips objects it cannot convert: {said:?}");
     let why = |version: &str| {
         format!(
             "conversion webhook for e.com/{version}, Kind=Foo failed: Post \"https://hook.default.svc:443/?timeout=30s\": service \"hook\" not found"
@@ -336,7 +336,7 @@ async fn the_labels_that_a_job_takes_over_belong_to_its_creator() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_that_is_none_is_warned_of() {
+async fn an_invalid_certificate_causes_a_warning() {
     let api = Api::start().await;
     let secret = |name: &str, certificate: &str| {
         json!({"metadata": {"name": name}, "type": "kubernetes.io/tls",

@@ -39,7 +39,7 @@ async fn a_self_subject_review_returns_the_user() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn people_ask_what_they_may_do_and_masters_what_others_may() {
+async fn users_review_their_own_access_and_admins_that_of_others() {
     let (mut api, _) = start().await;
     let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
     let role = json!({"metadata": {"name": "r"}, "rules": rules});
@@ -74,7 +74,7 @@ async fn people_ask_what_they_may_do_and_masters_what_others_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_about_nothing_is_refused() {
+async fn an_incomplete_review_is_rejected() {
     let (api, _) = start().await;
     let path = format!("{AUTHORIZATION}/subjectaccessreviews");
     let both = json!({"resourceAttributes": {}, "nonResourceAttributes": {}, "user": "a"});
@@ -93,7 +93,7 @@ async fn a_question_about_nothing_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_made_on_request_counts_for_a_while() {
+async fn a_requested_token_is_valid_until_it_expires() {
     let (api, _) = start().await;
     let made = api.post(TOKENS, json!({"spec": {"expirationSeconds": 600}})).await.created();
     assert_eq!(made["status"]["expirationTimestamp"], "2025-01-01T00:10:00Z");
@@ -137,7 +137,7 @@ async fn a_token_is_for_its_audience_and_from_this_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_ends_with_what_it_is_bound_to() {
+async fn a_token_is_invalid_once_its_bound_object_is_deleted() {
     let (api, _) = start().await;
     let pods = "/api/v1/namespaces/default/pods";
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});

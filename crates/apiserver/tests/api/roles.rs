@@ -79,11 +79,11 @@ async fn permission_to_update_does_not_imply_create() {
     assert_eq!(replace("ann").await.code, 403);
     world.grant("bob", both(&["patch", "update", "create"])).await;
     assert_eq!((apply("bob").await.code, replace("bob").await.code), (201, 201));
-    assert_eq!(apply("ann").await.code, 200, "it is there now");
+    assert_eq!(apply("ann").await.code, 200, "it exists now");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_user_may_do_exactly_what_their_roles_allow() {
+async fn roles_determine_what_a_user_may_do() {
     let world = World::start().await;
     assert_eq!(world.get("ann", MAPS).await, 403);
     world.grant("ann", json!([rule(&["get", "list"], &["configmaps"])])).await;
@@ -115,7 +115,7 @@ async fn removed_permissions_take_effect_immediately() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_role_counts_where_it_is_bound() {
+async fn a_cluster_role_applies_in_the_namespace_of_its_binding() {
     let world = World::start().await;
     let rules =
         json!([rule(&["list"], &["configmaps"]), {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]);
@@ -146,7 +146,7 @@ async fn authenticated_users_may_discover_and_anonymous_ones_see_health() {
 
 /// Permission to write roles must not allow privilege escalation.
 #[tokio::test(start_paused = true)]
-async fn rights_one_does_not_hold_cannot_be_granted() {
+async fn permissions_the_user_lacks_cannot_be_granted() {
     let world = World::start().await;
     let writes_roles = json!({
         "apiGroups": ["rbac.authorization.k8s.io"],
@@ -201,7 +201,7 @@ async fn escalate_and_bind_allow_granting_anything() {
 #[tokio::test(start_paused = true)]
 async fn impersonation_takes_a_right_for_user_group_uid_and_extra() {
     let mut world = World::start().await;
-    let as_somebody = [
+    let impersonating = [
         ("impersonate-user", "bob"),
         ("impersonate-group", "dev"),
         ("impersonate-uid", "7"),
@@ -216,7 +216,7 @@ async fn impersonation_takes_a_right_for_user_group_uid_and_extra() {
     ];
     let masters = User::system("root");
     for (at, (group, resource, message)) in rights.iter().enumerate() {
-        let refused = world.0.ask(Method::GET, "/api", &as_somebody, "").await;
+        let refused = world.0.ask(Method::GET, "/api", &impersonating, "").await;
         assert!(refused.refusal().2.starts_with(message), "{}", refused.text);
         let ann = std::mem::replace(&mut world.0.user, masters.clone());
         let rules = json!([{"apiGroups": [group], "resources": [resource], "verbs": ["impersonate"]}]);
@@ -226,15 +226,15 @@ async fn impersonation_takes_a_right_for_user_group_uid_and_extra() {
         world.0.post(&format!("{RBAC}/clusterrolebindings"), binding).await.created();
         world.0.user = ann;
     }
-    assert_eq!(world.0.ask(Method::GET, "/api", &as_somebody, "").await.code, 200);
-    let refused = world.0.ask(Method::GET, MAPS, &as_somebody, "").await;
+    assert_eq!(world.0.ask(Method::GET, "/api", &impersonating, "").await.code, 200);
+    let refused = world.0.ask(Method::GET, MAPS, &impersonating, "").await;
     assert!(refused.refusal().2.starts_with("configmaps is forbidden: User \"bob\" cannot list"));
-    let nobody = world.0.ask(Method::GET, MAPS, &[("impersonate-group", "system:masters")], "").await;
-    assert_eq!(nobody.code, 500, "groups of nobody");
+    let anonymous = world.0.ask(Method::GET, MAPS, &[("impersonate-group", "system:masters")], "").await;
+    assert_eq!(anonymous.code, 500, "groups without a user");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_roles_of_every_cluster_are_there_and_completed_at_the_next_start() {
+async fn default_roles_exist_and_are_reconciled_at_startup() {
     let api = Api::start_with_roles().await;
     let role = |name: &str| format!("{RBAC}/clusterroles/{name}");
     let before = api.get(&role("system:discovery")).await.ok();
@@ -308,7 +308,7 @@ async fn no_namespace_is_found_in_another() {
 
 /// A rule for one name does not cover others, whatever a selector says.
 #[tokio::test(start_paused = true)]
-async fn a_right_to_one_object_is_not_stretched_by_a_selector() {
+async fn a_selector_does_not_widen_access_to_one_object() {
     let world = World::start().await;
     let named =
         json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["a"], "verbs": ["*"]}]);

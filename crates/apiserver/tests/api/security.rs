@@ -94,7 +94,7 @@ async fn claims_without_a_class_get_the_newest_default() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_grows_only_where_its_class_lets_it() {
+async fn a_claim_grows_only_if_its_class_allows_expansion() {
     let api = Api::start().await;
     let class = json!({"metadata": {"name": "fixed"}, "provisioner": "p"});
     api.post("/apis/storage.k8s.io/v1/storageclasses", class).await.created();
@@ -155,7 +155,7 @@ async fn a_runtime_class_sets_overhead_and_place() {
 
 /// A node may see its own pods and what they use, but not those of other nodes.
 #[tokio::test(start_paused = true)]
-async fn a_node_reads_what_its_own_pods_refer_to() {
+async fn a_node_reads_objects_referenced_by_its_pods() {
     let mut api = Api::start_with_roles().await;
     api.default_service_account().await;
     for name in ["mine", "other"] {
@@ -242,7 +242,7 @@ async fn a_node_evicts_its_own_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_gets_tokens_for_its_pods_and_what_they_talk_to() {
+async fn a_node_requests_tokens_for_its_pods_and_their_csi_drivers() {
     let mut api = Api::start_with_nodes_held_back().await;
     api.default_service_account().await;
     let core = "/api/v1/namespaces/default";
@@ -289,7 +289,7 @@ async fn a_node_without_a_name_may_do_nothing_as_a_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_no_longer_reads_what_its_last_pod_referred_to() {
+async fn a_node_loses_access_with_its_last_referencing_pod() {
     let mut api = Api::start_with_nodes_held_back().await;
     api.default_service_account().await;
     let maps = "/api/v1/namespaces/default/configmaps";

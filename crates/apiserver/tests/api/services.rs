@@ -53,7 +53,7 @@ async fn an_address_is_held_until_its_service_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_create_gives_its_address_back() {
+async fn a_failed_create_releases_its_address() {
     let api = Api::start().await;
     let bad = service("Bad_Name", json!({"clusterIP": "10.0.77.30"}));
     assert_eq!(api.post(SERVICES, bad).await.code, 422);
@@ -128,7 +128,7 @@ async fn allocations_survive_updates_and_are_released_when_unused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_server_knows_what_is_taken() {
+async fn a_restarted_server_restores_allocations() {
     let api = Api::start().await;
     create(&api, "a", json!({"clusterIP": "10.0.77.40"})).await;
     let again = api.restart().await;
@@ -186,7 +186,7 @@ async fn a_range_that_is_ready_adds_addresses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_sets_right_what_a_stop_left_half_done() {
+async fn startup_repairs_interrupted_allocations() {
     let api = Api::start().await;
     create(&api, "a", json!({"clusterIP": "10.0.77.60"})).await;
     api.delete(&format!("{ADDRESSES}/10.0.77.60")).await.ok();
@@ -209,7 +209,7 @@ fn families(spec: &Value) -> (Vec<&str>, Vec<&str>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_has_the_families_it_asks_for_where_there_are_two() {
+async fn a_dual_stack_service_gets_the_requested_families() {
     let api = Api::start_dual_stack().await;
     for (name, asked, expected) in [
         ("plain", json!({}), vec!["IPv4"]),
@@ -239,7 +239,7 @@ async fn a_service_has_the_families_it_asks_for_where_there_are_two() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_family_comes_and_goes_with_the_policy() {
+async fn the_second_family_follows_the_family_policy() {
     let api = Api::start_dual_stack().await;
     let path = format!("{SERVICES}/a");
     let first = create(&api, "a", json!({})).await;

@@ -128,7 +128,7 @@ async fn an_exit_code_reaches_the_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_size_of_a_terminal_has_a_stream_of_its_own() {
+async fn terminal_sizes_use_their_own_stream() {
     let kubelet = FakeKubelet::new(|request| async {
         process(request, |process| async move {
             let (mut resize, mut stdout) = (process.resize.unwrap(), process.stdout.unwrap());
@@ -152,7 +152,7 @@ async fn the_size_of_a_terminal_has_a_stream_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_after_the_handshake_come_on_the_error_channel() {
+async fn failures_after_the_handshake_are_sent_on_the_error_channel() {
     let path = format!("{EXEC}?command=ls&stderr=true&stdin=true");
     let url = format!("https://{NODE}:10250/exec/default/a/c?command=ls&error=1&input=1");
     let kubelet = echo(0);
@@ -266,7 +266,7 @@ async fn a_slow_client_holds_back_the_process() {
     let (socket, _) = websocket(&api, &format!("{EXEC}?command=yes&stdout=1"), V5).await;
     sleep(Duration::from_secs(600)).await;
     let held = written.load(Ordering::SeqCst);
-    assert!(held < 1 << 20, "{held} bytes are under way");
+    assert!(held < 1 << 20, "{held} bytes are in transit");
     sleep(Duration::from_secs(600)).await;
     assert_eq!(written.load(Ordering::SeqCst), held);
     drop(socket);
@@ -274,7 +274,7 @@ async fn a_slow_client_holds_back_the_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_is_gone_ends_the_connection_to_the_kubelet() {
+async fn a_disconnected_client_ends_the_kubelet_connection() {
     for closes in [true, false] {
         let kubelet = echo(0);
         let api = kubelet.start().await;
@@ -329,7 +329,7 @@ async fn a_large_message_is_passed_on_whole() {
         std::future::ready(count + length.saturating_sub(1))
     });
     let (_, count) = tokio::join!(sending, counting);
-    assert!(count >= (4 << 20) - 1, "{count} bytes came back");
+    assert!(count >= (4 << 20) - 1, "{count} bytes were echoed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -351,7 +351,7 @@ async fn an_unused_session_ends_after_four_hours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_that_break_the_rules_are_cut_off() {
+async fn protocol_violations_end_the_session() {
     let kubelet = echo(0);
     let api = kubelet.start().await;
     let path = format!("{EXEC}?command=cat&stdin=1&stdout=1");
@@ -443,7 +443,7 @@ async fn older_websockets_pass_as_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kubelet_that_does_not_switch_protocols_is_passed_on() {
+async fn a_refused_upgrade_of_a_kubelet_is_forwarded() {
     let kubelet = FakeKubelet::new(|request| async move {
         match request.uri().query().unwrap_or_default() {
             query if query.contains("missing") => text(404, "text/plain", "no such container"),
@@ -579,7 +579,7 @@ async fn a_tunnel_for_ports_fails_as_the_kubelet_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_hangs_up_while_the_kubelet_is_asked_leaves_nothing_behind() {
+async fn a_client_that_hangs_up_during_the_kubelet_handshake_leaks_nothing() {
     let kubelet = FakeKubelet::new(|_| std::future::pending());
     let api = kubelet.start().await;
     for (method, path, headers) in [

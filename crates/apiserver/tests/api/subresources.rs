@@ -140,7 +140,7 @@ async fn a_scale_is_read_replaced_and_patched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_subresources_of_a_kind_are_there() {
+async fn unknown_subresources_are_not_found() {
     let api = Api::start().await;
     api.config_map("a", json!({})).await;
     for part in ["status", "scale", "b/c"] {

@@ -28,7 +28,7 @@ async fn every_version_of_a_group_has_an_api_service() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_servers_own_objects_are_there_from_the_start_and_only_once() {
+async fn system_objects_are_created_once_at_startup() {
     let api = Api::start().await.restart().await;
     for path in [
         "/apis/scheduling.k8s.io/v1/priorityclasses/system-node-critical",
@@ -44,7 +44,7 @@ async fn the_servers_own_objects_are_there_from_the_start_and_only_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn devices_of_others_are_for_namespaces_that_are_marked() {
+async fn admin_access_to_devices_requires_a_labelled_namespace() {
     let api = Api::start().await;
     let exactly = json!({"deviceClassName": "c", "adminAccess": true});
     let claim = json!({"metadata": {"name": "a"},

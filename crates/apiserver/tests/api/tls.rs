@@ -123,7 +123,7 @@ async fn certificates_and_tokens_identify_the_user() {
 }
 
 #[tokio::test]
-async fn an_untrusted_certificate_needs_another_credential_beside_it() {
+async fn an_untrusted_certificate_requires_another_credential() {
     let serving = serve().await;
     let now = Clock::system().now();
     let list = "GET /api/v1/namespaces HTTP/1.1";
@@ -161,7 +161,7 @@ async fn certificates_and_authorities_are_replaced_while_connections_are_open() 
     let named = NamedCertificate { certificate: of(&serving.authority), names: vec!["localhost".into()] };
     let clients = ClientTrust::new(&[&other.identity().certificate]).unwrap();
     serving.tls.replace(&ServerIdentity { certificate: of(&other), named: vec![named], clients }).unwrap();
-    assert_eq!(first_line(&mut open).await, "HTTP/1.1 401 Unauthorized", "its authority is believed no more");
+    assert_eq!(first_line(&mut open).await, "HTTP/1.1 401 Unauthorized", "its CA is no longer trusted");
     let admin = other.admin_certificate(now).unwrap();
     let mut new = serving.connect_trusting(&other, "kubernetes.default.svc", Some(&admin)).await;
     assert_eq!(first_line(&mut new).await, "HTTP/1.1 200 OK");
@@ -261,13 +261,13 @@ async fn a_browser_watches_through_a_websocket() {
     }
     serving.stop.cancel();
     while let Some(Ok(message)) = socket.next().await {
-        assert!(message.is_close(), "stopping ends watches of this sort too: {message}");
+        assert!(message.is_close(), "stopping ends WebSocket watches too: {message}");
     }
     tokio::time::timeout(Duration::from_secs(5), serving.task).await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn a_websocket_is_for_those_who_may_watch() {
+async fn a_websocket_watch_is_authorized() {
     let serving = serve().await;
     let path = "/api/v1/namespaces?watch=1";
     for (headers, code) in [
@@ -283,7 +283,7 @@ async fn a_websocket_is_for_those_who_may_watch() {
     let mut late =
         open(&serving, &format!("{path}&resourceVersion=x"), &[ORIGIN, ("authorization", "Bearer secret")])
             .await;
-    assert!(late.as_mut().is_err(), "options are looked at first");
+    assert!(late.as_mut().is_err(), "options are validated first");
 }
 
 #[tokio::test]
@@ -357,7 +357,7 @@ async fn receive(stream: &mut TlsStream<TcpStream>) -> String {
 }
 
 #[tokio::test]
-async fn a_silent_connection_holds_up_neither_others_nor_the_end() {
+async fn a_silent_connection_blocks_neither_others_nor_the_shutdown() {
     let serving = serve_with(|config| Config {
         serving: ServeSettings { connections: 3, connections_per_client: 3, ..ServeSettings::default() },
         ..config
@@ -375,7 +375,7 @@ async fn a_silent_connection_holds_up_neither_others_nor_the_end() {
 }
 
 #[tokio::test]
-async fn a_user_has_so_many_connections_and_leaves_room_for_others() {
+async fn connections_are_limited_per_user() {
     let serving = serve_with(|config| Config {
         serving: ServeSettings { connections_per_user: 2, ..ServeSettings::default() },
         ..config
@@ -410,7 +410,7 @@ async fn a_user_has_so_many_connections_and_leaves_room_for_others() {
 }
 
 #[tokio::test]
-async fn the_connection_that_has_been_idle_for_longest_makes_room() {
+async fn the_longest_idle_connection_is_closed_for_a_new_one() {
     let serving = serve_with(|config| Config {
         serving: ServeSettings { connections: 2, ..ServeSettings::default() },
         ..config
@@ -433,7 +433,7 @@ async fn the_connection_that_has_been_idle_for_longest_makes_room() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_answers_what_is_under_way_and_sends_others_away() {
+async fn a_stopping_server_finishes_running_requests_and_rejects_new_ones() {
     let serving = serve_with(|config| Config {
         serving: ServeSettings { send_retry_after: true, ..ServeSettings::default() },
         ..config
@@ -451,7 +451,7 @@ async fn a_server_that_stops_answers_what_is_under_way_and_sends_others_away() {
     assert!(ready.starts_with("HTTP/1.1 500"), "{ready}");
     let live = serving.ask(Some(&serving.admin), "GET /livez HTTP/1.1", b"").await;
     assert!(live.starts_with("HTTP/1.1 200"), "{live}");
-    assert!(receive(&mut slow).await.starts_with("HTTP/1.1 504"), "the one under way is answered");
+    assert!(receive(&mut slow).await.starts_with("HTTP/1.1 504"), "the running request is answered");
     tokio::time::timeout(Duration::from_secs(15), serving.task).await.unwrap().unwrap();
     assert!(TcpStream::connect(serving.address).await.is_err());
 }
@@ -523,7 +523,7 @@ async fn a_stream_to_a_pod_lasts_until_the_server_stops() {
     serving.stop.cancel();
     tokio::time::timeout(Duration::from_secs(9), serving.task)
         .await
-        .expect("it does not wait for them")
+        .expect("shutdown does not wait for them")
         .unwrap();
     kubelet.closed().await;
 }

@@ -110,7 +110,7 @@ async fn server_managed_metadata_is_immutable() {
     let uid = json!({"metadata": {"uid": "33333333-3333-3333-3333-333333333333"}});
     let refused = api.merge(&format!("{MAPS}/a"), uid).await;
     let causes = refused.body["details"]["causes"].as_array().unwrap();
-    assert_eq!((refused.code, causes.len()), (422, 2), "said by the server and by the kind");
+    assert_eq!((refused.code, causes.len()), (422, 2), "one from the server and one from the kind");
     let other = json!({"metadata": {"name": "a", "uid": "33333333-3333-3333-3333-333333333333"}});
     assert_eq!(api.put(&format!("{MAPS}/a"), other).await.code, 409);
 }
@@ -134,7 +134,7 @@ async fn generations_count_changes_of_the_specification() {
     let now = api.get(&path).await.ok();
     assert_eq!((&now["status"]["replicas"], &now["spec"]["replicas"]), (&json!(2), &json!(4)));
     let spec_ignored = api.merge(&path, json!({"status": {"replicas": 7}})).await.ok();
-    assert_eq!(spec_ignored["status"]["replicas"], 2, "a status is changed only where it belongs");
+    assert_eq!(spec_ignored["status"]["replicas"], 2, "the status is changed only through its endpoint");
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,7 +186,7 @@ async fn unknown_fields_are_warned_of_or_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owners_are_named_once() {
+async fn duplicate_owner_references_are_removed() {
     let api = Api::start().await;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"});
     let map = json!({"metadata": {"name": "a", "ownerReferences": [owner, owner]}});

@@ -27,12 +27,15 @@ async fn an_object_that_starts_or_stops_matching_is_added_or_deleted() {
     let events = api.watch(&path, 9).await;
     assert_eq!(summary(&events), ["ADDED a", "MODIFIED a", "DELETED a"]);
     let gone = &events[2]["object"]["metadata"];
-    assert_eq!(gone["labels"]["x"], "1", "the last state that was selected");
-    assert_eq!(gone["resourceVersion"], last["metadata"]["resourceVersion"], "at the version it stopped");
+    assert_eq!(gone["labels"]["x"], "1", "the last selected state");
+    assert_eq!(
+        gone["resourceVersion"], last["metadata"]["resourceVersion"],
+        "at the version it stopped matching"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_without_a_version_begins_with_what_is_there() {
+async fn a_watch_without_a_version_starts_with_existing_objects() {
     let api = Api::start().await;
     api.config_map("a", json!({})).await;
     for query in ["watch=1", "watch=1&resourceVersion=0"] {

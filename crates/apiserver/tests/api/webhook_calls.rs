@@ -30,7 +30,7 @@ fn code(code: u16) -> Reply {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_that_cannot_be_asked_fails_closed_or_open() {
+async fn an_unreachable_webhook_follows_its_failure_policy() {
     type Make = fn(&Value) -> Reply;
     let huge: Make = |_| Reply::Code(200, Vec::new(), vec![b' '; (3 << 20) + 1].into());
     let moved: Make = |_| Reply::Code(302, vec![("location", "https://other.example/".into())], "".into());
@@ -117,7 +117,7 @@ async fn a_client_that_hangs_up_ends_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_configuration_deleted_during_a_call_still_has_its_say() {
+async fn a_configuration_deleted_during_a_call_still_applies() {
     let hooked = Hooked::start_with(always(|_| Reply::Hang)).await;
     hooked.validating(json!({"timeoutSeconds": 5})).await;
     let deleting = async {
@@ -286,7 +286,7 @@ async fn an_external_name_is_dialed_unless_only_endpoints_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn credentials_are_those_of_the_host() {
+async fn credentials_match_the_host() {
     let users = "users: [{name: ext.example, user: {token: mine}}, {name: '*', user: {token: any}}]";
     let kubeconfig = Temporary::new(users);
     let webhook = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration",
@@ -316,7 +316,7 @@ async fn credentials_are_those_of_the_host() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_starts_though_its_webhooks_are_not_there() {
+async fn a_server_starts_while_its_webhooks_are_down() {
     let hooked = Hooked::start_with(always(|_| Reply::Hang)).await;
     hooked.validating(json!({"rules": [rule("*", "*", &["*"])], "timeoutSeconds": 30})).await;
     let (store, clock) = (hooked.api.store.clone(), hooked.api.clock.clone());
@@ -388,7 +388,7 @@ impl Sink for Log {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_audit_log_shows_what_webhooks_did() {
+async fn the_audit_log_records_webhook_results() {
     let log = Log::default();
     let rules = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request, omitStages: [RequestReceived]}]\n";
     let backend = BackendConfig {

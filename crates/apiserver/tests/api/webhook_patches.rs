@@ -59,7 +59,7 @@ async fn fields_that_a_webhook_sets_have_no_manager() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_may_change_who_manages_fields_but_not_to_nonsense() {
+async fn a_webhook_may_change_managed_fields_only_to_valid_ones() {
     let hooked = Hooked::start(|_, review| match review["request"]["name"].as_str() {
         Some("other") => {
             let manager = "/metadata/managedFields/0/manager";

@@ -158,7 +158,7 @@ async fn a_denial_is_the_webhooks_own_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn validating_webhooks_run_at_the_same_time_and_all_are_heard() {
+async fn validating_webhooks_run_concurrently_and_all_results_count() {
     let hooked = Hooked::start(|path, review| {
         let mut answer = if path == "/b" { deny(review, "no") } else { allow(review) };
         answer["response"]["warnings"] = json!([path]);
@@ -381,7 +381,7 @@ async fn deletions_are_reviewed_by_both_sorts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn subresources_are_reviewed_as_what_they_are() {
+async fn subresources_are_reviewed_as_their_own_kinds() {
     let hooked = Hooked::start(|path, review| match (path, review["request"]["subResource"].as_str()) {
         ("/m", Some("scale")) => {
             patch(review, &json!([{"op": "replace", "path": "/spec/replicas", "value": 9}]))
@@ -458,7 +458,7 @@ async fn connections_are_reviewed_before_anything_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn webhooks_are_asked_about_reviews_but_not_about_configurations() {
+async fn webhooks_are_called_for_reviews_but_not_for_webhook_configurations() {
     let hooked = Hooked::start(|_, review| deny(review, "never")).await;
     let everything = json!({"rules": [rule("*", "*", &["*"])]});
     hooked.validating(everything.clone()).await;
@@ -474,7 +474,7 @@ async fn webhooks_are_asked_about_reviews_but_not_about_configurations() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_configuration_counts_for_the_next_request() {
+async fn a_configuration_applies_from_the_next_request() {
     let hooked = Hooked::start(|_, review| deny(review, "no")).await;
     let path = format!("{CONFIGURATIONS}/validatingwebhookconfigurations/v");
     hooked.api.post(MAPS, map("a")).await.created();

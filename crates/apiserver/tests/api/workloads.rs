@@ -106,7 +106,7 @@ async fn deprecated_apis_warn_every_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_phase_of_a_volume_says_since_when() {
+async fn the_phase_of_a_volume_has_a_transition_time() {
     let api = Api::start().await;
     let volumes = "/api/v1/persistentvolumes";
     let volume = json!({"metadata": {"name": "v"}, "spec": {"accessModes": ["ReadWriteOnce"],

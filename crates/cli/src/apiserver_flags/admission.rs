@@ -11,7 +11,7 @@ use setpoint_apiserver::egress::{Cidr, EgressConfig, GuardedTcp};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Admission")]
 pub(crate) struct AdmissionFlags {
-    /// An AdmissionConfiguration: credentials for admission webhooks, and the configuration of PodSecurity and ResourceQuota.
+    /// AdmissionConfiguration file: credentials for admission webhooks, and the configuration of PodSecurity and ResourceQuota.
     #[arg(long, value_name = "FILE")]
     admission_control_config_file: Option<PathBuf>,
     /// CIDRs in which the API server does not call webhooks and aggregated API servers, even if a name resolves to them.

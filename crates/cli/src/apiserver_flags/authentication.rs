@@ -288,7 +288,7 @@ impl Oidc {
 }
 
 /// The allowed maximum lifetimes of tokens: one hour to 2^32 seconds.
-const LONGEST_EXPIRATION: std::ops::RangeInclusive<u64> = 3600..=1 << 32;
+const MAX_EXPIRATION: std::ops::RangeInclusive<u64> = 3600..=1 << 32;
 
 impl ServiceAccountFlags {
     fn build(&self, audiences: &[String]) -> anyhow::Result<ServiceAccounts> {
@@ -306,7 +306,7 @@ impl ServiceAccountFlags {
             bail!("service-account-jwks-uri requires https scheme");
         }
         if let Some(most) = self.service_account_max_token_expiration {
-            if !LONGEST_EXPIRATION.contains(&most.as_secs()) {
+            if !MAX_EXPIRATION.contains(&most.as_secs()) {
                 bail!("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds");
             }
             accounts.max_expiration = i64::try_from(most.as_secs()).ok();

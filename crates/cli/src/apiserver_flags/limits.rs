@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_make_no_sense_are_refused() {
+    fn invalid_limits_are_rejected() {
         assert_eq!(problem(&[]), None);
         assert_eq!(problem(&["--goaway-chance=0.02", "--enable-priority-and-fairness=false"]), None);
         assert!(problem(&["--goaway-chance=0.03"]).unwrap().contains("--goaway-chance"));

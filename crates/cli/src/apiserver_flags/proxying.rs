@@ -27,11 +27,11 @@ const KUBELET_READ_ONLY_PORT: u16 = 10255;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Proxying")]
 pub(crate) struct ProxyingFlags {
-    /// The client certificate that the API server shows to aggregated API servers. Reloaded when the file changes
+    /// Client certificate presented to aggregated API servers. Reloaded when the file changes
     /// [default: one signed by a generated CA].
     #[arg(long, value_name = "FILE")]
     proxy_client_cert_file: Option<PathBuf>,
-    /// The private key of --proxy-client-cert-file.
+    /// Private key of --proxy-client-cert-file.
     #[arg(long, value_name = "FILE")]
     proxy_client_key_file: Option<PathBuf>,
     /// Resolve the Services of webhooks and aggregated API servers to endpoints only. Services of type ExternalName are
@@ -39,48 +39,48 @@ pub(crate) struct ProxyingFlags {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
     enable_aggregator_routing: bool,
-    /// Answer with an error when an aggregated API server redirects.
+    /// Reject redirects by aggregated API servers with an error.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
         action = ArgAction::Set, value_name = "BOOL")]
     aggregator_reject_forwarding_redirect: bool,
-    /// The authorities that verify the serving certificates of kubelets; any certificate will do without it.
+    /// CA bundle for the serving certificates of kubelets. Unset, any certificate is accepted.
     #[arg(long, value_name = "FILE")]
     kubelet_certificate_authority: Option<PathBuf>,
-    /// The client certificate that the API server shows to kubelets. Reloaded when the file changes.
+    /// Client certificate presented to kubelets. Reloaded when the file changes.
     #[arg(long, value_name = "FILE")]
     kubelet_client_certificate: Option<PathBuf>,
-    /// The private key of --kubelet-client-certificate.
+    /// Private key of --kubelet-client-certificate.
     #[arg(long, value_name = "FILE")]
     kubelet_client_key: Option<PathBuf>,
-    /// The types of node addresses that kubelets are reached at, the preferred one first.
+    /// Types of node addresses used to reach kubelets, in order of preference.
     #[arg(long, value_delimiter = ',', value_name = "TYPES",
         default_values_t = ADDRESS_TYPES.map(String::from))]
     kubelet_preferred_address_types: Vec<String>,
-    /// Without effect, as in Kubernetes: a request to a kubelet takes as long as the client waits.
+    /// No effect, as in Kubernetes: requests to kubelets end with the client's.
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
     kubelet_timeout: Duration,
-    /// The port of kubelets whose nodes do not name one. Deprecated.
+    /// Port of kubelets whose nodes do not report one. Deprecated.
     #[arg(long, default_value_t = KUBELET_PORT, value_name = "PORT")]
     kubelet_port: u16,
-    /// Without effect, as in Kubernetes. Deprecated.
+    /// No effect, as in Kubernetes. Deprecated.
     #[arg(long, default_value_t = KUBELET_READ_ONLY_PORT, value_name = "PORT")]
     kubelet_read_only_port: u16,
     #[command(flatten)]
     peers: PeerFlags,
-    /// An EgressSelectorConfiguration. It is not supported: connections are made directly.
+    /// Not supported: connections are made directly.
     #[arg(long, value_name = "FILE")]
     egress_selector_config_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct PeerFlags {
-    /// The authorities that verify the serving certificates of other API servers of the cluster.
+    /// CA bundle for the serving certificates of other API servers of the cluster.
     #[arg(long, value_name = "FILE")]
     peer_ca_file: Option<PathBuf>,
-    /// The address that other API servers of the cluster reach this one at.
+    /// Address at which other API servers of the cluster reach this one.
     #[arg(long, value_name = "IP")]
     peer_advertise_ip: Option<std::net::IpAddr>,
-    /// The port that other API servers of the cluster reach this one at.
+    /// Port at which other API servers of the cluster reach this one.
     #[arg(long, value_name = "PORT")]
     peer_advertise_port: Option<u16>,
 }
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_ask_for_what_is_not_there_are_refused() {
+    fn unsupported_flag_values_are_rejected() {
         let peer = "--peer-advertise-ip requires UnknownVersionInteroperabilityProxy feature to be turned on";
         assert_eq!(problem(&["--peer-advertise-ip", "192.0.2.1"]), peer);
         let gates = FeatureGates::default().with(PEERS, true).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_say_how_kubelets_are_reached() {
+    fn flags_configure_kubelet_connections() {
         let defaults = flags(&[]).kubelets(ProxyIdentity::default()).unwrap();
         assert_eq!((defaults.port, defaults.authorities.is_none()), (10250, true));
         assert_eq!(defaults.address_types, ADDRESS_TYPES);

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_named_certificate_is_two_files_and_maybe_names() {
+    fn a_named_certificate_has_two_files_and_optional_names() {
         let parsed = named_files("a.crt, a.key:*.example.com, 10.0.0.1").unwrap();
         assert_eq!(parsed.pair.certificate, PathBuf::from("a.crt"));
         assert_eq!(parsed.pair.key, PathBuf::from("a.key"));

@@ -17,8 +17,8 @@ use tower::{BoxError, ServiceBuilder};
 
 /// If the server has been silent for this long, it is pinged, and the connection is given up if there is no response in
 /// time, because all requests depend on it. The values are client-go's.
-const SILENCE: Duration = Duration::from_secs(30);
-const ANSWER: Duration = Duration::from_secs(15);
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Creates a client for the API server in `config`. Its requests pass through `prepare` first. It does not retry failed
 /// requests: that is up to the caller.
@@ -41,8 +41,8 @@ pub(crate) fn client(
         .wrap_connector(connector);
     let connections: Connections<_, Body> = Connections::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .http2_keep_alive_interval(SILENCE)
-        .http2_keep_alive_timeout(ANSWER)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
         .build(connector);
     let service = ServiceBuilder::new()
         .layer(prepare)

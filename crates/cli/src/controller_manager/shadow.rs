@@ -14,7 +14,7 @@ use setpoint_shadow::{Config, Report, Shadow};
 use tokio_util::sync::CancellationToken;
 
 /// The time limit of the final check of pending writes.
-const LAST_LOOK: Duration = Duration::from_secs(10);
+const FINAL_CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Shadow mode")]
@@ -100,7 +100,7 @@ impl ShadowFlags {
             () = timer => {}
         }
         // Pending writes are checked once more. Those that are not read in time stay pending.
-        _ = tokio::time::timeout(LAST_LOOK, shadow.recheck(reader)).await;
+        _ = tokio::time::timeout(FINAL_CHECK_TIMEOUT, shadow.recheck(reader)).await;
         self.finish(&shadow.report())
     }
 

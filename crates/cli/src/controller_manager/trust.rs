@@ -104,8 +104,12 @@ mod tests {
             (&["front"], &proxies, &eve),
             (&[], &proxies, &remote(b"\xff")),
         ] {
-            assert_eq!(found(allowed, authority, headers), Err(()), "what is not believed is not anonymous");
+            assert_eq!(
+                found(allowed, authority, headers),
+                Err(()),
+                "an untrusted user is rejected, not anonymous"
+            );
         }
-        assert_eq!(trust(&[]).user(&[], &eve), Ok(None), "without a certificate headers say nothing");
+        assert_eq!(trust(&[]).user(&[], &eve), Ok(None), "headers are ignored without a certificate");
     }
 }

@@ -13,15 +13,15 @@ use setpoint_apiserver::aggregation::ProxyIdentity;
 use setpoint_apiserver::tls::{Authority, CertificateInfo, Identity, certified};
 use tokio_util::sync::CancellationToken;
 
-use super::{Directory, Pair, Retired, is_fresh, read_if_there};
+use super::{Directory, Pair, Retired, is_fresh, read_if_exists};
 
 /// The names of the generated files, as kubeadm has them.
 pub(crate) const AUTHORITY: &str = "front-proxy-ca";
 pub(crate) const CLIENT: &str = "front-proxy-client";
 
 /// How often the files are read, and how often a generated certificate is checked for its age.
-const EVERY: Duration = Duration::from_secs(2);
-const IN_ANY_CASE: SignedDuration = SignedDuration::from_hours(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+const FULL_CHECK_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
 
 /// Where the certificate comes from.
 pub(crate) enum Source {
@@ -80,7 +80,7 @@ impl Directory {
     ) -> anyhow::Result<Identity> {
         let certificate = &authority.identity().certificate;
         let will_do = |found: &CertificateInfo| is_fresh(found, now) && found.is_signed_by(certificate);
-        self.kept(CLIENT, will_do, || Ok(authority.client_certificate(CLIENT, &[], now)?))
+        self.stored_or_new(CLIENT, will_do, || Ok(authority.client_certificate(CLIENT, &[], now)?))
     }
 }
 
@@ -111,12 +111,12 @@ impl Source {
             Self::Generated { directory, .. } => (directory.pair(CLIENT), true),
         };
         let has_changed = |pair: Pair| {
-            let found =
-                [read_if_there(&pair.certificate), read_if_there(&pair.key)].map(|text| text.ok().flatten());
+            let found = [read_if_exists(&pair.certificate), read_if_exists(&pair.key)]
+                .map(|text| text.ok().flatten());
             current
                 .is_none_or(|current| found != [Some(current.certificate.clone()), Some(current.key.clone())])
         };
-        (is_generated && now.duration_since(since) >= IN_ANY_CASE) || pair.is_some_and(has_changed)
+        (is_generated && now.duration_since(since) >= FULL_CHECK_INTERVAL) || pair.is_some_and(has_changed)
     }
 }
 
@@ -154,8 +154,8 @@ impl ProxyClient {
     /// Reloads the certificate until `stop` is cancelled.
     pub(crate) async fn follow(mut self, stop: CancellationToken) {
         let mut reported = String::new();
-        while stop.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_some() {
-            match self.look() {
+        while stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await.is_some() {
+            match self.check() {
                 Ok(()) => reported.clear(),
                 Err(error) => {
                     let text = format!("{error:#}");
@@ -169,7 +169,7 @@ impl ProxyClient {
         }
     }
 
-    fn look(&mut self) -> anyhow::Result<()> {
+    fn check(&mut self) -> anyhow::Result<()> {
         let now = self.clock.now();
         if !self.source.is_due(self.current.as_ref(), self.checked, now) {
             return Ok(());
@@ -251,10 +251,10 @@ mod tests {
         let mut client = ProxyClient::start(Source::Files(pair.clone()), "tests", &clock).unwrap();
         let second = make("two");
         pair.write(&second).unwrap();
-        client.look().unwrap();
+        client.check().unwrap();
         assert_eq!(client.current, Some(second.clone()));
         std::fs::write(&pair.certificate, "broken").unwrap();
-        assert!(client.look().is_err());
+        assert!(client.check().is_err());
         assert_eq!(client.current, Some(second));
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use setpoint_apiserver::tls::{CertificateInfo, Identity, certified};
 
-use super::{read_if_there, write_private};
+use super::{read_if_exists, write_private};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
@@ -31,12 +31,12 @@ impl Pair {
 
     /// Reads both files. Returns `None` if one is missing. Completes an interrupted replacement.
     pub(crate) fn read(&self) -> anyhow::Result<Option<Identity>> {
-        let (Some(certificate), Some(key)) = (read_if_there(&self.certificate)?, read_if_there(&self.key)?)
+        let (Some(certificate), Some(key)) = (read_if_exists(&self.certificate)?, read_if_exists(&self.key)?)
         else {
             return Ok(None);
         };
         if certified(&certificate, &key).is_err()
-            && let Some(certificate) = read_if_there(&self.next())?
+            && let Some(certificate) = read_if_exists(&self.next())?
             && certified(&certificate, &key).is_ok()
         {
             self.put_certificate()?;
@@ -67,7 +67,7 @@ impl Pair {
         write_private(&self.key, &identity.key)?;
         match self.put_certificate() {
             // A server that watches these files has already completed the replacement.
-            Err(_) if read_if_there(&self.certificate)?.as_ref() == Some(&identity.certificate) => Ok(()),
+            Err(_) if read_if_exists(&self.certificate)?.as_ref() == Some(&identity.certificate) => Ok(()),
             put => put,
         }
     }

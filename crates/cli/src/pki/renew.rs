@@ -6,7 +6,7 @@ use setpoint_apiserver::tls::{Authority, CertificateInfo};
 use setpoint_controllers::TokenSigner;
 
 use super::{
-    Directory, FRONT_PROXY_CA, FRONT_PROXY_CLIENT, Retired, new_server_certificate, read_if_there,
+    Directory, FRONT_PROXY_CA, FRONT_PROXY_CLIENT, Retired, new_server_certificate, read_if_exists,
     write_private,
 };
 
@@ -63,7 +63,7 @@ fn renew_authority(directory: &Directory, old: &Authority, now: Timestamp) -> an
     let path = directory.0.as_deref().context("there is no data directory")?;
     let (new, cross_signed) = old.renewed(now)?;
     let cross = path.join("ca-cross.crt");
-    let before = read_if_there(&cross)?.unwrap_or_default();
+    let before = read_if_exists(&cross)?.unwrap_or_default();
     // The chain from the new CA back to the old ones, newest first. If this is interrupted, the old CA is still active,
     // and is also listed as retired.
     Retired::keep(path, "ca", "crt", &old.identity().certificate, now)?;

@@ -7,7 +7,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-use super::{read_if_there, write_private};
+use super::{read_if_exists, write_private};
 
 /// Certificates and tokens are valid for at most a year, so a replaced CA or key is needed that long.
 const YEARS: i32 = 1;
@@ -35,7 +35,7 @@ impl Retired {
             let path = entry.with_context(failed)?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let Some(until) = date_in(name, prefix) else { continue };
-            if let Some(content) = read_if_there(&path)? {
+            if let Some(content) = read_if_exists(&path)? {
                 all.push(Self { path, until, content });
             }
         }
@@ -63,7 +63,7 @@ impl Retired {
         for number in 1..=A_DAY {
             let more = if number == 1 { String::new() } else { format!("-{number}") };
             let path = directory.join(format!("{prefix}-old-until-{until}{more}.{extension}"));
-            match read_if_there(&path)? {
+            match read_if_exists(&path)? {
                 Some(kept) if kept != content => continue,
                 Some(_) => {}
                 None => write_private(&path, content)?,
@@ -93,7 +93,7 @@ mod tests {
         let keep = |content: &str| Retired::keep(directory.path(), "ca", "crt", content, now).unwrap();
         let first = keep("a");
         assert!(first.ends_with("ca-old-until-20271116.crt"), "{first:?}");
-        assert_eq!(keep("a"), first, "the same is kept once");
+        assert_eq!(keep("a"), first, "duplicates are stored once");
         assert!(keep("b").ends_with("ca-old-until-20271116-2.crt"));
         let all = Retired::all(directory.path(), "ca").unwrap();
         assert_eq!(all.iter().map(|one| one.content.as_str()).collect::<Vec<_>>(), ["a", "b"]);

@@ -19,12 +19,12 @@ use setpoint_apiserver::tls::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Directory, Pair, read_if_there, server_certificate};
+use super::{Directory, Pair, read_if_exists, server_certificate};
 
 /// How often the files are read. v1.34 is notified of changes, and also checks once a minute.
-const EVERY: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// How often everything is checked even if no file has changed, because certificates expire.
-const IN_ANY_CASE: SignedDuration = SignedDuration::from_hours(1);
+const FULL_CHECK_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
 
 /// A certificate for some server names: `--tls-sni-cert-key`.
 #[derive(Clone, Debug)]
@@ -108,8 +108,8 @@ impl Served {
     /// Reloads the files until `stop` is cancelled.
     pub(crate) async fn follow(mut self, stop: CancellationToken) {
         let mut reported = String::new();
-        while stop.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_some() {
-            match self.look() {
+        while stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await.is_some() {
+            match self.check() {
                 Ok(true) => reported.clear(),
                 Ok(false) => {}
                 Err(error) => {
@@ -127,9 +127,9 @@ impl Served {
     }
 
     /// Applies changes since the last call. Returns whether there was anything to check.
-    fn look(&mut self) -> anyhow::Result<bool> {
+    fn check(&mut self) -> anyhow::Result<bool> {
         let (bytes, now) = (self.files.bytes(), self.clock.now());
-        if bytes == self.seen.0 && now.duration_since(self.seen.1) < IN_ANY_CASE {
+        if bytes == self.seen.0 && now.duration_since(self.seen.1) < FULL_CHECK_INTERVAL {
             return Ok(false);
         }
         self.seen = (bytes, now);
@@ -186,7 +186,7 @@ impl ServedFiles {
         authorities.extend(self.pki.retired("ca", now)?.into_iter().map(|retired| retired.content));
         if let Some(path) = &self.client_authorities {
             let missing = || format!("--client-ca-file: {} does not exist", path.display());
-            authorities.push(read_if_there(path)?.with_context(missing)?);
+            authorities.push(read_if_exists(path)?.with_context(missing)?);
         }
         Ok(Content { certificate, named, own, authorities })
     }
@@ -245,7 +245,7 @@ impl ServedFiles {
 
 fn read_pair(pair: &Pair) -> anyhow::Result<Identity> {
     let read =
-        |path: &PathBuf| read_if_there(path)?.with_context(|| format!("{} does not exist", path.display()));
+        |path: &PathBuf| read_if_exists(path)?.with_context(|| format!("{} does not exist", path.display()));
     Ok(Identity { certificate: read(&pair.certificate)?, key: read(&pair.key)? })
 }
 
@@ -300,18 +300,18 @@ mod tests {
         files.put("tls", "first");
         let mut served = files.served(|served| served.certificate = Some(files.pair("tls"))).unwrap();
         let second = files.put("tls", "second");
-        served.look().unwrap();
+        served.check().unwrap();
         assert_eq!(served.content.certificate, second);
         fs::write(files.pair("tls").certificate, "broken").unwrap();
-        assert!(served.look().is_err());
+        assert!(served.check().is_err());
         assert_eq!(served.content.certificate, second, "the old one stays");
         let third = files.put("tls", "third");
-        served.look().unwrap();
+        served.check().unwrap();
         assert_eq!(served.content.certificate, third);
     }
 
     #[test]
-    fn files_that_cannot_be_used_are_named_at_the_start() {
+    fn startup_errors_name_unusable_files() {
         let files = Files::new();
         files.put("tls", "one");
         let other = files.authority.client_certificate("other", &[], files.now).unwrap();
@@ -344,7 +344,7 @@ mod tests {
         let third = Authority::generate(files.now).unwrap();
         let both = other.identity().certificate.clone() + &third.identity().certificate;
         fs::write(&bundle, &both).unwrap();
-        served.look().unwrap();
+        served.check().unwrap();
         assert_eq!(served.content.authorities[1], both);
     }
 

@@ -52,7 +52,7 @@ async fn slow_headers(server: &'static Server) {
     }
     let count = connections.len();
     let closed = trickle(connections, b"abcdefgh", 45).await;
-    assert_eq!(closed, count, "slow headers are not waited for");
+    assert_eq!(closed, count, "slow headers time out");
 }
 
 /// The start of a create with a large body.
@@ -73,7 +73,7 @@ async fn slow_bodies(server: &'static Server) {
     }
     let count = connections.len();
     let closed = trickle(connections, b"{ ", 40).await;
-    assert_eq!(closed, count, "slow bodies are not waited for");
+    assert_eq!(closed, count, "slow bodies time out");
 }
 
 async fn idle(server: &'static Server) {
@@ -110,7 +110,7 @@ async fn random_bytes(server: &'static Server) {
         let mut answer = [0; 64];
         let read = tokio::time::timeout(Duration::from_secs(2), connection.read(&mut answer)).await;
         if let Ok(Ok(length)) = read {
-            assert!(!answer[..length].windows(4).any(|bytes| bytes == b" 200"), "noise is no request");
+            assert!(!answer[..length].windows(4).any(|bytes| bytes == b" 200"), "garbage is rejected");
         }
     });
     futures::join!(plain, encrypted);

@@ -45,11 +45,11 @@ pub(crate) async fn every_byte(server: &'static Server) {
     let items = list["items"].as_array().expect("a list");
     let stored = items.iter().filter_map(|item| item["metadata"]["name"].as_str()?.strip_prefix("cut-"));
     let stored: Vec<usize> = stored.map(|at| at.parse().expect("a number")).collect();
-    assert!(stored.iter().all(|at| *at == length), "only the whole request was carried out: {stored:?}");
+    assert!(stored.iter().all(|at| *at == length), "only the complete request was executed: {stored:?}");
     let mut ports: Vec<u64> =
         items.iter().filter_map(|item| item["spec"]["ports"][0]["nodePort"].as_u64()).collect();
     let held = ports.len();
     ports.sort();
     ports.dedup();
-    assert_eq!(ports.len(), held, "no port is held twice");
+    assert_eq!(ports.len(), held, "no port is allocated twice");
 }

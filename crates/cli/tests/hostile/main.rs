@@ -18,7 +18,7 @@ use self::polite::Polite;
 use self::server::Server;
 
 /// Latencies below this are noise on a busy machine, so an idle p99 is rounded up to this.
-const SHORTEST: Duration = Duration::from_millis(15);
+const MIN_LATENCY: Duration = Duration::from_millis(15);
 /// The factor by which the p99 of a well-behaved client may grow under attack.
 const SLOWER: u32 = 20;
 /// How much the server's memory may grow under attack.
@@ -36,7 +36,7 @@ where
         // Leaked, so that tasks of an attack can borrow it. It is stopped below.
         let server: &'static Server = Box::leak(Box::new(Server::start().await));
         let polite = Polite::start(server);
-        let idle = polite.observe(Duration::from_secs(2)).await.max(SHORTEST);
+        let idle = polite.observe(Duration::from_secs(2)).await.max(MIN_LATENCY);
         let before = server.resident_mib();
         let began = polite.mark();
         attack(server).await;
@@ -53,7 +53,7 @@ where
 }
 
 #[test]
-fn slow_idle_and_nonsensical_connections_keep_no_one_out() {
+fn slow_idle_and_malformed_connections_block_no_others() {
     withstand(connections::all_at_once);
 }
 
@@ -63,7 +63,7 @@ fn watches_that_never_read_are_bounded() {
 }
 
 #[test]
-fn bodies_that_blow_up_are_rejected() {
+fn bodies_that_expand_without_bound_are_rejected() {
     withstand(bodies::blow_up);
 }
 

@@ -32,12 +32,12 @@ impl Polite {
 
     /// Returns the number of requests so far.
     pub(crate) fn mark(&self) -> usize {
-        self.latencies.lock().expect("no one panicked").len()
+        self.latencies.lock().expect("no request panicked").len()
     }
 
     /// Returns the p99 of the requests since a mark.
     pub(crate) fn since(&self, mark: usize) -> Duration {
-        let mut seen = self.latencies.lock().expect("no one panicked")[mark..].to_vec();
+        let mut seen = self.latencies.lock().expect("no request panicked")[mark..].to_vec();
         seen.sort();
         assert!(seen.len() >= 20, "only {} requests were answered", seen.len());
         seen[(seen.len() - 1) * 99 / 100]
@@ -53,7 +53,7 @@ impl Polite {
     pub(crate) fn stop(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.take().expect("it runs").join();
-        assert!(ended.is_ok(), "a well-behaved client was not served");
+        assert!(ended.is_ok(), "a well-behaved client got no response");
     }
 }
 
@@ -76,9 +76,9 @@ async fn work(server: &'static Server, latencies: &Mutex<Vec<Duration>>, stop: &
                 _ => session.get(&format!("{MAPS}/polite-{}", made - 1), POLITE).await,
             }
         };
-        let (code, text) = tokio::time::timeout(PATIENCE, request).await.expect("an answer in time");
+        let (code, text) = tokio::time::timeout(PATIENCE, request).await.expect("a timely response");
         assert!(code == 200 || code == 201, "{code}: {text}");
-        latencies.lock().expect("no one panicked").push(began.elapsed());
+        latencies.lock().expect("no request panicked").push(began.elapsed());
         made += 1;
         tokio::time::sleep(PACE).await;
     }

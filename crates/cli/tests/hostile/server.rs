@@ -120,7 +120,10 @@ impl Server {
 
     pub(crate) fn resident_mib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has a size");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .expect("the process reports its memory");
         line.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number") / 1024
     }
 
@@ -130,7 +133,7 @@ impl Server {
         let (code, metrics) = session.get("/metrics", ADMIN).await;
         assert_eq!(code, 200);
         assert!(metrics.contains("\nsetpoint_apiserver_panics_total 0\n"), "a request panicked");
-        let log = std::fs::read_to_string(&self.log).expect("the log is there");
+        let log = std::fs::read_to_string(&self.log).expect("the log is readable");
         assert!(!log.contains("panicked"), "{log}");
         let secrets = "/api/v1/secrets";
         assert_eq!(session.get(secrets, MALLORY).await.0, 403);
@@ -138,7 +141,7 @@ impl Server {
     }
 
     pub(crate) fn stop(&self) {
-        let mut process = self.process.lock().expect("no one panicked");
+        let mut process = self.process.lock().expect("no request panicked");
         _ = process.kill();
         _ = process.wait();
     }

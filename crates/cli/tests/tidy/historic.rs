@@ -81,7 +81,7 @@ fn apply(patches: &str) -> Result<(), String> {
     // In a copy of the tree inside another repository, git would skip files that are not in that one.
     git.env("GIT_CEILING_DIRECTORIES", root.parent().unwrap_or(&root));
     let mut git = git.spawn().expect("git can be run");
-    git.stdin.take().expect("a pipe").write_all(patches.as_bytes()).expect("git reads them");
+    git.stdin.take().expect("a pipe").write_all(patches.as_bytes()).expect("git parses the patches");
     let output = git.wait_with_output().expect("git ends");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.success() { Ok(()) } else { Err(errors) }

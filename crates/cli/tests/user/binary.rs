@@ -181,7 +181,7 @@ pub(crate) fn eventually(claim: &str, mut holds: impl FnMut() -> bool) {
         }
         thread::sleep(LOOK_EVERY);
     }
-    panic!("it never came true that {claim}");
+    panic!("timed out waiting until {claim}");
 }
 
 /// Returns a real kubectl 1.34: from `KUBECTL`, or downloaded once.

@@ -62,7 +62,7 @@ impl World {
     /// Returns whether a file in the data directory contains the password, as plain text or base64.
     fn is_password_on_disk(&self) -> bool {
         let files =
-            fs::read_dir(self.data()).expect("it is there").map(|entry| entry.expect("readable").path());
+            fs::read_dir(self.data()).expect("it exists").map(|entry| entry.expect("readable").path());
         files
             .filter(|path| path.is_file())
             .any(|path| holds(&path, PASSWORD) || holds(&path, PASSWORD_BASE64))
@@ -70,7 +70,7 @@ impl World {
 
     fn is_on_disk(&self, text: &str) -> bool {
         let files =
-            fs::read_dir(self.data()).expect("it is there").map(|entry| entry.expect("readable").path());
+            fs::read_dir(self.data()).expect("it exists").map(|entry| entry.expect("readable").path());
         files.filter(|path| path.is_file()).any(|path| holds(&path, text))
     }
 }
@@ -187,13 +187,13 @@ fn a_kms_plugin_keeps_the_keys_of_secrets() {
     let seen = plugin.seen.clone();
     drop(plugin);
     let up = Up::start_unready(&arguments);
-    assert!(!up.try_kubectl(&["get", "--raw", "/readyz"], "").ok, "it says that the plugin is gone");
+    assert!(!up.try_kubectl(&["get", "--raw", "/readyz"], "").ok, "the error names the missing plugin");
     up.kubectl(&["create", "configmap", "d", "--from-literal=a=b"]);
     up.kubectl(&["get", "configmap", "c"]);
     let answer = up.try_kubectl(&["get", "secrets"], "");
     assert!(answer.err.contains("unable to transform key \"/registry/secrets/default/s\""), "{}", answer.err);
     let secret = ["create", "secret", "generic", "t", "--from-literal=a=b"];
-    assert!(!up.try_kubectl(&secret, "").ok, "what cannot be encrypted is not stored");
+    assert!(!up.try_kubectl(&secret, "").ok, "unencryptable values are not stored");
     assert!(!world.is_password_on_disk());
 
     // The plugin comes back, and nothing was lost.

@@ -91,7 +91,7 @@ async fn a_derived_custom_resource_is_served() {
     let status = Patch::Merge(json!({"status": {"built": true}, "spec": {"size": 9}}));
     let built = gadgets.patch_status("g", &PatchParams::default(), &status).await.expect("it patches");
     assert!(built.status.is_some_and(|status| status.built));
-    assert_eq!(built.spec.size, 1, "the spec is not the status endpoint's to change");
+    assert_eq!(built.spec.size, 1, "the status endpoint does not change the spec");
     let applied =
         Patch::Apply(json!({"apiVersion": "example.com/v1", "kind": "Gadget", "spec": {"size": 2}}));
     let params = PatchParams::apply("me").force();
@@ -125,7 +125,7 @@ async fn a_rust_program_talks_to_pods() {
     let script = ["sh", "-c", "read name; echo hello $name; echo warm >&2; exit 6"];
     let mut process = pods.exec("web", script, &exec).await.expect("it starts");
     let (mut out, mut err) = (String::new(), String::new());
-    let mut stdin = process.stdin().expect("it was asked for");
+    let mut stdin = process.stdin().expect("it was requested");
     stdin.write_all(b"world\n").await.expect("it reads");
     let (mut stdout, mut stderr) = (process.stdout().expect("stdout"), process.stderr().expect("stderr"));
     let reading = async { tokio::join!(stdout.read_to_string(&mut out), stderr.read_to_string(&mut err)) };
@@ -150,7 +150,7 @@ async fn a_rust_program_talks_to_pods() {
     while let Some(line) = lines.try_next().await.expect("it can be read") {
         seen.push(line);
     }
-    assert_eq!(seen, ["one", "two", "three"], "and the end with the container");
+    assert_eq!(seen, ["one", "two", "three"], "the stream ends with the container");
     backend.abort();
 }
 

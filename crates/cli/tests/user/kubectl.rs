@@ -85,10 +85,10 @@ fn a_rolling_update_is_watched_undone_and_scaled() {
 }
 
 #[test]
-fn a_controller_manager_of_its_own_does_the_work_of_one_inside() {
+fn a_separate_controller_manager_replaces_the_built_in_one() {
     let up = Up::start(&["--controllers=-*"]);
     up.kubectl_with(&["apply", "-f", "-"], &deployment("web", 2, "nginx:1"));
-    assert_eq!(count(&up, "replicasets"), 0, "nobody is there to make them");
+    assert_eq!(count(&up, "replicasets"), 0, "no controller creates them");
     let _manager = up.controller_manager();
     up.kubectl(&["rollout", "status", "deployment/web", "--timeout=60s"]);
     assert_eq!(count(&up, "pods"), 2);
@@ -119,7 +119,7 @@ fn created_objects_exist() {
 }
 
 #[test]
-fn each_cascade_leaves_what_it_should() {
+fn each_propagation_policy_deletes_the_right_objects() {
     for (cascade, left) in [("background", 0), ("foreground", 0), ("orphan", 1)] {
         let up = applied("web", 2);
         up.kubectl(&["delete", "deployment", "web", &format!("--cascade={cascade}"), "--timeout=60s"]);
@@ -194,7 +194,7 @@ fn bad_input_gets_an_error_that_names_the_field() {
 }
 
 #[test]
-fn top_shows_what_nodes_and_pods_use() {
+fn top_shows_node_and_pod_usage() {
     let up = applied("web", 2);
     let nodes = up.kubectl(&["top", "nodes"]);
     assert_contains(&nodes, &["NAME", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "node-0", "node-2"]);

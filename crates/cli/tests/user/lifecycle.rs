@@ -104,7 +104,7 @@ fn a_port_in_use_is_reported() {
 }
 
 #[test]
-fn flags_that_make_no_sense_name_the_flag() {
+fn errors_of_invalid_values_name_the_flag() {
     let check = |arguments: &[&str], expected: &str| {
         let answer = refused(arguments);
         assert!(!answer.ok && answer.err.contains(expected), "{arguments:?}: {}", answer.err);

@@ -121,13 +121,13 @@ async fn an_operator_keeps_what_it_promises_through_restarts() {
     let greeting = web.key().sibling("web-greeting");
     client.delete(&config_maps(), &greeting, &Default::default()).await.expect("deleted");
     soon(&clock).await;
-    assert_eq!(maps(&client).await.len(), 2, "what is missing is made again");
+    assert_eq!(maps(&client).await.len(), 2, "a missing object is recreated");
     stop.cancel();
     running.await.expect("no panic");
 
     client.delete(&config_maps(), web.key(), &Default::default()).await.expect("marked");
     soon(&clock).await;
-    assert_eq!(maps(&client).await.len(), 2, "nobody is there to let it go");
+    assert_eq!(maps(&client).await.len(), 2, "no controller removes its finalizer");
 
     let crashing = tokio::spawn(manager(&cluster).run(CancellationToken::new()));
     soon(&clock).await;

@@ -82,7 +82,7 @@ fn pods_end_before_anything_else_is_deleted() {
         cluster.create("ConfigMap", "old/a", json!({})).await;
         cluster.delete("Namespace", "old", Background).await;
         cluster.pass(10).await;
-        let ending = cluster.get("Pod", "old/p").await.expect("nobody has ended it");
+        let ending = cluster.get("Pod", "old/p").await.expect("it has not ended");
         assert!(!ending["metadata"]["deletionTimestamp"].is_null());
         assert!(cluster.has("ConfigMap", "old/a").await, "the pod may use it");
         cluster

@@ -65,7 +65,7 @@ fn a_deleted_pod_on_a_node_out_of_service_goes() {
         cluster.delete("Pod", "p", Background).await;
         cluster.pass(25).await;
         assert!(!cluster.has("Pod", "p").await);
-        assert!(cluster.has("Pod", "q").await, "nobody has deleted it");
+        assert!(cluster.has("Pod", "q").await, "it has not been deleted");
     });
 }
 

@@ -82,7 +82,7 @@ fn a_pod_that_is_lost_is_replaced() {
         cluster.set_status(&text(&pods[1]["metadata"]["name"]), "Failed", "False").await;
         cluster.settle().await;
         let now = cluster.pods_of("web").await;
-        assert_eq!(now.len(), 3, "the failed one stays until somebody collects it");
+        assert_eq!(now.len(), 3, "the failed one stays until it is collected");
         assert_eq!(status(cluster, "web").await["replicas"], 2);
     });
 }

@@ -1,7 +1,7 @@
 //! Closedness: which fields a struct may have once a definition or `close` takes part in it.
 //!
 //! Every use of a definition opens a *group*. Its conjuncts carry the group, and so do the fields that they declare, all
-//! the way down. A struct that closes a group refuses every field without such evidence. A definition that is embedded
+//! the way down. A struct that closes a group rejects every field without such evidence. A definition that is embedded
 //! also accepts the fields of the struct that embeds it: each struct literal with embeddings is a *scope*, carried in
 //! the same way.
 

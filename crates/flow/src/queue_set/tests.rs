@@ -160,7 +160,7 @@ async fn flows_with_slow_requests_get_no_more_seats_than_those_with_fast_ones() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn wide_requests_count_for_what_they_take() {
+async fn wide_requests_count_by_their_seats() {
     let one_card = Queuing::Queue { queues: 64, hand_size: 1, length_limit: 50 };
     let wide = Clients { work: Work::seats(4), ..Clients::new(20, 10) };
     let mut world = World::new(one_card, 8, &[wide, Clients::new(20, 10)]);
@@ -203,7 +203,7 @@ async fn a_full_queue_rejects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_seats_a_level_with_queues_holds_and_one_without_runs_one_at_a_time() {
+async fn without_seats_queued_levels_wait_and_others_run_one_request() {
     let short = Queuing::Queue { queues: 1, hand_size: 1, length_limit: 1 };
     let world = World::new(short, 0, &[Clients::new(2, 10)]);
     assert_eq!((world.rejected[0], world.set.totals.waiting, world.set.totals.executing), (1, 1, 0));
@@ -271,7 +271,7 @@ fn chosen(set: &QueueSet<()>, is_running: bool, at: usize) -> Option<RequestId> 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn sums_hold_and_everything_comes_back(steps in proptest::collection::vec(step(), 1..120)) {
+    fn totals_add_up_and_all_seats_are_returned(steps in proptest::collection::vec(step(), 1..120)) {
         let queues = |queues| match queues {
             0 => Queuing::Reject,
             queues => Queuing::Queue { queues, hand_size: queues.min(3), length_limit: 4 },

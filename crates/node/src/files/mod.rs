@@ -8,7 +8,7 @@
 //!  archive.rs  pure: tar archives, for `kubectl cp`
 //! ```
 //!
-//! What always holds:
+//! Invariants:
 //! - a path outside of every mount belongs to the container's root;
 //! - nothing is written to a read-only mount;
 //! - what all files of a process take is bounded by the quotas of their trees.

@@ -1,6 +1,6 @@
 //! Shell patterns of `*`, `?` and `[…]`. Pure.
 //!
-//! What always holds: matching takes no more steps than the product of the lengths of pattern and text, and that is
+//! Invariant: matching takes no more steps than the product of the lengths of pattern and text, and that is
 //! bounded.
 
 /// The most steps of a match. Texts and patterns whose lengths have a larger product match nothing.

@@ -19,7 +19,7 @@
 //! a run does is a function of its inputs. As little is known about images, such a run stops at the first command or file
 //! that it does not know ([`Stop::Unknown`]). A command of a user reports it instead ([`Manner::Interactive`]).
 //!
-//! What always holds: a run is bounded in steps, in the text it expands and in the memory of its files, or else in real
+//! Invariant: a run is bounded in steps, in the text it expands and in the memory of its files, or else in real
 //! time and slowed down.
 
 mod arithmetic;

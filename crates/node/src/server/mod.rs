@@ -9,7 +9,7 @@
 //!                                                                └─► statistics.rs   pods, stats, metrics
 //! ```
 //!
-//! What always holds:
+//! Invariants:
 //! - a connection ends with its node, with the manager that runs the nodes, and with the API server's side of it;
 //! - connections are bounded, and so is what each of them buffers;
 //! - a node answers only for its own pods;

@@ -20,9 +20,9 @@ const FAILING: f64 = 0.1;
 const DOWN: f64 = 0.7;
 const UP: f64 = 0.1;
 /// The minimum share of the configured rate, so that a recovery can be noticed.
-const LEAST_RATE: f64 = 0.1;
+const MIN_RATE: f64 = 0.1;
 /// The maximum factor for retry delays.
-const MOST_STRETCH: f64 = 8.0;
+const MAX_STRETCH: f64 = 8.0;
 
 /// The calls since the last decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -106,7 +106,7 @@ pub fn pace(condition: Condition, now: Pace, configured: f64) -> Pace {
         Condition::Slow => now.stretch,
         Condition::Well => now.stretch / 2.0,
     };
-    Pace { rate: rate.clamp(configured * LEAST_RATE, configured), stretch: stretch.clamp(1.0, MOST_STRETCH) }
+    Pace { rate: rate.clamp(configured * MIN_RATE, configured), stretch: stretch.clamp(1.0, MAX_STRETCH) }
 }
 
 /// Returns the new number of workers.

@@ -32,7 +32,7 @@ pub(crate) use traffic::Traffic;
 pub(crate) use worker_slot::WorkerSlot;
 
 /// The interval between decisions: long enough for the effect of one to show in the next measurement.
-const EVERY: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The adaptive state, shared by the client, the queues and the controllers of a manager. Cheap to clone.
 ///
@@ -177,7 +177,7 @@ impl Runnable for AdaptiveLoop {
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => return,
-                    () = self.adaptive.shared.clock.sleep(EVERY) => {}
+                    () = self.adaptive.shared.clock.sleep(INTERVAL) => {}
                 }
             }
         })

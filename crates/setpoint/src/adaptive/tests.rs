@@ -10,7 +10,7 @@ fn calls(made: u64, failed: u64, seconds: f64) -> Calls {
 }
 
 #[test]
-fn an_api_server_is_well_slow_or_failing_by_its_answers() {
+fn response_times_and_errors_classify_the_api_server() {
     let check = |calls: Calls, expected: Condition| assert_eq!(Condition::of(&calls), expected, "{calls:?}");
     check(calls(0, 0, 0.0), Condition::Well);
     check(calls(100, 0, 0.1), Condition::Well);
@@ -23,7 +23,7 @@ fn an_api_server_is_well_slow_or_failing_by_its_answers() {
 }
 
 #[test]
-fn the_pace_goes_down_fast_and_comes_back_slowly() {
+fn the_pace_drops_fast_and_recovers_slowly() {
     let check = |condition, rate: f64, stretch: f64, expected: (f64, f64)| {
         let next = pace(condition, Pace { rate, stretch }, 100.0);
         assert_eq!((next.rate, next.stretch), expected, "{condition:?} at {rate} and {stretch}");
@@ -68,7 +68,7 @@ fn without_load_everything_returns_to_the_configured_values() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn decisions_reach_clients_queues_and_workers_and_show_in_metrics() {
+async fn decisions_apply_to_clients_queues_and_workers_and_appear_in_metrics() {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
     let (adaptive, metrics) = (AdaptiveLimits::new(&clock, 100.0, 1), Metrics::new());
     let waiting = Arc::new(Mutex::new(100));
@@ -101,11 +101,11 @@ async fn decisions_reach_clients_queues_and_workers_and_show_in_metrics() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_beyond_the_limit_waits_for_its_shift() {
+async fn workers_beyond_the_limit_are_idle() {
     let (limit, stop) = (watch::Sender::new(1), CancellationToken::new());
     let mut shift = WorkerSlot { number: 1, limit: Some(limit.subscribe()), stop: stop.clone() };
     let second = Duration::from_secs(1);
-    assert!(tokio::time::timeout(second, shift.wait(async {})).await.is_err(), "only one is to work");
+    assert!(tokio::time::timeout(second, shift.wait(async {})).await.is_err(), "only one worker is active");
     limit.send_replace(2);
     assert_eq!(shift.wait(async { 7 }).await, Some(7));
     let dismissing = async {
@@ -113,7 +113,7 @@ async fn a_worker_beyond_the_limit_waits_for_its_shift() {
         limit.send_replace(1);
     };
     let (waited, ()) = tokio::join!(shift.wait(std::future::pending::<()>()), dismissing);
-    assert_eq!(waited, None, "dismissed while it waited");
+    assert_eq!(waited, None, "stopped while waiting");
     stop.cancel();
-    assert_eq!(shift.wait(async { 8 }).await, Some(8), "all hands finish the queue");
+    assert_eq!(shift.wait(async { 8 }).await, Some(8), "all workers drain the queue");
 }

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_holds_what_is_given() {
+    fn a_query_contains_the_given_parameters() {
         let check = |pairs: &[(&str, Option<&str>)], expected: &str| {
             assert_eq!(with_query("/x".into(), pairs), expected)
         };

@@ -20,7 +20,7 @@ use crate::metrics::Requests;
 
 /// The largest response that is read. An object is at most 3 MiB, the API server's limit on a request. A page of a list
 /// has up to 500 of them; real ones reach a few tens of MiB.
-const LARGEST_REPLY: usize = 512 << 20;
+const MAX_REPLY: usize = 512 << 20;
 
 const DEFAULT_USER_AGENT: &str = concat!("setpoint/", env!("CARGO_PKG_VERSION"));
 
@@ -217,7 +217,7 @@ impl Transport {
 async fn read(response: Response<Body>) -> Result<Bytes, ClientError> {
     let (head, body) = response.into_parts();
     // The response was cut off, so the request may well have been executed.
-    let body = Limited::new(body, LARGEST_REPLY).collect().await.map_err(ClientError::Transport)?.to_bytes();
+    let body = Limited::new(body, MAX_REPLY).collect().await.map_err(ClientError::Transport)?.to_bytes();
     if head.status.is_success() {
         Ok(body)
     } else {

@@ -23,7 +23,7 @@ fn found(_: &Received) -> Answer {
 }
 
 #[tokio::test]
-async fn each_verb_addresses_what_it_means() {
+async fn each_verb_uses_the_right_method_and_path() {
     let (client, log) = client(found);
     let (pods, web) = (pods(), web());
     client.get(&pods, &web).await.expect("found");
@@ -55,7 +55,7 @@ async fn a_reply_stays_encoded_with_its_metadata_read() {
 }
 
 #[tokio::test]
-async fn a_patch_says_of_what_type_it_is() {
+async fn a_patch_has_the_content_type_of_its_kind() {
     let apply = |force| Patch::Apply { body: "{}".into(), manager: "my operator".into(), force };
     let target = "/api/v1/namespaces/shop/pods/web/status";
     let cases = [
@@ -177,7 +177,7 @@ async fn an_empty_list_may_have_null_items() {
 }
 
 #[tokio::test]
-async fn it_names_itself() {
+async fn it_has_a_name() {
     let (client, log) = client(found);
     client.get(&pods(), &web()).await.expect("found");
     let client = client.with_user_agent("kube-controller-manager/v1.34.0").with_user_agent("not\nallowed");
@@ -215,7 +215,7 @@ async fn a_call_that_takes_too_long_has_no_response() {
 }
 
 #[tokio::test]
-async fn an_apply_says_which_object_it_is_about_and_takes_the_fields_it_names() {
+async fn an_apply_identifies_its_object_and_forces_ownership() {
     let (client, log) = client(fake::echo);
     let kind = Kind::new("apps", "v1", "Deployment", "deployments", true);
     let (key, fields) = (Key::namespaced("shop", "web"), json!({"spec": {"replicas": 3}}));

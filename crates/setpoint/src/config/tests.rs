@@ -109,7 +109,7 @@ fn errors_name_the_field_and_what_was_expected() {
 }
 
 #[test]
-fn every_setting_has_a_flag_and_shows_what_it_was_set_to() {
+fn every_setting_has_a_flag_and_shows_its_value() {
     for setting in SETTINGS {
         let mut config = ControllerConfig::default();
         let shown = (setting.show)(&config);

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_is_known_by_group_and_kind_in_any_version() {
+    fn a_controller_reference_matches_in_any_version() {
         let sets = Kind::new("apps", "v1", "ReplicaSet", "replicasets", true);
         let web = Some(Key::namespaced("shop", "web"));
         let check =
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_knows_what_set_it_off_and_what_was_there_before_can_wait() {
+    async fn a_key_keeps_its_trigger_and_listed_objects_have_low_priority() {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
         let queue = Queue::new("pods", &Runtime { clock, rng: Rng::seeded(1) });
         let mut handler = enqueue_self(&queue);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_predicate_admits_the_updates_it_names_and_all_that_is_no_update() {
+    fn predicates_filter_updates_only() {
         let check = |predicate: &dyn Fn(&Event) -> bool, admitted: [bool; 4]| {
             let updates =
                 [object("1", 1, "a"), object("2", 1, "a"), object("2", 2, "a"), object("2", 1, "b")];

@@ -28,7 +28,7 @@ impl Slots {
 
     /// Returns the object in an occupied slot.
     pub(super) fn at(&self, slot: Slot) -> &Object {
-        self.objects[slot as usize].as_ref().expect("whatever refers to a slot goes with its object")
+        self.objects[slot as usize].as_ref().expect("references to a slot are removed with its object")
     }
 
     pub(super) fn get(&self, key: &Key) -> Option<&Object> {

@@ -57,7 +57,7 @@ impl Pipeline {
                 step = next => {
                     let busy = self.deltas.is_full();
                     self.process(step);
-                    give_way(busy).await;
+                    yield_to_others(busy).await;
                 }
             }
         }
@@ -92,9 +92,9 @@ impl Pipeline {
 
     fn apply(&mut self, step: Step) {
         match step {
-            Step::ObjectList(objects) => return self.take_in(objects),
+            Step::ObjectList(objects) => return self.apply_part(objects),
             Step::Replaced { last, seen } => {
-                self.take_in(last);
+                self.apply_part(last);
                 self.drop_unseen(seen);
             }
             Step::Changed => self.drain(),
@@ -124,7 +124,7 @@ impl Pipeline {
 
     /// Applies a part of a list to the cache in place. Each object is dropped as its successor arrives, so even if
     /// everything has changed, there are never two copies of everything.
-    fn take_in(&mut self, mut listed: Vec<Object>) {
+    fn apply_part(&mut self, mut listed: Vec<Object>) {
         listed.sort_by(|a, b| a.key().cmp(b.key()));
         let initial = !self.shared.progress.borrow().listed;
         let mut events = Vec::with_capacity(listed.len().min(ROUND));
@@ -230,7 +230,7 @@ async fn due(timer: &mut Option<Pin<Box<Sleep>>>) {
 }
 
 /// Yields to other tasks of this thread: immediately after a lot of work, otherwise occasionally.
-async fn give_way(busy: bool) {
+async fn yield_to_others(busy: bool) {
     if busy {
         tokio::task::yield_now().await;
     } else {

@@ -64,7 +64,7 @@ const TOLERATED: Duration = Duration::from_secs(20);
 /// #   drop(client); stop.cancelled().await;
 /// }).await;
 /// if ended == ExitReason::Lost {
-///     std::process::exit(1); // start anew, as a standby
+///     std::process::exit(1); // restart as a standby
 /// }
 /// # Ok(()) }
 /// ```
@@ -82,8 +82,8 @@ pub struct LeaderElection {
 /// The current leader, as last seen.
 ///
 /// ```
-/// let nobody = setpoint::leader::Leadership::default();
-/// assert!(nobody.holder.is_empty() && !nobody.is_ours);
+/// let vacant = setpoint::leader::Leadership::default();
+/// assert!(vacant.holder.is_empty() && !vacant.is_ours);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leadership {

@@ -22,7 +22,7 @@ fn held_by(holder: &str, seconds: u32) -> LeaderElectionRecord {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_taken_only_when_its_holder_gave_it_up_or_fell_silent() {
+async fn a_lease_is_acquired_only_after_release_or_expiry() {
     let seen = clock().instant();
     let check = |holder: Option<&str>, silent_for: Duration, expected: Step| {
         let observed = holder.map(|holder| Observed { record: held_by(holder, 15), at: seen });
@@ -80,7 +80,7 @@ fn durations_that_could_leave_two_leaders_are_refused() {
 async fn guarded_work_takes_no_step_after_the_deadline() {
     let clock = clock();
     let fence = Fence::closed(&clock);
-    assert_eq!(fence.guard(async { 1 }).await, None, "nothing is begun behind a closed fence");
+    assert_eq!(fence.guard(async { 1 }).await, None, "no work starts behind a closed fence");
     fence.hold_until(clock.instant() + 10 * SECOND);
     assert_eq!(fence.guard(async { 2 }).await, Some(2));
     let started = clock.instant();
@@ -90,7 +90,7 @@ async fn guarded_work_takes_no_step_after_the_deadline() {
         std::future::pending::<()>().await;
     };
     assert_eq!(fence.guard(extended).await, None);
-    assert_eq!(clock.instant() - started, 15 * SECOND, "it was carried on as long as it could be");
+    assert_eq!(clock.instant() - started, 15 * SECOND, "it ran until the deadline");
     let always = Fence::open(&clock);
     let closing = async {
         clock.sleep(SECOND).await;

@@ -14,7 +14,7 @@ use crate::serve::Profile;
 use crate::{Kind, Runnable};
 
 /// How often cache sizes are checked.
-const EVERY: Duration = Duration::from_secs(30);
+const INTERVAL: Duration = Duration::from_secs(30);
 
 /// A runnable that reports caches with more objects than expected (`informerConfig.cacheSize`).
 pub(super) struct CacheSizes {
@@ -54,7 +54,7 @@ impl Runnable for CacheSizes {
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => return,
-                    () = self.clock.sleep(EVERY) => {}
+                    () = self.clock.sleep(INTERVAL) => {}
                 }
             }
         })

@@ -10,7 +10,7 @@ use setpoint_clock::Clock;
 use crate::health::Health;
 
 /// How often a waiting runnable polls its dependencies.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// An invalid start order.
 ///
@@ -79,11 +79,11 @@ impl Startup {
     }
 
     /// Waits until everything that `name` depends on is ready, then marks `name` as started.
-    pub(super) async fn turn_of(&self, name: &str) {
+    pub(super) async fn wait_for_dependencies(&self, name: &str) {
         if let Some(needs) = self.order.needs.get(name) {
             while let Some(missing) = needs.iter().find(|needed| !self.is_ready(needed)) {
                 tracing::debug!(name, missing, "waiting to start");
-                self.clock.sleep(LOOK_EVERY).await;
+                self.clock.sleep(POLL_INTERVAL).await;
             }
         }
         self.started.lock().insert(name.to_owned());

@@ -121,11 +121,11 @@ async fn a_stop_finishes_the_work_and_writes_its_events() {
     let stop = CancellationToken::new();
     let running = tokio::spawn(manager.run(stop.clone()));
     clock.sleep(Duration::from_millis(500)).await;
-    assert_eq!(log.lines().len(), 0, "the work is under way");
+    assert_eq!(log.lines().len(), 0, "work is in progress");
     stop.cancel();
     running.await.expect("no panic");
     assert_eq!(log.lines(), ["POST /api/v1/namespaces/shop/events"]);
-    assert!(context.health.livez().ok, "what was stopped did not end on its own");
+    assert!(context.health.livez().ok, "a stopped runnable does not count as exited");
 }
 
 #[tokio::test(start_paused = true)]
@@ -285,7 +285,7 @@ async fn dependent_runnables_start_when_their_dependencies_are_ready() {
     assert_eq!(manager.start_after("fourth", "first"), Err(OrderError::Unknown("fourth".into())));
     assert_eq!(manager.start_after("first", "database"), Err(OrderError::Unknown("database".into())));
     manager.context().health.add_readyz("database", || Ok(()));
-    manager.start_after("first", "database").expect("a check can be waited for");
+    manager.start_after("first", "database").expect("a check can be a dependency");
     let running = tokio::spawn(world.manager.run(CancellationToken::new()));
     world.clock.sleep(Duration::from_secs(60)).await;
     let started: Vec<String> = log.lock().clone();
@@ -305,7 +305,7 @@ async fn a_stopping_manager_is_alive_but_neither_healthy_nor_ready() {
     assert!(context.health.healthz().ok && context.health.readyz().ok);
     stop.cancel();
     clock.sleep(Duration::from_millis(100)).await;
-    assert!(!running.is_finished(), "the work is under way");
+    assert!(!running.is_finished(), "work is in progress");
     assert!(context.health.livez().ok);
     assert!(context.health.readyz().verbose().contains("[-]shutdown failed: stopping"));
     assert!(context.health.healthz().verbose().contains("[-]shutdown failed: stopping"));
@@ -347,7 +347,7 @@ async fn a_configured_manager_keeps_to_its_rate_and_its_retries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_calls_are_under_way_than_there_may_be() {
+async fn concurrent_calls_are_limited() {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
     let service = tower::service_fn({
         let clock = clock.clone();

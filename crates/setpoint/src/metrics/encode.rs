@@ -78,15 +78,12 @@ const CONTROLLER: &[MetricDefinition<reconciles::Counters>] = &[
     ("controller_runtime_reconcile_panics_total", "Reconciles that panicked", "counter", |of| {
         of.panics as f64
     }),
-    (
-        "controller_runtime_reconcile_timeouts_total",
-        "Reconciles that ran into their timeout",
-        "counter",
-        |of| of.timeouts as f64,
-    ),
+    ("controller_runtime_reconcile_timeouts_total", "Reconciles that timed out", "counter", |of| {
+        of.timeouts as f64
+    }),
     (
         "controller_runtime_max_concurrent_reconciles",
-        "Reconciles the controller may run at a time",
+        "Maximum number of concurrent reconciles",
         "gauge",
         |of| of.workers as f64,
     ),
@@ -100,7 +97,7 @@ const CONTROLLER: &[MetricDefinition<reconciles::Counters>] = &[
         "controller_stale_cache_waits_total",
         "Reconciles postponed because a cache did not yet show the controller's last write",
         "counter",
-        |of| of.held_back as f64,
+        |of| of.postponed as f64,
     ),
     ("controller_runtime_active_workers", "Workers that are reconciling", "gauge", |of| of.active as f64),
 ];
@@ -196,7 +193,7 @@ impl Sources {
         );
         families.add_histograms(
             "rest_client_request_duration_seconds",
-            "Seconds from sending a request to its answer, by verb and host.",
+            "Seconds from sending a request to its response, by verb and host.",
             tallies
                 .iter()
                 .flat_map(|(host, tally)| tally.seconds.iter().map(|(verb, of)| (labels(verb, host), of))),

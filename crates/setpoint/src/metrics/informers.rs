@@ -66,7 +66,7 @@ impl Sources {
         );
         families.add(
             "informer_undecodable_objects_total",
-            "Total number of objects and changes that could not be read and were left out.",
+            "Total number of objects and changes that were skipped because they could not be decoded.",
             "counter",
             metrics.iter().map(|of| (of.labels(), of.undecodable as f64)),
         );

@@ -32,7 +32,7 @@ pub const CONTENT_TYPE: &str = setpoint_exposition::CONTENT_TYPE;
 /// ```
 /// use setpoint::metrics::Metrics;
 /// let metrics = Metrics::new();
-/// metrics.set_gauge("leader_election_master_status", "Whether this process leads.", &[("name", "web")], 1.0);
+/// metrics.set_gauge("leader_election_master_status", "Whether this process is the leader.", &[("name", "web")], 1.0);
 /// assert!(metrics.encode().contains("leader_election_master_status{name=\"web\"} 1"));
 /// ```
 #[derive(Clone)]

@@ -30,7 +30,7 @@ pub(super) struct Counters {
     /// The time from a key's first failure to its next success.
     pub(super) recoveries: Histogram,
     /// Keys delayed because a cache did not show their last writes.
-    pub(super) held_back: u64,
+    pub(super) postponed: u64,
 }
 
 /// The outcome of a reconcile, for counting.
@@ -61,7 +61,7 @@ impl Reconciles {
             failures: BTreeMap::new(),
             given_up: 0,
             recoveries: Histogram::new(REQUEST_SECONDS),
-            held_back: 0,
+            postponed: 0,
         };
         Self { tally: Mutex::new(tally) }
     }
@@ -89,8 +89,8 @@ impl Reconciles {
         self.tally.lock().recoveries.observe(failing);
     }
 
-    pub(crate) fn held_back(&self) {
-        self.tally.lock().held_back += 1;
+    pub(crate) fn postponed(&self) {
+        self.tally.lock().postponed += 1;
     }
 
     pub(super) fn tally(&self) -> Counters {

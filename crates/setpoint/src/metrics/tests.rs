@@ -51,7 +51,7 @@ async fn a_queue_shows_its_depth_its_adds_and_how_long_keys_wait_and_take() {
         ],
     );
     drop(queue);
-    assert!(!metrics.encode().contains("workqueue"), "a queue that is gone is not shown");
+    assert!(!metrics.encode().contains("workqueue"), "a dropped queue is not exported");
 }
 
 #[test]
@@ -126,7 +126,7 @@ impl InformerStats for Fresh {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_name_that_dashboards_know_is_shown() {
+async fn every_upstream_metric_name_is_exported() {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
     let metrics = Metrics::new();
     let queue = Queue::<Key>::new("web", &Runtime { clock, rng: Rng::seeded(1) });

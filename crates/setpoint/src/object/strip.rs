@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn managed_fields_go_and_nothing_else_does() {
+    fn only_managed_fields_are_stripped() {
         let check = |raw: &str, expected: &str| {
             let (_, kept) = read_and_strip(raw.as_bytes()).unwrap();
             assert_eq!(kept, expected.as_bytes(), "{raw}");

@@ -40,8 +40,7 @@ impl Views {
 fn append<V: View>(mut end: &OnceLock<Box<Node>>, node: Box<Node>) -> &V {
     let mut node = Some(node);
     loop {
-        let kept =
-            end.get_or_init(|| node.take().expect("given away at most once: then it is kept, and found"));
+        let kept = end.get_or_init(|| node.take().expect("taken at most once, then found in the list"));
         if let Some(view) = kept.view.downcast_ref() {
             return view;
         }
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_does_not_fit_the_view_says_which_and_stays_readable() {
+    fn a_decode_error_names_the_object_and_leaves_it_readable() {
         #[derive(Debug, Deserialize)]
         struct Wrong {
             #[allow(dead_code)]

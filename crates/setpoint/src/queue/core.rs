@@ -40,14 +40,14 @@ impl<K: WorkKey> Core<K> {
     }
 
     /// Locks the state for reading.
-    pub(super) fn look(&self) -> MutexGuard<'_, State<K>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock()
     }
 
     /// Locks the state for a change, after adding all keys that are due. Calls `now` only if there are delayed keys or
     /// metrics. `wakes` collects the waiters to wake once the lock is released.
     #[inline]
-    fn caught_up(&self, now: impl Fn() -> Instant, wakes: &mut WakeList) -> MutexGuard<'_, State<K>> {
+    fn lock_current(&self, now: impl Fn() -> Instant, wakes: &mut WakeList) -> MutexGuard<'_, State<K>> {
         let mut state = self.state.lock();
         for _ in 0..state.catch_up(now) {
             wakes.push(state.waiters.next());
@@ -58,7 +58,7 @@ impl<K: WorkKey> Core<K> {
     /// Adds all keys that are due, then calls `look` with the state.
     pub(super) fn with<T>(&self, now: impl Fn() -> Instant, look: impl FnOnce(&mut State<K>) -> T) -> T {
         let mut wakes = WakeList::default();
-        let mut state = self.caught_up(now, &mut wakes);
+        let mut state = self.lock_current(now, &mut wakes);
         let result = look(&mut state);
         drop(state);
         wakes.wake();
@@ -74,7 +74,7 @@ impl<K: WorkKey> Core<K> {
         now: impl Fn() -> Instant,
     ) {
         let mut wakes = WakeList::default();
-        let mut state = self.caught_up(&now, &mut wakes);
+        let mut state = self.lock_current(&now, &mut wakes);
         if let Some(window) = state.window {
             let add = Add { priority: Some(priority), trigger: trigger() };
             if state.delay(key, now(), window, add) {
@@ -90,7 +90,7 @@ impl<K: WorkKey> Core<K> {
     /// Adds a key now, even if the queue batches added keys.
     pub(super) fn add_at_once(&self, key: K, add: Add, now: impl Fn() -> Instant) {
         let mut wakes = WakeList::default();
-        let mut state = self.caught_up(&now, &mut wakes);
+        let mut state = self.lock_current(&now, &mut wakes);
         state.count_retry();
         if state.add_again(key, add, &now) {
             wakes.push(state.waiters.next());
@@ -115,10 +115,10 @@ impl<K: WorkKey> Core<K> {
     /// last key.
     pub(super) fn cancel(&self, key: &K, now: impl Fn() -> Instant) -> (bool, bool) {
         let mut wakes = WakeList::default();
-        let mut state = self.caught_up(now, &mut wakes);
+        let mut state = self.lock_current(now, &mut wakes);
         let cancelled = state.cancel(key);
         if state.has_room() {
-            state.waiters.there_is_room(&mut wakes);
+            state.waiters.wake_for_room(&mut wakes);
         }
         let drained = state.stopping() && state.is_drained();
         drop(state);
@@ -143,7 +143,7 @@ impl<K: WorkKey> Core<K> {
             None if state.stopping() => TakeResult::End,
             None => {
                 state.waiters.wait(place, waker);
-                return TakeResult::Wait(state.earliest().filter(|_| state.waiters.keep_time(place)));
+                return TakeResult::Wait(state.earliest().filter(|_| state.waiters.become_timekeeper(place)));
             }
         };
         let vacant = state.waiters.leave(place) && state.delayed() > 0;
@@ -152,7 +152,7 @@ impl<K: WorkKey> Core<K> {
             wakes.push(state.waiters.next());
         }
         if state.has_room() {
-            state.waiters.there_is_room(&mut wakes);
+            state.waiters.wake_for_room(&mut wakes);
         }
         drop(state);
         wakes.wake();
@@ -178,7 +178,7 @@ impl<K: WorkKey> Core<K> {
     #[inline]
     pub(super) fn done(&self, key: &K, now: impl Fn() -> Instant) -> bool {
         let mut wakes = WakeList::default();
-        let mut state = self.caught_up(&now, &mut wakes);
+        let mut state = self.lock_current(&now, &mut wakes);
         if state.done(key, &now) {
             wakes.push(state.waiters.next());
         }
@@ -206,7 +206,7 @@ impl<K: WorkKey> Core<K> {
         if drop_ready {
             state.drop_ready();
         }
-        state.waiters.everybody(&mut wakes);
+        state.waiters.wake_all(&mut wakes);
         let drained = state.is_drained();
         drop(state);
         wakes.wake();

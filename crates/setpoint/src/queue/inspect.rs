@@ -55,7 +55,7 @@ impl<K: WorkKey> Queue<K> {
     /// # });
     /// ```
     pub fn state(&self, key: &K) -> KeyState {
-        let state = self.shared.core.look();
+        let state = self.shared.core.lock();
         let (snapshot, position) = (state.snapshot(key), state.position(key));
         drop(state);
         KeyState { position, ..self.describe(key, snapshot) }
@@ -63,7 +63,7 @@ impl<K: WorkKey> Queue<K> {
 
     /// Returns the state of every key that is queued, processed, delayed or failing, in key order.
     pub fn states(&self) -> BTreeMap<K, KeyState> {
-        let state = self.shared.core.look();
+        let state = self.shared.core.lock();
         let mut snapshots: BTreeMap<K, KeySnapshot> = state.snapshots().into_iter().collect();
         let positions = state.positions();
         drop(state);
@@ -93,7 +93,7 @@ impl<K: WorkKey> Queue<K> {
 
 impl<K: WorkKey> fmt::Debug for Queue<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.shared.core.look();
+        let state = self.shared.core.lock();
         f.debug_struct("Queue")
             .field("name", &self.shared.name)
             .field("ready", &state.len())

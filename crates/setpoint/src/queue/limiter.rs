@@ -175,7 +175,7 @@ mod tests {
     use crate::Key;
 
     #[tokio::test(start_paused = true)]
-    async fn the_longest_of_several_delays_counts() {
+    async fn the_longest_of_several_delays_wins() {
         let per_key =
             PerKeyBackoff::new(Backoff::doubling(Duration::from_millis(30), Duration::from_secs(1)));
         let limiter =

@@ -152,7 +152,7 @@ impl<K: WorkKey> Queue<K> {
     /// # });
     /// ```
     pub fn batching(self, window: Duration) -> Self {
-        self.shared.core.look().window = Some(window).filter(|window| !window.is_zero());
+        self.shared.core.lock().window = Some(window).filter(|window| !window.is_zero());
         self
     }
 
@@ -177,7 +177,7 @@ impl<K: WorkKey> Queue<K> {
     /// # });
     /// ```
     pub fn strict(self) -> Self {
-        self.shared.core.look().ready.strict = true;
+        self.shared.core.lock().ready.strict = true;
         self
     }
 
@@ -185,7 +185,7 @@ impl<K: WorkKey> Queue<K> {
     /// reading until there is [room](Self::room), which holds back the watch instead of filling memory. Adding a key
     /// never fails: losing a key is worse than having one too many.
     pub fn bounded(self, keys: usize) -> Self {
-        self.shared.core.look().bound = Some(keys.max(1));
+        self.shared.core.lock().bound = Some(keys.max(1));
         self
     }
 
@@ -300,7 +300,7 @@ impl<K: WorkKey> Queue<K> {
 
     /// Cancels the delayed add of a key, if there is one. A queued key stays.
     pub fn cancel_delay(&self, key: &K) -> bool {
-        self.shared.core.look().cancel_delay(key)
+        self.shared.core.lock().cancel_delay(key)
     }
 
     /// Moves the delayed add of a key to `delay` from now, whether that is earlier or later than before.
@@ -369,7 +369,7 @@ impl<K: WorkKey> Queue<K> {
 
     /// Returns whether the queue is [bounded](Self::bounded).
     pub fn is_bounded(&self) -> bool {
-        self.shared.core.look().bound.is_some()
+        self.shared.core.lock().bound.is_some()
     }
 
     /// Returns the number of keys waiting for a worker.
@@ -384,12 +384,12 @@ impl<K: WorkKey> Queue<K> {
 
     /// Returns the number of keys being processed.
     pub fn processing(&self) -> usize {
-        self.shared.core.look().processing()
+        self.shared.core.lock().processing()
     }
 
     /// Returns the number of delayed keys.
     pub fn delayed(&self) -> usize {
-        self.shared.core.look().delayed()
+        self.shared.core.lock().delayed()
     }
 
     /// Shuts the queue down: nothing more is added, and delayed keys are dropped. Waiting keys are still handed out,
@@ -404,7 +404,7 @@ impl<K: WorkKey> Queue<K> {
         loop {
             let mut drained = pin!(self.shared.drained.notified());
             drained.as_mut().enable();
-            if self.shared.core.look().is_drained() {
+            if self.shared.core.lock().is_drained() {
                 return;
             }
             drained.await;
@@ -418,12 +418,12 @@ impl<K: WorkKey> Queue<K> {
 
     /// Returns whether the queue has been shut down.
     pub fn is_shut_down(&self) -> bool {
-        self.shared.core.look().stopping()
+        self.shared.core.lock().stopping()
     }
 
     /// Exposes the queue's metrics as `workqueue_*`.
     pub fn observe(&self, metrics: &Metrics) {
-        self.shared.core.look().timing.observed = true;
+        self.shared.core.lock().timing.observed = true;
         let shared: Arc<dyn QueueStats> = self.shared.clone();
         metrics.add_queue(self.shared.name, Arc::downgrade(&shared));
     }

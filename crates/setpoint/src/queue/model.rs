@@ -92,18 +92,18 @@ impl Model {
 
     fn add_after(&mut self, key: u8, now: Instant, due: Instant, priority: Priority) {
         if !self.stopped && self.delays.get(&key).is_none_or(|known| due < known.due) {
-            self.put_off(key, now, due, priority);
+            self.set_delay(key, now, due, priority);
         }
     }
 
     fn debounce(&mut self, key: u8, now: Instant, (quiet, at_most): (Duration, Duration)) {
         let since = self.delays.get(&key).map_or(now, |known| known.since);
         if !self.stopped {
-            self.put_off(key, now, (now + quiet).min(since + at_most), self.kept(key));
+            self.set_delay(key, now, (now + quiet).min(since + at_most), self.kept(key));
         }
     }
 
-    fn put_off(&mut self, key: u8, now: Instant, due: Instant, priority: Priority) {
+    fn set_delay(&mut self, key: u8, now: Instant, due: Instant, priority: Priority) {
         self.asked += 1;
         let known = self.delays.get(&key);
         let since = known.map_or(now, |known| known.since);
@@ -128,7 +128,7 @@ impl Model {
         if !self.strict && self.ready.iter().any(|(_, priority)| *priority < highest) {
             self.passed += 1;
         }
-        if self.passed > ready::PATIENCE {
+        if self.passed > ready::MAX_PASSED_OVER {
             (self.passed, chosen) = (0, 0);
         }
         let (key, priority) = self.ready.remove(chosen);
@@ -267,7 +267,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_queue_does_what_the_model_does(
+    fn the_queue_matches_the_model(
         steps in prop::collection::vec(step(), 1..120),
         strict in any::<bool>(),
     ) {
@@ -301,7 +301,7 @@ async fn work_through(adds: Vec<(u8, u64, u64)>, workers: usize) {
                     continue;
                 };
                 let Some(key) = taken else { return };
-                assert!(busy.lock().insert(key), "{key} is worked on twice at once");
+                assert!(busy.lock().insert(key), "{key} is processed twice at once");
                 worked.lock().insert(key, clock.instant());
                 clock.sleep(Duration::from_millis(3)).await;
                 busy.lock().remove(&key);

@@ -3,8 +3,8 @@
 //! Invariants:
 //! - Keys of the same priority leave in the order they were added.
 //! - In a strict queue, a higher priority always leaves first, and lower ones may starve.
-//! - In a fair queue, the default, after [`PATIENCE`] turns that passed over lower priorities, the next turn goes to
-//!   the key that has waited longest. A key with n older ones ahead of it leaves within (n + 1) × (`PATIENCE` + 1)
+//! - In a fair queue, the default, after [`MAX_PASSED_OVER`] turns that passed over lower priorities, the next turn goes to
+//!   the key that has waited longest. A key with n older ones ahead of it leaves within (n + 1) × (`MAX_PASSED_OVER` + 1)
 //!   turns, however many higher-priority keys keep arriving.
 //!
 //! Waiting is measured in turns, not in time: no clock is read, and keys in an idle queue do not age.
@@ -48,7 +48,7 @@ impl Priority {
 }
 
 /// How many turns in a row may pass over lower priorities in a fair queue.
-pub(super) const PATIENCE: u32 = 10;
+pub(super) const MAX_PASSED_OVER: u32 = 10;
 
 /// The slots of the waiting keys, by priority. A key that is raised or removed leaves a gap at its old position. A gap
 /// is recognized by its ticket, which is no longer the key's.
@@ -148,7 +148,7 @@ impl Ready {
     /// Chooses the next level when there are several.
     fn next_level(&mut self, own: &impl Fn(usize, u64) -> bool) -> &mut Level {
         self.passed += u32::from(!self.strict);
-        if self.passed <= PATIENCE {
+        if self.passed <= MAX_PASSED_OVER {
             return &mut self.highest;
         }
         self.passed = 0;

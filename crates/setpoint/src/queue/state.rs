@@ -114,7 +114,7 @@ impl<K: WorkKey> State<K> {
     /// Adds the key after `delay`, unless it has an earlier delay. Returns whether this is now the earliest of all
     /// delays.
     pub(super) fn delay(&mut self, key: K, now: Instant, delay: Duration, add: Add) -> bool {
-        self.put_off(key, now, add, |known| {
+        self.set_delay(key, now, add, |known| {
             let due = now.checked_add(delay)?;
             known.is_none_or(|known| due < known.at).then_some(due)
         })
@@ -129,7 +129,7 @@ impl<K: WorkKey> State<K> {
         (quiet, at_most): (Duration, Duration),
         add: Add,
     ) -> bool {
-        self.put_off(key, now, add, |known| {
+        self.set_delay(key, now, add, |known| {
             let since = known.map_or(now, |known| known.since);
             let (due, latest) = (now.checked_add(quiet)?, since.checked_add(at_most));
             Some(latest.map_or(due, |latest| due.min(latest)))
@@ -137,7 +137,7 @@ impl<K: WorkKey> State<K> {
     }
 
     /// Sets the key's delay to what `choose` returns for its current one. `None` leaves it unchanged.
-    fn put_off(
+    fn set_delay(
         &mut self,
         key: K,
         now: Instant,

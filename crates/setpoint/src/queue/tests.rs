@@ -40,7 +40,7 @@ async fn a_key_added_while_processing_is_processed_again_after_it_is_done() {
     let taken = queue.take().await.expect("a key");
     queue.add(key("a"));
     queue.add(key("a"));
-    assert!(idle(&queue).await, "it is being worked on");
+    assert!(idle(&queue).await, "it is being processed");
     queue.done(&taken);
     assert_eq!(take(&queue).await, "a");
     queue.done(&taken);
@@ -58,7 +58,7 @@ async fn done_for_a_key_that_was_not_taken_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_earliest_of_several_delays_counts() {
+async fn the_earliest_of_several_delays_wins() {
     let queue = queue();
     let start = queue.clock().instant();
     queue.add_after(key("a"), Duration::from_secs(10));
@@ -68,7 +68,10 @@ async fn the_earliest_of_several_delays_counts() {
     assert_eq!(take(&queue).await, "a");
     assert_eq!(queue.clock().instant() - start, Duration::from_secs(3));
     queue.done(&key("a"));
-    assert!(tokio::time::timeout(Duration::from_secs(60), queue.take()).await.is_err(), "it came once");
+    assert!(
+        tokio::time::timeout(Duration::from_secs(60), queue.take()).await.is_err(),
+        "it was delivered once"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -191,7 +194,7 @@ async fn a_conflict_waits_briefly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_shutdown_what_waits_is_handed_out_and_nothing_is_added() {
+async fn after_a_shutdown_waiting_keys_are_taken_and_adds_are_dropped() {
     let queue = queue();
     queue.add(key("a"));
     queue.add_after(key("delayed"), Duration::from_secs(1));
@@ -224,7 +227,7 @@ async fn a_shutdown_ends_every_waiting_taker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_waits_for_what_is_queued_and_what_is_worked_on() {
+async fn a_drain_waits_for_queued_and_running_keys() {
     let queue = queue();
     queue.add(key("a"));
     queue.add(key("b"));
@@ -247,7 +250,7 @@ async fn a_drain_waits_for_what_is_queued_and_what_is_worked_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_immediate_shutdown_drops_what_waits() {
+async fn an_immediate_shutdown_drops_waiting_keys() {
     let queue = queue();
     queue.add(key("a"));
     queue.add(key("b"));
@@ -302,7 +305,7 @@ fn no_key_is_lost_or_worked_on_twice_at_once_on_several_threads() {
                     let Ok(taken) = impatient else { continue };
                     let Some(taken) = taken else { return };
                     let index: usize = taken.name().parse().expect("a number");
-                    assert!(!busy[index].swap(true, Ordering::SeqCst), "worked on twice at once");
+                    assert!(!busy[index].swap(true, Ordering::SeqCst), "processed twice at once");
                     seen[index].store(wanted[index].load(Ordering::SeqCst), Ordering::SeqCst);
                     tokio::task::yield_now().await;
                     busy[index].store(false, Ordering::SeqCst);
@@ -345,7 +348,7 @@ async fn a_more_urgent_key_goes_first() {
     let positions = ["high", "normal", "low"].map(|name| queue.state(&key(name)).position);
     assert_eq!(positions, [Some(0), Some(1), Some(2)]);
     assert_eq!([take(&queue).await, take(&queue).await, take(&queue).await], ["high", "normal", "low"]);
-    assert_eq!(queue.state(&key("low")).position, None, "it is worked on");
+    assert_eq!(queue.state(&key("low")).position, None, "it is being processed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -378,15 +381,11 @@ async fn a_key_is_raised_and_never_lowered() {
     queue.add_with_priority(key("b"), Priority::High);
     queue.add_with_priority(key("d"), Priority::Normal);
     queue.done(&key("b"));
-    assert_eq!(
-        take(&queue).await,
-        "b",
-        "it is as urgent when its work is done as it was asked for meanwhile"
-    );
+    assert_eq!(take(&queue).await, "b", "it is requeued with the priority it got while processing");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strict_queue_hands_out_the_highest_priority_first_and_equals_in_order() {
+async fn a_strict_queue_yields_the_highest_priority_first_and_equals_in_order() {
     let queue = queue().strict();
     queue.add_with_priority(key("low"), Priority::new(-7));
     queue.add_with_priority(key("medium-1"), Priority::new(5));
@@ -413,7 +412,7 @@ async fn a_key_that_its_own_work_adds_again_keeps_its_priority() {
     take(&queue).await;
     queue.add_rate_limited(key("a"));
     queue.done(&key("a"));
-    assert_eq!(queue.state(&key("a")).priority, Priority::new(-5), "a retry is as urgent as the first try");
+    assert_eq!(queue.state(&key("a")).priority, Priority::new(-5), "a retry keeps the priority");
     take(&queue).await;
     queue.done(&key("a"));
     queue.add_after_with_priority(key("a"), Duration::from_secs(1), Priority::High);
@@ -444,13 +443,13 @@ async fn a_cancelled_key_is_not_handed_out_and_makes_room() {
     });
     tokio::task::yield_now().await;
     assert!(queue.cancel(&key("a")) && !queue.cancel(&key("a")));
-    waiting.await.expect("there is room");
+    waiting.await.expect("there is space");
     assert_eq!(queue.states(), BTreeMap::new());
 
     queue.add(key("b"));
     take(&queue).await;
     queue.add(key("b"));
-    assert!(queue.cancel(&key("b")), "its next turn is taken back, not the work under way");
+    assert!(queue.cancel(&key("b")), "the requeue is cancelled, not the running work");
     assert_eq!((queue.processing(), queue.state(&key("b")).queued), (1, false));
     queue.done(&key("b"));
     assert!(queue.is_empty());
@@ -479,7 +478,7 @@ async fn the_gaps_of_raised_keys_are_closed() {
         queue.add_with_priority(key("a"), Priority::High);
         queue.done(&queue.take().await.expect("a key"));
     }
-    assert!(queue.shared.core.look().places() < 100);
+    assert!(queue.shared.core.lock().places() < 100);
     assert!(queue.is_empty());
 }
 
@@ -496,7 +495,7 @@ async fn keys_that_come_within_the_batch_window_are_worked_on_once() {
     queue.done(&key("a"));
     assert!(idle(&queue).await);
     queue.add_rate_limited(key("b"));
-    assert_eq!(take(&queue).await, "b", "a retry waits as long as its back-off says");
+    assert_eq!(take(&queue).await, "b", "a retry waits for its backoff");
 }
 
 #[tokio::test(start_paused = true)]
@@ -518,7 +517,7 @@ async fn a_debounced_key_waits_for_quiet_but_not_for_ever() {
             break;
         }
     }
-    assert_eq!(queue.clock().instant() - start, at_most, "it never keeps quiet");
+    assert_eq!(queue.clock().instant() - start, at_most, "it keeps changing");
 }
 
 #[tokio::test(start_paused = true)]
@@ -529,7 +528,7 @@ async fn a_full_queue_has_room_again_when_a_key_is_taken() {
     assert!(queue.room().now_or_never().is_some());
     queue.add(key("b"));
     queue.add(key("c"));
-    assert_eq!(queue.len(), 3, "nobody is refused");
+    assert_eq!(queue.len(), 3, "no add is rejected");
     let waiting = tokio::spawn({
         let queue = queue.clone();
         async move { queue.room().await }
@@ -538,7 +537,7 @@ async fn a_full_queue_has_room_again_when_a_key_is_taken() {
     tokio::task::yield_now().await;
     assert!(!waiting.is_finished());
     take(&queue).await;
-    waiting.await.expect("there is room");
+    waiting.await.expect("there is space");
     queue.add(key("d"));
     queue.shut_down();
     queue.room().await;

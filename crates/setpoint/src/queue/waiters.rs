@@ -55,7 +55,7 @@ impl Waiters {
     }
 
     /// Removes all waiters, because the queue has ended.
-    pub(super) fn everybody(&mut self, wakes: &mut WakeList) {
+    pub(super) fn wake_all(&mut self, wakes: &mut WakeList) {
         self.waiting.drain(..).for_each(|(_, waker)| wakes.push(Some(waker)));
         self.for_room.drain(..).for_each(|waker| wakes.push(Some(waker)));
     }
@@ -87,7 +87,7 @@ impl Waiters {
     }
 
     /// Makes the waiter the timekeeper if there is none. Returns whether it is.
-    pub(super) fn keep_time(&mut self, place: &WaiterId) -> bool {
+    pub(super) fn become_timekeeper(&mut self, place: &WaiterId) -> bool {
         self.timekeeper = self.timekeeper.or(place.0);
         self.timekeeper == place.0
     }
@@ -118,7 +118,7 @@ impl Waiters {
     }
 
     #[inline]
-    pub(super) fn there_is_room(&mut self, wakes: &mut WakeList) {
+    pub(super) fn wake_for_room(&mut self, wakes: &mut WakeList) {
         if !self.for_room.is_empty() {
             self.for_room.drain(..).for_each(|waker| wakes.push(Some(waker)));
         }

@@ -17,7 +17,7 @@ use super::event::{EventMeta, EventObject};
 use super::lru::Lru;
 use crate::backoff::TokenBucket;
 
-const REMEMBERED: usize = 4096;
+const CACHE_CAPACITY: usize = 4096;
 const SIMILAR: usize = 10;
 const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
 const BURST: u32 = 25;
@@ -52,7 +52,11 @@ pub(super) struct EventTime {
 
 impl Correlator {
     pub(super) fn new() -> Self {
-        Self { similar: Lru::new(REMEMBERED), seen: Lru::new(REMEMBERED), budgets: Lru::new(REMEMBERED) }
+        Self {
+            similar: Lru::new(CACHE_CAPACITY),
+            seen: Lru::new(CACHE_CAPACITY),
+            budgets: Lru::new(CACHE_CAPACITY),
+        }
     }
 
     /// Returns the event to write, or `None` if there have been too many. A count above one means that an event with

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::Recorded;
 
 /// The capacity per component, as in client-go: 1,000 events of about 1 KiB each.
-pub(super) const WAITING: usize = 1000;
+pub(super) const QUEUE_CAPACITY: usize = 1000;
 
 #[derive(Default)]
 pub(super) struct Lines {
@@ -32,7 +32,7 @@ impl Lines {
     pub(super) fn join(&self, recorded: Recorded) -> Result<(), Recorded> {
         let mut lines = self.by_component.lock();
         let line = lines.entry(recorded.event.source.component).or_default();
-        if line.waiting.len() == WAITING {
+        if line.waiting.len() == QUEUE_CAPACITY {
             return Err(recorded);
         }
         line.waiting.push_back(recorded);

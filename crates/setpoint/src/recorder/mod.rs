@@ -41,9 +41,9 @@ use event::{EventMeta, EventObject, EventSource, RepeatPatch};
 use lines::Lines;
 
 /// How often writing an event is attempted while the API server does not respond.
-const TRIES: u32 = 12;
+const MAX_TRIES: u32 = 12;
 /// The delay between two attempts.
-const BETWEEN_TRIES: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// An event recorder that writes in the background. Never fails and never blocks the caller. Cheap to clone.
 ///
@@ -218,13 +218,13 @@ impl Recording {
 
 impl Writer {
     async fn record(&self, client: &Client, event: &EventObject, stop: &CancellationToken) {
-        for tried in 1..=TRIES {
+        for tried in 1..=MAX_TRIES {
             match self.write(client, event).await {
                 Ok(()) => return,
                 Err(ClientError::Transport(error)) => tracing::warn!(%error, tried, "cannot write an event"),
                 Err(error) => return rejected(event, &error),
             }
-            if tried == TRIES || !self.pause(tried, stop).await {
+            if tried == MAX_TRIES || !self.pause(tried, stop).await {
                 break;
             }
         }
@@ -256,7 +256,7 @@ impl Writer {
     /// Returns `false` if stopped, in which case there is no next attempt.
     async fn pause(&self, tried: u32, stop: &CancellationToken) -> bool {
         let pause =
-            if tried == 1 { BETWEEN_TRIES.mul_f64(self.runtime.rng.fraction()) } else { BETWEEN_TRIES };
+            if tried == 1 { RETRY_INTERVAL.mul_f64(self.runtime.rng.fraction()) } else { RETRY_INTERVAL };
         tokio::select! {
             biased;
             () = stop.cancelled() => false,

@@ -1,7 +1,7 @@
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::lines::WAITING;
+use super::lines::QUEUE_CAPACITY;
 use super::*;
 use crate::client::fake::{self, Log, Received, echo};
 use crate::{Clock, Rng};
@@ -159,7 +159,7 @@ async fn similar_events_with_more_than_ten_minutes_between_them_are_not_combined
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chatty_source_is_cut_short_after_25_and_gets_one_more_every_five_minutes() {
+async fn an_event_source_may_burst_25_then_one_event_every_five_minutes() {
     let world = world(echo);
     for _ in 0..40 {
         world.warn("quota");
@@ -175,7 +175,7 @@ async fn a_chatty_source_is_cut_short_after_25_and_gets_one_more_every_five_minu
     world.warn("quota");
     let received = world.finish().await;
     assert_eq!(received.len(), 28);
-    assert_eq!(received[27].json()["count"], 41, "what was cut short is counted all the same");
+    assert_eq!(received[27].json()["count"], 41, "dropped events are still counted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -208,23 +208,23 @@ async fn an_event_is_given_up_after_twelve_tries_and_when_it_is_rejected() {
 #[tokio::test(start_paused = true)]
 async fn events_beyond_the_capacity_are_dropped_and_counted() {
     let world = world(echo);
-    for number in 0..WAITING + 5 {
+    for number in 0..QUEUE_CAPACITY + 5 {
         let object = object(json!({"name": format!("web-{number}"), "namespace": "shop"}));
         world.recorder.event(&sets(), &object, EventType::Normal, "r", "m");
     }
     assert!(world.metrics.encode().contains("setpoint_events_dropped_total 5\n"));
-    assert_eq!(world.finish().await.len(), WAITING);
+    assert_eq!(world.finish().await.len(), QUEUE_CAPACITY);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_component_that_reports_too_much_costs_others_nothing() {
+async fn event_spam_of_one_component_does_not_limit_others() {
     // Writes for the chatty component get no response.
     let world = world(|received| {
         received.json()["source"]["component"].ne("replicaset-controller").then(|| echo(received))?
     });
     let chatty = world.recorder.clone();
     let other = chatty.events.recorder("deployment-controller");
-    for number in 0..2 * WAITING {
+    for number in 0..2 * QUEUE_CAPACITY {
         let object = object(json!({"name": format!("web-{number}"), "namespace": "shop"}));
         chatty.event(&sets(), &object, EventType::Normal, "SuccessfulCreate", "m");
     }

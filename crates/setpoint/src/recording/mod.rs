@@ -114,7 +114,7 @@ impl Recording {
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         for entry in &self.shared.lock().entries {
-            let line = serde_json::to_string(entry).expect("an entry is made of strings and numbers");
+            let line = serde_json::to_string(entry).expect("an entry always encodes");
             let _ = writeln!(text, "{line}");
         }
         text

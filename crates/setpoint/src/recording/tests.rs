@@ -152,7 +152,7 @@ async fn a_changed_controller_diverges_and_the_replay_reports_where() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tape_is_bounded() {
+async fn a_recording_is_bounded() {
     let recording = Recording::new(clock()).with_capacity(2);
     let source = recording.source(Arc::new(ScriptedSource { clock: clock(), lists: Mutex::new(2) }));
     for _ in 0..5 {

@@ -65,8 +65,8 @@ pub struct Operations {
 }
 
 /// The longest CPU profile in seconds. Proxies cut off requests that take longer.
-const LONGEST_PROFILE: u64 = 300;
-const USUAL_PROFILE: u64 = 30;
+const MAX_PROFILE: u64 = 300;
+const DEFAULT_PROFILE: u64 = 30;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const BINARY: &str = "application/octet-stream";
@@ -132,10 +132,10 @@ impl Operations {
     async fn cpu_profile(&self, query: &[(String, String)]) -> Answer {
         let given = query.iter().find(|(name, _)| name == "seconds").map(|(_, value)| value.parse::<u64>());
         let seconds = match given {
-            None => USUAL_PROFILE,
-            Some(Ok(seconds)) if (1..=LONGEST_PROFILE).contains(&seconds) => seconds,
+            None => DEFAULT_PROFILE,
+            Some(Ok(seconds)) if (1..=MAX_PROFILE).contains(&seconds) => seconds,
             Some(_) => {
-                let expected = format!("seconds: expected a whole number from 1 to {LONGEST_PROFILE}\n");
+                let expected = format!("seconds: expected a whole number from 1 to {MAX_PROFILE}\n");
                 return text(StatusCode::BAD_REQUEST, expected);
             }
         };

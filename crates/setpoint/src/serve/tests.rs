@@ -75,7 +75,7 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
 }
 
 #[tokio::test]
-async fn a_heap_profile_is_one_that_pprof_reads() {
+async fn a_heap_profile_is_readable_by_pprof() {
     let (status, body) = get("/debug/pprof/heap").await;
     assert_eq!(status, 200);
     let all = fields(&body);
@@ -99,7 +99,7 @@ async fn a_heap_profile_is_one_that_pprof_reads() {
 /// Uses real time: CPU time does not advance while the clock is paused.
 #[cfg(feature = "pprof")]
 #[tokio::test]
-async fn a_cpu_profile_shows_what_the_process_did() {
+async fn a_cpu_profile_shows_running_functions() {
     let profiling = tokio::spawn(async { get("/debug/pprof/profile?seconds=1").await });
     let mut spun = 0u64;
     while !profiling.is_finished() {

@@ -132,13 +132,13 @@ impl Sharding {
         tokio::select! {
             biased;
             () = work => {}
-            () = self.take_part(&stop) => {}
+            () = self.participate(&stop) => {}
         }
         self.leave().await;
         ExitReason::Stopped
     }
 
-    async fn take_part(&mut self, stop: &CancellationToken) {
+    async fn participate(&mut self, stop: &CancellationToken) {
         while let Some(unready) = self.ready.iter().find_map(|check| check().err()) {
             tracing::debug!(unready, "joining when ready");
             self.runtime.clock.sleep(self.options.election.retry_period / 4).await;
@@ -174,7 +174,7 @@ impl Sharding {
         let shards = self.options.shards.max(1);
         let listing = self.directory.list(shards).await?;
         self.observe(&listing);
-        if self.dismiss_the_silent(&listing).await? {
+        if self.release_expired(&listing).await? {
             return Ok(true);
         }
         let Some(me) = self.membership.as_ref().map(|membership| membership.incarnation.clone()) else {
@@ -221,13 +221,13 @@ impl Sharding {
                 Ok(())
             }
             // Changed or removed by another replica, or by an own renewal whose response was lost.
-            Err(error) if error.is_conflict() || error.is_not_found() => self.reconsider(sent).await,
+            Err(error) if error.is_conflict() || error.is_not_found() => self.verify_membership(sent).await,
             Err(error) => Err(error),
         }
     }
 
     /// Checks whether the membership is still this replica's. If not, rejoins.
-    async fn reconsider(&mut self, sent: Instant) -> Result<(), ClientError> {
+    async fn verify_membership(&mut self, sent: Instant) -> Result<(), ClientError> {
         let listing = self.directory.list(self.options.shards.max(1)).await?;
         let found = listing.members.get(&self.member);
         if let (Some(membership), Some((lease, record))) = (&mut self.membership, found)
@@ -281,7 +281,7 @@ impl Sharding {
 
     /// Releases memberships that were not renewed within their lease, and removes released ones that own nothing.
     /// Returns `true` if there were any to release.
-    async fn dismiss_the_silent(&self, listing: &Listing) -> Result<bool, ClientError> {
+    async fn release_expired(&self, listing: &Listing) -> Result<bool, ClientError> {
         let now = self.runtime.clock.instant();
         let mut dismissed = false;
         for (member, (lease, record)) in &listing.members {
@@ -328,12 +328,12 @@ impl Sharding {
         let Some(membership) = self.membership.take() else { return };
         self.shards.own(BTreeSet::new(), false);
         self.shards.fence().close();
-        if let Err(error) = self.hand_everything_on(&membership).await {
+        if let Err(error) = self.hand_over_all(&membership).await {
             tracing::warn!(%error, member = self.member, "cannot leave gracefully: other members have to wait for the lease to expire");
         }
     }
 
-    async fn hand_everything_on(&mut self, membership: &Membership) -> Result<(), ClientError> {
+    async fn hand_over_all(&mut self, membership: &Membership) -> Result<(), ClientError> {
         let listing = self.directory.list(self.options.shards.max(1)).await?;
         let now = self.runtime.clock.instant();
         let others = listing.members.iter().filter(|(member, _)| {

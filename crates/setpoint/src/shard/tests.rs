@@ -71,7 +71,7 @@ fn shards_are_handed_over_only_when_drained() {
 
 proptest! {
     /// Members that plan one after the other, each on the current map, converge: every shard ends up with its intended
-    /// owner, whoever owned it before.
+    /// owner, regardless of its previous owner.
     #[test]
     fn members_agree_after_two_rounds_each(
         count in 1usize..6,

@@ -13,7 +13,7 @@ use crate::{ClientError, Object};
 
 /// An object takes at most 3 MiB, the API server's limit on a request. Objects that the server stores in a denser
 /// format than JSON may come out several times as long.
-const LONGEST_LINE: usize = 32 << 20;
+const MAX_LINE: usize = 32 << 20;
 
 /// A line splitter. A line within one chunk is a slice of it. Only a line that spans several chunks is copied. Holds at
 /// most one incomplete line and the current chunk.
@@ -45,9 +45,9 @@ impl Lines {
             }
         }
         self.begun.extend_from_slice(&std::mem::take(&mut self.chunk));
-        if self.begun.len() > LONGEST_LINE {
+        if self.begun.len() > MAX_LINE {
             return Err(ClientError::InvalidResponse(
-                format!("a watch event is longer than {LONGEST_LINE} bytes").into(),
+                format!("a watch event is longer than {MAX_LINE} bytes").into(),
             ));
         }
         Ok(None)
@@ -258,6 +258,6 @@ mod tests {
             lines.push(chunk.clone());
             lines.next().is_err()
         });
-        assert_eq!(refused, Some(LONGEST_LINE / chunk.len()));
+        assert_eq!(refused, Some(MAX_LINE / chunk.len()));
     }
 }

@@ -16,14 +16,14 @@ use crate::{Client, ClientError, Kind, Rng, Runtime};
 
 /// The server closes a watch after at most 290 s, which is before proxies and clients time out an idle connection after
 /// five minutes. Up to half a minute is subtracted, so that watches do not all end together.
-const LONGEST_WATCH_SECONDS: u64 = 290;
+const MAX_WATCH_SECONDS: u64 = 290;
 const WATCH_JITTER_SECONDS: u64 = 30;
 
 /// A watch that the server has not closed this long after its timeout hangs on a dead connection.
 const WATCH_GRACE: Duration = Duration::from_secs(15);
 
 /// A server that supports streaming lists sends something at least this often until the list is complete.
-const LONGEST_SILENCE_IN_LIST: Duration = Duration::from_secs(5);
+const LIST_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A source that reads through any `kube::Client`.
 ///
@@ -119,7 +119,7 @@ impl KubeSource {
         selection: &Selection,
         start: &[(&str, Option<&str>)],
     ) -> Result<Frames, ClientError> {
-        let seconds = LONGEST_WATCH_SECONDS - self.rng.below(WATCH_JITTER_SECONDS);
+        let seconds = MAX_WATCH_SECONDS - self.rng.below(WATCH_JITTER_SECONDS);
         let timeout = seconds.to_string();
         let query = [start, &[("timeoutSeconds", Some(timeout.as_str()))]].concat();
         let body = self.client.open_watch(kind, selection, &query).await?;
@@ -175,7 +175,7 @@ async fn collect(mut frames: Frames, parts: Option<&ListSink>) -> Result<Streame
         if listed.objects.len() >= PART {
             listed.send(parts).await;
         }
-        let Ok(frame) = tokio::time::timeout(LONGEST_SILENCE_IN_LIST, frames.next()).await else {
+        let Ok(frame) = tokio::time::timeout(LIST_IDLE_TIMEOUT, frames.next()).await else {
             return Ok(Streamed::Unknown);
         };
         match frame.transpose()? {

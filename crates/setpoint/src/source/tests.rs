@@ -134,7 +134,7 @@ async fn a_list_is_streamed_where_the_server_can() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_cannot_stream_is_asked_for_pages_and_never_again_for_a_stream() {
+async fn an_unsupported_streaming_list_falls_back_to_pages_for_good() {
     for refusal in [
         status(422, "Invalid"),
         status(400, "BadRequest"),
@@ -158,7 +158,7 @@ async fn a_stream_that_breaks_off_is_followed_by_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_away_is_not_asked_twice() {
+async fn an_unreachable_server_is_not_asked_for_pages_too() {
     let (source, script) = Script::source([status(503, "ServiceUnavailable")]);
     assert_eq!(list(&source).await.unwrap_err().code(), Some(503));
     assert_eq!(script.asked().len(), 1);
@@ -183,7 +183,7 @@ async fn pages_that_expire_are_followed_by_the_whole_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_goes_on_from_a_version_until_it_ends() {
+async fn a_watch_resumes_from_its_version() {
     let bookmark = event("BOOKMARK", r#"{"metadata":{"resourceVersion":"12"}}"#);
     let lines = vec![
         event("MODIFIED", &pod("a", 10)),

@@ -87,7 +87,7 @@ async fn a_settled_key_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_checked_after_the_time_it_asked_for_and_its_failures_are_forgotten() {
+async fn check_after_resets_the_failures_of_a_key() {
     let world = one(|nth| match nth {
         1 | 2 | 4 => Err(ReconcileError::retry("try")),
         3 => Ok(Outcome::CheckAfter(Duration::from_secs(60))),
@@ -109,7 +109,7 @@ async fn a_failing_key_is_retried_with_growing_delays_and_logged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_is_tried_again_shortly() {
+async fn a_conflict_is_retried_soon() {
     let world =
         one(|nth| if nth < 4 { Err(ReconcileError::conflict("write")) } else { Ok(Outcome::Settled) });
     assert_eq!(world.after(HOUR).await, [0, 10, 30, 70]);
@@ -188,7 +188,7 @@ async fn several_workers_work_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_lets_the_workers_finish_their_queue() {
+async fn stopping_drains_the_queue() {
     let world = world(settling(["a", "b", "c", "d"]), Duration::from_secs(1), |controller| controller);
     world.clock.sleep(Duration::from_millis(10)).await;
     world.stop.cancel();
@@ -198,14 +198,14 @@ async fn a_stop_lets_the_workers_finish_their_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_does_not_wait_for_ever() {
+async fn shutdown_is_bounded() {
     let drain = Duration::from_secs(7);
     let mut world = world(settling(["a", "b", "c", "d"]), HOUR, |controller| controller.drain_within(drain));
     world.clock.sleep(Duration::from_secs(1)).await;
     world.stop.cancel();
     (&mut world.task).await.expect("no panic");
     assert_eq!(world.clock.now().to_string(), "2025-01-01T00:00:08Z");
-    assert_eq!(world.after(HOUR).await.len(), 1, "nothing goes on in the background");
+    assert_eq!(world.after(HOUR).await.len(), 1, "no background work remains");
 }
 
 /// Finds nothing to do, ten thousand times.
@@ -221,7 +221,7 @@ impl Reconciler for Idle {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_queue_lets_others_run_in_between() {
+async fn a_long_queue_yields_to_other_tasks() {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
     let queue = Queue::new("idle", &Runtime { clock, rng: Rng::seeded(1) });
     (0..10_000).for_each(|key| queue.add(key));
@@ -235,7 +235,7 @@ async fn a_long_queue_lets_others_run_in_between() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_are_counted_by_kind_and_so_are_recoveries_and_what_was_given_up() {
+async fn failures_recoveries_and_dropped_keys_are_counted_by_kind() {
     let flaky: Behaviour = Box::new(|nth| match nth {
         1 => Err(ReconcileError::retry("try")),
         2 | 3 => Err(ReconcileError::conflict("write")),

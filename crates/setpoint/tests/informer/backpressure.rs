@@ -26,13 +26,13 @@ async fn change(world: &World, names: impl IntoIterator<Item = u32>) {
 async fn a_full_queue_holds_back_the_watch() {
     let (world, queue) = world(5).await;
     change(&world, 0..100).await;
-    assert_eq!((queue.len(), world.cache().len()), (5, 5), "what is not read waits with the server");
+    assert_eq!((queue.len(), world.cache().len()), (5, 5), "unread events stay on the server");
 
     for _ in 0..3 {
         queue.take().await;
     }
     seconds(1).await;
-    assert!(queue.len() >= 5, "there was room for more");
+    assert!(queue.len() >= 5, "more events were read");
     while world.cache().len() < 100 {
         let key = queue.take().await.expect("the queue is open");
         queue.done(&key);

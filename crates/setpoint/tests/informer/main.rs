@@ -212,7 +212,7 @@ async fn missed_events_are_repaired_by_the_next_list() {
     world.server.bookmark();
     world.server.compact();
     world.caught_up().await;
-    assert_eq!(world.log.take(), "?hidden@2", "what did not change is not told again");
+    assert_eq!(world.log.take(), "?hidden@2", "unchanged objects cause no event");
 }
 
 #[tokio::test(start_paused = true)]
@@ -256,7 +256,7 @@ async fn an_object_that_cannot_be_read_stalls_nothing_and_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_hangs_is_asked_for_again() {
+async fn a_hanging_list_is_retried() {
     let server = Server::new();
     server.put("a");
     server.hang_lists(2);
@@ -268,7 +268,7 @@ async fn a_list_that_hangs_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_differs_from_the_server_is_found_out_and_repaired() {
+async fn a_cache_that_differs_from_the_server_is_detected_and_repaired() {
     let server = Server::new();
     for name in ["stays", "hidden"] {
         server.put(name);
@@ -284,7 +284,7 @@ async fn a_cache_that_differs_from_the_server_is_found_out_and_repaired() {
     world.server.delete("hidden");
     world.server.put("stays");
     world.informer.wait_for_version("4").await;
-    assert_eq!(world.cache().len(), 2, "the watch has hidden the deletion");
+    assert_eq!(world.cache().len(), 2, "the watch missed the deletion");
     seconds(60).await;
     assert_eq!(world.cache(), world.server.world());
     seconds(600).await;
@@ -366,7 +366,7 @@ async fn a_late_handler_gets_the_cache_and_then_every_change_once() {
     let late = EventLog::default();
     world.server.put("object-000");
     world.informer.add_handler(late.handler());
-    assert!(!world.informer.has_synced(), "one handler has not been told yet");
+    assert!(!world.informer.has_synced(), "one handler has not been notified yet");
     world.server.put("object-001");
     world.informer.wait_for_sync().await;
     world.caught_up().await;
@@ -405,7 +405,7 @@ async fn informers_come_and_go_while_others_run() {
     seconds(1).await;
     world.server.put("b");
     world.caught_up().await;
-    assert_eq!(second.objects().len(), 1, "a removed informer shows what it last knew");
+    assert_eq!(second.objects().len(), 1, "a removed informer keeps its last objects");
     let third = world.informers.select(&kind, selection);
     third.wait_for_sync().await;
     assert_eq!(third.objects().len(), 2);
@@ -470,7 +470,7 @@ async fn a_write_is_waited_for() {
 /// Whatever happens to the watches, the cache ends up matching the server, and so does the state of a handler that only
 /// applies the events it gets.
 #[tokio::test(start_paused = true)]
-async fn any_mix_of_faults_ends_in_the_servers_world() {
+async fn the_cache_converges_after_any_mix_of_faults() {
     for seed in 0..200 {
         let rng = Rng::seeded(seed);
         let server = Server::new();
@@ -531,7 +531,7 @@ impl Believer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_show_what_an_informer_does() {
+async fn informer_metrics_are_exported() {
     let server = Server::new();
     server.put("a");
     let metrics = Metrics::new();

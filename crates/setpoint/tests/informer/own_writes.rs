@@ -129,5 +129,5 @@ async fn a_reconciler_never_acts_on_a_cache_older_than_its_own_writes() {
 async fn a_reconciler_that_does_not_read_its_own_writes_makes_them_again() {
     let family = family(|controller| controller).await;
     family.go_on(BEHIND / 2).await;
-    assert!(family.done().len() > 10, "the other test tests something");
+    assert!(family.done().len() > 10, "the other test is meaningful");
 }

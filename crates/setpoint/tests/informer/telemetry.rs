@@ -130,14 +130,14 @@ async fn every_reconcile_reaches_a_collector_as_a_span() {
     assert!(failed(&spans[0]) && !failed(&spans[1]));
     assert_eq!(attribute(&spans[1], "outcome").as_deref(), Some("settled"));
     assert_eq!((&spans[2].parent_span_id, &spans[2].trace_id), (&spans[1].span_id, &spans[1].trace_id));
-    assert_eq!(spans[2].events.len(), 1, "what is said in a span belongs to it");
+    assert_eq!(spans[2].events.len(), 1, "events in a span belong to it");
     assert!(collector.0.lock().iter().all(|(path, _)| path == "/v1/traces"));
     assert_eq!(collector.service().as_deref(), Some("greeter"));
 }
 
 /// Traces must never hold up the process.
 #[tokio::test]
-async fn a_collector_that_is_not_there_holds_nothing_up() {
+async fn a_missing_collector_blocks_nothing() {
     let free = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("it was bound");
     greet(&format!("http://{free}")).await;
 }

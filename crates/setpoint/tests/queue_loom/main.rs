@@ -89,7 +89,7 @@ fn a_key_added_while_it_is_worked_on_is_taken_again() {
     check(|| {
         let core = Arc::new(Core::new());
         add(&core, 1);
-        let key = block_on(take(&core)).expect("it is there");
+        let key = block_on(take(&core)).expect("it exists");
         let adder = {
             let core = core.clone();
             thread::spawn(move || add(&core, 1))
@@ -97,7 +97,7 @@ fn a_key_added_while_it_is_worked_on_is_taken_again() {
         core.done(&key, now);
         assert_eq!(work(&core), Some(1));
         adder.join().expect("no panic");
-        assert!(core.look().is_drained());
+        assert!(core.lock().is_drained());
     });
 }
 
@@ -109,18 +109,18 @@ fn a_key_is_worked_on_by_one_worker_at_a_time() {
         let worker = {
             let core = core.clone();
             thread::spawn(move || {
-                let key = block_on(take(&core)).expect("it is there");
-                assert_eq!(core.look().processing(), 1);
+                let key = block_on(take(&core)).expect("it exists");
+                assert_eq!(core.lock().processing(), 1);
                 add(&core, key);
                 core.done(&key, now);
             })
         };
-        let key = block_on(take(&core)).expect("it comes back, or was never taken");
-        assert_eq!(core.look().processing(), 1);
+        let key = block_on(take(&core)).expect("it is taken again, or was never taken");
+        assert_eq!(core.lock().processing(), 1);
         add(&core, key);
         core.done(&key, now);
         worker.join().expect("no panic");
-        assert_eq!(core.look().len(), 1);
+        assert_eq!(core.lock().len(), 1);
     });
 }
 

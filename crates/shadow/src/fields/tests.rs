@@ -11,7 +11,7 @@ fn created(want: Value, live: Value, expected: &[&str]) {
 }
 
 #[test]
-fn a_created_object_agrees_if_it_has_all_that_was_wanted() {
+fn a_created_object_matches_if_it_contains_the_intended_fields() {
     created(json!({"spec": {"a": 1}}), json!({"spec": {"a": 1, "default": true}, "status": {}}), &[]);
     created(json!({"spec": {"a": 1}}), json!({"spec": {"a": 2}}), &["spec.a"]);
     created(json!({"spec": {"a": 0, "b": null, "c": []}}), json!({}), &[]);
@@ -57,7 +57,7 @@ fn changed(before: Value, after: Value, live: Value, expected: &[(&str, bool)]) 
 }
 
 #[test]
-fn only_what_would_change_is_compared() {
+fn only_changed_fields_are_compared() {
     let status = |ready: u32, other: u32| json!({"status": {"ready": ready, "other": other}});
     changed(status(1, 1), status(2, 1), status(2, 9), &[]);
     changed(status(1, 1), status(2, 1), status(1, 9), &[("status.ready", false)]);
@@ -91,7 +91,7 @@ fn an_intention_with_a_newer_time_is_the_same() {
 }
 
 #[test]
-fn the_order_of_a_list_does_not_count() {
+fn the_order_of_a_list_is_ignored() {
     let with = |ready: &[&str]| json!({"subsets": ready});
     changed(with(&["a"]), with(&["a", "b"]), with(&["b", "a"]), &[]);
     changed(with(&["a", "b"]), with(&["b", "a"]), with(&["c"]), &[]);

@@ -56,7 +56,7 @@ fn waits_for_devices(pod: &Value) -> bool {
 }
 
 /// The device is never allocated to two claims at once.
-fn nobody_shares(history: &History) -> Result<(), String> {
+fn no_device_is_shared(history: &History) -> Result<(), String> {
     let mut allocated: BTreeMap<String, String> = BTreeMap::new();
     for (change, claim) in history.changes().filter(|(_, object)| object["kind"] == "ResourceClaim") {
         let name = claim["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -74,5 +74,5 @@ fn nobody_shares(history: &History) -> Result<(), String> {
 
 #[test]
 fn devices_are_reallocated_whatever_crashes_and_whatever_is_hidden() {
-    survives("devices", CONTROLLERS, one_after_the_other, nobody_shares);
+    survives("devices", CONTROLLERS, one_after_the_other, no_device_is_shared);
 }

@@ -63,7 +63,7 @@ use crate::sealing::Sealing;
 use crate::{Change, Error, Key, Limits, ListOptions, Page, Range, Record, Revision, Write};
 
 /// How many expired records are removed concurrently.
-const EXPIRE_AT_ONCE: usize = 1024;
+const EXPIRE_BATCH: usize = 1024;
 
 /// The settings of a durable store.
 #[derive(Clone, Copy, Debug)]
@@ -245,7 +245,7 @@ impl DurableStore {
     async fn expire_durably(&self, now: Timestamp) -> Result<usize, Error> {
         let due = self.core.read().due(now);
         let mut expired = 0;
-        for keys in due.chunks(EXPIRE_AT_ONCE) {
+        for keys in due.chunks(EXPIRE_BATCH) {
             for reply in join_all(keys.iter().map(|key| self.expire_one(key, now))).await {
                 match reply {
                     Ok(_) => expired += 1,

@@ -16,7 +16,7 @@ use crate::{Error, Event, EventKind, Key, Record, Revision};
 
 /// The capacity in KiB: 32 MiB, a few hundred milliseconds of disk time, or 32,768 small writes. Later writes wait for
 /// room. An encrypted value is queued in both forms, so memory use is at most twice that.
-const ROOM: usize = 32 << 10;
+const CAPACITY: usize = 32 << 10;
 
 /// The approximate number of bytes per sync. Beyond this, the sync is no longer the dominant cost, and the first write
 /// of the batch should not wait longer for the last.
@@ -79,12 +79,12 @@ impl Queue {
             wake_writer_at: usize::MAX,
             is_closing: false,
         };
-        Self { inner: Mutex::new(inner), work: Condvar::new(), room: Arc::new(Semaphore::new(ROOM)) }
+        Self { inner: Mutex::new(inner), work: Condvar::new(), room: Arc::new(Semaphore::new(CAPACITY)) }
     }
 
     /// Waits for room for this many bytes.
     pub(crate) async fn reserve(&self, bytes: usize) -> Result<Reservation, Error> {
-        let units = (1 + bytes / 1024).min(ROOM) as u32;
+        let units = (1 + bytes / 1024).min(CAPACITY) as u32;
         let permit = self.room.clone().acquire_many_owned(units).await.map_err(|_| Error::Closed)?;
         Ok(Reservation { _permit: permit })
     }

@@ -12,7 +12,7 @@ use crate::{Error, ListOptions, Page, Range, Record};
 /// The time limit for decryption while opening. A KMS plugin that stops responding costs its timeout for every key.
 const UNSEAL_WITHIN: Duration = Duration::from_secs(30);
 /// The number of records, some milliseconds of work, after which the task yields.
-const UNSEAL_AT_ONCE: usize = 256;
+const UNSEAL_BATCH: usize = 256;
 /// The maximum number of objects logged while opening.
 const UNSEAL_LOGGED: usize = 20;
 
@@ -22,7 +22,7 @@ impl DurableStore {
         let deadline = self.clock.instant() + UNSEAL_WITHIN;
         let mut failed = Vec::new();
         for (at, record) in self.core.sealed().into_iter().enumerate() {
-            if at.is_multiple_of(UNSEAL_AT_ONCE) {
+            if at.is_multiple_of(UNSEAL_BATCH) {
                 tokio::task::yield_now().await;
             }
             if self.clock.instant() >= deadline {

@@ -19,7 +19,7 @@ use crate::sealing::Sealing;
 use crate::{Error, Event, Key, Revision};
 
 /// How many events are published under one lock. Readers wait for a fraction of a millisecond at most.
-const PUBLISH_AT_ONCE: usize = 256;
+const PUBLISH_BATCH: usize = 256;
 
 /// Waiting for more writes may take this fraction of a sync. It costs the first write little, and missing the batch
 /// would cost the others a whole sync.
@@ -133,7 +133,7 @@ impl Writer {
     fn publish_events(&self, events: Vec<Event>) {
         let mut events = events.into_iter().peekable();
         while events.peek().is_some() {
-            let some = events.by_ref().take(PUBLISH_AT_ONCE);
+            let some = events.by_ref().take(PUBLISH_BATCH);
             self.core.change(|state, wakes| some.for_each(|event| state.publish(event, wakes)));
         }
     }
@@ -160,7 +160,7 @@ impl Writer {
         while let Some(unfinished) = checkpoint {
             checkpoint = self.step(unfinished)?;
         }
-        self.log = self.spare.take().expect("it was put there above");
+        self.log = self.spare.take().expect("inserted above");
         self.is_log_sound = true;
         Ok(())
     }
@@ -326,7 +326,7 @@ mod tests {
             };
             queue.submit(&core, &Resource::new("pods").key("a"), room, None, decide).map(drop)
         });
-        is_deciding.recv().expect("the commit has the queue");
+        is_deciding.recv().expect("the commit holds the queue");
         let core = writer.core.clone();
         let acting = thread::spawn(move || act(&mut writer));
         // Time to reach the queue's lock. With less, the test would detect less.

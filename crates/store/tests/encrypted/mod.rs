@@ -112,7 +112,7 @@ fn value(record: &Record) -> &str {
 }
 
 #[tokio::test]
-async fn no_file_holds_what_a_secret_holds() {
+async fn no_file_contains_plaintext_secrets() {
     for kind in ["aescbc", "aesgcm", "secretbox"] {
         let directory = tempfile::tempdir().unwrap();
         let transformers = encryption(&[&provider(kind, 'a'), "identity: {}"]).await;
@@ -140,7 +140,7 @@ async fn work_again(store: &DurableStore, page: &Page) {
 }
 
 #[tokio::test]
-async fn without_encryption_the_search_would_have_found_it() {
+async fn without_encryption_the_search_finds_the_plaintext() {
     let directory = tempfile::tempdir().unwrap();
     let store = DurableStore::open_with(directory.path(), clock(), OPTIONS).unwrap();
     work(&store).await;
@@ -335,7 +335,7 @@ async fn a_log_of_the_format_before_encryption_is_read_and_another_one_begun() {
 /// Encryption is removed in the same way as keys are rotated: identity comes first, and the keys after it can still
 /// read.
 #[tokio::test]
-async fn encryption_can_be_taken_away() {
+async fn encryption_can_be_disabled() {
     let directory = tempfile::tempdir().unwrap();
     let (a, b) = (secrets().key("default/a"), secrets().key("default/b"));
     let text = Text::shared(b"{\"manager\":\"m\",\"time\":\"\"}", 23).unwrap();

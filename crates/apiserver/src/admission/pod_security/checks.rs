@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn older_versions_know_less() {
+    fn older_pod_security_versions_check_less() {
         let probe = json!({"containers": [{"name": "c", "livenessProbe": {"httpGet": {"host": "h"}}}]});
         check(Level::Baseline, Some(33), probe.clone(), &[]);
         check(

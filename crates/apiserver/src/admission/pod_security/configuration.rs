@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_its_field() {
+    fn invalid_values_are_rejected_with_their_field() {
         for (other, expected) in [
             (json!({"kind": "Other"}), "expected kind PodSecurityConfiguration"),
             (json!({"oops": 1}), "unknown field `oops`"),

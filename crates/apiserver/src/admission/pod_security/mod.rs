@@ -310,7 +310,7 @@ impl PodSecurity {
             "existing pods in namespace {namespace:?} violate the new PodSecurity enforce level \"{level}\""
         ));
         }
-        let mut told: Vec<String> = found
+        let mut warnings: Vec<String> = found
             .into_iter()
             .map(|(reasons, (pod, count))| match count {
                 1 => format!("{pod}: {reasons}"),
@@ -318,8 +318,8 @@ impl PodSecurity {
                 _ => format!("{pod} (and {} other pods): {reasons}", count - 1),
             })
             .collect();
-        told.sort();
-        told.into_iter().for_each(|warning| review.warnings.add(warning));
+        warnings.sort();
+        warnings.into_iter().for_each(|warning| review.warnings.add(warning));
         Ok(())
     }
 }

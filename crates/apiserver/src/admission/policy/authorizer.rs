@@ -24,10 +24,10 @@ use crate::status::Status;
 
 /// Maximum number of evaluations until all checks are answered, and of checks that one evaluation can leave open. A check
 /// costs 350,000 of a budget of 10,000,000, so a policy can have at most 28.
-const ROUNDS: usize = 32;
+const MAX_ROUNDS: usize = 32;
 /// The number of answers from which on they are forgotten between evaluations. A policy with thousands of params may ask
 /// something else for each; at some 500 bytes, these are 5 MB.
-const MOST_KNOWN: usize = 10_000;
+const MAX_KNOWN: usize = 10_000;
 
 /// An authorization query.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +59,7 @@ impl Checks {
         evaluate: impl Fn() -> T,
     ) -> Result<T, Status> {
         self.forget_many();
-        for _ in 1..ROUNDS {
+        for _ in 1..MAX_ROUNDS {
             review.check_time()?;
             let outcome = evaluate();
             // An evaluation may take a tenth of a second, and a request may need thousands: let others have their turn.
@@ -74,7 +74,7 @@ impl Checks {
 
     fn forget_many(&self) {
         let mut known = self.known.lock();
-        if known.len() > MOST_KNOWN {
+        if known.len() > MAX_KNOWN {
             known.clear();
         }
     }
@@ -101,19 +101,19 @@ impl Checks {
     }
 
     /// Returns the decision, if already known.
-    fn decide(&self, question: AuthorizationCheck) -> Option<Decision> {
-        if let Some(decision) = self.known.lock().get(&question) {
+    fn decide(&self, check: AuthorizationCheck) -> Option<Decision> {
+        if let Some(decision) = self.known.lock().get(&check) {
             return Some(decision.clone());
         }
         let mut open = self.open.lock();
-        if open.len() >= ROUNDS || open.contains_key(&question) {
+        if open.len() >= MAX_ROUNDS || open.contains_key(&check) {
             return None;
         }
-        let (authorizer, asked) = (self.authorizer.clone(), question.clone());
+        let (authorizer, asked) = (self.authorizer.clone(), check.clone());
         let mut deciding = async move { authorizer.authorize(&asked.attributes()).await }.boxed();
         let decision = deciding.as_mut().now_or_never();
         if decision.is_none() {
-            open.insert(question, deciding);
+            open.insert(check, deciding);
         }
         decision
     }
@@ -221,8 +221,8 @@ impl Check {
             CheckTarget::Resource(target) => (String::new(), Some((**target).clone())),
             CheckTarget::Anything | CheckTarget::Group(_) => (String::new(), None),
         };
-        let question = AuthorizationCheck { user: self.user.clone(), verb: verb.to_owned(), path, resource };
-        let decision = self.checks.decide(question).ok_or("the authorizer has not answered yet")?;
+        let check = AuthorizationCheck { user: self.user.clone(), verb: verb.to_owned(), path, resource };
+        let decision = self.checks.decide(check).ok_or("the authorizer has not answered yet")?;
         Ok(Val::Foreign(Arc::new(Decided(decision))))
     }
 }

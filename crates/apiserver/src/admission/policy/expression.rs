@@ -1,6 +1,6 @@
 //! Expressions of policies and webhooks: compiled once, evaluated within a request's cost budget.
 //!
-//! What always holds:
+//! Invariants:
 //! - an expression that does not compile fails by itself; others are evaluated;
 //! - once the budget is spent, nothing further is evaluated.
 

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_resource_is_named_with_or_without_its_parts() {
+    fn resource_patterns_match_with_and_without_subresources() {
         for (own, plural, part, expected) in [
             ("pods", "pods", "", true),
             ("pods", "pods", "status", false),

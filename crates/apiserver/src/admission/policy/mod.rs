@@ -9,7 +9,7 @@
 //!                      └──► mutating: patches, one after the other
 //! ```
 //!
-//! What always holds:
+//! Invariants:
 //! - a policy counts for the first request after its write was acknowledged;
 //! - what cannot be evaluated refuses the request, unless the failure policy is Ignore;
 //! - policies are not evaluated for policies and their bindings, so these can always be repaired, nor for reviews of

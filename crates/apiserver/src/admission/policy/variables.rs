@@ -3,7 +3,7 @@
 //! A variable may refer to the ones before it. Evaluating them from within each other takes stack, so what refers to a
 //! long chain of variables has the chain evaluated first, in the order of declaration.
 //!
-//! What always holds:
+//! Invariants:
 //! - a variable that fails fails the expressions that use it, and no others;
 //! - variables are charged to the budget of the expressions that use them, and none is evaluated beyond it;
 //! - a value is bounded in depth and size, so that whatever walks it ends and has enough stack.
@@ -20,13 +20,13 @@ use crate::json::Json;
 use crate::kinds::admissionregistration::expressions::{Compiler, ExtraVariables};
 
 /// The maximum depth of expressions that are evaluated from within each other: less than that of one expression.
-const DEEPEST: usize = 200;
+const MAX_DEPTH: usize = 200;
 /// The maximum depth of a variable's value. Expressions that use it add at most 250 levels.
-const DEEPEST_VALUE: usize = 250;
+const MAX_VALUE_DEPTH: usize = 250;
 /// The maximum number of parts of a variable's value: more than an object has.
-const LARGEST_VALUE: usize = 2_000_000;
+const MAX_VALUE_PARTS: usize = 2_000_000;
 /// The maximum number of parts that are counted of all variables together, at some 10 ns each: 0.2 s.
-const MOST_COUNTED: usize = 20_000_000;
+const MAX_COUNTED: usize = 20_000_000;
 /// The length from which on the message of a variable that failed is not extended by those that use it: in a chain of
 /// thousands each would repeat the last.
 const LONG_MESSAGE: usize = 1024;
@@ -180,7 +180,7 @@ impl Scope {
 
     /// Evaluates what an expression refers to if it could not be done from within the expression.
     pub(super) fn prepare(&self, needs: &Needs) {
-        if needs.depth <= DEEPEST {
+        if needs.depth <= MAX_DEPTH {
             return;
         }
         for index in self.state.declared.0.all_needed(needs) {
@@ -253,9 +253,9 @@ impl State {
     }
 
     fn is_bounded(&self, value: &Val) -> bool {
-        let left = MOST_COUNTED.saturating_sub(self.known.lock().counted);
-        let most = LARGEST_VALUE.min(left);
-        let counted = value.parts(DEEPEST_VALUE, most);
+        let left = MAX_COUNTED.saturating_sub(self.known.lock().counted);
+        let most = MAX_VALUE_PARTS.min(left);
+        let counted = value.parts(MAX_VALUE_DEPTH, most);
         self.known.lock().counted += counted.unwrap_or(most);
         counted.is_some()
     }
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_used_is_evaluated() {
+    fn only_used_variables_are_evaluated() {
         let variables =
             named(&[("bad", "object.none"), ("good", "object.n + 1"), ("sum", "variables.good + 1")]);
         assert_eq!(evaluation(&variables, "variables.sum == 3", BUDGET), Ok(Val::Bool(true)));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_sees_the_ones_before_it_only() {
+    fn a_variable_sees_only_earlier_variables() {
         let variables = named(&[("x", "1"), ("x", "variables.x + 1"), ("y", "variables.x")]);
         assert_eq!(evaluation(&variables, "variables.x * 10 + variables.y", BUDGET), Ok(Val::Int(22)));
         let later = evaluation(&named(&[("a", "variables.b"), ("b", "1")]), "variables.a", BUDGET);

@@ -140,7 +140,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_its_field() {
+    fn invalid_values_are_rejected_with_their_field() {
         let (version, kind) = KINDS[0];
         for (configuration, expected) in [
             (json!({"apiVersion": version, "kind": "Other"}), "expected kind ResourceQuotaConfiguration"),

@@ -17,7 +17,7 @@ use crate::audit::{Layer, Level};
 use crate::declared;
 use crate::status::Status;
 
-/// Calls all webhooks that match, and makes `object` what they make of it. There is no object of a deletion.
+/// Calls all matching webhooks and applies their patches to `object`. A deletion has no object.
 pub(super) async fn dispatch(
     review: &Review<'_>,
     webhooks: &[Arc<Webhook>],

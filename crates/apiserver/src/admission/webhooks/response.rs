@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_not_an_answer() {
+    fn an_invalid_response_is_an_error() {
         for body in ["hello", "[1]", "{", "{\"response\":[]}"] {
             assert!(
                 read(body.as_bytes(), ReviewVersion::V1, "u", WebhookType::Validating).is_err(),

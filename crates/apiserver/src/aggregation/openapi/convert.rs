@@ -1,4 +1,4 @@
-//! Version 2 documents as version 3, for servers that have no other. As in v1.34, some of it is lost.
+//! Converts version 2 documents to version 3, for servers without version 3. As in v1.34, the conversion is lossy.
 
 use serde_json::{Map, Value, json};
 
@@ -108,7 +108,7 @@ fn parameter(parameter: &Value) -> Value {
     Value::Object(converted)
 }
 
-/// Converts a schema. Version 3 ignores what is beside a reference, so a reference with anything beside it is wrapped.
+/// Converts a schema. Version 3 ignores siblings of a reference, so a reference with siblings is wrapped.
 fn schema(of: &Value) -> Value {
     let Value::Object(fields) = of else { return of.clone() };
     let mut converted: Map<String, Value> =

@@ -1,5 +1,5 @@
-//! Merges version 2 documents, as v1.34 does: of two with the same path the first one counts; a definition or parameter
-//! that differs from another one of its name gets another name, `NAME_v2`.
+//! Merges version 2 documents, as v1.34 does: the first document with a path wins, and a definition or parameter that
+//! differs from another one of the same name is renamed to `NAME_v2`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::spec::{Spec, further_kinds, is_same};
 
-/// What a document has so far, as far as others can conflict with it. This server's own parts are visited one by one and
+/// The parts of a document that others can conflict with. This server's own parts are visited in sequence and
 /// not kept.
 #[derive(Default)]
 pub(crate) struct Destination {
@@ -31,12 +31,12 @@ pub(crate) struct Additions {
 }
 
 impl Destination {
-    /// Notes a path of this server.
+    /// Records a path of this server.
     pub(crate) fn path(&mut self, path: &str) {
         self.paths.insert(path.to_owned());
     }
 
-    /// Notes a definition of this server; it is kept if another document has one of its name.
+    /// Records a definition of this server; it is kept if another document has one of the same name.
     pub(crate) fn definition(&mut self, name: &str, value: &Value, specs: &[Arc<Spec>]) {
         self.definitions.insert(name.to_owned());
         if specs.iter().any(|spec| spec.definitions.contains_key(stem(name))) {
@@ -44,7 +44,7 @@ impl Destination {
         }
     }
 
-    /// Notes a parameter of this server.
+    /// Records a parameter of this server.
     pub(crate) fn parameter(&mut self, name: &str, value: &Value, specs: &[Arc<Spec>]) {
         self.parameters.insert(name.to_owned());
         if specs.iter().any(|spec| spec.parameters.contains_key(stem(name))) {
@@ -82,7 +82,7 @@ impl Destination {
         }
     }
 
-    /// Gives other names to the definitions and parameters that differ from others of their names.
+    /// Renames definitions and parameters that differ from others of the same name.
     fn rename_conflicts(&self, spec: &mut Spec, additions: &Additions) {
         let definitions = Section {
             names: &self.definitions,
@@ -165,7 +165,7 @@ impl Section<'_> {
     }
 }
 
-/// Returns the name without the suffix that tells it from others.
+/// Returns the name without the suffix of a renamed part.
 fn stem(name: &str) -> &str {
     match name.rsplit_once("_v") {
         Some((stem, number)) if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {

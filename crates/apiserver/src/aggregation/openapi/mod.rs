@@ -1,10 +1,10 @@
 //! The OpenAPI documents of extension API servers.
 //!
-//! Version 3: only the list of documents is kept. The documents themselves are forwarded, each from the server that has
-//! it. A server without version 3 has its version 2 document converted. Version 2: each document is reduced to the paths
-//! of its APIService and merged with this server's own.
+//! Version 3: only the list of documents is cached. The documents themselves are forwarded from their servers. If a
+//! server has only version 2, its document is converted. Version 2: each document is reduced to the paths of its
+//! APIService and merged with this server's own.
 //!
-//! What always holds: a document of this server is never replaced, except that of a group version that was given away.
+//! Invariant: a document of this server is replaced only if an APIService takes over its group version.
 
 mod convert;
 mod merge;
@@ -44,7 +44,7 @@ const INDEX_BYTES: usize = 1 << 20;
 const SPEC_BYTES: usize = 8 << 20;
 const AGGREGATOR: &str = "system:aggregator";
 
-/// What is known of an APIService's documents.
+/// The cached documents of an APIService.
 #[derive(Clone, Default)]
 struct Known {
     group: String,
@@ -69,7 +69,7 @@ impl Known {
 /// The documents of all APIServices of other servers.
 #[derive(Default)]
 pub(crate) struct OpenApis {
-    /// By APIService: never more than there are.
+    /// By APIService: at most one each.
     known: Mutex<BTreeMap<Box<str>, Known>>,
     /// Version 2, by form, of the last requested registry and documents.
     whole: Mutex<[Option<Arc<Whole>>; 2]>,
@@ -102,7 +102,7 @@ pub(super) async fn read(server: &Server, name: &str) -> bool {
     let Some(remote) = &service.remote else { return true };
     match try_read(server, &service).await {
         Ok(known) => {
-            // It may have been deleted, or have become local, while the server was asked.
+            // It may have been deleted or become local during the request.
             if server.has_remote(name, remote).await {
                 server.aggregation.openapi.known.lock().insert(name.into(), known);
             }
@@ -206,7 +206,7 @@ impl OpenApis {
         let has = |known: &Known| known.index.as_ref().is_some_and(|index| index.contains_key(path));
         let of = |name: &str| services.get(name).filter(|service| service.remote.is_some()).cloned();
         let mut owners = known.iter().filter(|(_, known)| has(known));
-        // The group version that was given to a server is that server's.
+        // A group version belongs to the server of its APIService.
         if let Some((name, _)) = owners.clone().find(|(_, known)| known.path() == path) {
             return of(name);
         }
@@ -271,7 +271,7 @@ impl OpenApis {
         Document { body, hash: whole.hash.clone() }
     }
 
-    /// Returns the place of a form, whether or not it is built.
+    /// Returns the slot of an encoding, built or not.
     fn current(&self, registry: &Arc<Registry>, hash: String, form: Form) -> Arc<Whole> {
         let place = &mut self.whole.lock()[form as usize];
         let is_current = |known: &&Arc<Whole>| Arc::ptr_eq(&known.registry, registry) && known.hash == hash;

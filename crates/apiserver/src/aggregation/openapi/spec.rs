@@ -9,7 +9,7 @@ use crate::json::Json;
 const DEFINITIONS: &str = "#/definitions/";
 const PARAMETERS: &str = "#/parameters/";
 /// The definitions of a document. Kubernetes' own has 900.
-const MOST_DEFINITIONS: usize = 20_000;
+const MAX_DEFINITIONS: usize = 20_000;
 
 /// The parts of a document that are merged into others.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,7 +23,7 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
-    /// Reads a document and keeps the paths below a prefix, with what they refer to.
+    /// Reads a document and keeps the paths below a prefix, with everything they reference.
     pub(super) fn read(bytes: &[u8], prefix: &str, hash: String) -> Result<Self, String> {
         let document: Value = serde_json::from_slice(bytes).map_err(|why| why.to_string())?;
         let Value::Object(mut document) = document else {
@@ -40,14 +40,14 @@ impl Spec {
             info: Value::Object(take("info")),
             hash,
         };
-        if spec.definitions.len() > MOST_DEFINITIONS {
-            return Err(format!("the document has more than {MOST_DEFINITIONS} definitions"));
+        if spec.definitions.len() > MAX_DEFINITIONS {
+            return Err(format!("the document has more than {MAX_DEFINITIONS} definitions"));
         }
         spec.retain_paths(|path| path.starts_with(prefix));
         Ok(spec)
     }
 
-    /// Keeps some paths. Definitions and parameters that were only used by others go with them.
+    /// Keeps some paths. Definitions and parameters used only by other paths are removed.
     pub(super) fn retain_paths(&mut self, keep: impl Fn(&str) -> bool) {
         let before = self.used();
         self.paths.retain(|path, _| keep(path));
@@ -133,7 +133,7 @@ fn redirect(value: &mut Value, renamed: &BTreeMap<String, String>) {
 /// The extension that names the kinds of a definition.
 pub(super) const KINDS: &str = "x-kubernetes-group-version-kind";
 
-/// Whether two definitions are the same, but for the kinds they name.
+/// Whether two definitions are equal except for the kinds they name.
 pub(super) fn is_same(one: &Value, other: &Value) -> bool {
     let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return one == other };
     let count = |fields: &Map<String, Value>| fields.keys().filter(|name| *name != KINDS).count();
@@ -165,7 +165,7 @@ mod tests {
     fn a_document_is_reduced_to_the_paths_of_its_group_version() {
         let spec = Spec::read(document().to_string().as_bytes(), "/apis/a/v1/", "h".into()).unwrap();
         assert_eq!(spec.paths.keys().collect::<Vec<_>>(), ["/apis/a/v1/x"]);
-        // What nothing referred to in the first place stays.
+        // Parts that were never referenced stay.
         assert_eq!(spec.definitions.keys().collect::<Vec<_>>(), ["N", "Unused", "X"]);
         assert!(Spec::read(b"[]", "/", String::new()).is_err());
         assert!(Spec::read("[".repeat(200).as_bytes(), "/", String::new()).is_err());

@@ -25,7 +25,7 @@ use table::BootstrapObject;
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 /// Maximum concurrent writes: enough to share the store's commits, few enough to need little memory.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 
 /// The action for an object in the table.
 #[derive(Debug, PartialEq)]
@@ -49,9 +49,9 @@ fn rules_of_nodes(table: &[BootstrapObject]) -> Vec<Rule> {
 /// Returns the bootstrap roles and bindings for these features, and the node rules.
 pub(super) fn built_in(features: &Features) -> (Arc<View>, Vec<Rule>) {
     /// The policy for the default features, parsed once per process.
-    static USUAL: LazyLock<(Arc<View>, Vec<Rule>)> = LazyLock::new(|| read_built_in(&Features::default()));
+    static DEFAULT: LazyLock<(Arc<View>, Vec<Rule>)> = LazyLock::new(|| read_built_in(&Features::default()));
     match *features == Features::default() {
-        true => USUAL.clone(),
+        true => DEFAULT.clone(),
         false => read_built_in(features),
     }
 }
@@ -74,7 +74,7 @@ pub(crate) async fn ensure(server: &ApiServer, features: &Features) -> Result<()
         Some((own, step))
     });
     let writes = futures::stream::iter(steps.map(|(own, step)| execute(server, own, step)));
-    let mut outcomes = writes.buffered(AT_ONCE);
+    let mut outcomes = writes.buffered(CONCURRENCY);
     while let Some(outcome) = outcomes.next().await {
         outcome?;
     }

@@ -44,7 +44,7 @@ pub(super) fn objects(features: &Features) -> Vec<BootstrapObject> {
                 let draft = drafts.last_mut().expect("the table begins with a role");
                 draft
                     .read(line, features)
-                    .unwrap_or_else(|| panic!("the table of roles has the line {line:?}"));
+                    .unwrap_or_else(|| panic!("invalid line in the role table: {line:?}"));
             }
         }
     }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_may_ask_for_certificates_of_pods_where_there_are_such() {
+    fn nodes_may_request_pod_certificates_if_the_feature_is_on() {
         let rules = |features: &Features| {
             let rules = found(&objects(features), "clusterroles", "system:node")["rules"].clone();
             let about = |rule: &Value| rule["resources"][0] == "podcertificaterequests";

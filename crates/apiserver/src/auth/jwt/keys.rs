@@ -12,7 +12,7 @@ use setpoint_webhook::{Client, WebhookResponse};
 /// If no cached key signed the token, keys this close to expiry are fetched again.
 const EXPIRY_LEEWAY: Duration = Duration::from_secs(30);
 /// Upper bound on the caching time, in seconds: one day.
-const LONGEST_AGE: u64 = 24 * 3600;
+const MAX_AGE: u64 = 24 * 3600;
 
 pub(super) struct Keys {
     uri: Uri,
@@ -120,5 +120,5 @@ fn age(answer: &WebhookResponse) -> Duration {
             _ => {}
         }
     }
-    Duration::from_secs(seconds.min(LONGEST_AGE))
+    Duration::from_secs(seconds.min(MAX_AGE))
 }

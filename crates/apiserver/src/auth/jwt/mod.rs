@@ -31,7 +31,7 @@ pub use self::config::{JwtConfig, OidcFlags};
 use self::issuer::Issuer;
 use super::config_file::ConfigError;
 use super::metrics::Config;
-use super::reload::{LOOK_EVERY, Watched};
+use super::reload::{POLL_INTERVAL, Watched};
 use super::union::Outbound;
 use super::{Anonymous, User};
 
@@ -115,7 +115,7 @@ impl JwtAuthenticator {
     async fn follow(&self) {
         let Some((watched, anonymous)) = &self.file else { return };
         loop {
-            self.outbound.clock.sleep(LOOK_EVERY).await;
+            self.outbound.clock.sleep(POLL_INTERVAL).await;
             let changed = watched.lock().changed();
             let text = match changed {
                 Ok(None) => continue,

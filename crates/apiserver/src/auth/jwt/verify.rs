@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_has_its_time() {
+    fn a_token_is_valid_between_its_times() {
         for good in [
             json!({"exp": 1000}),
             json!({"exp": "2000"}),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_names_no_issuer() {
+    fn malformed_tokens_have_no_issuer() {
         for token in ["", "a", "a.b", "a.b.c", "e30.e30.e30.e30", "..", "a.e30", "e30.W10.e30"] {
             assert_eq!(issuer_of(token), None, "{token}");
         }

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_of_a_pod_gives_its_node_no_rights() {
+    fn a_mirror_pod_grants_its_node_no_access() {
         let mut mirror = pod_on("n", json!({"serviceAccountName": "robot"}));
         assert_eq!(pod(&mirror).unwrap().refers_to.len(), 1);
         mirror["metadata"]["annotations"] = json!({MIRROR: "x"});

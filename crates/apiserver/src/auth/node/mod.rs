@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_store::{Resource, Store};
 
-use super::authorize::{Attributes, Authorizer, Decision, Held};
+use super::authorize::{Attributes, Authorizer, Decision, UserRules};
 use super::rbac::{MissingRole, RoleRef, Rule};
 use super::store_view::StoreView;
 use super::{User, bootstrap};
@@ -268,13 +268,13 @@ impl Authorizer for Nodes {
         }
     }
 
-    fn rules<'a>(&'a self, user: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
+    fn rules<'a>(&'a self, user: &'a User, _: Option<&'a str>) -> BoxFuture<'a, UserRules> {
         let held = match node_of(user) {
             Some(_) => {
                 let why = "node authorizer does not support user rule resolution".into();
-                Held { errors: vec![why], is_incomplete: true, ..Held::default() }
+                UserRules { errors: vec![why], is_incomplete: true, ..UserRules::default() }
             }
-            None => Held::default(),
+            None => UserRules::default(),
         };
         Box::pin(std::future::ready(held))
     }

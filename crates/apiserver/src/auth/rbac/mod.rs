@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use setpoint_store::{Error, Store};
 
-use super::authorize::{Attributes, Authorizer, Decision, Held, Verdict};
+use super::authorize::{Attributes, Authorizer, Decision, UserRules, Verdict};
 use super::store_view::StoreView;
 use super::{MASTERS, User};
 pub(super) use view::View;
@@ -74,8 +74,8 @@ fn note(errors: &mut Vec<String>, missing: &MissingRole) {
     }
 }
 
-fn held(view: &View, user: &User, namespace: Option<&str>) -> Held {
-    let mut held = Held::default();
+fn held(view: &View, user: &User, namespace: Option<&str>) -> UserRules {
+    let mut held = UserRules::default();
     for grant in view.grants(user, namespace) {
         match view.rules_of(&grant) {
             Ok(rules) => held.rules.extend_from_slice(rules),
@@ -96,10 +96,13 @@ impl Authorizer for Rbac {
         })
     }
 
-    fn rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, Held> {
+    fn rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, UserRules> {
         Box::pin(async move {
             let held = self.with_view(|view| held(view, user, namespace)).await;
-            held.unwrap_or_else(|error| Held { errors: vec![unreadable(&error)], ..Held::default() })
+            held.unwrap_or_else(|error| UserRules {
+                errors: vec![unreadable(&error)],
+                ..UserRules::default()
+            })
         })
     }
 

@@ -142,9 +142,9 @@ impl Rule {
 
 /// Maximum number of string comparisons per role: at about 5 ns each, half a second. The bootstrap roles need a
 /// thousandth of that.
-const MOST_COMPARISONS: usize = 100_000_000;
+const MAX_COMPARISONS: usize = 100_000_000;
 /// Maximum number of missing rights to report. A single rule takes about 300 bytes: 3 MB.
-const MOST_MISSING: usize = 10_000;
+const MAX_MISSING: usize = 10_000;
 
 /// The error for too many rights to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -174,14 +174,14 @@ pub fn missing(held: &[Rule], wanted: &[Rule]) -> Result<Missing, TooBroad> {
     check_breadth(held, wanted.iter().fold(0, |sum, rule| sum.saturating_add(rule.breadth())))?;
     let single = wanted.into_iter().flat_map(Rule::single);
     let mut single = single.filter(|single| !held.iter().any(|rule| rule.covers(single)));
-    let rules = single.by_ref().take(MOST_MISSING).collect();
+    let rules = single.by_ref().take(MAX_MISSING).collect();
     Ok(Missing { rules, is_cut: single.next().is_some() })
 }
 
 /// Limits the number of string comparisons.
 fn check_breadth(held: &[Rule], breadth: usize) -> Result<(), TooBroad> {
     let words: usize = held.iter().map(Rule::words).sum();
-    match breadth.saturating_mul(words.max(1)) <= MOST_COMPARISONS {
+    match breadth.saturating_mul(words.max(1)) <= MAX_COMPARISONS {
         true => Ok(()),
         false => Err(TooBroad { breadth, held: held.len() }),
     }

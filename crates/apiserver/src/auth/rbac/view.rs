@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_binding_forgets_whom_it_was_for() {
+    fn changing_a_binding_removes_its_old_subjects() {
         let mut view = View::default();
         let user = |name: &str| json!({"kind": "User", "name": name});
         for subject in [user("a"), user("b")] {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_that_is_not_there_is_named() {
+    fn a_missing_role_is_named_in_the_error() {
         let view = View::default();
         let role = RoleRef { kind: "Role".into(), name: "nope".into() };
         let missing = view.rules(&role, Some("n")).unwrap_err();

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_gives_what_it_is_asked_for() {
+    fn an_expression_must_return_the_expected_type() {
         let about = ExtraVariables::default();
         assert_eq!(problem("object.metadata.name == 'a'", about, &[Type::Bool]), None);
         let why = problem("1 + 1", about, &[Type::Bool]);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_known_from_where_they_are_declared() {
+    fn variables_are_in_scope_after_their_declaration() {
         let mut compiler = Compiler::new(true);
         let about = ExtraVariables::default();
         assert!(compiler.compile("variables.n > 1", about, &[Type::Bool]).is_err());

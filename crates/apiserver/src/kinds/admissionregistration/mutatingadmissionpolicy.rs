@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mutation_is_described_as_its_type_says() {
+    fn a_mutation_must_match_its_patch_type() {
         let path = "spec.mutations[0]";
         for (mutation, expected) in [
             (json!({}), vec![format!("Required {path}.patchType")]),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_gives_what_its_type_of_patch_is_made_of() {
+    fn a_mutation_expression_must_return_its_patch_type() {
         let problem = |patch: &str, text: &str| {
             let (field, _) = patch_type(patch).unwrap();
             let mutation = json!({"patchType": patch, field: {"expression": text}});
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_known_to_mutations_but_not_to_conditions() {
+    fn mutations_see_variables_and_conditions_do_not() {
         check::create(
             &MutatingAdmissionPolicy,
             policy(|spec| {

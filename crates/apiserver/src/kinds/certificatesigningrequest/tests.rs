@@ -54,7 +54,7 @@ fn a_signer_is_a_domain_and_a_name() {
 }
 
 #[test]
-fn a_request_tampered_with_is_found_out() {
+fn a_tampered_request_is_detected() {
     let mut text = STANDARD.decode(pem()).expect("just encoded");
     let at = text.len() / 2;
     text[at] = if text[at] == b'A' { b'B' } else { b'A' };
@@ -96,7 +96,7 @@ fn each_endpoint_writes_its_own_part() {
 }
 
 #[test]
-fn conditions_are_dated_when_they_come_up() {
+fn new_conditions_get_a_transition_time() {
     let old = json!({"status": {"conditions": [
         {"type": "A", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"}]}});
     let mut new =
@@ -113,7 +113,7 @@ fn conditions_are_dated_when_they_come_up() {
 }
 
 #[test]
-fn the_condition_sums_up() {
+fn the_condition_summarizes_the_checks() {
     for (status, shown) in [
         (json!({}), "Pending"),
         (json!({"conditions": [{"type": "Approved"}], "certificate": "eA=="}), "Approved,Issued"),

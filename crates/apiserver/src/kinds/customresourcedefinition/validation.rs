@@ -15,7 +15,7 @@ use crate::tls::bundle_problem;
 use crate::validation::{self, IMMUTABLE};
 
 /// Maximum number of selectable fields per version.
-const MOST_SELECTABLE: usize = 8;
+const MAX_SELECTABLE: usize = 8;
 
 pub(super) fn create(definition: &Value) -> Errors {
     let mut errors = Errors::default();
@@ -301,8 +301,8 @@ fn check_selectable(fields: &[Value], props: &Props, path: &Path<'_>, errors: &m
             false => unique.push(written),
         }
     }
-    if unique.len() > MOST_SELECTABLE {
-        let detail = format!("must have at most {MOST_SELECTABLE} items");
+    if unique.len() > MAX_SELECTABLE {
+        let detail = format!("must have at most {MAX_SELECTABLE} items");
         errors.push(Reason::TooMany, path, Some(unique.len().into()), detail);
     }
 }

@@ -31,7 +31,7 @@ pub fn kind() -> Kind {
         ],
         semantics: Semantics::with_strict_status(|| json!({})),
         presentation: Presentation {
-            row_rank: Some(|schema| schema.at("spec").count("matchingPrecedence")),
+            row_order: Some(|schema| schema.at("spec").count("matchingPrecedence")),
             ..Presentation::default()
         },
         ..entry(&FLOW_CONTROL, "FlowSchema", "flowschemas", FlowSchema)
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_own_schemas_are_fine_and_the_fixed_ones_stay() {
+    fn built_in_flow_schemas_are_valid_and_fixed_ones_immutable() {
         for schema in bootstrap::flow_schemas() {
             checking::create(&FlowSchema, schema, &[]);
         }

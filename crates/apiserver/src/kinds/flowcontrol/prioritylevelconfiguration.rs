@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_own_levels_are_fine_and_the_fixed_ones_stay() {
+    fn built_in_priority_levels_are_valid_and_fixed_ones_immutable() {
         for level in bootstrap::priority_levels() {
             checking::create(&PriorityLevel, level, &[]);
         }

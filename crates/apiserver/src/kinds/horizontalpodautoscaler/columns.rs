@@ -103,7 +103,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn two_metrics_are_shown_beside_what_they_are() {
+    fn metrics_are_shown_with_their_names() {
         let cpu =
             json!({"type": "Resource", "resource": {"name": "cpu", "target": {"averageUtilization": 80}}});
         let hits = json!({"type": "Pods", "pods": {"target": {"averageValue": "10"}}});

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_on_the_way_there_and_back() {
+    fn converting_there_and_back_loses_nothing() {
         let mut autoscaler = full();
         to_v1(&mut autoscaler);
         to_v2(&mut autoscaler);
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn without_metrics_there_is_one_of_the_cpu() {
+    fn without_metrics_the_cpu_metric_is_the_default() {
         let mut autoscaler = json!({"spec": {"maxReplicas": 3}});
         to_v2(&mut autoscaler);
         assert_eq!(autoscaler["spec"]["metrics"], json!([cpu_metric(&80.into())]));

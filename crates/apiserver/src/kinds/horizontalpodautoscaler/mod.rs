@@ -55,7 +55,7 @@ struct HorizontalPodAutoscaler {
 
 impl HorizontalPodAutoscaler {
     #[cfg(test)]
-    const USUAL: Self = Self { tolerances: false, to_zero: false };
+    const DEFAULT: Self = Self { tolerances: false, to_zero: false };
 
     fn of(features: &Features) -> Self {
         Self { tolerances: features.has("HPAConfigurableTolerance"), to_zero: features.has("HPAScaleToZero") }
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn without_metrics_pods_are_kept_four_fifths_busy() {
         let mut autoscaler = json!({"spec": {"maxReplicas": 3, "behavior": {"scaleDown": {"policies": []}}}});
-        HorizontalPodAutoscaler::USUAL.default(&mut autoscaler);
+        HorizontalPodAutoscaler::DEFAULT.default(&mut autoscaler);
         let spec = &autoscaler["spec"];
         assert_eq!(spec["minReplicas"], 1);
         assert_eq!(spec["metrics"][0]["resource"]["target"]["averageUtilization"], 80);
@@ -174,9 +174,9 @@ mod tests {
 
     #[test]
     fn bounds_and_target_make_sense() {
-        check::create(&HorizontalPodAutoscaler::USUAL, autoscaler(|_| ()), &[]);
+        check::create(&HorizontalPodAutoscaler::DEFAULT, autoscaler(|_| ()), &[]);
         check::create(
-            &HorizontalPodAutoscaler::USUAL,
+            &HorizontalPodAutoscaler::DEFAULT,
             json!({"spec": {"minReplicas": 0, "scaleTargetRef": {"apiVersion": "v1"}}}),
             &[
                 "Invalid spec.minReplicas",
@@ -193,12 +193,12 @@ mod tests {
     fn a_metric_has_the_source_of_its_type_with_an_amount() {
         let metric = |metric: Value| autoscaler(|spec| spec.set("metrics", json!([metric])));
         check::create(
-            &HorizontalPodAutoscaler::USUAL,
+            &HorizontalPodAutoscaler::DEFAULT,
             metric(json!({"type": "X"})),
             &["NotSupported spec.metrics[0].type", "NotSupported spec.metrics[0].type"],
         );
         check::create(
-            &HorizontalPodAutoscaler::USUAL,
+            &HorizontalPodAutoscaler::DEFAULT,
             metric(
                 json!({"type": "Pods", "resource": {"name": "cpu", "target": {"type": "X", "averageUtilization": 0}}}),
             ),
@@ -216,7 +216,7 @@ mod tests {
             "policies": [{"type": "X", "value": 0, "periodSeconds": 1801}]}, "scaleDown": {"policies": []}});
         let path = "spec.behavior.scaleUp";
         check::create(
-            &HorizontalPodAutoscaler::USUAL,
+            &HorizontalPodAutoscaler::DEFAULT,
             autoscaler(|spec| spec.set("behavior", rules)),
             &[
                 &format!("Invalid {path}.stabilizationWindowSeconds"),

@@ -10,8 +10,8 @@ use crate::validation::{
 };
 
 /// An hour, and half an hour.
-const LONGEST_WINDOW: i64 = 3600;
-const LONGEST_PERIOD: i64 = 1800;
+const MAX_WINDOW: i64 = 3600;
+const MAX_PERIOD: i64 = 1800;
 const SOURCES: [(&str, &str); 5] = [
     ("ContainerResource", "containerResource"),
     ("External", "external"),
@@ -238,8 +238,8 @@ fn check_rules(rules: &Value, path: &Path<'_>, errors: &mut Errors) {
     if window < 0 {
         errors.invalid(&window_path, window, "must be greater than or equal to zero");
     }
-    if window > LONGEST_WINDOW {
-        errors.invalid(&window_path, window, format!("must be less than or equal to {LONGEST_WINDOW}"));
+    if window > MAX_WINDOW {
+        errors.invalid(&window_path, window, format!("must be less than or equal to {MAX_WINDOW}"));
     }
     optional_choice(rules, "selectPolicy", &["Disabled", "Max", "Min"], path, errors);
     let policies = path.child("policies");
@@ -269,8 +269,8 @@ fn check_policy(policy: &Value, path: &Path<'_>, errors: &mut Errors) {
     if period <= 0 {
         errors.invalid(&period_path, period, NOT_POSITIVE);
     }
-    if period > LONGEST_PERIOD {
-        errors.invalid(&period_path, period, format!("must be less than or equal to {LONGEST_PERIOD}"));
+    if period > MAX_PERIOD {
+        errors.invalid(&period_path, period, format!("must be less than or equal to {MAX_PERIOD}"));
     }
 }
 

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_indexed_job_knows_its_indexes() {
+    fn indexed_jobs_are_validated() {
         let indexed = |change: &dyn Fn(&mut Value)| {
             job(|spec| {
                 spec.set("completionMode", "Indexed");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_stays_what_it_is() {
+    fn most_fields_of_a_job_are_immutable() {
         let old = made(|_| ());
         let change = |change: &dyn Fn(&mut Value)| {
             let mut new = old.clone();

@@ -10,9 +10,9 @@ use crate::field::{Errors, Path, Reason};
 use crate::json::Json;
 use crate::validation::{Seen, nonnegative, qualified_name, too_long, too_many};
 
-const MOST_RULES: usize = 20;
-const MOST_EXIT_CODES: usize = 255;
-const MOST_PATTERNS: usize = 20;
+const MAX_RULES: usize = 20;
+const MAX_EXIT_CODES: usize = 255;
+const MAX_PATTERNS: usize = 20;
 const INDEXES_BYTES: usize = 64 << 10;
 const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 const OPERATORS: [&str; 2] = ["In", "NotIn"];
@@ -22,8 +22,8 @@ const STATUSES: [&str; 3] = ["False", "True", "Unknown"];
 pub(super) fn check_failure(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let rules = spec.at("podFailurePolicy").list("rules");
     let path = path.child("rules");
-    if rules.len() > MOST_RULES {
-        too_many(rules.len(), MOST_RULES, &path, errors);
+    if rules.len() > MAX_RULES {
+        too_many(rules.len(), MAX_RULES, &path, errors);
     }
     let pod = spec.at("template").at("spec");
     let containers = ["containers", "initContainers"].into_iter().flat_map(|list| pod.list(list));
@@ -77,8 +77,8 @@ fn check_exit_codes(containers: &BTreeSet<&str>, codes: &Value, path: &Path<'_>,
     let path = path.child("values");
     if values.is_empty() {
         errors.invalid(&path, codes.at("values").clone(), "at least one value is required");
-    } else if values.len() > MOST_EXIT_CODES {
-        too_many(values.len(), MOST_EXIT_CODES, &path, errors);
+    } else if values.len() > MAX_EXIT_CODES {
+        too_many(values.len(), MAX_EXIT_CODES, &path, errors);
     }
     let values: Vec<i64> = values.iter().filter_map(Value::as_i64).collect();
     let mut seen = Seen::new();
@@ -96,8 +96,8 @@ fn check_exit_codes(containers: &BTreeSet<&str>, codes: &Value, path: &Path<'_>,
 }
 
 fn check_conditions(patterns: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    if patterns.len() > MOST_PATTERNS {
-        too_many(patterns.len(), MOST_PATTERNS, path, errors);
+    if patterns.len() > MAX_PATTERNS {
+        too_many(patterns.len(), MAX_PATTERNS, path, errors);
     }
     for (index, pattern) in patterns.iter().enumerate() {
         let path = path.index(index);
@@ -121,8 +121,8 @@ pub(super) fn check_success(spec: &Value, path: &Path<'_>, errors: &mut Errors) 
     if rules.is_empty() {
         errors.required(&path, "at least one rules must be specified when the successPolicy is specified");
     }
-    if rules.len() > MOST_RULES {
-        too_many(rules.len(), MOST_RULES, &path, errors);
+    if rules.len() > MAX_RULES {
+        too_many(rules.len(), MAX_RULES, &path, errors);
     }
     for (index, rule) in rules.iter().enumerate() {
         check_success_rule(rule, spec.count("completions"), &path.index(index), errors);

@@ -13,12 +13,12 @@ use crate::validation::{domain_prefixed_path, immutable, nonnegative_field, opti
 
 const MANAGER_BYTES: usize = 63;
 /// Maximum parallelism, and failed indexes, of an indexed job.
-const MOST_PARALLEL: i64 = 100_000;
-const MOST_FAILED: i64 = 100_000;
+const MAX_PARALLEL: i64 = 100_000;
+const MAX_FAILED: i64 = 100_000;
 /// Above this many completions, with a backoff limit per index, the limits are lower.
 const MANY_COMPLETIONS: i64 = 100_000;
-const MOST_PARALLEL_OF_MANY: i64 = 10_000;
-const MOST_FAILED_OF_MANY: i64 = 10_000;
+const MAX_PARALLEL_OF_MANY: i64 = 10_000;
+const MAX_FAILED_OF_MANY: i64 = 10_000;
 
 /// Validates a job; `old` is null for a new one.
 pub(super) fn check(job: &Value, old: &Value, errors: &mut Errors) {
@@ -147,8 +147,8 @@ fn check_indexed(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     if completions.is_none() {
         errors.required(&path.child("completions"), "when completion mode is Indexed");
     }
-    if parallelism > MOST_PARALLEL {
-        let detail = format!("must be less than or equal to {MOST_PARALLEL} when completion mode is Indexed");
+    if parallelism > MAX_PARALLEL {
+        let detail = format!("must be less than or equal to {MAX_PARALLEL} when completion mode is Indexed");
         errors.invalid(&parallel_path, parallelism, detail);
     }
     if let (Some(failed), Some(completions)) = (failures, completions)
@@ -157,8 +157,8 @@ fn check_indexed(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         errors.invalid(&failed_path, failed, "must be less than or equal to completions");
     }
     let failed = failures.unwrap_or(0);
-    if failed > MOST_FAILED {
-        errors.invalid(&failed_path, failed, format!("must be less than or equal to {MOST_FAILED}"));
+    if failed > MAX_FAILED {
+        errors.invalid(&failed_path, failed, format!("must be less than or equal to {MAX_FAILED}"));
     }
     if completions.unwrap_or(0) <= MANY_COMPLETIONS || !spec.has("backoffLimitPerIndex") {
         return;
@@ -168,7 +168,7 @@ fn check_indexed(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         errors.required(&failed_path, detail);
     }
     let bounds =
-        [(parallelism, MOST_PARALLEL_OF_MANY, &parallel_path), (failed, MOST_FAILED_OF_MANY, &failed_path)];
+        [(parallelism, MAX_PARALLEL_OF_MANY, &parallel_path), (failed, MAX_FAILED_OF_MANY, &failed_path)];
     for (number, most, path) in bounds {
         if number > most {
             let detail = format!(

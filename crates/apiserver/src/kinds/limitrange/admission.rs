@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_asks_for_everything_is_left_alone() {
+    fn a_pod_with_explicit_requests_is_unchanged() {
         let mut pod = json!({"spec": {"containers": [{"name": "x"}]}});
         let before = pod.clone();
         default_pod(&range(json!({"type": "Container", "max": {"cpu": "1"}})), &mut pod);

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_in_a_namespace_only_if_they_say_so() {
+    fn parameters_have_a_namespace_only_in_namespace_scope() {
         let create = |parameters: Value, expected: &[&str]| {
             let class = json!({"spec": {"controller": "a.io/b", "parameters": parameters}});
             check::create(&IngressClass, class, expected);

@@ -19,7 +19,7 @@ pub fn kind() -> Kind {
         columns: vec![
             Column::name(),
             Column::text("ParentRef", PARENT, |address, _| shown(address.at("spec").at("parentRef")).into()),
-            Column::age().unannounced(),
+            Column::age().without_definition(),
         ],
         semantics: Semantics { counts_generations: false, names: NameRule::Address, ..Semantics::default() },
         ..entry(&NETWORKING, "IPAddress", "ipaddresses", IPAddress)

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_sums_up_a_node() {
+    fn a_row_summarizes_a_node() {
         let node = json!({"metadata": {"labels": {"node-role.kubernetes.io/x": "", "kubernetes.io/role": "y"}},
             "spec": {"unschedulable": true}, "status": {"conditions": [{"type": "Ready", "status": "False"}],
             "addresses": [{"type": "InternalIP", "address": "1.2.3.4"}]}});

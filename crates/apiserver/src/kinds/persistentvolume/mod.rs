@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_phase_has_a_new_time() {
+    fn a_new_phase_updates_its_transition_time() {
         let now = "2020-01-01T00:00:00Z".parse().unwrap();
         let old = json!({"status": {"phase": "Pending", "lastPhaseTransitionTime": "2019-01-01T00:00:00Z"}});
         let mut new = json!({"status": {"phase": "Pending"}});

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_claim_shows_what_it_got() {
+    fn a_bound_claim_shows_its_volume_and_capacity() {
         let claim = json!({"metadata": {"name": "a"}, "spec": {"volumeName": "v", "storageClassName": "s"},
             "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany", "ReadWriteOnce"]}});
         assert_eq!((capacity(&claim), access_modes(&claim).as_str(), class(&claim)), ("1Gi", "RWO,RWX", "s"));

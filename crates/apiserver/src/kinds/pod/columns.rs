@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_sums_up_a_pod() {
+    fn a_row_summarizes_a_pod() {
         let spec = json!({"containers": [{"name": "a"}, {"name": "b"}]});
         check(json!({"spec": spec, "status": {"phase": "Pending"}}), ["0/2", "Pending", "0"]);
         check(
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_shows_how_far_initialization_has_come() {
+    fn a_row_shows_init_container_progress() {
         let spec = json!({"containers": [{"name": "a"}], "initContainers": [
             {"name": "s", "restartPolicy": "Always"}, {"name": "i"}]});
         let with = |statuses: Value| json!({"spec": spec, "status": {"phase": "Pending", "initContainerStatuses": statuses}});

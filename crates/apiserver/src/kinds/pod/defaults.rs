@@ -14,7 +14,7 @@ pub(super) fn default_pod(pod: &mut Value) {
     for list in ["containers", "initContainers"] {
         for container in spec.list_mut(list) {
             if let Some(requirements) = container.at_mut("resources") {
-                resources::request_what_is_limited(requirements);
+                resources::default_requests_to_limits(requirements);
             }
         }
     }
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_images_whose_tag_may_move_are_always_pulled() {
+    fn only_latest_images_are_always_pulled() {
         for (image, policy) in [
             ("img", "Always"),
             ("img:latest", "Always"),

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn image_volumes_go_with_their_mounts() {
+    fn image_volumes_are_dropped_with_their_mounts() {
         check(
             json!({"volumes": [{"name": "i", "image": {}}, {"name": "e", "emptyDir": {}}],
                    "containers": [{"volumeMounts": [{"name": "i"}, {"name": "e"}]}]}),

@@ -15,8 +15,8 @@ struct Reference<'i> {
 }
 
 /// The maximum length of a path.
-const LONGEST_PATH: usize = 255;
-const LONGEST_TAG: usize = 128;
+const MAX_PATH: usize = 255;
+const MAX_TAG: usize = 128;
 
 fn parse(image: &str) -> Option<Reference<'_>> {
     let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -34,7 +34,7 @@ fn parse(image: &str) -> Option<Reference<'_>> {
         None => (rest, None),
     };
     let fits = domain.is_none_or(|domain| is_domain(domain) || is_component(domain))
-        && path.len() + implied_prefix(domain, path) <= LONGEST_PATH
+        && path.len() + implied_prefix(domain, path) <= MAX_PATH
         && path.split('/').all(is_component)
         && tag.is_none_or(is_tag)
         && digest.is_none_or(is_digest);
@@ -106,7 +106,7 @@ fn is_component(component: &str) -> bool {
 fn is_tag(tag: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let mut bytes = tag.bytes();
-    tag.len() <= LONGEST_TAG
+    tag.len() <= MAX_TAG
         && bytes.next().is_some_and(is_word)
         && bytes.all(|byte| is_word(byte) || matches!(byte, b'.' | b'-'))
 }

@@ -66,14 +66,14 @@ fn files<'a>(source: &'a Value, shown: &str) -> Vec<File<'a>> {
 }
 
 /// Maximum number of files per volume to compare: at most half a million pairs.
-const MOST_FILES: usize = 1_000;
+const MAX_FILES: usize = 1_000;
 /// Maximum number of overlaps to report: more than a response has room for.
-const MOST_WARNINGS: usize = 100;
+const MAX_WARNINGS: usize = 100;
 
 fn warn(volume: &str, what: &str, files: Vec<File<'_>>, warnings: &mut Vec<String>) {
-    for (index, file) in files.iter().enumerate().take(MOST_FILES) {
+    for (index, file) in files.iter().enumerate().take(MAX_FILES) {
         for other in files[..index].iter().filter(|other| overlap(other.path, file.path)) {
-            if warnings.len() >= MOST_WARNINGS {
+            if warnings.len() >= MAX_WARNINGS {
                 return;
             }
             warnings.push(format!("volume {volume:?} ({what}): overlapping paths: {file} with {other}"));

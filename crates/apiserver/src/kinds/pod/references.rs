@@ -76,7 +76,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_pod_refers_to_what_it_mounts_and_reads() {
+    fn references_include_volumes_and_environment() {
         let spec = json!({
             "imagePullSecrets": [{"name": "registry"}],
             "volumes": [

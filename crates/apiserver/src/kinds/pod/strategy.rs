@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_nothing_runs_are_deleted_at_once() {
+    fn pods_that_are_not_running_have_no_grace_period() {
         let running = json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 30}, "status": {"phase": "Running"}});
         for (pod, requested, expected) in [
             (json!({"spec": {"terminationGracePeriodSeconds": 30}}), None, 0),

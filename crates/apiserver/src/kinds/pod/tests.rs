@@ -275,7 +275,7 @@ fn volumes_have_names_and_one_source() {
 }
 
 #[test]
-fn mounts_are_of_volumes_that_are_there() {
+fn mounts_name_existing_volumes() {
     let mounted = |mounts: Value, more: Value| {
         let mut container = json!({"name": "c", "image": "i", "volumeMounts": mounts});
         merge(&mut container, &more);
@@ -325,7 +325,7 @@ fn mounts_are_of_volumes_that_are_there() {
 }
 
 #[test]
-fn resources_are_known_and_consistent() {
+fn resource_names_and_amounts_are_validated() {
     let with = |resources: Value| json!({"resources": resources});
     check_containers(&[
         (with(json!({"limits": {"cpu": "1"}, "requests": {"cpu": "2"}})), &["Invalid .resources.requests"]),
@@ -538,7 +538,7 @@ fn annotations_of_pods_are_validated() {
 }
 
 #[test]
-fn little_of_a_pod_changes() {
+fn most_fields_of_a_pod_are_immutable() {
     let toleration = json!({"key": "a", "operator": "Exists", "effect": "NoExecute"});
     let old = pod(&json!({"tolerations": [toleration], "activeDeadlineSeconds": 10}));
     let change = |change: Value, expected: &[&str]| {
@@ -572,7 +572,7 @@ fn little_of_a_pod_changes() {
 }
 
 #[test]
-fn gates_open_and_what_they_hold_can_be_narrowed() {
+fn scheduling_gates_can_be_removed_and_gated_pods_narrowed() {
     let old = pod(&json!({"schedulingGates": [{"name": "g"}], "nodeSelector": {"a": "b"}}));
     let change = |change: Value, expected: &[&str]| {
         let mut new = old.clone();
@@ -588,7 +588,7 @@ fn gates_open_and_what_they_hold_can_be_narrowed() {
 }
 
 #[test]
-fn a_status_takes_back_neither_class_nor_end() {
+fn a_status_update_reverts_neither_qos_class_nor_termination() {
     let mut old = pod(&json!({"restartPolicy": "Never"}));
     old.set(
         "status",
@@ -630,7 +630,7 @@ fn through(subresource: Subresource, change: Value, old: &Value) -> Vec<String> 
 }
 
 #[test]
-fn ephemeral_containers_come_and_stay() {
+fn ephemeral_containers_can_be_added_but_not_removed() {
     let old = pod(&json!({"ephemeralContainers": [{"name": "e", "image": "i"}]}));
     let change = |containers: Value| {
         through(Subresource::EphemeralContainers, json!({"ephemeralContainers": containers}), &old)
@@ -652,7 +652,7 @@ fn ephemeral_containers_come_and_stay() {
 }
 
 #[test]
-fn a_resize_keeps_the_class_and_what_is_asked_for() {
+fn a_resize_keeps_the_qos_class_and_all_requests() {
     let resources = |cpu: &str| json!({"limits": {"cpu": cpu, "memory": "1Gi"}, "requests": {"cpu": cpu, "memory": "1Gi"}});
     let container =
         |resources: Value| json!({"containers": [{"name": "c", "image": "i", "resources": resources}]});

@@ -12,7 +12,7 @@ use crate::json::Json;
 use crate::kinds::persistentvolumeclaim::warn_of_fractions;
 use crate::kinds::resources::amount;
 use crate::names;
-use crate::server::MOST_WARNINGS;
+use crate::server::MAX_WARNINGS;
 use crate::validation::Seen;
 use crate::validation::address::warn_of_ip;
 
@@ -116,7 +116,7 @@ struct Warnings<'a, 'p> {
 }
 
 impl Warnings<'_, '_> {
-    fn say(&mut self, path: &Path<'_>, message: impl std::fmt::Display) {
+    fn add(&mut self, path: &Path<'_>, message: impl std::fmt::Display) {
         if !self.is_full() {
             self.warnings.push(format!("{path}: {message}"));
         }
@@ -124,14 +124,14 @@ impl Warnings<'_, '_> {
 
     /// Whether more warnings would not be sent.
     fn is_full(&self) -> bool {
-        self.warnings.len() >= MOST_WARNINGS
+        self.warnings.len() >= MAX_WARNINGS
     }
 
     fn node_labels(&mut self) {
         let path = self.path.child("nodeSelector");
         for key in self.spec.map("nodeSelector").into_iter().flat_map(|selector| selector.keys()) {
             if let Some(message) = old_node_label(key) {
-                self.say(&path.key(key), message);
+                self.add(&path.key(key), message);
             }
         }
         let affinity = self.spec.at("affinity").at("nodeAffinity");
@@ -157,13 +157,13 @@ impl Warnings<'_, '_> {
             let path = path.index(index);
             let key = expression.text("key");
             if let Some(message) = old_node_label(key) {
-                self.say(&path.child("key"), format_args!("{key} is {message}"));
+                self.add(&path.child("key"), format_args!("{key} is {message}"));
             }
             let values = expression.list("values").iter().filter_map(Value::as_str).enumerate();
             for (index, value) in values.filter(|_| check_values) {
                 for complaint in names::label_value(value) {
                     let message = format!("{value} is invalid, {complaint}");
-                    self.say(&path.child("values").index(index), message);
+                    self.add(&path.child("values").index(index), message);
                 }
             }
         }
@@ -175,7 +175,7 @@ impl Warnings<'_, '_> {
             let path = path.index(index);
             let key = constraint.text("topologyKey");
             if let Some(message) = old_node_label(key) {
-                self.say(&path.child("topologyKey"), format_args!("{key} is {message}"));
+                self.add(&path.child("topologyKey"), format_args!("{key} is {message}"));
             }
             self.selects_nothing(constraint, &path);
         }
@@ -183,7 +183,7 @@ impl Warnings<'_, '_> {
 
     fn selects_nothing(&mut self, term: &Value, path: &Path<'_>) {
         if !term.has("labelSelector") {
-            self.say(&path.child("labelSelector"), "a null labelSelector results in matching no pod");
+            self.add(&path.child("labelSelector"), "a null labelSelector results in matching no pod");
         }
     }
 
@@ -195,7 +195,7 @@ impl Warnings<'_, '_> {
         let path = path.child("annotations");
         for (key, message) in DEAD_ANNOTATIONS {
             if annotations.has(key) {
-                self.say(&path.key(key), message);
+                self.add(&path.key(key), message);
             }
         }
     }
@@ -206,7 +206,7 @@ impl Warnings<'_, '_> {
             let path = path.index(index);
             for (field, shown, message) in DEAD_VOLUMES {
                 if volume.has(field) {
-                    self.say(&path.child(shown), message);
+                    self.add(&path.child(shown), message);
                 }
             }
             let claim = volume.at("ephemeral").at("volumeClaimTemplate");
@@ -227,7 +227,7 @@ impl Warnings<'_, '_> {
         for (index, item) in self.spec.list(list).iter().enumerate() {
             let value = item.text(field);
             if seen.again(value) {
-                self.say(&path.index(index).child(field), format_args!("duplicate {field} {value:?}"));
+                self.add(&path.index(index).child(field), format_args!("duplicate {field} {value:?}"));
             }
         }
     }
@@ -236,7 +236,7 @@ impl Warnings<'_, '_> {
         let path = self.path.child("imagePullSecrets");
         for (index, secret) in self.spec.list("imagePullSecrets").iter().enumerate() {
             if secret.text("name").is_empty() {
-                self.say(&path.index(index).child("name"), "invalid empty name \"\"");
+                self.add(&path.index(index).child("name"), "invalid empty name \"\"");
             }
         }
     }
@@ -247,7 +247,7 @@ impl Warnings<'_, '_> {
             if let Some(amount) = amount(list, resource).filter(|amount| amount.milli_value() % 1000 != 0) {
                 let amount = amount.to_string();
                 let message = format!("fractional byte value {amount:?} is invalid, must be an integer");
-                self.say(&path.key(resource), message);
+                self.add(&path.key(resource), message);
             }
         }
     }
@@ -262,20 +262,20 @@ impl Warnings<'_, '_> {
         let path = path.child("annotations");
         let context = self.spec.at("securityContext");
         if !context.has("seccompProfile") && annotations.has(SECCOMP_POD) {
-            self.say(&path.key(SECCOMP_POD), NO_SECCOMP);
+            self.add(&path.key(SECCOMP_POD), NO_SECCOMP);
         }
         let spec = self.spec;
         for container in CONTAINER_LISTS.iter().flat_map(|list| spec.list(list)) {
             let own = container.at("securityContext");
             let key = format!("{SECCOMP_CONTAINER}{}", container.text("name"));
             if !own.has("seccompProfile") && annotations.has(&key) {
-                self.say(&path.key(&key), NO_SECCOMP);
+                self.add(&path.key(&key), NO_SECCOMP);
             }
             let key = format!("{APPARMOR}{}", container.text("name"));
             let profile = apparmor::of_annotation(annotations.text(&key));
             let said = profile.is_some_and(|profile| profile == *context.at("appArmorProfile"));
             if is_template && !own.has("appArmorProfile") && annotations.has(&key) && !said {
-                self.say(&path.key(&key), OLD_APPARMOR);
+                self.add(&path.key(&key), OLD_APPARMOR);
             }
         }
     }
@@ -307,7 +307,7 @@ impl Warnings<'_, '_> {
             if variable.has("valueFrom") || value == reference || !value.contains(&reference) {
                 let message =
                     format!("hides previous definition of {name:?}, which may be dropped when using apply");
-                self.say(&path.index(index), message);
+                self.add(&path.index(index), message);
             }
         }
     }
@@ -321,11 +321,11 @@ impl Warnings<'_, '_> {
             }
             let host @ (host_ip, host_port) = (port.text("hostIP"), port.count("hostPort"));
             if !host_ip.is_empty() && host_port == 0 {
-                self.say(path, format_args!("hostIP set without hostPort: {port}"));
+                self.add(path, format_args!("hostIP set without hostPort: {port}"));
             }
             let others = known.entry((port.count("containerPort"), port.text("protocol"))).or_default();
             for (clash, other_path) in others.clashes(host) {
-                self.say(path, format_args!("{clash} port definition with {other_path}"));
+                self.add(path, format_args!("{clash} port definition with {other_path}"));
             }
             others.add(path.to_string(), host);
         });
@@ -338,7 +338,7 @@ impl Warnings<'_, '_> {
             let name = port.text("name");
             match known.get(name) {
                 _ if name.is_empty() => {}
-                Some(other) => self.say(
+                Some(other) => self.add(
                     path,
                     format_args!(
                         "duplicate port name {name:?} with {other}, services and probes that select ports by name will use {other}"
@@ -352,7 +352,7 @@ impl Warnings<'_, '_> {
     fn grace_period(&mut self) {
         if self.spec.count("terminationGracePeriodSeconds") < 0 {
             let path = self.path.child("terminationGracePeriodSeconds");
-            self.say(&path, "must be >= 0; negative values are invalid and will be treated as 1");
+            self.add(&path, "must be >= 0; negative values are invalid and will be treated as 1");
         }
     }
 
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_warned_of_where_it_stands() {
+    fn warnings_about_a_template_have_its_path() {
         let path = Path::root("spec");
         let path = path.child("template");
         let mut warnings = Vec::new();

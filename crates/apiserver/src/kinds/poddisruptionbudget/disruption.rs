@@ -9,7 +9,7 @@ use crate::metadata::seconds;
 use crate::validation::has_condition;
 
 /// Maximum evicted pods that the controller has not confirmed yet.
-const MOST_UNCONFIRMED: usize = 2000;
+const MAX_UNCONFIRMED: usize = 2000;
 
 /// Why a budget rejects an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub(crate) fn spend(budget: &Value, pod: &str, now: Timestamp) -> Result<Value, 
     if allowed < 0 {
         return Err(Refusal::Negative);
     }
-    if status.map("disruptedPods").is_some_and(|pods| pods.len() > MOST_UNCONFIRMED) {
+    if status.map("disruptedPods").is_some_and(|pods| pods.len() > MAX_UNCONFIRMED) {
         return Err(Refusal::TooManyUnconfirmed);
     }
     if allowed == 0 {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pod_that_goes_leaves_one_less_to_go() {
+    fn each_eviction_decrements_the_allowed_disruptions() {
         let spent = spend(&budget(2), "p", now()).unwrap();
         assert_eq!(spent["status"]["disruptionsAllowed"], 1);
         assert_eq!(spent["status"]["disruptedPods"], json!({"p": "2020-01-01T00:00:00Z"}));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_was_not_looked_at_lets_nothing_go() {
+    fn a_budget_with_an_outdated_status_allows_no_eviction() {
         let mut unseen = budget(1);
         unseen["metadata"]["generation"] = 3.into();
         assert_eq!(spend(&unseen, "p", now()), Err(Refusal::Unobserved));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_do_not_serve_go_for_nothing() {
+    fn unready_pods_can_be_evicted_without_budget() {
         let pod = |phase: &str, ready: &str| {
             json!({"metadata": {"labels": {"a": "b"}},
                 "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}})

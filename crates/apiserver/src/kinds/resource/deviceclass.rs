@@ -62,7 +62,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_class_selects_and_sets_up() {
+    fn selectors_and_configuration_of_a_class_are_validated() {
         checking::create(&DeviceClass, json!({"spec": {}}), &[]);
         checking::create(
             &DeviceClass,

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn features_that_are_off_leave_no_trace() {
+    fn disabled_features_have_no_effect() {
         let mut new = slice(|spec| {
             spec.set("perDeviceNodeSelection", true);
             spec.set(

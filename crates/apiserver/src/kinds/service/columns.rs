@@ -69,7 +69,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_row_shows_where_a_service_is_reached() {
+    fn a_row_shows_the_addresses_and_ports_of_a_service() {
         let check = |service: Value, expected: [&str; 4]| {
             let now = jiff::Timestamp::UNIX_EPOCH;
             let cells: Vec<Value> = all()[1..5].iter().map(|column| (column.cell)(&service, now)).collect();

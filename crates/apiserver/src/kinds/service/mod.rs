@@ -65,7 +65,7 @@ impl Lifecycle for Service {
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        transition::drop_what_no_longer_applies(new, old);
+        transition::drop_unused_fields(new, old);
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{is_externally_accessible, uses_health_check_port, uses_node_ports};
 use crate::json::{Json, JsonMut};
 
-pub(super) fn drop_what_no_longer_applies(new: &mut Value, old: &Value) {
+pub(super) fn drop_unused_fields(new: &mut Value, old: &Value) {
     let old = old.at("spec");
     let spec = new.object_mut("spec");
     if uses_cluster_ips(old) && !uses_cluster_ips(spec) {
@@ -68,7 +68,7 @@ mod tests {
 
     fn check(new: Value, old: Value, expected: Value) {
         let mut service = json!({"spec": new, "status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}});
-        drop_what_no_longer_applies(&mut service, &json!({"spec": old}));
+        drop_unused_fields(&mut service, &json!({"spec": old}));
         assert_eq!(service["spec"], expected);
     }
 

@@ -112,7 +112,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn drivers_are_distinct_and_stay_what_they_are() {
+    fn drivers_are_unique_and_immutable() {
         let node = |drivers: Value| json!({"spec": {"drivers": drivers}});
         let one = json!({"name": "a.io", "nodeID": "x"});
         check::create(&CSINode, node(json!([one])), &[]);

@@ -172,7 +172,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_class_names_who_makes_its_volumes() {
+    fn a_class_names_its_provisioner() {
         checking::create(&StorageClass, json!({"provisioner": "A.io/b"}), &[]);
         checking::create(
             &StorageClass,

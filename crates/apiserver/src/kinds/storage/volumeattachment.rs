@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attachment_stays_what_it_is() {
+    fn the_spec_of_an_attachment_is_immutable() {
         checking::update(&VolumeAttachment, attachment("w"), &attachment("v"), &["Invalid spec"]);
     }
 

@@ -117,10 +117,10 @@ async fn port_name(call: &Call<'_>, id: &Id<'_>) -> Result<String, Status> {
 /// Finds an endpoint with a port of this name, starting anywhere.
 async fn endpoint(call: &Call<'_>, subsets: &[Value], port_name: &str) -> Result<Option<String>, Status> {
     let pods = call.server.served(&Gvr::new("", "v1", "pods"))?;
-    for subset in from_anywhere(call, subsets) {
+    for subset in from_random_start(call, subsets) {
         let ports = subset.list("ports").iter().filter(|port| port.text("name") == port_name);
         for port in ports {
-            for address in from_anywhere(call, subset.list("addresses")) {
+            for address in from_random_start(call, subset.list("addresses")) {
                 if is_of_pod(call, &pods, address).await? {
                     return Ok(Some(join(address.text("ip"), port.count("port"))));
                 }
@@ -131,7 +131,7 @@ async fn endpoint(call: &Call<'_>, subsets: &[Value], port_name: &str) -> Result
 }
 
 /// All items, starting with a random one.
-fn from_anywhere<'a>(call: &Call<'_>, items: &'a [Value]) -> impl Iterator<Item = &'a Value> + use<'a> {
+fn from_random_start<'a>(call: &Call<'_>, items: &'a [Value]) -> impl Iterator<Item = &'a Value> + use<'a> {
     let count = u64::try_from(items.len()).unwrap_or(0);
     let start = if count == 0 { 0 } else { usize::try_from(call.server.rng.below(count)).unwrap_or(0) };
     let (before, after) = items.split_at(start);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_can_come_with_a_scheme_and_a_port() {
+    fn a_proxied_name_may_have_a_scheme_and_a_port() {
         let id = |scheme, name, port| Some(Id { scheme, name, port });
         for (text, expected) in [
             ("a", id("http", "a", "")),

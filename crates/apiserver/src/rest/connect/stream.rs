@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_passed_on_in_the_kubelets_names() {
+    fn options_are_renamed_for_the_kubelet() {
         let asked = |to, options: Value| query(&options, wanted(to, &options));
         let exec = json!({"command": ["sh", "-c", "echo hi"], "stdout": true, "stderr": true});
         assert_eq!(asked(Subresource::Exec, exec), "command=sh&command=-c&command=echo+hi&error=1&output=1");

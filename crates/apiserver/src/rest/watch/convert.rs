@@ -18,9 +18,9 @@ use crate::registry::Served;
 use crate::server::Server;
 use crate::status::Status;
 
-/// The pause after a failed conversion, doubled up to [`LONGEST_PAUSE`], as v1.34's caches do.
+/// The pause after a failed conversion, doubled up to [`MAX_PAUSE`], as v1.34's caches do.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// Existing objects, sent at the start of a watch.
 pub(super) enum Initial {
@@ -104,7 +104,7 @@ impl Work {
                 Ok(converted) => return converted,
                 Err(why) => self.wait(&why, pause).await,
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 

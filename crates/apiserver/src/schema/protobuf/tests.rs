@@ -45,7 +45,7 @@ fn read(target: &Target, body: &[u8]) -> Result<Value, String> {
 }
 
 #[test]
-fn maps_bytes_times_and_labels_become_what_json_has() {
+fn maps_bytes_times_and_labels_decode_as_in_json() {
     let meta = message(&[
         bytes(1, "web"),
         bytes(2, ""),
@@ -137,7 +137,7 @@ fn malformed_input_names_the_field() {
 }
 
 #[test]
-fn endless_nesting_is_refused() {
+fn unbounded_nesting_is_rejected() {
     const NOT: u64 = 28;
     let schema = (0..400).fold(Vec::new(), |inner, _| bytes(NOT, inner));
     let version = message(&[bytes(1, "v1"), bytes(4, bytes(1, schema))]);

@@ -56,7 +56,7 @@ fn roles_are_rendered_for_the_controllers_that_the_binary_would_run() {
 }
 
 #[test]
-fn values_that_make_no_sense_are_rejected() {
+fn invalid_values_are_rejected() {
     let check = |setting: &str, expected: &str| {
         let answer = try_render(&["--set-json", setting]);
         assert!(!answer.ok && answer.err.contains(expected), "{setting}: {}", answer.err);
@@ -119,7 +119,7 @@ fn containers_run_without_privileges() {
 }
 
 #[test]
-fn the_binary_knows_every_flag_that_the_chart_sets() {
+fn the_binary_accepts_every_flag_that_the_chart_sets() {
     let everything = "keys.serviceAccount.secretName=a,keys.signing.secretName=b,keys.rootCA.configMapName=c,\
                       serving.tlsSecretName=d,network.allocateNodeCIDRs=true,network.clusterCIDR=10.1.0.0/16,\
                       network.serviceClusterIPRange=10.0.0.0/16,tracing.otlpEndpoint=http://c:4318,\
@@ -174,7 +174,7 @@ fn helm_installs_the_chart_where_only_restricted_pods_are_admitted() {
 }
 
 #[test]
-fn kustomize_builds_what_the_cluster_accepts() {
+fn the_kustomize_output_is_accepted_by_a_cluster() {
     let up = Up::start(&["--nodes=0"]);
     up.kubectl_with(&["apply", "-f", "-"], MONITORING);
     for definition in ["servicemonitors", "prometheusrules"] {

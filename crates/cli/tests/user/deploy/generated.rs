@@ -104,7 +104,7 @@ fn described(entry: &Entry, roles: &BTreeMap<String, Value>) -> Value {
 }
 
 #[test]
-fn the_chart_knows_every_controller_and_what_it_may_do() {
+fn the_chart_lists_every_controller_with_its_rules() {
     let roles = roles();
     let all: Vec<Value> = REGISTRY.iter().map(|entry| described(entry, &roles)).collect();
     let lacks = |entry: &&Value| {

@@ -49,14 +49,14 @@ fn a_manager_takes_over_and_hands_back_without_restarting_a_pod() {
 
     let second = Manager::start(up, arguments);
     eventually("the second stands by", || second.is_ready());
-    assert_eq!(holder(up), leader, "a standby does not take the lease");
+    assert_eq!(holder(up), leader, "the standby does not acquire the lease");
     assert!(first.stop(), "{}", second.log());
     eventually("the second leads", || !["", &leader].contains(&holder(up).as_str()));
     scales_to(up, 3, &before);
 
     let before = pods(up);
     let leader = holder(up);
-    assert!(second.stop(), "it hands back");
+    assert!(second.stop(), "the lease is released");
     let third = Manager::start(up, arguments);
     eventually("the third leads", || !["", &leader].contains(&holder(up).as_str()));
     scales_to(up, 4, &before);

@@ -23,7 +23,7 @@ const RELEASE: &str = "setpoint-controller-manager";
 const NAMESPACE: &str = "kube-system";
 
 fn deploy() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").canonicalize().expect("it is there")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").canonicalize().expect("it exists")
 }
 
 fn chart() -> PathBuf {

@@ -90,7 +90,7 @@ fn queries() -> BTreeSet<String> {
         let expression =
             expression.replace("$__rate_interval", "30s").replace("$job", "setpoint-controller-manager");
         let expression = expression.replace("$instance", ".*").replace("$controller", ".*");
-        assert!(!expression.contains('$'), "a variable is not known: {expression}");
+        assert!(!expression.contains('$'), "unknown variable: {expression}");
         expression
     };
     targets.map(filled).collect()

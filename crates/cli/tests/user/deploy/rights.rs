@@ -74,7 +74,7 @@ fn check(own_accounts: bool) {
     assert_eq!(deployed.forbidden(), Vec::<String>::new(), "{}", manager.log());
 
     assert!(manager.get("/livez", STRANGER).ok && manager.get("/healthz", STRANGER).ok);
-    assert!(!manager.get("/metrics", STRANGER).ok, "metrics are not for everyone");
+    assert!(!manager.get("/metrics", STRANGER).ok, "metrics require authorization");
     let metrics = manager.get("/metrics", &token(up, "reader", "default"));
     assert!(metrics.ok, "{}", metrics.err);
     assert!(metrics.out.contains("process_resident_memory_bytes "), "the process is measured");

@@ -36,7 +36,7 @@ fn the_shadow_compares_and_writes_nothing() {
     up.kubectl(&["wait", "--for=condition=Complete", "job/once", "--timeout=60s"]);
     up.kubectl(&["delete", "deployment/web", "--cascade=foreground", "--timeout=60s"]);
     up.kubectl(&["delete", "namespace/team", "--timeout=60s"]);
-    assert!(!manager.get("/shadow", STRANGER).ok, "the report is not for everyone");
+    assert!(!manager.get("/shadow", STRANGER).ok, "the report requires authorization");
     let reader = token(up, "reader", "default");
     let report = || -> Value {
         let answer = manager.get("/shadow", &reader);
@@ -50,7 +50,7 @@ fn the_shadow_compares_and_writes_nothing() {
     assert!(report["controllers"]["replicaset-controller"]["matched"].as_u64() > Some(1), "{report}");
     let metrics = manager.get("/metrics", &reader).out;
     assert!(metrics.contains("setpoint_shadow_intentions_total{"), "intentions are counted");
-    assert!(manager.stop(), "it ends well");
+    assert!(manager.stop(), "exits with 0");
     assert_eq!(deployed.forbidden(), Vec::<String>::new());
     let log = deployed.audit_log();
     let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
@@ -65,7 +65,7 @@ fn shadow(up: &Up, arguments: &[&str]) -> Answer {
 }
 
 #[test]
-fn the_exit_code_and_the_report_say_whether_there_is_a_difference() {
+fn the_exit_code_and_the_report_reflect_differences() {
     let up = Up::start(&["--controllers=*,-deployment", "--nodes=0"]);
     let short = ["--shadow-window=2s", "--shadow-duration=6s"];
     let same = shadow(&up, &[&short[..], &["--controllers=*,-deployment", "-o", "json"]].concat());

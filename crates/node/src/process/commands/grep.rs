@@ -1,6 +1,6 @@
 //! `grep`.
 //!
-//! What always holds: searching counts as work, by the size of the compiled pattern and the text that it looks at.
+//! Invariant: searching counts as work, by the size of the compiled pattern and the text that it looks at.
 
 use regex::bytes::{Regex, RegexBuilder};
 

@@ -266,7 +266,7 @@ impl Errors {
     }
 
     fn add(&mut self, policy: &Policy<Mutations>, message: String, reason: Option<&'static str>) {
-        if !policy.ignores_failures && self.0.len() < MOST_ERRORS {
+        if !policy.ignores_failures && self.0.len() < MAX_ERRORS {
             self.0.push(Error { message, reason });
         }
     }
@@ -288,4 +288,4 @@ impl Errors {
 }
 
 /// The maximum number of errors that are reported. A policy may have thousands of mutations.
-const MOST_ERRORS: usize = 100;
+const MAX_ERRORS: usize = 100;

@@ -15,7 +15,7 @@ use crate::schema::decode::TypeMismatch;
 use crate::status::Status;
 
 /// The maximum size of a patch, and of an object after it: that of a request body.
-const MOST_BYTES: usize = 3 * 1024 * 1024;
+const MAX_BYTES: usize = 3 * 1024 * 1024;
 
 /// Why a mutation was not made.
 #[derive(Debug)]
@@ -40,9 +40,9 @@ pub(super) fn apply(patch: Patch, value: &Val, about: &VersionedAttributes<'_>) 
     };
     // A mutation may add to what the last one added.
     let size = object.to_string().len();
-    match size <= MOST_BYTES {
+    match size <= MAX_BYTES {
         true => Ok(object),
-        false => Err(format!("the object would have {size} bytes, the limit is {MOST_BYTES}").into()),
+        false => Err(format!("the object would have {size} bytes, the limit is {MAX_BYTES}").into()),
     }
 }
 
@@ -52,7 +52,7 @@ fn json_patch(value: &Val, about: &VersionedAttributes<'_>) -> Result<Value, Fai
     };
     let failed = |why: PatchError| format!("JSON Patch: {why}");
     Operations::check_count(list.items.len()).map_err(failed)?;
-    let mut limit = JsonLimit::new(MOST_BYTES);
+    let mut limit = JsonLimit::new(MAX_BYTES);
     let operations = list.items.iter().map(|item| operation(item, &mut limit));
     let operations = Value::Array(operations.collect::<Result<_, _>>()?);
     let operations = Operations::of(operations).map_err(failed)?;
@@ -113,7 +113,7 @@ fn apply_configuration(value: &Val, about: &VersionedAttributes<'_>) -> Result<V
         let ty = value.type_name();
         return Err(format!("unsupported return type from ApplyConfiguration expression: {ty}").into());
     };
-    let mut configuration = JsonLimit::new(MOST_BYTES).convert(value)?;
+    let mut configuration = JsonLimit::new(MAX_BYTES).convert(value)?;
     check_places(message)?;
     let failed = |why: String| Failure::Failed(format!("error applying patch: {why}"));
     let (api_version, kind) = about.shown_type();

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_spends_the_budget_fails_what_holds() {
+    fn a_message_expression_over_budget_fails_the_validation() {
         let expensive = "string(lists.range(1000).all(x, lists.range(100).all(y, y >= 0)))";
         let validation = json!({"expression": "true", "messageExpression": expensive});
         let spec = |count: usize| json!({"validations": vec![validation.clone(); count]});

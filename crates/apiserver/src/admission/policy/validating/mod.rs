@@ -131,7 +131,7 @@ async fn enforce_bindings(
             review.check_time()?;
             values.insert("params", crate::cel::Val::of_json(one));
             let evaluated = evaluate(policy, about, &values).await?;
-            carry_out(policy, binding, evaluated, about, denials, &mut noted);
+            apply_actions(policy, binding, evaluated, about, denials, &mut noted);
         }
     }
     noted.publish(&policy.name, review);
@@ -188,7 +188,7 @@ impl Denials {
 }
 
 /// Applies the binding's `validationActions` to the failed validations, and collects the annotations.
-fn carry_out(
+fn apply_actions(
     policy: &Policy<Validations>,
     binding: &Binding,
     evaluated: Evaluated,
@@ -205,27 +205,27 @@ fn carry_out(
     };
     for decision in &evaluated.decisions {
         let Decision { message, reason, took, .. } = decision;
-        let measure = |action: &str| metrics.validated(&policy.name, &binding.name, message, action, *took);
+        let record = |action: &str| metrics.validated(&policy.name, &binding.name, message, action, *took);
         if decision.is_ignored {
-            measure("allow");
+            record("allow");
             continue;
         }
         for action in binding.actions.as_array().into_iter().flatten() {
             match action.as_str().unwrap_or_default() {
                 "Deny" => {
                     denials.add(|| denial(reason, message));
-                    measure("deny");
+                    record("deny");
                 }
                 "Audit" => {
                     note_failure(&policy.name, binding, decision, review);
-                    measure("audit");
+                    record("audit");
                 }
                 "Warn" => {
                     review.warnings.add(format!(
                         "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
                         policy.name, binding.name
                     ));
-                    measure("warn");
+                    record("warn");
                 }
                 _ => {}
             }

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_are_named_with_or_without_a_domain() {
+    fn a_windows_user_may_have_a_domain() {
         for (name, complaints) in [
             ("user", 0),
             ("DOMAIN\\user", 0),

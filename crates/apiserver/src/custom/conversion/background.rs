@@ -91,9 +91,13 @@ impl Conversions {
         }
     }
 
-    async fn convert_waiting(&self, served: &Arc<Served>) {
+    async fn convert_waiting(self: &Arc<Self>, served: &Arc<Served>) {
         let mut pause = FIRST_PAUSE;
         loop {
+            if served.kind.custom.as_ref().is_some_and(|custom| custom.closing.is_cancelled()) {
+                // Its definition has changed: nothing is read in this kind any more.
+                self.background.0.lock().drop_kind(served);
+            }
             let records = self.background.0.lock().take(served);
             if records.is_empty() {
                 return;

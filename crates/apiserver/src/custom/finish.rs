@@ -12,7 +12,7 @@
 //! - no state is kept between its rounds: a restarted server continues where another one stopped;
 //! - a CRD is removed only after the last of its objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -132,10 +132,14 @@ async fn is_done(server: &Server) -> bool {
     let (mut attempts, mut under_way) = (Attempts::default(), FuturesUnordered::new());
     loop {
         let ending = server.try_reconcile_definitions().await;
-        let ending =
-            ending.inspect_err(|why| tracing::warn!(%why, "cannot reconcile custom resource definitions"));
-        let is_left =
-            !matches!(&ending, Ok(None)) && !matches!(&ending, Ok(Some(ending)) if ending.records.is_empty());
+        let is_left = match &ending {
+            Ok(None) => false,
+            Ok(Some(ending)) => !ending.records.is_empty(),
+            Err(why) => {
+                tracing::warn!(%why, "cannot reconcile custom resource definitions");
+                true
+            }
+        };
         if let Some(ending) = ending.ok().flatten().map(Arc::new) {
             let due = attempts.due(&ending.records).into_iter();
             under_way.extend(due.map(|record| finish(server, ending.clone(), record).boxed()));
@@ -153,7 +157,7 @@ async fn is_done(server: &Server) -> bool {
     }
 }
 
-/// The CRDs that a round has tried.
+/// The CRDs that a round has tried, as long as they exist.
 #[derive(Default)]
 struct Attempts {
     /// By name, with the number of the last attempt.
@@ -171,6 +175,8 @@ struct Attempt {
 impl Attempts {
     /// Begins to try as many CRDs as possible, those that have waited longest first.
     fn due(&mut self, records: &[Arc<Record>]) -> Vec<Arc<Record>> {
+        let left: BTreeSet<&str> = records.iter().map(|record| name_of(record)).collect();
+        self.last.retain(|name, attempt| attempt.is_under_way || left.contains(name.as_str()));
         let busy = self.last.values().filter(|attempt| attempt.is_under_way).count();
         let is_due = |record: &&Arc<Record>| {
             self.last.get(name_of(record)).is_none_or(|last| !last.is_under_way && !last.is_over)

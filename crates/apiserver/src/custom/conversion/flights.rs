@@ -4,7 +4,8 @@
 //! - A flight is a task of its own: it goes on while those that wait for it are not polled, such as a watch whose client
 //!   does not read.
 //! - It ends as soon as nothing waits for it, so there are never more than waiting requests and watches have started.
-//! - What it has converted is cached before it leaves the table, so that nothing is converted twice in between.
+//! - What it has converted is cached before it leaves the table, so that nothing is converted again in between. The rest
+//!   of a list that is larger than the cache is not cached.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -11,7 +11,7 @@ use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use setpoint_clock::{Clock, Instant, Rng};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::dial::{Connector, Dial};
 use crate::error::{CallError, StatusError, go_text, innermost, retry_after};
@@ -40,6 +40,8 @@ struct Inner {
     clock: Clock,
     rng: Rng,
     turns: Semaphore,
+    /// The responses that may be read, or held by callers.
+    responses: Arc<Semaphore>,
 }
 
 /// A successful response.
@@ -48,6 +50,8 @@ pub struct WebhookResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
+    /// Counts it toward [`Settings::responses`].
+    _place: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 /// A completed attempt.
@@ -82,14 +86,9 @@ impl Client {
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
             .build(connector);
-        Ok(Self(Arc::new(Inner {
-            endpoint,
-            http,
-            settings,
-            clock,
-            rng,
-            turns: Semaphore::new(MAX_CONCURRENT_CALLS),
-        })))
+        let responses = Arc::new(Semaphore::new(settings.responses));
+        let turns = Semaphore::new(MAX_CONCURRENT_CALLS);
+        Ok(Self(Arc::new(Inner { endpoint, http, settings, clock, rng, turns, responses })))
     }
 
     pub fn endpoint(&self) -> &Endpoint {
@@ -147,6 +146,15 @@ impl Client {
         self.call(&target, body, endpoint.credential.header(clock)?).await
     }
 
+    /// Posts JSON once. The server gets the timeout in the settings; the call ends at the deadline, which also covers
+    /// what the caller did before.
+    pub async fn post_until(&self, body: Bytes, deadline: Instant) -> Result<WebhookResponse, CallError> {
+        let Inner { endpoint, settings, clock, .. } = &*self.0;
+        let uri = with_timeout(&endpoint.url, settings.timeout)?;
+        let target = Target { method: Method::POST, uri, deadline, is_callers_deadline: true };
+        self.call(&target, body, endpoint.credential.header(clock)?).await
+    }
+
     /// Gets a URL, with a bearer token if given. The endpoint's own credential is only sent to the endpoint's URL.
     pub async fn get(&self, uri: &Uri, bearer: Option<&str>) -> Result<WebhookResponse, CallError> {
         let target = self.target(Method::GET, uri.clone());
@@ -200,10 +208,13 @@ impl Client {
             let _turn = self.0.turns.acquire().await;
             let response = self.0.http.request(request).await.map_err(|why| target.failed(&why))?;
             let (head, body) = response.into_parts();
+            // The server has begun to respond, so this is a matter of memory, not of the server's time.
+            let place = self.0.responses.clone().acquire_owned().await.ok().map(Arc::new);
             let limit = self.0.settings.answer_bytes;
             let body =
                 Limited::new(body, limit).collect().await.map_err(|why| target.unread(&*why, limit))?;
-            Ok(WebhookResponse { status: head.status, headers: head.headers, body: body.to_bytes() })
+            let (status, headers, body) = (head.status, head.headers, body.to_bytes());
+            Ok(WebhookResponse { status, headers, body, _place: place })
         };
         tokio::time::timeout_at(target.deadline, work).await.unwrap_or_else(|_| Err(target.timed_out()))
     }

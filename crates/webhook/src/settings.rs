@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use crate::backoff::Backoff;
 use crate::error::CallError;
 
@@ -12,6 +14,9 @@ pub struct Settings {
     pub timeout: Duration,
     /// The maximum response size in bytes.
     pub answer_bytes: usize,
+    /// The maximum number of responses that one client reads and its callers hold at a time. Further ones wait, within
+    /// their timeouts. By default only the number of calls is limited.
+    pub responses: usize,
     pub user_agent: &'static str,
     /// Whether to send the timeout as the query parameter `timeout`, as Kubernetes API clients do.
     pub sends_timeout: bool,
@@ -45,6 +50,7 @@ impl Default for Settings {
         Self {
             timeout: TIMEOUT,
             answer_bytes: ANSWER_BYTES,
+            responses: Semaphore::MAX_PERMITS,
             // The user agent that v1.34 sends to token and authorization webhooks.
             user_agent: "Go-http-client/1.1",
             sends_timeout: false,

@@ -211,12 +211,17 @@ impl<'a> VersionedAttributes<'a> {
             return Ok(from.converted(object, to));
         }
         let to = to.kind.api_version();
+        if let Some(known) = self.review.converted.lock().find(object, &to) {
+            return Ok(known);
+        }
         let converted = tokio::select! {
             biased;
             converted = self.review.server.conversions.between(from, object, &to) => converted,
             given_up = self.review.given_up() => return Err(given_up),
         };
-        converted.map_err(|failed| Status::internal(failed.message))
+        let converted = converted.map_err(|failed| Status::internal(failed.message))?;
+        self.review.converted.lock().add(object, &converted);
+        Ok(converted)
     }
 
     /// Returns the schema of the objects. `None` for connect options, which have no schema.

@@ -4,6 +4,7 @@ mod attributes;
 mod certificates;
 mod claim_resize;
 mod configuration;
+mod converted;
 mod default_class;
 mod default_tolerations;
 mod device_admin_access;
@@ -66,6 +67,7 @@ pub use storage_protection::StorageObjectInUseProtection;
 pub use taint_nodes::TaintNodesByCondition;
 pub use webhooks::{MutatingAdmissionWebhook, ValidatingAdmissionWebhook};
 
+use converted::ConvertedObjects;
 use reinvocation::Reinvocation;
 
 use crate::apply::ManagedFields;
@@ -115,6 +117,8 @@ pub struct Review<'a> {
     /// The managed fields of the old object.
     pub(crate) old_fields: ManagedFields,
     reinvocation: Mutex<Reinvocation>,
+    /// The objects in other versions.
+    converted: Mutex<ConvertedObjects>,
 }
 
 /// An admission plugin. Mutation runs before validation, checks run after it.
@@ -243,6 +247,7 @@ impl<'a> Review<'a> {
             fields: Mutex::default(),
             old_fields: ManagedFields::default(),
             reinvocation: Mutex::default(),
+            converted: Mutex::default(),
         }
     }
 

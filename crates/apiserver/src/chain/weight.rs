@@ -37,7 +37,7 @@ impl Default for DecodeBudget {
 
 impl DecodeBudget {
     /// Waits until there is room for a body; dropping the permit releases it.
-    pub(super) async fn enter(&self, body: &[u8]) -> Result<Option<SemaphorePermit<'_>>, Status> {
+    pub(crate) async fn enter(&self, body: &[u8]) -> Result<Option<SemaphorePermit<'_>>, Status> {
         if body.len() <= FREE {
             return Ok(None);
         }
@@ -57,7 +57,7 @@ fn weight(body: &[u8]) -> usize {
         true => (protobuf::likely_messages(body.len()), 0),
         false => counted(body),
     };
-    // Bodies are at most 3 MiB, so this cannot overflow.
+    // Bodies are at most 16 MiB, so this cannot overflow.
     body.len() * BYTE + objects * OBJECT + values * VALUE
 }
 

@@ -7,15 +7,19 @@
 //!
 //! Invariants:
 //! - there is one clean-up at a time, and only while CRDs are being deleted;
+//! - CRDs are cleaned up independently: one whose objects take long, such as with a conversion webhook that hangs, delays
+//!   no other;
 //! - no state is kept between its rounds: a restarted server continues where another one stopped;
 //! - a CRD is removed only after the last of its objects.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::{FutureExt, StreamExt, stream};
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use http::HeaderMap;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -121,39 +125,92 @@ async fn run(server: Weak<Server>) {
     }
 }
 
-/// Runs one round. Returns whether no CRDs are left to delete.
+/// Runs one round: tries every CRD at least once. As long as one is under way, the others are tried again when it is
+/// time. Returns whether no CRDs are left to delete.
 async fn is_done(server: &Server) -> bool {
+    let again = server.definitions.clean_up.again.clone();
+    let (mut attempts, mut under_way) = (Attempts::default(), FuturesUnordered::new());
     loop {
-        let ending = match server.try_reconcile_definitions().await {
-            Ok(Some(ending)) => ending,
-            Ok(None) => return true,
+        let ending = server.try_reconcile_definitions().await;
+        let is_left = match &ending {
+            Ok(None) => false,
+            Ok(Some(ending)) => !ending.records.is_empty(),
             Err(why) => {
                 tracing::warn!(%why, "cannot reconcile custom resource definitions");
-                return false;
+                true
             }
         };
-        if ending.records.is_empty() {
-            return true;
+        if let Some(ending) = ending.ok().flatten().map(Arc::new) {
+            let due = attempts.due(&ending.records).into_iter();
+            under_way.extend(due.map(|record| finish(server, ending.clone(), record).boxed()));
         }
-        let rounds = ending.records.iter().map(|record| finish(server, &ending, record).boxed());
-        let rounds = stream::iter(rounds.collect::<Vec<_>>()).buffer_unordered(WORKERS);
-        // Removing a CRD frees its names for others, so process all CRDs again.
-        if !rounds.fold(false, |any, is_released| async move { any | is_released }).await {
-            return false;
+        if under_way.is_empty() {
+            return !is_left;
+        }
+        tokio::select! {
+            biased;
+            // Removing a CRD frees its names for others, so process all CRDs again.
+            Some(name) = under_way.next() => attempts.ended(&name),
+            () = again.notified() => attempts.repeat(),
+            () = server.clock.sleep(EVERY) => attempts.repeat(),
         }
     }
 }
 
-/// Continues with a CRD. Returns whether it has been released.
-async fn finish(server: &Server, ending: &TerminatingDefinitions, record: &Arc<Record>) -> bool {
-    match try_finish(server, ending, record).await {
-        Ok(is_released) => is_released,
-        Err(why) => {
-            let name = name_of(record);
-            tracing::warn!(%why, name, "cannot clean up after a custom resource definition");
-            false
+/// The CRDs that a round has tried, as long as they exist.
+#[derive(Default)]
+struct Attempts {
+    /// By name, with the number of the last attempt.
+    last: BTreeMap<String, Attempt>,
+    count: u64,
+}
+
+struct Attempt {
+    number: u64,
+    is_under_way: bool,
+    /// Whether it is not tried again for now.
+    is_over: bool,
+}
+
+impl Attempts {
+    /// Begins to try as many CRDs as possible, those that have waited longest first.
+    fn due(&mut self, records: &[Arc<Record>]) -> Vec<Arc<Record>> {
+        let left: BTreeSet<&str> = records.iter().map(|record| name_of(record)).collect();
+        self.last.retain(|name, attempt| attempt.is_under_way || left.contains(name.as_str()));
+        let busy = self.last.values().filter(|attempt| attempt.is_under_way).count();
+        let is_due = |record: &&Arc<Record>| {
+            self.last.get(name_of(record)).is_none_or(|last| !last.is_under_way && !last.is_over)
+        };
+        let mut due: Vec<Arc<Record>> = records.iter().filter(is_due).cloned().collect();
+        due.sort_by_key(|record| self.last.get(name_of(record)).map(|last| last.number));
+        due.truncate(WORKERS.saturating_sub(busy));
+        for record in &due {
+            self.count += 1;
+            let attempt = Attempt { number: self.count, is_under_way: true, is_over: false };
+            self.last.insert(name_of(record).to_owned(), attempt);
+        }
+        due
+    }
+
+    fn ended(&mut self, name: &str) {
+        if let Some(attempt) = self.last.get_mut(name) {
+            (attempt.is_under_way, attempt.is_over) = (false, true);
         }
     }
+
+    /// Lets all CRDs be tried again.
+    fn repeat(&mut self) {
+        self.last.values_mut().for_each(|attempt| attempt.is_over = false);
+    }
+}
+
+/// Continues with a CRD. Returns its name.
+async fn finish(server: &Server, ending: Arc<TerminatingDefinitions>, record: Arc<Record>) -> String {
+    let name = name_of(&record);
+    if let Err(why) = try_finish(server, &ending, &record).await {
+        tracing::warn!(%why, name, "cannot clean up after a custom resource definition");
+    }
+    name.to_owned()
 }
 
 /// Whether a CRD is being deleted and waits for the clean-up.
@@ -166,11 +223,11 @@ async fn try_finish(
     server: &Server,
     ending: &TerminatingDefinitions,
     record: &Arc<Record>,
-) -> Result<bool, Status> {
+) -> Result<(), Status> {
     let served = &*ending.served;
     let definition = served.decode_bare(record)?;
     let Some((record, definition)) = begin(server, served, record, definition).await? else {
-        return Ok(false);
+        return Ok(());
     };
     let spec = definition.at("spec");
     let stored_as = format!("{}/{}", spec.text("group"), spec.at("names").text("plural"));
@@ -181,10 +238,7 @@ async fn try_finish(
     } else {
         match delete_objects(server, &stored_as, &definition).await {
             Ok(true) => ("InstanceDeletionCompleted", "removed all instances"),
-            Ok(false) => {
-                wait(server, served, &record, &definition).await?;
-                return Ok(false);
-            }
+            Ok(false) => return wait(server, served, &record, &definition).await,
             Err(why) => {
                 let message = format!("could not issue all deletes: {}", why.message);
                 let failed = terminating("True", "InstanceDeletionFailed", &message);
@@ -306,26 +360,25 @@ async fn note(
     Ok(written.map_or(ConditionResult::Changed, ConditionResult::Written))
 }
 
-/// Removes the finalizer, and with the last one the CRD. Returns whether that succeeded.
+/// Removes the finalizer, and with the last one the CRD. On a conflict does nothing: the CRD will be processed again.
 async fn release(
     server: &Server,
     served: &Served,
     record: &Record,
     definition: &Value,
     condition: &Condition<'_>,
-) -> Result<bool, Status> {
+) -> Result<(), Status> {
     let mut released = definition.clone();
     set_condition(&mut released, condition, server.now());
     let left: Vec<&str> =
         metadata::finalizers(definition).filter(|finalizer| *finalizer != CLEANUP).collect();
     if !left.is_empty() {
         released.object_mut("metadata").set("finalizers", left);
-        return Ok(server.write_definition(served, record, definition, released).await?.is_some());
+        return server.write_definition(served, record, definition, released).await.map(drop);
     }
     let expect = Expect::Revision(record.modified);
     match server.store.commit(Write { key: record.key.clone(), expect, change: Change::Delete }).await {
-        Ok(_) => Ok(true),
-        Err(Error::Conflict { .. }) => Ok(false),
+        Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
         Err(why) => Err(server.refusal(why)),
     }
 }

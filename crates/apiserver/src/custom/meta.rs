@@ -60,6 +60,16 @@ pub(crate) fn normalize_stored(object: &mut Value) {
     *metadata = Value::Object(well_formed.collect());
 }
 
+/// Drops labels and annotations without entries, as v1.34's encoding of metadata does.
+pub(crate) fn drop_empty(object: &mut Value) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    for field in ["labels", "annotations"] {
+        if metadata.get(field).and_then(Value::as_object).is_some_and(Map::is_empty) {
+            metadata.remove(field);
+        }
+    }
+}
+
 /// Converts `unknown field "a"` to `metadata.a`.
 fn unknown_path(warning: &str) -> Option<String> {
     let path = warning.strip_prefix("unknown field \"")?.strip_suffix('"')?;

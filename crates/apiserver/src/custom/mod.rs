@@ -150,7 +150,7 @@ impl Custom {
         let _ = self.settle_read(object);
         if object.get("apiVersion").and_then(Value::as_str) != Some(&self.api_version) {
             object["apiVersion"] = self.api_version.as_str().into();
-            self.settle_converted(object);
+            normalize(object, &self.schema);
         }
     }
 
@@ -166,9 +166,19 @@ impl Custom {
         Ok(())
     }
 
-    /// Drops fields that this version does not have. Defaults are those of the version it was converted from.
-    pub(crate) fn settle_converted(&self, object: &mut Value) {
-        normalize(object, &self.schema);
+    /// Drops fields that this version does not have from an object that a webhook has converted to it. Defaults are those
+    /// of the version it was converted from. Fails if embedded metadata is malformed.
+    pub(crate) fn settle_converted(&self, object: &mut Value) -> Result<(), String> {
+        checked(object, &self.schema)
+    }
+
+    /// The same for an object converted to the storage version, which gets the defaults of that version.
+    pub(crate) fn settle_converted_for_storage(&self, object: &mut Value) -> Result<(), String> {
+        if let Some(schema) = self.versions.schemas.get(&self.versions.storage) {
+            checked(object, schema)?;
+            defaults::fill(object, schema);
+        }
+        Ok(())
     }
 
     /// Converts an object to its stored form.
@@ -179,7 +189,7 @@ impl Custom {
 
     /// Brings an object in the storage version into its stored form, with the defaults of that version: v1.34 adds them
     /// whenever it reads the object, so they appear in every version.
-    pub(crate) fn settle_stored(&self, object: &mut Value) {
+    fn settle_stored(&self, object: &mut Value) {
         if let Some(schema) = self.versions.schemas.get(&self.versions.storage) {
             normalize(object, schema);
             defaults::fill(object, schema);
@@ -198,6 +208,14 @@ impl Custom {
             defaults::fill(object, &self.schema);
         }
     }
+}
+
+/// Drops fields that the schema does not have, and empty labels and annotations. Refuses malformed embedded metadata.
+fn checked(object: &mut Value, schema: &Props) -> Result<(), String> {
+    prune::prune(object, schema, true);
+    prune::prune_nulls(object, Some(schema));
+    meta::drop_empty(object);
+    meta::normalize_embedded(object, schema, meta::Malformed::Refused).map(drop)
 }
 
 /// Drops fields that the schema does not have.

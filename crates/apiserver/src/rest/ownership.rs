@@ -38,6 +38,7 @@ const MAX_ROUNDS: usize = 64;
 /// Runs work that determines field ownership. If it lacks conversions by webhook to other versions, makes them and
 /// repeats it.
 pub(crate) async fn with_versions<T>(call: &Call<'_>, mut work: impl FnMut() -> T) -> Result<T, Status> {
+    call.context.versions.begin();
     for _ in 0..MAX_ROUNDS {
         let outcome = work();
         let wanted = call.context.versions.take_wanted();

@@ -16,11 +16,11 @@ use crate::client::{Answer, Api, names, summary};
 use crate::extension::{Extension, Reply};
 use crate::webhooks::{Hooked, rule};
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const V1: &str = "/apis/e.com/v1/namespaces/default/widgets";
-const V2: &str = "/apis/e.com/v2/namespaces/default/widgets";
+pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub(crate) const V1: &str = "/apis/e.com/v1/namespaces/default/widgets";
+pub(crate) const V2: &str = "/apis/e.com/v2/namespaces/default/widgets";
 /// The objects of no calls.
-const NO_CALLS: [usize; 0] = [];
+pub(crate) const NO_CALLS: [usize; 0] = [];
 
 /// Converts a widget: v1 has `spec.hostPort`, v2 has `spec.host` and `spec.port`.
 fn converted(mut object: Value, to: &str) -> Value {
@@ -43,7 +43,7 @@ fn converted(mut object: Value, to: &str) -> Value {
 }
 
 /// Responds to a review with changed objects.
-fn answer(review: &Value, change: impl Fn(&mut Vec<Value>)) -> Reply {
+pub(crate) fn answer(review: &Value, change: impl Fn(&mut Vec<Value>)) -> Reply {
     let request = &review["request"];
     let to = request["desiredAPIVersion"].as_str().unwrap();
     let objects = request["objects"].as_array().unwrap().iter();
@@ -56,7 +56,7 @@ fn answer(review: &Value, change: impl Fn(&mut Vec<Value>)) -> Reply {
 }
 
 /// Returns a definition with three versions. The last one is not served.
-fn definition(hooked: &Hooked) -> Value {
+pub(crate) fn definition(hooked: &Hooked) -> Value {
     let schema = |spec: Value| {
         let status = json!({"type": "object", "properties": {
             "replicas": {"type": "integer"}, "note": {"type": "string"}}});
@@ -83,28 +83,28 @@ fn definition(hooked: &Hooked) -> Value {
     }})
 }
 
-fn v1(name: &str, host_port: &str) -> Value {
+pub(crate) fn v1(name: &str, host_port: &str) -> Value {
     json!({"apiVersion": "e.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"hostPort": host_port}})
 }
 
-fn v2(name: &str, host: &str, port: &str) -> Value {
+pub(crate) fn v2(name: &str, host: &str, port: &str) -> Value {
     json!({"apiVersion": "e.com/v2", "kind": "Widget", "metadata": {"name": name},
         "spec": {"host": host, "port": port}})
 }
 
-async fn start_with(extension: Extension) -> Hooked {
+pub(crate) async fn start_with(extension: Extension) -> Hooked {
     let hooked = Hooked::start_with(extension).await;
     hooked.api.post(DEFINITIONS, definition(&hooked)).await.created();
     hooked
 }
 
 /// Starts with a webhook that works.
-async fn start() -> Hooked {
+pub(crate) async fn start() -> Hooked {
     start_with(Extension::new(|_, review| answer(review, |_| ()))).await
 }
 
 /// Starts with a webhook that can be made to fail.
-async fn start_failing() -> (Hooked, Arc<AtomicBool>) {
+pub(crate) async fn start_failing() -> (Hooked, Arc<AtomicBool>) {
     let fails = Arc::new(AtomicBool::new(false));
     let seen = fails.clone();
     let extension = Extension::new(move |_, review| match seen.load(Ordering::Relaxed) {
@@ -115,18 +115,18 @@ async fn start_failing() -> (Hooked, Arc<AtomicBool>) {
 }
 
 /// Lets conversions in the background happen, and forgets them.
-async fn settle(hooked: &Hooked) {
+pub(crate) async fn settle(hooked: &Hooked) {
     tokio::time::sleep(Duration::from_secs(1)).await;
     hooked.extension.take();
 }
 
 /// Returns how many objects each call since the last time had.
-fn calls(hooked: &Hooked) -> Vec<usize> {
+pub(crate) fn calls(hooked: &Hooked) -> Vec<usize> {
     let objects = |request: &Value| request["objects"].as_array().unwrap().len();
     hooked.reviews().iter().map(objects).collect()
 }
 
-fn spec(answer: Answer) -> Value {
+pub(crate) fn spec(answer: Answer) -> Value {
     answer.ok()["spec"].clone()
 }
 
@@ -374,20 +374,27 @@ async fn a_refused_connection_is_described_as_in_v1_34() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_list_takes_few_calls_and_a_second_one_none() {
-    let hooked = start().await;
+async fn a_list_of_10_000_objects_takes_few_calls_and_a_second_one_none() {
+    let slow = |_: &str, review: &Value| match answer(review, |_| ()) {
+        Reply::Json(response) => Reply::After(Duration::from_secs(1), response),
+        other => other,
+    };
+    let hooked = start_with(Extension::new(slow)).await;
     let api = &hooked.api;
     hooked.extension.refuses.store(true, Ordering::Relaxed);
-    for at in 0..2_000 {
+    for at in 0..10_000 {
         api.post(V1, v1(&format!("w-{at:05}"), "h:1")).await.created();
     }
     settle(&hooked).await;
     hooked.extension.refuses.store(false, Ordering::Relaxed);
+    let began = api.clock.instant();
     let list = api.get(V2).await.ok();
-    assert_eq!(names(&list).len(), 2_000);
+    assert_eq!(names(&list).len(), 10_000);
     assert!(list["items"].as_array().unwrap().iter().all(|item| item["spec"]["port"] == "1"));
-    let first = calls(&hooked);
-    assert_eq!(first, [1, 2, 4, 8, 16, 32, 64, 128, 256, 500, 500, 489]);
+    let calls_of_list = calls(&hooked);
+    assert_eq!(calls_of_list[..9], [1, 2, 4, 8, 16, 32, 64, 128, 256]);
+    assert_eq!((calls_of_list.len(), calls_of_list[9..].iter().max()), (28, Some(&500)));
+    assert_eq!(began.elapsed().as_secs(), 14, "full batches are converted four at a time");
     api.get(V2).await.ok();
     api.get(&format!("{V2}/w-00007")).await.ok();
     assert_eq!(calls(&hooked), NO_CALLS, "conversions are cached by revision");
@@ -478,7 +485,7 @@ async fn a_watch_shows_changes_in_its_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_waits_while_objects_cannot_be_converted() {
+async fn a_watch_waits_for_objects_that_cannot_be_converted_yet() {
     let (hooked, fails) = start_failing().await;
     let api = &hooked.api;
     api.post(V1, v1("w", "h:1")).await.created();
@@ -493,7 +500,7 @@ async fn a_watch_waits_while_objects_cannot_be_converted() {
         api.open_watch(&format!("{V2}?watch=1&resourceVersion={}", api.server.revision())).await;
     api.merge(&format!("{V1}/w"), json!({"spec": {"hostPort": "h:3"}})).await.ok();
     let nothing = async |watch: &mut crate::client::Events| {
-        tokio::time::timeout(Duration::from_secs(90), watch.next()).await.is_err()
+        tokio::time::timeout(Duration::from_secs(10), watch.next()).await.is_err()
     };
     assert!(nothing(&mut watch).await, "no bookmark either");
     assert!(nothing(&mut running).await);

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -26,6 +27,8 @@ pub(crate) enum Reply {
     Hang,
     /// Closes the connection without a response.
     Close,
+    /// Responds after a while.
+    After(Duration, Value),
 }
 
 type Handler = Arc<dyn Fn(&str, &Value) -> Reply + Send + Sync>;
@@ -121,6 +124,11 @@ impl Extension {
                 Ok(response.body(Full::new(body)).unwrap())
             }
             Reply::Hang => std::future::pending().await,
+            Reply::After(time, value) => {
+                tokio::time::sleep(time).await;
+                let response = Response::builder().header("content-type", "application/json");
+                Ok(response.body(Full::new(value.to_string().into())).unwrap())
+            }
             Reply::Close => Err(std::io::Error::other("closed")),
         }
     }

@@ -13,6 +13,7 @@ mod authentication;
 mod authorization;
 mod boundaries;
 mod client;
+mod conversion_faults;
 mod conversion_webhooks;
 mod custom;
 mod deadlines;

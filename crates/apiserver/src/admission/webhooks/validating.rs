@@ -38,6 +38,12 @@ pub(super) async fn dispatch(
         return Ok(());
     }
     review.check_time()?;
+    // A webhook converts an object before the first call, as in v1.34, and once for each version.
+    for (_, matched) in relevant.iter().filter(|_| review.served.is_converted_by_webhook()) {
+        if let Matched::As(other) = matched {
+            attributes.shown_as(other).await?;
+        }
+    }
     let calls = relevant.iter().enumerate();
     let mut calls: FuturesUnordered<_> =
         calls.map(|(index, (webhook, matched))| one(index, webhook, matched, &attributes)).collect();

@@ -15,15 +15,15 @@ use super::Conversions;
 use crate::registry::Served;
 
 /// The maximum number of waiting records, of all kinds together.
-const MOST_RECORDS: usize = 4096;
+const MAX_RECORDS: usize = 4096;
 /// And their size: the oldest are dropped beyond it. The newest always stays, at most 1.5 MiB.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 /// How many records of a kind are taken at a time: the newest of them is cached when the rest are.
 const TURN: usize = 256;
 
-/// The pause after a failure, doubled up to [`LONGEST_PAUSE`] with each further one.
+/// The pause after a failure, doubled up to [`MAX_PAUSE`] with each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// Records to be converted.
 #[derive(Default)]
@@ -46,7 +46,7 @@ impl Waiting {
     fn add(&mut self, served: &Arc<Served>, record: &Arc<Record>) -> bool {
         self.bytes += record.value.len();
         self.records.push_back((served.clone(), record.clone()));
-        while self.records.len() > 1 && (self.bytes > MOST_BYTES || self.records.len() > MOST_RECORDS) {
+        while self.records.len() > 1 && (self.bytes > MAX_BYTES || self.records.len() > MAX_RECORDS) {
             let oldest = self.records.pop_front();
             self.bytes -= oldest.map_or(0, |(_, record)| record.value.len());
         }
@@ -79,7 +79,7 @@ impl Waiting {
 
 impl Conversions {
     /// Converts a record to the version of a kind in the background, unless it is in it already.
-    pub(crate) fn convert_soon(self: &Arc<Self>, served: &Arc<Served>, record: &Arc<Record>) {
+    pub(crate) fn convert_in_background(self: &Arc<Self>, served: &Arc<Served>, record: &Arc<Record>) {
         if self.closing.is_cancelled() || !served.needs_conversion(record) {
             return;
         }
@@ -91,9 +91,13 @@ impl Conversions {
         }
     }
 
-    async fn convert_waiting(&self, served: &Arc<Served>) {
+    async fn convert_waiting(self: &Arc<Self>, served: &Arc<Served>) {
         let mut pause = FIRST_PAUSE;
         loop {
+            if served.kind.custom.as_ref().is_some_and(|custom| custom.closing.is_cancelled()) {
+                // Its definition has changed: nothing is read in this kind any more.
+                self.background.0.lock().drop_kind(served);
+            }
             let records = self.background.0.lock().take(served);
             if records.is_empty() {
                 return;
@@ -104,7 +108,7 @@ impl Conversions {
                     tracing::debug!(%why, kind = served.kind.kind, "cannot convert objects ahead of time");
                     self.background.0.lock().drop_kind(served);
                     self.clock.sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = (pause * 2).min(MAX_PAUSE);
                 }
             }
         }
@@ -139,9 +143,9 @@ mod tests {
         assert_eq!((waiting.records.len(), waiting.bytes), (16, 16 << 20));
         waiting.drop_kind(&pods);
         assert_eq!((waiting.records.len(), waiting.bytes), (0, 0));
-        for _ in 0..=MOST_RECORDS {
+        for _ in 0..=MAX_RECORDS {
             waiting.add(&secrets, &record(0));
         }
-        assert_eq!(waiting.records.len(), MOST_RECORDS);
+        assert_eq!(waiting.records.len(), MAX_RECORDS);
     }
 }

@@ -9,7 +9,7 @@ use crate::metrics::{Described, SeriesTable};
 
 /// A definition has two series for each pair of its versions, in either direction: 1,000 definitions with three versions
 /// have 12,000. A series takes about 400 bytes, so this is at most 8 MB.
-const MOST_SERIES: usize = 20_000;
+const MAX_SERIES: usize = 20_000;
 
 /// From a millisecond, doubled 14 times.
 const CONVERSIONS: &[f64] = &[
@@ -54,7 +54,7 @@ pub(crate) struct ConversionMetrics(SeriesTable<Metric>);
 
 impl Default for ConversionMetrics {
     fn default() -> Self {
-        Self(SeriesTable::new(&DESCRIBED, MOST_SERIES))
+        Self(SeriesTable::new(&DESCRIBED, MAX_SERIES))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  stored record ─► its version is the requested one ───────────────────────────────► shown as it is
-//!        └─► cache by revision ─► batches ─► ConversionReview ─► checked, pruned ─► a record in the requested version
+//!        └─► cache by revision ─► flights ─► ConversionReview ─► checked, pruned ─► a record in the requested version
 //!
 //!  written object ─► ConversionReview ─► checked, pruned, defaulted ─► stored
 //! ```
@@ -12,13 +12,16 @@
 //!
 //! Invariants:
 //! - A webhook changes labels, annotations and everything outside of metadata, and nothing else.
-//! - No lock is held during a call, and a call ends within [`TIMEOUT`] or when its request ends.
+//! - No lock is held during a call, and a call ends within [`TIMEOUT`], or when nothing waits for it.
+//! - A revision of an object is converted to a version once, however many wait for it.
 //! - A webhook that hangs delays only requests for versions that it converts to or from.
 //! - Objects in the stored version, kinds with another strategy, and built-in kinds never wait here.
 
 mod background;
 mod batch;
 mod cache;
+mod call;
+mod flights;
 mod metadata;
 mod metrics;
 mod records;
@@ -36,6 +39,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::ManagedFields;
+use crate::chain::DecodeBudget;
+use crate::codec;
 use crate::egress::{self, EgressConfig, ServiceResolver};
 use crate::json::Json;
 use crate::registry::Served;
@@ -44,20 +49,22 @@ use crate::status::Status;
 
 use background::Background;
 use cache::Cache;
+use call::Load;
+use flights::Flights;
 use metrics::ConversionMetrics;
 pub(crate) use versions::{ConvertedVersions, VersionMemo};
 
 /// The time limit of a call, as in v1.34.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The maximum size of a response. A batch has at most [`batch::MOST_BYTES`] unless it is a single object, so each object
+/// The maximum size of a response. A batch has at most [`batch::MAX_BYTES`] unless it is a single object, so each object
 /// may grow several times.
 const ANSWER_BYTES: usize = 16 << 20;
 
-/// The maximum number of concurrent calls to one webhook. A call takes at most 2 MiB for its request and 16 MiB for its
-/// response, and the decoded objects about as much again: 16 × 36 MiB = 576 MiB in the worst case. Further calls wait,
-/// within their own deadlines.
-const AT_ONCE: usize = 16;
+/// The maximum number of responses of one webhook that are in memory before they are decoded: 16 × 16 MiB = 256 MiB in
+/// the worst case. With [`call::REQUEST_BYTES`] a webhook takes at most 320 MiB; decoded responses take at most 64 MiB of
+/// the server, as bodies of requests do. Further calls wait, within their own deadlines.
+const RESPONSES: usize = 16;
 
 /// The webhook that converts the objects of a definition.
 pub(crate) struct ConversionWebhook {
@@ -65,7 +72,8 @@ pub(crate) struct ConversionWebhook {
     definition: String,
     client: ClientConfig,
     review_version: Option<ReviewVersion>,
-    turns: Semaphore,
+    /// The room for its requests.
+    requests: Semaphore,
 }
 
 impl ConversionWebhook {
@@ -84,7 +92,7 @@ impl ConversionWebhook {
             definition: definition.to_owned(),
             client,
             review_version: ReviewVersion::first_of(webhook.list("conversionReviewVersions")),
-            turns: Semaphore::new(AT_ONCE),
+            requests: Semaphore::new(call::REQUEST_BYTES / call::UNIT),
         }))
     }
 }
@@ -93,6 +101,9 @@ impl ConversionWebhook {
 pub(crate) struct Conversions {
     clients: Clients,
     cache: Cache,
+    flights: Flights,
+    /// The memory for decoded responses. Not that of requests: one of them may be waiting for this conversion.
+    room: DecodeBudget,
     background: Background,
     pub(crate) metrics: ConversionMetrics,
     clock: Clock,
@@ -114,6 +125,7 @@ impl Conversions {
             user_agent: "kube-apiserver-admission",
             timeout: TIMEOUT,
             answer_bytes: ANSWER_BYTES,
+            responses: RESPONSES,
             sends_timeout: true,
             ..Settings::default()
         };
@@ -122,6 +134,8 @@ impl Conversions {
         Self {
             clients,
             cache: Cache::default(),
+            flights: Flights::default(),
+            room: DecodeBudget::default(),
             background: Background::default(),
             metrics: ConversionMetrics::default(),
             clock: clock.clone(),
@@ -132,7 +146,7 @@ impl Conversions {
 
     /// Returns a record in the version of a kind.
     pub(crate) async fn record(
-        &self,
+        self: &Arc<Self>,
         served: &Arc<Served>,
         record: &Arc<Record>,
     ) -> Result<Arc<Record>, Status> {
@@ -154,7 +168,7 @@ impl Conversions {
         let object = fields.inside(object.clone());
         let mut stored = self.one(served, object, custom.storage_api_version()).await?;
         ManagedFields::discard(&mut stored);
-        custom.settle_stored(&mut stored);
+        custom.settle_converted_for_storage(&mut stored).map_err(invalid)?;
         Ok(stored)
     }
 
@@ -170,7 +184,7 @@ impl Conversions {
         };
         let stored = self.to_stored(served, &object, fields).await?;
         let mut shown = self.one(served, stored, custom.api_version()).await?;
-        custom.settle_converted(&mut shown);
+        custom.settle_converted(&mut shown).map_err(invalid)?;
         Ok(shown)
     }
 
@@ -186,7 +200,14 @@ impl Conversions {
         if object.text("apiVersion") == to {
             return Ok(object);
         }
-        let mut converted = self.convert(webhook, vec![object], to).await?;
-        converted.pop().ok_or_else(|| Status::internal("a conversion has no result"))
+        let bytes = codec::to_bytes(&object).len();
+        let load = Load { bytes, objects: || Ok(vec![object]) };
+        let mut converted = self.call(webhook, load, to).await.map_err(|refused| refused.status)?;
+        converted.objects.pop().ok_or_else(|| Status::internal("a conversion has no result"))
     }
+}
+
+/// A converted object does not fit its schema.
+fn invalid(why: String) -> Status {
+    Status::unknown(review::shown(why))
 }

@@ -39,13 +39,13 @@ impl Served {
     }
 
     /// Returns a record with a converted object in place of the stored one.
-    pub(super) fn converted_record(&self, record: &Record, mut object: Value) -> Record {
+    pub(super) fn converted_record(&self, record: &Record, mut object: Value) -> Result<Record, Status> {
         ManagedFields::discard(&mut object);
         if let Some(custom) = &self.kind.custom {
-            custom.settle_converted(&mut object);
+            custom.settle_converted(&mut object).map_err(super::invalid)?;
         }
         let inset = ManagedFields::of(record).inset().clone();
         let payload = Payload { inset, ..self.encode_shown(&object) };
-        Record::new(record.key.clone(), payload, record.created, record.modified, record.expires)
+        Ok(Record::new(record.key.clone(), payload, record.created, record.modified, record.expires))
     }
 }

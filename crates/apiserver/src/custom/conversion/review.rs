@@ -22,6 +22,22 @@ pub(super) struct Failure {
     message: String,
     /// Whether v1.34's message does not name the webhook.
     is_bare: bool,
+    /// Whether calls with fewer objects may succeed.
+    pub(super) depends_on_batch: bool,
+}
+
+/// The maximum length of a message. It is shown to clients, logged, and part of a definition's status, and the webhook
+/// chooses it: a response has up to 16 MiB.
+const MESSAGE_BYTES: usize = 4 << 10;
+
+/// Returns a message as it is shown: cut if it is too long.
+pub(super) fn shown(mut message: String) -> String {
+    if message.len() > MESSAGE_BYTES {
+        let end = (0..=MESSAGE_BYTES).rev().find(|end| message.is_char_boundary(*end));
+        message.truncate(end.unwrap_or(0));
+        message.push_str("... (truncated)");
+    }
+    message
 }
 
 /// The failures that v1.34 counts separately.
@@ -49,8 +65,15 @@ impl FailureType {
 }
 
 impl Failure {
+    /// What is wrong with a response may be due to one of its objects, or to their number.
     fn new(why: FailureType, message: impl Into<String>) -> Self {
-        Self { why, message: message.into(), is_bare: false }
+        let depends_on_batch = why != FailureType::Call;
+        Self { why, message: message.into(), is_bare: false, depends_on_batch }
+    }
+
+    /// A failure that calls with fewer objects may avoid.
+    pub(super) fn of_batch(why: impl fmt::Display) -> Self {
+        Self { depends_on_batch: true, ..Self::calling(why) }
     }
 
     /// The call could not be made, or its response cannot be decoded.
@@ -58,11 +81,13 @@ impl Failure {
         Self::new(FailureType::Call, format!("failed: {why}"))
     }
 
-    /// The call failed. A response that is too long may be one to too many objects.
+    /// The call failed. A response that is too long may be one to too many objects, and so may an error status, unless it
+    /// says that the webhook is overloaded.
     pub(super) fn of_call(error: &CallError) -> Self {
-        match error {
-            CallError::TooLong { .. } => Self::response(error),
-            error => Self::calling(error),
+        match (error, error.code()) {
+            (CallError::TooLong { .. }, _) => Self::response(error),
+            (_, Some(code)) if !matches!(code, 429 | 503 | 504) => Self::of_batch(error),
+            _ => Self::calling(error),
         }
     }
 
@@ -79,13 +104,12 @@ impl Failure {
         Self { is_bare: true, ..Self::new(why, message) }
     }
 
-    /// Returns v1.34's message about an object.
-    pub(super) fn about(&self, object: &Value) -> String {
-        if self.is_bare {
-            return self.message.clone();
-        }
-        let (api_version, kind) = (object.text("apiVersion"), object.text("kind"));
-        format!("conversion webhook for {api_version}, Kind={kind} {}", self.message)
+    /// Returns v1.34's message about an object of this type.
+    pub(super) fn about(&self, api_version: &str, kind: &str) -> String {
+        shown(match self.is_bare {
+            true => self.message.clone(),
+            false => format!("conversion webhook for {api_version}, Kind={kind} {}", self.message),
+        })
     }
 }
 
@@ -130,6 +154,14 @@ pub(super) fn request(version: ReviewVersion, uid: &str, objects: &[Value], to: 
     })
 }
 
+/// Returns what a response is verified against: an object's type and metadata.
+pub(super) fn original(mut object: Value) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        fields.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind" | "metadata"));
+    }
+    object
+}
+
 /// Reads the response to a request: the converted objects, in order.
 pub(super) fn response(
     body: &[u8],
@@ -138,8 +170,8 @@ pub(super) fn response(
     originals: &[Value],
     to: &str,
 ) -> Result<Vec<Value>, Failure> {
-    let mut review = CONVERSION_REVIEW.decode(body, version).map_err(Failure::calling)?;
-    check_shape(&review).map_err(Failure::calling)?;
+    let mut review = CONVERSION_REVIEW.decode(body, version).map_err(Failure::of_batch)?;
+    check_shape(&review).map_err(Failure::of_batch)?;
     verify(&review, version, uid).map_err(Failure::response)?;
     let converted = match review.pointer_mut("/response/convertedObjects").map(Value::take) {
         Some(Value::Array(converted)) => converted,
@@ -229,12 +261,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn original() -> Value {
+    fn before() -> Value {
         json!({"apiVersion": "g/v1", "kind": "W", "metadata": {"name": "w", "uid": "u", "labels": {"a": "b"}}})
     }
 
     fn converted(change: impl FnOnce(&mut Value)) -> Value {
-        let mut object = original();
+        let mut object = before();
         object["apiVersion"] = "g/v2".into();
         change(&mut object);
         let response = json!({"uid": "r", "convertedObjects": [object], "result": {"status": "Success"}});
@@ -243,8 +275,8 @@ mod tests {
 
     fn read(review: &Value) -> Result<Vec<Value>, String> {
         let body = review.to_string();
-        let read = response(body.as_bytes(), ReviewVersion::V1, "r", &[original()], "g/v2");
-        read.map_err(|failure| failure.about(&original()))
+        let read = response(body.as_bytes(), ReviewVersion::V1, "r", &[original(before())], "g/v2");
+        read.map_err(|failure| failure.about("g/v1", "W"))
     }
 
     #[track_caller]
@@ -319,6 +351,15 @@ mod tests {
     }
 
     #[test]
+    fn a_long_message_is_cut() {
+        let long = json!({"status": "Failure", "message": "é".repeat(1 << 20)});
+        let mut review = converted(|_| ());
+        review["response"]["result"] = long;
+        let message = read(&review).unwrap_err();
+        assert!(message.len() < 5_000 && message.ends_with("éé... (truncated)"), "{}", message.len());
+    }
+
+    #[test]
     fn only_labels_and_annotations_may_change() {
         let review = converted(|object| {
             object["metadata"]["generation"] = 9.into();
@@ -338,10 +379,12 @@ mod tests {
         review["response"]["uid"] = "other".into();
         review.as_object_mut().unwrap().remove("kind");
         let body = review.to_string();
-        let read = response(body.as_bytes(), ReviewVersion::V1Beta1, "r", &[original()], "g/v2");
+        let read = response(body.as_bytes(), ReviewVersion::V1Beta1, "r", &[original(before())], "g/v2");
         review["apiVersion"] = "apiextensions.k8s.io/v1beta1".into();
         assert!(read.is_err(), "it states another version");
         let body = review.to_string();
-        assert!(response(body.as_bytes(), ReviewVersion::V1Beta1, "r", &[original()], "g/v2").is_ok());
+        assert!(
+            response(body.as_bytes(), ReviewVersion::V1Beta1, "r", &[original(before())], "g/v2").is_ok()
+        );
     }
 }

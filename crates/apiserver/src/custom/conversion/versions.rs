@@ -17,8 +17,8 @@ pub(crate) struct VersionMemo(Mutex<Memo>);
 
 #[derive(Default)]
 struct Memo {
-    /// Two or three for each other version of a manager. A definition has few versions, and entries of unknown ones are
-    /// not converted.
+    /// Two or three for each other version of a manager, of the last [`KEPT`] computations. A definition has few versions,
+    /// and entries of unknown ones are not converted.
     known: Vec<Conversion>,
     wanted: Vec<Wanted>,
 }
@@ -26,7 +26,13 @@ struct Memo {
 struct Conversion {
     wanted: Wanted,
     result: Result<Value, String>,
+    /// How many computations have begun since one has used it.
+    unused: u8,
 }
+
+/// How many computations in a row may leave a conversion unused before it is forgotten. An attempt to write has up to
+/// two, and the next attempt may have the same objects.
+const KEPT: u8 = 2;
 
 /// An object, and the version it is to be converted to.
 #[derive(Clone, PartialEq)]
@@ -36,19 +42,30 @@ pub(crate) struct Wanted {
 }
 
 impl VersionMemo {
+    /// Begins a computation: forgets what the last ones have not used, so that retries of a write do not add up.
+    pub(crate) fn begin(&self) {
+        let mut memo = self.0.lock();
+        memo.wanted.clear();
+        memo.known.retain_mut(|known| {
+            known.unused += 1;
+            known.unused <= KEPT
+        });
+    }
+
     /// Returns the conversions that were found missing since the last time.
     pub(crate) fn take_wanted(&self) -> Vec<Wanted> {
         std::mem::take(&mut self.0.lock().wanted)
     }
 
     pub(crate) fn insert(&self, wanted: Wanted, result: Result<Value, String>) {
-        self.0.lock().known.push(Conversion { wanted, result });
+        self.0.lock().known.push(Conversion { wanted, result, unused: 0 });
     }
 
     fn find(&self, object: &Value, to: &str) -> Result<Value, Unconverted> {
         let mut memo = self.0.lock();
-        let is_it = |known: &&Conversion| known.wanted.to == to && known.wanted.object == *object;
-        if let Some(known) = memo.known.iter().find(is_it) {
+        let is_it = |known: &&mut Conversion| known.wanted.to == to && known.wanted.object == *object;
+        if let Some(known) = memo.known.iter_mut().find(is_it) {
+            known.unused = 0;
             return known.result.clone().map_err(Unconverted::Failed);
         }
         let wanted = Wanted { object: object.clone(), to: to.to_owned() };
@@ -87,5 +104,31 @@ impl OtherVersions for ConvertedVersions<'_> {
     fn version(&self, api_version: &str) -> Option<(&Schema, Resets)> {
         let (types, has_status) = self.custom.version_types(api_version)?;
         Some((types, Resets::usual(has_status, self.subresource)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn conversions_of_earlier_attempts_are_forgotten() {
+        let memo = VersionMemo::default();
+        let same = json!({"spec": "applied"});
+        for attempt in 0..100 {
+            memo.begin();
+            for object in [json!({"metadata": attempt}), same.clone()] {
+                if memo.find(&object, "g/v2").is_err() {
+                    memo.take_wanted().into_iter().for_each(|wanted| memo.insert(wanted, Ok(object.clone())));
+                }
+                assert!(memo.find(&object, "g/v2").is_ok());
+            }
+        }
+        assert_eq!(
+            memo.0.lock().known.len(),
+            1 + usize::from(KEPT) + 1,
+            "the same one, and those of the last"
+        );
     }
 }

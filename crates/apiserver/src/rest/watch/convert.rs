@@ -1,7 +1,9 @@
 //! Conversion of watched objects by a webhook.
 //!
-//! Changes are converted in order, one batch of the store at a time. As long as a batch cannot be converted, the watch
-//! stays open and delivers nothing, as in v1.34. If it falls too far behind meanwhile, it ends like any slow watch.
+//! Changes are converted in order, one batch of the store at a time. While a batch cannot be converted, the watch stays open
+//! and delivers nothing. After [`RETRY_PERIOD`] it ends, as in v1.34, whose cache is then built again: a revision that can
+//! never be converted must not hold up the changes after it. As those of v1.34, clients then list, and learn from that
+//! whether the current objects can be converted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,21 +20,23 @@ use crate::registry::Served;
 use crate::server::Server;
 use crate::status::Status;
 
-/// The pause after a failed conversion, doubled up to [`MAX_PAUSE`], as v1.34's caches do.
+/// The pause after a failed conversion, doubled with each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long conversions are repeated after the first failure, as v1.34's caches do.
+const RETRY_PERIOD: Duration = Duration::from_secs(30);
 
 /// Existing objects, sent at the start of a watch.
 pub(super) enum Initial {
     Shown(VecDeque<Arc<Record>>),
-    Converting(BoxFuture<'static, Vec<Arc<Record>>>),
+    Converting(BoxFuture<'static, Result<Vec<Arc<Record>>, Status>>),
 }
 
 /// Converts the changes of a watch.
 pub(super) struct Converter {
     work: Work,
     /// The changes being converted: at most one batch of the store.
-    events: Option<BoxFuture<'static, Vec<Arc<Event>>>>,
+    events: Option<BoxFuture<'static, Result<Vec<Arc<Event>>, Status>>>,
     /// The revision up to which all changes have been returned.
     revision: Revision,
     /// The revision of the changes being converted.
@@ -81,42 +85,52 @@ impl Converter {
         None
     }
 
-    pub(super) fn poll_events(&mut self, context: &mut Context<'_>) -> Poll<Vec<Arc<Event>>> {
+    /// Returns the converted changes. The client has to list again if they cannot be converted.
+    pub(super) fn poll_events(&mut self, context: &mut Context<'_>) -> Poll<Result<Vec<Arc<Event>>, Status>> {
         let Some(converting) = &mut self.events else { return Poll::Pending };
         let events = std::task::ready!(converting.poll_unpin(context));
         self.events = None;
-        self.revision = self.next;
-        Poll::Ready(events)
+        let seen = std::mem::replace(&mut self.revision, self.next);
+        let expired = |why: Status| {
+            let message = format!("too old resource version: {seen} ({}): {}", self.next, why.message);
+            Status::expired(message)
+        };
+        Poll::Ready(events.map_err(expired))
     }
 
-    pub(super) fn records(&self, records: Vec<Arc<Record>>) -> BoxFuture<'static, Vec<Arc<Record>>> {
+    pub(super) fn records(
+        &self,
+        records: Vec<Arc<Record>>,
+    ) -> BoxFuture<'static, Result<Vec<Arc<Record>>, Status>> {
         let work = self.work.clone();
-        async move { work.records(records).await }.boxed()
+        async move { work.records(records).await.map_err(|why| Status::internal(why.message)) }.boxed()
     }
 }
 
 impl Work {
-    /// Converts records, however often it takes.
-    async fn records(&self, records: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
+    /// Converts records, repeatedly if it fails.
+    async fn records(&self, records: Vec<Arc<Record>>) -> Result<Vec<Arc<Record>>, Status> {
         let mut pause = FIRST_PAUSE;
+        let mut failed = None;
         loop {
-            match self.conversions.records(&self.served, records.clone()).await {
-                Ok(converted) => return converted,
-                Err(why) => self.wait(&why, pause).await,
+            let why = match self.conversions.records(&self.served, records.clone()).await {
+                Ok(converted) => return Ok(converted),
+                Err(why) => why,
+            };
+            tracing::debug!(%why, kind = self.served.kind.kind, "cannot convert the objects of a watch");
+            let end = *failed.get_or_insert_with(|| self.clock.instant() + RETRY_PERIOD);
+            if self.clock.instant() >= end {
+                return Err(why);
             }
-            pause = (pause * 2).min(MAX_PAUSE);
+            self.clock.sleep_until((self.clock.instant() + pause).min(end)).await;
+            pause *= 2;
         }
     }
 
-    async fn wait(&self, why: &Status, pause: Duration) {
-        tracing::debug!(%why, kind = self.served.kind.kind, "cannot convert the objects of a watch");
-        self.clock.sleep(pause).await;
-    }
-
-    async fn events(&self, events: &[Arc<Event>], with_previous: bool) -> Vec<Arc<Event>> {
-        let current = self.records(events.iter().map(|event| current(event)).collect()).await;
+    async fn events(&self, events: &[Arc<Event>], with_previous: bool) -> Result<Vec<Arc<Event>>, Status> {
+        let current = self.records(events.iter().map(|event| current(event)).collect()).await?;
         let previous = events.iter().filter(|_| with_previous).filter_map(|event| event.previous.clone());
-        let mut previous = self.records(previous.collect()).await.into_iter();
+        let mut previous = self.records(previous.collect()).await?.into_iter();
         let converted = events.iter().zip(current).map(|(event, record)| {
             let has_previous = with_previous && event.previous.is_some();
             let previous = has_previous.then(|| previous.next()).flatten();
@@ -126,7 +140,7 @@ impl Work {
             };
             Arc::new(Event { kind: event.kind, record, previous })
         });
-        converted.collect()
+        Ok(converted.collect())
     }
 }
 

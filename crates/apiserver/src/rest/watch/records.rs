@@ -128,7 +128,7 @@ impl RecordWatch {
     fn poll_converted(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Vec<Arc<Event>>>, Status>> {
         let converted = self.converter.as_mut().map(|converter| converter.poll_events(context));
         match converted {
-            Some(Poll::Ready(events)) => Poll::Ready(Ok(Some(events))),
+            Some(Poll::Ready(events)) => Poll::Ready(events.map(Some)),
             _ => self.poll_closing(context).map(|()| Ok(None)),
         }
     }

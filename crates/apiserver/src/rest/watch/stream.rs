@@ -116,10 +116,11 @@ impl WatchStream {
             return self.watch.poll_events(context);
         };
         match converting.as_mut().poll(context) {
-            Poll::Ready(records) => {
+            Poll::Ready(Ok(records)) => {
                 self.initial = Initial::Shown(self.watch.selected(records).into());
                 Poll::Ready(Ok(Some(Vec::new())))
             }
+            Poll::Ready(Err(status)) => Poll::Ready(Err(status)),
             Poll::Pending => self.watch.poll_closing(context).map(|()| Ok(None)),
         }
     }

@@ -1,0 +1,54 @@
+//! The objects of a request in other versions, if a webhook converts between them.
+//!
+//! As in v1.34, an object is converted once to each version that policies and webhooks ask for, and one that was changed in
+//! another version is not converted back to it.
+
+use std::collections::VecDeque;
+
+use serde_json::Value;
+
+use crate::json::Json;
+
+/// The new and the old object in three other versions each. Few requests need more than one, and others convert again. An
+/// object takes up to 1.5 MiB as text, and is held twice.
+const MOST: usize = 6;
+
+/// Pairs of the same object in two versions, oldest first.
+#[derive(Default)]
+pub(super) struct ConvertedObjects(VecDeque<[Value; 2]>);
+
+impl ConvertedObjects {
+    /// Returns an object in another version.
+    pub(super) fn find(&self, object: &Value, api_version: &str) -> Option<Value> {
+        let is_it =
+            |(known, other): &(&Value, &Value)| *known == object && other.text("apiVersion") == api_version;
+        let mut both_ways = self.0.iter().rev().flat_map(|[one, other]| [(one, other), (other, one)]);
+        both_ways.find(is_it).map(|(_, other)| other.clone())
+    }
+
+    pub(super) fn add(&mut self, object: &Value, converted: &Value) {
+        if self.0.len() == MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back([object.clone(), converted.clone()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_object_is_found_in_both_versions_and_only_the_latest_are_kept() {
+        let object = |version: &str, spec: usize| json!({"apiVersion": version, "spec": spec});
+        let mut converted = ConvertedObjects::default();
+        for spec in 0..10 {
+            converted.add(&object("g/v1", spec), &object("g/v2", spec));
+        }
+        assert_eq!(converted.find(&object("g/v1", 9), "g/v2"), Some(object("g/v2", 9)));
+        assert_eq!(converted.find(&object("g/v2", 9), "g/v1"), Some(object("g/v1", 9)));
+        assert_eq!(converted.find(&object("g/v1", 9), "g/v3"), None);
+        assert_eq!(converted.find(&object("g/v1", 3), "g/v2"), None, "forgotten");
+    }
+}

@@ -541,7 +541,7 @@ impl Server {
         };
         let versions = registry.group(&served.kind.group).into_iter().flat_map(|group| &group.versions);
         let of_kind = versions.filter_map(|version| version.resources.get(&served.kind.plural));
-        of_kind.filter(is_other).for_each(|other| self.conversions.convert_soon(other, record));
+        of_kind.filter(is_other).for_each(|other| self.conversions.convert_in_background(other, record));
     }
 
     pub(crate) fn reserve(&self, served: &Served) -> Option<&Arc<dyn Allocator>> {

@@ -13,6 +13,7 @@
 //!  apply/        records, ownership, writes, garbage collection
 //!  application/  the controller
 //!  graph/        resource graphs (kro)
+//!  dependency.rs order of things that depend on each other                         (pure)
 //!  install.rs    installs kinds and built-in definitions
 //! ```
 //!
@@ -25,6 +26,7 @@ mod application;
 mod apply;
 mod crds;
 mod definition;
+mod dependency;
 mod digest;
 mod graph;
 mod install;

@@ -9,6 +9,7 @@
 //!  catalog.rs    definitions, policies and workflows from the caches
 //!  revision.rs   which revision an Application is at
 //!  policies.rs   policies with definitions of their own
+//!  referred.rs   objects that exist and that components copy
 //!  services.rs   health of what is in the cluster
 //!  status.rs     phases and conditions                                          (pure)
 //!  progress.rs   parse, revision, workflow, health, state, garbage
@@ -25,6 +26,7 @@ pub(crate) mod catalog;
 mod policies;
 mod progress;
 mod reconcile;
+mod referred;
 mod revision;
 mod services;
 mod status;

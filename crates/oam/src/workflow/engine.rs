@@ -19,8 +19,11 @@ use super::template::{MOST_CALLS, Returned, StepTemplate};
 use super::{condition, duration};
 use crate::apply::paths;
 use crate::digest;
-use crate::model::{Input, Output, Phase, Step, StepStatus, WorkflowStatus};
+use crate::model::{Input, Output, Phase, Step, StepStatus, WorkflowStatus, bounded};
 use crate::session::Session;
+
+/// The status of a run that has not done anything yet.
+pub(crate) const INITIALIZING: &str = "initializing";
 
 /// Reasons of step phases.
 pub(crate) mod reason {
@@ -139,7 +142,7 @@ struct Outcome {
 
 impl Outcome {
     fn new(phase: Phase, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { phase, reason, message: message.into(), wake: None }
+        Self { phase, reason, message: bounded(message.into()), wake: None }
     }
 }
 
@@ -182,7 +185,7 @@ impl<'a, 's> Engine<'a, 's> {
         for (index, step) in steps.iter().enumerate() {
             let mut status = take(statuses, step);
             if !status.phase.is_done() {
-                let before: &[Step] = if plan.modes.dag { &[] } else { &steps[..index] };
+                let before = if plan.modes.dag { 0 } else { index };
                 match self.readiness(step, before, statuses, None) {
                     Readiness::Run if step.kind == STEP_GROUP => {
                         self.run_group(step, &mut status, statuses, plan).await
@@ -206,7 +209,7 @@ impl<'a, 's> Engine<'a, 's> {
         for (index, step) in group.sub_steps.iter().enumerate() {
             let mut sub = take(&mut subs, step);
             if !sub.phase.is_done() {
-                let before: &[Step] = if plan.modes.sub_dag { &[] } else { &group.sub_steps[..index] };
+                let before = if plan.modes.sub_dag { 0 } else { index };
                 match self.readiness(step, before, &subs, Some(others)) {
                     Readiness::Run => self.run_leaf(step, &mut sub, &group.name).await,
                     other => self.not_run(step, &mut sub, other),
@@ -260,7 +263,7 @@ impl<'a, 's> Engine<'a, 's> {
             }
             Readiness::Skip(message) => {
                 (status.phase, status.reason, status.message) =
-                    (Phase::Skipped, reason::SKIP.into(), message);
+                    (Phase::Skipped, reason::SKIP.into(), bounded(message));
                 status.first_execute_time.get_or_insert(self.session.now);
                 self.attempts.done(&self.session.app.uid, &step.name);
                 self.null_outputs(step);
@@ -281,11 +284,11 @@ impl<'a, 's> Engine<'a, 's> {
         new_status(step)
     }
 
-    /// Decides whether a step may run. `before` are the steps that come first in its list.
+    /// Decides whether a step may run. The first `before` of the known steps come before it.
     fn readiness(
         &self,
         step: &Step,
-        before: &[Step],
+        before: usize,
         known: &[StepStatus],
         outer: Option<&[StepStatus]>,
     ) -> Readiness {
@@ -303,7 +306,7 @@ impl<'a, 's> Engine<'a, 's> {
             let failed = |name: &String| find(name).is_some_and(|status| status.phase == Phase::Failed);
             let skipped = |name: &String| find(name).is_some_and(|status| status.phase == Phase::Skipped);
             if step.depends_on.iter().any(|name| failed(name) || skipped(name))
-                || before.iter().any(|step| failed(&step.name))
+                || known.iter().take(before).any(|status| status.phase == Phase::Failed)
             {
                 return Readiness::Skip("a step before it did not succeed".to_owned());
             }
@@ -505,7 +508,7 @@ impl<'a, 's> Engine<'a, 's> {
             let value = template
                 .value(returned, &output.value_from)
                 .map_err(|why| format!("output {}: {why}", output.name))?;
-            self.session.variables.values.insert(output.name, value);
+            self.session.variables.set(output.name, value).map_err(StepError::Fail)?;
         }
         Ok(())
     }
@@ -585,13 +588,13 @@ fn conclude(status: &mut WorkflowStatus, plan: &Plan, held: bool, now: Timestamp
     let complete = status.steps.len() >= plan.steps.len() && all.iter().all(|step| step.phase.is_done());
     let suspending = all.iter().any(|step| step.phase == Phase::Suspending);
     let unfinished = all.iter().find(|step| !step.phase.is_done() && !step.message.is_empty());
-    status.message = match (failed, unfinished) {
+    status.message = bounded(match (failed, unfinished) {
         (Some(step), _) if complete || by_hand => {
             format!("step {}: {} {}", step.name, step.reason, step.message).trim().to_owned()
         }
         (_, Some(step)) => format!("step {}: {}", step.name, step.message),
         _ => String::new(),
-    };
+    });
     let has_failed = failed.is_some();
     status.suspend = !complete && (suspending || held);
     status.finished = complete || by_hand;

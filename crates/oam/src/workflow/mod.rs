@@ -10,12 +10,16 @@
 //!  engine.rs     one round: which steps run, and what comes of them
 //!  calls.rs      what calls of templates do
 //!  component.rs  applies a component and judges its health
+//!  config.rs     configurations, kept in Secrets
+//!  endpoints.rs  addresses under which an application can be reached
 //! ```
 
 pub(crate) mod calls;
 pub(crate) mod component;
 pub(crate) mod condition;
+mod config;
 pub(crate) mod duration;
+mod endpoints;
 pub(crate) mod engine;
 pub(crate) mod packages;
 pub(crate) mod steps;

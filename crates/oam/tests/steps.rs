@@ -1,7 +1,14 @@
 //! Steps and components that read what is in the cluster.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
-use setpoint::{Key, Kind};
+use setpoint::{Context, Key, Kind};
+use setpoint_oam::{Egress, Request, Response};
+use setpoint_sim::{Running, TestCluster};
 
 use super::*;
 
@@ -91,5 +98,100 @@ fn configurations_are_kept_in_secrets() {
             .await
             .unwrap();
         gone(cluster, &secrets(), "db").await;
+    });
+}
+
+/// Answers every request, and remembers it.
+#[derive(Clone, Default)]
+struct Outside(Arc<Mutex<Vec<Request>>>);
+
+impl Egress for Outside {
+    fn send(&self, request: Request) -> BoxFuture<'static, Result<Response, String>> {
+        let status = if request.url.ends_with("/missing") { 404 } else { 200 };
+        self.0.lock().push(request);
+        let answer = json!({"resultType": "vector", "result": [{"metric": {}, "value": [1, "0.99"]}]});
+        let body = json!({"greeting": "hi", "status": "success", "data": answer}).to_string();
+        Box::pin(async move { Ok(Response { status, headers: BTreeMap::new(), body }) })
+    }
+}
+
+fn with_outside(test: impl AsyncFnOnce(&Running, Outside)) {
+    let outside = Outside::default();
+    let egress = outside.clone();
+    let build =
+        move |context: &Context| setpoint_oam::runnables_with_egress(context, Arc::new(egress.clone()));
+    TestCluster::new().controllers(&["garbagecollector"]).with(build).run(async |cluster| {
+        install(cluster).await;
+        test(cluster, outside).await;
+    });
+}
+
+#[test]
+fn steps_send_requests() {
+    with_outside(async |cluster, outside| {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hook", "namespace": "default"}, "stringData": {"url": "https://secret.example/x"}});
+        cluster.create(secret).await;
+        let steps = json!([
+            {"name": "ask", "type": "request", "properties": {"url": "https://api.example/v1", "method": "POST", "body": {"a": 1}},
+                "outputs": [{"name": "greeting", "valueFrom": "response.greeting"}]},
+            {"name": "show", "type": "print-message-in-status", "properties": {"message": ""},
+                "inputs": [{"from": "greeting", "parameterKey": "message"}]},
+            {"name": "tell", "type": "webhook", "properties": {"url": {"secretRef": {"name": "hook", "key": "url"}}}},
+            {"name": "notify", "type": "notification", "properties": {"slack": {"url": {"value": "https://slack.example"}, "message": {"text": "done"}}}},
+        ]);
+        create_app(cluster, "talker", with_steps(json!([config("a", "1")]), steps)).await;
+        let app = until_phase(cluster, "talker", "running").await;
+        assert_eq!(app["status"]["workflow"]["steps"][1]["message"], "hi");
+        let sent = outside.0.lock().clone();
+        let urls: Vec<&str> = sent.iter().map(|request| request.url.as_str()).collect();
+        assert_eq!(urls, ["https://api.example/v1", "https://secret.example/x", "https://slack.example"]);
+        assert_eq!((sent[0].method.as_str(), sent[0].body.as_str()), ("POST", "{\"a\":1}"));
+        assert!(sent[1].body.contains("\"talker\""), "the application is sent");
+        assert_eq!(sent[2].body, "{\"text\":\"done\"}");
+    });
+}
+
+#[test]
+fn a_request_that_fails_fails_its_step() {
+    with_outside(async |cluster, _| {
+        let steps =
+            json!([{"name": "ask", "type": "request", "properties": {"url": "https://api.example/missing"}}]);
+        create_app(cluster, "talker", with_steps(json!([config("a", "1")]), steps)).await;
+        let app = until_phase(cluster, "talker", "workflowFailed").await;
+        let message = app["status"]["workflow"]["steps"][0]["message"].as_str().unwrap();
+        assert!(message.contains("404"), "{message}");
+    });
+}
+
+#[test]
+fn without_a_way_out_a_step_cannot_send_requests() {
+    in_cluster(async |cluster| {
+        let steps = json!([{"name": "ask", "type": "request", "properties": {"url": "https://api.example"}}]);
+        create_app(cluster, "talker", with_steps(json!([config("a", "1")]), steps)).await;
+        let app = until_phase(cluster, "talker", "workflowFailed").await;
+        let message = app["status"]["workflow"]["steps"][0]["message"].as_str().unwrap();
+        assert!(message.contains("not enabled"), "{message}");
+    });
+}
+
+#[test]
+fn a_metric_has_to_meet_its_condition_for_a_time() {
+    with_outside(async |cluster, outside| {
+        let check = |condition: &str| {
+            let properties = json!({"query": "up{job=\"a\"}", "metricEndpoint": "http://prom.example", "condition": condition, "duration": "1m", "failDuration": "30s"});
+            with_steps(
+                json!([config("a", "1")]),
+                json!([{"name": "check", "type": "check-metrics", "properties": properties}]),
+            )
+        };
+        let before = cluster.clock().now();
+        create_app(cluster, "good", check(">=0.95")).await;
+        until_phase(cluster, "good", "running").await;
+        assert!(cluster.clock().now().duration_since(before).as_secs() >= 60);
+        assert!(outside.0.lock()[0].url.ends_with("/api/v1/query?query=up%7Bjob%3D%22a%22%7D"));
+        create_app(cluster, "bad", check(">1")).await;
+        let app = until_phase(cluster, "bad", "workflowFailed").await;
+        let message = app["status"]["workflow"]["steps"][0]["message"].as_str().unwrap();
+        assert!(message.contains("misses >1"), "{message}");
     });
 }

@@ -8,18 +8,19 @@ use serde_json::{Map, Value, json};
 use setpoint::Outcome;
 
 use super::app::Application;
+use super::clean_up::deletion_order;
 use super::reconcile::Applications;
 use super::referred;
-use super::revision::{self, Content, FIELDS, Recorded, Revision, Revisions};
+use super::resolve::Resolved;
+use super::revision::{self, Content, Revision, Revisions};
 use super::status::{STAGES, phase, phase_of};
 use crate::apply::cluster::{Cluster, ClusterError};
-use crate::apply::collect::{Collector, Left};
+use crate::apply::collect::Collector;
 use crate::apply::dispatch::Dispatcher;
 use crate::apply::tracker::{Tracker, Trackers};
-use crate::dependency::ordered;
-use crate::model::{Policy, Spec, Status, Workflow, WorkflowStatus};
+use crate::model::{Status, WorkflowStatus};
 use crate::names;
-use crate::policy::{GarbageCollect, Policies};
+use crate::policy::Policies;
 use crate::render::context::AppContext;
 use crate::session::Session;
 use crate::workflow::engine::{Engine, INITIALIZING};
@@ -34,15 +35,6 @@ const REPAIR: Duration = Duration::from_secs(10);
 const COLLECT: Duration = Duration::from_secs(5);
 /// How long what an update drops stays after the workflow has ended: an edit may be taken back.
 const REGRET: Duration = Duration::from_secs(2);
-
-/// What an application refers to, resolved.
-struct Resolved {
-    spec: Spec,
-    policies: Policies,
-    definitions: Recorded,
-    /// A definition that exists only in revisions of the application. It is good for them, not for new ones.
-    missing: Option<String>,
-}
 
 impl Applications {
     /// Takes an application one pass further. The status says how far it got.
@@ -106,7 +98,7 @@ impl Applications {
         known.create(&self.client, &content).await.map(Ok)
     }
 
-    fn known_revisions(&self, app: &Application) -> Result<Revisions, ClusterError> {
+    pub(super) fn known_revisions(&self, app: &Application) -> Result<Revisions, ClusterError> {
         let known = self.revisions.indexed(crate::apply::tracker::BY_APPLICATION, &app.reference().key());
         let known = known
             .map_err(|error| ClusterError::Refused(format!("decode an ApplicationRevision: {error}")))?;
@@ -114,7 +106,7 @@ impl Applications {
     }
 
     /// Returns access to the cluster with the rights of the application: those of its service account if it names one.
-    fn cluster_of(&self, app: &Application) -> Result<Cluster, String> {
+    pub(super) fn cluster_of(&self, app: &Application) -> Result<Cluster, String> {
         match app.annotation(names::SERVICE_ACCOUNT) {
             "" => Ok(self.cluster.clone()),
             name if is_account_name(name) => {
@@ -125,97 +117,6 @@ impl Applications {
                 Err(format!("annotation {}: {name:?} is no name of a ServiceAccount", names::SERVICE_ACCOUNT))
             }
         }
-    }
-
-    /// Looks up everything that the application refers to.
-    fn resolve(&self, app: &Application, known: &Revisions) -> Result<Resolved, String> {
-        let mut spec = app.spec.clone();
-        check_components(&spec)?;
-        for (index, policy) in spec.policies.iter_mut().enumerate() {
-            if policy.name.is_empty() {
-                policy.name = format!("{}-auto-gen-{index}", policy.kind);
-            }
-        }
-        let workflow = self.workflow(app, &spec)?;
-        self.add_external_policies(app, &mut spec, workflow.as_ref())?;
-        let policies = Policies::parse(&spec.policies)?;
-        let (definitions, missing) = self.definitions(app, &spec, workflow.as_ref(), known)?;
-        // The recorded spec is complete: what it refers to is in it.
-        if let (Some(own), Some(found)) = (&mut spec.workflow, &workflow) {
-            own.steps.clone_from(&found.steps);
-            own.mode.clone_from(&found.mode);
-        }
-        Ok(Resolved { spec, policies, definitions, missing })
-    }
-
-    fn workflow(&self, app: &Application, spec: &Spec) -> Result<Option<Workflow>, String> {
-        let Some(own) = &spec.workflow else { return Ok(None) };
-        if own.reference.is_empty() {
-            return Ok(Some(own.clone()));
-        }
-        let namespace = &app.metadata.namespace;
-        let found = self.catalog.get("Workflow", namespace, &own.reference);
-        let found =
-            found.ok_or_else(|| format!("workflow.ref: Workflow {namespace}/{} not found", own.reference))?;
-        let parsed =
-            serde_json::from_value::<Workflow>(json!({"mode": found["mode"], "steps": found["steps"]}));
-        parsed.map(Some).map_err(|error| format!("Workflow {}: {error}", own.reference))
-    }
-
-    /// Adds the Policy objects that deploy steps name.
-    fn add_external_policies(
-        &self,
-        app: &Application,
-        spec: &mut Spec,
-        workflow: Option<&Workflow>,
-    ) -> Result<(), String> {
-        let steps = workflow.into_iter().flat_map(|workflow| &workflow.steps);
-        let steps = steps
-            .flat_map(|step| std::iter::once(step).chain(&step.sub_steps))
-            .filter(|step| step.kind == "deploy");
-        let named: BTreeSet<String> = steps
-            .flat_map(|step| step.properties["policies"].as_array().into_iter().flatten())
-            .filter_map(|name| name.as_str().map(str::to_owned))
-            .collect();
-        for name in named {
-            if spec.policies.iter().any(|policy| policy.name == name) {
-                continue;
-            }
-            let found = self.catalog.get("Policy", &app.metadata.namespace, &name);
-            let found = found.ok_or_else(|| format!("policy {name} not found"))?;
-            let kind = found["type"].as_str().unwrap_or_default().to_owned();
-            spec.policies.push(Policy { name, kind, properties: found["properties"].clone() });
-        }
-        Ok(())
-    }
-
-    /// Returns the definitions of all types that the application names. One that is gone does not stop an application
-    /// that runs with it: its revision has recorded it.
-    fn definitions(
-        &self,
-        app: &Application,
-        spec: &Spec,
-        workflow: Option<&Workflow>,
-        known: &Revisions,
-    ) -> Result<(Recorded, Option<String>), String> {
-        let (mut recorded, mut missing) = (Recorded::default(), None);
-        for (kind, name, required) in used_types(spec, workflow) {
-            let (_, field) =
-                FIELDS.iter().find(|(known, _)| *known == kind).ok_or("unknown kind of definition")?;
-            let found = self.catalog.definition(kind, &app.metadata.namespace, &name);
-            let not_found = || format!("{kind} {name:?} not found");
-            let definition = match (found, known.definition(field, &name)) {
-                (Some(found), _) => bare(&found),
-                (None, Some(earlier)) => {
-                    missing.get_or_insert_with(not_found);
-                    earlier
-                }
-                (None, None) if required => return Err(not_found()),
-                (None, None) => continue,
-            };
-            recorded.0.entry(field).or_default().insert(name, definition);
-        }
-        Ok((recorded, missing))
     }
 
     /// Prepares the session. The inner error says what is wrong with the revision.
@@ -259,6 +160,7 @@ impl Applications {
         Ok(Ok(Session {
             cluster,
             sources: &self.sources,
+            egress: self.egress.as_deref(),
             trackers: Trackers::load(&self.trackers, &self.client, reference.clone())?,
             app: reference,
             context,
@@ -413,34 +315,6 @@ impl Applications {
             () => RESYNC,
         }))
     }
-
-    /// Deletes everything of an application. Returns what is left.
-    pub(super) async fn clean_up(&self, app: &Application, orphans: bool) -> Result<Left, ClusterError> {
-        let reference = app.reference();
-        let key = reference.key();
-        let policy = self.last_garbage_policy(app)?;
-        let cluster = self.cluster_of(app).map_err(ClusterError::Refused)?;
-        let mut trackers = Trackers::load(&self.trackers, &self.client, reference)?;
-        let collector = Collector {
-            cluster: &cluster,
-            policy: &policy,
-            app: &key,
-            orphans,
-            order: deletion_order(&app.spec),
-        };
-        collector.after_delete(&mut trackers).await
-    }
-
-    /// Returns what to keep of an application that is deleted. A policy that cannot be read could be one that keeps
-    /// objects, so the one of the latest revision counts, and without one nothing is deleted.
-    fn last_garbage_policy(&self, app: &Application) -> Result<GarbageCollect, ClusterError> {
-        Policies::garbage_of(&app.spec.policies).or_else(|why| {
-            let known = self.known_revisions(app)?;
-            let recorded = known.latest().and_then(|revision| revision.application_spec().ok());
-            let recorded = recorded.and_then(|spec| Policies::garbage_of(&spec.policies).ok());
-            recorded.ok_or_else(|| ClusterError::Refused(format!("spec.policies: {why}")))
-        })
-    }
 }
 
 /// Starts the workflow over if the revision is another one, or if the latest record is of another one: the status that
@@ -485,62 +359,6 @@ fn regret(workflow: &WorkflowStatus, session: &Session<'_>) -> Option<Duration> 
     (!left.is_zero() && session.trackers.has_garbage()).then_some(left)
 }
 
-/// Component names are unique.
-fn check_components(spec: &Spec) -> Result<(), String> {
-    let mut names = BTreeSet::new();
-    for (index, component) in spec.components.iter().enumerate() {
-        if !names.insert(&component.name) {
-            return Err(format!(
-                "spec.components[{index}].name: duplicate component name {:?}",
-                component.name
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// Returns the types that an application names: kind of definition, name, and whether there must be one.
-fn used_types(spec: &Spec, workflow: Option<&Workflow>) -> Vec<(&'static str, String, bool)> {
-    let mut used = Vec::new();
-    for component in &spec.components {
-        used.push(("ComponentDefinition", component.kind.clone(), true));
-        used.extend(component.traits.iter().map(|attached| ("TraitDefinition", attached.kind.clone(), true)));
-    }
-    for policy in &spec.policies {
-        used.push(("PolicyDefinition", policy.kind.clone(), false));
-        for patch in policy.properties["components"].as_array().into_iter().flatten() {
-            used.extend(patch["type"].as_str().map(|kind| ("ComponentDefinition", kind.to_owned(), false)));
-            let traits = patch["traits"].as_array().into_iter().flatten();
-            used.extend(traits.filter_map(|attached| {
-                Some(("TraitDefinition", attached["type"].as_str()?.to_owned(), false))
-            }));
-        }
-    }
-    let steps = workflow.into_iter().flat_map(|workflow| &workflow.steps);
-    let types =
-        steps.flat_map(|step| std::iter::once(&step.kind).chain(step.sub_steps.iter().map(|sub| &sub.kind)));
-    used.extend(types.map(|kind| ("WorkflowStepDefinition", kind.clone(), false)));
-    // What a workflow consists of that nobody has written down.
-    used.extend(["apply-component", "deploy"].map(|kind| ("WorkflowStepDefinition", kind.to_owned(), false)));
-    used
-}
-
-/// Returns a definition without what the server adds.
-fn bare(definition: &Value) -> Value {
-    let meta = &definition["metadata"];
-    json!({
-        "apiVersion": definition["apiVersion"], "kind": definition["kind"], "spec": definition["spec"],
-        "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
-    })
-}
-
-/// Returns components so that dependents come before what they depend on.
-fn deletion_order(spec: &Spec) -> Vec<String> {
-    let order = ordered(&spec.components, |component| &component.name, |component| &component.depends_on);
-    let dependents_first = order.cyclic.iter().chain(order.sorted.iter().rev());
-    dependents_first.map(|component| component.name.clone()).collect()
-}
-
 /// Notes that a stage cannot be passed.
 fn stuck(status: &mut Status, condition: &str, phase: &str, why: String, now: Timestamp) -> Outcome {
     status.problem(condition, why, now);
@@ -581,19 +399,7 @@ fn applied(trackers: &Trackers) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Component, Service};
-
-    #[test]
-    fn dependents_are_deleted_first() {
-        let component = |name: &str, on: &[&str]| Component {
-            name: name.into(),
-            depends_on: on.iter().map(|name| (*name).to_owned()).collect(),
-            ..Component::default()
-        };
-        let spec =
-            Spec { components: vec![component("db", &[]), component("web", &["db"])], ..Spec::default() };
-        assert_eq!(deletion_order(&spec), ["web", "db"]);
-    }
+    use crate::model::Service;
 
     #[test]
     fn a_workflow_that_has_not_succeeded_is_not_running() {

@@ -1,5 +1,6 @@
 //! Glue: finalizer, progress, status.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use setpoint::client::Subresource;
@@ -17,10 +18,11 @@ use super::status::phase;
 use crate::apply::cluster::{Cluster, ClusterError};
 use crate::apply::collect::Left;
 use crate::apply::tracker::Tracker;
+use crate::egress::Egress;
 use crate::model::Status;
 use crate::names;
 use crate::render::sources::Sources;
-use crate::workflow::engine::Attempts;
+use crate::workflow::attempts::Attempts;
 
 /// How soon a deletion that waits is looked at again. The objects that it waits for wake it too.
 const DELETION: Duration = Duration::from_secs(2);
@@ -32,6 +34,7 @@ pub(super) struct Applications {
     pub(super) recorder: Recorder,
     pub(super) cluster: Cluster,
     pub(super) sources: Sources,
+    pub(super) egress: Option<Arc<dyn Egress>>,
     pub(super) apps: Lister<Application>,
     pub(super) trackers: Lister<Tracker>,
     pub(super) revisions: Lister<Revision>,

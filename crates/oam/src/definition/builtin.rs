@@ -1,5 +1,7 @@
 //! The definitions that come with this program, one file each.
 
+use std::sync::OnceLock;
+
 use serde_json::Value;
 
 use super::file::{BadDefinition, definition_object};
@@ -62,6 +64,7 @@ const FILES: &[(&str, &str)] = &[
     ("step/apply-deployment.cue", include_str!("../../definitions/step/apply-deployment.cue")),
     ("step/apply-object.cue", include_str!("../../definitions/step/apply-object.cue")),
     ("step/apply-remaining.cue", include_str!("../../definitions/step/apply-remaining.cue")),
+    ("step/check-metrics.cue", include_str!("../../definitions/step/check-metrics.cue")),
     ("step/clean-jobs.cue", include_str!("../../definitions/step/clean-jobs.cue")),
     (
         "step/collect-service-endpoints.cue",
@@ -107,7 +110,13 @@ pub(crate) fn update(mut built_in: Value, live: Option<&Value>) -> Option<Value>
 
 /// Returns the objects of all built-in definitions.
 pub(crate) fn objects() -> Result<Vec<Value>, BadDefinition> {
-    FILES.iter().map(|(name, text)| definition_object(name, text)).collect()
+    static OBJECTS: OnceLock<Vec<Value>> = OnceLock::new();
+    if let Some(known) = OBJECTS.get() {
+        return Ok(known.clone());
+    }
+    let objects: Vec<Value> =
+        FILES.iter().map(|(name, text)| definition_object(name, text)).collect::<Result<_, _>>()?;
+    Ok(OBJECTS.get_or_init(|| objects).clone())
 }
 
 #[cfg(test)]

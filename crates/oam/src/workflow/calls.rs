@@ -46,6 +46,8 @@ impl Session<'_> {
             ("kube", action) => self.kube(action, call).await,
             ("oam", action) => self.oam(action, call, step).await,
             ("multicluster", action) => self.multicluster(action, call).await,
+            ("http", "do") => self.http(call).await,
+            ("metrics", "prom-check") => self.check_metric(call, step.name).await,
             ("config", action) => self.config(action, call).await,
             ("query", "collect-service-endpoints") => {
                 self.service_endpoints(&call.params["app"]).await.map(Reply::Done)

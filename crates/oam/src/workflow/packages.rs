@@ -11,6 +11,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("vela/multicluster", include_str!("cue/multicluster.cue")),
     ("vela/http", include_str!("cue/http.cue")),
     ("vela/config", include_str!("cue/config.cue")),
+    ("vela/metrics", include_str!("cue/metrics.cue")),
     ("vela/query", include_str!("cue/query.cue")),
     ("vela/ql", include_str!("cue/ql.cue")),
     ("vela/util", include_str!("cue/util.cue")),

@@ -12,6 +12,7 @@ mod node;
 mod pages;
 mod pki;
 mod process;
+mod requests;
 mod up;
 
 use std::ffi::OsString;

@@ -27,6 +27,7 @@ use crate::controller_manager::controller_flags::selection;
 use crate::kubeconfig;
 use crate::pki::{Credentials, Directory, FRONT_PROXY_CLIENT, ProxyClient, ProxyClientSource, Served};
 use crate::process;
+use crate::requests::Requests;
 
 /// How long the delivery of audit events may take after the server has stopped: one request to a webhook.
 const AUDIT_DRAIN: Duration = Duration::from_secs(30);
@@ -39,6 +40,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let configuration = arguments.admission.configuration()?;
     let admission = admission_plugins(&arguments, &configuration)?;
     let egress = arguments.admission.egress(&configuration, arguments.proxying.routes_to_endpoints())?;
+    let requests = Requests::new(egress.dial.clone()).context("cannot prepare requests of workflow steps")?;
     let mut service_accounts = arguments.authentication.service_accounts()?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
     let listener = listen(&arguments).await?;
@@ -102,7 +104,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         zones: arguments.zones.get(),
         talkative_nodes: true,
         missing_images: arguments.missing_images.clone(),
-        own: own_controllers(&arguments),
+        own: own_controllers(&arguments, Arc::new(requests)),
     };
     if arguments.default_storage_class {
         make_default_storage_class(&cluster.client()).await?;
@@ -155,9 +157,9 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
 }
 
 /// Returns the controllers beside the built-in ones.
-fn own_controllers(arguments: &Up) -> Vec<Build> {
+fn own_controllers(arguments: &Up, requests: Arc<Requests>) -> Vec<Build> {
     match arguments.applications {
-        true => vec![Arc::new(setpoint_oam::runnables)],
+        true => vec![Arc::new(move |context| setpoint_oam::runnables_with_egress(context, requests.clone()))],
         false => Vec::new(),
     }
 }

@@ -60,7 +60,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("scheduler", &["cel", "device", "placement", "quantity", "setpoint", "volume"]),
     ("node", &["placement", "quantity", "setpoint", "spdy"]),
     ("shadow", &["setpoint"]),
-    ("oam", &["cel", "cue", "setpoint"]),
+    ("oam", &["cel", "cue", "quantity", "setpoint"]),
     ("cluster", &["apiserver", "clock", "controllers", "node", "scheduler", "setpoint", "store"]),
     ("sim", &["apiserver", "clock", "cluster", "controllers", "node", "scheduler", "setpoint", "store"]),
     (
@@ -79,6 +79,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "shadow",
             "sim",
             "store",
+            "webhook",
         ],
     ),
 ];

@@ -51,6 +51,19 @@ impl Data {
         })
     }
 
+    /// Returns about how many bytes the data takes as text: exactly, but for escapes and indentation.
+    pub(crate) fn written_size(&self) -> usize {
+        match self {
+            Self::Atom(Atom::Text(text)) => text.len() + 2,
+            Self::Atom(Atom::Bytes(bytes)) => bytes.len() / 3 * 4 + 6,
+            Self::Atom(_) => 8,
+            Self::List(items) => items.iter().map(|item| item.written_size() + 1).sum::<usize>() + 2,
+            Self::Struct(fields) => {
+                fields.iter().map(|(name, value)| name.len() + value.written_size() + 4).sum::<usize>() + 2
+            }
+        }
+    }
+
     /// Returns the data as JSON. Byte sequences become base64, as in the reference implementation.
     pub(crate) fn to_json(&self) -> Result<Json, Error> {
         Ok(match self {

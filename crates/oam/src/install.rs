@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use setpoint::client::Subresource;
+use setpoint::client::{Optional, Subresource};
 use setpoint::{Client, ClientError, Clock, Key, Kind};
 
 use crate::crds;
@@ -52,7 +52,15 @@ pub async fn install(client: &Client, clock: &Clock) -> Result<(), InstallError>
     for object in builtin::objects()? {
         let crd = crds::ALL.iter().find(|crd| object["kind"] == crd.kind);
         let (Some(crd), Some(name)) = (crd, object["metadata"]["name"].as_str()) else { continue };
-        apply(client, &crd.kind(), &Key::namespaced(SYSTEM_NAMESPACE, name), object.clone()).await?;
+        let (kind, key) = (crd.kind(), Key::namespaced(SYSTEM_NAMESPACE, name));
+        let live = client.get(&kind, &key).await.optional();
+        let live =
+            live.map_err(|source| InstallError::Client { what: format!("{} {key}", kind.kind()), source })?;
+        // One that cannot be decoded is not ours to replace.
+        let live = live.map(|live| live.decode::<Value>().unwrap_or_default());
+        if let Some(update) = builtin::update(object.clone(), live.as_ref()) {
+            apply(client, &kind, &key, update).await?;
+        }
     }
     let policies = admission_kind("ValidatingAdmissionPolicy", "validatingadmissionpolicies");
     let bindings = admission_kind("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings");

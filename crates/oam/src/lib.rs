@@ -13,6 +13,8 @@
 //!  apply/        records, ownership, writes, garbage collection
 //!  application/  the controller
 //!  graph/        resource graphs (kro)
+//!  egress.rs     requests of workflow steps
+//!  dependency.rs order of things that depend on each other                         (pure)
 //!  install.rs    installs kinds and built-in definitions
 //! ```
 //!
@@ -25,7 +27,9 @@ mod application;
 mod apply;
 mod crds;
 mod definition;
+mod dependency;
 mod digest;
+mod egress;
 mod graph;
 mod install;
 mod model;
@@ -35,14 +39,26 @@ mod render;
 mod session;
 mod workflow;
 
+use std::sync::Arc;
+
 use setpoint::{Context, Runnable};
 
 pub use definition::file::{BadDefinition, definition_object};
+pub use egress::{Egress, Request, Response};
 pub use install::{InstallError, install};
 
-/// Builds all controllers of this crate. [`install`] has to run once.
+/// Builds all controllers of this crate. [`install`] has to run once. Workflow steps cannot send requests.
 pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
-    let mut all = applications(context);
+    all(context, None)
+}
+
+/// Builds all controllers of this crate. Workflow steps send their requests through `egress`.
+pub fn runnables_with_egress(context: &Context, egress: Arc<dyn Egress>) -> Vec<Box<dyn Runnable>> {
+    all(context, Some(egress))
+}
+
+fn all(context: &Context, egress: Option<Arc<dyn Egress>>) -> Vec<Box<dyn Runnable>> {
+    let mut all = application::build(context, &render::sources::Sources::new(), egress);
     all.extend(definition::revisions::build(context));
     all.extend(graphs(context));
     all
@@ -50,7 +66,7 @@ pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
 
 /// Builds the controller of Applications.
 pub fn applications(context: &Context) -> Vec<Box<dyn Runnable>> {
-    application::build(context, &render::sources::Sources::new())
+    application::build(context, &render::sources::Sources::new(), None)
 }
 
 /// Builds the controllers of ResourceGraphDefinitions and their instances.

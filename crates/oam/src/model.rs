@@ -253,6 +253,23 @@ impl Phase {
     }
 }
 
+/// The longest message in a status or an event, in bytes: the limit of Kubernetes' own events.
+const LONGEST_MESSAGE: usize = 1_024;
+
+/// Cuts a message that is too long.
+pub(crate) fn bounded(mut message: String) -> String {
+    if message.len() > LONGEST_MESSAGE {
+        let mark = '…';
+        let mut end = LONGEST_MESSAGE - mark.len_utf8();
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        message.truncate(end);
+        message.push(mark);
+    }
+    message
+}
+
 fn is_zero(number: &i64) -> bool {
     *number == 0
 }

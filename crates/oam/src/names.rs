@@ -22,6 +22,11 @@ pub(crate) const TRAIT_TYPE: &str = "trait.oam.dev/type";
 pub(crate) const TRAIT_RESOURCE: &str = "trait.oam.dev/resource";
 pub(crate) const RENDER_HASH: &str = "oam.dev/render-hash";
 pub(crate) const REPLICA_KEY: &str = "app.oam.dev/replicaKey";
+/// Returns a type without the revision that it may name: `webservice@v1` is a `webservice`. Labels cannot have an `@`.
+pub(crate) fn without_revision(kind: &str) -> &str {
+    kind.split_once('@').map_or(kind, |(name, _)| name)
+}
+
 /// The trait type of objects that a component itself adds.
 pub(crate) const AUXILIARY: &str = "AuxiliaryWorkload";
 /// Pauses an application: nothing is reconciled.
@@ -29,6 +34,10 @@ pub(crate) const PAUSE: &str = "controller.core.oam.dev/pause";
 
 pub(crate) const SHARED_BY: &str = "app.oam.dev/shared-by";
 pub(crate) const PUBLISH_VERSION: &str = "app.oam.dev/publishVersion";
+/// The service account that an application acts as.
+pub const SERVICE_ACCOUNT: &str = "app.oam.dev/service-account-name";
+/// On a record: which run of the workflow it is of. Later runs have larger numbers.
+pub(crate) const RUN: &str = "app.oam.dev/workflow-run";
 pub(crate) const AUTO_UPDATE: &str = "app.oam.dev/autoUpdate";
 pub(crate) const WORKFLOW_NAME: &str = "app.oam.dev/workflowName";
 pub(crate) const DISABLE_HEALTH_CHECK: &str = "app.oam.dev/disable-health-check";

@@ -6,6 +6,7 @@ use setpoint::Key;
 use crate::apply::cluster::{Cluster, ClusterError};
 use crate::apply::dispatch::Dispatcher;
 use crate::apply::tracker::{AppRef, Trackers};
+use crate::egress::Egress;
 use crate::model::{Service, Spec};
 use crate::policy::Policies;
 use crate::render::component::{Definitions, Renderer};
@@ -17,6 +18,8 @@ use crate::workflow::variables::Variables;
 pub(crate) struct Session<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) sources: &'a Sources,
+    /// Sends requests of steps. None if they may not send any.
+    pub(crate) egress: Option<&'a dyn Egress>,
     pub(crate) app: AppRef,
     pub(crate) context: AppContext,
     pub(crate) spec: Spec,

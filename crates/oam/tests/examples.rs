@@ -1,4 +1,4 @@
-//! The examples of the guide.
+//! The acceptance examples, with nodes.
 
 use std::time::Duration;
 
@@ -9,31 +9,75 @@ use setpoint_sim::World;
 
 use super::*;
 
-fn worker(name: &str) -> Value {
-    json!({"name": name, "type": "worker", "properties": {"image": "nginx"}})
+pub(super) fn shop() -> Value {
+    let properties = json!({"image": "registry.local/shop/front:3", "cpu": "250m",
+        "ports": [{"port": 8081, "expose": true}, {"port": 9191, "protocol": "UDP"}]});
+    let traits = json!([{"type": "scaler", "properties": {"replicas": 4}}, {"type": "labels", "properties": {"team": "checkout"}}]);
+    json!({"components": [{"name": "front", "type": "webservice", "properties": properties, "traits": traits}]})
 }
 
 #[test]
 fn a_shop_front_with_two_traits_runs() {
     in_cluster(async |cluster| {
-        let properties = json!({"image": "registry.local/shop/front:3", "cpu": "250m",
-            "ports": [{"port": 8081, "expose": true}, {"port": 9191, "protocol": "UDP"}]});
-        let traits = json!([{"type": "scaler", "properties": {"replicas": 4}}, {"type": "labels", "properties": {"team": "checkout"}}]);
-        let front =
-            json!({"name": "front", "type": "webservice", "properties": properties, "traits": traits});
-        create_app(cluster, "shop", json!({"components": [front]})).await;
+        create_app(cluster, "shop", shop()).await;
         let app = until_phase(cluster, "shop", "running").await;
         assert_eq!(app["status"]["services"][0]["message"], "Ready:4/4");
         assert_eq!(app["status"]["workflow"]["steps"][0]["phase"], "succeeded");
         assert_eq!(app["status"]["latestRevision"]["name"], "shop-v1");
         let service = cluster.get(&services(), &key("front")).await.unwrap();
         assert_eq!(service["spec"]["ports"].as_array().map(Vec::len), Some(1));
+        let labels = &service["metadata"]["labels"];
+        assert_eq!(labels["trait.oam.dev/type"], "AuxiliaryWorkload");
+        assert_eq!(labels["trait.oam.dev/resource"], "webserviceExpose");
+        let front = cluster.get(&deployments(), &key("front")).await.unwrap();
+        assert_eq!(
+            (&front["spec"]["replicas"], &front["metadata"]["labels"]["team"]),
+            (&json!(4), &json!("checkout"))
+        );
+        let pod = &front["spec"]["template"];
+        assert_eq!(pod["metadata"]["labels"]["team"], "checkout");
+        let container = &pod["spec"]["containers"][0];
+        let cpu = (&container["resources"]["requests"]["cpu"], &container["resources"]["limits"]["cpu"]);
+        assert_eq!(cpu, (&json!("250m"), &json!("250m")));
+        let ports = [&container["ports"][0]["name"], &container["ports"][1]["name"]];
+        assert_eq!(ports, ["port-8081", "port-9191-udp"]);
         let trackers = Kind::new("core.oam.dev", "v1beta1", "ResourceTracker", "resourcetrackers", false);
         assert!(cluster.get(&trackers, &setpoint::Key::cluster("shop-v1-default")).await.is_some());
     });
 }
 
-fn greeting() -> Value {
+/// A worker with three traits, in one order or the other.
+pub(super) fn mill(swapped: bool) -> Value {
+    let env = json!({"type": "env", "properties": {"env": {"MODE": "fast", "ZONE": "b"}}});
+    let storage =
+        json!({"type": "storage", "properties": {"emptyDir": [{"name": "tmp", "mountPath": "/scratch"}]}});
+    let tail = json!({"type": "sidecar", "properties": {"name": "tail", "image": "busybox"}});
+    let traits = if swapped { json!([tail, storage, env]) } else { json!([tail, env, storage]) };
+    let properties = json!({"image": "nginx", "env": [{"name": "MODE", "value": "slow"}]});
+    json!({"components": [{"name": "mill", "type": "worker", "properties": properties, "traits": traits}]})
+}
+
+#[test]
+fn traits_patch_one_list_in_order() {
+    in_cluster(async |cluster| {
+        create_app(cluster, "mill", mill(false)).await;
+        until_phase(cluster, "mill", "running").await;
+        let before = cluster.get(&deployments(), &key("mill")).await.unwrap();
+        let pod = &before["spec"]["template"]["spec"];
+        let main = &pod["containers"][0];
+        assert_eq!(main["env"], json!([{"name": "MODE", "value": "fast"}, {"name": "ZONE", "value": "b"}]));
+        assert_eq!(main["volumeMounts"], json!([{"name": "emptydir-tmp", "mountPath": "/scratch"}]));
+        assert_eq!(pod["volumes"][0]["name"], "emptydir-tmp");
+        let tail = &pod["containers"][1];
+        assert!(tail["env"].is_null() && tail["volumeMounts"].is_null(), "{tail}");
+        patch(cluster, &applications(), "mill", json!({"spec": mill(true)})).await;
+        until_phase(cluster, "mill", "running").await;
+        let after = cluster.get(&deployments(), &key("mill")).await.unwrap();
+        assert_eq!(before["spec"], after["spec"]);
+    });
+}
+
+pub(super) fn greeting() -> Value {
     json!({"apiVersion": "core.oam.dev/v1beta1", "kind": "ComponentDefinition",
     "metadata": {"name": "greeting", "namespace": "default"},
     "spec": {
@@ -64,7 +108,7 @@ parameter: {
 }
 "#;
 
-fn greets(properties: Value) -> Value {
+pub(super) fn greets(properties: Value) -> Value {
     json!({"components": [{"name": "hi", "type": "greeting", "properties": properties}]})
 }
 
@@ -102,16 +146,21 @@ fn a_wrong_parameter_fails_the_step_and_is_named() {
     });
 }
 
+/// A component that needs an address, and the one that gives it.
+pub(super) fn store() -> Value {
+    let object = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "store"}, "spec": {"ports": [{"port": 80}]}});
+    let store = json!({"name": "store", "type": "k8s-objects", "properties": {"objects": [object]},
+        "outputs": [{"name": "addr", "valueFrom": "output.spec.clusterIP"}]});
+    let client = json!({"name": "client", "type": "webservice",
+        "properties": {"image": "nginx", "env": [{"name": "STORE"}]},
+        "inputs": [{"from": "addr", "parameterKey": "env[0].value"}]});
+    json!({"components": [client, store]})
+}
+
 #[test]
 fn components_wait_for_the_values_of_others() {
     in_cluster(async |cluster| {
-        let object = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "store"}, "spec": {"ports": [{"port": 80}]}});
-        let store = json!({"name": "store", "type": "k8s-objects", "properties": {"objects": [object]},
-            "outputs": [{"name": "addr", "valueFrom": "output.spec.clusterIP"}]});
-        let client = json!({"name": "client", "type": "webservice",
-            "properties": {"image": "nginx", "env": [{"name": "STORE"}]},
-            "inputs": [{"from": "addr", "parameterKey": "env[0].value"}]});
-        create_app(cluster, "lonely", json!({"components": [client]})).await;
+        create_app(cluster, "lonely", json!({"components": [store()["components"][0]]})).await;
         until_value(
             cluster,
             &applications(),
@@ -123,7 +172,7 @@ fn components_wait_for_the_values_of_others() {
         until_phase(cluster, "lonely", "runningWorkflow").await;
         cluster.client().delete(&applications(), &key("lonely"), &DeleteOptions::default()).await.unwrap();
         gone(cluster, &applications(), "lonely").await;
-        create_app(cluster, "both", json!({"components": [client, store]})).await;
+        create_app(cluster, "both", store()).await;
         until_phase(cluster, "both", "running").await;
         let address = cluster.get(&services(), &key("store")).await.unwrap()["spec"]["clusterIP"].clone();
         until_value(
@@ -137,7 +186,7 @@ fn components_wait_for_the_values_of_others() {
     });
 }
 
-fn staged() -> Value {
+pub(super) fn staged() -> Value {
     json!({
         "components": [{"name": "web", "type": "webservice", "properties": {"image": "nginx"}}],
         "policies": [
@@ -154,9 +203,20 @@ fn staged() -> Value {
     })
 }
 
-async fn make_live(world: &World) {
+pub(super) async fn make_live(world: &World) {
     let namespaces = Kind::new("", "v1", "Namespace", "namespaces", false);
     world.create(&namespaces, None, json!({"metadata": {"name": "live"}})).await;
+}
+
+/// Waits for a suspended workflow, checks that nothing is in the second namespace, and resumes it.
+pub(super) async fn resume(world: &World, name: &str) {
+    let app = until_phase(world, name, "workflowSuspending").await;
+    let live = setpoint::Key::namespaced("live", "web");
+    assert!(world.get(&deployments(), &live).await.is_none());
+    let mut steps = app["status"]["workflow"]["steps"].clone();
+    steps[1]["phase"] = "running".into();
+    let resume = Patch::merge(&json!({"status": {"workflow": {"suspend": false, "steps": steps}}}));
+    world.client().patch(&applications(), &key(name), Subresource::Status, resume).await.expect("resumed");
 }
 
 #[test]
@@ -164,13 +224,8 @@ fn approval_comes_before_another_namespace() {
     in_cluster(async |cluster| {
         make_live(cluster).await;
         create_app(cluster, "staged", staged()).await;
-        let app = until_phase(cluster, "staged", "workflowSuspending").await;
         let live = setpoint::Key::namespaced("live", "web");
-        assert!(cluster.get(&deployments(), &live).await.is_none());
-        let mut steps = app["status"]["workflow"]["steps"].clone();
-        steps[1]["phase"] = "running".into();
-        let resume = Patch::merge(&json!({"status": {"workflow": {"suspend": false, "steps": steps}}}));
-        cluster.client().patch(&applications(), &key("staged"), Subresource::Status, resume).await.unwrap();
+        resume(cluster, "staged").await;
         let app = until_phase(cluster, "staged", "running").await;
         assert_eq!(app["status"]["services"].as_array().map(Vec::len), Some(2));
         assert_eq!(cluster.get(&deployments(), &live).await.unwrap()["spec"]["replicas"], 3);
@@ -191,14 +246,19 @@ fn an_approval_that_never_comes_times_out() {
     });
 }
 
+/// Two workers, and a Service that stays until the application is deleted.
+pub(super) fn pair() -> Value {
+    let rule = json!({"selector": {"traitTypes": ["expose"]}, "strategy": "onAppDelete"});
+    let policies = json!([{"name": "gc", "type": "garbage-collect", "properties": {"rules": [rule]}}]);
+    let mut b = worker("b");
+    b["traits"] = json!([{"type": "expose", "properties": {"port": [80]}}]);
+    json!({"components": [worker("a"), b], "policies": policies})
+}
+
 #[test]
 fn an_update_deletes_what_it_drops_and_keeps_what_a_policy_keeps() {
     in_cluster(async |cluster| {
-        let rule = json!({"selector": {"traitTypes": ["expose"]}, "strategy": "onAppDelete"});
-        let policies = json!([{"name": "gc", "type": "garbage-collect", "properties": {"rules": [rule]}}]);
-        let mut b = worker("b");
-        b["traits"] = json!([{"type": "expose", "properties": {"port": [80]}}]);
-        create_app(cluster, "pair", json!({"components": [worker("a"), b], "policies": policies})).await;
+        create_app(cluster, "pair", pair()).await;
         until_phase(cluster, "pair", "running").await;
         patch(cluster, &applications(), "pair", json!({"spec": {"components": [worker("a")]}})).await;
         gone(cluster, &deployments(), "b").await;
@@ -234,7 +294,7 @@ fn an_edit_and_its_reversal_delete_nothing() {
     });
 }
 
-fn scaled(policies: Value) -> Value {
+pub(super) fn scaled(policies: Value) -> Value {
     let traits = json!([{"type": "scaler", "properties": {"replicas": 2}}]);
     let web =
         json!({"name": "web", "type": "webservice", "properties": {"image": "nginx"}, "traits": traits});

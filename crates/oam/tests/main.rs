@@ -3,6 +3,9 @@
 mod crashes;
 mod examples;
 mod graphs;
+mod hostile;
+mod safety;
+mod steps;
 
 use serde_json::{Value, json};
 use setpoint::client::{Patch, Subresource};
@@ -27,6 +30,16 @@ fn config_maps() -> Kind {
 
 fn key(name: &str) -> Key {
     Key::namespaced("default", name)
+}
+
+/// A component that is a ConfigMap.
+fn config(name: &str, value: &str) -> Value {
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"value": value}});
+    json!({"name": name, "type": "k8s-objects", "properties": {"objects": [object]}})
+}
+
+fn worker(name: &str) -> Value {
+    json!({"name": name, "type": "worker", "properties": {"image": "nginx"}})
 }
 
 /// Runs a test in a cluster with everything, three nodes, and all definitions.

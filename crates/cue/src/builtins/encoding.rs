@@ -12,26 +12,22 @@ use crate::eval::value_of::Val;
 use crate::value::Atom;
 
 pub(super) const JSON: &[Builtin] = &[
-    Builtin::new("Marshal", 1, |args| {
-        let json = json(args, 0)?;
-        args.created(json.to_string())
-    }),
+    Builtin::new("Marshal", 1, |args| written(args, |json| Some(json.to_string()))),
     Builtin::new("MarshalStream", 1, |args| {
-        let Json::Array(items) = json(args, 0)? else { return args.fail("argument 1 must be a list") };
-        args.created(items.iter().map(|item| format!("{item}\n")).collect())
+        written(args, |json| Some(json.as_array()?.iter().map(|item| format!("{item}\n")).collect()))
     }),
     Builtin::new("Indent", 3, indent),
     Builtin::new("Unmarshal", 1, |args| {
-        let text = args.text(0)?;
-        parsed(args, serde_json::from_str(&text).map_err(|error| format!("not JSON: {error}")))
+        let json = read_json(args)?;
+        parsed(args, json)
     }),
     Builtin::check("Valid", 1, |args| {
         let text = args.text(0)?;
-        Ok(Val::bool(serde_json::from_str::<Json>(&text).is_ok()))
+        Ok(Val::bool(serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok()))
     }),
     Builtin::check("Validate", 2, |args| {
-        let text = args.text(0)?;
-        validate(args, serde_json::from_str(&text).ok())
+        let json = read_json(args)?;
+        validate(args, json.ok())
     }),
     Builtin::new("HTMLEscape", 1, |args| {
         let text = args.text(0)?;
@@ -40,26 +36,24 @@ pub(super) const JSON: &[Builtin] = &[
 ];
 
 pub(super) const YAML: &[Builtin] = &[
-    Builtin::new("Marshal", 1, |args| {
-        let json = json(args, 0)?;
-        args.created(yaml::write(&json))
-    }),
+    Builtin::new("Marshal", 1, |args| written(args, |json| Some(yaml::write(json)))),
     Builtin::new("MarshalStream", 1, |args| {
-        let Json::Array(items) = json(args, 0)? else { return args.fail("argument 1 must be a list") };
-        let documents: Vec<String> = items.iter().map(yaml::write).collect();
-        args.created(documents.join("---\n"))
+        written(args, |json| {
+            let documents: Vec<String> = json.as_array()?.iter().map(yaml::write).collect();
+            Some(documents.join("---\n"))
+        })
     }),
     Builtin::new("Unmarshal", 1, |args| {
-        let text = args.text(0)?;
-        parsed(args, read_yaml(&text))
+        let json = read_yaml(args)?;
+        parsed(args, json)
     }),
     Builtin::check("Validate", 2, |args| {
-        let text = args.text(0)?;
-        validate(args, read_yaml(&text).ok())
+        let json = read_yaml(args)?;
+        validate(args, json.ok())
     }),
     Builtin::check("ValidatePartial", 2, |args| {
-        let text = args.text(0)?;
-        validate(args, read_yaml(&text).ok())
+        let json = read_yaml(args)?;
+        validate(args, json.ok())
     }),
 ];
 
@@ -111,26 +105,74 @@ fn alphabet(args: &mut Args<'_>) -> Res<()> {
     }
 }
 
-fn json(args: &mut Args<'_>, index: usize) -> Res<Json> {
-    args.data(index)?.to_json().map_err(Rc::new)
+/// Writes the first argument. It is charged before it is written: a level of nesting adds at most two spaces a line, and
+/// a character at most six times itself as an escape.
+fn written(args: &mut Args<'_>, write: fn(&Json) -> Option<String>) -> Res<Val> {
+    let data = args.data(0)?;
+    let size = data.written_size();
+    args.evaluator.charge_text(size)?;
+    let json = data.to_json().map_err(Rc::new)?;
+    let Some(text) = write(&json) else { return args.fail("argument 1 must be a list") };
+    args.evaluator.charge_text(text.len().saturating_sub(size))?;
+    Ok(Val::text(text))
 }
 
+/// Lays out JSON. Every line is charged, with its indentation, before it is written.
 fn indent(args: &mut Args<'_>) -> Res<Val> {
     use serde::Serialize;
     let (text, prefix, unit) = (args.text(0)?, args.text(1)?, args.text(2)?);
-    let Ok(json) = serde_json::from_str::<Json>(&text) else { return args.fail("not JSON") };
+    // Parsing nests at most 128 deep.
+    let (mut size, mut depth) = (text.len(), 0_usize);
+    for letter in text.bytes() {
+        match letter {
+            b'{' | b'[' => depth = (depth + 1).min(128),
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' => {}
+            _ => continue,
+        }
+        let line = 2 + prefix.len() + (depth + 1).saturating_mul(unit.len());
+        size = size.saturating_add(line);
+    }
+    args.evaluator.charge_text(size)?;
+    let json: Json = match read_json(args)? {
+        Ok(json) => json,
+        Err(why) => return args.fail(why),
+    };
     let mut out = Vec::new();
     let formatter = serde_json::ser::PrettyFormatter::with_indent(unit.as_bytes());
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, formatter);
     if json.serialize(&mut serializer).is_err() {
         return args.fail("not JSON");
     }
-    let text = String::from_utf8_lossy(&out).replace('\n', &format!("\n{prefix}"));
-    args.created(text)
+    Ok(Val::text(String::from_utf8_lossy(&out).replace('\n', &format!("\n{prefix}"))))
 }
 
-fn read_yaml(text: &str) -> Result<Json, String> {
-    serde_saphyr::from_str(text).map_err(|error| format!("not YAML: {error}"))
+/// Charges for parsing a text: its strings, and a value for each of the separators that can begin one.
+fn charge_parsing(args: &mut Args<'_>, text: &str, separators: &[u8]) -> Res<()> {
+    let values = 1 + text.bytes().filter(|letter| separators.contains(letter)).count();
+    args.evaluator.charge_text(text.len())?;
+    args.evaluator.charge(values)?;
+    args.evaluator.charge_values(values)
+}
+
+/// Parses the first argument. The inner error says what is wrong with it.
+fn read_json(args: &mut Args<'_>) -> Res<Result<Json, String>> {
+    let text = args.text(0)?;
+    charge_parsing(args, &text, b",:[{")?;
+    Ok(serde_json::from_str(&text).map_err(|error| format!("not JSON: {error}")))
+}
+
+fn read_yaml(args: &mut Args<'_>) -> Res<Result<Json, String>> {
+    let text = args.text(0)?;
+    charge_parsing(args, &text, b",:[{-?\n")?;
+    // An alias may repeat the longest string, which is not longer than the text.
+    let limits = args.evaluator.budget.limits();
+    let replayed = (limits.string_bytes / text.len().max(1)).min(limits.nodes);
+    let options = serde_saphyr::options! {
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: replayed },
+    };
+    let read = serde_saphyr::from_str_with_options(&text, options);
+    Ok(read.map_err(|error| format!("not YAML: {error}")))
 }
 
 fn parsed(args: &mut Args<'_>, json: Result<Json, String>) -> Res<Val> {

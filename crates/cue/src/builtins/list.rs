@@ -59,7 +59,10 @@ fn concat(args: &mut Args<'_>) -> Res<Val> {
     let mut all = Vec::new();
     for (index, item) in args.items(0)?.into_iter().enumerate() {
         match args.evaluator.list_of(&Val::Node(item), args.at)? {
-            Some(items) => all.extend(items),
+            Some(items) => {
+                args.evaluator.charge(items.len())?;
+                all.extend(items);
+            }
             None => return args.fail(format!("element {index} is not a list")),
         }
     }
@@ -91,6 +94,7 @@ fn flatten(args: &mut Args<'_>) -> Res<Val> {
         args.evaluator.charge(1)?;
         match args.evaluator.list_of(&Val::Node(item), args.at)? {
             Some(inner) if depth != 0 => {
+                args.evaluator.charge(inner.len())?;
                 pending.extend(inner.into_iter().rev().map(|item| (item, depth.saturating_sub(1).max(-1))));
             }
             _ => flat.push(item),

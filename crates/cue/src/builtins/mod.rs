@@ -233,6 +233,11 @@ fn shown(value: &Val) -> String {
     }
 }
 
+/// How many bytes of an argument a step stands for.
+const BYTES_PER_STEP: usize = 64;
+/// What an element of a list takes beside its text: two reference counts, two lengths, a pointer and an enum.
+const BYTES_PER_ITEM: usize = 64;
+
 /// The arguments of a call.
 pub(crate) struct Args<'a> {
     evaluator: &'a mut Evaluator,
@@ -263,20 +268,25 @@ impl Args<'_> {
         self.fail(format!("argument {} must be {wanted}, not {found}", index + 1))
     }
 
+    /// Returns a string, and charges for reading it: functions take time in proportion to their arguments.
     fn text(&mut self, index: usize) -> Res<Arc<str>> {
-        match self.atom(index)? {
-            Atom::Text(text) => Ok(text),
-            Atom::Bytes(bytes) => Ok(String::from_utf8_lossy(&bytes).into()),
-            other => self.wrong(index, "a string", &other),
-        }
+        let text = match self.atom(index)? {
+            Atom::Text(text) => text,
+            Atom::Bytes(bytes) => String::from_utf8_lossy(&bytes).into(),
+            other => return self.wrong(index, "a string", &other),
+        };
+        self.evaluator.charge(text.len() / BYTES_PER_STEP)?;
+        Ok(text)
     }
 
     fn bytes(&mut self, index: usize) -> Res<Arc<[u8]>> {
-        match self.atom(index)? {
-            Atom::Text(text) => Ok(text.as_bytes().into()),
-            Atom::Bytes(bytes) => Ok(bytes),
-            other => self.wrong(index, "a string or bytes", &other),
-        }
+        let bytes: Arc<[u8]> = match self.atom(index)? {
+            Atom::Text(text) => text.as_bytes().into(),
+            Atom::Bytes(bytes) => bytes,
+            other => return self.wrong(index, "a string or bytes", &other),
+        };
+        self.evaluator.charge(bytes.len() / BYTES_PER_STEP)?;
+        Ok(bytes)
     }
 
     fn number(&mut self, index: usize) -> Res<Number> {
@@ -363,11 +373,14 @@ impl Args<'_> {
         Ok(Val::Atom(Atom::Bytes(bytes.into())))
     }
 
-    /// Returns a list of strings that was created.
+    /// Returns a list of strings. Each is charged as it is created, so an iterator should create them one by one.
     fn created_list(&mut self, texts: impl IntoIterator<Item = String>) -> Res<Val> {
-        let texts: Vec<Arc<Data>> = texts.into_iter().map(|text| Arc::new(Data::text(text))).collect();
-        self.evaluator.charge_text(texts.len() * 16)?;
-        Ok(Val::Data(Arc::new(Data::List(texts))))
+        let mut items = Vec::new();
+        for text in texts {
+            self.evaluator.charge_text(text.len() + BYTES_PER_ITEM)?;
+            items.push(Arc::new(Data::text(text)));
+        }
+        Ok(Val::Data(Arc::new(Data::List(items))))
     }
 
     fn list_of_items(&mut self, items: Vec<NodeId>) -> Res<Val> {

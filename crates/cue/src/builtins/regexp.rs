@@ -1,4 +1,4 @@
-//! Package `regexp`. Matching takes linear time.
+//! Package `regexp`. Matching takes linear time, and patterns are charged by their size.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) const TABLE: &[Builtin] = &[
     }),
     Builtin::check("Valid", 1, |args| {
         let text = args.text(0)?;
-        Ok(Val::bool(args.evaluator.pattern(&text).is_ok()))
+        Ok(Val::bool(args.evaluator.pattern(&text, 0)?.is_ok()))
     }),
     Builtin::new("Find", 2, find),
     Builtin::new("FindAll", 3, find_all),
@@ -33,8 +33,7 @@ pub(super) const TABLE: &[Builtin] = &[
 /// As in Go, the pattern comes first; as a constraint, the value does.
 fn read(args: &mut Args<'_>) -> Res<(Regex, Arc<str>)> {
     let (pattern, text) = (args.text(0)?, args.text(1)?);
-    args.evaluator.charge(1 + text.len() / 64)?;
-    match args.evaluator.pattern(&pattern) {
+    match args.evaluator.pattern(&pattern, text.len())? {
         Ok(regex) => Ok((regex, text)),
         Err(why) => args.fail(why),
     }
@@ -51,9 +50,8 @@ fn find(args: &mut Args<'_>) -> Res<Val> {
 fn find_all(args: &mut Args<'_>) -> Res<Val> {
     let (regex, text) = read(args)?;
     let limit = usize::try_from(args.int(2)?).unwrap_or(usize::MAX);
-    let found: Vec<String> =
-        regex.find_iter(&text).take(limit).map(|found| found.as_str().to_owned()).collect();
-    if found.is_empty() {
+    let mut found = regex.find_iter(&text).take(limit).map(|found| found.as_str().to_owned()).peekable();
+    if found.peek().is_none() {
         return args.fail("no match");
     }
     args.created_list(found)
@@ -73,18 +71,23 @@ fn submatch(args: &mut Args<'_>) -> Res<Val> {
 fn named(args: &mut Args<'_>) -> Res<Val> {
     let (regex, text) = read(args)?;
     let Some(found) = regex.captures(&text) else { return args.fail("no match") };
-    let groups = regex.capture_names().flatten().map(|name| {
+    let mut groups = Vec::new();
+    for name in regex.capture_names().flatten() {
         let value = found.name(name).map_or("", |group| group.as_str());
-        (Arc::from(name), Arc::new(Data::text(value)))
-    });
-    Ok(Val::Data(Arc::new(Data::Struct(groups.collect()))))
+        args.evaluator.charge_text(value.len() + super::BYTES_PER_ITEM)?;
+        groups.push((Arc::from(name), Arc::new(Data::text(value))));
+    }
+    Ok(Val::Data(Arc::new(Data::Struct(groups))))
 }
 
 fn replace(args: &mut Args<'_>, literal: bool) -> Res<Val> {
     let (regex, text) = read(args)?;
     let new = args.text(2)?;
-    let size = text.len() + regex.find_iter(&text).count().saturating_mul(new.len() + text.len());
-    args.evaluator.charge_text(size.min(1 << 26))?;
+    let matches = regex.find_iter(&text).count();
+    // Matches do not overlap, so a reference to a group adds at most the whole text, over all matches.
+    let references = if literal { 0 } else { new.matches('$').count() };
+    let size = matches.saturating_mul(new.len()).saturating_add((1 + references).saturating_mul(text.len()));
+    args.evaluator.charge_text(size)?;
     let replaced = if literal {
         regex.replace_all(&text, regex::NoExpand(&new))
     } else {

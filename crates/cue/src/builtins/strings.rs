@@ -60,7 +60,6 @@ pub(super) const TABLE: &[Builtin] = &[
 
 fn test(args: &mut Args<'_>, holds: fn(&str, &str) -> bool) -> Res<Val> {
     let (text, other) = (args.text(0)?, args.text(1)?);
-    args.evaluator.charge(1 + text.len() / 64)?;
     Ok(Val::bool(holds(&text, &other)))
 }
 
@@ -115,14 +114,11 @@ fn split(args: &mut Args<'_>, limit: i128) -> Res<Val> {
     if limit == 0 {
         return args.created_list([]);
     }
-    args.evaluator.charge_text(text.len())?;
     if separator.is_empty() {
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let letters: Vec<char> = text.chars().collect();
-        let head = letters.iter().take(limit.saturating_sub(1)).map(char::to_string);
-        let tail =
-            letters.get(limit.saturating_sub(1)..).filter(|tail| !tail.is_empty()).map(String::from_iter);
-        return args.created_list(head.chain(tail).collect::<Vec<_>>());
+        let single = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(1);
+        let head = text.chars().take(single).map(String::from);
+        let tail = text.char_indices().nth(single).map(|(at, _)| text[at..].to_owned());
+        return args.created_list(head.chain(tail));
     }
     match usize::try_from(limit) {
         Ok(limit) => args.created_list(text.splitn(limit, &*separator).map(String::from)),
@@ -132,12 +128,9 @@ fn split(args: &mut Args<'_>, limit: i128) -> Res<Val> {
 
 fn split_after(args: &mut Args<'_>) -> Res<Val> {
     let (text, separator) = (args.text(0)?, args.text(1)?);
-    args.evaluator.charge_text(text.len())?;
-    let mut parts: Vec<String> = text.split_inclusive(&*separator).map(String::from).collect();
-    if text.ends_with(&*separator) {
-        parts.push(String::new());
-    }
-    args.created_list(parts)
+    let parts = text.split_inclusive(&*separator).map(String::from);
+    let last = text.ends_with(&*separator).then(String::new);
+    args.created_list(parts.chain(last))
 }
 
 /// Changes the first letter of each word, unless it has the given property already.
@@ -181,9 +174,8 @@ fn byte_slice(args: &mut Args<'_>) -> Res<Val> {
 
 fn slice_runes(args: &mut Args<'_>) -> Res<Val> {
     let (text, start, end) = (args.text(0)?, args.size(1)?, args.size(2)?);
-    let letters: Vec<char> = text.chars().collect();
-    match letters.get(start..end) {
-        Some(slice) => args.created(slice.iter().collect()),
-        None => args.fail(format!("slice {start}:{end} is out of range")),
+    if start > end || end > text.chars().count() {
+        return args.fail(format!("slice {start}:{end} is out of range"));
     }
+    args.created(text.chars().skip(start).take(end - start).collect())
 }

@@ -1,5 +1,6 @@
 //! Unification of atoms, types and bounds.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use super::node::{NodeId, Value};
@@ -153,12 +154,13 @@ impl Evaluator {
             Atom::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             other => return Err(format!("a regular expression must be a string, not {other}")),
         };
-        let regex = self.pattern(&pattern)?;
-        Ok(match atom {
-            Atom::Text(text) => regex.is_match(text),
-            Atom::Bytes(bytes) => regex.is_match(&String::from_utf8_lossy(bytes)),
+        let text = match atom {
+            Atom::Text(text) => Cow::Borrowed(&**text),
+            Atom::Bytes(bytes) => String::from_utf8_lossy(bytes),
             other => return Err(format!("only strings match regular expressions, not {other}")),
-        })
+        };
+        let regex = self.pattern(&pattern, text.len()).map_err(|limit| limit.message.clone())??;
+        Ok(regex.is_match(&text))
     }
 
     /// Drops bounds that follow from others.

@@ -18,6 +18,7 @@ mod lists;
 mod lookup;
 pub(crate) mod node;
 pub(crate) mod operators;
+mod patterns;
 mod resolve;
 mod settle;
 mod structs;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 
 use closed::Group;
 use node::{Bottom, Conjunct, Dependency, Key, Node, NodeId, Shape, State, Term, Ties, Value};
+use patterns::Patterns;
 
 use crate::error::{Error, ErrorKind, Position};
 use crate::host::Packages;
@@ -62,7 +64,7 @@ pub(crate) struct Evaluator {
     pub(crate) packages: Arc<Packages>,
     /// The roots of the packages that were imported from the host.
     imported: BTreeMap<String, NodeId>,
-    patterns: BTreeMap<String, Result<regex::Regex, String>>,
+    patterns: Patterns,
     /// The validators that are running: a value is not checked while it is being checked.
     pub(super) validating: Vec<Position>,
     /// The limit that was reached. Nothing is evaluated after it.
@@ -84,7 +86,7 @@ impl Evaluator {
             root: NodeId(0),
             packages,
             imported: BTreeMap::new(),
-            patterns: BTreeMap::new(),
+            patterns: Patterns::default(),
             validating: Vec::new(),
             stopped: None,
             nowhere: Position { file: "".into(), line: 0, column: 0 },
@@ -161,6 +163,12 @@ impl Evaluator {
     /// Charges a string that is created.
     pub(crate) fn charge_text(&mut self, bytes: usize) -> Res<()> {
         self.budget.text(bytes).map_err(|error| self.stop(error))
+    }
+
+    /// Checks that the evaluation may have this many more values.
+    pub(crate) fn charge_values(&mut self, values: usize) -> Res<()> {
+        let charged = self.budget.nodes(self.nodes.len().saturating_add(values));
+        charged.map_err(|error| self.stop(error))
     }
 
     pub(crate) fn stop(&mut self, error: Error) -> Bottom {
@@ -304,19 +312,6 @@ impl Evaluator {
 
     pub(crate) fn nowhere(&self) -> Position {
         self.nowhere.clone()
-    }
-
-    /// Returns the compiled regular expression.
-    pub(crate) fn pattern(&mut self, text: &str) -> Result<regex::Regex, String> {
-        if let Some(known) = self.patterns.get(text) {
-            return known.clone();
-        }
-        // A megabyte of automaton is far beyond any validation pattern.
-        let built = regex::RegexBuilder::new(text).size_limit(1 << 20).build();
-        let built = built
-            .map_err(|error| format!("{} is not a regular expression: {error}", crate::label::quoted(text)));
-        self.patterns.insert(text.to_owned(), built.clone());
-        built
     }
 
     /// Returns the root of a host package, which is part of the same arena.

@@ -93,3 +93,49 @@ fn limits_can_be_set() {
     // Everything afterwards fails the same way.
     assert_eq!(instance.lookup("a").unwrap_err().first().kind, ErrorKind::Limit);
 }
+
+#[test]
+fn functions_charge_before_they_build() {
+    let text = |package: &str, expression: &str| {
+        format!("import \"{package}\"\nimport \"strings\"\nx: {expression}")
+    };
+    // 20 MB of references, each replaced by a megabyte.
+    stops(
+        &text(
+            "regexp",
+            "regexp.ReplaceAll(\".+\", strings.Repeat(\"a\", 1000000), strings.Repeat(\"$0\", 1000))",
+        ),
+        ErrorKind::Limit,
+    );
+    stops(&text("regexp", "regexp.FindAll(\"a\", strings.Repeat(\"a\", 1000000), -1)"), ErrorKind::Limit);
+    let list = "\"[\" + strings.Repeat(\"1,\", 100000) + \"1]\"";
+    stops(
+        &text("encoding/json", &format!("json.Indent({list}, strings.Repeat(\" \", 100000), \"\")")),
+        ErrorKind::Limit,
+    );
+    let long = "\"[\" + strings.Repeat(\"1,\", 1000000) + \"1]\"";
+    stops(&text("encoding/json", &format!("json.Unmarshal({long})")), ErrorKind::Limit);
+    stops(&text("encoding/json", &format!("json.Validate({long}, [...int])")), ErrorKind::Limit);
+    stops(&text("encoding/yaml", "yaml.Unmarshal(strings.Repeat(\"- 1\\n\", 1000000))"), ErrorKind::Limit);
+}
+
+#[test]
+fn aliases_do_not_multiply_data() {
+    let bomb =
+        "a: &a \" + strings.Repeat(\"x\", 1000000) + \"\\nb: [\" + strings.Repeat(\"*a, \", 90) + \"*a]\\n";
+    let text = format!("import \"encoding/yaml\"\nimport \"strings\"\nx: yaml.Unmarshal(\"{bomb}\")");
+    let error = outcome(&text).expect_err("a bomb");
+    assert!(error.to_string().contains("not YAML"), "{error}");
+}
+
+#[test]
+fn patterns_are_charged_by_their_automaton() {
+    stops(
+        "x: [for i in l for j in l {\"\\(i)\" =~ \"(a{\\(i)}b{\\(j)}){20}\"}], l: [for n in m {100 + n}], m: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]",
+        ErrorKind::Limit,
+    );
+    let text = "import \"strings\"\nx: [for i in l {strings.Repeat(\"a\", 1000000) =~ \"^(a{100}){40}$\"}], l: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]";
+    stops(text, ErrorKind::Limit);
+    let error = outcome("x: \"a\" =~ \"((a{1000}){1000}){1000}\"").expect_err("a huge automaton");
+    assert!(error.to_string().contains("regular expression"), "{error}");
+}

@@ -8,10 +8,13 @@
 //!  app.rs        an Application, as read
 //!  catalog.rs    definitions, policies and workflows from the caches
 //!  revision.rs   which revision an Application is at
+//!  resolve.rs    what an Application refers to
 //!  policies.rs   policies with definitions of their own
+//!  referred.rs   objects that exist and that components copy
 //!  services.rs   health of what is in the cluster
 //!  status.rs     phases and conditions                                          (pure)
 //!  progress.rs   parse, revision, workflow, health, state, garbage
+//!  clean_up.rs   deletion
 //!  reconcile.rs  glue: finalizer, progress, status
 //! ```
 //!
@@ -22,9 +25,12 @@
 
 pub(crate) mod app;
 pub(crate) mod catalog;
+mod clean_up;
 mod policies;
 mod progress;
 mod reconcile;
+mod referred;
+mod resolve;
 mod revision;
 mod services;
 mod status;
@@ -37,9 +43,10 @@ use setpoint::{Context, Controller, Object, Queue, Runnable};
 
 use crate::apply::cluster::Cluster;
 use crate::apply::tracker::{BY_APPLICATION, Tracker};
+use crate::egress::Egress;
 use crate::names;
 use crate::render::sources::Sources;
-use crate::workflow::engine::Attempts;
+use crate::workflow::attempts::Attempts;
 use app::Application;
 use catalog::Catalog;
 use reconcile::Applications;
@@ -51,7 +58,11 @@ pub(crate) const NAME: &str = "application-controller";
 const WORKERS: usize = 8;
 
 /// Builds the controller.
-pub(crate) fn build(context: &Context, sources: &Sources) -> Vec<Box<dyn Runnable>> {
+pub(crate) fn build(
+    context: &Context,
+    sources: &Sources,
+    egress: Option<Arc<dyn Egress>>,
+) -> Vec<Box<dyn Runnable>> {
     let apps = context.informers.of::<Application>();
     let trackers = context.informers.of::<Tracker>();
     let revisions = context.informers.of::<Revision>();
@@ -72,6 +83,7 @@ pub(crate) fn build(context: &Context, sources: &Sources) -> Vec<Box<dyn Runnabl
         recorder: context.recorder(NAME),
         cluster: Cluster::of_applications(context, queue.clone()),
         sources: sources.clone(),
+        egress,
         apps: apps.lister(),
         trackers: trackers.lister(),
         revisions: revisions.lister(),

@@ -5,22 +5,25 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use setpoint::{Cached, Outcome};
+use setpoint::Outcome;
 
 use super::app::Application;
+use super::clean_up::deletion_order;
 use super::reconcile::Applications;
-use super::revision::{self, Content, FIELDS, Recorded, Revision};
+use super::referred;
+use super::resolve::Resolved;
+use super::revision::{self, Content, Revision, Revisions};
 use super::status::{STAGES, phase, phase_of};
-use crate::apply::cluster::ClusterError;
+use crate::apply::cluster::{Cluster, ClusterError};
 use crate::apply::collect::Collector;
 use crate::apply::dispatch::Dispatcher;
-use crate::apply::tracker::Trackers;
-use crate::model::{Policy, Spec, Status, Workflow, WorkflowStatus};
+use crate::apply::tracker::{Tracker, Trackers};
+use crate::model::{Status, WorkflowStatus};
 use crate::names;
 use crate::policy::Policies;
 use crate::render::context::AppContext;
 use crate::session::Session;
-use crate::workflow::engine::Engine;
+use crate::workflow::engine::{Engine, INITIALIZING};
 use crate::workflow::steps::{self, Plan};
 use crate::workflow::variables::Variables;
 
@@ -33,14 +36,6 @@ const COLLECT: Duration = Duration::from_secs(5);
 /// How long what an update drops stays after the workflow has ended: an edit may be taken back.
 const REGRET: Duration = Duration::from_secs(2);
 
-/// What an application refers to, resolved.
-struct Resolved {
-    spec: Spec,
-    workflow: Option<Workflow>,
-    policies: Policies,
-    definitions: Recorded,
-}
-
 impl Applications {
     /// Takes an application one pass further. The status says how far it got.
     pub(super) async fn progress(
@@ -50,122 +45,91 @@ impl Applications {
     ) -> Result<Outcome, ClusterError> {
         let now = self.clock.now();
         status.observed_generation = app.metadata.generation;
-        let resolved = match self.resolve(app) {
-            Ok(resolved) => resolved,
+        let known = self.known_revisions(app)?;
+        let parsed = self.resolve(app, &known).and_then(|resolved| Ok((resolved, self.cluster_of(app)?)));
+        let (resolved, cluster) = match parsed {
+            Ok(parsed) => parsed,
+            Err(why) => return Ok(stuck(status, "Parsed", phase::RENDERING, why, now)),
+        };
+        let revision = match self.revision(app, &cluster, &resolved, &known).await? {
+            Ok(revision) => revision,
             Err(why) => return Ok(stuck(status, "Parsed", phase::RENDERING, why, now)),
         };
         status.ready("Parsed", now);
-        let known = self.known_revisions(app)?;
-        let content = Content { app, spec: &resolved.spec, definitions: &resolved.definitions };
-        let revision = revision::ensure(&self.client, &known, &content).await?;
         status.latest_revision = Some(revision.reference());
         status.ready("Revision", now);
-        let mut session = match self.session(app, resolved, &revision, status, now).await? {
+        let limit = resolved.policies.garbage.revision_limit;
+        known.prune(&self.client, &app.metadata.namespace, &revision.metadata.name, limit).await?;
+        let mut session = match self.session(app, &cluster, resolved, &revision, status, now).await? {
             Ok(session) => session,
             Err(why) => return Ok(stuck(status, "Render", phase::RENDERING, why, now)),
         };
-        let restarted = self.restart(&mut session, status, &revision).await?;
-        let outcome = self.run(&mut session, status, restarted).await?;
-        self.settle(&mut session, status, &revision, &known, outcome).await
+        if restart(&session, status, &revision) {
+            self.attempts.forget(&session.app.uid);
+            // The run is in the status before it does anything. The next pass begins it.
+            return Ok(Outcome::CheckAfter(Duration::ZERO));
+        }
+        let outcome = self.run(&mut session, status).await?;
+        self.settle(&mut session, status, &revision, outcome).await
     }
 
-    fn known_revisions(&self, app: &Application) -> Result<Vec<Cached<Revision>>, ClusterError> {
+    /// Returns the revision that the application is at, and makes it if there is none. The inner error says why it cannot
+    /// be made.
+    async fn revision(
+        &self,
+        app: &Application,
+        cluster: &Cluster,
+        resolved: &Resolved,
+        known: &Revisions,
+    ) -> Result<Result<Revision, String>, ClusterError> {
+        let (spec, definitions) = (&resolved.spec, &resolved.definitions);
+        let none = Map::new();
+        if let Some(found) = known.find(&Content { app, spec, definitions, referred: &none }) {
+            return Ok(Ok(found));
+        }
+        if let Some(why) = &resolved.missing {
+            return Ok(Err(why.clone()));
+        }
+        let referred = match referred::read(cluster, &app.metadata.namespace, spec).await? {
+            Ok(referred) => referred,
+            Err(why) => return Ok(Err(why)),
+        };
+        let content = Content { app, spec, definitions, referred: &referred };
+        known.create(&self.client, &content).await.map(Ok)
+    }
+
+    pub(super) fn known_revisions(&self, app: &Application) -> Result<Revisions, ClusterError> {
         let known = self.revisions.indexed(crate::apply::tracker::BY_APPLICATION, &app.reference().key());
-        known.map_err(|error| ClusterError::Refused(format!("decode an ApplicationRevision: {error}")))
+        let known = known
+            .map_err(|error| ClusterError::Refused(format!("decode an ApplicationRevision: {error}")))?;
+        Ok(Revisions::of(app, known))
     }
 
-    /// Looks up everything that the application refers to.
-    fn resolve(&self, app: &Application) -> Result<Resolved, String> {
-        let mut spec = app.spec.clone();
-        check_components(&spec)?;
-        for (index, policy) in spec.policies.iter_mut().enumerate() {
-            if policy.name.is_empty() {
-                policy.name = format!("{}-auto-gen-{index}", policy.kind);
+    /// Returns access to the cluster with the rights of the application: those of its service account if it names one.
+    pub(super) fn cluster_of(&self, app: &Application) -> Result<Cluster, String> {
+        match app.annotation(names::SERVICE_ACCOUNT) {
+            "" => Ok(self.cluster.clone()),
+            name if is_account_name(name) => {
+                let namespace = &app.metadata.namespace;
+                Ok(self.cluster.acting_as(&format!("system:serviceaccount:{namespace}:{name}")))
+            }
+            name => {
+                Err(format!("annotation {}: {name:?} is no name of a ServiceAccount", names::SERVICE_ACCOUNT))
             }
         }
-        let workflow = self.workflow(app, &spec)?;
-        self.add_external_policies(app, &mut spec, workflow.as_ref())?;
-        let policies = Policies::parse(&spec.policies)?;
-        let definitions = self.definitions(app, &spec, workflow.as_ref())?;
-        // The recorded spec is complete: what it refers to is in it.
-        if let (Some(own), Some(found)) = (&mut spec.workflow, &workflow) {
-            own.steps.clone_from(&found.steps);
-            own.mode.clone_from(&found.mode);
-        }
-        Ok(Resolved { spec, workflow, policies, definitions })
-    }
-
-    fn workflow(&self, app: &Application, spec: &Spec) -> Result<Option<Workflow>, String> {
-        let Some(own) = &spec.workflow else { return Ok(None) };
-        if own.reference.is_empty() {
-            return Ok(Some(own.clone()));
-        }
-        let namespace = &app.metadata.namespace;
-        let found = self.catalog.get("Workflow", namespace, &own.reference);
-        let found =
-            found.ok_or_else(|| format!("workflow.ref: Workflow {namespace}/{} not found", own.reference))?;
-        let parsed =
-            serde_json::from_value::<Workflow>(json!({"mode": found["mode"], "steps": found["steps"]}));
-        parsed.map(Some).map_err(|error| format!("Workflow {}: {error}", own.reference))
-    }
-
-    /// Adds the Policy objects that deploy steps name.
-    fn add_external_policies(
-        &self,
-        app: &Application,
-        spec: &mut Spec,
-        workflow: Option<&Workflow>,
-    ) -> Result<(), String> {
-        let steps = workflow.into_iter().flat_map(|workflow| &workflow.steps);
-        let steps = steps
-            .flat_map(|step| std::iter::once(step).chain(&step.sub_steps))
-            .filter(|step| step.kind == "deploy");
-        let named: BTreeSet<String> = steps
-            .flat_map(|step| step.properties["policies"].as_array().into_iter().flatten())
-            .filter_map(|name| name.as_str().map(str::to_owned))
-            .collect();
-        for name in named {
-            if spec.policies.iter().any(|policy| policy.name == name) {
-                continue;
-            }
-            let found = self.catalog.get("Policy", &app.metadata.namespace, &name);
-            let found = found.ok_or_else(|| format!("policy {name} not found"))?;
-            let kind = found["type"].as_str().unwrap_or_default().to_owned();
-            spec.policies.push(Policy { name, kind, properties: found["properties"].clone() });
-        }
-        Ok(())
-    }
-
-    /// Returns the definitions of all types that the application names.
-    fn definitions(
-        &self,
-        app: &Application,
-        spec: &Spec,
-        workflow: Option<&Workflow>,
-    ) -> Result<Recorded, String> {
-        let mut recorded = Recorded::default();
-        for (kind, name, required) in used_types(spec, workflow) {
-            let (_, field) =
-                FIELDS.iter().find(|(known, _)| *known == kind).ok_or("unknown kind of definition")?;
-            match self.catalog.definition(kind, &app.metadata.namespace, &name) {
-                Some(found) => drop(recorded.0.entry(field).or_default().insert(name, bare(&found))),
-                None if required => return Err(format!("{kind} {name:?} not found")),
-                None => {}
-            }
-        }
-        Ok(recorded)
     }
 
     /// Prepares the session. The inner error says what is wrong with the revision.
-    async fn session(
-        &self,
+    async fn session<'a>(
+        &'a self,
         app: &Application,
+        cluster: &'a Cluster,
         resolved: Resolved,
         revision: &Revision,
         status: &Status,
         now: Timestamp,
-    ) -> Result<Result<Session<'_>, String>, ClusterError> {
-        let (spec, policies) = match app.publish_version().is_empty() {
+    ) -> Result<Result<Session<'a>, String>, ClusterError> {
+        let (mut spec, policies) = match app.publish_version().is_empty() {
             true => (resolved.spec, resolved.policies),
             false => match revision
                 .application_spec()
@@ -179,7 +143,7 @@ impl Applications {
             Ok(definitions) => definitions,
             Err(why) => return Ok(Err(why)),
         };
-        drop(resolved.workflow);
+        referred::fill(&mut spec, &revision.referred());
         let reference = app.reference();
         let context = AppContext {
             name: reference.name.clone(),
@@ -194,8 +158,9 @@ impl Applications {
             cluster_version: self.cluster.version().await?,
         };
         Ok(Ok(Session {
-            cluster: &self.cluster,
+            cluster,
             sources: &self.sources,
+            egress: self.egress.as_deref(),
             trackers: Trackers::load(&self.trackers, &self.client, reference.clone())?,
             app: reference,
             context,
@@ -209,41 +174,10 @@ impl Applications {
         }))
     }
 
-    /// Starts the workflow over if the revision is another one. Returns whether it did.
-    async fn restart(
-        &self,
-        session: &mut Session<'_>,
-        status: &mut Status,
-        revision: &Revision,
-    ) -> Result<bool, ClusterError> {
-        let version = &session.app.publish_version;
-        let wanted = if version.is_empty() { &revision.metadata.name } else { version };
-        if status.workflow.as_ref().is_some_and(|workflow| workflow.app_revision == *wanted) {
-            if status.workflow.as_ref().is_some_and(|workflow| workflow.context_backend.is_some()) {
-                session.variables = Variables::load(&self.cluster, &session.key()).await?;
-            }
-            return Ok(false);
-        }
-        status.workflow = Some(WorkflowStatus { app_revision: wanted.clone(), ..WorkflowStatus::default() });
-        for stage in &STAGES[4..] {
-            status.drop_condition(stage);
-        }
-        let names: BTreeSet<&str> =
-            session.spec.components.iter().map(|component| component.name.as_str()).collect();
-        session.services.retain(|service| names.contains(service.name.as_str()));
-        self.attempts.forget(&session.app.uid);
-        session.trackers.begin().await?;
-        Ok(true)
-    }
-
     /// Applies policies and runs a round of the workflow, unless it has ended.
-    async fn run(
-        &self,
-        session: &mut Session<'_>,
-        status: &mut Status,
-        restarted: bool,
-    ) -> Result<Outcome, ClusterError> {
+    async fn run(&self, session: &mut Session<'_>, status: &mut Status) -> Result<Outcome, ClusterError> {
         let now = session.now;
+        self.resume(session, status).await?;
         let plan = match steps::plan(&session.spec, session.spec.workflow.as_ref(), &session.policies) {
             Ok(plan) => plan,
             Err(why) => {
@@ -265,7 +199,19 @@ impl Applications {
         }
         status.ready("Policy", now);
         status.ready("Render", now);
-        self.round(session, status, &plan, restarted).await
+        self.round(session, status, &plan).await
+    }
+
+    /// Begins the record of a new run, or reads what a run that goes on has left.
+    async fn resume(&self, session: &mut Session<'_>, status: &Status) -> Result<(), ClusterError> {
+        let Some(workflow) = &status.workflow else { return Ok(()) };
+        if workflow.status == INITIALIZING {
+            return session.trackers.begin(&workflow.app_revision).await;
+        }
+        if workflow.context_backend.is_some() {
+            session.variables = Variables::load(&self.cluster, &session.key()).await?;
+        }
+        Ok(())
     }
 
     async fn round(
@@ -273,14 +219,10 @@ impl Applications {
         session: &mut Session<'_>,
         status: &mut Status,
         plan: &Plan,
-        restarted: bool,
     ) -> Result<Outcome, ClusterError> {
         let before = session.variables.clone();
         let mut workflow = status.workflow.take().unwrap_or_default();
         let round = Engine::new(session, &self.attempts).round(plan, &mut workflow).await;
-        if restarted || workflow.status == "succeeded" {
-            session.trackers.ensure().await?;
-        }
         if session.variables != before {
             workflow.context_backend =
                 Some(session.variables.save(&self.cluster, &session.key(), &session.app.uid).await?);
@@ -297,17 +239,23 @@ impl Applications {
         session: &mut Session<'_>,
         status: &mut Status,
         revision: &Revision,
-        known: &[Cached<Revision>],
         mut outcome: Outcome,
     ) -> Result<Outcome, ClusterError> {
         let now = session.now;
         let workflow = status.workflow.clone().unwrap_or_default();
         let succeeded = workflow.status == "succeeded";
-        if succeeded || workflow.suspend {
-            outcome = outcome.and(self.keep(session, status, now).await);
+        if succeeded {
+            revision::succeed(&self.client, &session.app.namespace, revision).await?;
         }
-        if succeeded || (workflow.finished && session.policies.garbage.continue_on_failure) {
-            outcome = outcome.and(self.collect(session, &workflow, revision, known).await?);
+        let mut is_kept = true;
+        if succeeded || workflow.suspend {
+            is_kept = self.keep(session, status, now).await;
+            outcome = outcome.and(Outcome::CheckAfter(if is_kept { RESYNC } else { REPAIR }));
+        }
+        // While something that should exist cannot be written, nothing is deleted.
+        let collects = succeeded || (workflow.finished && session.policies.garbage.continue_on_failure);
+        if collects && is_kept {
+            outcome = outcome.and(self.collect(session, status, &workflow).await?);
         }
         status.services = std::mem::take(&mut session.services);
         status.applied_resources = applied(&session.trackers);
@@ -323,75 +271,85 @@ impl Applications {
         Ok(outcome)
     }
 
-    /// Restores recorded objects and judges them.
-    async fn keep(&self, session: &mut Session<'_>, status: &mut Status, now: Timestamp) -> Outcome {
+    /// Restores recorded objects and judges them. Returns whether all are as they should be.
+    async fn keep(&self, session: &mut Session<'_>, status: &mut Status, now: Timestamp) -> bool {
         let app = session.app.key();
-        let dispatcher = Dispatcher { cluster: &self.cluster, policies: &session.policies, app: &app };
+        let dispatcher = Dispatcher { cluster: session.cluster, policies: &session.policies, app: &app };
         let (live, errors) = dispatcher.keep(&session.trackers, true).await;
         let suspended = status.workflow.as_ref().is_some_and(|workflow| workflow.suspend);
         if !suspended {
             session.refresh_services(&live);
         }
         match errors.first() {
-            None => {
-                status.drop_condition("StateKeep");
-                Outcome::CheckAfter(RESYNC)
-            }
-            Some(error) => {
-                status.problem("StateKeep", error.to_string(), now);
-                Outcome::CheckAfter(REPAIR)
-            }
+            None => status.drop_condition("StateKeep"),
+            Some(error) => status.problem("StateKeep", error.to_string(), now),
         }
+        errors.is_empty()
     }
 
     async fn collect(
         &self,
         session: &mut Session<'_>,
+        status: &mut Status,
         workflow: &WorkflowStatus,
-        revision: &Revision,
-        known: &[Cached<Revision>],
     ) -> Result<Outcome, ClusterError> {
-        let succeeded = workflow.status == "succeeded";
-        if succeeded {
-            revision::succeed(&self.client, &session.app.namespace, revision).await?;
-        }
         if let Some(wait) = regret(workflow, session) {
             return Ok(Outcome::CheckAfter(wait));
         }
         let app = session.app.key();
         let collector = Collector {
-            cluster: &self.cluster,
+            cluster: session.cluster,
             policy: &session.policies.garbage,
             app: &app,
             orphans: false,
             order: deletion_order(&session.spec),
         };
         let left = collector.after_update(&mut session.trackers).await?;
-        let namespace = &session.app.namespace;
-        let limit = session.policies.garbage.revision_limit;
-        revision::prune(&self.client, namespace, known, &revision.metadata.name, limit).await?;
-        Ok(if left.waiting.is_empty() { Outcome::CheckAfter(RESYNC) } else { Outcome::CheckAfter(COLLECT) })
+        match left.problems.is_empty() {
+            true => status.drop_condition("GarbageCollection"),
+            false => status.problem("GarbageCollection", left.message(), session.now),
+        }
+        Ok(Outcome::CheckAfter(match () {
+            () if !left.problems.is_empty() => REPAIR,
+            () if !left.waiting.is_empty() => COLLECT,
+            () => RESYNC,
+        }))
     }
+}
 
-    /// Deletes everything of an application. Returns what is left.
-    pub(super) async fn clean_up(
-        &self,
-        app: &Application,
-        orphans: bool,
-    ) -> Result<Vec<String>, ClusterError> {
-        let reference = app.reference();
-        let key = reference.key();
-        let policies = Policies::parse(&app.spec.policies).unwrap_or_default();
-        let mut trackers = Trackers::load(&self.trackers, &self.client, reference)?;
-        let collector = Collector {
-            cluster: &self.cluster,
-            policy: &policies.garbage,
-            app: &key,
-            orphans,
-            order: deletion_order(&app.spec),
-        };
-        Ok(collector.after_delete(&mut trackers).await?.waiting)
+/// Starts the workflow over if the revision is another one, or if the latest record is of another one: the status that
+/// noted that run was lost. Returns whether it did.
+fn restart(session: &Session<'_>, status: &mut Status, revision: &Revision) -> bool {
+    let version = &session.app.publish_version;
+    let wanted = if version.is_empty() { &revision.metadata.name } else { version };
+    let recorded = session.trackers.current().map(Tracker::revision);
+    let is_at = status.workflow.as_ref().is_some_and(|workflow| {
+        let begins = workflow.status == INITIALIZING;
+        let is_recorded = recorded.is_some_and(|recorded| recorded.is_empty() || recorded == wanted);
+        workflow.app_revision == *wanted && (begins || is_recorded)
+    });
+    if is_at {
+        return false;
     }
+    status.workflow = Some(WorkflowStatus {
+        app_revision: wanted.clone(),
+        status: INITIALIZING.into(),
+        ..WorkflowStatus::default()
+    });
+    for stage in &STAGES[4..] {
+        status.drop_condition(stage);
+    }
+    let names: BTreeSet<&str> =
+        session.spec.components.iter().map(|component| component.name.as_str()).collect();
+    status.services.retain(|service| names.contains(service.name.as_str()));
+    status.status = phase::RUNNING_WORKFLOW.into();
+    true
+}
+
+/// Names of service accounts are DNS subdomains.
+fn is_account_name(name: &str) -> bool {
+    let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-.".contains(letter);
+    name.len() <= 253 && name.chars().all(fits)
 }
 
 /// Returns how long garbage stays yet.
@@ -399,69 +357,6 @@ fn regret(workflow: &WorkflowStatus, session: &Session<'_>) -> Option<Duration> 
     let passed = session.now.duration_since(workflow.end_time?);
     let left = REGRET.checked_sub(Duration::try_from(passed).unwrap_or_default())?;
     (!left.is_zero() && session.trackers.has_garbage()).then_some(left)
-}
-
-/// Component names are unique, and there is at least one component.
-fn check_components(spec: &Spec) -> Result<(), String> {
-    for (index, component) in spec.components.iter().enumerate() {
-        if spec.components[..index].iter().any(|other| other.name == component.name) {
-            return Err(format!(
-                "spec.components[{index}].name: duplicate component name {:?}",
-                component.name
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// Returns the types that an application names: kind of definition, name, and whether there must be one.
-fn used_types(spec: &Spec, workflow: Option<&Workflow>) -> Vec<(&'static str, String, bool)> {
-    let mut used = Vec::new();
-    for component in &spec.components {
-        used.push(("ComponentDefinition", component.kind.clone(), true));
-        used.extend(component.traits.iter().map(|attached| ("TraitDefinition", attached.kind.clone(), true)));
-    }
-    for policy in &spec.policies {
-        used.push(("PolicyDefinition", policy.kind.clone(), false));
-        for patch in policy.properties["components"].as_array().into_iter().flatten() {
-            used.extend(patch["type"].as_str().map(|kind| ("ComponentDefinition", kind.to_owned(), false)));
-            let traits = patch["traits"].as_array().into_iter().flatten();
-            used.extend(traits.filter_map(|attached| {
-                Some(("TraitDefinition", attached["type"].as_str()?.to_owned(), false))
-            }));
-        }
-    }
-    let steps = workflow.into_iter().flat_map(|workflow| &workflow.steps);
-    let types =
-        steps.flat_map(|step| std::iter::once(&step.kind).chain(step.sub_steps.iter().map(|sub| &sub.kind)));
-    used.extend(types.map(|kind| ("WorkflowStepDefinition", kind.clone(), false)));
-    // What a workflow consists of that nobody has written down.
-    used.extend(["apply-component", "deploy"].map(|kind| ("WorkflowStepDefinition", kind.to_owned(), false)));
-    used
-}
-
-/// Returns a definition without what the server adds.
-fn bare(definition: &Value) -> Value {
-    let meta = &definition["metadata"];
-    json!({
-        "apiVersion": definition["apiVersion"], "kind": definition["kind"], "spec": definition["spec"],
-        "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
-    })
-}
-
-/// Returns components so that dependents come before what they depend on.
-fn deletion_order(spec: &Spec) -> Vec<String> {
-    let mut order: Vec<String> = Vec::new();
-    let mut left: Vec<&crate::model::Component> = spec.components.iter().collect();
-    while !left.is_empty() {
-        let needed: BTreeSet<&String> = left.iter().flat_map(|component| &component.depends_on).collect();
-        let (now, later): (Vec<_>, Vec<_>) =
-            left.iter().copied().partition(|component| !needed.contains(&component.name));
-        let (now, later) = if now.is_empty() { (later, Vec::new()) } else { (now, later) };
-        order.extend(now.iter().map(|component| component.name.clone()));
-        left = later;
-    }
-    order
 }
 
 /// Notes that a stage cannot be passed.
@@ -498,25 +393,13 @@ fn applied(trackers: &Trackers) -> Vec<Value> {
         }
         Value::Object(fields)
     };
-    trackers.kept().iter().filter(|entry| !entry.deleted).map(entry).collect()
+    trackers.kept().iter().map(entry).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Component, Service};
-
-    #[test]
-    fn dependents_are_deleted_first() {
-        let component = |name: &str, on: &[&str]| Component {
-            name: name.into(),
-            depends_on: on.iter().map(|name| (*name).to_owned()).collect(),
-            ..Component::default()
-        };
-        let spec =
-            Spec { components: vec![component("db", &[]), component("web", &["db"])], ..Spec::default() };
-        assert_eq!(deletion_order(&spec), ["web", "db"]);
-    }
+    use crate::model::Service;
 
     #[test]
     fn a_workflow_that_has_not_succeeded_is_not_running() {

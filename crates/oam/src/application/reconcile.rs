@@ -1,5 +1,6 @@
 //! Glue: finalizer, progress, status.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use setpoint::client::Subresource;
@@ -15,11 +16,13 @@ use super::catalog::Catalog;
 use super::revision::Revision;
 use super::status::phase;
 use crate::apply::cluster::{Cluster, ClusterError};
+use crate::apply::collect::Left;
 use crate::apply::tracker::Tracker;
+use crate::egress::Egress;
 use crate::model::Status;
 use crate::names;
 use crate::render::sources::Sources;
-use crate::workflow::engine::Attempts;
+use crate::workflow::attempts::Attempts;
 
 /// How soon a deletion that waits is looked at again. The objects that it waits for wake it too.
 const DELETION: Duration = Duration::from_secs(2);
@@ -31,6 +34,7 @@ pub(super) struct Applications {
     pub(super) recorder: Recorder,
     pub(super) cluster: Cluster,
     pub(super) sources: Sources,
+    pub(super) egress: Option<Arc<dyn Egress>>,
     pub(super) apps: Lister<Application>,
     pub(super) trackers: Lister<Tracker>,
     pub(super) revisions: Lister<Revision>,
@@ -66,6 +70,7 @@ impl Reconciler for Applications {
             status = app.status.clone();
             self.note(&app, &mut status, error);
         }
+        self.tell(&app, &status);
         self.write(&app, &status).await?;
         progress.map_err(|error| failed(key, error))
     }
@@ -76,7 +81,7 @@ impl Applications {
         if status.status.is_empty() {
             status.status = phase::STARTING.into();
         }
-        let message = error.to_string();
+        let message = crate::model::bounded(error.to_string());
         self.recorder.event(
             &Application::kind(),
             app.object(),
@@ -93,7 +98,11 @@ impl Applications {
     ) -> Result<Outcome, ReconcileError> {
         self.attempts.forget(&app.metadata.uid);
         let orphans = app.meta().has_finalizer(names::ORPHAN_FINALIZER);
-        let left = self.clean_up(app, orphans).await.map_err(|error| failed(app.key(), error))?;
+        let left = match self.clean_up(app, orphans).await {
+            // What a user has to repair is shown. The rest passes.
+            Err(ClusterError::Refused(why)) => Left { problems: vec![why], ..Left::default() },
+            left => left.map_err(|error| failed(app.key(), error))?,
+        };
         if left.is_empty() {
             if orphans {
                 let own = Finalizer::new(self.client.clone(), Application::kind(), names::ORPHAN_FINALIZER);
@@ -105,9 +114,35 @@ impl Applications {
         }
         let mut status = app.status.clone();
         status.status = phase::DELETING.into();
-        status.problem("Deleting", format!("waiting for {}", left.join(", ")), self.clock.now());
+        status.problem("Deleting", left.message(), self.clock.now());
+        self.tell(app, &status);
         self.write(app, &status).await?;
-        Ok(Outcome::CheckAfter(DELETION))
+        match left.problems.is_empty() {
+            true => Ok(Outcome::CheckAfter(DELETION)),
+            false => {
+                Err(ReconcileError::retry(format!("delete Application {}: {}", app.key(), left.message())))
+            }
+        }
+    }
+
+    /// Records events about what has gone wrong since the last status.
+    fn tell(&self, app: &Cached<Application>, status: &Status) {
+        for condition in status.conditions.iter().filter(|condition| condition.status == "False") {
+            let was = app.status.conditions.iter().find(|known| known.kind == condition.kind);
+            if was.is_some_and(|was| was.status == "False" && was.message == condition.message) {
+                continue;
+            }
+            let reason = format!("Failed{}", condition.kind);
+            let (kind, object) = (Application::kind(), app.object());
+            self.recorder.event(&kind, object, EventType::Warning, &reason, condition.message.clone());
+        }
+        let is_ready = |status: &Status| {
+            status.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
+        };
+        if is_ready(status) && !is_ready(&app.status) {
+            let message = "the workflow has succeeded";
+            self.recorder.event(&Application::kind(), app.object(), EventType::Normal, "Deployed", message);
+        }
     }
 
     async fn write(&self, app: &Cached<Application>, status: &Status) -> Result<(), ReconcileError> {

@@ -31,8 +31,9 @@ impl Session<'_> {
             let object = live.object.clone().unwrap_or_default();
             let label = |name: &str| label(live, name).to_owned();
             if live.entry.trait_type.is_empty() {
+                // A policy may have changed the type where the component was deployed.
                 let kind = label(names::WORKLOAD_TYPE);
-                if !kind.is_empty() {
+                if !kind.is_empty() && kind != names::without_revision(&component.kind) {
                     component.kind = kind;
                 }
                 objects.output = object;

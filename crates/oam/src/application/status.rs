@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::model::{Condition, Service, Status, WorkflowStatus};
+use crate::model::{Condition, Service, Status, WorkflowStatus, bounded};
 
 /// Phases of an application.
 pub(crate) mod phase {
@@ -30,7 +30,7 @@ impl Status {
 
     /// Sets a condition that does not hold, and says why.
     pub(crate) fn problem(&mut self, kind: &str, message: impl Into<String>, now: Timestamp) {
-        self.set(kind, "False", "ReconcileError", message.into(), now);
+        self.set(kind, "False", "ReconcileError", bounded(message.into()), now);
     }
 
     pub(crate) fn drop_condition(&mut self, kind: &str) {
@@ -88,7 +88,8 @@ mod tests {
         status.ready("Parsed", later);
         assert_eq!(status.conditions[0].kind, "Parsed");
         assert_eq!(status.conditions[0].last_transition_time, Some(first));
-        status.problem("Parsed", "x", later);
+        status.problem("Parsed", "ü".repeat(1_000_000), later);
         assert_eq!(status.conditions[0].last_transition_time, Some(later));
+        assert!(status.conditions[0].message.len() <= 1_024);
     }
 }

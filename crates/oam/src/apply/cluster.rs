@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::Value;
-use setpoint::client::{DeleteOptions, Optional, Patch, PropagationPolicy, Subresource};
+use setpoint::client::{DeleteOptions, Patch, PropagationPolicy, Subresource};
 use setpoint::discovery::{Discovered, discover};
 use setpoint::handler::enqueue_mapped;
 use setpoint::source::Selection;
 use setpoint::{Client, ClientError, Context, Informer, Informers, Key, Kind, Object, Queue};
 
+use super::claims::Claims;
 use super::identity::Identity;
 use crate::names;
 use crate::render::context::ClusterVersion;
@@ -19,9 +20,12 @@ use crate::render::context::ClusterVersion;
 #[derive(Clone)]
 pub(crate) struct Cluster {
     pub(crate) client: Client,
+    /// Reads what the server serves, whoever the objects are written as.
+    discovery: Client,
     informers: Informers,
     watcher: Watcher,
     state: Arc<Mutex<State>>,
+    pub(super) claims: Claims,
 }
 
 /// How changes of applied objects are followed, and as whom they are written.
@@ -47,6 +51,8 @@ struct State {
 pub(crate) enum ClusterError {
     #[error("the server does not serve {api_version} {kind}")]
     NoKind { api_version: String, kind: String },
+    #[error("cannot tell whether the server serves {api_version} {kind}: discovery of its group failed")]
+    Undiscovered { api_version: String, kind: String },
     #[error("{0}")]
     Refused(String),
     #[error("{attempted}: {source}")]
@@ -57,16 +63,28 @@ impl ClusterError {
     pub(crate) fn new(attempted: impl Into<String>, source: ClientError) -> Self {
         Self::Client { attempted: attempted.into(), source }
     }
+
+    /// Returns whether an object has changed since it was read.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Client { source, .. } if source.is_conflict())
+    }
 }
 
 impl Cluster {
     pub(crate) fn new(context: &Context, watcher: Watcher) -> Self {
         Self {
             client: context.client.clone(),
+            discovery: context.client.clone(),
             informers: context.informers.clone(),
             watcher,
             state: Arc::default(),
+            claims: Claims::default(),
         }
+    }
+
+    /// Returns access with the rights of another user.
+    pub(crate) fn acting_as(&self, user: &str) -> Self {
+        Self { client: self.client.clone().impersonating(user), ..self.clone() }
     }
 
     /// Returns access for applications: changes wake the application that an object's labels name.
@@ -84,12 +102,57 @@ impl Cluster {
             return Ok(found);
         }
         let attempted = "discover the served kinds";
-        let discovered = discover(&self.client).await.map_err(|error| ClusterError::new(attempted, error))?;
+        let discovered =
+            discover(&self.discovery).await.map_err(|error| ClusterError::new(attempted, error))?;
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let failed = discovered.failed(&Kind::new(group, version, kind, "", true));
         self.state.lock().discovered = Some(discovered);
-        self.known(api_version, kind).ok_or_else(|| ClusterError::NoKind {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
+        let (api_version, kind) = (api_version.to_owned(), kind.to_owned());
+        self.known(&api_version, &kind).ok_or(match failed {
+            true => ClusterError::Undiscovered { api_version, kind },
+            false => ClusterError::NoKind { api_version, kind },
         })
+    }
+
+    /// Returns the kind in a served version, for an object that may have been written in another one. None if its group
+    /// has no such kind.
+    pub(crate) async fn any_version(
+        &self,
+        api_version: &str,
+        kind: &str,
+    ) -> Result<Option<Kind>, ClusterError> {
+        match self.kind(api_version, kind).await {
+            Err(ClusterError::NoKind { .. }) => {}
+            found => return found.map(Some),
+        }
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let state = self.state.lock();
+        let mut served = state.discovered.iter().flat_map(|discovered| discovered.preferred());
+        let found = served.find(|resource| resource.kind.group() == group && resource.kind.kind() == kind);
+        Ok(found.map(|resource| resource.kind.clone()))
+    }
+
+    /// Returns the preferred version of a kind by the name of its resource, in the singular or plural.
+    pub(crate) async fn resource(&self, group: &str, resource: &str) -> Result<Kind, ClusterError> {
+        let find = || {
+            let state = self.state.lock();
+            let mut served = state.discovered.iter().flat_map(|discovered| discovered.preferred());
+            let is_named = |kind: &Kind| {
+                kind.group() == group
+                    && (kind.plural() == resource || kind.kind().eq_ignore_ascii_case(resource))
+            };
+            served.find(|served| is_named(&served.kind)).map(|served| served.kind.clone())
+        };
+        if let Some(found) = find() {
+            return Ok(found);
+        }
+        // Asks for something that no server has, to learn what this one has by now.
+        let missing = self.kind(group, resource).await;
+        find().ok_or(
+            missing
+                .err()
+                .unwrap_or(ClusterError::NoKind { api_version: group.to_owned(), kind: resource.to_owned() }),
+        )
     }
 
     fn known(&self, api_version: &str, kind: &str) -> Option<Kind> {
@@ -102,7 +165,7 @@ impl Cluster {
             return Ok(version.clone());
         }
         let attempted = "read the server's version";
-        let reply = self.client.get_path(&["version"], &[]).await;
+        let reply = self.discovery.get_path(&["version"], &[]).await;
         let reply = reply.map_err(|error| ClusterError::new(attempted, error))?;
         let reply: Value = serde_json::from_slice(&reply)
             .map_err(|error| ClusterError::Refused(format!("{attempted}: {error}")))?;
@@ -138,12 +201,18 @@ impl Cluster {
 
     /// Reads an object from the server, not from a cache.
     pub(crate) async fn get(&self, of: &Identity) -> Result<Option<Value>, ClusterError> {
-        let read = self.client.get(&of.kind, &of.key).await.optional();
-        let object = read.map_err(|error| ClusterError::new(format!("read {of}"), error))?;
-        object.map(|object| decoded(&object)).transpose()
+        match self.client.get(&of.kind, &of.key).await {
+            Ok(object) => decoded(&object).map(Some),
+            Err(error) if is_unserved(&error) => {
+                self.forget(&of.kind);
+                Err(ClusterError::new(format!("read {of}"), error))
+            }
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(ClusterError::new(format!("read {of}"), error)),
+        }
     }
 
-    /// Applies the fields of a manifest with server-side apply.
+    /// Applies the fields of a manifest with server-side apply. One with a resource version applies to that version.
     pub(crate) async fn apply(&self, of: &Identity, manifest: &Value) -> Result<Value, ClusterError> {
         self.watch(&of.kind);
         let applied = self.client.apply(
@@ -164,9 +233,9 @@ impl Cluster {
     /// Creates or merges a manifest that server-side apply cannot express: one with two variables of one name, which
     /// Kubernetes allows.
     async fn write_plainly(&self, of: &Identity, manifest: &Value) -> Result<Value, ClusterError> {
-        match self.get(of).await? {
-            Some(live) => self.merge(of, &live["metadata"]["resourceVersion"], manifest).await,
-            None => {
+        match &manifest["metadata"]["resourceVersion"] {
+            version if !version.is_null() => self.merge(of, version, manifest).await,
+            _ => {
                 let created = self.client.create(&of.kind, of.namespace(), manifest).await;
                 self.answer(of, "create", created)
             }
@@ -231,14 +300,18 @@ impl Cluster {
         match answer {
             Ok(object) => decoded(&object),
             Err(error) => {
-                // A missing namespace says nothing about the kind.
-                if error.code() == Some(404) && !error.to_string().contains("namespaces") {
+                if is_unserved(&error) {
                     self.forget(&of.kind);
                 }
                 Err(ClusterError::new(format!("{verb} {of}"), error))
             }
         }
     }
+}
+
+/// Returns whether the server does not serve the kind. A missing object or namespace is named in the answer.
+fn is_unserved(error: &ClientError) -> bool {
+    error.code() == Some(404) && !error.to_string().contains("\" not found")
 }
 
 /// Decodes an object, without the record of who wrote which field.
@@ -261,4 +334,24 @@ fn application_of(object: &Object) -> Option<Key> {
 /// Returns a manifest's `apiVersion` and `kind`.
 pub(crate) fn kind_of(manifest: &Value) -> (&str, &str) {
     (manifest["apiVersion"].as_str().unwrap_or_default(), manifest["kind"].as_str().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_object_or_namespace_says_nothing_about_its_kind() {
+        let check = |message: &str, expected: bool| {
+            let status =
+                serde_json::json!({"kind": "Status", "reason": "NotFound", "code": 404, "message": message});
+            let error = ClientError::from_reply(404, &Default::default(), status.to_string().as_bytes());
+            assert_eq!(is_unserved(&error), expected, "{message}");
+        };
+        check("configmaps \"a\" not found", false);
+        check("namespaces \"live\" not found", false);
+        check("the server could not find the requested resource", true);
+        let page = ClientError::from_reply(404, &Default::default(), b"404 page not found");
+        assert!(is_unserved(&page));
+    }
 }

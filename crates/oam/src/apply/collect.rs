@@ -28,17 +28,35 @@ pub(crate) struct Collector<'a> {
 pub(crate) struct Left {
     /// Objects that are being deleted.
     pub(crate) waiting: Vec<String>,
+    /// Why others could not be deleted. One does not keep up the rest.
+    pub(crate) problems: Vec<String>,
+}
+
+impl Left {
+    fn count(&self) -> usize {
+        self.waiting.len() + self.problems.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
+
+    /// Says what is left.
+    pub(crate) fn message(&self) -> String {
+        let waiting = (!self.waiting.is_empty()).then(|| format!("waiting for {}", self.waiting.join(", ")));
+        self.problems.iter().cloned().chain(waiting).collect::<Vec<_>>().join("; ")
+    }
 }
 
 impl Collector<'_> {
     /// Deletes what older records name and no newer one, and what the current record marks.
     pub(crate) async fn after_update(&self, trackers: &mut Trackers) -> Result<Left, ClusterError> {
         let mut left = Left::default();
-        let kept: Vec<Managed> = trackers.kept().into_iter().filter(|entry| !entry.deleted).collect();
+        let kept = trackers.kept();
         for tracker in trackers.current().into_iter().cloned().collect::<Vec<_>>() {
             let marked =
                 tracker.spec.managed_resources.iter().filter(|entry| entry.deleted).cloned().collect();
-            let gone = self.collect(marked, &kept, false, &mut left).await?;
+            let gone = self.collect(marked, &kept, false, &mut left).await;
             trackers.forget(&tracker, &gone).await?;
         }
         for tracker in trackers.legacy() {
@@ -87,9 +105,9 @@ impl Collector<'_> {
             };
             trackers.record_in_root(entries.iter().filter(lives_on).cloned().collect()).await?;
         }
-        let before = left.waiting.len();
-        self.collect(entries, kept, deleting, left).await?;
-        if left.waiting.len() == before {
+        let before = left.count();
+        self.collect(entries, kept, deleting, left).await;
+        if left.count() == before {
             trackers.drop_tracker(tracker).await?;
         }
         Ok(())
@@ -102,21 +120,26 @@ impl Collector<'_> {
         kept: &[Managed],
         deleting: bool,
         left: &mut Left,
-    ) -> Result<Vec<Managed>, ClusterError> {
+    ) -> Vec<Managed> {
         let mut gone = Vec::new();
         for rank in self.ranked(entries) {
-            let before = left.waiting.len();
+            let before = left.count();
             for entry in rank {
                 let is_kept = kept.iter().any(|other| other.is_same(&entry));
-                if is_kept || self.one(&entry, deleting, left).await? {
-                    gone.push(entry);
+                match is_kept {
+                    true => gone.push(entry),
+                    false => match self.one(&entry, deleting, left).await {
+                        Ok(true) => gone.push(entry),
+                        Ok(false) => {}
+                        Err(error) => left.problems.push(error.to_string()),
+                    },
                 }
             }
-            if self.policy.by_dependency && left.waiting.len() > before {
+            if self.policy.by_dependency && left.count() > before {
                 break;
             }
         }
-        Ok(gone)
+        gone
     }
 
     /// Groups entries by the order in which they are deleted.
@@ -136,12 +159,9 @@ impl Collector<'_> {
 
     async fn identity(&self, entry: &Managed) -> Result<Option<Identity>, ClusterError> {
         let manifest = json!({"metadata": {"name": entry.name, "namespace": entry.namespace}});
-        match self.cluster.kind(&entry.api_version, &entry.kind).await {
-            Ok(kind) => Ok(Some(Identity::of(&kind, &manifest, &entry.namespace))),
-            // Without the kind there are no objects of it.
-            Err(ClusterError::NoKind { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        // Without the kind there are no objects of it.
+        let kind = self.cluster.any_version(&entry.api_version, &entry.kind).await?;
+        Ok(kind.map(|kind| Identity::of(&kind, &manifest, &entry.namespace)))
     }
 
     /// Deletes one object. Returns whether nothing is left to do for it.

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use setpoint::client::PropagationPolicy;
 
+use super::claims::Claim;
 use super::cluster::{Cluster, ClusterError, kind_of};
 use super::identity::Identity;
 use super::ownership::{self, Permissions};
@@ -22,6 +23,9 @@ pub(crate) struct Dispatcher<'a> {
     pub(crate) app: &'a str,
 }
 
+/// How often a write is tried that others interfere with. Controllers write the status of an object a few times in a row.
+const ATTEMPTS: usize = 4;
+
 /// A manifest that has been checked.
 pub(crate) struct Checked {
     pub(crate) identity: Identity,
@@ -29,6 +33,8 @@ pub(crate) struct Checked {
     live: Option<Value>,
     read_only: bool,
     permissions: Permissions,
+    /// Keeps other applications from writing the object meanwhile.
+    _claim: Option<Claim>,
 }
 
 impl Dispatcher<'_> {
@@ -77,12 +83,19 @@ impl Dispatcher<'_> {
     }
 
     async fn checked(&self, identity: Identity, manifest: Value) -> Result<Checked, ClusterError> {
-        let live = self.cluster.get(&identity).await?;
         let subject = Subject(&manifest);
         let (read_only, permissions) =
             (self.policies.is_read_only(&subject), self.policies.permissions(&subject));
+        let is_own = !read_only && !permissions.shared;
+        let claim = is_own.then(|| self.claim(&identity)).transpose()?;
+        let live = self.cluster.get(&identity).await?;
         self.allow(&identity, live.as_ref(), read_only, permissions)?;
-        Ok(Checked { identity, manifest, live, read_only, permissions })
+        Ok(Checked { identity, manifest, live, read_only, permissions, _claim: claim })
+    }
+
+    fn claim(&self, of: &Identity) -> Result<Claim, ClusterError> {
+        let taken = |other| ClusterError::Refused(format!("{of} is managed by other application {other}"));
+        self.cluster.claims.claim(of, self.app).map_err(taken)
     }
 
     fn allow(
@@ -117,8 +130,21 @@ impl Dispatcher<'_> {
         (versioned, root)
     }
 
-    /// Writes an object if the cluster does not have it as it should be. Returns it as it is then.
+    /// Writes an object if the cluster does not have it as it should be. Returns it as it is then. An object that has
+    /// changed since it was read is checked again: it may belong to another application now.
     pub(crate) async fn write(&self, object: &Checked, moment: Moment) -> Result<Value, ClusterError> {
+        let mut written = self.write_once(object, moment).await;
+        for _ in 1..ATTEMPTS {
+            if !written.as_ref().is_err_and(ClusterError::is_conflict) {
+                break;
+            }
+            let again = self.checked(object.identity.clone(), object.manifest.clone()).await?;
+            written = self.write_once(&again, moment).await;
+        }
+        written
+    }
+
+    async fn write_once(&self, object: &Checked, moment: Moment) -> Result<Value, ClusterError> {
         let of = &object.identity;
         self.cluster.watch(&of.kind);
         let Some(live) = &object.live else {
@@ -156,8 +182,8 @@ impl Dispatcher<'_> {
             }
             return self.cluster.apply(of, &manifest).await;
         }
+        manifest["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
         if strategy.replaces() {
-            manifest["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
             return self.cluster.replace(of, &manifest).await;
         }
         self.cluster.apply(of, &manifest).await

@@ -19,7 +19,7 @@ impl Dispatcher<'_> {
     /// wrong with others.
     pub(crate) async fn keep(&self, trackers: &Trackers, restores: bool) -> (Vec<Live>, Vec<ClusterError>) {
         let (mut live, mut errors) = (Vec::new(), Vec::new());
-        for entry in trackers.kept().into_iter().filter(|entry| !entry.deleted) {
+        for entry in trackers.kept() {
             match self.keep_one(&entry, restores).await {
                 Ok(object) => live.push(Live { entry, object }),
                 Err(error) => {

@@ -5,6 +5,7 @@
 //!  identity.rs  which object
 //!  drift.rs     whether a live object has what was applied                         (pure)
 //!  paths.rs     values at paths such as spec.containers[0].image                  (pure)
+//!  claims.rs    who is about to write which object
 //!  ownership.rs whose object it is, and whether it may be written                 (pure)
 //!  tracker.rs   ResourceTrackers: the record of what an application has applied
 //!  dispatch.rs  check, record, write
@@ -18,6 +19,7 @@
 //!   this application.
 //! - Nothing is written that the cluster already has.
 
+mod claims;
 pub(crate) mod cluster;
 pub(crate) mod collect;
 pub(crate) mod dispatch;

@@ -1,9 +1,15 @@
 //! ResourceTrackers: the record of what an application has applied.
 //!
-//! An application has one record per generation that dispatched something, and a root record for objects that outlive
-//! updates. The newest one by generation is current; the others are legacy, and what only they name is deleted once the
-//! workflow has succeeded. Nothing else decides: a generation that dispatched nothing has no record, so that an edit and
-//! its reversal delete nothing.
+//! An application has one record per run of its workflow, and a root record for objects that outlive updates. A record
+//! says which revision its run is of. The one of the latest run is current; the others are legacy, and what only they name
+//! is deleted once that run has succeeded.
+//!
+//! Invariants:
+//! - A run is in the status of the application before it is recorded, and recorded before it applies anything. A status
+//!   that names another revision than the current record is out of date, and its run starts over.
+//! - An object that moves between the records is in the new one before it leaves the old one.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -13,6 +19,7 @@ use setpoint::{Cached, Client, Key, Kind, Lister, View};
 use super::cluster::ClusterError;
 use super::identity::Identity;
 use crate::crds;
+use crate::digest;
 use crate::names;
 
 /// A record, as read.
@@ -31,7 +38,9 @@ pub(crate) struct Meta {
     pub(crate) uid: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) resource_version: String,
-    pub(crate) labels: std::collections::BTreeMap<String, String>,
+    pub(crate) labels: BTreeMap<String, String>,
+    #[serde(deserialize_with = "setpoint::null_is_empty", skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) annotations: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) finalizers: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,6 +91,22 @@ impl View for Tracker {
     }
 }
 
+impl Tracker {
+    /// Returns which run of the workflow the record is of.
+    fn run(&self) -> i64 {
+        self.metadata.annotations.get(names::RUN).and_then(|run| run.parse().ok()).unwrap_or_default()
+    }
+
+    /// Returns the revision that the run is of. Empty in records of other programs.
+    pub(crate) fn revision(&self) -> &str {
+        self.metadata.annotations.get(names::APP_REVISION).map_or("", String::as_str)
+    }
+
+    fn is_being_deleted(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+}
+
 impl Managed {
     /// Returns the entry for a manifest.
     pub(crate) fn of(identity: &Identity, manifest: &Value, creator: &str, restored: bool) -> Self {
@@ -103,18 +128,23 @@ impl Managed {
 
     /// Returns whether two entries name the same object. Versions of a group are one kind.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let group = |version: &str| version.split_once('/').map_or("", |(group, _)| group).to_owned();
         self.kind == other.kind
             && self.name == other.name
             && self.namespace == other.namespace
+            && self.cluster == other.cluster
             && group(&self.api_version) == group(&other.api_version)
     }
+}
+
+fn group(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 /// All records of one application.
 #[derive(Clone)]
 pub(crate) struct Trackers {
     client: Client,
+    lister: Lister<Tracker>,
     app: AppRef,
     all: Vec<Tracker>,
     /// The record that this run of the workflow writes.
@@ -140,7 +170,7 @@ impl AppRef {
     fn versioned_name(&self) -> String {
         match self.publish_version.is_empty() {
             true => format!("{}-v{}-{}", self.name, self.generation, self.namespace),
-            false => format!("{}-{}-{}", self.name, self.publish_version, self.namespace),
+            false => format!("{}-{}-{}", self.name, in_name(&self.publish_version), self.namespace),
         }
     }
 
@@ -148,6 +178,18 @@ impl AppRef {
         format!("{}-{}", self.name, self.namespace)
     }
 }
+
+/// Returns a version as part of a name. Users are free in how they name versions.
+fn in_name(version: &str) -> String {
+    let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    match version.chars().all(fits) && version.len() <= 63 {
+        true => version.to_owned(),
+        false => digest::short_hash(&json!(version)),
+    }
+}
+
+/// The most records that older runs leave behind while none succeeds. The oldest are joined.
+const MOST_LEGACY: usize = 8;
 
 /// The index of trackers by application.
 pub(crate) const BY_APPLICATION: &str = "application";
@@ -162,7 +204,8 @@ impl Trackers {
         let found =
             found.map_err(|error| ClusterError::Refused(format!("decode a ResourceTracker: {error}")))?;
         let all = found.iter().map(|tracker: &Cached<Tracker>| Tracker::clone(tracker)).collect();
-        let mut trackers = Self { client: client.clone(), target: app.versioned_name(), app, all };
+        let (client, lister) = (client.clone(), lister.clone());
+        let mut trackers = Self { client, lister, target: app.versioned_name(), app, all };
         // A run that goes on writes the record that it began, whatever the generation is by now.
         if let Some(current) = trackers.current() {
             trackers.target = current.metadata.name.clone();
@@ -170,12 +213,12 @@ impl Trackers {
         Ok(trackers)
     }
 
-    /// Returns the newest record.
+    /// Returns the record of the latest run.
     pub(crate) fn current(&self) -> Option<&Tracker> {
         let versioned = self.all.iter().filter(|tracker| tracker.spec.kind == VERSIONED);
         versioned
             .filter(|tracker| self.is_ours(tracker))
-            .max_by_key(|tracker| tracker.spec.application_generation)
+            .max_by_key(|tracker| (tracker.run(), tracker.spec.application_generation))
     }
 
     pub(crate) fn root(&self) -> Option<&Tracker> {
@@ -203,28 +246,78 @@ impl Trackers {
         tracker.metadata.labels.get(names::APP_UID) == Some(&self.app.uid)
     }
 
-    /// Returns the entries that are kept: of the current record and of the root.
+    /// Returns the entries that are kept: of the current record, and those of the root that it does not have. Each
+    /// object is in it once: an object whose rule has changed may be in both records for a moment.
     pub(crate) fn kept(&self) -> Vec<Managed> {
-        let trackers = self.current().into_iter().chain(self.root());
-        trackers.flat_map(|tracker| tracker.spec.managed_resources.iter().cloned()).collect()
+        let entries = |tracker: Option<&Tracker>| -> Vec<Managed> {
+            let all = tracker.into_iter().flat_map(|tracker| &tracker.spec.managed_resources);
+            all.filter(|entry| !entry.deleted).cloned().collect()
+        };
+        let mut kept = entries(self.current());
+        let own = kept.len();
+        for entry in entries(self.root()) {
+            if !kept[..own].iter().any(|known| known.is_same(&entry)) {
+                kept.push(entry);
+            }
+        }
+        kept
     }
 
-    /// Starts the record of a workflow run. What an earlier run of the same generation has recorded is marked: it is
-    /// deleted unless this run records it again.
-    pub(crate) async fn begin(&mut self) -> Result<(), ClusterError> {
-        let (name, uid) = (self.app.versioned_name(), self.app.uid.clone());
-        self.target.clone_from(&name);
-        let Some(found) = self.all.iter().find(|tracker| tracker.metadata.name == name) else {
-            return Ok(());
+    /// Starts the record of a run. What an earlier run has recorded under the same name is marked: it is deleted unless
+    /// this run records it again. A run that was interrupted may begin twice.
+    pub(crate) async fn begin(&mut self, revision: &str) -> Result<(), ClusterError> {
+        let last = self.all.iter().map(Tracker::run).max().unwrap_or_default();
+        let again = self.current().filter(|current| current.run() == last && current.revision() == revision);
+        let (name, run) = match again {
+            Some(current) => (current.metadata.name.clone(), last),
+            None => (self.free_name(self.app.versioned_name()), last + 1),
         };
-        let mut marked = found.clone();
-        marked.metadata.labels.insert(names::APP_UID.into(), uid);
-        marked.spec.application_generation = self.app.generation;
-        marked.spec.managed_resources.iter_mut().for_each(|entry| entry.deleted = true);
-        if marked == *found {
-            return Ok(());
+        self.target.clone_from(&name);
+        let found = self.all.iter().find(|tracker| tracker.metadata.name == name);
+        let mut record = found.cloned().unwrap_or_else(|| self.new_tracker(&name, VERSIONED));
+        record.metadata.labels.insert(names::APP_UID.into(), self.app.uid.clone());
+        record.metadata.annotations.insert(names::APP_REVISION.into(), revision.to_owned());
+        record.metadata.annotations.insert(names::RUN.into(), run.to_string());
+        record.spec.application_generation = self.app.generation;
+        record.spec.managed_resources.iter_mut().for_each(|entry| entry.deleted = true);
+        if found != Some(&record) {
+            self.write(record).await?;
         }
-        self.write(marked).await
+        self.join_oldest().await
+    }
+
+    /// Returns a name for a new record. Applications of different names and namespaces can come to the same name, and a
+    /// record that is being deleted cannot be used again.
+    fn free_name(&self, name: String) -> String {
+        let is_free = |name: &String| match self.all.iter().find(|known| known.metadata.name == *name) {
+            Some(known) => !known.is_being_deleted(),
+            None => self.lister.get(&Key::cluster(name.as_str())).is_ok_and(|taken| taken.is_none()),
+        };
+        let own = digest::short_hash(&json!([self.app.uid, name]));
+        let first = name.clone();
+        let numbered = (2..).map(|number| format!("{name}-{own}-{number}"));
+        let mut names = [name.clone(), format!("{name}-{own}")].into_iter().chain(numbered);
+        names.find(is_free).unwrap_or(first)
+    }
+
+    /// Joins the oldest records while there are too many. What they name stays recorded.
+    async fn join_oldest(&mut self) -> Result<(), ClusterError> {
+        let mut legacy = self.legacy();
+        legacy.sort_by_key(|tracker| (tracker.run(), tracker.spec.application_generation));
+        while legacy.len() > MOST_LEGACY && !legacy[1].is_being_deleted() {
+            let oldest = legacy.remove(0);
+            let mut joined = legacy[0].clone();
+            for entry in &oldest.spec.managed_resources {
+                if !joined.spec.managed_resources.iter().any(|known| known.is_same(entry)) {
+                    joined.spec.managed_resources.push(entry.clone());
+                }
+            }
+            if joined != legacy[0] {
+                legacy[0] = self.write(joined).await?;
+            }
+            self.drop_tracker(&oldest).await?;
+        }
+        Ok(())
     }
 
     /// Records objects, before they are written. Those that outlive updates go to the root record.
@@ -233,13 +326,13 @@ impl Trackers {
         versioned: Vec<Managed>,
         root: Vec<Managed>,
     ) -> Result<(), ClusterError> {
-        self.add(self.target.clone(), VERSIONED, self.app.generation, versioned).await?;
+        if !versioned.is_empty() {
+            self.add(self.target.clone(), VERSIONED, versioned.clone()).await?;
+            if let Some(root) = self.root().cloned() {
+                self.forget(&root, &versioned).await?;
+            }
+        }
         self.record_in_root(root).await
-    }
-
-    /// Makes sure that the run has a record, also if it has applied nothing: older records end with it.
-    pub(crate) async fn ensure(&mut self) -> Result<(), ClusterError> {
-        self.record(Vec::new(), Vec::new()).await
     }
 
     /// Records objects that outlive updates.
@@ -247,18 +340,16 @@ impl Trackers {
         if entries.is_empty() {
             return Ok(());
         }
-        self.add(self.app.root_name(), ROOT, 0, entries).await
+        let name = match self.root() {
+            Some(root) => root.metadata.name.clone(),
+            None => self.free_name(self.app.root_name()),
+        };
+        self.add(name, ROOT, entries).await
     }
 
-    async fn add(
-        &mut self,
-        name: String,
-        kind: &str,
-        generation: i64,
-        entries: Vec<Managed>,
-    ) -> Result<(), ClusterError> {
+    async fn add(&mut self, name: String, kind: &str, entries: Vec<Managed>) -> Result<(), ClusterError> {
         let found = self.all.iter().find(|tracker| tracker.metadata.name == name);
-        let mut changed = found.cloned().unwrap_or_else(|| self.new_tracker(&name, kind, generation));
+        let mut changed = found.cloned().unwrap_or_else(|| self.new_tracker(&name, kind));
         changed.metadata.labels.insert(names::APP_UID.into(), self.app.uid.clone());
         for entry in entries {
             match changed.spec.managed_resources.iter_mut().find(|known| known.is_same(&entry)) {
@@ -269,10 +360,11 @@ impl Trackers {
         if found == Some(&changed) {
             return Ok(());
         }
-        self.write(changed).await
+        self.write(changed).await.map(drop)
     }
 
-    fn new_tracker(&self, name: &str, kind: &str, generation: i64) -> Tracker {
+    fn new_tracker(&self, name: &str, kind: &str) -> Tracker {
+        let application_generation = if kind == ROOT { 0 } else { self.app.generation };
         let labels = [
             (names::APP_NAME, &self.app.name),
             (names::APP_NAMESPACE, &self.app.namespace),
@@ -285,11 +377,7 @@ impl Trackers {
                 finalizers: vec![names::TRACKER_FINALIZER.to_owned()],
                 ..Meta::default()
             },
-            spec: Spec {
-                kind: kind.to_owned(),
-                application_generation: generation,
-                managed_resources: Vec::new(),
-            },
+            spec: Spec { kind: kind.to_owned(), application_generation, managed_resources: Vec::new() },
         }
     }
 
@@ -300,10 +388,10 @@ impl Trackers {
         if left == *tracker {
             return Ok(());
         }
-        self.write(left).await
+        self.write(left).await.map(drop)
     }
 
-    async fn write(&mut self, tracker: Tracker) -> Result<(), ClusterError> {
+    async fn write(&mut self, tracker: Tracker) -> Result<Tracker, ClusterError> {
         let (kind, key) = (Tracker::kind(), Key::cluster(&tracker.metadata.name));
         let mut body = json!(tracker);
         body["apiVersion"] = kind.api_version().into();
@@ -319,27 +407,27 @@ impl Trackers {
             .decode()
             .map_err(|error| ClusterError::Refused(format!("decode ResourceTracker {name}: {error}")))?;
         match self.all.iter_mut().find(|known| known.metadata.name == name) {
-            Some(known) => *known = written,
-            None => self.all.push(written),
+            Some(known) => *known = written.clone(),
+            None => self.all.push(written.clone()),
         }
-        Ok(())
+        Ok(written)
     }
 
     /// Deletes a record whose objects are gone.
     pub(crate) async fn drop_tracker(&mut self, tracker: &Tracker) -> Result<(), ClusterError> {
         let (kind, key) = (Tracker::kind(), Key::cluster(&tracker.metadata.name));
         let attempted = || format!("delete ResourceTracker {}", tracker.metadata.name);
-        if tracker.metadata.deletion_timestamp.is_none() {
-            let deleted =
-                self.client.delete(&kind, &key, &DeleteOptions::of_uid(&tracker.metadata.uid)).await;
-            match deleted {
-                Err(error) if error.is_not_found() => return Ok(()),
-                deleted => deleted.map_err(|error| ClusterError::new(attempted(), error))?,
+        if !tracker.is_being_deleted() {
+            let options = DeleteOptions::of_uid(&tracker.metadata.uid);
+            match self.client.delete(&kind, &key, &options).await {
+                Err(error) if !error.is_not_found() => return Err(ClusterError::new(attempted(), error)),
+                _ => {}
             }
         }
-        let patch = setpoint::client::Patch::merge(
-            &json!({"metadata": {"finalizers": null, "uid": tracker.metadata.uid}}),
-        );
+        let others: Vec<&String> =
+            tracker.metadata.finalizers.iter().filter(|name| *name != names::TRACKER_FINALIZER).collect();
+        let patch = json!({"metadata": {"finalizers": others, "uid": tracker.metadata.uid}});
+        let patch = setpoint::client::Patch::merge(&patch);
         match self.client.patch_ignoring_response(&kind, &key, Subresource::None, patch).await {
             Err(error) if !error.is_not_found() => Err(ClusterError::new(attempted(), error)),
             _ => {

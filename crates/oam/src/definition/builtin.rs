@@ -1,14 +1,18 @@
 //! The definitions that come with this program, one file each.
 
+use std::sync::OnceLock;
+
 use serde_json::Value;
 
 use super::file::{BadDefinition, definition_object};
+use crate::digest;
 
 const FILES: &[(&str, &str)] = &[
     ("component/cron-task.cue", include_str!("../../definitions/component/cron-task.cue")),
     ("component/daemon.cue", include_str!("../../definitions/component/daemon.cue")),
     ("component/k8s-objects.cue", include_str!("../../definitions/component/k8s-objects.cue")),
     ("component/raw.cue", include_str!("../../definitions/component/raw.cue")),
+    ("component/ref-objects.cue", include_str!("../../definitions/component/ref-objects.cue")),
     ("component/statefulset.cue", include_str!("../../definitions/component/statefulset.cue")),
     ("component/task.cue", include_str!("../../definitions/component/task.cue")),
     ("component/webservice.cue", include_str!("../../definitions/component/webservice.cue")),
@@ -60,7 +64,16 @@ const FILES: &[(&str, &str)] = &[
     ("step/apply-deployment.cue", include_str!("../../definitions/step/apply-deployment.cue")),
     ("step/apply-object.cue", include_str!("../../definitions/step/apply-object.cue")),
     ("step/apply-remaining.cue", include_str!("../../definitions/step/apply-remaining.cue")),
+    ("step/check-metrics.cue", include_str!("../../definitions/step/check-metrics.cue")),
     ("step/clean-jobs.cue", include_str!("../../definitions/step/clean-jobs.cue")),
+    (
+        "step/collect-service-endpoints.cue",
+        include_str!("../../definitions/step/collect-service-endpoints.cue"),
+    ),
+    ("step/create-config.cue", include_str!("../../definitions/step/create-config.cue")),
+    ("step/delete-config.cue", include_str!("../../definitions/step/delete-config.cue")),
+    ("step/list-config.cue", include_str!("../../definitions/step/list-config.cue")),
+    ("step/read-config.cue", include_str!("../../definitions/step/read-config.cue")),
     ("step/depends-on-app.cue", include_str!("../../definitions/step/depends-on-app.cue")),
     ("step/deploy.cue", include_str!("../../definitions/step/deploy.cue")),
     ("step/export-data.cue", include_str!("../../definitions/step/export-data.cue")),
@@ -76,16 +89,58 @@ const FILES: &[(&str, &str)] = &[
     ("step/webhook.cue", include_str!("../../definitions/step/webhook.cue")),
 ];
 
+/// On a built-in definition: the hash of the spec that was installed.
+const INSTALLED: &str = "definition.setpoint.dev/installed";
+
+/// Returns what to write so that a cluster has a built-in definition, given what it has. None if nothing has to change:
+/// it is up to date, or a user has edited it. Deleting an edited one gets the built-in one back.
+pub(crate) fn update(mut built_in: Value, live: Option<&Value>) -> Option<Value> {
+    let hash = digest::hash(&built_in["spec"]);
+    if let Some(live) = live {
+        let installed = live["metadata"]["annotations"][INSTALLED].as_str();
+        let is_edited =
+            installed != Some(digest::hash(&live["spec"]).as_str()) && live["spec"] != built_in["spec"];
+        if is_edited || installed == Some(hash.as_str()) {
+            return None;
+        }
+    }
+    built_in["metadata"]["annotations"][INSTALLED] = hash.into();
+    Some(built_in)
+}
+
 /// Returns the objects of all built-in definitions.
 pub(crate) fn objects() -> Result<Vec<Value>, BadDefinition> {
-    FILES.iter().map(|(name, text)| definition_object(name, text)).collect()
+    static OBJECTS: OnceLock<Vec<Value>> = OnceLock::new();
+    if let Some(known) = OBJECTS.get() {
+        return Ok(known.clone());
+    }
+    let objects: Vec<Value> =
+        FILES.iter().map(|(name, text)| definition_object(name, text)).collect::<Result<_, _>>()?;
+    Ok(OBJECTS.get_or_init(|| objects).clone())
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use setpoint_cue::Source;
 
     use super::*;
+
+    #[test]
+    fn definitions_that_users_have_edited_stay() {
+        let of = |template: &str| json!({"metadata": {"name": "a", "annotations": {}}, "spec": {"template": template}});
+        let installed = update(of("1"), None).unwrap();
+        assert_eq!(update(of("1"), Some(&installed)), None);
+        let newer = update(of("2"), Some(&installed)).unwrap();
+        assert_eq!(newer["spec"]["template"], "2");
+        let mut edited = installed.clone();
+        edited["spec"]["template"] = "mine".into();
+        assert_eq!(update(of("2"), Some(&edited)), None);
+        assert_eq!(update(of("1"), Some(&edited)), None);
+        // One that another program has installed is taken over only if it is the same.
+        assert!(update(of("1"), Some(&of("1"))).is_some());
+        assert_eq!(update(of("1"), Some(&of("0"))), None);
+    }
 
     #[test]
     fn every_file_is_a_definition_named_like_the_file() {

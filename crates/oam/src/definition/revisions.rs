@@ -5,6 +5,7 @@
 //!
 //! Invariants:
 //! - revisions are numbered from one and never reused;
+//! - the revision of a `spec.version` never changes: other content needs another version;
 //! - a definition whose latest revision has its content makes no writes.
 
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use setpoint::queue::limiter;
 use setpoint::reconcile::ErrorContext;
 use setpoint::source::Selection;
 use setpoint::{
-    Cached, Client, Context, Controller, Informer, Key, Kind, Lister, Object, Outcome, Queue, ReconcileError,
-    Reconciler, Runnable, View,
+    Cached, Client, Clock, Context, Controller, Informer, Key, Kind, Lister, Object, Outcome, Queue,
+    ReconcileError, Reconciler, Runnable, View,
 };
 
 use crate::crds;
@@ -27,6 +28,9 @@ use crate::names::DEFINITION_NAME;
 
 /// How many revisions beside the latest are kept.
 const KEPT: usize = 2;
+
+/// The condition of definitions, as KubeVela names it.
+const SYNCED: &str = "Synced";
 
 const BY_DEFINITION: &str = "definition";
 
@@ -61,6 +65,7 @@ impl View for DefinitionRevision {
 /// The reconciler of one kind of definition.
 struct Recorder {
     client: Client,
+    clock: Clock,
     kind: Kind,
     definitions: Informer,
     revisions: Lister<DefinitionRevision>,
@@ -86,6 +91,7 @@ fn one(context: &Context, name: &'static str, kind: &Kind, revisions: &Informer)
     definitions.add_handler(enqueue_self(&queue));
     let recorder = Recorder {
         client: context.client.clone(),
+        clock: context.runtime.clock.clone(),
         kind: kind.clone(),
         definitions: definitions.clone(),
         revisions: revisions.lister(),
@@ -117,38 +123,80 @@ impl Reconciler for Recorder {
         let known = self.revisions.indexed(BY_DEFINITION, &index(self.kind.kind(), namespace, key.name()))?;
         let hash = digest::hash(&definition["spec"]);
         let latest = known.iter().max_by_key(|revision| revision.spec.revision);
-        let (name, number) = match latest.filter(|latest| latest.spec.revision_hash == hash) {
-            Some(latest) => (latest.metadata.name.clone(), latest.spec.revision),
-            None => self.record(key, &definition, &hash, &known).await?,
+        let version = definition["spec"]["version"].as_str().filter(|version| !version.is_empty());
+        let recorded = match latest.filter(|latest| latest.spec.revision_hash == hash) {
+            Some(latest) => Ok((latest.metadata.name.clone(), latest.spec.revision)),
+            None => match version.and_then(|version| of_version(&known, key, version)) {
+                Some(taken) => reused(taken, &hash),
+                None => self.record(key, &definition, &hash, &known).await?,
+            },
         };
-        self.refer(key, &definition, &name, number, &hash).await?;
+        self.refer(key, &definition, &recorded, &hash).await?;
         self.prune(key, &known).await?;
         Ok(Outcome::Settled)
     }
 }
 
+/// Name and number of a revision, or why there is none.
+type Recorded = Result<(String, i64), String>;
+
+/// Returns the revision that has recorded a version.
+fn of_version<'a>(
+    known: &'a [Cached<DefinitionRevision>],
+    key: &Key,
+    version: &str,
+) -> Option<&'a DefinitionRevision> {
+    let name = format!("{}-v{version}", key.name());
+    known.iter().map(|revision| &**revision).find(|revision| revision.metadata.name == name)
+}
+
+/// Returns a revision of the same version, if it has the same content.
+fn reused(taken: &DefinitionRevision, hash: &str) -> Recorded {
+    match taken.spec.revision_hash == hash {
+        true => Ok((taken.metadata.name.clone(), taken.spec.revision)),
+        false => Err(format!("{} has another content: change spec.version too", taken.metadata.name)),
+    }
+}
+
 impl Recorder {
-    /// Creates the next revision. Returns its name and number.
+    /// Creates the next revision.
     async fn record(
         &self,
         key: &Key,
         definition: &Value,
         hash: &str,
         known: &[Cached<DefinitionRevision>],
-    ) -> Result<(String, i64), ReconcileError> {
+    ) -> Result<Recorded, ReconcileError> {
         let last = definition["status"]["latestRevision"]["revision"].as_i64().unwrap_or_default();
         let number =
             known.iter().map(|revision| revision.spec.revision).max().unwrap_or_default().max(last) + 1;
+        // A definition of another kind with the same name has its revisions in the same namespace.
+        let is_free = |number: &i64| {
+            let name = format!("{}-v{number}", key.name());
+            self.revisions.get(&key.sibling(name)).is_ok_and(|taken| taken.is_none())
+        };
+        let number = (number..).find(is_free).unwrap_or(number);
         let version = definition["spec"]["version"].as_str().filter(|version| !version.is_empty());
         let suffix = version.map_or_else(|| number.to_string(), str::to_owned);
         let name = format!("{}-v{suffix}", key.name());
         let object = self.revision(key, definition, &name, number, hash);
         match self.client.create(&DefinitionRevision::kind(), key.namespace(), &object).await {
-            Err(error) if error.is_already_exists() => Ok((name, number)),
+            Err(error) if error.is_already_exists() => Ok(self.existing(key, &name, hash).await?),
             created => created
-                .map(|_| (name, number))
+                .map(|_| Ok((name, number)))
                 .attempting(format!("record a revision of {} {key}", self.kind.kind())),
         }
+    }
+
+    /// Returns the revision that has taken a name: an earlier attempt, or a definition of another kind.
+    async fn existing(&self, key: &Key, name: &str, hash: &str) -> Result<Recorded, ReconcileError> {
+        let read = self.client.get(&DefinitionRevision::kind(), &key.sibling(name)).await;
+        let found = read.attempting(format!("read DefinitionRevision {name}"))?;
+        if labelled(&found) != Some(index(self.kind.kind(), key.namespace().unwrap_or_default(), key.name()))
+        {
+            return Ok(Err(format!("DefinitionRevision {name} is of another definition")));
+        }
+        Ok(reused(&found.decode()?, hash))
     }
 
     fn revision(&self, key: &Key, definition: &Value, name: &str, number: i64, hash: &str) -> Value {
@@ -176,19 +224,43 @@ impl Recorder {
         })
     }
 
+    /// Notes in the status which revision is the latest, or why this content has none.
     async fn refer(
         &self,
         key: &Key,
         definition: &Value,
-        name: &str,
-        number: i64,
+        recorded: &Recorded,
         hash: &str,
     ) -> Result<(), ReconcileError> {
-        let latest = json!({"name": name, "revision": number, "revisionHash": hash});
-        if definition["status"]["latestRevision"] == latest {
+        let status = &definition["status"];
+        let problem = status["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|condition| condition["type"] == SYNCED);
+        let mut change = json!({});
+        match recorded {
+            Ok((name, number)) => {
+                let latest = json!({"name": name, "revision": number, "revisionHash": hash});
+                if status["latestRevision"] != latest {
+                    change["latestRevision"] = latest;
+                }
+                if problem.is_some() {
+                    change["conditions"] = json!([]);
+                }
+            }
+            Err(why) if problem.is_none_or(|problem| problem["message"] != *why) => {
+                change["conditions"] = json!([{
+                    "type": SYNCED, "status": "False", "reason": "ReconcileError", "message": why,
+                    "lastTransitionTime": self.clock.now(),
+                }]);
+            }
+            Err(_) => {}
+        }
+        if change == json!({}) {
             return Ok(());
         }
-        let patch = Patch::merge(&json!({"status": {"latestRevision": latest}}));
+        let patch = Patch::merge(&json!({"status": change}));
         let patched = self.client.patch_ignoring_response(&self.kind, key, Subresource::Status, patch).await;
         patched.attempting(format!("update the status of {} {key}", self.kind.kind()))
     }

@@ -164,6 +164,13 @@ impl Policies {
         Ok(parsed)
     }
 
+    /// Parses only what decides what is deleted.
+    pub(crate) fn garbage_of(all: &[Policy]) -> Result<GarbageCollect, String> {
+        let relevant: Vec<Policy> =
+            all.iter().filter(|policy| policy.kind == "garbage-collect").cloned().collect();
+        Self::parse(&relevant).map(|policies| policies.garbage)
+    }
+
     fn add(&mut self, policy: &Policy) -> Result<(), String> {
         match policy.kind.as_str() {
             "apply-once" => {

@@ -191,7 +191,8 @@ impl Building<'_> {
             if !reference.is_empty() {
                 self.refer(&mut object, reference);
             }
-            self.others.push(Auxiliary { object, key, trait_type: trait_type.to_owned(), stage });
+            let trait_type = names::without_revision(trait_type).to_owned();
+            self.others.push(Auxiliary { object, key, trait_type, stage });
         }
         Ok(())
     }
@@ -228,7 +229,10 @@ impl Building<'_> {
             name_if_missing(workload, &component.name);
             labels.mark(
                 workload,
-                &[(names::RESOURCE_TYPE, "WORKLOAD"), (names::WORKLOAD_TYPE, &component.kind)],
+                &[
+                    (names::RESOURCE_TYPE, "WORKLOAD"),
+                    (names::WORKLOAD_TYPE, names::without_revision(&component.kind)),
+                ],
             );
         }
         let mut others = self.others;

@@ -5,9 +5,13 @@ use setpoint_cue::Instance;
 
 use super::sources::Sources;
 use crate::definition::model::Status;
+use crate::model::bounded;
 
 /// The longest name of a detail.
 const LONGEST_NAME: usize = 31;
+
+/// The most details of a component or trait. With the longest names and messages they are 32 kB.
+const MOST_DETAILS: usize = 32;
 
 /// What a definition says about live objects.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +19,13 @@ pub(crate) struct Health {
     pub(crate) healthy: bool,
     pub(crate) message: String,
     pub(crate) details: Map<String, Value>,
+}
+
+impl Default for Health {
+    /// Without a policy, everything is healthy.
+    fn default() -> Self {
+        Self { healthy: true, message: String::new(), details: Map::new() }
+    }
 }
 
 /// Evaluates the status templates. `context` holds the live objects as `output` and `outputs`.
@@ -39,7 +50,7 @@ pub(crate) fn judge(
         "" => problem,
         custom => message(sources, custom, &context, parameter).unwrap_or(problem),
     };
-    Health { healthy, message, details }
+    Health { healthy, message: bounded(message), details }
 }
 
 fn instance(
@@ -106,9 +117,9 @@ fn details(
         }
         let Ok(json) = value.to_json() else { continue };
         let hidden = value.attributes().iter().any(|mark| mark.name == "local" || mark.name == "private");
-        if !hidden && !name.starts_with('$') && name.len() <= LONGEST_NAME {
+        if !hidden && !name.starts_with('$') && name.len() <= LONGEST_NAME && shown.len() < MOST_DETAILS {
             let text = json.as_str().map_or_else(|| json.to_string(), str::to_owned);
-            shown.insert(name.clone(), text.into());
+            shown.insert(name.clone(), bounded(text).into());
         }
         all.insert(name, json);
     }

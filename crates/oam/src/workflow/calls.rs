@@ -1,5 +1,7 @@
 //! What the calls of step templates do.
 
+use std::collections::BTreeSet;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
@@ -12,6 +14,7 @@ use super::template::Call;
 use crate::apply::cluster::kind_of;
 use crate::apply::identity::Identity;
 use crate::apply::paths;
+use crate::dependency::ordered;
 use crate::model::{Component, Phase};
 use crate::policy::Policies;
 use crate::policy::placement::{Placement, placed};
@@ -43,6 +46,12 @@ impl Session<'_> {
             ("kube", action) => self.kube(action, call).await,
             ("oam", action) => self.oam(action, call, step).await,
             ("multicluster", action) => self.multicluster(action, call).await,
+            ("http", "do") => self.http(call).await,
+            ("metrics", "prom-check") => self.check_metric(call, step.name).await,
+            ("config", action) => self.config(action, call).await,
+            ("query", "collect-service-endpoints") => {
+                self.service_endpoints(&call.params["app"]).await.map(Reply::Done)
+            }
             ("util", "string") => Ok(Reply::Done(json!({"str": decoded(&call.params["bt"])}))),
             ("util", "log") => Ok(Reply::Done(json!({}))),
             (provider, action) => {
@@ -62,18 +71,18 @@ impl Session<'_> {
             "fail" => Reply::Fail(message),
             "break" => Reply::Break(message),
             "message" => Reply::Message(message),
-            "var" => self.variable(call),
+            "var" => self.variable(call).map_err(StepError::Fail)?,
             other => return Err(StepError::Fail(format!("{}: builtin {other} is not supported", call.path))),
         })
     }
 
-    fn variable(&mut self, call: &Call) -> Reply {
+    fn variable(&mut self, call: &Call) -> Result<Reply, String> {
         let path = call.params["path"].as_str().unwrap_or_default();
         if call.params["method"] == "Put" {
-            self.variables.values.insert(path.to_owned(), call.params["value"].clone());
-            return Reply::Done(json!({}));
+            self.variables.set(path.to_owned(), call.params["value"].clone())?;
+            return Ok(Reply::Done(json!({})));
         }
-        Reply::Done(json!({"value": self.variables.values.get(path)}))
+        Ok(Reply::Done(json!({"value": self.variables.values.get(path)})))
     }
 
     /// A call suspends once: after it has been resumed, it is done.
@@ -320,18 +329,23 @@ impl Session<'_> {
         places: Vec<Placement>,
     ) -> Result<Reply, StepError> {
         let mut waiting = Vec::new();
+        let names: BTreeSet<&str> = components.iter().map(|component| component.name.as_str()).collect();
+        let order = ordered(&components, |component| &component.name, |component| &component.depends_on);
         for place in &places {
-            let mut healthy: Vec<&str> = Vec::new();
-            for component in in_order(&components) {
-                let blocked = component.depends_on.iter().find(|name| {
-                    components.iter().any(|other| other.name == **name) && !healthy.contains(&name.as_str())
-                });
+            let mut healthy: BTreeSet<&str> = BTreeSet::new();
+            for component in order.sorted.iter().chain(&order.cyclic).copied() {
+                let blocked = component
+                    .depends_on
+                    .iter()
+                    .find(|name| names.contains(name.as_str()) && !healthy.contains(name.as_str()));
                 if let Some(name) = blocked {
                     waiting.push(format!("component {} waits for {name}", component.name));
                     continue;
                 }
                 match self.deploy_one(component, place).await? {
-                    Ok(()) => healthy.push(&component.name),
+                    Ok(()) => {
+                        healthy.insert(&component.name);
+                    }
                     Err(why) => waiting.push(why),
                 }
             }
@@ -371,30 +385,10 @@ impl Session<'_> {
             let data = json!({"output": applied.output, "outputs": applied.outputs, "context": {"name": component.name}});
             let value = super::engine::value_of(&data, &output.value_from)
                 .map_err(|why| format!("component {}: output {}: {why}", component.name, output.name))?;
-            self.variables.values.insert(output.name.clone(), value);
+            self.variables.set(output.name.clone(), value).map_err(StepError::Fail)?;
         }
         Ok(())
     }
-}
-
-/// Sorts components so that what others depend on comes first. Cycles keep their order.
-fn in_order(components: &[Component]) -> Vec<&Component> {
-    let (mut sorted, mut rest): (Vec<&Component>, Vec<&Component>) =
-        (Vec::new(), components.iter().collect());
-    while !rest.is_empty() {
-        let names: Vec<&str> = rest.iter().map(|component| component.name.as_str()).collect();
-        let free =
-            |component: &&Component| !component.depends_on.iter().any(|name| names.contains(&name.as_str()));
-        let (now, later): (Vec<&Component>, Vec<&Component>) =
-            rest.iter().copied().partition(|component| free(component));
-        if now.is_empty() {
-            sorted.extend(later);
-            break;
-        }
-        sorted.extend(now);
-        rest = later;
-    }
-    sorted
 }
 
 /// Sets inputs at paths of a component: in its properties, unless the path says otherwise.

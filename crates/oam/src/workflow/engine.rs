@@ -3,15 +3,11 @@
 //! A round runs every step that can run, each from the start. What a round does not finish is tried again in the next:
 //! when a watched object changes, when a time is reached, or after a pause that grows.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
-
-use jiff::{SignedDuration, Timestamp};
-use parking_lot::Mutex;
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use setpoint_cue::{Instance, Source};
 
+use super::attempts::{Attempts, later};
 use super::calls::Reply;
 use super::component::StepError;
 use super::steps::{APPLY_COMPONENT, Plan, STEP_GROUP};
@@ -19,8 +15,11 @@ use super::template::{MOST_CALLS, Returned, StepTemplate};
 use super::{condition, duration};
 use crate::apply::paths;
 use crate::digest;
-use crate::model::{Input, Output, Phase, Step, StepStatus, WorkflowStatus};
+use crate::model::{Input, Output, Phase, Step, StepStatus, WorkflowStatus, bounded};
 use crate::session::Session;
+
+/// The status of a run that has not done anything yet.
+pub(crate) const INITIALIZING: &str = "initializing";
 
 /// Reasons of step phases.
 pub(crate) mod reason {
@@ -33,76 +32,6 @@ pub(crate) mod reason {
     pub(crate) const TERMINATE: &str = "Terminate";
     pub(crate) const SKIP: &str = "Skip";
     pub(crate) const INPUT: &str = "Input";
-}
-
-/// How often a step may fail in a row.
-const MOST_FAILURES: u32 = 10;
-/// The pauses between failed attempts, and between looks at something that waits.
-const LONGEST_AFTER_FAILURE: Duration = Duration::from_secs(300);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
-
-/// Failures and waits of steps, by application and step. An entry goes when its step is done or its application is gone,
-/// so there are at most as many as unfinished steps.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Attempts(Arc<Mutex<BTreeMap<(String, String), Attempt>>>);
-
-#[derive(Clone, Debug, Default)]
-struct Attempt {
-    failures: u32,
-    waits: u32,
-    message: String,
-    next: Option<Timestamp>,
-}
-
-impl Attempts {
-    /// Forgets an application.
-    pub(crate) fn forget(&self, uid: &str) {
-        self.0.lock().retain(|(known, _), _| known != uid);
-    }
-
-    fn done(&self, uid: &str, step: &str) {
-        self.0.lock().remove(&(uid.to_owned(), step.to_owned()));
-    }
-
-    fn next(&self, uid: &str, step: &str) -> Option<Timestamp> {
-        self.0.lock().get(&(uid.to_owned(), step.to_owned()))?.next
-    }
-
-    /// Counts a failure. Returns when to try again, or `None` if that was the last attempt.
-    fn failed(&self, uid: &str, step: &str, now: Timestamp) -> Option<Timestamp> {
-        let mut all = self.0.lock();
-        let attempt = all.entry((uid.to_owned(), step.to_owned())).or_default();
-        attempt.failures += 1;
-        if attempt.failures >= MOST_FAILURES {
-            return None;
-        }
-        attempt.next = Some(later(now, pause(attempt.failures, LONGEST_AFTER_FAILURE)));
-        attempt.next
-    }
-
-    /// Counts a wait. The pause starts over when the message changes.
-    fn waited(&self, uid: &str, step: &str, message: &str, now: Timestamp) -> Timestamp {
-        let mut all = self.0.lock();
-        let attempt = all.entry((uid.to_owned(), step.to_owned())).or_default();
-        if attempt.message != message {
-            *attempt = Attempt { message: message.to_owned(), ..Attempt::default() };
-        }
-        (attempt.waits, attempt.failures) = (attempt.waits.saturating_add(1), 0);
-        later(now, pause(attempt.waits, LONGEST_WAIT))
-    }
-}
-
-/// 0.05·2ⁿ seconds, at least one.
-fn pause(count: u32, longest: Duration) -> Duration {
-    let seconds = 0.05 * 2_f64.powi(i32::try_from(count.min(30)).unwrap_or(30));
-    Duration::from_secs_f64(seconds.max(1.0)).min(longest)
-}
-
-fn later(now: Timestamp, pause: Duration) -> Timestamp {
-    SignedDuration::try_from(pause)
-        .ok()
-        .and_then(|pause| now.checked_add(pause).ok())
-        .unwrap_or(Timestamp::MAX)
 }
 
 /// A step while it runs.
@@ -139,7 +68,7 @@ struct Outcome {
 
 impl Outcome {
     fn new(phase: Phase, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { phase, reason, message: message.into(), wake: None }
+        Self { phase, reason, message: bounded(message.into()), wake: None }
     }
 }
 
@@ -182,7 +111,7 @@ impl<'a, 's> Engine<'a, 's> {
         for (index, step) in steps.iter().enumerate() {
             let mut status = take(statuses, step);
             if !status.phase.is_done() {
-                let before: &[Step] = if plan.modes.dag { &[] } else { &steps[..index] };
+                let before = if plan.modes.dag { 0 } else { index };
                 match self.readiness(step, before, statuses, None) {
                     Readiness::Run if step.kind == STEP_GROUP => {
                         self.run_group(step, &mut status, statuses, plan).await
@@ -206,7 +135,7 @@ impl<'a, 's> Engine<'a, 's> {
         for (index, step) in group.sub_steps.iter().enumerate() {
             let mut sub = take(&mut subs, step);
             if !sub.phase.is_done() {
-                let before: &[Step] = if plan.modes.sub_dag { &[] } else { &group.sub_steps[..index] };
+                let before = if plan.modes.sub_dag { 0 } else { index };
                 match self.readiness(step, before, &subs, Some(others)) {
                     Readiness::Run => self.run_leaf(step, &mut sub, &group.name).await,
                     other => self.not_run(step, &mut sub, other),
@@ -260,7 +189,7 @@ impl<'a, 's> Engine<'a, 's> {
             }
             Readiness::Skip(message) => {
                 (status.phase, status.reason, status.message) =
-                    (Phase::Skipped, reason::SKIP.into(), message);
+                    (Phase::Skipped, reason::SKIP.into(), bounded(message));
                 status.first_execute_time.get_or_insert(self.session.now);
                 self.attempts.done(&self.session.app.uid, &step.name);
                 self.null_outputs(step);
@@ -281,11 +210,11 @@ impl<'a, 's> Engine<'a, 's> {
         new_status(step)
     }
 
-    /// Decides whether a step may run. `before` are the steps that come first in its list.
+    /// Decides whether a step may run. The first `before` of the known steps come before it.
     fn readiness(
         &self,
         step: &Step,
-        before: &[Step],
+        before: usize,
         known: &[StepStatus],
         outer: Option<&[StepStatus]>,
     ) -> Readiness {
@@ -303,7 +232,7 @@ impl<'a, 's> Engine<'a, 's> {
             let failed = |name: &String| find(name).is_some_and(|status| status.phase == Phase::Failed);
             let skipped = |name: &String| find(name).is_some_and(|status| status.phase == Phase::Skipped);
             if step.depends_on.iter().any(|name| failed(name) || skipped(name))
-                || before.iter().any(|step| failed(&step.name))
+                || known.iter().take(before).any(|status| status.phase == Phase::Failed)
             {
                 return Readiness::Skip("a step before it did not succeed".to_owned());
             }
@@ -505,7 +434,7 @@ impl<'a, 's> Engine<'a, 's> {
             let value = template
                 .value(returned, &output.value_from)
                 .map_err(|why| format!("output {}: {why}", output.name))?;
-            self.session.variables.values.insert(output.name, value);
+            self.session.variables.set(output.name, value).map_err(StepError::Fail)?;
         }
         Ok(())
     }
@@ -585,13 +514,13 @@ fn conclude(status: &mut WorkflowStatus, plan: &Plan, held: bool, now: Timestamp
     let complete = status.steps.len() >= plan.steps.len() && all.iter().all(|step| step.phase.is_done());
     let suspending = all.iter().any(|step| step.phase == Phase::Suspending);
     let unfinished = all.iter().find(|step| !step.phase.is_done() && !step.message.is_empty());
-    status.message = match (failed, unfinished) {
+    status.message = bounded(match (failed, unfinished) {
         (Some(step), _) if complete || by_hand => {
             format!("step {}: {} {}", step.name, step.reason, step.message).trim().to_owned()
         }
         (_, Some(step)) => format!("step {}: {}", step.name, step.message),
         _ => String::new(),
-    };
+    });
     let has_failed = failed.is_some();
     status.suspend = !complete && (suspending || held);
     status.finished = complete || by_hand;

@@ -8,15 +8,25 @@
 //!  variables.rs  values that steps pass on
 //!  duration.rs   durations such as 1m30s                                      (pure)
 //!  engine.rs     one round: which steps run, and what comes of them
+//!  attempts.rs   how often a step is tried, and when again
 //!  calls.rs      what calls of templates do
 //!  component.rs  applies a component and judges its health
+//!  config.rs     configurations, kept in Secrets
+//!  http.rs       requests that steps send
+//!  metrics.rs    conditions on metrics
+//!  endpoints.rs  addresses under which an application can be reached
 //! ```
 
+pub(crate) mod attempts;
 pub(crate) mod calls;
 pub(crate) mod component;
 pub(crate) mod condition;
+mod config;
 pub(crate) mod duration;
+mod endpoints;
 pub(crate) mod engine;
+mod http;
+mod metrics;
 pub(crate) mod packages;
 pub(crate) mod steps;
 pub(crate) mod template;

@@ -1,7 +1,10 @@
 //! Which steps an application has.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
+use crate::dependency::ordered;
 use crate::model::{Component, Mode, Spec, Step, Workflow};
 use crate::policy::Policies;
 
@@ -95,17 +98,20 @@ fn of_component(component: &Component) -> Step {
 fn check(steps: &[Step], spec: &Spec) -> Result<(), String> {
     let all: Vec<&Step> =
         steps.iter().flat_map(|step| std::iter::once(step).chain(&step.sub_steps)).collect();
-    for (index, step) in all.iter().enumerate() {
-        if all[..index].iter().any(|other| other.name == step.name) {
+    let components: BTreeSet<&str> =
+        spec.components.iter().map(|component| component.name.as_str()).collect();
+    let mut names = BTreeSet::new();
+    for step in &all {
+        if !names.insert(step.name.as_str()) {
             return Err(format!("steps: duplicate name {:?}", step.name));
         }
-        if let Some(component) = applied_component(step)
-            && !spec.components.iter().any(|known| known.name == component)
-        {
+    }
+    for step in &all {
+        if let Some(component) = applied_component(step).filter(|name| !components.contains(name)) {
             return Err(format!("step {}: component {component} not found in application", step.name));
         }
         for name in &step.depends_on {
-            if !all.iter().any(|other| other.name == *name) {
+            if !names.contains(name.as_str()) {
                 return Err(format!("step {}: dependsOn names {name:?}, which is no step", step.name));
             }
         }
@@ -114,8 +120,9 @@ fn check(steps: &[Step], spec: &Spec) -> Result<(), String> {
                 .map_err(|why| format!("step {}: timeout: {why}", step.name))?;
         }
     }
-    match cycle(&all) {
-        Some(name) => Err(format!("step {name} depends on itself")),
+    let order = ordered(&all, |step| &step.name, |step| &step.depends_on);
+    match order.cycle(|step| &step.name, |step| &step.depends_on) {
+        Some(step) => Err(format!("step {} depends on itself", step.name)),
         None => Ok(()),
     }
 }
@@ -123,24 +130,6 @@ fn check(steps: &[Step], spec: &Spec) -> Result<(), String> {
 /// Returns the component that a step applies by name.
 pub(crate) fn applied_component(step: &Step) -> Option<&str> {
     (step.kind == APPLY_COMPONENT).then(|| step.properties["component"].as_str()).flatten()
-}
-
-/// Returns a step that depends on itself through others.
-fn cycle(steps: &[&Step]) -> Option<String> {
-    let mut left: Vec<&Step> = steps.to_vec();
-    loop {
-        let names: Vec<&str> = left.iter().map(|step| step.name.as_str()).collect();
-        let free = |step: &&Step| !step.depends_on.iter().any(|name| names.contains(&name.as_str()));
-        let before = left.len();
-        let blocked: Vec<&Step> = left.iter().copied().filter(|step| !free(step)).collect();
-        if blocked.is_empty() {
-            return None;
-        }
-        if blocked.len() == before {
-            return blocked.first().map(|step| step.name.clone());
-        }
-        left = blocked;
-    }
 }
 
 #[cfg(test)]

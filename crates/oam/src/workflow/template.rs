@@ -34,6 +34,13 @@ pub(crate) struct Call {
     flat: bool,
 }
 
+impl Call {
+    /// Returns whether results are fields of the call itself.
+    pub(crate) fn is_flat(&self) -> bool {
+        self.flat
+    }
+}
+
 /// What calls have returned, by their paths.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Returned(BTreeMap<String, Value>);

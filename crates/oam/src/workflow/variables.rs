@@ -8,6 +8,9 @@ use setpoint::{Key, Kind};
 use crate::apply::cluster::{Cluster, ClusterError};
 use crate::apply::identity::Identity;
 
+/// The most bytes of all variables. They are kept in one ConfigMap, which has at most 1 MiB; quotes in it are escaped.
+const MOST_BYTES: usize = 400 << 10;
+
 /// The variables of one run of a workflow.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Variables {
@@ -20,6 +23,17 @@ impl Variables {
     fn identity(app: &Key) -> Identity {
         let kind = Kind::new("", "v1", "ConfigMap", "configmaps", true);
         Identity { kind, key: app.sibling(format!("workflow-{}-context", app.name())) }
+    }
+
+    /// Sets a variable. The error says that there is no room for it.
+    pub(crate) fn set(&mut self, name: String, value: Value) -> Result<(), String> {
+        let others = self.values.iter().filter(|(known, _)| **known != name);
+        let size: usize = others.map(|(name, value)| name.len() + value.to_string().len()).sum();
+        if size + name.len() + value.to_string().len() > MOST_BYTES {
+            return Err(format!("variable {name}: all variables together may have {} KiB", MOST_BYTES >> 10));
+        }
+        self.values.insert(name, value);
+        Ok(())
     }
 
     /// Reads the variables of a run that goes on.

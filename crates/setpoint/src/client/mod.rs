@@ -187,6 +187,19 @@ impl Client {
         self
     }
 
+    /// Acts as another user, with that user's rights and no others. This client's own user needs the right to
+    /// impersonate. A name that is not valid in a header fails every request.
+    ///
+    /// ```
+    /// # fn example(client: setpoint::Client) {
+    /// let tenant = client.impersonating("system:serviceaccount:shop:deployer");
+    /// # }
+    /// ```
+    pub fn impersonating(mut self, user: &str) -> Self {
+        self.transport.impersonate(user);
+        self
+    }
+
     /// Sends writes only while this fence allows them. Other writes fail with [`ClientError::Fenced`].
     pub fn with_fence(mut self, fence: &Fence) -> Self {
         self.transport.set_fence(fence);

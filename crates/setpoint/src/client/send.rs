@@ -24,11 +24,16 @@ const MAX_REPLY: usize = 512 << 20;
 
 const DEFAULT_USER_AGENT: &str = concat!("setpoint/", env!("CARGO_PKG_VERSION"));
 
+/// The header with the user to act as.
+const IMPERSONATE_USER: &str = "impersonate-user";
+
 /// A `kube::Client` with limits and metrics. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Transport {
     kube: kube::Client,
     user_agent: HeaderValue,
+    /// The user to act as.
+    impersonated: Option<String>,
     limit: Option<Arc<Limit>>,
     metrics: Option<(Clock, Arc<Requests>)>,
     timeout: Option<Duration>,
@@ -68,12 +73,15 @@ impl Call {
         Self { body: Some((content_type, body)), ..self }
     }
 
-    fn into_request(self, user_agent: &HeaderValue) -> Result<Request<Body>, http::Error> {
-        let request = Request::builder()
+    fn into_request(self, transport: &Transport) -> Result<Request<Body>, http::Error> {
+        let mut request = Request::builder()
             .method(self.method)
             .uri(self.path)
             .header(ACCEPT, HeaderValue::from_static(self.accept))
-            .header(USER_AGENT, user_agent);
+            .header(USER_AGENT, &transport.user_agent);
+        if let Some(user) = &transport.impersonated {
+            request = request.header(IMPERSONATE_USER, user);
+        }
         match self.body {
             None => request.body(Body::empty()),
             Some((content_type, body)) => {
@@ -88,6 +96,7 @@ impl Transport {
         Self {
             kube,
             user_agent: HeaderValue::from_static(DEFAULT_USER_AGENT),
+            impersonated: None,
             limit: None,
             metrics: None,
             timeout: None,
@@ -111,6 +120,10 @@ impl Transport {
     pub(super) fn add_user_agent(&mut self, purpose: &str) {
         let name = self.user_agent.to_str().unwrap_or_default().to_owned();
         self.set_user_agent(&format!("{name}/{purpose}"));
+    }
+
+    pub(super) fn impersonate(&mut self, user: &str) {
+        self.impersonated = Some(user.to_owned());
     }
 
     pub(super) fn set_rate_limit(&mut self, clock: &Clock, per_second: f64, burst: u32) {
@@ -160,8 +173,7 @@ impl Transport {
         let method = call.method.clone();
         self.wait_for_turn(&method).await;
         self.may_send(&method)?;
-        let request =
-            call.into_request(&self.user_agent).map_err(|error| ClientError::Transport(Box::new(error)))?;
+        let request = call.into_request(self).map_err(|error| ClientError::Transport(Box::new(error)))?;
         let started = self.metrics.as_ref().map(|(clock, _)| clock.instant());
         let noted = self.traffic.as_ref().map(|(clock, _)| clock.instant());
         let reply = match self.in_time(self.kube.send(request)).await {

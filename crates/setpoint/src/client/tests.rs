@@ -230,3 +230,16 @@ async fn an_apply_identifies_its_object_and_forces_ownership() {
             "metadata": {"name": "web", "namespace": "shop"}, "spec": {"replicas": 3}})
     );
 }
+
+#[tokio::test]
+async fn a_client_acts_as_another_user_or_not_at_all() {
+    let (client, log) = client(found);
+    let account = client.clone().impersonating("system:serviceaccount:shop:deployer");
+    account.get(&pods(), &web()).await.expect("found");
+    client.get(&pods(), &web()).await.expect("found");
+    let users: Vec<String> =
+        log.all().iter().map(|received| received.header("impersonate-user").to_owned()).collect();
+    assert_eq!(users, ["system:serviceaccount:shop:deployer", ""]);
+    client.impersonating("a\nb").get(&pods(), &web()).await.expect_err("no such name");
+    assert_eq!(log.all().len(), 2);
+}

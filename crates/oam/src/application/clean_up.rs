@@ -1,0 +1,65 @@
+//! The end of an application: deletes its objects, by its records.
+
+use super::app::Application;
+use super::reconcile::Applications;
+use crate::apply::cluster::ClusterError;
+use crate::apply::collect::{Collector, Left};
+use crate::apply::tracker::Trackers;
+use crate::dependency::ordered;
+use crate::model::Spec;
+use crate::policy::{GarbageCollect, Policies};
+
+impl Applications {
+    /// Deletes everything of an application. Returns what is left.
+    pub(super) async fn clean_up(&self, app: &Application, orphans: bool) -> Result<Left, ClusterError> {
+        let reference = app.reference();
+        let key = reference.key();
+        let policy = self.last_garbage_policy(app)?;
+        let cluster = self.cluster_of(app).map_err(ClusterError::Refused)?;
+        let mut trackers = Trackers::load(&self.trackers, &self.client, reference)?;
+        let collector = Collector {
+            cluster: &cluster,
+            policy: &policy,
+            app: &key,
+            orphans,
+            order: deletion_order(&app.spec),
+        };
+        collector.after_delete(&mut trackers).await
+    }
+
+    /// Returns what to keep of an application that is deleted. A policy that cannot be read could be one that keeps
+    /// objects, so the one of the latest revision counts, and without one nothing is deleted.
+    fn last_garbage_policy(&self, app: &Application) -> Result<GarbageCollect, ClusterError> {
+        Policies::garbage_of(&app.spec.policies).or_else(|why| {
+            let known = self.known_revisions(app)?;
+            let recorded = known.latest().and_then(|revision| revision.application_spec().ok());
+            let recorded = recorded.and_then(|spec| Policies::garbage_of(&spec.policies).ok());
+            recorded.ok_or_else(|| ClusterError::Refused(format!("spec.policies: {why}")))
+        })
+    }
+}
+
+/// Returns components so that dependents come before what they depend on.
+pub(super) fn deletion_order(spec: &Spec) -> Vec<String> {
+    let order = ordered(&spec.components, |component| &component.name, |component| &component.depends_on);
+    let dependents_first = order.cyclic.iter().chain(order.sorted.iter().rev());
+    dependents_first.map(|component| component.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Component;
+
+    #[test]
+    fn dependents_are_deleted_first() {
+        let component = |name: &str, on: &[&str]| Component {
+            name: name.into(),
+            depends_on: on.iter().map(|name| (*name).to_owned()).collect(),
+            ..Component::default()
+        };
+        let spec =
+            Spec { components: vec![component("db", &[]), component("web", &["db"])], ..Spec::default() };
+        assert_eq!(deletion_order(&spec), ["web", "db"]);
+    }
+}

@@ -1,0 +1,78 @@
+//! How often a step is tried, and when again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+
+/// How often a step may fail in a row.
+const MOST_FAILURES: u32 = 10;
+/// The pauses between failed attempts, and between looks at something that waits.
+const LONGEST_AFTER_FAILURE: Duration = Duration::from_secs(300);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Failures and waits of steps, by application and step. An entry goes when its step is done or its application is gone,
+/// so there are at most as many as unfinished steps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Attempts(Arc<Mutex<BTreeMap<(String, String), Attempt>>>);
+
+#[derive(Clone, Debug, Default)]
+struct Attempt {
+    failures: u32,
+    waits: u32,
+    message: String,
+    next: Option<Timestamp>,
+}
+
+impl Attempts {
+    /// Forgets an application.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.0.lock().retain(|(known, _), _| known != uid);
+    }
+
+    pub(super) fn done(&self, uid: &str, step: &str) {
+        self.0.lock().remove(&(uid.to_owned(), step.to_owned()));
+    }
+
+    pub(super) fn next(&self, uid: &str, step: &str) -> Option<Timestamp> {
+        self.0.lock().get(&(uid.to_owned(), step.to_owned()))?.next
+    }
+
+    /// Counts a failure. Returns when to try again, or `None` if that was the last attempt.
+    pub(super) fn failed(&self, uid: &str, step: &str, now: Timestamp) -> Option<Timestamp> {
+        let mut all = self.0.lock();
+        let attempt = all.entry((uid.to_owned(), step.to_owned())).or_default();
+        attempt.failures += 1;
+        if attempt.failures >= MOST_FAILURES {
+            return None;
+        }
+        attempt.next = Some(later(now, pause(attempt.failures, LONGEST_AFTER_FAILURE)));
+        attempt.next
+    }
+
+    /// Counts a wait. The pause starts over when the message changes.
+    pub(super) fn waited(&self, uid: &str, step: &str, message: &str, now: Timestamp) -> Timestamp {
+        let mut all = self.0.lock();
+        let attempt = all.entry((uid.to_owned(), step.to_owned())).or_default();
+        if attempt.message != message {
+            *attempt = Attempt { message: message.to_owned(), ..Attempt::default() };
+        }
+        (attempt.waits, attempt.failures) = (attempt.waits.saturating_add(1), 0);
+        later(now, pause(attempt.waits, LONGEST_WAIT))
+    }
+}
+
+/// 0.05·2ⁿ seconds, at least one.
+fn pause(count: u32, longest: Duration) -> Duration {
+    let seconds = 0.05 * 2_f64.powi(i32::try_from(count.min(30)).unwrap_or(30));
+    Duration::from_secs_f64(seconds.max(1.0)).min(longest)
+}
+
+pub(super) fn later(now: Timestamp, pause: Duration) -> Timestamp {
+    SignedDuration::try_from(pause)
+        .ok()
+        .and_then(|pause| now.checked_add(pause).ok())
+        .unwrap_or(Timestamp::MAX)
+}

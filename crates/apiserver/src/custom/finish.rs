@@ -152,7 +152,7 @@ async fn is_done(server: &Server) -> bool {
             // Removing a CRD frees its names for others, so process all CRDs again.
             Some(name) = under_way.next() => attempts.ended(&name),
             () = again.notified() => attempts.repeat(),
-            () = server.clock.sleep(EVERY) => attempts.repeat(),
+            () = server.clock.sleep(RETRY_INTERVAL) => attempts.repeat(),
         }
     }
 }

@@ -13,6 +13,10 @@
 //!  apply/        records, ownership, writes, garbage collection
 //!  application/  the controller
 //!  graph/        resource graphs (kro)
+//!  parameters.rs properties against the parameters of a definition              (pure)
+//!  preview.rs    an application, rendered without a cluster                     (pure)
+//!  admission.rs  the webhook that checks properties
+//!  registry.rs   the list of controllers, their flags and permissions
 //!  install.rs    installs kinds and built-in definitions
 //! ```
 //!
@@ -21,6 +25,7 @@
 //! - Records decide what is deleted; templates are never needed for it.
 //! - Objects that are applied are watched: drift and health take effect at once.
 
+pub mod admission;
 mod application;
 mod apply;
 mod crds;
@@ -30,7 +35,10 @@ mod graph;
 mod install;
 mod model;
 pub mod names;
+mod parameters;
 mod policy;
+mod preview;
+mod registry;
 mod render;
 mod session;
 mod workflow;
@@ -39,21 +47,26 @@ use setpoint::{Context, Runnable};
 
 pub use definition::file::{BadDefinition, definition_object};
 pub use install::{InstallError, install};
+pub use parameters::{Parameter, parameters};
+pub use preview::{Preview, Rendered, builtin_definitions, preview};
+pub use registry::{Access, Entry, Options, REGISTRY, UnknownController, rules, selected};
 
 /// Builds all controllers of this crate. [`install`] has to run once.
 pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
-    let mut all = applications(context);
-    all.extend(definition::revisions::build(context));
-    all.extend(graphs(context));
-    all
+    REGISTRY.iter().flat_map(|entry| entry.parts(context, &Options::default())).collect()
 }
 
 /// Builds the controller of Applications.
 pub fn applications(context: &Context) -> Vec<Box<dyn Runnable>> {
-    application::build(context, &render::sources::Sources::new())
+    application::ENTRY.parts(context, &Options::default())
+}
+
+/// Builds the controllers of definitions.
+pub fn definitions(context: &Context) -> Vec<Box<dyn Runnable>> {
+    definition::revisions::ENTRY.parts(context, &Options::default())
 }
 
 /// Builds the controllers of ResourceGraphDefinitions and their instances.
 pub fn graphs(context: &Context) -> Vec<Box<dyn Runnable>> {
-    graph::build(context)
+    graph::ENTRY.parts(context, &Options::default())
 }

@@ -1,8 +1,11 @@
 //! Applications and graphs in virtual time, as users see them.
 
+mod admission;
 mod crashes;
 mod examples;
+mod graph_checks;
 mod graphs;
+mod pages;
 
 use serde_json::{Value, json};
 use setpoint::client::{Patch, Subresource};

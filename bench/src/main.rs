@@ -2,6 +2,7 @@
 //!
 //! Each one runs in its own process, so that none inherits the memory of another.
 
+mod applications;
 mod control_plane;
 mod convergence;
 mod fan_out;
@@ -37,6 +38,11 @@ const BENCHES: &[Bench] = &[
         name: "convergence",
         measures: "Deployments until their pods are there, and gone",
         run: convergence::run,
+    },
+    Bench {
+        name: "applications",
+        measures: "Applications until they run, and many of them held",
+        run: applications::run,
     },
     Bench { name: "requests", measures: "creates, gets and lists over TLS", run: requests::run },
     Bench { name: "webhooks", measures: "creates through a validating webhook", run: webhooks::run },

@@ -2,6 +2,7 @@
 //!
 //! Each one runs in its own process, so that none inherits the memory of another.
 
+mod applications;
 mod control_plane;
 mod convergence;
 mod fan_out;
@@ -37,6 +38,11 @@ const BENCHES: &[Bench] = &[
         name: "convergence",
         description: "time, CPU and memory to create and delete 10,000 pods of Deployments",
         run: convergence::run,
+    },
+    Bench {
+        name: "applications",
+        description: "time, CPU and memory to run many Applications",
+        run: applications::run,
     },
     Bench { name: "requests", description: "creates, gets and lists over TLS", run: requests::run },
     Bench { name: "webhooks", description: "creates through a validating webhook", run: webhooks::run },

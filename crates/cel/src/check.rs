@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::ast::{Expr, Fold, Initializer, Kind, Literal};
-use super::declarations::overloads;
+use super::declarations::{is_of_graphs, overloads};
 use super::lexer::Mistake;
 use super::message;
 use super::types::{Type, TypeBindings};
@@ -28,11 +28,11 @@ const LARGEST_TYPE: usize = 500;
 pub(super) fn check(
     mut expr: Expr,
     variables: &BTreeMap<String, Type>,
-    has_patch_types: bool,
+    extensions: Extensions,
 ) -> Result<Checked, Vec<Mistake>> {
     let mut checker = Checker {
         variables,
-        has_patch_types,
+        extensions,
         scopes: Vec::new(),
         found: TypeBindings::default(),
         types: BTreeMap::new(),
@@ -51,8 +51,7 @@ pub(super) fn check(
 
 struct Checker<'v> {
     variables: &'v BTreeMap<String, Type>,
-    /// Whether expressions can construct `Object` and `JSONPatch`.
-    has_patch_types: bool,
+    extensions: Extensions,
     scopes: Vec<(String, Type)>,
     found: TypeBindings,
     types: BTreeMap<usize, Type>,
@@ -161,11 +160,12 @@ impl Checker<'_> {
         Type::list(item.unwrap_or_else(|| self.found.fresh()))
     }
 
-    /// Joins the types of list items, which must have a common type.
+    /// Joins the types of list items, which must have a common type, except in resource graphs.
     fn joined(&mut self, before: Option<Type>, ty: &Type, at: usize) -> Type {
         let Some(before) = before else { return ty.clone() };
         match self.found.join(&before, ty) {
             Some(joined) => joined,
+            None if self.extensions.graph_functions => Type::Dyn,
             None => {
                 let (before, ty) = (self.found.resolve(&before, true), self.found.resolve(ty, true));
                 let message = format!("expected type '{before}' but found '{ty}'");
@@ -203,7 +203,7 @@ impl Checker<'_> {
     }
 
     fn message(&mut self, at: usize, name: &str, fields: &mut [Initializer]) -> Type {
-        if !self.has_patch_types || !message::is_type(name) {
+        if !self.extensions.patch_types || !message::is_type(name) {
             let why = match type_named(name) {
                 Some(_) => format!("'{name}' is not a message type"),
                 None => format!("undeclared reference to '{name}' (in container '')"),
@@ -322,8 +322,7 @@ impl Checker<'_> {
         let is_variable =
             self.scopes.iter().any(|(name, _)| name == first) || self.variables.contains_key(first);
         let qualified = format!("{path}.{function}");
-        let is_known = self.has_patch_types || qualified != ESCAPE_KEY;
-        if is_variable || !is_known || overloads(&qualified).is_empty() {
+        if is_variable || !self.extensions.allow(&qualified) || overloads(&qualified).is_empty() {
             return;
         }
         let Kind::Call { target, function, .. } = &mut expr.kind else { return };
@@ -351,7 +350,7 @@ impl Checker<'_> {
         types: &[Type],
     ) -> Type {
         let all = overloads(function);
-        if all.is_empty() {
+        if all.is_empty() || !self.extensions.allow(function) {
             return self.mistake(at, format!("undeclared reference to '{function}' (in container '')"));
         }
         let (mut fitting, mut result): (Vec<usize>, Option<Type>) = (Vec::new(), None);
@@ -389,6 +388,21 @@ impl Checker<'_> {
                 self.mistake(at, format!("found no matching overload for '{function}' applied to '{shown}'"))
             }
         }
+    }
+}
+
+/// What only some expressions have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Extensions {
+    /// Whether expressions can construct `Object` and `JSONPatch`.
+    pub(super) patch_types: bool,
+    /// Whether expressions have the functions of resource graphs, and lists and maps of mixed types.
+    pub(super) graph_functions: bool,
+}
+
+impl Extensions {
+    fn allow(self, function: &str) -> bool {
+        (self.patch_types || function != ESCAPE_KEY) && (self.graph_functions || !is_of_graphs(function))
     }
 }
 

@@ -35,6 +35,13 @@ pub(super) fn of_call(function: &str, args: &[Val], result: &Val) -> u64 {
         ("url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "jsonpatch.escapeKey", [value, ..]) => {
             letters(value, LETTER)
         }
+        ("json.marshal" | "random.seededString" | "base64.encode", _) => letters(result, LETTER),
+        ("json.unmarshal" | "base64.decode" | "hash.fnv64a" | "hash.sha256" | "hash.md5", [value]) => {
+            letters(value, LETTER)
+        }
+        ("lists.setAtIndex" | "lists.insertAtIndex" | "lists.removeAtIndex" | "merge", _) => {
+            traversal(result)
+        }
         ("replace" | "split", [value, ..]) => letters(value, 2.0 * LETTER),
         ("join", _) => letters(result, 2.0 * LETTER),
         ("find" | "findAll", [text, by, ..]) => pattern(text, by),

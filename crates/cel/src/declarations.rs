@@ -242,6 +242,29 @@ isSemver(string, bool) -> bool
 .error(kubernetes.authorization.Decision) -> string
 ";
 
+/// The functions that only expressions of resource graphs have.
+const GRAPH_SIGNATURES: &str = "
+random.seededString(int, string) -> string
+random.seededInt(int, int, string) -> int
+hash.fnv64a(string) -> bytes
+hash.sha256(string) -> bytes
+hash.md5(string) -> bytes
+json.marshal(dyn) -> string
+json.unmarshal(string) -> dyn
+base64.encode(bytes) -> string
+base64.decode(string) -> bytes
+lists.setAtIndex(list(A), int, A) -> list(A)
+lists.insertAtIndex(list(A), int, A) -> list(A)
+lists.removeAtIndex(list(A), int) -> list(A)
+.merge(map(A, B), map(A, B)) -> map(A, B)
+";
+
+/// Returns whether only expressions of resource graphs have a function.
+pub(super) fn is_of_graphs(function: &str) -> bool {
+    GRAPH_SIGNATURES.lines().any(|line| line.trim_start_matches('.').split('(').next() == Some(function))
+        && !function.is_empty()
+}
+
 /// Types with an order.
 const ORDERED: [&str; 8] = ["bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration"];
 /// Types whose lists can be summed.
@@ -271,7 +294,7 @@ static DECLARED: LazyLock<BTreeMap<String, Vec<Overload>>> = LazyLock::new(|| {
             declared.entry(name).or_default().push(overload);
         }
     };
-    SIGNATURES.lines().for_each(&mut declare);
+    SIGNATURES.lines().chain(GRAPH_SIGNATURES.lines()).for_each(&mut declare);
     for operator in ["_<_", "_<=_", "_>_", "_>=_"] {
         for ty in ORDERED {
             declare(&format!("{operator}({ty}, {ty}) -> bool"));

@@ -61,7 +61,7 @@ pub const CALL_LIMIT: u64 = 1_000_000;
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: BTreeMap<String, Arc<Declared>>,
-    has_patch_types: bool,
+    extensions: check::Extensions,
 }
 
 /// A type-checked expression.
@@ -89,15 +89,23 @@ impl Environment {
 
     /// Adds the types and functions that mutating admission policies describe changes with: `Object`, `JSONPatch` and
     /// `jsonpatch.escapeKey`.
-    pub fn with_patch_types(self) -> Self {
-        Self { has_patch_types: true, ..self }
+    pub fn with_patch_types(mut self) -> Self {
+        self.extensions.patch_types = true;
+        self
+    }
+
+    /// Adds the functions that templates of resource graphs have in kro: `random`, `hash`, `json`, `base64`, and edits of
+    /// lists and maps. Literal lists and maps may mix types.
+    pub fn with_graph_functions(mut self) -> Self {
+        self.extensions.graph_functions = true;
+        self
     }
 
     pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
         let expr = parser::parse(text).map_err(|mistakes| CompileError::of(text, &mistakes))?;
         let types =
             self.variables.iter().map(|(name, declared)| (name.clone(), declared.ty.clone())).collect();
-        let checked = check::check(expr, &types, self.has_patch_types)
+        let checked = check::check(expr, &types, self.extensions)
             .map_err(|mistakes| CompileError::of(text, &mistakes))?;
         let max_cost = estimate::estimate(&checked, &self.variables).max;
         Ok(Program { checked, max_cost })

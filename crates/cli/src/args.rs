@@ -17,6 +17,8 @@ use crate::apiserver_flags::encryption::EncryptionFlags;
 use crate::apiserver_flags::limits::LimitFlags;
 use crate::apiserver_flags::proxying::ProxyingFlags;
 use crate::apiserver_flags::serving::ServingFlags;
+use crate::app::App;
+use crate::application_manager::ApplicationManager;
 use crate::certs::Certs;
 use crate::controller_manager::connection::ConnectionFlags;
 use crate::controller_manager::controller_flags::ControllerFlags;
@@ -26,6 +28,7 @@ use crate::controller_manager::network::NetworkFlags;
 use crate::controller_manager::serving::Serving;
 use crate::controller_manager::shadow::ShadowFlags;
 use crate::controller_manager::signing::SigningFlags;
+use crate::def::Def;
 use crate::logging::Logging;
 
 /// A Kubernetes control plane in one binary.
@@ -44,6 +47,14 @@ pub(crate) enum Command {
     Up(Box<Up>),
     /// Run the controllers against any Kubernetes API server.
     ControllerManager(Box<ControllerManager>),
+    /// Run the controllers of applications and resource graphs against any Kubernetes API server.
+    ApplicationManager(Box<ApplicationManager>),
+    /// Show, compare and steer applications.
+    #[command(subcommand)]
+    App(App),
+    /// Check, apply and show definitions of components, traits, policies and workflow steps.
+    #[command(subcommand)]
+    Def(Def),
     /// Write a new operator project, with a custom resource, a controller and tests.
     New(New),
     /// Fail, recover and list simulated nodes.

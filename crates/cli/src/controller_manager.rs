@@ -18,7 +18,7 @@
 
 mod certificates;
 pub(crate) mod connection;
-mod connections;
+pub(crate) mod connections;
 pub(crate) mod controller_flags;
 mod delegated;
 pub(crate) mod fixed_flags;

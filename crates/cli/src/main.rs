@@ -1,9 +1,12 @@
 //! The `setpoint` binary: arguments → configuration → run.
 
 mod apiserver_flags;
+mod app;
+mod application_manager;
 mod args;
 mod certs;
 mod controller_manager;
+mod def;
 mod kubeconfig;
 mod logging;
 mod new;
@@ -31,7 +34,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     match run(Arguments::parse_from(std::env::args_os().map(with_dashes))) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -50,7 +53,7 @@ fn with_dashes(argument: OsString) -> OsString {
     }
 }
 
-fn run(arguments: Arguments) -> anyhow::Result<()> {
+fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let threads = threads(&arguments.command);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     runtime.block_on(async {
@@ -63,19 +66,23 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     })
 }
 
-async fn execute(command: Command) -> anyhow::Result<()> {
+async fn execute(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Up(options) => up::run(*options).await,
-        Command::ControllerManager(options) => controller_manager::run(*options).await,
-        Command::New(options) => new::run(&options),
-        Command::Node(command) => node::run(command).await,
-        Command::Certs(command) => certs::run(command),
+        // Some of these tell more with their exit code than success or failure.
+        Command::App(command) => return app::run(command).await,
+        Command::Def(command) => def::run(command).await?,
+        Command::Up(options) => up::run(*options).await?,
+        Command::ControllerManager(options) => controller_manager::run(*options).await?,
+        Command::ApplicationManager(options) => application_manager::run(*options).await?,
+        Command::New(options) => new::run(&options)?,
+        Command::Node(command) => node::run(command).await?,
+        Command::Certs(command) => certs::run(command)?,
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "setpoint", &mut std::io::stdout());
-            Ok(())
         }
-        Command::Man { directory } => manual(&directory),
+        Command::Man { directory } => manual(&directory)?,
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Writes a manual page for each command: `setpoint.1`, `setpoint-up.1`, …
@@ -92,7 +99,7 @@ fn threads(command: &Command) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     match command {
         Command::Up(_) => cores,
-        Command::ControllerManager(_) => (cores / 2).max(1),
+        Command::ControllerManager(_) | Command::ApplicationManager(_) => (cores / 2).max(1),
         _ => 1,
     }
 }

@@ -14,9 +14,10 @@ use setpoint_apiserver::auth::{FrontProxy, Outbound};
 use setpoint_apiserver::services::first_address;
 use setpoint_apiserver::tls::LOOPBACK_NAME;
 use setpoint_apiserver::{Config, Metrics, admission};
-use setpoint_cluster::{Build, Cluster, Components};
+use setpoint_cluster::{Build, Cluster, Components, add_webhooks};
 use setpoint_controllers::{Options, VolumeBinderSettings};
 use setpoint_encryption::Encryption;
+use setpoint_oam::admission::{self as applications, Admission};
 use setpoint_store::{DurableOptions, DurableStore, MemoryStore, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -94,6 +95,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     if arguments.nodes > 0 {
         Cluster::serve_metrics(&mut config);
     }
+    let webhooks = arguments.applications.then(|| add_webhooks(&mut config, applications::HOST));
     let cluster = Cluster::with_pod_backends(config, runtime, arguments.pod_backends()).await?;
     let parts = Components {
         controllers,
@@ -110,8 +112,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         make_default_storage_class(&cluster.client()).await?;
     }
     if arguments.applications {
-        let installed = setpoint_oam::install(&cluster.client(), &cluster.runtime().clock).await;
-        installed.context("cannot install the kinds of applications")?;
+        install_applications(&cluster).await?;
     }
     let stop = stop_signal()?;
     write_kubeconfig(&arguments, &server, &credentials)?;
@@ -122,6 +123,10 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let drained = CancellationToken::new();
     let manager = cluster.manager(&parts);
     _ = controller_metrics.set(manager.context().metrics.clone());
+    if let Some(webhooks) = &webhooks {
+        let admission = Admission::new(manager.context());
+        webhooks.handle(applications::HOST, applications::PATH, move |review| admission.review(&review));
+    }
     let delaying = async {
         stop.cancelled().await;
         cluster.api().begin_shutdown();
@@ -154,6 +159,14 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     }
     store.close().await;
     Ok(())
+}
+
+/// Installs the kinds and definitions of applications, and the webhook that checks them in this process.
+async fn install_applications(cluster: &Cluster) -> anyhow::Result<()> {
+    let (client, clock) = (cluster.client(), &cluster.runtime().clock);
+    setpoint_oam::install(&client, clock).await.context("cannot install the kinds of applications")?;
+    let place = serde_json::json!({"url": format!("https://{}{}", applications::HOST, applications::PATH)});
+    applications::register(&client, &place).await.context("cannot register the webhook of applications")
 }
 
 /// Returns the controllers beside the built-in ones.

@@ -26,7 +26,7 @@ mod transport;
 
 pub use cluster::{Build, Cluster, Components};
 pub use denials::Denials;
-pub use network::PodBackends;
+pub use network::{PodBackends, add_webhooks};
 pub use setpoint_apiserver::egress::in_process as webhooks;
 pub use setpoint_node::{ExecError, Executed, Kubelets};
 pub use source::InProcessSource;

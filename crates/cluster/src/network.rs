@@ -13,6 +13,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use setpoint_apiserver::Config;
+use setpoint_apiserver::egress::in_process::InProcess;
 use setpoint_apiserver::egress::{Dial, Dialed};
 use setpoint_node::{ByteStream, Kubelets};
 
@@ -39,6 +40,34 @@ pub(crate) fn add_nodes(config: &mut Config, backends: PodBackends) -> Kubelets 
         Some(Arc::new(ToKubelets { kubelets: kubelets.clone(), outside: outside.clone() }));
     config.egress.dial = Arc::new(ToPods { kubelets: kubelets.clone(), outside, local });
     kubelets
+}
+
+/// Adds a host with webhooks of this process to a server's network. They are registered with the result, at any time;
+/// until then, the host refuses connections.
+pub fn add_webhooks(config: &mut Config, host: &str) -> InProcess {
+    let (own, outside) = (InProcess::default(), config.egress.dial.clone());
+    config.egress.dial = Arc::new(ToOwnWebhooks { host: host.to_owned(), own: own.clone(), outside });
+    own
+}
+
+/// The way to webhooks of this process.
+struct ToOwnWebhooks {
+    host: String,
+    own: InProcess,
+    outside: Arc<dyn Dial>,
+}
+
+impl Dial for ToOwnWebhooks {
+    fn dial(&self, host: String, port: u16) -> BoxFuture<'static, io::Result<Dialed>> {
+        match host == self.host {
+            true => self.own.dial(host, port),
+            false => self.outside.dial(host, port),
+        }
+    }
+
+    fn is_in_process(&self, host: &str) -> bool {
+        host == self.host || self.outside.is_in_process(host)
+    }
 }
 
 /// The way to the local processes that stand in for pods.
@@ -124,7 +153,6 @@ impl Dial for ToPods {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use setpoint_apiserver::egress::in_process::InProcess;
 
     #[test]
     fn only_allowed_processes_stand_in_for_pods() {

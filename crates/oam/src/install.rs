@@ -43,10 +43,13 @@ pub async fn install(client: &Client, clock: &Clock) -> Result<(), InstallError>
     for crd in crds::ALL {
         served(client, clock, &crd.kind()).await?;
     }
-    let graphs = graph::definition_crd();
-    let name = Key::cluster(graphs["metadata"]["name"].as_str().unwrap_or_default());
-    apply(client, &definition_kind(), &name, graphs).await?;
-    served(client, clock, &graph::graph_kind()).await?;
+    for crd in [graph::definition_crd(), graph::revision_crd()] {
+        let name = Key::cluster(crd["metadata"]["name"].as_str().unwrap_or_default());
+        apply(client, &definition_kind(), &name, crd).await?;
+    }
+    for kind in [graph::graph_kind(), graph::revision_kind()] {
+        served(client, clock, &kind).await?;
+    }
     let namespaces = Kind::new("", "v1", "Namespace", "namespaces", false);
     apply(client, &namespaces, &Key::cluster(SYSTEM_NAMESPACE), json!({})).await?;
     for object in builtin::objects()? {

@@ -15,6 +15,10 @@
 //!  graph/        resource graphs (kro)
 //!  egress.rs     requests of workflow steps
 //!  dependency.rs order of things that depend on each other                         (pure)
+//!  parameters.rs properties against the parameters of a definition              (pure)
+//!  preview.rs    an application, rendered without a cluster                     (pure)
+//!  admission.rs  the webhook that checks properties
+//!  registry.rs   the list of controllers, their flags and permissions
 //!  install.rs    installs kinds and built-in definitions
 //! ```
 //!
@@ -23,6 +27,7 @@
 //! - Records decide what is deleted; templates are never needed for it.
 //! - Objects that are applied are watched: drift and health take effect at once.
 
+pub mod admission;
 mod application;
 mod apply;
 mod crds;
@@ -34,7 +39,10 @@ mod graph;
 mod install;
 mod model;
 pub mod names;
+mod parameters;
 mod policy;
+mod preview;
+mod registry;
 mod render;
 mod session;
 mod workflow;
@@ -46,30 +54,35 @@ use setpoint::{Context, Runnable};
 pub use definition::file::{BadDefinition, definition_object};
 pub use egress::{Egress, Request, Response};
 pub use install::{InstallError, install};
+pub use parameters::{Parameter, parameters};
+pub use preview::{Preview, Rendered, builtin_definitions, preview};
+pub use registry::{Access, Entry, Options, REGISTRY, UnknownController, rules, selected};
 
 /// Builds all controllers of this crate. [`install`] has to run once. Workflow steps cannot send requests.
 pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
-    all(context, None)
+    all(context, &Options::default())
 }
 
 /// Builds all controllers of this crate. Workflow steps send their requests through `egress`.
 pub fn runnables_with_egress(context: &Context, egress: Arc<dyn Egress>) -> Vec<Box<dyn Runnable>> {
-    all(context, Some(egress))
+    all(context, &Options { egress: Some(egress), ..Options::default() })
 }
 
-fn all(context: &Context, egress: Option<Arc<dyn Egress>>) -> Vec<Box<dyn Runnable>> {
-    let mut all = application::build(context, &render::sources::Sources::new(), egress);
-    all.extend(definition::revisions::build(context));
-    all.extend(graphs(context));
-    all
+fn all(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    REGISTRY.iter().flat_map(|entry| entry.parts(context, options)).collect()
 }
 
 /// Builds the controller of Applications.
 pub fn applications(context: &Context) -> Vec<Box<dyn Runnable>> {
-    application::build(context, &render::sources::Sources::new(), None)
+    application::ENTRY.parts(context, &Options::default())
+}
+
+/// Builds the controllers of definitions.
+pub fn definitions(context: &Context) -> Vec<Box<dyn Runnable>> {
+    definition::revisions::ENTRY.parts(context, &Options::default())
 }
 
 /// Builds the controllers of ResourceGraphDefinitions and their instances.
 pub fn graphs(context: &Context) -> Vec<Box<dyn Runnable>> {
-    graph::build(context)
+    graph::ENTRY.parts(context, &Options::default())
 }

@@ -1,9 +1,13 @@
 //! Applications and graphs in virtual time, as users see them.
 
+mod admission;
 mod crashes;
 mod examples;
+mod graph_checks;
+mod graph_crashes;
 mod graphs;
 mod hostile;
+mod pages;
 mod safety;
 mod steps;
 

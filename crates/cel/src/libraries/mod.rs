@@ -3,7 +3,9 @@
 
 mod conversions;
 mod formats;
+mod graphs;
 mod lists;
+mod md5;
 mod network;
 mod operators;
 mod optionals;
@@ -31,7 +33,7 @@ pub(super) fn call(function: &str, is_method: bool, args: &[Val]) -> Outcome {
     if let (true, Some(Val::Foreign(foreign))) = (is_method, args.first()) {
         return foreign.call(function, &args[1..]).map_err(EvalError::Failed);
     }
-    let libraries: [Library; 10] = [
+    let libraries: [Library; 11] = [
         operators::call,
         conversions::call,
         strings::call,
@@ -42,6 +44,7 @@ pub(super) fn call(function: &str, is_method: bool, args: &[Val]) -> Outcome {
         quantities::call,
         url::call,
         semver::call,
+        graphs::call,
     ];
     for library in libraries {
         if let Some(outcome) = library(function, args) {

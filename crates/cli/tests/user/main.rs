@@ -1,5 +1,6 @@
 //! Tests of the real binary from a user's perspective: real time, real TLS, a real kubectl.
 
+mod applications;
 mod audit;
 mod binary;
 mod clients;

@@ -39,12 +39,13 @@ use std::sync::Arc;
 
 use setpoint::handler::enqueue_self;
 use setpoint::queue::limiter;
+use setpoint::shard::Sharded;
 use setpoint::{Context, Controller, Object, Queue, Runnable};
 
 use crate::apply::cluster::Cluster;
 use crate::apply::tracker::{BY_APPLICATION, Tracker};
-use crate::egress::Egress;
 use crate::names;
+use crate::registry::{ANYTHING, Access, EVENTS, Entry, Options};
 use crate::render::sources::Sources;
 use crate::workflow::attempts::Attempts;
 use app::Application;
@@ -54,15 +55,40 @@ use revision::Revision;
 
 pub(crate) const NAME: &str = "application-controller";
 
-/// Applications that are reconciled at once.
-const WORKERS: usize = 8;
+pub(crate) const ENTRY: Entry = Entry {
+    name: NAME,
+    summary: "drives Applications: renders components and traits, runs workflows, collects garbage",
+    watches: &[
+        Access::watch("core.oam.dev", "applications"),
+        Access::watch("core.oam.dev", "applicationrevisions"),
+        Access::watch("core.oam.dev", "componentdefinitions"),
+        Access::watch("core.oam.dev", "definitionrevisions"),
+        Access::watch("core.oam.dev", "policies"),
+        Access::watch("core.oam.dev", "policydefinitions"),
+        Access::watch("core.oam.dev", "resourcetrackers"),
+        Access::watch("core.oam.dev", "traitdefinitions"),
+        Access::watch("core.oam.dev", "workflows"),
+        Access::watch("core.oam.dev", "workflowstepdefinitions"),
+        Access::watch("core.oam.dev", "workloaddefinitions"),
+    ],
+    writes: &[
+        Access::to("core.oam.dev", "applications", &["patch", "update"]),
+        Access::to("core.oam.dev", "applications/status", &["patch", "update"]),
+        Access::to("core.oam.dev", "applicationrevisions", &["create", "delete", "patch", "update"]),
+        Access::to("core.oam.dev", "applicationrevisions/status", &["patch", "update"]),
+        Access::to("core.oam.dev", "resourcetrackers", &["create", "delete", "patch", "update"]),
+        // The ServiceAccounts that applications act as.
+        Access::to("", "serviceaccounts", &["impersonate"]),
+        ANYTHING,
+        EVENTS,
+    ],
+    workers_flag: "concurrent-application-syncs",
+    default_workers: 8,
+    build,
+};
 
 /// Builds the controller.
-pub(crate) fn build(
-    context: &Context,
-    sources: &Sources,
-    egress: Option<Arc<dyn Egress>>,
-) -> Vec<Box<dyn Runnable>> {
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let apps = context.informers.of::<Application>();
     let trackers = context.informers.of::<Tracker>();
     let revisions = context.informers.of::<Revision>();
@@ -82,16 +108,17 @@ pub(crate) fn build(
         clock: context.runtime.clock.clone(),
         recorder: context.recorder(NAME),
         cluster: Cluster::of_applications(context, queue.clone()),
-        sources: sources.clone(),
-        egress,
+        sources: Sources::new(),
+        egress: options.egress.clone(),
         apps: apps.lister(),
         trackers: trackers.lister(),
         revisions: revisions.lister(),
         attempts: Attempts::default(),
         catalog: catalog.clone(),
     };
-    let controller = Controller::new(NAME, queue, reconciler)
-        .workers(WORKERS)
+    let reconciler = Sharded::new(&context.shards, &queue, &apps, reconciler);
+    let controller = context
+        .controller(NAME, queue, reconciler)
         .persistent()
         .reads_own_writes()
         .waits_for(&apps)

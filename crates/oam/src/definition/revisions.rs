@@ -16,15 +16,17 @@ use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::handler::enqueue_self;
 use setpoint::queue::limiter;
 use setpoint::reconcile::ErrorContext;
+use setpoint::shard::Sharded;
 use setpoint::source::Selection;
 use setpoint::{
-    Cached, Client, Clock, Context, Controller, Informer, Key, Kind, Lister, Object, Outcome, Queue,
-    ReconcileError, Reconciler, Runnable, View,
+    Cached, Client, Clock, Context, Informer, Key, Kind, Lister, Object, Outcome, Queue, ReconcileError,
+    Reconciler, Runnable, View,
 };
 
 use crate::crds;
 use crate::digest;
 use crate::names::DEFINITION_NAME;
+use crate::registry::{Access, Entry, Options};
 
 /// How many revisions beside the latest are kept.
 const KEPT: usize = 2;
@@ -71,8 +73,30 @@ struct Recorder {
     revisions: Lister<DefinitionRevision>,
 }
 
+pub(crate) const ENTRY: Entry = Entry {
+    name: "definition-controller",
+    summary: "records a DefinitionRevision for every change of a definition",
+    watches: &[
+        Access::watch("core.oam.dev", "componentdefinitions"),
+        Access::watch("core.oam.dev", "definitionrevisions"),
+        Access::watch("core.oam.dev", "policydefinitions"),
+        Access::watch("core.oam.dev", "traitdefinitions"),
+        Access::watch("core.oam.dev", "workflowstepdefinitions"),
+    ],
+    writes: &[
+        Access::to("core.oam.dev", "definitionrevisions", &["create", "delete"]),
+        Access::to("core.oam.dev", "componentdefinitions/status", &["patch"]),
+        Access::to("core.oam.dev", "policydefinitions/status", &["patch"]),
+        Access::to("core.oam.dev", "traitdefinitions/status", &["patch"]),
+        Access::to("core.oam.dev", "workflowstepdefinitions/status", &["patch"]),
+    ],
+    workers_flag: "concurrent-definition-syncs",
+    default_workers: 1,
+    build,
+};
+
 /// Builds a controller for each kind of definition.
-pub(crate) fn build(context: &Context) -> Vec<Box<dyn Runnable>> {
+fn build(context: &Context, _: &Options) -> Vec<Box<dyn Runnable>> {
     let revisions = context.informers.of::<DefinitionRevision>();
     revisions.add_index(BY_DEFINITION, Arc::new(|object: &Object| labelled(object).into_iter().collect()));
     let controllers = [
@@ -96,7 +120,8 @@ fn one(context: &Context, name: &'static str, kind: &Kind, revisions: &Informer)
         definitions: definitions.clone(),
         revisions: revisions.lister(),
     };
-    let controller = Controller::new(name, queue, recorder).persistent().reads_own_writes();
+    let recorder = Sharded::new(&context.shards, &queue, &definitions, recorder);
+    let controller = context.controller(name, queue, recorder).persistent().reads_own_writes();
     Box::new(controller.waits_for(&definitions).waits_for(revisions))
 }
 

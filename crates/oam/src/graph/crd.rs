@@ -5,10 +5,48 @@ use setpoint::Kind;
 
 use super::label;
 use super::parse::Graph;
+use crate::digest;
 
 /// The kind of definitions.
 pub(crate) fn graph_kind() -> Kind {
     Kind::new("kro.run", "v1alpha1", "ResourceGraphDefinition", "resourcegraphdefinitions", false)
+}
+
+/// The kind of accepted definitions.
+pub(crate) fn revision_kind() -> Kind {
+    Kind::new("internal.kro.run", "v1alpha1", "GraphRevision", "graphrevisions", false)
+}
+
+/// Returns the CustomResourceDefinition of accepted definitions.
+pub(crate) fn revision_crd() -> Value {
+    let free = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let snapshot = json!({"type": "object", "required": ["name", "generation", "spec"], "properties": {
+        "name": {"type": "string"}, "generation": {"type": "integer", "format": "int64"}, "spec": free(),
+    }});
+    let spec = json!({
+        "type": "object", "required": ["revision", "snapshot"],
+        "properties": {
+            "revision": {"type": "integer", "format": "int64", "minimum": 1}, "snapshot": snapshot,
+        },
+        "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "spec is immutable"}],
+    });
+    let columns = [
+        ("RGD", ".spec.snapshot.name", "string"),
+        ("REVISION", ".spec.revision", "integer"),
+        ("AGE", ".metadata.creationTimestamp", "date"),
+    ];
+    let names = json!({
+        "kind": "GraphRevision", "listKind": "GraphRevisionList",
+        "plural": "graphrevisions", "singular": "graphrevision", "shortNames": ["gr"],
+    });
+    object(
+        "internal.kro.run",
+        "Cluster",
+        names,
+        "v1alpha1",
+        json!({"spec": spec, "status": free()}),
+        &columns,
+    )
 }
 
 /// Returns the CustomResourceDefinition of definitions.
@@ -66,7 +104,7 @@ pub(crate) fn definition_crd() -> Value {
 }
 
 /// Returns the CustomResourceDefinition of the kind that a graph makes.
-pub(super) fn instance_crd(graph: &Graph) -> Value {
+pub(super) fn instance_crd(graph: &Graph, status: Value) -> Value {
     let columns = [
         ("STATE", ".status.state", "string"),
         ("READY", ".status.conditions[?(@.type==\"Ready\")].status", "string"),
@@ -78,7 +116,7 @@ pub(super) fn instance_crd(graph: &Graph) -> Value {
     });
     let properties = json!({
         "spec": graph.spec_schema,
-        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        "status": status,
     });
     let scope = if graph.namespaced { "Namespaced" } else { "Cluster" };
     let mut crd = object(&graph.group, scope, names, &graph.version, properties, &columns);
@@ -86,6 +124,8 @@ pub(super) fn instance_crd(graph: &Graph) -> Value {
         crd["spec"]["versions"][0]["additionalPrinterColumns"] = json!(more);
     }
     crd["metadata"]["labels"] = json!({label::OWNED: "true", label::DEFINITION: graph.name});
+    // Fields that a schema drops are noticed by it.
+    crd["metadata"]["annotations"] = json!({label::HASH: digest::hash(&crd["spec"])});
     crd
 }
 

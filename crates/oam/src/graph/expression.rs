@@ -4,6 +4,8 @@
 //! names of resources are not.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use setpoint_cel::{CALL_LIMIT, Declared, Environment, Program, Type, Val, Variables};
@@ -16,6 +18,8 @@ const SCOPE: &str = "vars";
 pub(super) struct Expression {
     program: Program,
     text: String,
+    /// With names as fields of the scope.
+    scoped: String,
     /// The names it uses.
     pub(super) uses: BTreeSet<String>,
 }
@@ -41,9 +45,16 @@ impl Expression {
     /// Compiles an expression that may use `names`.
     pub(super) fn compile(text: &str, names: &BTreeSet<String>) -> Result<Self, String> {
         let (rewritten, uses) = scoped(text, names);
-        let environment = Environment::new().with(SCOPE, Declared::plain(Type::Dyn).into());
+        let environment = environment(Declared::plain(Type::Dyn).into());
         let program = environment.compile(&rewritten).map_err(|error| format!("{text}: {error}"))?;
-        Ok(Self { program, text: text.to_owned(), uses })
+        Ok(Self { program, text: text.to_owned(), scoped: rewritten, uses })
+    }
+
+    /// Returns the type of the result, if the names have the types of the scope's fields.
+    pub(super) fn type_in(&self, scope: &Arc<Declared>) -> Result<Type, String> {
+        let program = environment(scope.clone()).compile(&self.scoped);
+        let program = program.map_err(|error| format!("{self}: {}", plainly(&error.to_string())))?;
+        Ok(program.output().clone())
     }
 
     /// Evaluates the expression.
@@ -57,6 +68,23 @@ impl Expression {
     pub(super) fn holds(&self, scope: &Map<String, Value>) -> Result<bool, String> {
         let value = self.evaluate(scope)?;
         value.as_bool().ok_or_else(|| format!("{}: {value} is no bool", self.text))
+    }
+}
+
+fn environment(scope: Arc<Declared>) -> Environment {
+    Environment::new().with_graph_functions().with(SCOPE, scope)
+}
+
+/// Returns the message of a compile error, without the place in a text that the user did not write.
+fn plainly(error: &str) -> String {
+    let line = error.lines().next().unwrap_or_default();
+    let message = line.rsplit_once("<input>:").map_or(line, |(_, rest)| rest);
+    message.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == ':').trim().to_owned()
+}
+
+impl fmt::Display for Expression {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.text)
     }
 }
 

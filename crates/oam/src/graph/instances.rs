@@ -11,9 +11,8 @@ use serde_json::{Map, Value, json};
 use setpoint::client::{Patch, Subresource};
 use setpoint::handler::enqueue_mapped;
 use setpoint::reconcile::ErrorContext;
-use setpoint::{
-    Clock, Context, Controller, Informer, Key, Kind, Object, Outcome, ReconcileError, Reconciler, Runnable,
-};
+use setpoint::shard::Sharded;
+use setpoint::{Clock, Context, Informer, Key, Kind, Object, Outcome, ReconcileError, Reconciler, Runnable};
 
 use super::definitions::{Graphs, set_condition};
 use super::label;
@@ -24,8 +23,6 @@ use crate::apply::identity::Identity;
 /// How soon an instance that is not complete is looked at again, as kro does. Its objects wake it too.
 const UNFINISHED: Duration = Duration::from_secs(3);
 const RESYNC: Duration = Duration::from_secs(300);
-/// Instances that are reconciled at once.
-const WORKERS: usize = 4;
 
 /// An instance of a graph.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,8 +75,14 @@ pub(super) fn build(context: &Context, graphs: &Graphs) -> Vec<Box<dyn Runnable>
         clock: context.runtime.clock.clone(),
         graphs: graphs.clone(),
     };
-    let controller = Controller::new("graph-instance-controller", graphs.queue.clone(), reconciler);
-    vec![Box::new(controller.workers(WORKERS).persistent().waits_for(&graphs.definitions))]
+    let all = {
+        let graphs = graphs.clone();
+        move || graphs.instances()
+    };
+    let place = |of: &InstanceKey| of.key.clone();
+    let reconciler = Sharded::placed(&context.shards, &graphs.queue, place, all, reconciler);
+    let controller = context.controller("graph-instance-controller", graphs.queue.clone(), reconciler);
+    vec![Box::new(controller.persistent().waits_for(&graphs.definitions))]
 }
 
 /// Returns the instance that an object's labels name.
@@ -109,7 +112,7 @@ impl Reconciler for Instances {
         }
         let graph = match self.graphs.of_kind(&of.kind) {
             Some(Ok(graph)) => graph,
-            // Without a valid definition, instances stay as they are.
+            // Without an accepted definition, instances stay as they are.
             Some(Err(_)) | None => return Ok(Outcome::Settled),
         };
         if is_suspended(&instance) {
@@ -122,8 +125,12 @@ impl Reconciler for Instances {
             return Ok(Outcome::Requeue);
         }
         let mut progress = self.resolve(&graph, &instance).await;
-        let pruned = self.prune(&graph, &instance, &progress).await;
-        progress.errors.extend(pruned.err().map(|error| error.to_string()));
+        match self.prune(&graph, &instance, &progress).await {
+            Ok(left) => {
+                progress.waiting.extend(left.into_iter().map(|object| format!("{object} is being deleted")))
+            }
+            Err(error) => progress.errors.push(error.to_string()),
+        }
         self.write(of, &graph, &instance, &progress).await?;
         match progress.waiting.is_empty() && progress.errors.is_empty() {
             true => Ok(Outcome::CheckAfter(RESYNC)),

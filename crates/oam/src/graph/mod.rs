@@ -5,7 +5,11 @@
 //!  markers.rs     `required=true default=3` of a field                          (pure)
 //!  expression.rs  `${…}` in templates, evaluated as CEL                         (pure)
 //!  parse.rs       a definition ─► resources in order                            (pure)
-//!  crd.rs         the definitions of both kinds                                 (pure)
+//!  types.rs       OpenAPI ─► CEL types; which values fit which field            (pure, but for reading the documents)
+//!  check.rs       types of templates and expressions                            (pure)
+//!  compatible.rs  whether a new schema accepts old instances                    (pure)
+//!  crd.rs         the CustomResourceDefinitions                                 (pure)
+//!  revisions.rs   GraphRevisions: accepted definitions
 //!  definitions.rs the controller of ResourceGraphDefinitions
 //!  instances.rs   the controller of their instances
 //!  resolve.rs     an instance ─► objects, one resource after the other
@@ -15,8 +19,11 @@
 //! Invariants:
 //! - A resource is applied when everything it refers to exists and is ready.
 //! - Deletion needs no definition: objects carry the id of their instance and their place in the order.
-//! - Expressions are checked for names and syntax when a definition is written; types of fields are not checked.
+//! - Expressions are checked when a definition is written: names, syntax, and types against the schemas of the kinds.
+//! - Instances follow the newest accepted definition. One that is refused changes nothing.
 
+mod check;
+mod compatible;
 mod crd;
 mod definitions;
 mod expression;
@@ -25,11 +32,14 @@ mod markers;
 mod parse;
 mod remove;
 mod resolve;
+mod revisions;
 mod schema;
+mod types;
 
 use setpoint::{Context, Runnable};
 
-pub(crate) use crd::{definition_crd, graph_kind};
+use crate::registry::{ANYTHING, Access, Entry, Options};
+pub(crate) use crd::{definition_crd, graph_kind, revision_crd, revision_kind};
 
 /// Labels and annotations of objects.
 mod label {
@@ -48,6 +58,13 @@ mod label {
     pub(super) const RECONCILE: &str = "kro.run/reconcile";
     /// On an instance: the kinds of its objects.
     pub(super) const KINDS: &str = "applyset.kubernetes.io/contains-group-kinds";
+    /// On a revision: its definition, and the hash of the definition's spec.
+    pub(super) const REVISION_OF: &str = "internal.kro.run/resource-graph-definition-name";
+    pub(super) const REVISION_HASH: &str = "kro.run/graph-revision-hash";
+    /// On a definition: its schema may change in ways that break instances.
+    pub(super) const ALLOW_BREAKING: &str = "kro.run/allow-breaking-changes";
+    /// On an object: the hash of what was applied, so that fields that a template drops are removed.
+    pub(super) const HASH: &str = "internal.kro.run/hash";
     /// On an object: its place in the order, so that it can be deleted without the definition.
     pub(super) const ORDER: &str = "internal.kro.run/order";
     pub(super) const FINALIZER: &str = "kro.run/finalizer";
@@ -56,8 +73,27 @@ mod label {
 /// The field manager of objects of graphs.
 const FIELD_MANAGER: &str = "kro";
 
+pub(crate) const ENTRY: Entry = Entry {
+    name: "resource-graph-controller",
+    summary: "makes the kinds of ResourceGraphDefinitions, and the objects of their instances",
+    watches: &[
+        Access::watch("kro.run", "resourcegraphdefinitions"),
+        Access::watch("internal.kro.run", "graphrevisions"),
+        Access::watch("apiextensions.k8s.io", "customresourcedefinitions"),
+    ],
+    writes: &[
+        Access::to("kro.run", "resourcegraphdefinitions/status", &["patch"]),
+        Access::to("internal.kro.run", "graphrevisions", &["create", "delete"]),
+        Access::to("apiextensions.k8s.io", "customresourcedefinitions", &["create", "update"]),
+        ANYTHING,
+    ],
+    workers_flag: "concurrent-resource-graph-syncs",
+    default_workers: 4,
+    build,
+};
+
 /// Builds the controllers of graphs.
-pub(crate) fn build(context: &Context) -> Vec<Box<dyn Runnable>> {
+fn build(context: &Context, _: &Options) -> Vec<Box<dyn Runnable>> {
     let graphs = definitions::Graphs::new(context);
     let mut all = definitions::build(context, &graphs);
     all.extend(instances::build(context, &graphs));

@@ -10,6 +10,8 @@ use super::schema;
 /// The most items that a collection may have, and the most dimensions.
 pub(super) const MOST_ITEMS: usize = 1_000;
 const MOST_DIMENSIONS: usize = 10;
+/// The most resources of a graph. Sorting them takes this many steps squared.
+const MOST_RESOURCES: usize = 1_000;
 
 /// A checked definition.
 #[derive(Debug)]
@@ -30,11 +32,15 @@ pub(super) struct Graph {
 #[derive(Debug)]
 pub(super) struct Resource {
     pub(super) id: String,
+    /// Where it is in the definition.
+    pub(super) path: String,
     pub(super) api_version: String,
     pub(super) kind: String,
     pub(super) template: Template,
     /// Whether the object is only read.
     pub(super) external: bool,
+    /// Whether labels select the objects that are read.
+    pub(super) selects: bool,
     pub(super) ready_when: Vec<Expression>,
     pub(super) include_when: Vec<Expression>,
     /// Names and lists, the outermost first.
@@ -55,6 +61,12 @@ impl Graph {
             }
         }
         let ids = ids(&spec["resources"])?;
+        if ids.len() > MOST_RESOURCES {
+            return Err(format!(
+                "spec.resources: {} resources, expected at most {MOST_RESOURCES}",
+                ids.len()
+            ));
+        }
         let mut names = ids.clone();
         names.insert("schema".to_owned());
         let listed = spec["resources"].as_array().into_iter().flatten();
@@ -79,28 +91,25 @@ impl Graph {
     }
 
     pub(super) fn plural(&self) -> String {
-        let lower = self.kind.to_lowercase();
-        match lower.as_str() {
-            word if word.ends_with('s')
-                || word.ends_with('x')
-                || word.ends_with("ch")
-                || word.ends_with("sh") =>
-            {
-                format!("{word}es")
-            }
-            word if word.ends_with('y')
-                && !word.ends_with("ay")
-                && !word.ends_with("ey")
-                && !word.ends_with("oy") =>
-            {
-                format!("{}ies", word.trim_end_matches('y'))
-            }
-            word => format!("{word}s"),
-        }
+        plural(&self.kind)
     }
+}
 
-    pub(super) fn instance_kind(&self) -> setpoint::Kind {
-        setpoint::Kind::new(&self.group, &self.version, &self.kind, &self.plural(), self.namespaced)
+/// Returns the kind that a definition's `spec.schema` makes.
+pub(super) fn instance_kind(schema: &Value) -> setpoint::Kind {
+    let text = |field: &str| schema[field].as_str().unwrap_or_default();
+    let group = Some(text("group")).filter(|group| !group.is_empty()).unwrap_or("kro.run");
+    let kind = text("kind");
+    setpoint::Kind::new(group, text("apiVersion"), kind, &plural(kind), schema["scope"] != "Cluster")
+}
+
+fn plural(kind: &str) -> String {
+    let lower = kind.to_lowercase();
+    let ends = |endings: &[&str]| endings.iter().any(|ending| lower.ends_with(ending));
+    match () {
+        () if ends(&["s", "x", "ch", "sh"]) => format!("{lower}es"),
+        () if ends(&["y"]) && !ends(&["ay", "ey", "oy"]) => format!("{}ies", lower.trim_end_matches('y')),
+        () => format!("{lower}s"),
     }
 }
 
@@ -138,10 +147,14 @@ impl Resource {
                 return Err(format!("{path}.{field}.{part}: expected a fixed text"));
             }
         }
-        if external && source["metadata"]["name"].is_null() {
-            return Err(format!("{path}.externalRef.metadata.name is missing: selectors are not supported"));
+        let selects = external && source["metadata"]["selector"].is_object();
+        if external && source["metadata"]["name"].is_null() != selects {
+            return Err(format!("{path}.externalRef.metadata: expected either a name or a selector"));
         }
         let for_each = dimensions(&resource["forEach"], names, path)?;
+        if external && !for_each.is_empty() {
+            return Err(format!("{path}.forEach: not with externalRef"));
+        }
         let mut inner = names.clone();
         inner.extend(for_each.iter().map(|(name, _)| name.clone()));
         let template = Template::compile(source, &inner, &format!("{path}.{field}"))?;
@@ -160,15 +173,24 @@ impl Resource {
         let depends_on = used.into_iter().filter(|name| ids.contains(name)).collect();
         Ok(Self {
             id,
+            path: path.to_owned(),
             api_version: source["apiVersion"].as_str().unwrap_or_default().to_owned(),
             kind: source["kind"].as_str().unwrap_or_default().to_owned(),
             template,
             external,
+            selects,
             ready_when,
             include_when,
             for_each,
             depends_on,
         })
+    }
+}
+
+impl Resource {
+    /// Whether others see a list of objects.
+    pub(super) fn is_list(&self) -> bool {
+        self.selects || !self.for_each.is_empty()
     }
 }
 

@@ -48,32 +48,33 @@ impl Instances {
     /// Deletes all objects, one place in the order after the other. Returns what is left.
     pub(super) async fn remove_all(&self, instance: &Value) -> Result<Vec<String>, ClusterError> {
         let children = self.children(instance).await?;
-        let Some(last) = children.first().map(|child| child.order) else { return Ok(Vec::new()) };
-        let mut left = Vec::new();
-        for child in children {
-            left.push(child.identity.to_string());
-            if child.order == last && child.object["metadata"]["deletionTimestamp"].is_null() {
-                self.cluster.delete(&child.identity, &child.object, PropagationPolicy::Background).await?;
-            }
-        }
-        Ok(left)
+        self.remove_last(&children).await
     }
 
-    /// Deletes objects that the graph no longer describes: of resources that are left out or gone, and items that are
-    /// gone from collections. Resources that wait keep their objects.
+    /// Deletes objects that the graph no longer describes, the last first: of resources that are left out or gone, and
+    /// items that are gone from collections. Resources that wait keep their objects. Returns what is left.
     pub(super) async fn prune(
         &self,
         graph: &Graph,
         instance: &Value,
         progress: &Progress,
-    ) -> Result<(), ClusterError> {
-        for child in self.children(instance).await? {
-            if !is_wanted(graph, progress, &child) && child.object["metadata"]["deletionTimestamp"].is_null()
-            {
+    ) -> Result<Vec<String>, ClusterError> {
+        let mut children = self.children(instance).await?;
+        children.retain(|child| !is_wanted(graph, progress, child));
+        self.remove_last(&children).await
+    }
+
+    /// Deletes the objects that are last in the order. Returns what is left of all.
+    async fn remove_last(&self, children: &[Child]) -> Result<Vec<String>, ClusterError> {
+        let last = children.first().map(|child| child.order);
+        let mut left = Vec::new();
+        for child in children {
+            if Some(child.order) == last && child.object["metadata"]["deletionTimestamp"].is_null() {
                 self.cluster.delete(&child.identity, &child.object, PropagationPolicy::Background).await?;
             }
+            left.push(child.identity.to_string());
         }
-        Ok(())
+        Ok(left)
     }
 }
 

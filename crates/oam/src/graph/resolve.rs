@@ -10,6 +10,7 @@ use super::parse::{Graph, MOST_ITEMS, Resource};
 use crate::apply::cluster::{ClusterError, kind_of};
 use crate::apply::drift;
 use crate::apply::identity::Identity;
+use crate::digest;
 use crate::render::component::set_label;
 
 /// What came of a resource.
@@ -70,6 +71,9 @@ impl Instances {
             Ok(manifests) => manifests,
             Err(why) => return Ok(Resolved::Waiting(why)),
         };
+        if resource.selects {
+            return self.selected(instance, resource, manifests).await;
+        }
         if resource.external {
             return self.external(instance, resource, manifests).await;
         }
@@ -109,6 +113,32 @@ impl Instances {
         }
     }
 
+    /// Reads the objects that labels select, in the order of their names.
+    async fn selected(
+        &self,
+        instance: &Value,
+        resource: &Resource,
+        manifests: Vec<Value>,
+    ) -> Result<Resolved, ClusterError> {
+        let Some(manifest) = manifests.into_iter().next() else { return Ok(Resolved::Ready(json!([]))) };
+        let kind = self.cluster.kind(&resource.api_version, &resource.kind).await?;
+        let own = instance["metadata"]["namespace"].as_str().unwrap_or("default");
+        let namespace = manifest["metadata"]["namespace"].as_str().unwrap_or(own);
+        let namespace = kind.namespaced().then_some(namespace);
+        let selector = match selector(&manifest["metadata"]["selector"]) {
+            Ok(selector) => selector,
+            Err(why) => return Ok(Resolved::Waiting(why)),
+        };
+        let found = self.cluster.list(&kind, namespace, Some(selector)).await?;
+        if found.len() > MOST_ITEMS {
+            return Ok(Resolved::Waiting(format!("selects more than {MOST_ITEMS} objects")));
+        }
+        match found.iter().find_map(|object| unready(resource, instance, object)) {
+            Some(why) => Ok(Resolved::Waiting(why)),
+            None => Ok(Resolved::Ready(Value::Array(found))),
+        }
+    }
+
     async fn identity(&self, instance: &Value, manifest: &Value) -> Result<Identity, ClusterError> {
         let (api_version, kind) = kind_of(manifest);
         let kind = self.cluster.kind(api_version, kind).await?;
@@ -122,6 +152,8 @@ impl Instances {
         if let Some(namespace) = identity.namespace() {
             manifest["metadata"]["namespace"] = namespace.into();
         }
+        let hash = digest::hash(&manifest);
+        manifest["metadata"]["annotations"][label::HASH] = hash.into();
         let live = self.cluster.get(&identity).await?;
         if let Some(live) = &live {
             let owner = &live["metadata"]["labels"][label::INSTANCE_ID];
@@ -157,6 +189,29 @@ fn manifests(resource: &Resource, scope: &Map<String, Value>) -> Result<Vec<Valu
         scopes = next;
     }
     scopes.iter().map(|scope| resource.template.render(scope)).collect()
+}
+
+/// Returns a label selector in the form of requests.
+fn selector(selector: &Value) -> Result<String, String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    let mut parts: Vec<String> = labels.map(|(name, value)| format!("{name}={}", text(value))).collect();
+    for requirement in selector["matchExpressions"].as_array().into_iter().flatten() {
+        let key = text(&requirement["key"]);
+        let values: Vec<String> = requirement["values"].as_array().into_iter().flatten().map(text).collect();
+        parts.push(match requirement["operator"].as_str().unwrap_or_default() {
+            "In" => format!("{key} in ({})", values.join(",")),
+            "NotIn" => format!("{key} notin ({})", values.join(",")),
+            "Exists" => key,
+            "DoesNotExist" => format!("!{key}"),
+            other => {
+                return Err(format!(
+                    "selector: operator {other:?}, expected In, NotIn, Exists or DoesNotExist"
+                ));
+            }
+        });
+    }
+    Ok(parts.join(","))
 }
 
 /// Says why an object is not ready.

@@ -1,0 +1,107 @@
+//! `setpoint app tree`: the recorded objects of an application, and what they own.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+use setpoint::client::Optional;
+use setpoint::discovery::discover;
+use setpoint::{Key, Kind};
+
+use super::connection::Connection;
+use super::output::{Color, colored, print};
+use super::{Named, applications};
+
+/// The kinds whose objects belong to workloads.
+fn owned_kinds() -> [Kind; 3] {
+    [
+        Kind::new("apps", "v1", "ReplicaSet", "replicasets", true),
+        Kind::new("batch", "v1", "Job", "jobs", true),
+        Kind::new("", "v1", "Pod", "pods", true),
+    ]
+}
+
+fn trackers() -> Kind {
+    Kind::new("core.oam.dev", "v1beta1", "ResourceTracker", "resourcetrackers", false)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+pub(super) async fn run(named: Named) -> anyhow::Result<()> {
+    let connection = named.connect().await?;
+    let app = connection.get(&applications(), &named.name).await?;
+    let recorded = recorded(&connection, &named.name).await?;
+    let served = discover(&connection.client).await?;
+    let mut out = format!("{} ({})\n", named.name, text(&app["status"]["status"]));
+    for entry in &recorded {
+        let cluster = Some(text(&entry["cluster"])).filter(|name| !name.is_empty()).unwrap_or("local");
+        let place = format!("{cluster}/{}", text(&entry["namespace"]));
+        let title = format!("{}/{}", text(&entry["kind"]), text(&entry["name"]));
+        let kind = served.kind(text(&entry["apiVersion"]), text(&entry["kind"]));
+        let live = match kind.filter(|_| cluster == "local") {
+            Some(kind) => live(&connection, kind, entry).await?,
+            None => None,
+        };
+        let state = match (&live, cluster) {
+            (Some(_), _) => String::new(),
+            (None, "local") => colored(" missing", Color::Red),
+            (None, _) => " in another cluster".to_owned(),
+        };
+        let _ = writeln!(out, "├─ {title} ({place}, component {}){state}", text(&entry["component"]));
+        if let Some(live) = live {
+            add_owned(&mut out, &connection, &live, 1).await?;
+        }
+    }
+    print(&out)
+}
+
+/// Returns the entries of the newest records.
+async fn recorded(connection: &Connection, name: &str) -> anyhow::Result<Vec<Value>> {
+    let labels = format!("app.oam.dev/name={name},app.oam.dev/namespace={}", connection.namespace);
+    let mut all = connection.list(&trackers(), None, Some(labels)).await?;
+    all.sort_by_key(|tracker| -tracker["spec"]["applicationGeneration"].as_i64().unwrap_or_default());
+    let is_root = |tracker: &&Value| tracker["spec"]["type"] == "root";
+    let newest = all.iter().find(|tracker| !is_root(tracker));
+    let entries =
+        all.iter().filter(is_root).chain(newest).flat_map(|tracker| {
+            tracker["spec"]["managedResources"].as_array().into_iter().flatten().cloned()
+        });
+    Ok(entries.filter(|entry| entry["deleted"] != true).collect())
+}
+
+async fn live(connection: &Connection, kind: &Kind, entry: &Value) -> anyhow::Result<Option<Value>> {
+    let key = match kind.namespaced() {
+        true => Key::namespaced(text(&entry["namespace"]), text(&entry["name"])),
+        false => Key::cluster(text(&entry["name"])),
+    };
+    let found = connection.client.get(kind, &key).await.optional()?;
+    Ok(found.map(|object| object.decode()).transpose()?)
+}
+
+/// Adds what an object owns: replica sets, jobs and pods, at most two levels deep.
+async fn add_owned(
+    out: &mut String,
+    connection: &Connection,
+    owner: &Value,
+    depth: usize,
+) -> anyhow::Result<()> {
+    const WORKLOADS: [&str; 6] = ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob"];
+    if depth > 2 || !WORKLOADS.contains(&text(&owner["kind"])) {
+        return Ok(());
+    }
+    let namespace = text(&owner["metadata"]["namespace"]);
+    for kind in owned_kinds() {
+        for mut object in connection.list(&kind, Some(namespace), None).await? {
+            let mut owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+            if !owners.any(|one| one["uid"] == owner["metadata"]["uid"]) {
+                continue;
+            }
+            let (name, phase) = (text(&object["metadata"]["name"]), text(&object["status"]["phase"]));
+            let _ = writeln!(out, "│{}└─ {}/{name} {phase}", "   ".repeat(depth), kind.kind());
+            object["kind"] = kind.kind().into();
+            Box::pin(add_owned(out, connection, &object, depth + 1)).await?;
+        }
+    }
+    Ok(())
+}

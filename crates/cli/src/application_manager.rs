@@ -1,0 +1,270 @@
+//! `setpoint application-manager`: runs the controllers of applications against any Kubernetes API server.
+//!
+//! Everything but the flags is the framework's manager: leader election or sharding, adaptive concurrency, health checks
+//! and metrics.
+
+mod webhook;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueEnum};
+use setpoint::config::{LeaderElectionConfig, ShardBy, ShardingConfig};
+use setpoint::leader::ExitReason;
+use setpoint::{Clock, ControllerConfig, Manager, Rng, Runtime};
+use setpoint_controllers::flags::duration;
+use setpoint_oam::admission::{self, Admission};
+use setpoint_oam::{Entry, Options, REGISTRY, selected};
+use setpoint_webhook::{Cidr, GuardedTcp};
+
+use crate::controller_manager::connection::ConnectionFlags;
+use crate::requests::Requests;
+use crate::up::stop_signal;
+use webhook::WebhookFlags;
+
+/// The name of the lease, and the user agent of requests.
+const NAME: &str = "setpoint-application-manager";
+
+#[derive(Debug, Args)]
+pub(crate) struct ApplicationManager {
+    #[command(flatten)]
+    connection: ConnectionFlags,
+    #[command(flatten)]
+    replicas: ReplicaFlags,
+    /// Address for health checks, metrics and profiles, over plain HTTP; empty disables it.
+    #[arg(long, default_value = "127.0.0.1:8085", value_name = "ADDRESS", help_heading = "Serving")]
+    bind_address: String,
+    #[command(flatten)]
+    controllers: ApplicationControllers,
+    /// Adapt the number of workers and the request rate to the load.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
+        action = ArgAction::Set, value_name = "BOOL", help_heading = "Controllers")]
+    adaptive: bool,
+    #[command(flatten)]
+    webhook: WebhookFlags,
+    /// Install the kinds and the built-in definitions on startup, or bring them up to date.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
+        action = ArgAction::Set, value_name = "BOOL", help_heading = "Controllers")]
+    install: bool,
+}
+
+/// How several replicas share the work.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Replicas")]
+struct ReplicaFlags {
+    /// Run the controllers only while holding the leader election lease; not with --shards.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set,
+        value_name = "BOOL")]
+    leader_elect: Option<bool>,
+    /// How long standbys wait before taking over a lease that is not renewed.
+    #[arg(long, default_value = "15s", value_name = "DURATION", value_parser = duration)]
+    leader_elect_lease_duration: Duration,
+    /// How long the leader keeps trying to renew its lease before it gives up.
+    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
+    leader_elect_renew_deadline: Duration,
+    /// Time between attempts to acquire or renew the lease.
+    #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = duration)]
+    leader_elect_retry_period: Duration,
+    /// Namespace of the lease.
+    #[arg(long, default_value = "vela-system", value_name = "NAMESPACE")]
+    leader_elect_resource_namespace: String,
+    /// Split the applications into this many shards, which the replicas share, instead of electing one leader; 0 for
+    /// none.
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1024))]
+    shards: u32,
+    /// What decides the shard of an object.
+    #[arg(long, default_value = "hash", value_name = "BY")]
+    shard_by: ShardByFlag,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ShardByFlag {
+    Namespace,
+    Hash,
+}
+
+/// Which controllers run, with how many workers. Also a part of `setpoint up`.
+#[derive(Debug)]
+pub(crate) struct ApplicationControllers {
+    selection: Vec<String>,
+    workers: Vec<(&'static Entry, usize)>,
+}
+
+impl ApplicationControllers {
+    /// Returns the selected controllers and their options.
+    pub(crate) fn chosen(&self) -> anyhow::Result<(Vec<&'static Entry>, Options)> {
+        let entries = selected(&self.selection).context("--controllers")?;
+        let workers = self.workers.iter().map(|(entry, workers)| (entry.name.to_owned(), *workers));
+        Ok((entries, Options { workers: workers.collect(), egress: None }))
+    }
+}
+
+/// Parses a number of workers: at least one.
+fn count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a number greater than 0".into())
+}
+
+fn workers_arg(entry: &'static Entry) -> Arg {
+    Arg::new(entry.workers_flag)
+        .long(entry.workers_flag)
+        .value_name("N")
+        .value_parser(count)
+        .help(format!(
+            "Number of objects that {} syncs concurrently [default: {}]",
+            entry.name, entry.default_workers
+        ))
+        .help_heading("Controllers")
+        .action(ArgAction::Set)
+}
+
+impl clap::Args for ApplicationControllers {
+    fn augment_args(command: Command) -> Command {
+        let selection = Arg::new("application-controllers")
+            .long("controllers")
+            .value_name("LIST")
+            .default_value("*")
+            .value_delimiter(',')
+            .allow_hyphen_values(true)
+            .help("Controllers to run: '*' for all, 'foo' to enable foo, '-foo' to disable it")
+            .help_heading("Controllers")
+            .action(ArgAction::Append);
+        REGISTRY.iter().fold(command.arg(selection), |command, entry| command.arg(workers_arg(entry)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for ApplicationControllers {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let selection = matches.get_many::<String>("application-controllers").into_iter().flatten().cloned();
+        let workers =
+            REGISTRY.iter().filter_map(|entry| Some((entry, *matches.get_one::<usize>(entry.workers_flag)?)));
+        Ok(Self { selection: selection.collect(), workers: workers.collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl ApplicationManager {
+    /// Returns the configuration of the framework's manager.
+    fn config(&self) -> anyhow::Result<ControllerConfig> {
+        let replicas = &self.replicas;
+        let shards = (replicas.shards > 0).then_some(replicas.shards);
+        let bind_address = match self.bind_address.as_str() {
+            "" => None,
+            text => Some(text.parse::<SocketAddr>().with_context(|| {
+                format!("--bind-address {text}: expected an address and a port, such as 127.0.0.1:8085")
+            })?),
+        };
+        let config = ControllerConfig {
+            client_qps: self.connection.kube_api_qps,
+            client_burst: self.connection.kube_api_burst,
+            queue_size: None,
+            adaptive: self.adaptive,
+            bind_address,
+            leader_election: LeaderElectionConfig {
+                leader_elect: replicas.leader_elect.unwrap_or(shards.is_none()),
+                lease_duration: replicas.leader_elect_lease_duration,
+                renew_deadline: replicas.leader_elect_renew_deadline,
+                retry_period: replicas.leader_elect_retry_period,
+                resource_name: Some(NAME.to_owned()),
+                resource_namespace: replicas.leader_elect_resource_namespace.clone(),
+                release_on_exit: true,
+            },
+            sharding: ShardingConfig {
+                shards,
+                by: match replicas.shard_by {
+                    ShardByFlag::Namespace => ShardBy::Namespace,
+                    ShardByFlag::Hash => ShardBy::Hash,
+                },
+            },
+            ..ControllerConfig::default()
+        };
+        if config.leader_election.leader_elect && shards.is_some() {
+            bail!("--leader-elect: not with --shards: either one replica works, or each on a part");
+        }
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+pub(crate) async fn run(arguments: ApplicationManager) -> anyhow::Result<()> {
+    if arguments.connection.use_service_account_credentials {
+        bail!("--use-service-account-credentials: the controllers of applications share one account");
+    }
+    let (entries, mut options) = arguments.controllers.chosen()?;
+    let requests = Requests::new(Arc::new(GuardedTcp::new(Cidr::link_local())));
+    options.egress = Some(Arc::new(requests.context("cannot prepare requests of workflow steps")?));
+    let config = arguments.config()?;
+    let cluster = arguments.connection.config().await?;
+    let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
+    let kube = kube::Client::try_from(cluster.clone()).context("cannot connect to the API server")?;
+    let version = kube.apiserver_version().await.context("cannot reach the API server")?;
+    let client = setpoint::Client::new(kube).with_user_agent(NAME);
+    if arguments.install {
+        let installed = setpoint_oam::install(&client, &runtime.clock).await;
+        installed.context("cannot install the kinds of applications")?;
+    }
+    let mut manager = Manager::connect(NAME, cluster, runtime, config).await?;
+    let context = manager.context().clone();
+    for part in entries.iter().flat_map(|entry| entry.parts(&context, &options)) {
+        manager.add(part);
+    }
+    let stop = stop_signal()?;
+    if let Some(webhook) = arguments.webhook.prepare(&context.runtime.clock).await? {
+        let registered = admission::register(&client, &webhook.client_config).await;
+        registered.context("cannot register the webhook of applications")?;
+        tokio::spawn(webhook.serve(Admission::new(&context), stop.clone()));
+    }
+    eprintln!("Running {} controllers against Kubernetes {}", entries.len(), version.git_version);
+    match manager.run(stop).await {
+        ExitReason::Stopped => Ok(()),
+        ExitReason::Lost => bail!("lost the leader election lease"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Arguments, Command};
+
+    fn parsed(flags: &[&str]) -> ApplicationManager {
+        let arguments = Arguments::parse_from(["setpoint", "application-manager"].iter().chain(flags));
+        let Command::ApplicationManager(manager) = arguments.command else { panic!("another command") };
+        *manager
+    }
+
+    #[test]
+    fn replicas_elect_a_leader_or_share_shards() {
+        assert!(parsed(&[]).config().unwrap().leader_election.leader_elect);
+        let sharded = parsed(&["--shards=4", "--shard-by=namespace"]).config().unwrap();
+        assert_eq!((sharded.sharding.shards, sharded.leader_election.leader_elect), (Some(4), false));
+        let both = parsed(&["--shards=4", "--leader-elect"]).config().unwrap_err();
+        assert!(both.to_string().contains("not with --shards"), "{both}");
+    }
+
+    #[test]
+    fn workers_and_controllers_are_chosen_by_flags_of_the_registry() {
+        let manager = parsed(&["--controllers=*,-definition-controller", "--concurrent-application-syncs=3"]);
+        let (entries, options) = manager.controllers.chosen().unwrap();
+        let names: Vec<_> = entries.iter().map(|entry| entry.name).collect();
+        assert_eq!(names, ["application-controller", "resource-graph-controller"]);
+        assert_eq!(options.workers["application-controller"], 3);
+        assert!(parsed(&["--controllers=wrong"]).controllers.chosen().is_err());
+    }
+
+    #[test]
+    fn a_bad_address_is_refused() {
+        let error = parsed(&["--bind-address=here"]).config().unwrap_err();
+        assert!(error.to_string().contains("--bind-address here"), "{error}");
+    }
+}

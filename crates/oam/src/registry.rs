@@ -1,0 +1,171 @@
+//! The list of controllers. Wiring, flags, documentation and roles are derived from it.
+//!
+//! To add a controller, add its entry here. An unknown name is an error, never a controller that silently does not run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use setpoint::{Context, ControllerConfig, Runnable};
+
+use crate::egress::Egress;
+
+/// All controllers, in startup order.
+pub const REGISTRY: &[Entry] =
+    &[crate::application::ENTRY, crate::definition::revisions::ENTRY, crate::graph::ENTRY];
+
+/// Static information about a controller.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// `application-controller`
+    pub name: &'static str,
+    /// A one-line description.
+    pub summary: &'static str,
+    /// The resources it watches.
+    pub watches: &'static [Access],
+    /// The resources it requests otherwise.
+    pub writes: &'static [Access],
+    /// The flag that sets its number of workers.
+    pub workers_flag: &'static str,
+    /// The default number of workers.
+    pub default_workers: usize,
+    /// Builds its runnables: requests informers and adds handlers, but starts nothing.
+    pub build: fn(&Context, &Options) -> Vec<Box<dyn Runnable>>,
+}
+
+/// A resource and verbs: a rule of a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Empty for the core group.
+    pub group: &'static str,
+    /// `applications`, `applications/status`
+    pub resource: &'static str,
+    /// `get`, `create`
+    pub verbs: &'static [&'static str],
+}
+
+impl Access {
+    /// The verbs needed to watch a resource.
+    pub(crate) const fn watch(group: &'static str, resource: &'static str) -> Self {
+        Self { group, resource, verbs: &["get", "list", "watch"] }
+    }
+
+    pub(crate) const fn to(
+        group: &'static str,
+        resource: &'static str,
+        verbs: &'static [&'static str],
+    ) -> Self {
+        Self { group, resource, verbs }
+    }
+}
+
+/// The permission to record events.
+pub(crate) const EVENTS: Access = Access::to("", "events", &["create", "patch", "update"]);
+
+/// The permission to elect a leader and to share shards.
+const LEASES: Access =
+    Access::to("coordination.k8s.io", "leases", &["get", "list", "watch", "create", "update", "delete"]);
+
+/// Templates may apply objects of any kind, so their controllers need every permission that they hand out.
+pub(crate) const ANYTHING: Access =
+    Access::to("*", "*", &["get", "list", "watch", "create", "update", "patch", "delete"]);
+
+/// Settings of the controllers.
+///
+/// ```
+/// let mut options = setpoint_oam::Options::default();
+/// options.workers.insert("application-controller".into(), 16);
+/// ```
+#[derive(Clone, Default)]
+pub struct Options {
+    /// The number of workers by controller name, at least one. Overrides the default.
+    pub workers: BTreeMap<String, usize>,
+    /// Sends the requests of workflow steps. Without it, those steps fail.
+    pub egress: Option<Arc<dyn Egress>>,
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Options").field("workers", &self.workers).finish_non_exhaustive()
+    }
+}
+
+/// A `--controllers` list names an unknown controller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is not in the list of known controllers: {known}")]
+pub struct UnknownController {
+    name: String,
+    known: String,
+}
+
+impl Entry {
+    /// Builds its runnables.
+    pub fn parts(&self, context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+        let workers = options.workers.get(self.name).copied().unwrap_or(self.default_workers).max(1);
+        let mut config = ControllerConfig::clone(&context.config);
+        config.workers = workers;
+        config.reconcile_config.max_concurrent = config.reconcile_config.max_concurrent.max(workers);
+        // Informers are shared with other controllers, which a full queue would hold up too. A queue holds each key once,
+        // so it is bounded by the objects in the cluster.
+        config.queue_size = None;
+        let mut context = context.clone();
+        context.config = Arc::new(config);
+        (self.build)(&context, options)
+    }
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_tuple("Entry").field(&self.name).finish()
+    }
+}
+
+/// Returns the controllers that a `--controllers` list selects: `*` all of them, `foo` this one, `-foo` not this one.
+///
+/// ```
+/// let names = |list: &[&str]| -> Vec<_> {
+///     setpoint_oam::selected(list).unwrap().iter().map(|entry| entry.name).collect()
+/// };
+/// assert_eq!(names(&["definition-controller"]), ["definition-controller"]);
+/// assert_eq!(names(&["*", "-definition-controller"]), ["application-controller", "resource-graph-controller"]);
+/// ```
+pub fn selected<S: AsRef<str>>(list: &[S]) -> Result<Vec<&'static Entry>, UnknownController> {
+    let word = |word: &'_ S| -> (bool, String) {
+        let word = word.as_ref();
+        word.strip_prefix('-').map_or((true, word.to_owned()), |name| (false, name.to_owned()))
+    };
+    let words: Vec<(bool, String)> = list.iter().map(word).collect();
+    for (_, name) in &words {
+        if name != "*" && !REGISTRY.iter().any(|entry| entry.name == name) {
+            let known: Vec<_> = REGISTRY.iter().map(|entry| entry.name).collect();
+            return Err(UnknownController { name: name.clone(), known: known.join(", ") });
+        }
+    }
+    let all = words.iter().any(|(wanted, name)| *wanted && name == "*");
+    let is_wanted = |entry: &&Entry| {
+        let named = words.iter().find(|(_, name)| name == entry.name);
+        named.map_or(all, |(wanted, _)| *wanted)
+    };
+    Ok(REGISTRY.iter().filter(is_wanted).collect())
+}
+
+/// Returns the rules of a ClusterRole with which these controllers work.
+///
+/// ```
+/// let rules = setpoint_oam::rules(&[&setpoint_oam::REGISTRY[1]]);
+/// assert!(rules.iter().any(|rule| rule["resources"][0] == "definitionrevisions"));
+/// ```
+pub fn rules(entries: &[&Entry]) -> Vec<Value> {
+    let all = entries.iter().flat_map(|entry| entry.watches.iter().chain(entry.writes)).chain([&LEASES]);
+    let mut verbs: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for access in all {
+        let known = verbs.entry((access.group, access.resource)).or_default();
+        for verb in access.verbs {
+            if !known.contains(verb) {
+                known.push(verb);
+            }
+        }
+    }
+    let rule = |((group, resource), verbs): (&(&str, &str), &Vec<&str>)| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+    verbs.iter().map(rule).collect()
+}

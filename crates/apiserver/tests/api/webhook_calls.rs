@@ -13,6 +13,7 @@ use setpoint_apiserver::egress::in_process::{allow, deny, patch};
 use setpoint_apiserver::{ApiServer, Config};
 use setpoint_clock::Rng;
 
+use crate::custom::{DEFINITIONS, definition, gone};
 use crate::extension::{Extension, Reply, Temporary};
 use crate::webhooks::{Hooked, MAPS, PODS, map, pod, rule};
 
@@ -421,4 +422,45 @@ async fn the_audit_log_shows_what_webhooks_did() {
         "failed-open.validating.webhook.admission.k8s.io/round_0_index_0": "broken.hook.example",
     });
     assert_eq!(Value::Object(annotations.clone()), expected);
+}
+
+/// A webhook for everything that is down, as policy engines have it.
+#[tokio::test(start_paused = true)]
+async fn a_webhook_for_api_services_does_not_hold_up_definitions() {
+    let is_silent = Arc::new(AtomicUsize::new(0));
+    let silent = is_silent.clone();
+    let extension = always(move |_| match silent.load(Ordering::SeqCst) {
+        0 => code(500),
+        _ => Reply::Hang,
+    });
+    let hooked = Hooked::start_with(extension).await;
+    let api = &hooked.api;
+    let definition = |group: &str| {
+        let mut definition = definition(json!({"type": "object"}));
+        definition["metadata"]["name"] = format!("foos.{group}").into();
+        definition["spec"]["group"] = group.into();
+        definition
+    };
+    let service = |group: &str| format!("/apis/apiregistration.k8s.io/v1/apiservices/v1.{group}");
+    for group in ["a.com", "b.com"] {
+        api.post(DEFINITIONS, definition(group)).await.created();
+    }
+    let rules = json!([rule("apiregistration.k8s.io", "*", &["*"])]);
+    hooked.validating(json!({"rules": rules, "timeoutSeconds": 30})).await;
+    for (group, silence) in [("a.com", 0), ("b.com", 1)] {
+        is_silent.store(silence, Ordering::SeqCst);
+        api.delete(&format!("{DEFINITIONS}/foos.{group}")).await.ok();
+        gone(api, &format!("foos.{group}")).await;
+        assert_eq!(api.get(&service(group)).await.code, 200, "its APIService cannot be deleted");
+    }
+    let creating = api.post(DEFINITIONS, definition("c.com"));
+    tokio::time::timeout(Duration::from_secs(5), creating).await.expect("it need not wait").created();
+    assert_eq!(api.get("/apis/c.com/v1").await.code, 200);
+    api.delete(&format!("{WEBHOOKS}/v")).await.ok();
+    // The calls that hang come to their end.
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    api.post(DEFINITIONS, definition("d.com")).await.created();
+    for (group, code) in [("a.com", 404), ("b.com", 404), ("c.com", 200), ("d.com", 200)] {
+        assert_eq!(api.get(&service(group)).await.code, code, "{group}");
+    }
 }

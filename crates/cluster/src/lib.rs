@@ -28,6 +28,6 @@ pub use cluster::{Build, Cluster, Components};
 pub use denials::Denials;
 pub use network::{PodBackends, add_webhooks};
 pub use setpoint_apiserver::egress::in_process as webhooks;
-pub use setpoint_node::{ExecError, Executed, Kubelets};
+pub use setpoint_node::{ExecError, Executed, Kubelets, Lost};
 pub use source::InProcessSource;
 pub use transport::{Connect, InProcess, in_memory, in_process_client};

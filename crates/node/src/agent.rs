@@ -78,6 +78,7 @@ pub fn runnables(
         fates: fates.clone(),
         queue: queue.clone(),
         backends: kubelets.backends(),
+        interference: kubelets.interference(),
         stop: stop.clone(),
         connections: AtomicUsize::new(0),
     });

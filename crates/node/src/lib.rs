@@ -62,5 +62,5 @@ mod view;
 
 pub use agent::{FleetOptions, runnables};
 pub use behaviour::annotation;
-pub use server::{ByteStream, ExecError, Executed, Kubelets, NodeConnection};
+pub use server::{ByteStream, ExecError, Executed, Kubelets, Lost, NodeConnection};
 pub use usage::{Measured, Usage, measure_node, measure_pod};

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use setpoint::{Kind, Object};
+use setpoint_cluster::Lost;
 use tokio::sync::Notify;
 
 use crate::trace::Trace;
@@ -47,14 +48,27 @@ pub enum OnEvent {
     Expire,
 }
 
-/// A fault in a call of a conversion webhook.
+/// What the API server calls: functions and local servers of the test, and simulated kubelets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Callee {
+    /// The admission webhooks of the test, and every request to its local servers.
+    Webhook,
+    /// Its conversion webhooks.
+    Converter,
+    /// Its extension API servers.
+    ApiServer,
+    /// The simulated nodes: logs, exec, attach, port-forward.
+    Kubelet,
+}
+
+/// A fault in a call of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnConversion {
+pub enum OnReply {
     /// The connection is closed without a response.
     Drop,
-    /// The webhook responds with this HTTP code.
+    /// The response has this HTTP code and no content.
     Fail(u16),
-    /// The response is delayed. The API server gives up after 30 seconds.
+    /// The response is delayed.
     Delay(Duration),
 }
 
@@ -82,10 +96,10 @@ pub enum Fault {
     Compacted { nth: usize },
     /// In this percentage of calls, drawn from this seed.
     Storm { percent: u64, seed: u64 },
-    /// In the n-th call (from 0) of the test's conversion webhooks.
-    Conversion { nth: usize, what: OnConversion },
-    /// In every call of the test's conversion webhooks, until [`Faults::calm`].
-    Conversions { what: OnConversion },
+    /// In the n-th call (from 0) that the API server makes of these.
+    Reply { of: Callee, nth: usize, what: OnReply },
+    /// In every call that the API server makes of these, until [`Faults::calm`].
+    Replies { of: Callee, what: OnReply },
 }
 
 impl fmt::Debug for Fault {
@@ -100,8 +114,8 @@ impl fmt::Debug for Fault {
             Self::Dead { group } => write!(f, "the server of {group} is down"),
             Self::Compacted { nth } => write!(f, "watch {nth} begins too late"),
             Self::Storm { percent, seed } => write!(f, "{percent}% of calls fail (seed {seed})"),
-            Self::Conversion { nth, what } => write!(f, "conversion {nth}: {what:?}"),
-            Self::Conversions { what } => write!(f, "every conversion: {what:?}"),
+            Self::Reply { of, nth, what } => write!(f, "call {nth} of {of:?}: {what:?}"),
+            Self::Replies { of, what } => write!(f, "every call of {of:?}: {what:?}"),
         }
     }
 }
@@ -123,7 +137,8 @@ struct State {
     steps: usize,
     lists: usize,
     watches: usize,
-    conversions: usize,
+    /// How often each was called.
+    calls: BTreeMap<Callee, usize>,
     view: View,
     storm: Option<(u64, setpoint::Rng)>,
     /// Resources to which writes are rejected, each with the code.
@@ -152,7 +167,7 @@ impl Faults {
             steps: 0,
             lists: 0,
             watches: 0,
-            conversions: 0,
+            calls: BTreeMap::new(),
             view: View::Current,
             storm,
             refused: Vec::new(),
@@ -273,21 +288,33 @@ impl Faults {
         })
     }
 
-    /// Counts a call of a conversion webhook, and returns its fault.
-    pub(crate) fn on_conversion(&self) -> Option<OnConversion> {
+    /// Counts a call, waits if it is delayed, and returns what happens in place of the response.
+    pub(crate) async fn on_reply(&self, callee: Callee) -> Option<Lost> {
+        match self.count_call(callee)? {
+            OnReply::Drop => Some(Lost::Dropped),
+            OnReply::Fail(code) => Some(Lost::Failed(code)),
+            OnReply::Delay(pause) => {
+                tokio::time::sleep(pause).await;
+                None
+            }
+        }
+    }
+
+    fn count_call(&self, callee: Callee) -> Option<OnReply> {
         let mut state = self.0.state.lock();
-        let nth = state.conversions;
-        state.conversions += 1;
+        let calls = state.calls.entry(callee).or_default();
+        let call = *calls;
+        *calls += 1;
         state.faults.iter().find_map(|fault| match fault {
-            Fault::Conversion { nth: at, what } if *at == nth => Some(*what),
-            Fault::Conversions { what } => Some(*what),
+            Fault::Reply { of, nth, what } if (*of, *nth) == (callee, call) => Some(*what),
+            Fault::Replies { of, what } if *of == callee => Some(*what),
             _ => None,
         })
     }
 
-    /// Returns how often conversion webhooks have been called.
-    pub fn conversions(&self) -> usize {
-        self.0.state.lock().conversions
+    /// Returns how often the API server has called these.
+    pub fn calls(&self, callee: Callee) -> usize {
+        self.0.state.lock().calls.get(&callee).copied().unwrap_or(0)
     }
 
     /// Returns how long watches last, if limited.
@@ -341,9 +368,8 @@ impl Faults {
         let mut state = self.0.state.lock();
         state.storm = None;
         state.refused.clear();
-        let is_over = |fault: &Fault| {
-            matches!(fault, Fault::Deny { .. } | Fault::Dead { .. } | Fault::Conversions { .. })
-        };
+        let is_over =
+            |fault: &Fault| matches!(fault, Fault::Deny { .. } | Fault::Dead { .. } | Fault::Replies { .. });
         state.faults.retain(|fault| !is_over(fault));
     }
 }

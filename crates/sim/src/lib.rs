@@ -5,7 +5,7 @@
 //!  faults.rs   the faults, triggered by the n-th write or the n-th event, never by a timer
 //!  client.rs   fault injection for API calls
 //!  source.rs   fault injection for watches
-//!  converter.rs  conversion webhooks of a test, and fault injection for their calls
+//!  extensions.rs  webhooks, converters and API servers of a test, and fault injection for their calls
 //!  link.rs     the link of one replica among several: open, cut, or paused with the replica
 //!  trace.rs    everything that happened, in order
 //!  graph.rs    the object graph at the end, with random values masked
@@ -20,7 +20,7 @@
 //!   deletes.
 
 mod client;
-mod converter;
+mod extensions;
 mod faults;
 mod graph;
 mod link;
@@ -30,7 +30,7 @@ mod testing;
 mod trace;
 mod world;
 
-pub use faults::{Fault, Faults, OnCall, OnConversion, OnEvent};
+pub use faults::{Callee, Fault, Faults, OnCall, OnEvent, OnReply};
 pub use graph::{Counts, Graph, History};
 pub use link::{Link, Write};
 pub use plan::{Ending, Failure, Plan, Report, Scenario, check_all, check_faults, search, undisturbed};

@@ -12,7 +12,7 @@ use setpoint_cluster::{Build, Components, Executed};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::converter::Converter;
+use crate::extensions::Extensions;
 use crate::faults::Fault;
 use crate::world::World;
 
@@ -43,8 +43,7 @@ use crate::world::World;
 pub struct TestCluster {
     parts: Components,
     faults: Vec<Fault>,
-    webhooks: InProcess,
-    converters: Vec<Converter>,
+    extensions: Extensions,
     seed: u64,
 }
 
@@ -124,19 +123,18 @@ impl TestCluster {
     ///     .webhook("policy.example", "/validate", |review| webhooks::deny(&review, "not today"));
     /// ```
     pub fn webhook(
-        self,
+        mut self,
         host: &str,
         path: &str,
         answer: impl Fn(Value) -> Value + Send + Sync + 'static,
     ) -> Self {
-        self.webhooks.handle(host, path, answer);
+        self.extensions.add_webhook(host, path, answer);
         self
     }
 
     /// Registers a conversion webhook: a function that converts an object of any version to another one, as in the
     /// `spec.conversion` of a CRD. It gets the object and the wanted API version, which is set afterwards. An error fails
     /// the conversion. Connections stay in this process, so there is no certificate and no CA bundle.
-    /// [`Fault::Conversion`] delays, drops and fails its calls.
     ///
     /// ```
     /// use setpoint_sim::TestCluster;
@@ -155,8 +153,7 @@ impl TestCluster {
         path: &str,
         convert: impl Fn(Value, &str) -> Result<Value, String> + Send + Sync + 'static,
     ) -> Self {
-        let (host, path) = (host.to_owned(), path.to_owned());
-        self.converters.push(Converter { host, path, convert: Arc::new(convert) });
+        self.extensions.add_converter(host, path, convert);
         self
     }
 
@@ -171,7 +168,7 @@ impl TestCluster {
     /// });
     /// ```
     pub fn api_server<F, B>(
-        self,
+        mut self,
         host: &str,
         answer: impl Fn(http::Request<bytes::Bytes>) -> F + Send + Sync + 'static,
     ) -> Self
@@ -180,12 +177,36 @@ impl TestCluster {
         B: HttpBody<Data = bytes::Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.webhooks.serve(host, answer);
+        self.extensions.add_api_server(host, answer);
+        self
+    }
+
+    /// Forwards every request to a host to a server on this machine, such as `https://127.0.0.1:9443`: a webhook of
+    /// another process, in any language. Its certificate is not verified. Virtual time stands still while it responds,
+    /// for at most 30 seconds of real time.
+    ///
+    /// # Panics
+    /// If the origin is not a scheme and a host with a port.
+    ///
+    /// ```
+    /// use setpoint_sim::TestCluster;
+    /// let cluster = TestCluster::new().local_server("policy.default.svc", "https://127.0.0.1:9443");
+    /// ```
+    pub fn local_server(mut self, host: &str, origin: &str) -> Self {
+        let parsed = origin.parse::<http::Uri>().ok();
+        let parsed = parsed.filter(|origin| {
+            matches!(origin.scheme_str(), Some("http" | "https")) && origin.port_u16().is_some()
+        });
+        let parsed = parsed.unwrap_or_else(|| {
+            panic!("{origin:?} is not an origin: expected one such as https://127.0.0.1:9443")
+        });
+        self.extensions.add_local_server(host, parsed);
         self
     }
 
     /// Adds faults: calls that fail or are lost, crashes around the n-th write, events that are late, duplicated or
-    /// missing. They affect the controllers, not the test's own client.
+    /// missing. They affect the controllers, not the test's own client. [`Fault::Reply`] delays, drops and fails the
+    /// calls of the API server to webhooks, converters, extension API servers and kubelets.
     pub fn faults(mut self, faults: impl IntoIterator<Item = Fault>) -> Self {
         self.faults.extend(faults);
         self
@@ -225,16 +246,14 @@ impl TestCluster {
     /// # });
     /// ```
     pub async fn start(self) -> Running {
-        let has_servers = self.webhooks.has_servers();
-        let network = self.webhooks.clone();
-        let world = Arc::new(World::with_webhooks(self.seed, self.parts, self.faults, self.webhooks).await);
-        for converter in self.converters {
-            converter.serve(&network, world.faults());
-        }
+        let network = InProcess::default();
+        let world = World::with_network(self.seed, self.parts, self.faults, network.clone()).await;
+        let world = Arc::new(world);
+        self.extensions.serve(&network, world.faults());
         let mut managing = JoinSet::new();
         let managed = world.clone();
         managing.spawn(async move { managed.run_manager().await });
-        if has_servers {
+        if self.extensions.aggregates {
             let api = world.api().clone();
             managing.spawn(async move { api.aggregate(CancellationToken::new()).await });
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use http::Request;
 use setpoint::{Client, Clock, Key, Kind, Manager, Object, Rng, Runtime};
 use setpoint_apiserver::egress::EgressConfig;
@@ -13,7 +14,7 @@ use setpoint_store::{MemoryStore, Store};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Faulty;
-use crate::faults::{Fault, Faults};
+use crate::faults::{Callee, Fault, Faults};
 use crate::graph::{Counts, Graph, History};
 use crate::link::{Link, OverLink};
 use crate::trace::Trace;
@@ -56,22 +57,22 @@ impl World {
     }
 
     pub(crate) async fn new(seed: u64, parts: Components, faults: Vec<Fault>) -> Self {
-        Self::with_webhooks(seed, parts, faults, InProcess::default()).await
+        Self::with_network(seed, parts, faults, InProcess::default()).await
     }
 
-    /// The same with webhooks. There is no network: all other hosts refuse connections.
-    pub(crate) async fn with_webhooks(
+    /// The same with a network that has webhooks and other servers.
+    pub(crate) async fn with_network(
         seed: u64,
         parts: Components,
         faults: Vec<Fault>,
-        webhooks: InProcess,
+        network: InProcess,
     ) -> Self {
         let clock = Clock::simulated(EPOCH.parse().expect("a constant time"));
         let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(seed) };
         let store = Arc::new(MemoryStore::new(clock.clone()));
         let config = Config::new(store.clone(), clock.clone(), runtime.rng.fork());
         let config = Cluster::with_gates(config, &parts.controller_options.gates);
-        let egress = EgressConfig { dial: Arc::new(webhooks), ..EgressConfig::default() };
+        let egress = EgressConfig { dial: Arc::new(network), ..EgressConfig::default() };
         let admission = admission::default_plugins_and_node_restriction();
         let mut config = Config { admission, egress, ..config }.with_built_in_roles();
         if parts.nodes > 0 {
@@ -79,7 +80,13 @@ impl World {
         }
         let cluster = Cluster::with_config(config, runtime).await.expect("an empty store can be started on");
         let trace = Trace::new(clock);
-        Self { cluster, store, parts, faults: Faults::new(faults, trace.clone()), trace }
+        let faults = Faults::new(faults, trace.clone());
+        let of_kubelets = faults.clone();
+        cluster.kubelets().interfere(move || {
+            let faults = of_kubelets.clone();
+            async move { faults.on_reply(Callee::Kubelet).await }.boxed()
+        });
+        Self { cluster, store, parts, faults, trace }
     }
 
     /// Runs `script` while the manager runs, crashes and restarts.

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint::Key;
 use setpoint_apiserver::Body;
-use setpoint_sim::{Running, TestCluster};
+use setpoint_sim::{Callee, Fault, OnReply, Running, TestCluster};
 
 const GROUP: &str = "gizmos.example.com";
 
@@ -151,4 +151,25 @@ fn objects_of_an_aggregated_server_go_with_their_namespace_and_their_owner() {
             assert_eq!(gizmos.names(), ["stays"]);
         },
     );
+}
+
+#[test]
+fn an_aggregated_server_that_fails_is_unavailable_until_it_responds_again() {
+    let gizmos = Gizmos::default();
+    cluster(&gizmos).run(async |cluster| {
+        register(cluster).await;
+        let available = async |expected: &str| {
+            let shows = |service: &APIService| {
+                let conditions = service.status.iter().flat_map(|status| status.conditions.iter().flatten());
+                conditions.into_iter().any(|one| one.type_ == "Available" && one.status == expected)
+            };
+            cluster.until(&Key::cluster(format!("v1.{GROUP}")), shows).await;
+        };
+        cluster.faults().add(Fault::Replies { of: Callee::ApiServer, what: OnReply::Drop });
+        assert!(get(cluster, &format!("/apis/{GROUP}/v1/gizmos")).await.is_err());
+        available("False").await;
+        cluster.faults().calm();
+        available("True").await;
+        assert!(get(cluster, &format!("/apis/{GROUP}/v1/gizmos")).await.is_ok());
+    });
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
-use setpoint_sim::{Fault, OnConversion, Running, TestCluster};
+use setpoint_sim::{Callee, Fault, OnReply, Running, TestCluster};
 
 const GADGETS: &str = "/apis/e.com/v2/namespaces/default/gadgets";
 const OLD_GADGETS: &str = "/apis/e.com/v1/namespaces/default/gadgets";
@@ -82,10 +82,10 @@ fn a_converter_of_a_test_converts() {
 #[test]
 fn dependents_are_collected_though_conversions_are_delayed_and_lost() {
     let faults = [
-        Fault::Conversion { nth: 0, what: OnConversion::Drop },
-        Fault::Conversion { nth: 1, what: OnConversion::Delay(Duration::from_secs(45)) },
-        Fault::Conversion { nth: 2, what: OnConversion::Fail(503) },
-        Fault::Conversion { nth: 3, what: OnConversion::Delay(Duration::from_secs(20)) },
+        Fault::Reply { of: Callee::Converter, nth: 0, what: OnReply::Drop },
+        Fault::Reply { of: Callee::Converter, nth: 1, what: OnReply::Delay(Duration::from_secs(45)) },
+        Fault::Reply { of: Callee::Converter, nth: 2, what: OnReply::Fail(503) },
+        Fault::Reply { of: Callee::Converter, nth: 3, what: OnReply::Delay(Duration::from_secs(20)) },
     ];
     cluster(&["garbage-collector-controller"]).faults(faults).run(async |cluster| {
         cluster.install(&definition()).await;
@@ -100,7 +100,7 @@ fn dependents_are_collected_though_conversions_are_delayed_and_lost() {
             .unwrap();
         cluster.pass(Duration::from_secs(300)).await;
         assert_eq!(items(cluster, OLD_GADGETS).await, 0);
-        assert!(cluster.faults().conversions() > 4);
+        assert!(cluster.faults().calls(Callee::Converter) > 4);
     });
 }
 
@@ -109,7 +109,7 @@ fn a_namespace_is_deleted_once_its_objects_can_be_converted() {
     cluster(&["namespace-controller"]).run(async |cluster| {
         cluster.install(&definition()).await;
         cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})).await;
-        cluster.faults().add(Fault::Conversions { what: OnConversion::Fail(500) });
+        cluster.faults().add(Fault::Replies { of: Callee::Converter, what: OnReply::Fail(500) });
         let mut one = gadget("a", json!({}));
         one["metadata"]["namespace"] = "shop".into();
         cluster.create(one).await;
@@ -158,7 +158,7 @@ fn a_migration_rewrites_objects_in_the_new_storage_version() {
         let is_done = |one: &Value| one["type"] == "Succeeded" && one["status"] == "True";
         assert!(migration["status"]["conditions"].as_array().unwrap().iter().any(is_done), "{migration}");
         // Nothing is left in v1: reading v2 needs no conversion.
-        cluster.faults().add(Fault::Conversions { what: OnConversion::Fail(500) });
+        cluster.faults().add(Fault::Replies { of: Callee::Converter, what: OnReply::Fail(500) });
         assert_eq!(items(cluster, GADGETS).await, 3);
     });
 }
@@ -172,7 +172,7 @@ fn the_same_seed_gives_the_same_run() {
                 cluster.create(gadget(name, json!({}))).await;
             }
             cluster.pass(Duration::from_secs(60)).await;
-            (cluster.trace().text(), cluster.faults().conversions())
+            (cluster.trace().text(), cluster.faults().calls(Callee::Converter))
         })
     };
     assert_eq!(run(), run());

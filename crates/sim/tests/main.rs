@@ -3,6 +3,7 @@
 mod api_servers;
 mod behaviour;
 mod converters;
+mod extensions;
 mod faults;
 mod kubelet;
 mod network;

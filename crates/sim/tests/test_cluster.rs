@@ -14,7 +14,7 @@ use setpoint::reconcile::ErrorContext;
 use setpoint::{
     Client, Context, Controller, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable,
 };
-use setpoint_sim::{Fault, OnCall, OnEvent, Scenario, TestCluster, World, check_all, webhooks};
+use setpoint_sim::{Fault, OnCall, OnEvent, Scenario, TestCluster, World, check_all};
 
 /// For every ConfigMap called `source`, maintains one called `copy` next to it.
 struct Copier {
@@ -200,62 +200,5 @@ fn a_deleted_definition_goes_after_its_objects_in_virtual_time() {
         let request = http::Request::get("/apis/e.com/v1/foos").body(Vec::new()).unwrap();
         let found: serde_json::Value = cluster.kube().request(request).await.unwrap();
         assert_eq!(found["items"], json!([]));
-    });
-}
-
-fn configuration(kind: &str, host: &str, resource: &str) -> serde_json::Value {
-    json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "test"},
-        "webhooks": [{
-            "name": "test.hook.example",
-            "clientConfig": match host.strip_suffix(".svc").and_then(|host| host.split_once('.')) {
-                Some((name, namespace)) => json!({"service": {"name": name, "namespace": namespace, "path": "/"}}),
-                None => json!({"url": format!("https://{host}/")}),
-            },
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource], "operations": ["CREATE"]}],
-            "sideEffects": "None", "admissionReviewVersions": ["v1"],
-        }],
-    })
-}
-
-#[test]
-fn webhooks_of_a_test_review_what_controllers_write() {
-    let label = json!([{"op": "add", "path": "/metadata/labels/reviewed", "value": "yes"}]);
-    let cluster = TestCluster::new()
-        .controllers(&["deployment", "replicaset"])
-        .webhook("label.example", "/", move |review| webhooks::patch(&review, &label))
-        .webhook("policy.default.svc", "/", |review| {
-            match review["request"]["object"]["data"]["k"].as_str() {
-                Some("bad") => webhooks::deny(&review, "not this one"),
-                _ => webhooks::allow(&review),
-            }
-        });
-    cluster.run(async |cluster| {
-        cluster.create(configuration("MutatingWebhookConfiguration", "label.example", "pods")).await;
-        cluster
-            .create(configuration("ValidatingWebhookConfiguration", "policy.default.svc", "configmaps"))
-            .await;
-        let template = json!({"metadata": {"labels": {"app": "web"}},
-            "spec": {"containers": [{"name": "c", "image": "i"}], "automountServiceAccountToken": false}});
-        cluster
-            .create(json!({"apiVersion": "v1", "kind": "ServiceAccount",
-                "metadata": {"name": "default", "namespace": "default"}}))
-            .await;
-        cluster
-            .create(json!({"apiVersion": "apps/v1", "kind": "ReplicaSet",
-                "metadata": {"name": "web", "namespace": "default"},
-                "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template}}))
-            .await;
-        cluster.settled(Duration::from_secs(30)).await;
-        let pods = cluster.list(&Kind::of::<Pod>(), Some("default")).await;
-        assert_eq!(pods.len(), 2);
-        assert!(pods.iter().all(|pod| pod["metadata"]["labels"]["reviewed"] == "yes"));
-        let maps: Api<ConfigMap> = Api::namespaced(cluster.kube(), "default");
-        let map = |value: &str| {
-            serde_json::from_value(json!({"metadata": {"generateName": "m-"}, "data": {"k": value}})).unwrap()
-        };
-        maps.create(&PostParams::default(), &map("good")).await.unwrap();
-        let refused = maps.create(&PostParams::default(), &map("bad")).await.unwrap_err().to_string();
-        assert!(refused.contains("denied the request: not this one"), "{refused}");
     });
 }

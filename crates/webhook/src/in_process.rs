@@ -21,16 +21,19 @@ use serde_json::{Value, json};
 
 use crate::dial::{Dial, Dialed};
 
+pub use crate::local::forward;
 pub use hyper::body::Body as HttpBody;
 
 /// Responds to posted JSON. `None` closes the connection without a response.
-type Handler = Arc<dyn Fn(Value) -> BoxFuture<'static, Option<Response<Answered>>> + Send + Sync>;
+type Handler = Arc<dyn Fn(Value) -> Answering + Send + Sync>;
+
+/// Responds to every request to a host. `None` closes the connection without a response.
+type Server = Arc<dyn Fn(Request<Bytes>) -> Answering + Send + Sync>;
+
+type Answering = BoxFuture<'static, Option<Response<ResponseBody>>>;
 
 /// The body of a response.
-type Answered = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
-
-/// Responds to every request to a host.
-type Server = Arc<dyn Fn(Request<Bytes>) -> BoxFuture<'static, Response<Answered>> + Send + Sync>;
+pub type ResponseBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// An in-process network: hosts are sets of functions, and all other hosts refuse connections.
 #[derive(Clone, Default)]
@@ -64,28 +67,20 @@ impl InProcess {
     where
         F: Future<Output = Option<Response<Full<Bytes>>>> + Send + 'static,
     {
-        let boxed = move |posted| {
+        let handling = move |posted| {
             let answering = handler(posted);
-            let answer = |response: Response<Full<Bytes>>| {
-                response.map(|body| body.map_err(|never| match never {}).boxed_unsync())
-            };
-            async move { answering.await.map(answer) }.boxed()
+            async move { answering.await.map(boxed) }.boxed()
         };
-        self.hosts.lock().handlers.insert((host.to_owned(), path.to_owned()), Arc::new(boxed));
+        self.hosts.lock().handlers.insert((host.to_owned(), path.to_owned()), Arc::new(handling));
     }
 
-    /// Answers every request to a host, except to the paths of its handlers.
-    pub fn serve<F, B>(&self, host: &str, server: impl Fn(Request<Bytes>) -> F + Send + Sync + 'static)
+    /// Responds to every request to a host, except to the paths of its handlers. `None` closes the connection.
+    pub fn serve_with<F>(&self, host: &str, server: impl Fn(Request<Bytes>) -> F + Send + Sync + 'static)
     where
-        F: Future<Output = Response<B>> + Send + 'static,
-        B: HttpBody<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+        F: Future<Output = Option<Response<ResponseBody>>> + Send + 'static,
     {
-        let boxed = move |request| {
-            let answering = server(request);
-            async move { answering.await.map(|body| body.map_err(Into::into).boxed_unsync()) }.boxed()
-        };
-        self.hosts.lock().servers.insert(host.to_owned(), Arc::new(boxed));
+        let serving = move |request| server(request).boxed();
+        self.hosts.lock().servers.insert(host.to_owned(), Arc::new(serving));
     }
 
     /// A host refuses connections from now on.
@@ -93,11 +88,6 @@ impl InProcess {
         let mut hosts = self.hosts.lock();
         hosts.servers.remove(host);
         hosts.handlers.retain(|(known, _), _| known != host);
-    }
-
-    /// Whether any host serves more than webhooks.
-    pub fn has_servers(&self) -> bool {
-        !self.hosts.lock().servers.is_empty()
     }
 
     fn knows(&self, host: &str) -> bool {
@@ -109,7 +99,7 @@ impl InProcess {
         self,
         host: Arc<str>,
         request: Request<Incoming>,
-    ) -> Result<Response<Answered>, io::Error> {
+    ) -> Result<Response<ResponseBody>, io::Error> {
         let (head, body) = request.into_parts();
         let Ok(body) = Limited::new(body, REQUEST_BYTES).collect().await else {
             return Ok(empty(StatusCode::PAYLOAD_TOO_LARGE));
@@ -120,18 +110,25 @@ impl InProcess {
             let handler = hosts.handlers.get(&(host.to_string(), head.uri.path().to_owned())).cloned();
             (handler, hosts.servers.get(&*host).cloned())
         };
-        match (handler, server) {
-            (Some(handler), _) => {
-                let answer = handler(serde_json::from_slice(&body).unwrap_or_default()).await;
-                answer.ok_or_else(|| io::ErrorKind::ConnectionAborted.into())
-            }
-            (None, Some(server)) => Ok(server(Request::from_parts(head, body)).await),
-            (None, None) => Ok(empty(StatusCode::NOT_FOUND)),
-        }
+        let answer = match (handler, server) {
+            (Some(handler), _) => handler(serde_json::from_slice(&body).unwrap_or_default()).await,
+            (None, Some(server)) => server(Request::from_parts(head, body)).await,
+            (None, None) => Some(empty(StatusCode::NOT_FOUND)),
+        };
+        answer.ok_or_else(|| io::ErrorKind::ConnectionAborted.into())
     }
 }
 
-fn empty(code: StatusCode) -> Response<Answered> {
+/// Boxes the body of a response.
+pub fn boxed<B>(response: Response<B>) -> Response<ResponseBody>
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    response.map(|body| body.map_err(Into::into).boxed_unsync())
+}
+
+fn empty(code: StatusCode) -> Response<ResponseBody> {
     let mut response = Response::new(crate::transport::no_body());
     *response.status_mut() = code;
     response

@@ -19,6 +19,7 @@ mod dial;
 mod error;
 pub mod in_process;
 mod kubeconfig;
+mod local;
 mod settings;
 mod signatures;
 #[cfg(test)]

@@ -48,7 +48,8 @@ pub(crate) use self::groups::{Discovered, RemoteVersion};
 pub(crate) use self::metrics::AggregationMetrics;
 pub(crate) use self::openapi::{Additions, Destination, OpenApis, Spec, add_kinds, serve as openapi_serve};
 pub(crate) use self::proxy::Forward;
-pub(crate) use self::registration::{reconcile_custom, register_built_in};
+use self::registration::Settling;
+pub(crate) use self::registration::{register_built_in, settle_custom};
 use self::services::Remote;
 pub(crate) use self::services::{ApiService, ApiServices};
 pub(crate) use self::trust::publish as publish_trust;
@@ -78,6 +79,7 @@ pub(crate) struct Aggregation {
     pub(crate) discovered: Discovered,
     pub(crate) openapi: OpenApis,
     backends: Backends,
+    settling: Settling,
     rejects_redirects: bool,
     trust: Option<TrustSource>,
     clock: Clock,
@@ -98,6 +100,7 @@ impl Aggregation {
             discovered: Discovered::default(),
             openapi: OpenApis::default(),
             backends: Backends::new(egress.dial.clone(), resolver, config.identity),
+            settling: Settling::default(),
             rejects_redirects: config.rejects_redirects,
             trust: config.trust,
             clock: clock.clone(),

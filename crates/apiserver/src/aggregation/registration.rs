@@ -8,13 +8,18 @@
 //! | `automanaged: true` | deleted | updated at startup | updated |
 //!
 //! So an APIService owned by a user keeps its group version, even if this server could serve it.
+//!
+//! Admission webhooks are called for updates and deletions, so they may take long or fail. Nothing else waits for them.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
 use setpoint_store::{ListOptions, Record};
+use tokio::sync::Mutex;
 
 use crate::facts::Facts;
 use crate::json::{Json, JsonMut};
@@ -25,6 +30,16 @@ use crate::rest::internal_write;
 use crate::server::Server;
 use crate::status::Status;
 use crate::system_objects;
+
+/// How long a write of a CRD waits for its APIServices. Without webhooks for them they take no time.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Whether the APIServices of CRDs are being brought in line, and whether that is wanted.
+#[derive(Default)]
+pub(super) struct Settling {
+    turn: Mutex<()>,
+    is_wanted: AtomicBool,
+}
 
 pub(super) fn api_services() -> Gvr {
     Gvr::new("apiregistration.k8s.io", "v1", "apiservices")
@@ -51,24 +66,51 @@ pub(crate) async fn register_built_in(server: &Server) -> Result<(), Status> {
     Ok(())
 }
 
-/// Brings the APIServices of custom group versions in line with the CRDs.
-pub(crate) async fn reconcile_custom(server: &Server) -> Result<(), Status> {
-    let Ok(served) = server.served(&api_services()) else { return Ok(()) };
-    let registry = server.registry.snapshot();
-    let mut missing = custom(&registry);
-    for record in stored(server, &served).await? {
-        let is_custom = missing.remove(&*record.key.path);
-        if label(&record, &served) == Some(CONTINUOUSLY) {
-            let wanted = is_custom.then(|| wanted(&registry, &record.key.path)).flatten();
-            reconcile_one(server, &served, &record, wanted.as_ref()).await?;
+/// Brings the APIServices of custom group versions in line with the CRDs, in the background. Waits for that for a moment.
+pub(crate) async fn settle_custom(server: &Server) {
+    server.aggregation.settling.is_wanted.store(true, Ordering::SeqCst);
+    let settling = tokio::spawn(server.tasks.track_future(settle(server.this.clone())));
+    _ = tokio::time::timeout(PATIENCE, settling).await;
+}
+
+/// There is one at a time: while it works, others only tell it to look again. Failures are retried the next time.
+async fn settle(server: Weak<Server>) {
+    let Some(server) = server.upgrade() else { return };
+    let settling = &server.aggregation.settling;
+    while settling.is_wanted.load(Ordering::SeqCst) {
+        let Ok(_turn) = settling.turn.try_lock() else { return };
+        settling.is_wanted.store(false, Ordering::SeqCst);
+        let settled = tokio::select! {
+            biased;
+            () = server.closing.cancelled() => return,
+            settled = try_settle(&server) => settled,
+        };
+        if let Err(why) = settled {
+            tracing::warn!(%why, "cannot maintain the APIServices of custom resources");
         }
     }
-    for name in missing {
-        if let Some(service) = wanted(&registry, &name) {
+}
+
+/// Goes through all of them, even if some fail. Returns the last failure.
+async fn try_settle(server: &Server) -> Result<(), Status> {
+    let Ok(served) = server.served(&api_services()) else { return Ok(()) };
+    let registry = server.registry.snapshot();
+    let custom = custom(&registry);
+    let stored = stored(server, &served).await?;
+    let known: BTreeSet<&str> = stored.iter().map(|record| &*record.key.path).collect();
+    for name in custom.iter().filter(|name| !known.contains(name.as_str())) {
+        if let Some(service) = wanted(&registry, name) {
             internal_write::insert(server, &served, service).await?;
         }
     }
-    Ok(())
+    let mut outcome = Ok(());
+    for record in stored.iter().filter(|record| label(record, &served) == Some(CONTINUOUSLY)) {
+        let name = &*record.key.path;
+        let wanted = custom.contains(name).then(|| wanted(&registry, name)).flatten();
+        let settled = settle_one(server, &served, record, wanted.as_ref()).await;
+        outcome = settled.and(outcome);
+    }
+    outcome
 }
 
 /// Updates or deletes an APIService that the server manages. A conflict means that it has changed; then this runs again.

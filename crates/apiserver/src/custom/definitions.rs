@@ -88,9 +88,10 @@ impl Server {
                 break;
             }
         }
-        aggregation::reconcile_custom(self).await?;
         let ending = known.by_name.values().filter(|definition| finish::is_due(&definition.outline));
         let records = ending.map(|definition| definition.record.clone()).collect();
+        drop(known);
+        aggregation::settle_custom(self).await;
         Ok(Some(TerminatingDefinitions { built_in, served, records }))
     }
 

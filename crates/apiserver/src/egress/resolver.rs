@@ -3,16 +3,13 @@
 //! v1.34 dials the cluster IP and leaves the rest to kube-proxy, or dials an endpoint with
 //! `--enable-aggregator-routing`. Here nothing routes cluster IPs, so it always dials an endpoint: a ready one from the
 //! Service's EndpointSlices, chosen as in v1.34.
-//!
-//! Pods on simulated nodes run nothing. The annotation [`BACKEND`] names a local process that serves in place of such a
-//! pod.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use memchr::memmem;
 use serde_json::Value;
 use setpoint_clock::Rng;
 use setpoint_store::{ListOptions, Resource, Store};
@@ -21,10 +18,6 @@ use setpoint_webhook::{Address, Resolve, ServiceReference};
 use crate::json::Json;
 use crate::metadata;
 
-/// The annotation of a pod on a simulated node: the loopback address of the process that serves in its place.
-const BACKEND: &str = "node.setpoint.dev/backend";
-/// The label of simulated nodes.
-const SIMULATED: &str = "node.setpoint.dev/simulated";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// Resolves Services from the current state of the store. Cheap to clone.
@@ -68,17 +61,18 @@ impl ServiceResolver {
         let found = slices.iter().find_map(|slice| self.choose(slice, service_port.text("name")));
         let (endpoint, port) = found.ok_or_else(|| format!("no endpoints available for service {name:?}"))?;
         let address = endpoint.list("addresses").first().and_then(Value::as_str).unwrap_or_default();
-        match self.backend(namespace, endpoint).await? {
-            Some(backend) => Ok(Address { host: backend.ip().to_string(), port: backend.port() }),
-            None => Ok(Address { host: address.to_owned(), port }),
-        }
+        Ok(Address { host: address.to_owned(), port })
     }
 
     /// Returns the EndpointSlices of a Service: those of its first IP family first, otherwise in random order.
     async fn slices(&self, namespace: &str, name: &str, spec: &Value) -> Result<Vec<Value>, String> {
         let range = Resource::new("discovery.k8s.io/endpointslices").under(format!("{namespace}/"));
         let page = self.store.list(&range, ListOptions::default()).await.map_err(|why| why.to_string())?;
-        let slices = page.records.iter().filter_map(|record| serde_json::from_slice(&record.value).ok());
+        // Every forwarded request comes here, and a namespace may have thousands of slices.
+        let label = format!("{SERVICE_NAME:?}:{name:?}");
+        let names_it = memmem::Finder::new(&label);
+        let records = page.records.iter().filter(|record| names_it.find(&record.value).is_some());
+        let slices = records.filter_map(|record| serde_json::from_slice(&record.value).ok());
         let is_own = |slice: &Value| metadata::of(slice).at("labels").text(SERVICE_NAME) == name;
         let slices = slices.filter(is_own);
         let family = spec.list("ipFamilies").first().and_then(Value::as_str).unwrap_or_default();
@@ -99,32 +93,6 @@ impl ServiceResolver {
         let is_ready = |endpoint: &&Value| endpoint.at("conditions").boolean("ready").unwrap_or(true);
         let endpoint = after.iter().chain(before).find(is_ready)?;
         Some((endpoint, port))
-    }
-
-    /// Returns the process that serves in place of the pod behind an endpoint, if the pod is on a simulated node and
-    /// names one.
-    async fn backend(&self, namespace: &str, endpoint: &Value) -> Result<Option<SocketAddr>, String> {
-        let target = endpoint.at("targetRef");
-        if target.text("kind") != "Pod" {
-            return Ok(None);
-        }
-        let name = target.text("name");
-        let Some(pod) = self.get("pods", &format!("{namespace}/{name}")).await? else { return Ok(None) };
-        let named = metadata::of(&pod).at("annotations").text(BACKEND);
-        if named.is_empty() || !self.is_simulated(pod.at("spec").text("nodeName")).await? {
-            return Ok(None);
-        }
-        // Loopback only: permission to create pods must not imply control over the server's connections.
-        let address = named.parse::<SocketAddr>().ok().filter(|address| address.ip().is_loopback());
-        let address = address.ok_or_else(|| {
-            format!("pod {name:?}: annotation {BACKEND} is {named:?}, expected a loopback address and port, such as 127.0.0.1:8443")
-        })?;
-        Ok(Some(address))
-    }
-
-    async fn is_simulated(&self, node: &str) -> Result<bool, String> {
-        let node = self.get("nodes", node).await?.unwrap_or_default();
-        Ok(metadata::of(&node).at("labels").text(SIMULATED) == "true")
     }
 
     async fn get(&self, resource: &str, path: &str) -> Result<Option<Value>, String> {

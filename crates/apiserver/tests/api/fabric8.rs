@@ -1,13 +1,18 @@
 //! The requests of fabric8's Java client, in the form and order that it sends them.
 
+use std::sync::Arc;
+
 use futures::StreamExt;
 use http::Method;
 use serde_json::{Value, json};
+use setpoint_apiserver::egress::EgressConfig;
+use setpoint_apiserver::egress::in_process::{allow, deny};
+use setpoint_apiserver::{Config, KubeletConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::extension::{Extension, Reply};
 use crate::fake_kubelet::{FakeKubelet, PODS, switched, switching, text, websocket_headers};
-
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+use crate::webhooks::{Hooked, MAPS, rule};
 
 /// A WebSocket for a watch: it has an origin and no subprotocol.
 const WATCH: [(&str, &str); 5] = [
@@ -96,4 +101,48 @@ async fn exec_port_forward_and_logs_reach_the_kubelet() {
     let text: Vec<u8> = followed.into_body().into_stream().map(|piece| piece.to_vec()).concat().await;
     assert_eq!(text, b"line one\n");
     assert_eq!(kubelet.take_target(), "/containerLogs/default/a/c?follow=true");
+}
+
+/// A server with webhooks that deny red ConfigMaps and every exec.
+async fn reviewed(kubelet: &FakeKubelet) -> Hooked {
+    let extension = Extension::new(|_, review| {
+        let request = &review["request"];
+        let is_denied = request["operation"] == "CONNECT" || request["object"]["data"]["color"] == "red";
+        Reply::Json(if is_denied { deny(review, "not today") } else { allow(review) })
+    });
+    let dial = Arc::new(extension.clone());
+    let with_both = |config: Config| {
+        let kubelets = KubeletConfig { dial: Some(config.egress.dial.clone()), ..config.kubelets.clone() };
+        let egress = EgressConfig { dial, ..config.egress.clone() };
+        Config { egress, kubelets, ..config }
+    };
+    Hooked { api: kubelet.start_changed(with_both).await, extension }
+}
+
+/// `createOr(update)`: it creates the configuration, and replaces the one that is there.
+#[tokio::test(start_paused = true)]
+async fn webhooks_review_its_writes_and_its_exec() {
+    let kubelet = kubelet();
+    let hooked = reviewed(&kubelet).await;
+    let rules = json!([rule("", "configmaps", &["CREATE"]), rule("", "pods/exec", &["CONNECT"])]);
+    hooked.validating(json!({})).await;
+    let webhooks = [hooked.webhook("/v", json!({"rules": rules}))];
+    assert_eq!(hooked.configure("validating", "v", &webhooks).await.code, 409);
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/v";
+    let mut found = hooked.api.get(path).await.ok();
+    found["webhooks"] = json!(webhooks);
+    hooked.api.put(path, found).await.ok();
+
+    let map = |color: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": color}, "data": {"color": color}});
+    hooked.api.post(MAPS, map("blue")).await.created();
+    let refused = hooked.api.post(MAPS, map("red")).await;
+    let expected = "admission webhook \"v.hook.example\" denied the request: not today";
+    assert_eq!((refused.code, &refused.body["message"]), (400, &json!(expected)));
+    let exec = format!("{PODS}/a/exec?command=ls&container=c&stdout=true");
+    let refused = hooked.api.send(Method::GET, &exec, &websocket_headers("v4.channel.k8s.io"), "").await;
+    assert_eq!(refused.status(), 400, "no WebSocket is opened");
+    let body: Vec<u8> = refused.into_body().into_stream().map(|piece| piece.to_vec()).concat().await;
+    let status: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(status["message"], expected);
+    assert!(kubelet.take_heads().is_empty(), "the kubelet is not asked");
 }

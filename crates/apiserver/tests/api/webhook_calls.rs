@@ -13,8 +13,9 @@ use setpoint_apiserver::egress::in_process::{allow, deny, patch};
 use setpoint_apiserver::{ApiServer, Config};
 use setpoint_clock::Rng;
 
+use crate::custom::{DEFINITIONS, definition, gone};
 use crate::extension::{Extension, Reply, Temporary};
-use crate::webhooks::{Hooked, MAPS, map, rule};
+use crate::webhooks::{Hooked, MAPS, PODS, map, pod, rule};
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
@@ -224,39 +225,25 @@ async fn a_service_is_dialed_at_a_ready_endpoint() {
     assert_eq!(hooked.extension.take_dialed(), ["10.1.0.3:8443"]);
 }
 
+/// Annotations of pods and labels of nodes are up to others: they must not lead calls to this machine.
 #[tokio::test(start_paused = true)]
-async fn a_pod_on_a_simulated_node_is_answered_for_by_a_local_process() {
+async fn an_endpoint_is_dialed_by_its_address_whatever_its_pod_says() {
     let hooked = start_service().await;
-    hooked
-        .api
-        .post(SERVICES, json!({"metadata": {"name": "hook"}, "spec": {"ports": ports()}}))
-        .await
-        .created();
+    let service = json!({"metadata": {"name": "hook"}, "spec": {"ports": ports()}});
+    hooked.api.post(SERVICES, service).await.created();
     hooked.api.default_service_account().await;
-    let simulated = json!({"metadata": {"name": "node", "labels": {"node.setpoint.dev/simulated": "true"}}});
-    hooked.api.post("/api/v1/nodes", simulated).await.created();
-    hooked.api.post("/api/v1/nodes", json!({"metadata": {"name": "real"}})).await.created();
-    let mut attempt = 0;
-    let mut dialed = async |node: &str, backend: &str| {
-        attempt += 1;
-        let pod = json!({"metadata": {"name": format!("p{attempt}"), "annotations": {"node.setpoint.dev/backend": backend}},
-            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "automountServiceAccountToken": false}});
-        hooked.api.post("/api/v1/namespaces/default/pods", pod).await.created();
-        let target = json!({"kind": "Pod", "name": format!("p{attempt}"), "namespace": "default"});
-        let endpoints = json!([{"addresses": ["10.1.0.1"], "targetRef": target}]);
-        hooked.api.delete(SLICES).await.ok();
-        hooked.api.post(SLICES, slice("s", endpoints)).await.created();
-        // Another path has another client, with its own connections.
-        let mut webhook = by_service(&hooked);
-        webhook["clientConfig"]["service"]["path"] = format!("/{attempt}").into();
-        hooked.api.merge(&format!("{WEBHOOKS}/v"), json!({"webhooks": [webhook]})).await.ok();
-        hooked.extension.take_dialed();
-        let answer = hooked.api.post(MAPS, map(&format!("m{attempt}"))).await;
-        (answer.code, hooked.extension.take_dialed().pop().unwrap_or_default())
-    };
-    assert_eq!(dialed("node", "127.0.0.1:9443").await, (201, "127.0.0.1:9443".to_owned()));
-    assert_eq!(dialed("real", "127.0.0.1:9443").await, (201, "10.1.0.1:8443".to_owned()));
-    assert_eq!(dialed("node", "10.9.9.9:9443").await, (500, String::new()), "only loopback");
+    let node = json!({"metadata": {"name": "n", "labels": {"node.setpoint.dev/simulated": "true"}}});
+    hooked.api.post("/api/v1/nodes", node).await.created();
+    let mut pod = pod("p");
+    pod["metadata"]["annotations"] = json!({"node.setpoint.dev/backend": "127.0.0.1:9443"});
+    pod["spec"]["nodeName"] = "n".into();
+    hooked.api.post(PODS, pod).await.created();
+    let target = json!({"kind": "Pod", "name": "p", "namespace": "default"});
+    let endpoints = json!([{"addresses": ["10.1.0.1"], "targetRef": target}]);
+    hooked.api.post(SLICES, slice("s", endpoints)).await.created();
+    hooked.extension.take_dialed();
+    hooked.api.post(MAPS, map("a")).await.created();
+    assert_eq!(hooked.extension.take_dialed(), ["10.1.0.1:8443"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -435,4 +422,45 @@ async fn the_audit_log_records_webhook_results() {
         "failed-open.validating.webhook.admission.k8s.io/round_0_index_0": "broken.hook.example",
     });
     assert_eq!(Value::Object(annotations.clone()), expected);
+}
+
+/// A webhook for everything that is down, as policy engines have it.
+#[tokio::test(start_paused = true)]
+async fn a_webhook_for_api_services_does_not_hold_up_definitions() {
+    let is_silent = Arc::new(AtomicUsize::new(0));
+    let silent = is_silent.clone();
+    let extension = always(move |_| match silent.load(Ordering::SeqCst) {
+        0 => code(500),
+        _ => Reply::Hang,
+    });
+    let hooked = Hooked::start_with(extension).await;
+    let api = &hooked.api;
+    let definition = |group: &str| {
+        let mut definition = definition(json!({"type": "object"}));
+        definition["metadata"]["name"] = format!("foos.{group}").into();
+        definition["spec"]["group"] = group.into();
+        definition
+    };
+    let service = |group: &str| format!("/apis/apiregistration.k8s.io/v1/apiservices/v1.{group}");
+    for group in ["a.com", "b.com"] {
+        api.post(DEFINITIONS, definition(group)).await.created();
+    }
+    let rules = json!([rule("apiregistration.k8s.io", "*", &["*"])]);
+    hooked.validating(json!({"rules": rules, "timeoutSeconds": 30})).await;
+    for (group, silence) in [("a.com", 0), ("b.com", 1)] {
+        is_silent.store(silence, Ordering::SeqCst);
+        api.delete(&format!("{DEFINITIONS}/foos.{group}")).await.ok();
+        gone(api, &format!("foos.{group}")).await;
+        assert_eq!(api.get(&service(group)).await.code, 200, "its APIService cannot be deleted");
+    }
+    let creating = api.post(DEFINITIONS, definition("c.com"));
+    tokio::time::timeout(Duration::from_secs(5), creating).await.expect("it need not wait").created();
+    assert_eq!(api.get("/apis/c.com/v1").await.code, 200);
+    api.delete(&format!("{WEBHOOKS}/v")).await.ok();
+    // The calls that hang come to their end.
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    api.post(DEFINITIONS, definition("d.com")).await.created();
+    for (group, code) in [("a.com", 404), ("b.com", 404), ("c.com", 200), ("d.com", 200)] {
+        assert_eq!(api.get(&service(group)).await.code, code, "{group}");
+    }
 }

@@ -108,6 +108,8 @@ impl Up {
         let program = program.as_ref();
         let mut command = Command::new(program);
         command.args(arguments).env("KUBECONFIG", &self.kubeconfig).env("HOME", self._directory.path());
+        // Nothing is written beside the programs.
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
         let answer = Answer::from(command.output().expect("the program starts"));
         assert!(answer.ok, "{program:?} {arguments:?} failed:\n{}{}", answer.out, answer.err);
         answer.out

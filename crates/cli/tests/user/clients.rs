@@ -121,11 +121,12 @@ fn an_operator_on_kopf_looks_after_its_resources() {
     eventually("what the widget owned is collected", || !up.try_kubectl(&["get", "configmap", "w"], "").ok);
 }
 
-/// A directory with a certificate for this machine and its key. It is as kopf makes its own ones: self-signed, and marked
-/// as a CA.
-fn certificates() -> tempfile::TempDir {
+/// A directory with a certificate, for this machine and for a Service `reviews`, and its key. It is as kopf makes its own
+/// ones: self-signed, and marked as a CA.
+pub(crate) fn certificates() -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).expect("a name");
+    let mut params = rcgen::CertificateParams::new(["localhost", "reviews.default.svc"].map(String::from))
+        .expect("a name");
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let key = rcgen::KeyPair::generate().expect("a key");
     let certificate = params.self_signed(&key).expect("a certificate");
@@ -185,13 +186,23 @@ fn the_javascript_and_python_clients_talk_to_pods() {
     let modules = format!("NODE_MODULES={}", installed("javascript-client", &[]).display());
     let directory = certificates();
     let certificates = format!("CERTIFICATES={}", directory.path().display());
-    let python = installed("python-clients", &[]);
+    let python = installed("python-clients", &[]).display().to_string();
     up.kubectl(&["create", "namespace", "python"]);
     thread::scope(|threads| {
         threads.spawn(|| {
-            assert_eq!(up.run(&python, &[&program("streams.py")]), "done\n");
+            let python = ["env", &certificates, &python, &program("streams.py")];
+            assert_eq!(up.run(python[0], &python[1..]), "done\n");
         });
         let javascript = ["env", &modules, &certificates, "node", &program("streams.mjs")];
         assert_eq!(up.run(javascript[0], &javascript[1..]), "done\n");
     });
+}
+
+#[test]
+fn a_webhook_in_python_converts_custom_resources() {
+    let up = Up::start(&["--nodes", "0"]);
+    let directory = certificates();
+    let certificates = format!("CERTIFICATES={}", directory.path().display());
+    let python = installed("python-clients", &[]).display().to_string();
+    assert_eq!(up.run("env", &[&certificates, &python, &program("conversion.py")]), "done\n");
 }

@@ -1,6 +1,20 @@
 //! kube-rs: typical use from a Rust program.
 
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use futures::{AsyncBufReadExt, TryStreamExt};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
@@ -9,14 +23,18 @@ use kube::api::{
 };
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, CustomResource, CustomResourceExt};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, from_value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 
-use crate::binary::Up;
+use crate::binary::{Up, eventually};
+use crate::clients::certificates;
 
 #[derive(Clone, Debug, CustomResource, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Gadget", namespaced, status = "GadgetStatus")]
@@ -166,4 +184,117 @@ async fn echo() -> (JoinHandle<()>, String) {
         }
     });
     (serving, address)
+}
+
+/// Denies what is red, and notes on everything else who has written it.
+fn reviewed(review: &Value) -> Value {
+    let request = &review["request"];
+    let mut response = if request["object"]["data"]["color"] == "red" {
+        json!({"allowed": false, "status": {"code": 422, "reason": "Invalid", "message": "red is not allowed"}})
+    } else {
+        let writer = &request["userInfo"]["username"];
+        let patch = json!([{"op": "add", "path": "/data/writer", "value": writer}]).to_string();
+        json!({"allowed": true, "warnings": ["noted"], "patchType": "JSONPatch", "patch": STANDARD.encode(patch)})
+    };
+    response["uid"] = request["uid"].clone();
+    json!({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response})
+}
+
+async fn review(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
+    let body = request.into_body().collect().await?.to_bytes();
+    let answer = reviewed(&serde_json::from_slice(&body).expect("a review")).to_string();
+    let mut response = Response::new(Full::new(answer.into()));
+    let json = http::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    Ok(response)
+}
+
+/// Serves reviews over TLS. Returns the port.
+async fn serve_reviews(certificates: &Path) -> (JoinHandle<()>, u16) {
+    let pem = |name: &str| fs::read(certificates.join(name)).expect("a file");
+    let certificate = CertificateDer::from_pem_slice(&pem("certificate.pem")).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_slice(&pem("key.pem")).expect("a key");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let tls = tls.expect("versions").with_no_client_auth().with_single_cert(vec![certificate], key);
+    let acceptor = TlsAcceptor::from(Arc::new(tls.expect("a pair")));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    let serving = tokio::spawn(async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            let Ok(stream) = acceptor.accept(connection).await else { continue };
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(review)));
+        }
+    });
+    (serving, port)
+}
+
+/// A configuration that has ConfigMaps reviewed at this place.
+fn configuration(mut place: Value, certificates: &Path) -> MutatingWebhookConfiguration {
+    let authority = fs::read(certificates.join("certificate.pem")).expect("a file");
+    place["caBundle"] = STANDARD.encode(authority).into();
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]});
+    let webhook = json!({
+        "name": "colors.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "clientConfig": place, "rules": [rule],
+    });
+    from_value(json!({"metadata": {"name": "colors"}, "webhooks": [webhook]})).expect("a configuration")
+}
+
+fn colored(color: &str) -> ConfigMap {
+    config_map(json!({"metadata": {"name": color}, "data": {"color": color}}))
+}
+
+#[tokio::test]
+async fn a_rust_program_serves_a_webhook() {
+    let up = Up::start(&["--nodes", "0"]);
+    let (client, certificates) = (client(&up).await, certificates());
+    let (serving, port) = serve_reviews(certificates.path()).await;
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let place = json!({"url": format!("https://localhost:{port}/")});
+    let colors = configuration(place, certificates.path());
+    configurations.create(&PostParams::default(), &colors).await.expect("it creates");
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let created = maps.create(&PostParams::default(), &colored("blue")).await.expect("it is allowed");
+    assert_eq!(created.data.as_ref().map(|data| &*data["writer"]), Some("kubernetes-admin"));
+    let refused = maps.create(&PostParams::default(), &colored("red")).await.expect_err("it is denied");
+    let kube::Error::Api(status) = refused else { panic!("{refused:?}") };
+    let expected = "admission webhook \"colors.example.com\" denied the request: red is not allowed";
+    assert_eq!((status.code, &*status.reason, &*status.message), (422, "Invalid", expected));
+    configurations.delete("colors", &DeleteParams::default()).await.expect("it deletes");
+    maps.create(&PostParams::default(), &colored("red")).await.expect("no one minds");
+    serving.abort();
+}
+
+/// An operator in a debugger: its manifests are applied unchanged but for the annotation of the pod.
+#[tokio::test]
+async fn a_local_process_serves_the_webhook_of_a_service() {
+    let up = Up::start(&["--nodes", "1"]);
+    let (client, certificates) = (client(&up).await, certificates());
+    let (serving, port) = serve_reviews(certificates.path()).await;
+    let manifests = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "reviews"},
+            "spec": {"selector": {"app": "reviews"}, "ports": [{"port": 443, "targetPort": 9443}]},
+        },
+        {
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "reviews", "labels": {"app": "reviews"},
+                "annotations": {"node.setpoint.dev/backend": format!("127.0.0.1:{port}")}},
+            "spec": {"containers": [{"name": "reviews", "image": "example.com/reviews"}]},
+        },
+    ]});
+    up.kubectl_with(&["apply", "-f", "-"], &manifests.to_string());
+    up.kubectl(&["wait", "--for=condition=Ready", "pod/reviews", "--timeout=30s"]);
+    let ready = "jsonpath={.items[*].endpoints[*].conditions.ready}";
+    let slices = ["get", "endpointslices", "-l", "kubernetes.io/service-name=reviews", "-o", ready];
+    eventually("the Service has an endpoint", || up.try_kubectl(&slices, "").out == "true");
+    let place = json!({"service": {"namespace": "default", "name": "reviews", "path": "/mutate"}});
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let colors = configuration(place, certificates.path());
+    configurations.create(&PostParams::default(), &colors).await.expect("it creates");
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let created = maps.create(&PostParams::default(), &colored("blue")).await.expect("it is allowed");
+    assert_eq!(created.data.as_ref().map(|data| &*data["writer"]), Some("kubernetes-admin"));
+    serving.abort();
 }

@@ -18,6 +18,7 @@
 mod attach;
 mod backend;
 mod forward;
+mod interference;
 mod logs;
 mod outcome;
 mod pipe;
@@ -44,6 +45,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub use backend::ByteStream;
+pub use interference::Lost;
 pub use pipe::NodeConnection;
 pub use registry::{ExecError, Executed, Kubelets};
 
@@ -53,6 +55,7 @@ use crate::outage::NodeView;
 use crate::runtime::{EnterError, Entered, Entrance, Fates, Runtime};
 use crate::view::PodView;
 use backend::Backends;
+use interference::Interference;
 
 /// The most connections to all nodes. Each buffers some 100 KiB, and streams more.
 const CONNECTIONS: usize = 1024;
@@ -74,6 +77,7 @@ pub(crate) struct Server {
     /// Where pods are added whose containers a user has ended.
     pub(crate) queue: Queue<Key>,
     pub(crate) backends: Backends,
+    pub(crate) interference: Interference,
     /// Cancelled when the nodes stop.
     pub(crate) stop: CancellationToken,
     pub(crate) connections: AtomicUsize,

@@ -11,6 +11,7 @@ use setpoint::{Cached, Key};
 use tokio::sync::mpsc;
 
 use super::backend::{self, Backends, ByteStream};
+use super::interference::{Interference, Lost};
 use super::{Node, NodeConnection, PORT, Server};
 use crate::fleet::host_ip;
 use crate::log::LogQuery;
@@ -21,6 +22,7 @@ use crate::view::PodView;
 #[derive(Clone)]
 pub struct Kubelets {
     backends: Backends,
+    interference: Interference,
     current: Arc<Mutex<Current>>,
 }
 
@@ -56,11 +58,24 @@ impl Kubelets {
         + Sync
         + 'static,
     ) -> Self {
-        Self { backends: Backends::new(connect), current: Arc::default() }
+        Self {
+            backends: Backends::new(connect),
+            interference: Interference::default(),
+            current: Arc::default(),
+        }
     }
 
     pub(crate) fn backends(&self) -> Backends {
         self.backends.clone()
+    }
+
+    pub(crate) fn interference(&self) -> Interference {
+        self.interference.clone()
+    }
+
+    /// Calls this before every request to a node is handled, to delay it or to lose its response.
+    pub fn interfere(&self, with: impl Fn() -> BoxFuture<'static, Option<Lost>> + Send + Sync + 'static) {
+        self.interference.set(with);
     }
 
     /// Sets the nodes that run.

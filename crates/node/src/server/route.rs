@@ -1,6 +1,7 @@
 //! Routes requests, and writes responses as a kubelet does: errors are plain text.
 
 use std::convert::Infallible;
+use std::io;
 
 use bytes::Bytes;
 use futures::Stream;
@@ -13,7 +14,7 @@ use hyper::body::{Frame, Incoming};
 use percent_encoding::percent_decode_str;
 use tokio::sync::mpsc;
 
-use super::{Node, Upgrade};
+use super::{Lost, Node, Upgrade};
 
 /// The body of a response.
 pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -91,7 +92,14 @@ impl Node {
         self,
         request: Request<Incoming>,
         upgrades: mpsc::Sender<Upgrade>,
-    ) -> Result<Response<Body>, Infallible> {
+    ) -> io::Result<Response<Body>> {
+        match self.server.interference.next().await {
+            Some(Lost::Dropped) => return Err(io::ErrorKind::ConnectionAborted.into()),
+            Some(Lost::Failed(code)) => {
+                return Ok(empty(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)));
+            }
+            None => {}
+        }
         Ok(self.route(request, &upgrades).await.unwrap_or_else(Refusal::response))
     }
 

@@ -1,26 +1,49 @@
 //! Converts version 2 documents to version 3, for servers without version 3. As in v1.34, the conversion is lossy.
 
+use std::cell::Cell;
+
 use serde_json::{Map, Value, json};
 
 use super::spec::Spec;
 use crate::json::Json;
 
+/// The most that the schemas of bodies take, as text. They are repeated for every media type of their operation, so a
+/// short document can become a long one. Kubernetes' own has 2 MiB of them.
+const MOST_BYTES: usize = 32 << 20;
+/// What a media type takes besides its schema.
+const ENTRY_BYTES: usize = 128;
+
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
 
-/// Converts a document.
-pub(super) fn to_v3(spec: &Spec) -> Value {
-    let paths: Map<String, Value> =
-        spec.paths.iter().map(|(path, item)| (path.clone(), path_item(item))).collect();
-    let schemas: Map<String, Value> =
-        spec.definitions.iter().map(|(name, value)| (name.clone(), schema(value))).collect();
-    json!({"openapi": "3.0.0", "info": spec.info, "paths": paths, "components": {"schemas": schemas}})
+/// The room that is left for the schemas of bodies; `None` if there was not enough.
+struct Room(Cell<Option<usize>>);
+
+impl Room {
+    fn take(&self, bytes: usize) -> bool {
+        let left = self.0.get().and_then(|left| left.checked_sub(bytes));
+        self.0.set(left);
+        left.is_some()
+    }
 }
 
-fn path_item(item: &Value) -> Value {
+/// Converts a document.
+pub(super) fn to_v3(spec: &Spec) -> Result<Value, String> {
+    let room = Room(Cell::new(Some(MOST_BYTES)));
+    let paths: Map<String, Value> =
+        spec.paths.iter().map(|(path, item)| (path.clone(), path_item(item, &room))).collect();
+    if room.0.get().is_none() {
+        return Err(format!("the document would be longer than {MOST_BYTES} bytes as version 3"));
+    }
+    let schemas: Map<String, Value> =
+        spec.definitions.iter().map(|(name, value)| (name.clone(), schema(value))).collect();
+    Ok(json!({"openapi": "3.0.0", "info": spec.info, "paths": paths, "components": {"schemas": schemas}}))
+}
+
+fn path_item(item: &Value, room: &Room) -> Value {
     let mut converted = Map::new();
     for (name, value) in item.as_object().into_iter().flatten() {
         match name.as_str() {
-            method if METHODS.contains(&method) => _ = converted.insert(name.clone(), operation(value)),
+            method if METHODS.contains(&method) => _ = converted.insert(name.clone(), operation(value, room)),
             "parameters" => {
                 let parameters = value.as_array().into_iter().flatten().map(parameter).collect();
                 converted.insert(name.clone(), parameters);
@@ -33,7 +56,7 @@ fn path_item(item: &Value) -> Value {
     Value::Object(converted)
 }
 
-fn operation(operation: &Value) -> Value {
+fn operation(operation: &Value, room: &Room) -> Value {
     let mut converted = Map::new();
     let kept = ["description", "externalDocs", "tags", "summary", "deprecated", "operationId"];
     for (name, value) in operation.as_object().into_iter().flatten() {
@@ -44,7 +67,7 @@ fn operation(operation: &Value) -> Value {
     let is_body = |parameter: &&Value| parameter.text("name") == "body" && parameter.has("schema");
     let (bodies, others): (Vec<&Value>, Vec<&Value>) = operation.list("parameters").iter().partition(is_body);
     if let Some(body) = bodies.last() {
-        let content = content(operation.list("consumes"), body.at("schema"));
+        let content = content(operation.list("consumes"), body.at("schema"), room);
         converted.insert("requestBody".into(), json!({"content": content}));
     }
     if !others.is_empty() {
@@ -55,14 +78,14 @@ fn operation(operation: &Value) -> Value {
     let responses: Map<String, Value> = responses
         .map(|(code, value)| match code.starts_with("x-") {
             true => (code.clone(), value.clone()),
-            false => (code.clone(), response(value, produces)),
+            false => (code.clone(), response(value, produces, room)),
         })
         .collect();
     converted.insert("responses".into(), Value::Object(responses));
     Value::Object(converted)
 }
 
-fn response(response: &Value, produces: &[Value]) -> Value {
+fn response(response: &Value, produces: &[Value], room: &Room) -> Value {
     let mut converted = Map::new();
     for (name, value) in response.as_object().into_iter().flatten() {
         match name.as_str() {
@@ -75,13 +98,17 @@ fn response(response: &Value, produces: &[Value]) -> Value {
         }
     }
     if response.has("schema") {
-        converted.insert("content".into(), content(produces, response.at("schema")));
+        converted.insert("content".into(), content(produces, response.at("schema"), room));
     }
     Value::Object(converted)
 }
 
-fn content(types: &[Value], of: &Value) -> Value {
+fn content(types: &[Value], of: &Value, room: &Room) -> Value {
     let schema = json!({"schema": schema(of)});
+    let each = schema.to_string().len() + ENTRY_BYTES;
+    if !room.take(each.saturating_mul(types.len())) {
+        return Value::Null;
+    }
     let types = types.iter().filter_map(Value::as_str);
     Value::Object(types.map(|media_type| (media_type.to_owned(), schema.clone())).collect())
 }
@@ -165,6 +192,21 @@ mod tests {
                         "content": {"application/json": {"schema": reference("X")}}}}}}},
             "components": {"schemas": {"M": {"type": "object"}, "X": {"type": "object", "properties": {
                 "meta": {"description": "d", "allOf": [reference("M")]}, "list": {"items": reference("M")}}}}}});
-        assert_eq!(to_v3(&spec), expected);
+        assert_eq!(to_v3(&spec).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_schema_is_not_repeated_without_end() {
+        let check = |types: usize, is_fine: bool| {
+            let types: Vec<String> = (0..types).map(|number| format!("a/{number}")).collect();
+            let schema = json!({"description": "x".repeat(1 << 20)});
+            let document = json!({"paths": {"/x": {"get": {
+                "produces": types, "responses": {"200": {"description": "", "schema": schema}}}}}});
+            let spec = Spec::read(document.to_string().as_bytes(), "/", String::new()).unwrap();
+            assert_eq!(to_v3(&spec).is_ok(), is_fine, "{} types", types.len());
+        };
+        check(5, true);
+        check(40, false);
+        check(100_000, false);
     }
 }

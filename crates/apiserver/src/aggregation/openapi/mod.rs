@@ -180,7 +180,7 @@ impl Known {
         if self.index.is_some() {
             self.converted = None;
         } else if let (None, Some(spec)) = (&self.converted, &self.spec) {
-            let body = Bytes::from(convert::to_v3(spec).to_string());
+            let body = Bytes::from(convert::to_v3(spec)?.to_string());
             self.converted = Some(Document { hash: hex(&Sha512::digest(&body)), body });
         }
         Ok(())

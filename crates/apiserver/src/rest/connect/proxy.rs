@@ -1,5 +1,6 @@
 //! Proxy requests: the address of a node, a pod or a Service.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::Response;
@@ -116,12 +117,12 @@ async fn port_name(call: &Call<'_>, id: &Id<'_>) -> Result<String, Status> {
 
 /// Finds an endpoint with a port of this name, starting anywhere.
 async fn endpoint(call: &Call<'_>, subsets: &[Value], port_name: &str) -> Result<Option<String>, Status> {
-    let pods = call.server.served(&Gvr::new("", "v1", "pods"))?;
+    let mut pods = Pods::new(call)?;
     for subset in from_random_start(call, subsets) {
         let ports = subset.list("ports").iter().filter(|port| port.text("name") == port_name);
         for port in ports {
             for address in from_random_start(call, subset.list("addresses")) {
-                if is_of_pod(call, &pods, address).await? {
+                if pods.have(address).await? {
                     return Ok(Some(join(address.text("ip"), port.count("port"))));
                 }
             }
@@ -138,19 +139,45 @@ fn from_random_start<'a>(call: &Call<'_>, items: &'a [Value]) -> impl Iterator<I
     after.iter().chain(before)
 }
 
-/// Whether an address of Endpoints is that of a pod. Requests are only proxied to pods.
-async fn is_of_pod(call: &Call<'_>, pods: &Served, address: &Value) -> Result<bool, Status> {
-    let target = address.at("targetRef");
-    let name = target.text("name");
-    if name.is_empty() || Some(target.text("namespace")) != call.namespace {
-        return Ok(false);
+/// The pods that addresses of Endpoints name. Requests are only proxied to pods.
+struct Pods<'c> {
+    call: &'c Call<'c>,
+    served: Arc<Served>,
+    /// The addresses of each. Thousands of endpoints may name one pod, and each is read once.
+    addresses: BTreeMap<String, Vec<String>>,
+}
+
+impl<'c> Pods<'c> {
+    fn new(call: &'c Call<'c>) -> Result<Self, Status> {
+        let served = call.server.served(&Gvr::new("", "v1", "pods"))?;
+        Ok(Self { call, served, addresses: BTreeMap::new() })
     }
-    let key = pods.key(call.namespace, name);
-    let found = call.server.store.get(&key, None).await.map_err(|why| call.server.refusal(why))?;
-    let Some(record) = found else { return Ok(false) };
-    let pod = pods.decode_bare(&record)?;
-    let ip = address.text("ip");
-    Ok(pod.at("status").list("podIPs").iter().any(|known| known.text("ip") == ip))
+
+    /// Whether an address of Endpoints is that of the pod it names.
+    async fn have(&mut self, address: &Value) -> Result<bool, Status> {
+        let target = address.at("targetRef");
+        let name = target.text("name");
+        if name.is_empty() || Some(target.text("namespace")) != self.call.namespace {
+            return Ok(false);
+        }
+        if !self.addresses.contains_key(name) {
+            let found = self.read(name).await?;
+            self.addresses.insert(name.to_owned(), found);
+        }
+        let known = self.addresses.get(name);
+        Ok(known.is_some_and(|known| known.iter().any(|own| own == address.text("ip"))))
+    }
+
+    async fn read(&self, name: &str) -> Result<Vec<String>, Status> {
+        // Others have their turn between pods, and the request may be given up.
+        tokio::task::yield_now().await;
+        let (server, key) = (self.call.server, self.served.key(self.call.namespace, name));
+        let found = server.store.get(&key, None).await.map_err(|why| server.refusal(why))?;
+        let Some(record) = found else { return Ok(Vec::new()) };
+        let pod = self.served.decode_bare(&record)?;
+        let addresses = pod.at("status").list("podIPs").iter();
+        Ok(addresses.map(|address| address.text("ip").to_owned()).collect())
+    }
 }
 
 /// An object in a path, with what follows it: `name`, `name:port`, `scheme:name:port`.

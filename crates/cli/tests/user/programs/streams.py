@@ -1,10 +1,14 @@
-"""The Python client on a pod of a simulated node: exec, log, port-forward, and a watch meanwhile."""
+"""The Python client on a pod of a simulated node: exec, log, port-forward, and a watch meanwhile; and a webhook of its own."""
 
+import base64
+import json
 import socketserver
 import threading
 
 from kubernetes import client, config, watch
 from kubernetes.stream import portforward, stream
+
+import reviews
 
 config.load_kube_config()
 core = client.CoreV1Api()
@@ -64,4 +68,32 @@ assert forwarder.error(80) is None, forwarder.error(80)
 
 lines = list(watch.Watch().stream(core.read_namespaced_pod_log, "app", "python", follow=True))
 assert lines == ["one", "two", "three"], lines
+
+
+def review(request):
+    """Denies what is red, and marks everything else."""
+    if request["object"]["data"]["color"] == "red":
+        return {"allowed": False, "status": {"code": 403, "message": "red is not allowed"}}
+    patch = json.dumps([{"op": "add", "path": "/data/marked", "value": "yes"}])
+    return {"allowed": True, "patchType": "JSONPatch", "patch": base64.b64encode(patch.encode()).decode()}
+
+
+webhook = {
+    "name": "marks.example.com",
+    "clientConfig": reviews.serve(review),
+    "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}],
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "python"}},
+    "sideEffects": "None",
+    "admissionReviewVersions": ["v1"],
+}
+registration = client.AdmissionregistrationV1Api()
+registration.create_mutating_webhook_configuration({"metadata": {"name": "marks"}, "webhooks": [webhook]})
+created = core.create_namespaced_config_map("python", {"metadata": {"name": "blue"}, "data": {"color": "blue"}})
+assert created.data["marked"] == "yes", created.data
+try:
+    core.create_namespaced_config_map("python", {"metadata": {"name": "red"}, "data": {"color": "red"}})
+    raise AssertionError("red was allowed")
+except client.ApiException as refused:
+    assert refused.status == 403 and "denied the request: red is not allowed" in refused.body, refused.body
+registration.delete_mutating_webhook_configuration("marks")
 print("done")

@@ -131,7 +131,8 @@ impl Conversions {
         };
         let posted = client.post_within(body, TIMEOUT).await;
         let response = posted.map_err(|why| Failure::of_call(&why))?;
-        review::response(&response.body, version, &uid, objects, to)
+        let content = response.content().map_err(Failure::calling)?;
+        review::response(content, version, &uid, objects, to)
     }
 }
 

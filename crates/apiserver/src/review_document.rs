@@ -80,7 +80,7 @@ impl ReviewType {
                 version.name()
             )),
             _ => Err(format!(
-                "no kind {kind:?} is registered for version {api_version:?} in scheme \"k8s.io/apiserver/pkg/util/webhook/client.go:71\""
+                "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/util/webhook/client.go:71\""
             )),
         }
     }

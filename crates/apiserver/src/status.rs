@@ -19,7 +19,7 @@ pub struct Status {
     kind: &'static str,
     #[serde(rename = "apiVersion", skip_serializing_if = "str::is_empty")]
     api_version: &'static str,
-    metadata: ListMetadata,
+    pub(crate) metadata: ListMetadata,
     pub status: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub message: String,
@@ -42,11 +42,19 @@ pub struct Status {
 #[derive(Clone, Copy, Debug)]
 pub struct LacksRights;
 
+/// The metadata of a status. The server itself only sets the token; webhooks may set all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-struct ListMetadata {
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ListMetadata {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) self_link: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) resource_version: String,
     /// A token for continuing an expired list.
     #[serde(rename = "continue", skip_serializing_if = "str::is_empty")]
-    continue_token: String,
+    pub(crate) continue_token: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) remaining_item_count: Option<i64>,
 }
 
 /// The subject of a status.

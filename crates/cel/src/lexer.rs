@@ -28,21 +28,31 @@ pub(super) struct Mistake {
     pub(super) message: String,
 }
 
-const SYMBOLS: [&str; 26] = [
+const SYMBOLS: [&str; 24] = [
     "==", "!=", "<=", ">=", "&&", "||", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", ".", ",", "(", ")",
-    "[", "]", "{", "}", "=", "|",
+    "[", "]", "{", "}",
 ];
 
-pub(super) fn words(text: &str) -> Result<Vec<Word>, Mistake> {
+/// How many letters that start no token are reported. Each report repeats its line, of up to 100,000 letters.
+const MAX_UNRECOGNIZED: usize = 8;
+
+/// The tokens of a text, and the letters in between that start no token.
+#[derive(Debug)]
+pub(super) struct Words {
+    pub(super) words: Vec<Word>,
+    pub(super) unrecognized: Vec<Mistake>,
+}
+
+pub(super) fn words(text: &str) -> Result<Words, Mistake> {
     let letters: Vec<char> = text.chars().collect();
-    let mut lexer = Lexer { letters: &letters, at: 0 };
+    let mut lexer = Lexer { letters: &letters, at: 0, unrecognized: Vec::new() };
     let mut words = Vec::new();
     loop {
         let word = lexer.next()?;
         let is_end = word.token == Token::End;
         words.push(word);
         if is_end {
-            return Ok(words);
+            return Ok(Words { words, unrecognized: lexer.unrecognized });
         }
     }
 }
@@ -50,6 +60,7 @@ pub(super) fn words(text: &str) -> Result<Vec<Word>, Mistake> {
 struct Lexer<'t> {
     letters: &'t [char],
     at: usize,
+    unrecognized: Vec<Mistake>,
 }
 
 impl Lexer<'_> {
@@ -66,8 +77,30 @@ impl Lexer<'_> {
                         self.at += 1;
                     }
                 }
+                Some(letter) if self.starts_no_token(letter) => self.skip_unrecognized(),
                 _ => return,
             }
+        }
+    }
+
+    /// Whether the next letter starts no token: it belongs to none, or only to one of two equal letters.
+    fn starts_no_token(&self, letter: char) -> bool {
+        match letter {
+            '=' | '&' | '|' => self.peek(1) != Some(letter),
+            '_' | '"' | '\'' | '`' => false,
+            _ if letter.is_ascii_alphanumeric() => false,
+            _ => !SYMBOLS.iter().any(|symbol| symbol.starts_with(letter)),
+        }
+    }
+
+    /// Skips a letter that starts no token, as v1.34's lexer does: if it could have started one, it is skipped with the
+    /// letter that ruled this out.
+    fn skip_unrecognized(&mut self) {
+        let start = self.at;
+        let length = if matches!(self.letters[start], '=' | '&' | '|') { 2 } else { 1 };
+        self.at = self.letters.len().min(start + length);
+        if self.unrecognized.len() < MAX_UNRECOGNIZED {
+            self.unrecognized.push(unexpected(start, &self.letters[start..self.at]));
         }
     }
 
@@ -115,7 +148,7 @@ impl Lexer<'_> {
             }
             name.push(letter);
         }
-        Err(unexpected(start, '`'))
+        Err(unexpected(start, &['`']))
     }
 
     fn ident(&mut self) -> Token {
@@ -134,7 +167,7 @@ impl Lexer<'_> {
                 return Ok(Token::Symbol(symbol));
             }
         }
-        Err(unexpected(self.at, self.letters[self.at]))
+        Err(unexpected(self.at, &self.letters[self.at..=self.at]))
     }
 
     fn number(&mut self) -> Result<Token, Mistake> {
@@ -197,13 +230,13 @@ impl Lexer<'_> {
         self.at += if is_long { 3 } else { 1 };
         let mut bytes = Vec::new();
         loop {
-            let Some(letter) = self.peek(0) else { return Err(unexpected(start, quote)) };
+            let Some(letter) = self.peek(0) else { return Err(unexpected(start, &[quote])) };
             if letter == quote && (!is_long || self.peek(1) == Some(quote) && self.peek(2) == Some(quote)) {
                 self.at += if is_long { 3 } else { 1 };
                 break;
             }
             if letter == '\n' && !is_long {
-                return Err(unexpected(start, quote));
+                return Err(unexpected(start, &[quote]));
             }
             self.at += 1;
             match letter {
@@ -261,6 +294,7 @@ fn push(bytes: &mut Vec<u8>, letter: char) {
     bytes.extend_from_slice(letter.encode_utf8(&mut buffer).as_bytes());
 }
 
-fn unexpected(at: usize, letter: char) -> Mistake {
-    Mistake { at, message: format!("Syntax error: token recognition error at: '{letter}'") }
+fn unexpected(at: usize, letters: &[char]) -> Mistake {
+    let letters: String = letters.iter().collect();
+    Mistake { at, message: format!("Syntax error: token recognition error at: '{letters}'") }
 }

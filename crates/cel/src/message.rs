@@ -86,7 +86,7 @@ impl Message {
     }
 
     fn check_places(&self, expected: &str, errors: &mut Vec<String>) {
-        if errors.len() >= MOST_ERRORS {
+        if errors.len() >= MAX_ERRORS {
             return;
         }
         if *self.name != *expected {
@@ -102,7 +102,7 @@ impl Message {
 }
 
 /// The maximum number of misplaced messages that are reported.
-const MOST_ERRORS: usize = 100;
+const MAX_ERRORS: usize = 100;
 
 /// Lists and maps have no names of their own.
 fn check_places(value: &Val, expected: &str, errors: &mut Vec<String>) {

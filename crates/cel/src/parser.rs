@@ -4,7 +4,7 @@ mod message;
 
 use super::ast::{Expr, Fold, Kind, Literal};
 use super::escape::RESERVED;
-use super::lexer::{self, Mistake, Token, Word};
+use super::lexer::{self, Mistake, Token, Word, Words};
 
 /// The maximum nesting depth of expressions, as in v1.34, so that everything that walks them needs little stack.
 const DEEPEST: usize = 250;
@@ -21,17 +21,24 @@ const EXPECTED: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', 
 const EXPECTED_OR_CLOSED: &str = "{'[', '{', '(', ')', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
 pub(super) fn parse(text: &str) -> Result<Expr, Vec<Mistake>> {
-    let words = words(text).map_err(|mistake| vec![mistake])?;
+    let Words { words, unrecognized } = words(text).map_err(|mistake| vec![mistake])?;
     let mut parser =
         Parser { words, at: 0, next_id: 0, depth: 0, deepest: 0, noted: Vec::new(), args_at: None };
-    parser.whole().map_err(|mistake| {
-        let mut mistakes = std::mem::take(&mut parser.noted);
-        mistakes.push(mistake);
-        mistakes
-    })
+    let parsed = parser.whole();
+    let mut mistakes = unrecognized;
+    match parsed {
+        Ok(expr) if mistakes.is_empty() => return Ok(expr),
+        Ok(_) => {}
+        Err(mistake) => {
+            mistakes.append(&mut parser.noted);
+            mistakes.push(mistake);
+        }
+    }
+    mistakes.sort_by_key(|mistake| mistake.at);
+    Err(mistakes)
 }
 
-fn words(text: &str) -> Result<Vec<Word>, Mistake> {
+fn words(text: &str) -> Result<Words, Mistake> {
     let length = text.chars().count();
     if length > LONGEST {
         let message = format!("expression code point size exceeds limit: size: {length}, limit {LONGEST}");

@@ -131,6 +131,18 @@ fn mistakes_are_shown_where_they_are() {
             "ERROR: <input>:1:6: Syntax error: no viable alternative at input '.'\n | self.\n | .....^",
         ),
         (
+            "self.a =",
+            "ERROR: <input>:1:8: Syntax error: token recognition error at: '='\n | self.a =\n | .......^",
+        ),
+        (
+            "self.a = 1",
+            "ERROR: <input>:1:8: Syntax error: token recognition error at: '= '\n | self.a = 1\n | .......^\nERROR: <input>:1:10: Syntax error: extraneous input '1' expecting <EOF>\n | self.a = 1\n | .........^",
+        ),
+        (
+            "true |#",
+            "ERROR: <input>:1:6: Syntax error: token recognition error at: '|#'\n | true |#\n | .....^",
+        ),
+        (
             "size(",
             "ERROR: <input>:1:6: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', ')', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}\n | size(\n | .....^",
         ),

@@ -9,9 +9,9 @@ use super::eval::EvalError;
 use super::value::Val;
 
 /// The limit on list items created by one evaluation: more than the largest object has. At 24 bytes each, 48 MB.
-const MOST_MADE: u64 = 2_000_000;
+const MAX_MADE: u64 = 2_000_000;
 /// The limit on list and map items visited by functions, at some 10 ns each: 0.2 s.
-const MOST_SEEN: u64 = 20_000_000;
+const MAX_SEEN: u64 = 20_000_000;
 
 /// The work done by an evaluation.
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl Work {
 
     fn make(&mut self, items: u64) -> Result<(), EvalError> {
         self.made = self.made.saturating_add(items);
-        if self.made > MOST_MADE { Err(EvalError::TooExpensive) } else { Ok(()) }
+        if self.made > MAX_MADE { Err(EvalError::TooExpensive) } else { Ok(()) }
     }
 
     /// Counts values and everything inside them. Stops at the limit, so that counting is bounded too.
@@ -54,7 +54,7 @@ impl Work {
 
     fn see_one(&mut self, value: &Val) -> Result<(), EvalError> {
         self.seen += 1;
-        if self.seen > MOST_SEEN {
+        if self.seen > MAX_SEEN {
             return Err(EvalError::TooExpensive);
         }
         match value {

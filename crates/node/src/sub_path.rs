@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::EnvVar;
 
-use crate::files::LONGEST_PATH;
+use crate::files::MAX_PATH;
 use crate::runtime::environment::expand;
 use crate::runtime::{Pod, downward};
 
@@ -42,7 +42,7 @@ fn known(pod: &Pod, variable: &EnvVar) -> Option<(String, String)> {
         }
     };
     // A longer one is no path.
-    let is_known = value.len() <= LONGEST_PATH && !value.contains("$(");
+    let is_known = value.len() <= MAX_PATH && !value.contains("$(");
     is_known.then(|| (variable.name.clone(), value))
 }
 
@@ -50,7 +50,7 @@ fn complaint(variables: &[EnvVar], known: &BTreeMap<String, String>, expression:
     let is_unknown = |name: &str| !known.contains_key(name) && variables.iter().any(|set| set.name == name);
     let mut missing = BTreeSet::new();
     let mut is_unresolved = false;
-    let path = expand(expression, LONGEST_PATH, |name| {
+    let path = expand(expression, MAX_PATH, |name| {
         is_unresolved |= is_unknown(name);
         let value = known.get(name).map_or("", String::as_str);
         if value.is_empty() {
@@ -59,7 +59,7 @@ fn complaint(variables: &[EnvVar], known: &BTreeMap<String, String>, expression:
         Some(value)
     });
     let Some(path) = path else {
-        return Some(format!("the expanded SubPath is longer than {LONGEST_PATH} bytes"));
+        return Some(format!("the expanded SubPath is longer than {MAX_PATH} bytes"));
     };
     if is_unresolved {
         None

@@ -254,13 +254,13 @@ impl Phase {
 }
 
 /// The longest message in a status or an event, in bytes: the limit of Kubernetes' own events.
-const LONGEST_MESSAGE: usize = 1_024;
+const MAX_MESSAGE: usize = 1_024;
 
 /// Cuts a message that is too long.
 pub(crate) fn bounded(mut message: String) -> String {
-    if message.len() > LONGEST_MESSAGE {
+    if message.len() > MAX_MESSAGE {
         let mark = '…';
-        let mut end = LONGEST_MESSAGE - mark.len_utf8();
+        let mut end = MAX_MESSAGE - mark.len_utf8();
         while !message.is_char_boundary(end) {
             end -= 1;
         }

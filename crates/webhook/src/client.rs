@@ -14,7 +14,8 @@ use setpoint_clock::{Clock, Instant, Rng};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::dial::{Connector, Dial};
-use crate::error::{CallError, StatusError, go_text, innermost, retry_after};
+use crate::error::{CallError, StatusError, retry_after};
+use crate::go_text::{go_client_text, innermost};
 use crate::kubeconfig::{Credential, Endpoint};
 use crate::settings::{Settings, go_duration};
 use crate::tls::TlsError;
@@ -52,6 +53,19 @@ pub struct WebhookResponse {
     pub body: Bytes,
     /// Counts it toward [`Settings::responses`].
     _place: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+impl WebhookResponse {
+    /// Returns the body to decode, which must not be empty.
+    pub fn content(&self) -> Result<&Bytes, String> {
+        if !self.body.is_empty() {
+            return Ok(&self.body);
+        }
+        let stated = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let content_type = stated.filter(|stated| !stated.is_empty()).unwrap_or("application/json");
+        let code = self.status.as_u16();
+        Err(format!("0-length response with status code: {code} and content type: {content_type}"))
+    }
 }
 
 /// A completed attempt.
@@ -267,21 +281,21 @@ impl Target {
     }
 
     fn failed(&self, error: &legacy::Error) -> CallError {
-        self.connection(innermost(error))
+        self.connection(error)
     }
 
     fn unread(&self, error: &(dyn std::error::Error + Send + Sync + 'static), limit: usize) -> CallError {
         let (method, url) = self.named();
         match error.is::<LengthLimitError>() {
             true => CallError::TooLong { method, url, limit },
-            false => self.connection(innermost(error)),
+            false => self.connection(error),
         }
     }
 
-    fn connection(&self, cause: &(dyn std::error::Error + 'static)) -> CallError {
+    fn connection(&self, error: &(dyn std::error::Error + 'static)) -> CallError {
         let (method, url) = self.named();
-        let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        let kind = innermost(error).downcast_ref::<std::io::Error>().map(std::io::Error::kind);
         let is_reset = kind == Some(std::io::ErrorKind::ConnectionReset);
-        CallError::Connection { method, url, why: go_text(cause), is_reset }
+        CallError::Connection { method, url, why: go_client_text(error), is_reset }
     }
 }

@@ -20,6 +20,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
 use crate::cidr::Cidr;
+use crate::first_record::FirstRecord;
 
 /// A bidirectional byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
@@ -153,9 +154,10 @@ impl Connector {
         }
         let name = ServerName::try_from(self.server_name.unwrap_or(host));
         let name = name.map_err(|_| io::Error::other("the URL's host is not a valid server name"))?;
-        let stream =
-            tokio::time::timeout(HANDSHAKE, TlsConnector::from(self.tls).connect(name, dialed)).await;
-        let stream = stream.map_err(|_| timed_out("net/http: TLS handshake timeout"))??;
+        let handshake = TlsConnector::from(self.tls).connect(name, FirstRecord::new(dialed)).into_fallible();
+        let stream = tokio::time::timeout(HANDSHAKE, handshake).await;
+        let stream = stream.map_err(|_| timed_out("net/http: TLS handshake timeout"))?;
+        let stream = stream.map_err(|(why, connection)| connection.explain(why))?;
         let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         Ok(Conn { io: TokioIo::new(Box::new(stream)), is_h2 })
     }

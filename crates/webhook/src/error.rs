@@ -105,42 +105,6 @@ impl StatusError {
     }
 }
 
-/// Describes an error by its cause, with Go's wording for the most common ones.
-pub(crate) fn go_text(error: &(dyn std::error::Error + 'static)) -> String {
-    use rustls::CertificateError as Bad;
-    let cause = innermost(error);
-    let io = cause.downcast_ref::<std::io::Error>();
-    let tls = cause.downcast_ref::<rustls::Error>();
-    let tls = tls.or_else(|| io?.get_ref()?.downcast_ref::<rustls::Error>());
-    match tls {
-        Some(rustls::Error::InvalidCertificate(Bad::UnknownIssuer)) => {
-            "tls: failed to verify certificate: x509: certificate signed by unknown authority".into()
-        }
-        Some(rustls::Error::InvalidCertificate(why)) => {
-            format!("tls: failed to verify certificate: x509: {why}")
-        }
-        _ => match io.map(std::io::Error::kind) {
-            Some(std::io::ErrorKind::UnexpectedEof) => "EOF".into(),
-            _ => match cause.downcast_ref::<hyper::Error>() {
-                // The connection ended before the response.
-                Some(hyper) if hyper.is_incomplete_message() => "EOF".into(),
-                _ => cause.to_string(),
-            },
-        },
-    }
-}
-
-/// Returns the first cause.
-pub(crate) fn innermost<'a>(
-    error: &'a (dyn std::error::Error + 'static),
-) -> &'a (dyn std::error::Error + 'static) {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error
-}
-
 /// Returns the seconds in a `Retry-After` header.
 pub(crate) fn retry_after(headers: &HeaderMap) -> u32 {
     let header = headers.get(http::header::RETRY_AFTER);

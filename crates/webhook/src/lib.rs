@@ -12,11 +12,14 @@
 //! - A call carries the credentials of its endpoint, and nothing of the request that caused it.
 
 mod backoff;
+mod chain;
 mod cidr;
 mod client;
 mod clients;
 mod dial;
 mod error;
+mod first_record;
+mod go_text;
 pub mod in_process;
 mod kubeconfig;
 mod local;
@@ -27,6 +30,7 @@ mod tests;
 mod tls;
 mod transport;
 mod trusted;
+mod x509;
 
 pub use backoff::Backoff;
 pub use cidr::{Cidr, InvalidCidr};

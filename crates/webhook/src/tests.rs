@@ -225,12 +225,63 @@ async fn only_pinned_authorities_and_names_are_trusted() {
     };
     assert!(call("https://hook.example/", tls(&pem)).await.is_ok());
     let error = call("https://hook.example/", tls(&other)).await.unwrap_err().to_string();
-    assert!(error.contains("x509"), "{error}");
-    assert!(call("https://other.example/", tls(&pem)).await.is_err());
+    let why = "tls: failed to verify certificate: x509: certificate signed by unknown authority";
+    assert!(error.starts_with(&format!("Post \"https://hook.example/?timeout=30s\": {why}")), "{error}");
+    let error = call("https://other.example/", tls(&pem)).await.unwrap_err().to_string();
+    let why =
+        "tls: failed to verify certificate: x509: certificate is valid for hook.example, not other.example";
+    assert_eq!(error, format!("Post \"https://other.example/?timeout=30s\": {why}"));
     let named = TlsSettings { server_name: Some("hook.example".into()), ..tls(&pem) };
     assert!(call("https://other.example/", named).await.is_ok());
     let insecure = TlsSettings { is_insecure: true, ..TlsSettings::default() };
     assert!(call("https://other.example/", insecure).await.is_ok());
+}
+
+/// Answers every connection with some bytes.
+struct Blurts(&'static [u8]);
+
+impl Dial for Blurts {
+    fn dial(&self, _: String, _: u16) -> BoxFuture<'static, std::io::Result<Dialed>> {
+        let bytes = self.0;
+        Box::pin(async move {
+            let (ours, mut theirs) = tokio::io::duplex(64 * 1024);
+            tokio::spawn(async move {
+                let _ = tokio::io::AsyncWriteExt::write_all(&mut theirs, bytes).await;
+                std::future::pending::<()>().await;
+            });
+            Ok(Box::new(ours) as Dialed)
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_without_tls_is_recognized() {
+    let tls = TlsSettings { is_insecure: true, ..TlsSettings::default() };
+    let not_tls = "tls: first record does not look like a TLS handshake";
+    for (bytes, by_client, by_proxy) in [
+        (
+            &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
+            "http: server gave HTTP response to HTTPS client",
+            not_tls,
+        ),
+        (b"<!DOCTYPE HTML>\r\n", not_tls, not_tls),
+        (
+            b"\x15\x03\x03\x00\x02\x02\x28",
+            "remote error: tls: handshake failure",
+            "remote error: tls: handshake failure",
+        ),
+    ] {
+        let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+        let endpoint = Endpoint::new("https://hook.example/x".parse().unwrap(), tls.clone());
+        let dial = Arc::new(Blurts(bytes));
+        let client = Client::new(endpoint, settings(), dial.clone(), clock, Rng::seeded(1)).unwrap();
+        let error = client.post(Bytes::new()).await.unwrap_err().to_string();
+        assert_eq!(error, format!("Post \"https://hook.example/x?timeout=30s\": {by_client}"));
+        let transport = crate::Transport::new(&tls, dial).unwrap();
+        let request = || Request::get("https://hook.example/x").body(crate::no_body()).unwrap();
+        assert_eq!(transport.send_as_client(request()).await.unwrap_err().0, by_client);
+        assert_eq!(transport.send(request()).await.unwrap_err().0, by_proxy);
+    }
 }
 
 #[test]

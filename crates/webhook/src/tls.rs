@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 use crate::signatures::Signatures;
 use crate::trusted::TrustedCertificates;
@@ -60,10 +59,7 @@ impl TlsSettings {
             true => builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate {
                 signatures: Signatures::new(provider),
             })),
-            false => match self.trusted(provider)? {
-                Some(trusted) => builder.dangerous().with_custom_certificate_verifier(trusted),
-                None => builder.with_root_certificates(RootCertStore::empty()),
-            },
+            false => builder.dangerous().with_custom_certificate_verifier(Arc::new(self.trusted(provider)?)),
         };
         let mut config = match &self.identity {
             Some(identity) => {
@@ -79,21 +75,17 @@ impl TlsSettings {
         Ok(config)
     }
 
-    /// Returns the verifier of servers; `None` if the system trusts no CA.
-    fn trusted(&self, provider: Arc<CryptoProvider>) -> Result<Option<Arc<TrustedCertificates>>, TlsError> {
+    fn trusted(&self, provider: Arc<CryptoProvider>) -> Result<TrustedCertificates, TlsError> {
         let certificates: Vec<CertificateDer<'static>> = match &self.authorities {
             Some(authorities) => CertificateDer::pem_slice_iter(authorities).filter_map(Result::ok).collect(),
             None => rustls_native_certs::load_native_certs().certs,
         };
-        let mut roots = RootCertStore::empty();
-        let (added, _) = roots.add_parsable_certificates(certificates.iter().cloned());
-        if added == 0 {
-            let why = "unable to parse bytes as PEM block".to_owned();
-            return self.authorities.is_none().then_some(None).ok_or(TlsError::Authorities(why));
+        let trusted = TrustedCertificates::new(&certificates, provider);
+        let trusted = trusted.map_err(|why| TlsError::Authorities(why.to_string()))?;
+        match trusted.is_empty() && self.authorities.is_some() {
+            true => Err(TlsError::Authorities("unable to parse bytes as PEM block".into())),
+            false => Ok(trusted),
         }
-        let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
-        let chains = chains.map_err(|why| TlsError::Authorities(why.to_string()))?;
-        Ok(Some(Arc::new(TrustedCertificates { certificates, chains })))
     }
 }
 

@@ -18,7 +18,7 @@ use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::dial::{Connector, Dial};
-use crate::error::go_text;
+use crate::go_text::{go_client_text, go_text};
 use crate::tls::{TlsError, TlsSettings};
 
 /// Idle connections kept per host and for how long, as in v1.34's clients.
@@ -81,7 +81,15 @@ impl Transport {
     /// Sends a request and returns the head of the response. A read that finds its connection closed by an idle server
     /// is sent once more, on another connection.
     pub async fn send(&self, request: Request<RequestBody>) -> Result<Response<Incoming>, SendError> {
-        send_by(&self.http, request).await
+        send_by(&self.http, request).await.map_err(|error| failed(&error))
+    }
+
+    /// Like [`send`](Self::send), but describes failures as Go's `http.Client` does.
+    pub async fn send_as_client(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, SendError> {
+        send_by(&self.http, request).await.map_err(|error| SendError(go_client_text(&error)))
     }
 
     /// Like [`send`](Self::send), for a long-running request: it gets its own connection, so any number of them
@@ -90,7 +98,7 @@ impl Transport {
         &self,
         request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, SendError> {
-        send_by(&self.lasting, request).await
+        send_by(&self.lasting, request).await.map_err(|error| failed(&error))
     }
 
     /// Sends an upgrade request on its own connection. If the response switches protocols,
@@ -117,13 +125,11 @@ impl Transport {
 async fn send_by(
     client: &legacy::Client<Connector, RequestBody>,
     request: Request<RequestBody>,
-) -> Result<Response<Incoming>, SendError> {
+) -> Result<Response<Incoming>, legacy::Error> {
     let again = is_repeatable(&request).then(|| copy(&request));
     match (client.request(request).await, again) {
-        (Err(error), Some(again)) if was_closed(&error) => {
-            client.request(again).await.map_err(|error| failed(&error))
-        }
-        (response, _) => response.map_err(|error| failed(&error)),
+        (Err(error), Some(again)) if was_closed(&error) => client.request(again).await,
+        (response, _) => response,
     }
 }
 

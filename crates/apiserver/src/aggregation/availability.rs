@@ -244,7 +244,7 @@ async fn attempt(
     let url = format!("https://{host}{}", service.path());
     let failed = |why: String| format!("failing or missing response from {url}: {why}");
     let request = probe_request(&url).map_err(failed)?;
-    let outcome = match timeout_at(end, transport.send(request)).await {
+    let outcome = match timeout_at(end, transport.send_as_client(request)).await {
         Ok(outcome) => outcome.map_err(|why| why.0),
         Err(_) => Err("context deadline exceeded (Client.Timeout exceeded while awaiting headers)".into()),
     };

@@ -279,6 +279,7 @@ pub fn apply(
     let managers = Managers::decode(entries_of(before).to_vec())
         .map_err(|why| ApplyError::Internal(format!("failed to decode managed fields: {why}")))?;
     let mut updater = endpoint.updater(managers);
+    check_live(endpoint.target, before, updater.managers.is_empty())?;
     if updater.managers.is_empty() && live.is_some() {
         let unknown = endpoint.manager("before-first-apply", Operation::Update);
         let noted = updater.update(&endpoint.target.empty(), before, unknown, endpoint.time(now));
@@ -360,14 +361,31 @@ pub fn check(target: &Target, configuration: &Value) -> Result<(), ApplyError> {
         return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
     }
     validate::validate(SchemaNode::root(&target.schema), configuration).map_err(|why| {
-        let metadata = |field: &str| configuration["metadata"][field].as_str().unwrap_or_default();
-        ApplyError::Internal(format!(
-            "failed to create typed patch object ({}/{}; {}/{}, Kind={}): {why}",
-            metadata("namespace"),
-            metadata("name"),
-            target.group,
-            target.version,
-            target.kind,
-        ))
+        let named = named(target, configuration);
+        ApplyError::Internal(format!("failed to create typed patch object ({named}): {why}"))
     })
+}
+
+/// Checks that a live object matches its schema. A custom resource may not, after its schema changed or if a webhook
+/// converted it. The fields to merge cannot be told apart then.
+fn check_live(target: &Target, live: &Value, is_unmanaged: bool) -> Result<(), ApplyError> {
+    if target.custom.is_none() {
+        return Ok(());
+    }
+    validate::validate_live(SchemaNode::root(&target.schema), live).map_err(|why| {
+        let named = named(target, live);
+        ApplyError::Internal(match is_unmanaged {
+            true => format!(
+                "failed to create manager for existing fields: failed to convert new object ({named}) to smd typed: {why}"
+            ),
+            false => format!("failed to create typed live object ({named}): {why}"),
+        })
+    })
+}
+
+/// Names an object as v1.34's messages do.
+fn named(target: &Target, object: &Value) -> String {
+    let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    let Target { group, version, kind, .. } = target;
+    format!("{}/{}; {group}/{version}, Kind={kind}", metadata("namespace"), metadata("name"))
 }

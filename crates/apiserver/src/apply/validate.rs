@@ -9,25 +9,42 @@ use super::schema_node::SchemaNode;
 use crate::field::{MAX_ERRORS, shown_path};
 use crate::schema::{List, ListKind, Scalar, Shape};
 
-/// Reports all errors as one message.
+/// Checks a configuration. Reports all errors as one message.
 pub(super) fn validate(place: SchemaNode<'_>, value: &Value) -> Result<(), String> {
     let mut errors = ValidationErrors::default();
     check(place, "", value, &mut errors);
-    match errors.0.as_slice() {
-        [] => Ok(()),
-        [one] => Err(one.clone()),
-        many => Err(format!("errors:\n  {}", many.join("\n  "))),
-    }
+    errors.into_result()
 }
 
+/// Checks an existing object, whose lists may have duplicates. Its managed fields are not part of it.
+pub(super) fn validate_live(place: SchemaNode<'_>, object: &Value) -> Result<(), String> {
+    let mut errors = ValidationErrors { allows_duplicates: true, ..ValidationErrors::default() };
+    let mut object = object.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    check(place, "", &object, &mut errors);
+    errors.into_result()
+}
 /// The errors, up to a limit: beyond it the value is rejected anyway.
 #[derive(Default)]
-struct ValidationErrors(Vec<String>);
+struct ValidationErrors {
+    found: Vec<String>,
+    allows_duplicates: bool,
+}
 
 impl ValidationErrors {
     fn push(&mut self, why: String) {
-        if self.0.len() < MAX_ERRORS {
-            self.0.push(why);
+        if self.found.len() < MAX_ERRORS {
+            self.found.push(why);
+        }
+    }
+
+    fn into_result(self) -> Result<(), String> {
+        match self.found.as_slice() {
+            [] => Ok(()),
+            [one] => Err(one.clone()),
+            many => Err(format!("errors:\n  {}", many.join("\n  "))),
         }
     }
 }
@@ -92,7 +109,7 @@ fn check_items(
         };
         let shown = element::shown(&element);
         let below = format!("{path}{shown}");
-        if seen.contains(&element) {
+        if seen.contains(&element) && !errors.allows_duplicates {
             errors.push(at(path, &format!("duplicate entries for key {shown}")));
         }
         check(place.item(list), &below, item, errors);

@@ -105,7 +105,7 @@ impl TokenWebhook {
             tracing::error!(%why, "the authentication webhook failed");
             why.to_string()
         })?;
-        self.read(&answer.body, wanted, implicit)
+        self.read(answer.content()?, wanted, implicit)
     }
 
     fn review(&self, token: &str, wanted: &[String]) -> Value {

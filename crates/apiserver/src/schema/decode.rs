@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::protobuf::Envelope;
 use super::read::read;
-use super::{Schema, go, syntax, yaml, zero};
+use super::{Schema, go, registered, syntax, yaml, zero};
 use crate::custom::{self, props::Props};
 
 /// How to treat unknown and duplicate fields (`fieldValidation=`).
@@ -248,6 +248,7 @@ impl Target {
         match Schema::built_in_kind(group, version, kind) {
             Some(schema) => Ok(Some(schema)),
             None if *kind == self.kind && group == self.group && version == self.version => Ok(None),
+            None if registered::is_registered(group, version, kind) => Ok(None),
             None => {
                 let why = format!(
                     "no kind {kind:?} is registered for version {:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",

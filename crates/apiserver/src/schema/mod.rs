@@ -16,6 +16,7 @@ mod facts;
 pub(crate) mod go;
 pub(crate) mod protobuf;
 mod read;
+mod registered;
 mod scalar;
 pub(crate) mod syntax;
 #[cfg(test)]

@@ -11,6 +11,9 @@ fn target(kind: &str) -> Target {
         "DeleteOptions" => "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",
         "Lease" => "io.k8s.api.coordination.v1.Lease",
         "ControllerRevision" => "io.k8s.api.apps.v1.ControllerRevision",
+        "ValidatingWebhookConfiguration" => {
+            "io.k8s.api.admissionregistration.v1.ValidatingWebhookConfiguration"
+        }
         core => &format!("io.k8s.api.core.v1.{core}"),
     };
     Target::built_in(name).unwrap()
@@ -202,6 +205,21 @@ fn other_kinds_are_refused() {
         "ConfigMap",
         r#"{"apiVersion":"v1","kind":"Secret","data":{"k":"v"}}"#,
         "Secret in version \"v1\" cannot be handled as a ConfigMap: illegal base64 data at input byte 0",
+    );
+    check_failure(
+        "ValidatingWebhookConfiguration",
+        r#"{"apiVersion":"admissionregistration.k8s.io/v1beta1","kind":"ValidatingWebhookConfiguration"}"#,
+        "the API version in the data (admissionregistration.k8s.io/v1beta1) does not match the expected API version (admissionregistration.k8s.io/v1)",
+    );
+    check_failure(
+        "Deployment",
+        r#"{"apiVersion":"extensions/v1beta1","kind":"Deployment"}"#,
+        "the API version in the data (extensions/v1beta1) does not match the expected API version (apps/v1)",
+    );
+    check_failure(
+        "Deployment",
+        r#"{"apiVersion":"batch/v1beta1","kind":"CronJobList"}"#,
+        "CronJobList in version \"v1beta1\" cannot be handled as a Deployment: converting (v1beta1.CronJobList) to (apps.Deployment): unknown conversion",
     );
     check_failure(
         "Event",

@@ -337,6 +337,41 @@ async fn applying_in_another_version_replaces_the_managers_earlier_fields() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_converted_to_an_invalid_one_cannot_be_applied_to() {
+    let replicas = |objects: &mut Vec<Value>| {
+        for object in objects.iter_mut().filter(|object| object["apiVersion"] == "e.com/v2") {
+            object["spec"]["replicas"] = "many".into();
+        }
+    };
+    let hooked = start_with(Extension::new(move |_, review| answer(review, replicas))).await;
+    let api = &hooked.api;
+    api.post(V1, v1("w", "h:1")).await.created();
+    let path = &format!("{V2}/w");
+    let applied = json!({"apiVersion": "e.com/v2", "kind": "Widget", "spec": {"host": "i"}});
+    let why = ".spec.replicas: expected numeric (int or float), got string";
+    let expected = format!("failed to create typed live object (default/w; e.com/v2, Kind=Widget): {why}");
+    assert_eq!(apply(api, path, "a", &applied).await.refusal(), (500, "", expected.as_str()));
+    api.merge(&format!("{V1}/w"), json!({"metadata": {"managedFields": []}})).await.ok();
+    let expected = format!(
+        "failed to create manager for existing fields: failed to convert new object \
+         (default/w; e.com/v2, Kind=Widget) to smd typed: {why}"
+    );
+    assert_eq!(apply(api, path, "a", &applied).await.refusal(), (500, "", expected.as_str()));
+    assert_eq!(spec(api.get(&format!("{V1}/w")).await), json!({"hostPort": "h:1"}), "nothing was written");
+    let applied = json!({"apiVersion": "e.com/v1", "kind": "Widget", "spec": {"hostPort": "h:1"}});
+    apply(api, &format!("{V1}/w"), "a", &applied).await.ok();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_response_is_described_as_in_v1_34() {
+    let hooked = start_with(Extension::new(|_, _| Reply::Code(204, Vec::new(), "".into()))).await;
+    hooked.api.post(V1, v1("w", "h:1")).await.created();
+    let expected = "conversion webhook for e.com/v1, Kind=Widget failed: 0-length response with status code: 204 and \
+                    content type: application/json";
+    assert_eq!(hooked.api.get(&format!("{V2}/w")).await.refusal(), (500, "", expected));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failure_is_an_error_without_a_reason() {
     let (hooked, fails) = start_failing().await;
     let api = &hooked.api;

@@ -35,7 +35,10 @@ async fn an_unreachable_webhook_follows_its_failure_policy() {
     type Make = fn(&Value) -> Reply;
     let huge: Make = |_| Reply::Code(200, Vec::new(), vec![b' '; (3 << 20) + 1].into());
     let moved: Make = |_| Reply::Code(302, vec![("location", "https://other.example/".into())], "".into());
-    let cases: [(Make, &str); 9] = [
+    let no_content: Make = |_| Reply::Code(204, Vec::new(), "".into());
+    let empty: Make = |_| Reply::Code(200, vec![("content-type", "text/plain".into())], "".into());
+    let other: Make = |_| Reply::Json(json!({"apiVersion": "v1", "kind": "Pod"}));
+    let cases: [(Make, &str); 12] = [
         (|_| Reply::Hang, "Post \"https://ext.example/v?timeout=10s\": context deadline exceeded"),
         (|_| Reply::Close, "Post \"https://ext.example/v?timeout=10s\": EOF"),
         (|_| code(500), "an error on the server (\"boom\") has prevented the request from succeeding"),
@@ -43,6 +46,18 @@ async fn an_unreachable_webhook_follows_its_failure_policy() {
         (moved, "the server responded with the status code 302 but did not return more information"),
         (huge, "the response is longer than 3145728 bytes"),
         (|_| Reply::Code(200, Vec::new(), "hello".into()), "couldn't get version/kind; json parse error"),
+        (
+            no_content,
+            "failed to call webhook: 0-length response with status code: 204 and content type: application/json",
+        ),
+        (
+            empty,
+            "failed to call webhook: 0-length response with status code: 200 and content type: text/plain",
+        ),
+        (
+            other,
+            "no kind \"Pod\" is registered for version \"v1\" in scheme \"pkg/util/webhook/client.go:71\"",
+        ),
         (|_| Reply::Json(json!({})), "received invalid webhook response: webhook response was absent"),
         (
             |review| {
@@ -152,16 +167,23 @@ async fn connections_are_reused_until_the_configuration_changes() {
 #[tokio::test(start_paused = true)]
 async fn a_bad_authority_fails_at_the_call() {
     let hooked = Hooked::start(|_, review| allow(review)).await;
-    let other = Extension::new(|_, _| Reply::Hang);
-    for (bundle, expected) in [
+    let stranger = rcgen::generate_simple_self_signed(["stranger".to_owned()]).unwrap().cert.pem();
+    let failed = "tls: failed to verify certificate: x509:";
+    for (url, bundle, expected) in [
         (
-            "bm9uc2Vuc2U=".to_owned(),
+            "https://ext.example/v",
+            "nonsense",
             "could not get REST client: unable to load root certificates: unable to parse bytes as PEM block",
         ),
-        (base64(&other.authority), "tls: failed to verify certificate: x509"),
+        ("https://ext.example/v", &stranger, &format!("{failed} certificate signed by unknown authority")),
+        (
+            "https://other.example/v",
+            &hooked.extension.authority,
+            &format!("{failed} certificate is valid for ext.example, *.default.svc, not other.example"),
+        ),
     ] {
         let mut webhook = hooked.webhook("/v", json!({}));
-        webhook["clientConfig"]["caBundle"] = bundle.into();
+        webhook["clientConfig"] = json!({"url": url, "caBundle": base64(bundle)});
         hooked.configure("validating", "v", &[webhook]).await.created();
         let refused = hooked.api.post(MAPS, map("a")).await;
         assert!(refused.refusal().2.contains(expected), "{}", refused.text);

@@ -139,6 +139,7 @@ async fn a_webhook_sees_the_request_with_its_object() {
 #[tokio::test(start_paused = true)]
 async fn a_denial_is_the_webhooks_own_status() {
     let status = json!({"code": 418, "reason": "Teapot", "message": "short",
+        "metadata": {"resourceVersion": "7", "remainingItemCount": 3},
         "details": {"name": "x", "causes": [{"field": "f", "message": "m", "reason": "r"}]}});
     let answer = status.clone();
     let hooked = Hooked::start(move |_, review| {
@@ -154,6 +155,7 @@ async fn a_denial_is_the_webhooks_own_status() {
     let message = "admission webhook \"v.hook.example\" denied the request: short";
     assert_eq!(refused.refusal(), (418, "Teapot", message));
     assert_eq!(refused.body["details"], status["details"]);
+    assert_eq!(refused.body["metadata"], status["metadata"]);
     assert_eq!(hooked.api.get(&format!("{MAPS}/a")).await.code, 404);
 }
 

@@ -12,7 +12,7 @@ use crate::value::Val;
 const LONGEST: i64 = 253;
 
 /// The most bytes of JSON that `json.marshal` writes: as much as a request may have.
-const MOST_JSON: usize = 3 << 20;
+const MAX_JSON: usize = 3 << 20;
 
 const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
@@ -77,7 +77,7 @@ fn fnv(text: &str) -> u64 {
 }
 
 fn marshal(value: &Val) -> Outcome {
-    let json = JsonLimit::new(MOST_JSON).convert(value);
+    let json = JsonLimit::new(MAX_JSON).convert(value);
     let json = json.map_err(|why| failed(format!("json.marshal failed to convert value: {why}")))?;
     Ok(Val::text(json.to_string()))
 }

@@ -1,7 +1,7 @@
 //! Differences between two texts, line by line.
 
 /// Above this many pairs of lines, the whole text counts as changed: 4 million take 16 MB and a few milliseconds.
-const MOST_PAIRS: usize = 4_000_000;
+const MAX_PAIRS: usize = 4_000_000;
 /// Lines around a difference.
 const CONTEXT: usize = 3;
 
@@ -34,7 +34,7 @@ pub(super) fn unified(old: &str, new: &str) -> String {
 
 /// Returns the lines of both texts in order, each with its sign, with as few changes as possible.
 fn edits<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(char, &'a str)> {
-    if old.len().saturating_mul(new.len()) > MOST_PAIRS {
+    if old.len().saturating_mul(new.len()) > MAX_PAIRS {
         return old.iter().map(|line| ('-', *line)).chain(new.iter().map(|line| ('+', *line))).collect();
     }
     let width = new.len() + 1;

@@ -26,7 +26,7 @@ pub(crate) struct FileFlags {
 }
 
 /// The largest file that is read: twice what an API server accepts.
-const MOST_BYTES: u64 = 6 << 20;
+const MAX_BYTES: u64 = 6 << 20;
 
 /// Reads the documents of a file: YAML, JSON or a CUE definition.
 pub(crate) fn documents(path: &Path) -> anyhow::Result<Vec<Value>> {
@@ -56,11 +56,11 @@ fn read(path: &Path) -> anyhow::Result<String> {
     use std::io::Read;
     let mut text = String::new();
     match path == Path::new("-") {
-        true => std::io::stdin().take(MOST_BYTES + 1).read_to_string(&mut text)?,
-        false => std::fs::File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)?,
+        true => std::io::stdin().take(MAX_BYTES + 1).read_to_string(&mut text)?,
+        false => std::fs::File::open(path)?.take(MAX_BYTES + 1).read_to_string(&mut text)?,
     };
-    if text.len() as u64 > MOST_BYTES {
-        bail!("larger than {MOST_BYTES} bytes");
+    if text.len() as u64 > MAX_BYTES {
+        bail!("larger than {MAX_BYTES} bytes");
     }
     Ok(text)
 }

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::controller_manager::connections::{self, Answer, Certificates, Limits, Port, Protocol};
 
 /// The largest review: an Application and its old version, of 3 MiB each, and what is around them.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Webhook")]
@@ -151,8 +151,8 @@ async fn answer(admission: &Admission, request: Request<Incoming>) -> Answer {
     if request.method() != Method::POST || request.uri().path() != PATH {
         return response(StatusCode::NOT_FOUND, "expected a POST of an AdmissionReview\n".to_owned());
     }
-    let Ok(body) = Limited::new(request.into_body(), MOST_BYTES).collect().await else {
-        return response(StatusCode::PAYLOAD_TOO_LARGE, format!("expected at most {MOST_BYTES} bytes\n"));
+    let Ok(body) = Limited::new(request.into_body(), MAX_BYTES).collect().await else {
+        return response(StatusCode::PAYLOAD_TOO_LARGE, format!("expected at most {MAX_BYTES} bytes\n"));
     };
     match serde_json::from_slice::<Value>(&body.to_bytes()) {
         Ok(review) => response(StatusCode::OK, admission.review(&review).to_string()),

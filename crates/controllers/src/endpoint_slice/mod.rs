@@ -99,14 +99,14 @@ const COMPONENT: &str = "endpoint-slice-controller";
 const SLICE_DELAY: Duration = Duration::from_secs(1);
 
 /// The maximum backoff.
-const LONGEST_RETRY: Duration = Duration::from_secs(1000);
+const MAX_RETRY: Duration = Duration::from_secs(1000);
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let services = context.informers.of::<Service>();
     let pods = context.informers.of::<Backend>();
     let nodes = context.informers.of::<Node>();
     let slices = context.informers.of::<Slice>();
-    let queue = slow_queue(context, "endpoint_slice", LONGEST_RETRY);
+    let queue = slow_queue(context, "endpoint_slice", MAX_RETRY);
     let throttle = Arc::new(Throttle::new(context.runtime.clock.clone()));
     let writes = Arc::new(WriteTracker::new(&slices));
     let topology = Arc::new(Topology::default());

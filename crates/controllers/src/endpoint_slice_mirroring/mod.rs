@@ -79,13 +79,13 @@ const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 const COMPONENT: &str = "endpoint-slice-mirroring-controller";
 
 /// The maximum backoff.
-const LONGEST_RETRY: Duration = Duration::from_secs(100);
+const MAX_RETRY: Duration = Duration::from_secs(100);
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let endpoints = context.informers.of::<Endpoints>();
     let services = context.informers.of::<Service>();
     let slices = context.informers.of::<Slice>();
-    let queue = slow_queue(context, "endpoint_slice_mirroring", LONGEST_RETRY);
+    let queue = slow_queue(context, "endpoint_slice_mirroring", MAX_RETRY);
     let writes = Arc::new(WriteTracker::new(&slices));
     let slice_metrics = Arc::new(SliceMetrics::new(
         &context.metrics,

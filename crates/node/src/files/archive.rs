@@ -7,7 +7,7 @@ use jiff::Timestamp;
 const BLOCK: usize = 512;
 
 /// The longest name of an extension header: paths of Linux have 4096 bytes.
-const LONGEST_NAME: usize = 64 << 10;
+const MAX_NAME: usize = 64 << 10;
 
 /// A file or directory of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl Reader {
         }
         let header = Header::parse(&block).ok_or(ArchiveError::InvalidHeader)?;
         let is_extension = matches!(header.kind, b'L' | b'x' | b'g' | b'K');
-        if header.size > self.limit || is_extension && header.size > LONGEST_NAME {
+        if header.size > self.limit || is_extension && header.size > MAX_NAME {
             return Err(ArchiveError::TooLarge);
         }
         let padding = header.size.next_multiple_of(BLOCK) - header.size;

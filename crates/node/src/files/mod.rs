@@ -27,7 +27,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 pub(crate) use quota::Quota;
-pub(crate) use tree::{Entry, LONGEST_PATH, Tree};
+pub(crate) use tree::{Entry, MAX_PATH, Tree};
 
 /// A tree that containers and processes share.
 pub(crate) type Shared = Arc<Mutex<Tree>>;

@@ -4,11 +4,11 @@
 //! bounded.
 
 /// The most steps of a match. Texts and patterns whose lengths have a larger product match nothing.
-const MOST_STEPS: usize = 1 << 22;
+const MAX_STEPS: usize = 1 << 22;
 
 /// Returns the most steps that a match takes.
 pub(crate) fn steps(pattern: &str, text: &str) -> usize {
-    pattern.len().saturating_mul(text.len()).min(MOST_STEPS)
+    pattern.len().saturating_mul(text.len()).min(MAX_STEPS)
 }
 
 /// Whether a text matches a pattern.
@@ -17,7 +17,7 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
 }
 
 fn is_short(pattern: &str, text: &str) -> bool {
-    pattern.len().saturating_mul(text.len()) <= MOST_STEPS
+    pattern.len().saturating_mul(text.len()) <= MAX_STEPS
 }
 
 /// Removes the shortest or longest prefix that matches a pattern.

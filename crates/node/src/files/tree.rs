@@ -18,7 +18,7 @@ pub(crate) enum Entry {
 const ENTRY_BYTES: usize = 192;
 
 /// The longest path, as in Linux. Looking at all parents of a path takes the square of its length.
-pub(crate) const LONGEST_PATH: usize = 4096;
+pub(crate) const MAX_PATH: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -222,7 +222,7 @@ impl Tree {
 }
 
 fn check_length(path: &str) -> Result<(), FileError> {
-    if path.len() > LONGEST_PATH { Err(FileError::NameTooLong) } else { Ok(()) }
+    if path.len() > MAX_PATH { Err(FileError::NameTooLong) } else { Ok(()) }
 }
 
 fn cost(path: &str, entry: &Entry) -> usize {

@@ -42,7 +42,7 @@ const LOG_BYTES: usize = 256 << 10;
 const LINE_BYTES: usize = 64;
 
 /// A line is cut after this many bytes, as in a container runtime.
-const LONGEST_LINE: usize = 16 << 10;
+const MAX_LINE: usize = 16 << 10;
 
 /// The lines of a container.
 #[derive(Debug, Default)]
@@ -123,10 +123,10 @@ impl LogWriter {
     pub(crate) fn write(&self, text: &[u8], now: Timestamp) {
         let mut collected = self.buffer.0.lock();
         for piece in text.split_inclusive(|byte| *byte == b'\n') {
-            for piece in piece.chunks(LONGEST_LINE) {
+            for piece in piece.chunks(MAX_LINE) {
                 let partial = &mut collected.partial[self.stream as usize];
                 partial.extend_from_slice(piece);
-                if partial.ends_with(b"\n") || partial.len() >= LONGEST_LINE {
+                if partial.ends_with(b"\n") || partial.len() >= MAX_LINE {
                     collected.cut(self.stream, now);
                 }
             }

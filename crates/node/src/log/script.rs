@@ -31,7 +31,7 @@ struct Scripted {
 }
 
 /// The most lines of a script. With the size of an annotation or ConfigMap, their text is below 1 MiB.
-const MOST_LINES: usize = 10_000;
+const MAX_LINES: usize = 10_000;
 
 /// The shortest interval of a repeated line.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
@@ -39,7 +39,7 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 impl LogScript {
     pub(crate) fn parse(text: &str) -> Self {
         let mut after = Duration::ZERO;
-        let lines = text.lines().filter(|line| !line.is_empty()).take(MOST_LINES).map(|line| {
+        let lines = text.lines().filter(|line| !line.is_empty()).take(MAX_LINES).map(|line| {
             let scripted = Scripted::parse(line, after);
             if !scripted.is_repeated {
                 after = scripted.after;
@@ -206,7 +206,7 @@ mod tests {
     fn a_year_of_repeated_lines_is_not_more_than_a_log_keeps() {
         let year = at(366 * 86400);
         for (count, text) in
-            [(1, "tick".to_owned()), (MOST_LINES, "tick".to_owned()), (3, "x".repeat(100 << 10))]
+            [(1, "tick".to_owned()), (MAX_LINES, "tick".to_owned()), (3, "x".repeat(100 << 10))]
         {
             let script = LogScript::parse(&format!("every 0ms {text}\n").repeat(count));
             let lines = script.between(since(), None, year);

@@ -3,7 +3,7 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::pace::LONGEST_TEXT;
+use super::pace::MAX_TEXT;
 use super::{Io, Manner, Output, Shell, Stop, arithmetic};
 use crate::files::{path, pattern};
 use crate::shell::{Expansion, List, Operator, Part, Word};
@@ -17,7 +17,7 @@ pub(super) struct Room(usize);
 
 impl Default for Room {
     fn default() -> Self {
-        Self(LONGEST_TEXT)
+        Self(MAX_TEXT)
     }
 }
 

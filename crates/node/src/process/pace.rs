@@ -23,14 +23,14 @@ const STEPS_AT_ONCE: u64 = 1000;
 const REST: Duration = Duration::from_millis(10);
 
 /// The most rests in a row, after a step that took long.
-const MOST_RESTS: u64 = 100;
+const MAX_RESTS: u64 = 100;
 
 /// Anything longer than a year never ends.
 const FOREVER: Duration = Duration::from_secs(366 * 86400);
 
 /// The maximum total length of expanded words in a reckoned run, which also bounds its files and output: a variable can
 /// double with every line.
-pub(crate) const LONGEST_TEXT: usize = 1 << 20;
+pub(crate) const MAX_TEXT: usize = 1 << 20;
 
 /// Time as a run's own sleeps make it.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ impl Pace {
             Self::Real(clock) => {
                 let bursts = *steps / STEPS_AT_ONCE;
                 *steps = steps.saturating_add(count);
-                let rests = (*steps / STEPS_AT_ONCE - bursts).min(MOST_RESTS);
+                let rests = (*steps / STEPS_AT_ONCE - bursts).min(MAX_RESTS);
                 if rests > 0 {
                     clock.sleep(REST * u32::try_from(rests).unwrap_or(1)).await;
                 }
@@ -170,11 +170,11 @@ impl Pace {
     /// Counts expanded text.
     pub(crate) fn read(&self, length: usize) -> Result<(), Stop> {
         let is_too_long = match self {
-            Self::Real(_) => length > LONGEST_TEXT,
+            Self::Real(_) => length > MAX_TEXT,
             Self::Reckoned(reckoning) => {
                 let mut state = reckoning.state.lock();
                 state.read = state.read.saturating_add(length);
-                state.read > LONGEST_TEXT
+                state.read > MAX_TEXT
             }
         };
         if is_too_long { Err(Stop::Unknown) } else { Ok(()) }

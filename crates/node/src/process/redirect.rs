@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Input, Io, Output, Shell, Stop};
-use crate::files::{FileError, LONGEST_PATH, path};
+use crate::files::{FileError, MAX_PATH, path};
 use crate::shell::{Redirect, Target};
 
 impl Shell {
@@ -92,13 +92,13 @@ impl Shell {
 
     /// Notes the work of looking at all parents of a path.
     pub(super) fn owe_parents(&self, path: &str) {
-        self.machine.owe(path.len().min(LONGEST_PATH) * path.matches('/').count().min(LONGEST_PATH) / 2);
+        self.machine.owe(path.len().min(MAX_PATH) * path.matches('/').count().min(MAX_PATH) / 2);
     }
 
     /// Creates the directory of a file where it may be part of the image.
     pub(super) fn make_doubtful_parents(&self, path: &str) {
         let is_certain = self.machine.manner == super::Manner::Certain;
-        if !is_certain || path.len() > LONGEST_PATH || self.machine.files.is_complete(path) {
+        if !is_certain || path.len() > MAX_PATH || self.machine.files.is_complete(path) {
             return;
         }
         self.owe_parents(path);

@@ -34,10 +34,10 @@ pub(crate) struct Terminal {
 const LINES: usize = 16;
 
 /// The longest line of a terminal, as in Linux. More is dropped.
-const LONGEST_LINE: usize = 4096;
+const MAX_LINE: usize = 4096;
 
 /// The longest script that a shell reads from its input before it must be complete.
-const LONGEST_SCRIPT: usize = 256 << 10;
+const MAX_SCRIPT: usize = 256 << 10;
 
 /// The exit code of an interrupted command.
 const INTERRUPTED: i32 = 128 + 2;
@@ -209,7 +209,7 @@ impl Line {
                 self.escape = 1;
                 Typed::Nothing
             }
-            b'\t' | 32.. if self.text.len() < LONGEST_LINE => {
+            b'\t' | 32.. if self.text.len() < MAX_LINE => {
                 self.text.push(byte);
                 Typed::Shown(vec![byte])
             }
@@ -232,7 +232,7 @@ impl Shell {
     async fn is_incomplete(&mut self, text: &str) -> Result<bool, Stop> {
         self.machine.owe(text.len() * PARSED_BYTE);
         self.pay().await?;
-        Ok(text.len() < LONGEST_SCRIPT && parse(text) == Err(SyntaxError::Incomplete))
+        Ok(text.len() < MAX_SCRIPT && parse(text) == Err(SyntaxError::Incomplete))
     }
 
     async fn interpret_lines(&mut self, io: &Io) -> Done {

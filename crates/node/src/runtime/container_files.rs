@@ -11,7 +11,7 @@ use super::environment::{Scope, expand};
 use super::pod::Pod;
 use super::sources::Tokens;
 use super::volumes::{self, VolumeFile};
-use crate::files::{FileSystem, LONGEST_PATH, Mount, Quota, Shared, Tree, path};
+use crate::files::{FileSystem, MAX_PATH, Mount, Quota, Shared, Tree, path};
 
 /// The volumes of a pod, by name.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Volumes {
         let tree = self.trees.get(&mount.name)?.clone();
         let within = match (&mount.sub_path_expr, &mount.sub_path) {
             (Some(expression), _) if !expression.is_empty() => {
-                expand(expression, LONGEST_PATH, |name| environment.get(name).map(String::as_str))?
+                expand(expression, MAX_PATH, |name| environment.get(name).map(String::as_str))?
             }
             (_, Some(path)) => path.clone(),
             _ => String::new(),

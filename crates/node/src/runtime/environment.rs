@@ -22,7 +22,7 @@ pub(crate) struct Scope<'a> {
 
 /// The most that the variables of a container take, and the words of its command: half of what Linux passes to a program.
 /// A sandbox keeps the variables of each run.
-pub(crate) const MOST_BYTES: usize = 1 << 20;
+pub(crate) const MAX_BYTES: usize = 1 << 20;
 
 /// What a variable takes besides its name and value.
 const VARIABLE_BYTES: usize = 64;
@@ -38,7 +38,7 @@ struct Variables {
 impl Variables {
     fn insert(&mut self, name: String, value: String) -> Result<(), String> {
         self.bytes += VARIABLE_BYTES + name.len() + value.len();
-        if self.bytes > MOST_BYTES {
+        if self.bytes > MAX_BYTES {
             return Err(too_many());
         }
         self.all.insert(name, value);
@@ -47,7 +47,7 @@ impl Variables {
 }
 
 fn too_many() -> String {
-    format!("the environment variables of the container take more than {MOST_BYTES} bytes")
+    format!("the environment variables of the container take more than {MAX_BYTES} bytes")
 }
 
 /// Resolves the variables of a container. An error is the kubelet's, except for variables that take too much.
@@ -90,7 +90,7 @@ impl Scope<'_> {
         match (&variable.value, &variable.value_from) {
             (Some(value), _) if !value.is_empty() => {
                 let known = |name: &str| before.get(name).or_else(|| self.services.get(name));
-                expand(value, MOST_BYTES, |name| known(name).map(String::as_str))
+                expand(value, MAX_BYTES, |name| known(name).map(String::as_str))
                     .map(Some)
                     .ok_or_else(too_many)
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Container;
 
-use super::environment::{MOST_BYTES, expand};
+use super::environment::{MAX_BYTES, expand};
 use crate::process::base_name;
 use crate::shell::{List, command};
 
@@ -70,7 +70,7 @@ pub(crate) fn script(container: &Container, environment: &BTreeMap<String, Strin
     if Entrypoint::of(image, own, args, is_interactive) != Entrypoint::Command {
         return None;
     }
-    let (mut words, mut left) = (Vec::new(), MOST_BYTES);
+    let (mut words, mut left) = (Vec::new(), MAX_BYTES);
     for word in own.iter().chain(args) {
         let expanded = expand(word, left, |name| environment.get(name).map(String::as_str))?;
         left -= expanded.len();

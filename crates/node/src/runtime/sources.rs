@@ -69,7 +69,7 @@ impl Sources {
         namespace: &str,
         references: &References,
     ) -> Result<Self, ClientError> {
-        let (mut sources, mut left) = (Self::default(), MOST_BYTES);
+        let (mut sources, mut left) = (Self::default(), MAX_BYTES);
         for name in &references.config_maps {
             let found = found(client, &Kind::of::<ConfigMap>(), namespace, name).await?;
             let data = found.map(data_of_config_map).filter(|data| fits(data, &mut left));
@@ -113,7 +113,7 @@ impl Sources {
 }
 
 /// The most that is read for a pod: as much as its files may take. What does not fit counts as missing.
-const MOST_BYTES: usize = 32 << 20;
+const MAX_BYTES: usize = 32 << 20;
 
 /// Takes the size of an object off what is left.
 fn fits(data: &Data, left: &mut usize) -> bool {

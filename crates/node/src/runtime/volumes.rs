@@ -21,7 +21,7 @@ const USUAL_MODE: i32 = 0o644;
 
 /// The most that the downward API writes to one volume. A field may be as large as all annotations, and there may be many
 /// items for it. Keys of ConfigMaps and Secrets are shared.
-const MOST_DOWNWARD_BYTES: usize = 4 << 20;
+const MAX_DOWNWARD_BYTES: usize = 4 << 20;
 
 /// Whether Kubernetes manages the content of a volume. All others start empty.
 pub(crate) fn is_managed(volume: &Volume) -> bool {
@@ -52,11 +52,11 @@ pub(crate) fn files(scope: Scope<'_>, tokens: &Tokens, volume: &Volume) -> Resul
     }
     if let Some(downward) = &volume.downward_api {
         let items = downward.items.as_deref().unwrap_or_default();
-        return downward_files(scope, items, downward.default_mode, &mut { MOST_DOWNWARD_BYTES });
+        return downward_files(scope, items, downward.default_mode, &mut { MAX_DOWNWARD_BYTES });
     }
     let projected = volume.projected.as_ref();
     let mode = projected.and_then(|projected| projected.default_mode);
-    let (mut files, mut left) = (Vec::new(), MOST_DOWNWARD_BYTES);
+    let (mut files, mut left) = (Vec::new(), MAX_DOWNWARD_BYTES);
     for source in projected.iter().flat_map(|projected| projected.sources.iter().flatten()) {
         files.extend(projection(scope, tokens, source, mode, &mut left).unwrap_or_default());
     }
@@ -135,7 +135,7 @@ fn downward_files(
         let file = downward_file(scope, item, mode)?;
         let rest = left.checked_sub(file.content.len());
         *left = rest.ok_or_else(|| {
-            format!("the downward API files of the volume take more than {MOST_DOWNWARD_BYTES} bytes")
+            format!("the downward API files of the volume take more than {MAX_DOWNWARD_BYTES} bytes")
         })?;
         files.push(file);
     }

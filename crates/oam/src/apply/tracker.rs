@@ -189,7 +189,7 @@ fn in_name(version: &str) -> String {
 }
 
 /// The most records that older runs leave behind while none succeeds. The oldest are joined.
-const MOST_LEGACY: usize = 8;
+const MAX_LEGACY: usize = 8;
 
 /// The index of trackers by application.
 pub(crate) const BY_APPLICATION: &str = "application";
@@ -304,7 +304,7 @@ impl Trackers {
     async fn join_oldest(&mut self) -> Result<(), ClusterError> {
         let mut legacy = self.legacy();
         legacy.sort_by_key(|tracker| (tracker.run(), tracker.spec.application_generation));
-        while legacy.len() > MOST_LEGACY && !legacy[1].is_being_deleted() {
+        while legacy.len() > MAX_LEGACY && !legacy[1].is_being_deleted() {
             let oldest = legacy.remove(0);
             let mut joined = legacy[0].clone();
             for entry in &oldest.spec.managed_resources {

@@ -8,10 +8,10 @@ use super::expression::{Expression, Template, alone};
 use super::schema;
 
 /// The most items that a collection may have, and the most dimensions.
-pub(super) const MOST_ITEMS: usize = 1_000;
-const MOST_DIMENSIONS: usize = 10;
+pub(super) const MAX_ITEMS: usize = 1_000;
+const MAX_DIMENSIONS: usize = 10;
 /// The most resources of a graph. Sorting them takes this many steps squared.
-const MOST_RESOURCES: usize = 1_000;
+const MAX_RESOURCES: usize = 1_000;
 
 /// A checked definition.
 #[derive(Debug)]
@@ -61,11 +61,8 @@ impl Graph {
             }
         }
         let ids = ids(&spec["resources"])?;
-        if ids.len() > MOST_RESOURCES {
-            return Err(format!(
-                "spec.resources: {} resources, expected at most {MOST_RESOURCES}",
-                ids.len()
-            ));
+        if ids.len() > MAX_RESOURCES {
+            return Err(format!("spec.resources: {} resources, expected at most {MAX_RESOURCES}", ids.len()));
         }
         let mut names = ids.clone();
         names.insert("schema".to_owned());
@@ -225,8 +222,8 @@ fn dimensions(
             Expression::compile(inside, names).map_err(|why| format!("{path}: {why}"))?,
         ));
     }
-    match dimensions.len() > MOST_DIMENSIONS {
-        true => Err(format!("{path}.forEach: more than {MOST_DIMENSIONS} dimensions")),
+    match dimensions.len() > MAX_DIMENSIONS {
+        true => Err(format!("{path}.forEach: more than {MAX_DIMENSIONS} dimensions")),
         false => Ok(dimensions),
     }
 }

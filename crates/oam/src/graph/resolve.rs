@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::instances::{Instances, Progress};
 use super::label;
-use super::parse::{Graph, MOST_ITEMS, Resource};
+use super::parse::{Graph, MAX_ITEMS, Resource};
 use crate::apply::cluster::{ClusterError, kind_of};
 use crate::apply::drift;
 use crate::apply::identity::Identity;
@@ -130,8 +130,8 @@ impl Instances {
             Err(why) => return Ok(Resolved::Waiting(why)),
         };
         let found = self.cluster.list(&kind, namespace, Some(selector)).await?;
-        if found.len() > MOST_ITEMS {
-            return Ok(Resolved::Waiting(format!("selects more than {MOST_ITEMS} objects")));
+        if found.len() > MAX_ITEMS {
+            return Ok(Resolved::Waiting(format!("selects more than {MAX_ITEMS} objects")));
         }
         match found.iter().find_map(|object| unready(resource, instance, object)) {
             Some(why) => Ok(Resolved::Waiting(why)),
@@ -177,8 +177,8 @@ fn manifests(resource: &Resource, scope: &Map<String, Value>) -> Result<Vec<Valu
             let items = list.evaluate(scope)?;
             let items = items.as_array().ok_or_else(|| format!("forEach {name}: expected a list"))?;
             // Before the scopes are copied: a list of clients can have hundreds of thousands of items.
-            if next.len() + items.len() > MOST_ITEMS {
-                return Err(format!("forEach: more than {MOST_ITEMS} items"));
+            if next.len() + items.len() > MAX_ITEMS {
+                return Err(format!("forEach: more than {MAX_ITEMS} items"));
             }
             for item in items {
                 let mut inner = scope.clone();

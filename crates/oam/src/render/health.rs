@@ -8,10 +8,10 @@ use crate::definition::model::Status;
 use crate::model::bounded;
 
 /// The longest name of a detail.
-const LONGEST_NAME: usize = 31;
+const MAX_NAME: usize = 31;
 
 /// The most details of a component or trait. With the longest names and messages they are 32 kB.
-const MOST_DETAILS: usize = 32;
+const MAX_DETAILS: usize = 32;
 
 /// What a definition says about live objects.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,7 +117,7 @@ fn details(
         }
         let Ok(json) = value.to_json() else { continue };
         let hidden = value.attributes().iter().any(|mark| mark.name == "local" || mark.name == "private");
-        if !hidden && !name.starts_with('$') && name.len() <= LONGEST_NAME && shown.len() < MOST_DETAILS {
+        if !hidden && !name.starts_with('$') && name.len() <= MAX_NAME && shown.len() < MAX_DETAILS {
             let text = json.as_str().map_or_else(|| json.to_string(), str::to_owned);
             shown.insert(name.clone(), bounded(text).into());
         }

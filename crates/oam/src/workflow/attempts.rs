@@ -8,10 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
 /// How often a step may fail in a row.
-const MOST_FAILURES: u32 = 10;
+const MAX_FAILURES: u32 = 10;
 /// The pauses between failed attempts, and between looks at something that waits.
-const LONGEST_AFTER_FAILURE: Duration = Duration::from_secs(300);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_AFTER_FAILURE: Duration = Duration::from_secs(300);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Failures and waits of steps, by application and step. An entry goes when its step is done or its application is gone,
 /// so there are at most as many as unfinished steps.
@@ -45,10 +45,10 @@ impl Attempts {
         let mut all = self.0.lock();
         let attempt = all.entry((uid.to_owned(), step.to_owned())).or_default();
         attempt.failures += 1;
-        if attempt.failures >= MOST_FAILURES {
+        if attempt.failures >= MAX_FAILURES {
             return None;
         }
-        attempt.next = Some(later(now, pause(attempt.failures, LONGEST_AFTER_FAILURE)));
+        attempt.next = Some(later(now, pause(attempt.failures, MAX_AFTER_FAILURE)));
         attempt.next
     }
 
@@ -60,7 +60,7 @@ impl Attempts {
             *attempt = Attempt { message: message.to_owned(), ..Attempt::default() };
         }
         (attempt.waits, attempt.failures) = (attempt.waits.saturating_add(1), 0);
-        later(now, pause(attempt.waits, LONGEST_WAIT))
+        later(now, pause(attempt.waits, MAX_WAIT))
     }
 }
 

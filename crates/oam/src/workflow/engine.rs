@@ -11,7 +11,7 @@ use super::attempts::{Attempts, later};
 use super::calls::Reply;
 use super::component::StepError;
 use super::steps::{APPLY_COMPONENT, Plan, STEP_GROUP};
-use super::template::{MOST_CALLS, Returned, StepTemplate};
+use super::template::{MAX_CALLS, Returned, StepTemplate};
 use super::{condition, duration};
 use crate::apply::paths;
 use crate::digest;
@@ -376,7 +376,7 @@ impl<'a, 's> Engine<'a, 's> {
         let sources = self.session.sources.clone();
         let template = StepTemplate { sources: &sources, source, parameter, context };
         let (mut returned, mut message) = (Returned::default(), String::new());
-        for _ in 0..MOST_CALLS {
+        for _ in 0..MAX_CALLS {
             let Some(call) = template.next(&returned)? else {
                 self.set_outputs(step, &template, &returned)?;
                 return Ok(Outcome::new(Phase::Succeeded, "", message));
@@ -405,7 +405,7 @@ impl<'a, 's> Engine<'a, 's> {
                 Reply::Break(text) => return Ok(Outcome::new(Phase::Succeeded, "", text)),
             }
         }
-        Err(StepError::Fail(format!("the step makes more than {MOST_CALLS} calls")))
+        Err(StepError::Fail(format!("the step makes more than {MAX_CALLS} calls")))
     }
 
     fn source(&self, kind: &str) -> Result<Source, StepError> {

@@ -9,7 +9,7 @@ use crate::egress::{Request, Response};
 use crate::session::Session;
 
 /// The longest body of a request and of a response: what steps pass on is kept in a ConfigMap.
-const LONGEST_BODY: usize = 1 << 20;
+const MAX_BODY: usize = 1 << 20;
 
 impl Session<'_> {
     /// Sends the request of a call.
@@ -39,14 +39,14 @@ impl Session<'_> {
         let Some(egress) = self.egress else {
             return Err(StepError::Fail("requests of steps are not enabled".to_owned()));
         };
-        if request.body.len() > LONGEST_BODY {
-            return Err(StepError::Fail(format!("the request is longer than {LONGEST_BODY} bytes")));
+        if request.body.len() > MAX_BODY {
+            return Err(StepError::Fail(format!("the request is longer than {MAX_BODY} bytes")));
         }
         // The rest of a URL may be a secret.
         let at = format!("{} {}", request.method, origin(&request.url));
         let response = egress.send(request).await.map_err(|why| StepError::Retry(format!("{at}: {why}")))?;
-        match response.body.len() > LONGEST_BODY {
-            true => Err(StepError::Fail(format!("{at}: the response is longer than {LONGEST_BODY} bytes"))),
+        match response.body.len() > MAX_BODY {
+            true => Err(StepError::Fail(format!("{at}: the response is longer than {MAX_BODY} bytes"))),
             false => Ok(response),
         }
     }

@@ -13,7 +13,7 @@ use crate::render::sources::Sources;
 /// How deeply calls may be nested in structs.
 const DEPTH: usize = 8;
 /// The most calls of a step: each costs an evaluation.
-pub(crate) const MOST_CALLS: usize = 200;
+pub(crate) const MAX_CALLS: usize = 200;
 
 /// A step's template with its data.
 pub(crate) struct StepTemplate<'a> {

@@ -9,7 +9,7 @@ use crate::apply::cluster::{Cluster, ClusterError};
 use crate::apply::identity::Identity;
 
 /// The most bytes of all variables. They are kept in one ConfigMap, which has at most 1 MiB; quotes in it are escaped.
-const MOST_BYTES: usize = 400 << 10;
+const MAX_BYTES: usize = 400 << 10;
 
 /// The variables of one run of a workflow.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,8 +29,8 @@ impl Variables {
     pub(crate) fn set(&mut self, name: String, value: Value) -> Result<(), String> {
         let others = self.values.iter().filter(|(known, _)| **known != name);
         let size: usize = others.map(|(name, value)| name.len() + value.to_string().len()).sum();
-        if size + name.len() + value.to_string().len() > MOST_BYTES {
-            return Err(format!("variable {name}: all variables together may have {} KiB", MOST_BYTES >> 10));
+        if size + name.len() + value.to_string().len() > MAX_BYTES {
+            return Err(format!("variable {name}: all variables together may have {} KiB", MAX_BYTES >> 10));
         }
         self.values.insert(name, value);
         Ok(())

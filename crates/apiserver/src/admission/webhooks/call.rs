@@ -80,15 +80,14 @@ impl Webhook {
             Ok(()) => failed_to_call(&why),
             Err(status) => Failure::GivenUp(Box::new(status)),
         })?;
-        let answer =
-            response::read(&response.body, version, &uid, sort).map_err(|malformed| match malformed {
-                Malformed::Undecodable(why) => {
-                    Failure::calling(format!("failed to call webhook: {why}"), 503)
-                }
-                Malformed::Invalid(why) => {
-                    Failure::calling(format!("received invalid webhook response: {why}"), 503)
-                }
-            })?;
+        let content = response.content().map_err(Malformed::Undecodable);
+        let answer = content.and_then(|content| response::read(content, version, &uid, sort));
+        let answer = answer.map_err(|malformed| match malformed {
+            Malformed::Undecodable(why) => Failure::calling(format!("failed to call webhook: {why}"), 503),
+            Malformed::Invalid(why) => {
+                Failure::calling(format!("received invalid webhook response: {why}"), 503)
+            }
+        })?;
         self.note(&answer, attributes);
         match answer.is_allowed {
             true => Ok(answer),

@@ -9,6 +9,7 @@ use crate::patch::PatchError;
 use crate::patch::json::Operations;
 use crate::schema::FieldValidation;
 use crate::schema::decode::TypeMismatch;
+use crate::schema::{go, untyped};
 
 /// A patched object, in the version that the webhook was sent.
 pub(super) struct Patched {
@@ -31,7 +32,7 @@ pub(super) fn apply(
     let undecodable = |why: PatchError| {
         Failure::calling(format!("received undecodable patch in webhook response: {why}"), 503)
     };
-    let operations = Operations::parse(&answer.patch, FieldValidation::Ignore).map_err(undecodable)?;
+    let operations = decode_patch(&answer.patch).map_err(undecodable)?;
     if operations.is_empty() {
         return Ok(None);
     }
@@ -52,6 +53,24 @@ pub(super) fn apply(
     Ok(Some(Patched { object, is_changed, patch }))
 }
 
+/// Decodes a patch. The type names in errors are those of v1.34's decoder for these patches.
+fn decode_patch(patch: &[u8]) -> Result<Operations, PatchError> {
+    let value = untyped::parse(patch).map_err(PatchError::BadRequest)?.value;
+    let wrong = |found: &Value, of: &str| {
+        let found = go::kind_of(found);
+        PatchError::BadRequest(format!("json: cannot unmarshal {found} into Go value of type jsonpatch.{of}"))
+    };
+    let is_other = |item: &&Value| !item.is_object() && !item.is_null();
+    match &value {
+        Value::Array(items) => match items.iter().find(is_other) {
+            Some(item) => Err(wrong(item, "Operation")),
+            None => Operations::of(value),
+        },
+        Value::Null => Operations::of(value),
+        other => Err(wrong(other, "Patch")),
+    }
+}
+
 /// Decodes the object as its kind. Unknown fields are dropped.
 fn decode(attributes: &VersionedAttributes<'_>, object: Value) -> Result<Value, Failure> {
     let Some(target) = attributes.target() else { return Ok(object) };
@@ -59,5 +78,24 @@ fn decode(attributes: &VersionedAttributes<'_>, object: Value) -> Result<Value, 
         Ok(decoded) => Ok(decoded.object),
         Err(TypeMismatch::Wrong(why)) => Err(Failure::internal(why)),
         Err(TypeMismatch::Strict(why)) => Err(Failure::internal(why.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_undecodable_patch_is_described_as_in_v1_34() {
+        for (patch, expected) in [
+            ("{}", Some("json: cannot unmarshal object into Go value of type jsonpatch.Patch")),
+            ("[1]", Some("json: cannot unmarshal number into Go value of type jsonpatch.Operation")),
+            ("[", Some("unexpected end of JSON input")),
+            ("[]", None),
+            ("null", None),
+        ] {
+            let why = decode_patch(patch.as_bytes()).err().map(|why| why.to_string());
+            assert_eq!(why.as_deref(), expected, "{patch}");
+        }
     }
 }

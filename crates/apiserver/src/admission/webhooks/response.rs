@@ -10,7 +10,7 @@ use super::WebhookType;
 use crate::json::Json;
 use crate::review_document::{ReviewType, ReviewVersion};
 use crate::schema::go;
-use crate::status::{Cause, Details, Status};
+use crate::status::{Cause, Details, ListMetadata, Status};
 
 pub(super) const ADMISSION_REVIEW: ReviewType =
     ReviewType { group: "admission.k8s.io", kind: "AdmissionReview" };
@@ -181,8 +181,18 @@ impl ReviewResponse {
         let mut denial = Status::unknown(message);
         denial.code = u16::try_from(code).ok().filter(|code| *code < 1000).unwrap_or(500);
         denial.reason = status.text("reason").to_owned().into();
+        denial.metadata = list_metadata(status.at("metadata"));
         denial.details = status.map("details").map(|_| details(status.at("details")));
         denial
+    }
+}
+
+fn list_metadata(written: &Value) -> ListMetadata {
+    ListMetadata {
+        self_link: written.text("selfLink").to_owned(),
+        resource_version: written.text("resourceVersion").to_owned(),
+        continue_token: written.text("continue").to_owned(),
+        remaining_item_count: written.int("remainingItemCount"),
     }
 }
 

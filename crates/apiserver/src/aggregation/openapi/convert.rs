@@ -9,7 +9,7 @@ use crate::json::Json;
 
 /// The most that the schemas of bodies take, as text. They are repeated for every media type of their operation, so a
 /// short document can become a long one. Kubernetes' own has 2 MiB of them.
-const MOST_BYTES: usize = 32 << 20;
+const MAX_BYTES: usize = 32 << 20;
 /// What a media type takes besides its schema.
 const ENTRY_BYTES: usize = 128;
 
@@ -28,11 +28,11 @@ impl Room {
 
 /// Converts a document.
 pub(super) fn to_v3(spec: &Spec) -> Result<Value, String> {
-    let room = Room(Cell::new(Some(MOST_BYTES)));
+    let room = Room(Cell::new(Some(MAX_BYTES)));
     let paths: Map<String, Value> =
         spec.paths.iter().map(|(path, item)| (path.clone(), path_item(item, &room))).collect();
     if room.0.get().is_none() {
-        return Err(format!("the document would be longer than {MOST_BYTES} bytes as version 3"));
+        return Err(format!("the document would be longer than {MAX_BYTES} bytes as version 3"));
     }
     let schemas: Map<String, Value> =
         spec.definitions.iter().map(|(name, value)| (name.clone(), schema(value))).collect();

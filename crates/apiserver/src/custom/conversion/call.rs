@@ -92,9 +92,10 @@ impl Conversions {
         let body = review::request(version, &uid, &objects, to);
         let originals: Vec<Value> = objects.into_iter().map(review::original).collect();
         let response = client.post_until(body, deadline).await.map_err(|why| Failure::of_call(&why))?;
-        let room = self.until(deadline, self.room.enter(&response.body)).await?;
+        let content = response.content().map_err(Failure::calling)?;
+        let room = self.until(deadline, self.room.enter(content)).await?;
         let room = room.map_err(|why| Failure::of_batch(why.message))?;
-        let objects = review::response(&response.body, version, &uid, &originals, to)?;
+        let objects = review::response(content, version, &uid, &originals, to)?;
         Ok(Converted { objects, _room: room })
     }
 

@@ -236,6 +236,7 @@ fn verify(review: &Value, version: ReviewVersion, uid: &str) -> Result<(), Strin
 
 /// Checks a converted object, and restores the metadata that a webhook may not change.
 fn checked(original: &Value, mut converted: Value, to: &str) -> Result<Value, Failure> {
+    check_is_object(&converted).map_err(|why| Failure::bare(FailureType::Object, why))?;
     if converted.text("kind").is_empty() {
         return Err(Failure::bare(FailureType::Object, format!("Object 'Kind' is missing in '{converted}'")));
     }
@@ -254,6 +255,17 @@ fn checked(original: &Value, mut converted: Value, to: &str) -> Result<Value, Fa
     metadata::restore(original, &mut converted)
         .map_err(|why| Failure::object(format!("returned invalid metadata: {why}")))?;
     Ok(converted)
+}
+
+fn check_is_object(converted: &Value) -> Result<(), String> {
+    match converted {
+        Value::Object(_) => Ok(()),
+        Value::Null => Err("unexpected end of JSON input".into()),
+        other => {
+            let found = go::kind_of(other);
+            Err(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -339,6 +351,13 @@ mod tests {
         refused(set("/metadata/name", "x".into()), &format!("{invalid} name: w != x"));
         refused(set("/metadata/uid", Value::Null), &format!("{invalid} UID: u != "));
         refused(set("/metadata", Value::Null), &format!("{invalid} name: w != "));
+        for (object, expected) in [
+            (Value::Null, "unexpected end of JSON input"),
+            ("x".into(), "json: cannot unmarshal string into Go value of type map[string]interface {}"),
+            (json!({"spec": 1}), "Object 'Kind' is missing in '{\"spec\":1}'"),
+        ] {
+            assert_eq!(read(&converted(|whole| *whole = object)).unwrap_err(), expected);
+        }
         let metadata = "returned invalid metadata:";
         refused(
             set("/metadata/labels", 1.into()),

@@ -1,7 +1,7 @@
 //! Commands that change files.
 
 use super::flags;
-use crate::files::{Entry, FileError, LONGEST_PATH, path};
+use crate::files::{Entry, FileError, MAX_PATH, path};
 use crate::process::{Done, Io, Shell, Stop, base_name};
 
 /// How deep directories are copied, which bounds the stack.
@@ -60,7 +60,7 @@ impl Shell {
 
     /// Creates a directory and its parents, unless they exist.
     pub(super) fn make_all(&self, path: &str) -> Result<(), FileError> {
-        if path.len() > LONGEST_PATH {
+        if path.len() > MAX_PATH {
             return Err(FileError::NameTooLong);
         }
         self.owe_parents(path);

@@ -1,6 +1,6 @@
 //! The formats of `printf` and the escapes of `echo -e`. Pure.
 
-use crate::process::pace::LONGEST_TEXT;
+use crate::process::pace::MAX_TEXT;
 
 /// Replaces escapes. Also returns whether `\c` cuts the text off.
 pub(super) fn escaped(text: &str) -> (Vec<u8>, bool) {
@@ -74,7 +74,7 @@ pub(super) fn formatted(format: &str, arguments: &[String]) -> Option<Vec<u8>> {
     loop {
         let before = arguments.len();
         let is_cut = format_once(format, &mut arguments, &mut text)?;
-        if text.len() > LONGEST_TEXT {
+        if text.len() > MAX_TEXT {
             return None;
         }
         if is_cut || arguments.len() == 0 || arguments.len() == before {
@@ -101,7 +101,7 @@ fn format_once(
                 let (conversion, after) = Conversion::parse(&rest[1..], arguments)?;
                 let argument = arguments.next().map_or("", String::as_str);
                 text.extend(conversion.apply(argument)?);
-                if text.len() > LONGEST_TEXT {
+                if text.len() > MAX_TEXT {
                     return None;
                 }
                 rest = after;

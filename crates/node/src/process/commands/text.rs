@@ -1,7 +1,7 @@
 //! Commands that print their arguments.
 
 use super::format::{escaped, formatted};
-use crate::process::pace::LONGEST_TEXT;
+use crate::process::pace::MAX_TEXT;
 use crate::process::{Done, Io, Shell, base_name};
 
 impl Shell {
@@ -48,7 +48,7 @@ impl Shell {
         let (mut text, mut number) = (String::new(), first);
         while (step > 0 && number <= last) || (step < 0 && number >= last) {
             text.push_str(&format!("{number}\n"));
-            if text.len() > LONGEST_TEXT {
+            if text.len() > MAX_TEXT {
                 return self.usage(io, "seq: too many numbers").await;
             }
             let Some(next) = number.checked_add(step) else { break };

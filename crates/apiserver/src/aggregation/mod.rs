@@ -49,7 +49,7 @@ pub(crate) use self::metrics::AggregationMetrics;
 pub(crate) use self::openapi::{Additions, Destination, OpenApis, Spec, add_kinds, serve as openapi_serve};
 pub(crate) use self::proxy::Forward;
 use self::registration::Settling;
-pub(crate) use self::registration::{register_built_in, settle_custom};
+pub(crate) use self::registration::{reconcile_custom, register_built_in};
 use self::services::Remote;
 pub(crate) use self::services::{ApiService, ApiServices};
 pub(crate) use self::trust::publish as publish_trust;

@@ -32,7 +32,7 @@ use crate::status::Status;
 use crate::system_objects;
 
 /// How long a write of a CRD waits for its APIServices. Without webhooks for them they take no time.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// Whether the APIServices of CRDs are being brought in line, and whether that is wanted.
 #[derive(Default)]
@@ -67,10 +67,10 @@ pub(crate) async fn register_built_in(server: &Server) -> Result<(), Status> {
 }
 
 /// Brings the APIServices of custom group versions in line with the CRDs, in the background. Waits for that for a moment.
-pub(crate) async fn settle_custom(server: &Server) {
+pub(crate) async fn reconcile_custom(server: &Server) {
     server.aggregation.settling.is_wanted.store(true, Ordering::SeqCst);
     let settling = tokio::spawn(server.tasks.track_future(settle(server.this.clone())));
-    _ = tokio::time::timeout(PATIENCE, settling).await;
+    _ = tokio::time::timeout(MAX_WAIT, settling).await;
 }
 
 /// There is one at a time: while it works, others only tell it to look again. Failures are retried the next time.
@@ -83,7 +83,7 @@ async fn settle(server: Weak<Server>) {
         let settled = tokio::select! {
             biased;
             () = server.closing.cancelled() => return,
-            settled = try_settle(&server) => settled,
+            settled = reconcile_all(&server) => settled,
         };
         if let Err(why) = settled {
             tracing::warn!(%why, "cannot maintain the APIServices of custom resources");
@@ -92,7 +92,7 @@ async fn settle(server: Weak<Server>) {
 }
 
 /// Goes through all of them, even if some fail. Returns the last failure.
-async fn try_settle(server: &Server) -> Result<(), Status> {
+async fn reconcile_all(server: &Server) -> Result<(), Status> {
     let Ok(served) = server.served(&api_services()) else { return Ok(()) };
     let registry = server.registry.snapshot();
     let custom = custom(&registry);
@@ -107,7 +107,7 @@ async fn try_settle(server: &Server) -> Result<(), Status> {
     for record in stored.iter().filter(|record| label(record, &served) == Some(CONTINUOUSLY)) {
         let name = &*record.key.path;
         let wanted = custom.contains(name).then(|| wanted(&registry, name)).flatten();
-        let settled = settle_one(server, &served, record, wanted.as_ref()).await;
+        let settled = reconcile_one(server, &served, record, wanted.as_ref()).await;
         outcome = settled.and(outcome);
     }
     outcome

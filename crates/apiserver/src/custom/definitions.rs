@@ -91,7 +91,7 @@ impl Server {
         let ending = known.by_name.values().filter(|definition| finish::is_due(&definition.outline));
         let records = ending.map(|definition| definition.record.clone()).collect();
         drop(known);
-        aggregation::settle_custom(self).await;
+        aggregation::reconcile_custom(self).await;
         Ok(Some(TerminatingDefinitions { built_in, served, records }))
     }
 

@@ -145,12 +145,21 @@ fn two_applications_that_claim_one_object_are_told_apart() {
     in_cluster(async |cluster| {
         create_app(cluster, "one", json!({"components": [config("shared", "1")]})).await;
         create_app(cluster, "two", json!({"components": [config("shared", "2")]})).await;
-        let failed = |app: Option<&Value>| app.is_some_and(|app| app["status"]["status"] == "workflowFailed");
-        until(cluster, &applications(), &key("two"), failed).await;
-        let app = cluster.get(&applications(), &key("two")).await.unwrap();
-        assert!(app["status"].to_string().contains("is managed by other application default/one"));
-        warned(cluster, "two").await;
-        until_phase(cluster, "one", "running").await;
-        until_value(cluster, &config_maps(), "shared", "/data/value", json!("1")).await;
+        let phase = |app: &Value| app["status"]["status"].as_str().unwrap_or_default().to_owned();
+        let ended = |app: Option<&Value>| {
+            app.is_some_and(|app| ["running", "workflowFailed"].contains(&&*phase(app)))
+        };
+        for name in ["one", "two"] {
+            until(cluster, &applications(), &key(name), ended).await;
+        }
+        let one = cluster.get(&applications(), &key("one")).await.unwrap();
+        let (winner, loser, value) =
+            if phase(&one) == "running" { ("one", "two", "1") } else { ("two", "one", "2") };
+        until_phase(cluster, winner, "running").await;
+        let lost = until_phase(cluster, loser, "workflowFailed").await;
+        let message = format!("is managed by other application default/{winner}");
+        assert!(lost["status"].to_string().contains(&message), "{lost}");
+        warned(cluster, loser).await;
+        until_value(cluster, &config_maps(), "shared", "/data/value", json!(value)).await;
     });
 }

@@ -114,7 +114,7 @@ fn staged(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// 6. What is left after an update.
+/// 6. The objects after an update.
 fn update(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         begin(world, "pair", examples::pair()).await;

@@ -10,7 +10,7 @@ use crate::model::Spec;
 use crate::policy::{GarbageCollect, Policies};
 
 impl Applications {
-    /// Deletes everything of an application. Returns what is left.
+    /// Deletes everything of an application. Returns the remaining objects.
     pub(super) async fn clean_up(&self, app: &Application, orphans: bool) -> Result<Left, ClusterError> {
         let reference = app.reference();
         let key = reference.key();

@@ -19,7 +19,7 @@
 //! ```
 //!
 //! Invariants:
-//! - Nothing is deleted while a workflow has not succeeded, unless a policy says so.
+//! - Nothing is deleted while a workflow has not succeeded, unless a policy demands it.
 //! - A settled Application makes no writes.
 //! - Deletion evaluates no template: it works from the records.
 

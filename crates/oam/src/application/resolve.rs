@@ -147,7 +147,7 @@ fn used_types(spec: &Spec, workflow: Option<&Workflow>) -> Vec<(&'static str, St
     let types =
         steps.flat_map(|step| std::iter::once(&step.kind).chain(step.sub_steps.iter().map(|sub| &sub.kind)));
     used.extend(types.map(|kind| ("WorkflowStepDefinition", kind.clone(), false)));
-    // What a workflow consists of that nobody has written down.
+    // The steps of default workflows.
     used.extend(["apply-component", "deploy"].map(|kind| ("WorkflowStepDefinition", kind.to_owned(), false)));
     used
 }

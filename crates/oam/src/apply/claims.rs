@@ -1,5 +1,5 @@
-//! Who is about to write which object. An object that does not exist yet says nothing about its owner, so two
-//! applications of this process that create the same one are told apart here.
+//! Which application is about to write which object. An object that does not exist yet has no owner, so claims keep two
+//! applications of this process from creating the same one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

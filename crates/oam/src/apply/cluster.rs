@@ -20,7 +20,7 @@ use crate::render::context::ClusterVersion;
 #[derive(Clone)]
 pub(crate) struct Cluster {
     pub(crate) client: Client,
-    /// Reads what the server serves, whoever the objects are written as.
+    /// Reads discovery with its own permissions, not those of an impersonated account.
     discovery: Client,
     informers: Informers,
     watcher: Watcher,

@@ -41,7 +41,7 @@ impl Left {
         self.count() == 0
     }
 
-    /// Says what is left.
+    /// Describes the remaining objects.
     pub(crate) fn message(&self) -> String {
         let waiting = (!self.waiting.is_empty()).then(|| format!("waiting for {}", self.waiting.join(", ")));
         self.problems.iter().cloned().chain(waiting).collect::<Vec<_>>().join("; ")

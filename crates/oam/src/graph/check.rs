@@ -1,6 +1,6 @@
 //! Static checks of a definition: every expression has the type of its field, as the schemas of the referenced kinds say.
 //!
-//! An error names the path, what is there, and the expected type.
+//! An error names the path, the actual type and the expected one.
 
 use std::collections::BTreeMap;
 

@@ -45,14 +45,14 @@ impl Instances {
         Ok(children)
     }
 
-    /// Deletes all objects, one place in the order after the other. Returns what is left.
+    /// Deletes all objects in reverse order. Returns the remaining ones.
     pub(super) async fn remove_all(&self, instance: &Value) -> Result<Vec<String>, ClusterError> {
         let children = self.children(instance).await?;
         self.remove_last(&children).await
     }
 
     /// Deletes objects that the graph no longer describes, the last first: of resources that are left out or gone, and
-    /// items that are gone from collections. Resources that wait keep their objects. Returns what is left.
+    /// items that are gone from collections. Resources that wait keep their objects. Returns the remaining ones.
     pub(super) async fn prune(
         &self,
         graph: &Graph,
@@ -64,7 +64,7 @@ impl Instances {
         self.remove_last(&children).await
     }
 
-    /// Deletes the objects that are last in the order. Returns what is left of all.
+    /// Deletes the objects that are last in the order. Returns all remaining ones.
     async fn remove_last(&self, children: &[Child]) -> Result<Vec<String>, ClusterError> {
         let last = children.first().map(|child| child.order);
         let mut left = Vec::new();

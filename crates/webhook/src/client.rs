@@ -201,6 +201,8 @@ impl Client {
                 let error = StatusError::of(answer.status, &answer.headers, &answer.body);
                 return Err(CallError::Status(error));
             }
+            // Other calls need its place among the responses in memory.
+            drop(answer);
             if clock.instant() + pause > deadline {
                 clock.sleep_until(deadline).await;
                 return Err(target.timed_out());

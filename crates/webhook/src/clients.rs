@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 use http::Uri;
 use parking_lot::Mutex;
 use setpoint_clock::{Clock, Rng};
+use tokio::sync::Semaphore;
 
 use crate::client::Client;
 use crate::dial::{Dial, Dialed};
@@ -159,7 +160,8 @@ impl Clients {
             identity: user.and_then(|user| user.identity.clone()),
             // Connections within this process have no TLS, so the system's CAs need not be loaded.
             is_insecure: url.host().is_some_and(|host| self.dial.is_in_process(host)),
-            http1_only,
+            // On a shared connection, responses that wait for a place would block those that have one.
+            http1_only: http1_only || self.settings.responses < Semaphore::MAX_PERMITS,
             ..TlsSettings::default()
         };
         let credential = user.map_or(Credential::None, |user| user.credential.clone());

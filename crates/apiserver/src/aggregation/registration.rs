@@ -98,12 +98,12 @@ async fn reconcile_all(server: &Server) -> Result<(), Status> {
     let custom = custom(&registry);
     let stored = stored(server, &served).await?;
     let known: BTreeSet<&str> = stored.iter().map(|record| &*record.key.path).collect();
+    let mut outcome = Ok(());
     for name in custom.iter().filter(|name| !known.contains(name.as_str())) {
         if let Some(service) = wanted(&registry, name) {
-            internal_write::insert(server, &served, service).await?;
+            outcome = internal_write::insert(server, &served, service).await.and(outcome);
         }
     }
-    let mut outcome = Ok(());
     for record in stored.iter().filter(|record| label(record, &served) == Some(CONTINUOUSLY)) {
         let name = &*record.key.path;
         let wanted = custom.contains(name).then(|| wanted(&registry, name)).flatten();

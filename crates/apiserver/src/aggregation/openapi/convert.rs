@@ -106,7 +106,9 @@ fn response(response: &Value, produces: &[Value], room: &Room) -> Value {
 fn content(types: &[Value], of: &Value, room: &Room) -> Value {
     let schema = json!({"schema": schema(of)});
     let each = schema.to_string().len() + ENTRY_BYTES;
-    if !room.take(each.saturating_mul(types.len())) {
+    // The second is not computed again once there is no room left.
+    let names = || types.iter().filter_map(Value::as_str).map(str::len).sum();
+    if !room.take(each.saturating_mul(types.len())) || !room.take(names()) {
         return Value::Null;
     }
     let types = types.iter().filter_map(Value::as_str);
@@ -208,5 +210,18 @@ mod tests {
         check(5, true);
         check(40, false);
         check(100_000, false);
+    }
+
+    #[test]
+    fn a_long_media_type_is_not_repeated_without_end() {
+        let check = |responses: usize, is_fine: bool| {
+            let responses: Map<String, Value> =
+                (0..responses).map(|code| (code.to_string(), json!({"schema": {}}))).collect();
+            let document = json!({"paths": {"/x": {"get": {"produces": ["x".repeat(1 << 20)], "responses": responses}}}});
+            let spec = Spec::read(document.to_string().as_bytes(), "/", String::new()).unwrap();
+            assert_eq!(to_v3(&spec).is_ok(), is_fine);
+        };
+        check(5, true);
+        check(40, false);
     }
 }

@@ -195,3 +195,19 @@ fn a_metric_has_to_meet_its_condition_for_a_time() {
         assert!(message.contains("misses >1"), "{message}");
     });
 }
+
+#[test]
+fn a_deletion_without_name_and_labels_deletes_nothing() {
+    in_cluster(async |cluster| {
+        let jobs = Kind::new("batch", "v1", "Job", "jobs", true);
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "other", "namespace": "default"},
+            "spec": {"suspend": true, "template": {"spec": {"restartPolicy": "Never",
+                "containers": [{"name": "c", "image": "busybox"}]}}}});
+        cluster.create(job).await;
+        let steps = json!([{"name": "clean", "type": "clean-jobs", "properties": {"labelselector": {}}}]);
+        create_app(cluster, "cleaner", with_steps(json!([]), steps)).await;
+        let app = until_phase(cluster, "cleaner", "workflowFailed").await;
+        assert!(app["status"].to_string().contains("delete: expected a name"), "{app}");
+        assert!(cluster.get(&jobs, &key("other")).await.is_some());
+    });
+}

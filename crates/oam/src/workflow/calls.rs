@@ -175,12 +175,19 @@ impl Session<'_> {
     async fn delete(&self, params: &Value) -> Result<Reply, StepError> {
         let filter = &params["filter"];
         let named = params["value"]["metadata"]["name"].as_str().is_some_and(|name| !name.is_empty());
+        let selector = selector(filter).filter(|selector| !selector.is_empty());
+        if !named && selector.is_none() {
+            // Without either, this would delete every object of the kind.
+            return Err(StepError::Fail(
+                "delete: expected a name in value.metadata or labels in filter.matchingLabels".into(),
+            ));
+        }
         let identity = self.identity(&params["value"]).await?;
         let found = match named {
             true => self.cluster.get(&identity).await?.into_iter().collect(),
             false => {
                 let namespace = filter["namespace"].as_str().or(identity.namespace());
-                self.cluster.list(&identity.kind, namespace, selector(filter)).await?
+                self.cluster.list(&identity.kind, namespace, selector).await?
             }
         };
         for live in found {

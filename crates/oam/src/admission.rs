@@ -23,8 +23,7 @@ pub const PATH: &str = "/validate-applications";
 /// The name of the webhook configuration.
 const NAME: &str = "setpoint-applications";
 
-/// How many components and traits are checked. Each takes two evaluations, on a thread of the API server: a component of
-/// 200 traits takes some 50 ms.
+/// How many components and traits are checked. Each takes two evaluations, on a thread of the API server.
 const MAX_CHECKED: usize = 200;
 
 /// Answers admission reviews of Applications. Cheap to clone.

@@ -4,6 +4,9 @@
 //! It only ever rejects: what it lets pass is still verified by webpki. Unlike webpki, and like Go, it checks the validity
 //! of the trusted certificates themselves.
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
 use x509_parser::error::X509Error;
 use x509_parser::oid_registry::{
     OID_KEY_TYPE_EC_PUBLIC_KEY, OID_PKCS1_RSAENCRYPTION, OID_PKCS1_SHA1WITHRSA, OID_SIG_ECDSA_WITH_SHA256,
@@ -26,13 +29,18 @@ pub(crate) struct Root {
     pub(crate) der: Vec<u8>,
 }
 
-/// A search for a chain.
+/// A search for a chain. Each certificate is parsed once, however often it is considered.
 pub(crate) struct Search<'a> {
-    pub(crate) roots: &'a [Root],
-    pub(crate) intermediates: &'a [&'a [u8]],
+    candidates: Vec<Candidate<'a>>,
     /// Seconds since the epoch.
-    pub(crate) now: i64,
-    pub(crate) checks: usize,
+    now: i64,
+    checks: Cell<usize>,
+}
+
+/// A certificate that may have signed another one.
+struct Candidate<'a> {
+    certificate: X509Certificate<'a>,
+    is_root: bool,
 }
 
 /// Why a candidate is not the issuer of a certificate.
@@ -43,34 +51,47 @@ enum Unsuitable {
     Invalid(String),
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    /// Prepares to search issuers of a certificate, among the trusted ones and those that the server sent.
+    pub(crate) fn new(
+        leaf: &X509Certificate<'_>,
+        roots: &'a [Root],
+        intermediates: impl Iterator<Item = &'a [u8]>,
+        now: i64,
+    ) -> Self {
+        let intermediates: Vec<_> = intermediates.filter_map(parse).collect();
+        // A bundle may have hundreds of roots, and few of them are relevant.
+        let children = intermediates.iter().chain(std::iter::once(leaf));
+        let issuers: BTreeSet<&[u8]> = children.map(|child| child.issuer().as_raw()).collect();
+        let relevant = roots.iter().filter(|root| issuers.contains(root.subject.as_slice()));
+        let relevant: Vec<_> = relevant.filter_map(|root| parse(&root.der)).collect();
+        let candidate = |is_root| move |certificate| Candidate { certificate, is_root };
+        let roots = relevant.into_iter().map(candidate(true));
+        let candidates = roots.chain(intermediates.into_iter().map(candidate(false))).collect();
+        Self { candidates, now, checks: Cell::new(0) }
+    }
+
     /// Extends a chain, which starts with the server's certificate, to a root.
-    pub(crate) fn extend(&mut self, chain: &[&X509Certificate<'_>]) -> Result<(), String> {
+    pub(crate) fn extend(&self, chain: &[&X509Certificate<'_>]) -> Result<(), String> {
         let Some(child) = chain.last() else { return Err(UNKNOWN_AUTHORITY.into()) };
         let mut hint = None;
         let mut failure = None;
-        for (is_root, candidate) in self.candidates(child) {
-            self.checks += 1;
-            if self.checks > MAX_CHECKS {
-                return Err(
-                    "x509: signature check attempts limit reached while verifying certificate chain".into()
-                );
-            }
-            let Some(candidate) = parse(&candidate) else { continue };
-            if chain.iter().any(|other| is_same(other, &candidate)) {
+        for Candidate { certificate, is_root } in self.candidates(child) {
+            self.count_check()?;
+            if chain.iter().any(|other| is_same(other, certificate)) {
                 continue;
             }
-            match self.consider(&candidate, chain, is_root) {
-                Ok(()) if is_root => return Ok(()),
-                Ok(()) => match self.extend(&[chain, &[&candidate]].concat()) {
+            match self.consider(certificate, chain, *is_root) {
+                Ok(()) if *is_root => return Ok(()),
+                Ok(()) => match self.extend(&[chain, &[certificate]].concat()) {
                     Ok(()) => return Ok(()),
                     Err(why) => failure = Some(why),
                 },
                 Err(Unsuitable::Signature(why)) => {
-                    _ = hint.get_or_insert_with(|| described(&candidate, &why))
+                    _ = hint.get_or_insert_with(|| described(certificate, &why))
                 }
                 Err(Unsuitable::Invalid(why)) => {
-                    hint.get_or_insert_with(|| described(&candidate, &why));
+                    hint.get_or_insert_with(|| described(certificate, &why));
                     failure = Some(why);
                 }
             }
@@ -78,15 +99,24 @@ impl Search<'_> {
         Err(failure.unwrap_or_else(|| format!("{UNKNOWN_AUTHORITY}{}", hint.unwrap_or_default())))
     }
 
+    fn count_check(&self) -> Result<(), String> {
+        self.checks.set(self.checks.get() + 1);
+        match self.checks.get() > MAX_CHECKS {
+            true => {
+                Err("x509: signature check attempts limit reached while verifying certificate chain".into())
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Returns the certificates that may have signed another one, roots first, the most plausible ones first.
-    fn candidates(&self, child: &X509Certificate<'_>) -> Vec<(bool, Vec<u8>)> {
+    fn candidates(&self, child: &X509Certificate<'_>) -> Vec<&Candidate<'a>> {
         let issuer = child.issuer().as_raw();
-        let roots =
-            self.roots.iter().filter(|root| root.subject == issuer).map(|root| (true, root.der.clone()));
-        let is_issuer = |der: &&&[u8]| parse(der).is_some_and(|parsed| parsed.subject().as_raw() == issuer);
-        let intermediates = self.intermediates.iter().filter(is_issuer).map(|der| (false, der.to_vec()));
-        let mut candidates: Vec<_> = roots.chain(intermediates).collect();
-        candidates.sort_by_cached_key(|(is_root, der)| (!is_root, implausibility(child, der)));
+        let is_issuer = |candidate: &&Candidate<'a>| candidate.certificate.subject().as_raw() == issuer;
+        let mut candidates: Vec<_> = self.candidates.iter().filter(is_issuer).collect();
+        candidates.sort_by_cached_key(|candidate| {
+            (!candidate.is_root, implausibility(child, &candidate.certificate))
+        });
         candidates
     }
 
@@ -116,9 +146,8 @@ impl Search<'_> {
 }
 
 /// Ranks a candidate by its key ID: equal, missing on one side, or different.
-fn implausibility(child: &X509Certificate<'_>, candidate: &[u8]) -> u8 {
-    let Some(candidate) = parse(candidate) else { return 2 };
-    match (key_id(&candidate), authority_key_id(child)) {
+fn implausibility(child: &X509Certificate<'_>, candidate: &X509Certificate<'_>) -> u8 {
+    match (key_id(candidate), authority_key_id(child)) {
         (own, wanted) if own == wanted => 0,
         (None, Some(_)) | (Some(_), None) => 1,
         _ => 2,

@@ -62,9 +62,8 @@ impl TrustedCertificates {
         if self.roots.iter().any(|root| root.der == certificate.as_ref()) {
             return check_usage(&leaf);
         }
-        let passed: Vec<&[u8]> = intermediates.iter().map(|certificate| certificate.as_ref()).collect();
-        let mut search = Search { roots: &self.roots, intermediates: &passed, now: seconds, checks: 0 };
-        search.extend(&[&leaf])?;
+        let sent = intermediates.iter().map(|certificate| certificate.as_ref());
+        Search::new(&leaf, &self.roots, sent, seconds).extend(&[&leaf])?;
         let chains = self.chains.as_ref().ok_or(UNKNOWN_AUTHORITY)?;
         let verified = chains.verify_server_cert(certificate, intermediates, host, &[], now);
         verified.map(drop).map_err(|why| match leaf.is_ca() {

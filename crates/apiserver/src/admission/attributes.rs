@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::converted::ConvertedObjects;
 use super::policy::authorizer::{self, Checks};
 use super::policy::matching::{self, Equivalents, Matched};
 use super::{Operation, Review};
@@ -185,8 +187,8 @@ impl<'a> VersionedAttributes<'a> {
         let served = self.review.served;
         Ok(Self {
             review: self.review,
-            object: self.converted(&self.object, served, other).await?,
-            old: self.converted(&self.old, served, other).await?,
+            object: self.converted(&self.object, served, other, &self.review.converted).await?,
+            old: self.converted(&self.old, served, other, &self.review.converted_old).await?,
             namespace: self.namespace.clone(),
             shown_as: Some(other.clone()),
             checks: self.checks.clone(),
@@ -197,13 +199,19 @@ impl<'a> VersionedAttributes<'a> {
     /// Converts an object from the shown version to the version of the request.
     pub(super) async fn as_requested(&self, object: Value) -> Result<Value, Status> {
         match &self.shown_as {
-            Some(other) => self.converted(&object, other, self.review.served).await,
+            Some(other) => self.converted(&object, other, self.review.served, &self.review.converted).await,
             None => Ok(object),
         }
     }
 
     /// Converts an object between versions. Objects of subresources with their own kind are the same in all versions.
-    async fn converted(&self, object: &Value, from: &Served, to: &Served) -> Result<Value, Status> {
+    async fn converted(
+        &self,
+        object: &Value,
+        from: &Served,
+        to: &Served,
+        known: &Mutex<ConvertedObjects>,
+    ) -> Result<Value, Status> {
         if object.is_null() || own_kind(self.review).is_some() {
             return Ok(object.clone());
         }
@@ -211,8 +219,8 @@ impl<'a> VersionedAttributes<'a> {
             return Ok(from.converted(object, to));
         }
         let to = to.kind.api_version();
-        if let Some(known) = self.review.converted.lock().find(object, &to) {
-            return Ok(known);
+        if let Some(converted) = known.lock().find(object, &to) {
+            return Ok(converted);
         }
         let converted = tokio::select! {
             biased;
@@ -220,7 +228,7 @@ impl<'a> VersionedAttributes<'a> {
             given_up = self.review.given_up() => return Err(given_up),
         };
         let converted = converted.map_err(|failed| Status::internal(failed.message))?;
-        self.review.converted.lock().add(object, &converted);
+        known.lock().add(object, &converted);
         Ok(converted)
     }
 

@@ -1,4 +1,4 @@
-//! The objects of a request in other versions, if a webhook converts between them.
+//! An object of a request in other versions, if a webhook converts between them.
 //!
 //! As in v1.34, an object is converted once to each version that policies and webhooks ask for, and one that was changed in
 //! another version is not converted back to it.
@@ -9,11 +9,12 @@ use serde_json::Value;
 
 use crate::json::Json;
 
-/// The new and the old object in three other versions each. Few requests need more than one, and others convert again. An
-/// object takes up to 1.5 MiB as text, and is held twice.
-const MOST: usize = 6;
+/// Few requests need more than one other version, and the rest convert again. An object takes up to 1.5 MiB as text, and is
+/// held twice.
+const MOST: usize = 3;
 
-/// Pairs of the same object in two versions, oldest first.
+/// Pairs of the same object in two versions, oldest first. If several objects look the same in a version, the latest one
+/// counts.
 #[derive(Default)]
 pub(super) struct ConvertedObjects(VecDeque<[Value; 2]>);
 

@@ -117,8 +117,10 @@ pub struct Review<'a> {
     /// The managed fields of the old object.
     pub(crate) old_fields: ManagedFields,
     reinvocation: Mutex<Reinvocation>,
-    /// The objects in other versions.
+    /// The new object in other versions.
     converted: Mutex<ConvertedObjects>,
+    /// The old object in other versions. Separate, because a lossy conversion may make both look the same.
+    converted_old: Mutex<ConvertedObjects>,
 }
 
 /// An admission plugin. Mutation runs before validation, checks run after it.
@@ -248,6 +250,7 @@ impl<'a> Review<'a> {
             old_fields: ManagedFields::default(),
             reinvocation: Mutex::default(),
             converted: Mutex::default(),
+            converted_old: Mutex::default(),
         }
     }
 

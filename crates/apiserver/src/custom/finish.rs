@@ -131,7 +131,8 @@ async fn is_done(server: &Server) -> bool {
     let again = server.definitions.clean_up.again.clone();
     let (mut attempts, mut under_way) = (Attempts::default(), FuturesUnordered::new());
     loop {
-        let ending = server.try_reconcile_definitions().await;
+        let reconciled = server.try_reconcile_definitions();
+        let ending = alongside(reconciled, &mut under_way, |name: String| attempts.ended(&name)).await;
         let is_left = match &ending {
             Ok(None) => false,
             Ok(Some(ending)) => !ending.records.is_empty(),
@@ -153,6 +154,22 @@ async fn is_done(server: &Server) -> bool {
             Some(name) = under_way.next() => attempts.ended(&name),
             () = again.notified() => attempts.repeat(),
             () = server.clock.sleep(RETRY_INTERVAL) => attempts.repeat(),
+        }
+    }
+}
+
+/// Awaits a future while others make progress, so that none keeps what another one waits for.
+async fn alongside<T, O>(
+    work: impl Future<Output = T>,
+    others: &mut FuturesUnordered<impl Future<Output = O>>,
+    mut ended: impl FnMut(O),
+) -> T {
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            Some(other) = others.next() => ended(other),
         }
     }
 }
@@ -380,5 +397,19 @@ async fn release(
     match server.store.commit(Write { key: record.key.clone(), expect, change: Change::Delete }).await {
         Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
         Err(why) => Err(server.refusal(why)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn clean_ups_progress_while_definitions_are_reconciled() {
+        let (release, released) = tokio::sync::oneshot::channel();
+        let mut others: FuturesUnordered<_> = std::iter::once(async { release.send("done") }).collect();
+        let mut ended = Vec::new();
+        let got = alongside(released, &mut others, |other| ended.push(other)).await;
+        assert_eq!((got, ended.len()), (Ok("done"), 1));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use setpoint_apiserver::egress::in_process::allow;
+use setpoint_apiserver::egress::in_process::{allow, patch};
 
 use crate::client::{Events, names, summary};
 use crate::conversion_webhooks::{
@@ -385,4 +385,33 @@ async fn an_object_is_converted_once_for_all_admission_webhooks_of_a_version() {
     assert_eq!(dry.code, 201);
     let conversions = hooked.extension.take().iter().filter(|(path, _)| path == "/convert").count();
     assert_eq!(conversions, 2, "once for mutation, and once for what is validated");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lossy_conversion_does_not_bring_back_the_old_object() {
+    let lossy = |objects: &mut Vec<Value>| {
+        objects.iter_mut().for_each(|object| object["metadata"]["annotations"] = Value::Null);
+    };
+    let extension = Extension::new(move |path, review| match path {
+        "/convert" => answer(review, lossy),
+        // The result looks like the old object in v2.
+        _ => Reply::Json(patch(
+            review,
+            &json!([{"op": "replace", "path": "/metadata/labels/a", "value": "1"}]),
+        )),
+    });
+    let hooked = start_with(extension).await;
+    let widget = |value: &str| {
+        let mut widget = v1("w", "h:1");
+        (widget["metadata"]["labels"], widget["metadata"]["annotations"]) =
+            (json!({"a": value}), json!({"only": value}));
+        widget
+    };
+    hooked.api.post(V1, widget("1")).await.created();
+    let mut rule = rule("e.com", "widgets", &["UPDATE"]);
+    rule["apiVersions"] = json!(["v2"]);
+    hooked.configure("mutating", "m", &[hooked.webhook("/m", json!({"rules": [rule]}))]).await.created();
+    let updated = hooked.api.put(&format!("{V1}/w"), widget("2")).await.ok();
+    assert_eq!(updated["metadata"]["labels"], json!({"a": "1"}));
+    assert_eq!(updated["metadata"]["annotations"], Value::Null, "the conversion drops annotations");
 }

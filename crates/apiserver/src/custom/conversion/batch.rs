@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use setpoint_store::Record;
 
 use super::Conversions;
@@ -67,7 +68,7 @@ impl Conversions {
         let mut pace = Pace { size: 1, most: MAX_OBJECTS, joins: true, sent: 0 };
         while !missing.is_empty() {
             let began = self.clock.instant();
-            let tickets = self.board(served, &mut records, &mut missing, &mut pace);
+            let tickets = self.depart(served, &mut records, &mut missing, &mut pace);
             let largest =
                 tickets.iter().filter(|ticket| ticket.is_own).map(|ticket| ticket.seats.len()).max();
             for ticket in tickets {
@@ -100,6 +101,22 @@ impl Conversions {
     }
 
     /// Joins or starts the conversions of the next missing records.
+    fn depart(
+        self: &Arc<Self>,
+        served: &Arc<Served>,
+        records: &mut [Arc<Record>],
+        missing: &mut VecDeque<usize>,
+        pace: &mut Pace,
+    ) -> Vec<Ticket> {
+        let tickets = self.board(served, records, missing, pace);
+        for ticket in tickets.iter().filter(|ticket| ticket.is_own) {
+            // The first poll starts a flight. It cannot be over yet, and all of them are awaited later.
+            _ = ticket.flight.clone().now_or_never();
+        }
+        tickets
+    }
+
+    /// Joins or prepares the conversions of the next missing records.
     fn board(
         self: &Arc<Self>,
         served: &Arc<Served>,
@@ -123,7 +140,7 @@ impl Conversions {
             pace.sent = pace.sent.saturating_add(batch.bytes);
             let of_batch = batch.places.iter().map(|at| records[*at].clone()).collect();
             // What does not fit would evict the beginning of this very list.
-            let flight = flights.start(self, served, of_batch, pace.sent <= cache::BYTES);
+            let flight = flights.prepare(self, served, of_batch, pace.sent <= cache::BYTES);
             let seats = batch.places.into_iter().enumerate().map(|(seat, at)| (at, seat)).collect();
             tickets.push(Ticket { flight, seats, is_own: true });
         }

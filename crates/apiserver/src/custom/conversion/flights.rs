@@ -73,8 +73,9 @@ impl Departures {
         Some((seat.flight.upgrade()?, seat.seat))
     }
 
-    /// Starts to convert records.
-    pub(super) fn start(
+    /// Prepares to convert records. The flight starts when it is first polled, which must be without the lock: a runtime
+    /// that shuts down drops new tasks at once, and a task takes the lock when it is dropped.
+    pub(super) fn prepare(
         &mut self,
         conversions: &Arc<Conversions>,
         served: &Arc<Served>,
@@ -86,12 +87,12 @@ impl Departures {
         let places: Vec<Place> = records.iter().map(|record| place(served, record)).collect();
         let listed = Listed { conversions: conversions.clone(), places: places.clone(), number };
         let served = served.clone();
-        let task = tokio::spawn(async move {
+        let work = async move {
             let outcome = listed.conversions.fly(&served, &records, is_cached).await;
             drop(listed);
             outcome
-        });
-        let flight = awaited(AbortOnDropHandle::new(task)).boxed().shared();
+        };
+        let flight = async { awaited(AbortOnDropHandle::new(tokio::spawn(work))).await }.boxed().shared();
         for (seat, place) in places.into_iter().enumerate() {
             if let Some(flight) = flight.downgrade() {
                 self.by_place.insert(place, Seat { flight, number, seat });

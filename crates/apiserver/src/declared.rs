@@ -1,7 +1,11 @@
 //! Objects in messages. v1.34 prints most of them as declared by its Go types: all fields under their Go names, in
 //! order, set or not.
 
+mod types;
+
 use serde_json::{Map, Value};
+
+pub(crate) use types::pretty;
 
 /// A field as declared, and its value when unset.
 pub(crate) struct Field {

@@ -9,7 +9,7 @@ use crate::json::{Json, JsonMut};
 use crate::kind::Subresource;
 use crate::metadata;
 use crate::status::Status;
-use crate::validation::difference;
+use crate::validation::unified;
 
 pub struct NodeRestriction;
 
@@ -124,7 +124,7 @@ fn check_claim(node: &str, object: Option<&Value>, old: Option<&Value>) -> Resul
         true => Ok(()),
         false => Err(format!(
             "node {node:?} is not allowed to update fields other than status.quantity and status.conditions: {}",
-            difference(&old, &new)
+            unified(&format!("{old:#}"), &format!("{new:#}"))
         )),
     }
 }

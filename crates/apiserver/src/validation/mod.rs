@@ -20,7 +20,7 @@ pub mod resources;
 pub mod words;
 
 pub use conditions::{conditions, has_condition};
-pub use difference::difference;
+pub use difference::{difference, unified};
 
 pub const NEGATIVE: &str = "must be greater than or equal to 0";
 pub const NOT_POSITIVE: &str = "must be greater than zero";

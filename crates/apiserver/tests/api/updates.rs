@@ -194,3 +194,21 @@ async fn duplicate_owner_references_are_removed() {
     assert_eq!(created.body["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
     assert!(created.warnings[0].contains("duplicate UID(s) observed: u"), "{:?}", created.warnings);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_forbidden_change_of_a_pod_is_shown_as_a_diff_of_its_go_type() {
+    let api = Api::start().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let spec = json!({
+        "containers": [{"name": "c", "image": "i"}], "nodeName": "n1", "hostNetwork": true,
+        "automountServiceAccountToken": false,
+    });
+    api.post(pods, json!({"metadata": {"name": "a"}, "spec": spec})).await.created();
+    let moved = api.merge(&format!("{pods}/a"), json!({"spec": {"nodeName": "n2"}})).await;
+    let (code, _, message) = moved.refusal();
+    let expected = "(allow it to be set to 1 if it was previously negative)\n@@ -42,7 +42,7 @@\n  \"NodeSelector\": \
+                    null,\n  \"ServiceAccountName\": \"default\",\n  \"AutomountServiceAccountToken\": false,\n- \
+                    \"NodeName\": \"n1\",\n+ \"NodeName\": \"n2\",\n  \"SecurityContext\": {\n   \"HostNetwork\": \
+                    true,\n   \"HostPID\": false,\n";
+    assert!(code == 422 && message.ends_with(expected), "{message}");
+}

@@ -216,7 +216,7 @@ fn check_approval_unchanged(new: &Value, old: &Value, path: &Path<'_>, errors: &
         } else if now.len() == before.len() && now != before {
             let list =
                 |conditions: &[&Value]| Value::Array(conditions.iter().map(|c| (*c).clone()).collect());
-            let changes = difference(&list(&before), &list(&now));
+            let changes = difference("[]CertificateSigningRequestCondition", &list(&before), &list(&now));
             errors.forbidden(path, format!("updates may not modify a condition of type {kind:?}\n{changes}"));
         }
     }

@@ -277,7 +277,7 @@ pub(super) fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
         csi.unset("controllerExpandSecretRef");
     }
     if source != old_source {
-        let difference = difference(&old_source, &source);
+        let difference = difference("PersistentVolumeSource", &old_source, &source);
         let detail = format!("spec.persistentvolumesource is immutable after creation\n{difference}");
         errors.forbidden(&Path::root("spec").child("persistentvolumesource"), detail);
     }

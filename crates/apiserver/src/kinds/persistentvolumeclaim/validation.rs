@@ -128,7 +128,7 @@ pub(super) fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     let (new_spec, old_spec) = (new.at("spec"), old.at("spec"));
     let expected = expected_spec(new, old, errors);
     if expected != *old_spec {
-        let difference = difference(old_spec, &expected);
+        let difference = difference("PersistentVolumeClaimSpec", old_spec, &expected);
         let detail = format!(
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{difference}"
         );

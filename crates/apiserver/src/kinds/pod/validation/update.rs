@@ -40,8 +40,19 @@ pub(in crate::kinds::pod) fn check_change(new: &Value, old: &Value, errors: &mut
         check_gated(&mut expected, old_spec, &path, errors);
     }
     if expected != *old_spec {
-        errors.forbidden(&path, format!("{UPDATABLE}\n{}", difference(old_spec, &expected)));
+        let difference = difference("PodSpec", &as_declared(old_spec), &as_declared(&expected));
+        errors.forbidden(&path, format!("{UPDATABLE}\n{difference}"));
     }
+}
+
+/// Returns a spec with the fields that v1.34's Go type has in the security context there.
+fn as_declared(spec: &Value) -> Value {
+    let mut declared = spec.clone();
+    let context = declared.object_mut("securityContext");
+    for field in ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers"] {
+        context.restore(field, spec);
+    }
+    declared
 }
 
 /// Returns whether the containers are unchanged apart from their images.
@@ -188,7 +199,7 @@ pub(in crate::kinds::pod) fn check_ephemeral_containers(new: &Value, old: &Value
                     .forbidden(&path, format!("existing ephemeral containers {name:?} may not be removed\n"));
             }
             Some(container) if container != old => {
-                let difference = difference(old, container);
+                let difference = difference("EphemeralContainer", old, container);
                 let detail =
                     format!("existing ephemeral containers {name:?} may not be changed\n{difference}");
                 errors.forbidden(&path, detail);

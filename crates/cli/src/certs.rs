@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use setpoint::Clock;
 use setpoint_apiserver::tls::CertificateInfo;
 
-use crate::pki::{Directory, FRONT_PROXY_CA, FRONT_PROXY_CLIENT, Renewal, Retired, renew};
+use crate::pki::{Directory, FRONT_PROXY_CA, FRONT_PROXY_CLIENT, KUBELET_CLIENT, Renewal, Retired, renew};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Certs {
     /// List certificates and when they expire.
     Check(Check),
-    /// Renew certificates and keys; without flags, the admin, serving and front proxy client certificates.
+    /// Renew certificates and keys; without flags, the admin, serving, kubelet client and front proxy client certificates.
     Renew(Renew),
 }
 
@@ -47,6 +47,9 @@ pub(crate) struct Renew {
     /// Renew the serving certificate.
     #[arg(long)]
     server: bool,
+    /// Renew the client certificate for kubelets.
+    #[arg(long)]
+    kubelet_client: bool,
     /// Renew the client certificate for aggregated API servers.
     #[arg(long)]
     front_proxy_client: bool,
@@ -86,7 +89,8 @@ pub(crate) fn run(command: Certs) -> anyhow::Result<()> {
                 println!("{line}");
             }
             println!(
-                "A running server picks up its new serving certificate within seconds. Restart it for the rest."
+                "A running server picks up its new serving and client certificates within seconds. Restart it for the \
+                 rest."
             );
         }
     }
@@ -94,19 +98,23 @@ pub(crate) fn run(command: Certs) -> anyhow::Result<()> {
 }
 
 impl Renew {
-    fn has_front_proxy_client(&self) -> bool {
-        let pair = self.place.directory().pair(FRONT_PROXY_CLIENT);
+    fn has(&self, certificate: &str) -> bool {
+        let pair = self.place.directory().pair(certificate);
         pair.is_some_and(|pair| pair.certificate.exists())
     }
 
     fn renewal(&self) -> Renewal {
-        let Self { ca, admin, server, front_proxy_client, front_proxy_ca, service_account_key, .. } = *self;
-        let none = !(ca || admin || server || front_proxy_client || front_proxy_ca || service_account_key);
+        let Self { ca, admin, server, kubelet_client, front_proxy_client, .. } = *self;
+        let Self { front_proxy_ca, service_account_key, .. } = *self;
+        let given =
+            [ca, admin, server, kubelet_client, front_proxy_client, front_proxy_ca, service_account_key];
+        let none = !given.contains(&true);
         Renewal {
             authority: ca,
             admin: admin || none,
             server: server || none,
-            front_proxy_client: front_proxy_client || (none && self.has_front_proxy_client()),
+            kubelet_client: kubelet_client || (none && self.has(KUBELET_CLIENT.file)),
+            front_proxy_client: front_proxy_client || (none && self.has(FRONT_PROXY_CLIENT.file)),
             front_proxy_ca,
             service_account_key,
         }
@@ -134,10 +142,8 @@ impl CertificateList {
         let file = |name: &str| (name.to_owned(), directory.file(&format!("{name}.crt")));
         let mut files: Vec<(String, Option<PathBuf>)> = ["ca", "apiserver", "admin"].map(file).into();
         // With certificates of the operator's own there are none.
-        let front_proxy = [FRONT_PROXY_CA, FRONT_PROXY_CLIENT].map(file);
-        files.extend(
-            front_proxy.into_iter().filter(|(_, path)| path.as_ref().is_some_and(|path| path.exists())),
-        );
+        let clients = [KUBELET_CLIENT.file, FRONT_PROXY_CA, FRONT_PROXY_CLIENT.file].map(file);
+        files.extend(clients.into_iter().filter(|(_, path)| path.as_ref().is_some_and(|path| path.exists())));
         files.extend(retired.iter().map(|old| (stem(&old.path), Some(old.path.clone()))));
         let read = |path: &Path| std::fs::read_to_string(path).ok();
         let pems: Vec<(String, Option<String>)> =

@@ -7,6 +7,8 @@
 //!  ca-cross.crt                   the CA, cross-signed by the previous one
 //!  apiserver.crt, apiserver.key   the serving certificate
 //!  admin.crt, admin.key           kubernetes-admin in system:masters
+//!  apiserver-kubelet-client.crt, .key
+//!                                 the certificate shown to kubelets
 //!  front-proxy-ca.crt, .key       the CA of the certificate shown to aggregated API servers
 //!  front-proxy-client.crt, .key   that certificate
 //!  sa.key, sa.pub                 signs and verifies service account tokens
@@ -17,6 +19,7 @@
 
 mod front_proxy;
 mod pair;
+mod proxy_client;
 mod renew;
 mod retired;
 mod served;
@@ -34,9 +37,9 @@ use setpoint_apiserver::tls::{Authority, CertificateInfo, Identity, SERVER_NAMES
 use setpoint_controllers::{CertificateAuthority, Signers, TokenSigner};
 use setpoint_store::private;
 
-pub(crate) use front_proxy::{AUTHORITY as FRONT_PROXY_CA, CLIENT as FRONT_PROXY_CLIENT};
-pub(crate) use front_proxy::{ProxyClient, Source as ProxyClientSource};
+pub(crate) use front_proxy::AUTHORITY as FRONT_PROXY_CA;
 pub(crate) use pair::Pair;
+pub(crate) use proxy_client::{FRONT_PROXY_CLIENT, KUBELET_CLIENT, ProxyClient, Source as ProxyClientSource};
 pub(crate) use renew::{Renewal, renew};
 pub(crate) use retired::Retired;
 pub(crate) use served::{NamedFiles, Served, ServedFiles};

@@ -26,7 +26,9 @@ use crate::apiserver_flags::encryption::health_checks;
 use crate::args::Up;
 use crate::controller_manager::controller_flags::selection;
 use crate::kubeconfig;
-use crate::pki::{Credentials, Directory, FRONT_PROXY_CLIENT, ProxyClient, ProxyClientSource, Served};
+use crate::pki::{
+    Credentials, Directory, FRONT_PROXY_CLIENT, KUBELET_CLIENT, ProxyClient, ProxyClientSource, Served,
+};
 use crate::process;
 use crate::requests::Requests;
 
@@ -54,9 +56,8 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     service_accounts.keys.extend(credentials.retired_keys.iter().cloned());
     let front_proxies = FrontProxies::prepare(&arguments, &pki, &runtime.clock)
         .context("cannot prepare the certificates of front proxies")?;
-    let kubelet_client = arguments.proxying.kubelet_client();
-    let kubelet_client = kubelet_client.map_or(ProxyClientSource::None, ProxyClientSource::Files);
-    let kubelet_client = ProxyClient::start(kubelet_client, "kubelets", &runtime.clock)?;
+    let kubelet_client = kubelet_client(&arguments, &pki, &credentials, &runtime.clock)
+        .context("cannot prepare the client certificate for kubelets")?;
     let served = served(&arguments, &pki, &credentials, &front_proxies, &runtime.clock)?;
 
     let outbound = Outbound::new(runtime.clock.clone(), runtime.rng.fork());
@@ -313,6 +314,24 @@ fn served(
         .context("cannot prepare the certificates")
 }
 
+/// Uses the client certificate that the flags name, or generates one, as kubeadm does.
+fn kubelet_client(
+    arguments: &Up,
+    pki: &Directory,
+    credentials: &Credentials,
+    clock: &Clock,
+) -> anyhow::Result<ProxyClient> {
+    let source = match arguments.proxying.kubelet_client() {
+        Some(files) => ProxyClientSource::Files(files),
+        None => ProxyClientSource::Generated {
+            directory: pki.clone(),
+            authority: credentials.authority().clone(),
+            certificate: KUBELET_CLIENT,
+        },
+    };
+    ProxyClient::start(source, "kubelets", clock)
+}
+
 /// The certificate for aggregated API servers, and the front proxies that this server itself trusts.
 struct FrontProxies {
     client: ProxyClient,
@@ -330,8 +349,9 @@ impl FrontProxies {
             (None, None) => {
                 let authority = pki.front_proxy_authority(clock.now())?;
                 let certificate = pki.front_proxy_authorities(&authority, clock.now())?;
-                let source = ProxyClientSource::Generated { directory: pki.clone(), authority };
-                let names = vec![FRONT_PROXY_CLIENT.to_owned()];
+                let (directory, names) = (pki.clone(), vec![FRONT_PROXY_CLIENT.user.to_owned()]);
+                let source =
+                    ProxyClientSource::Generated { directory, authority, certificate: FRONT_PROXY_CLIENT };
                 (source, Some((certificate, FrontProxy { allowed_names: names, ..FrontProxy::standard() })))
             }
         };

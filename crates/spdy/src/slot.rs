@@ -73,8 +73,16 @@ impl Slot {
     /// Ends both directions without a trace of what was buffered.
     pub(crate) fn reset(&mut self, status: ResetStatus) {
         if self.inbound == Inbound::Open {
-            self.inbound = Inbound::Reset(status);
             self.inbox = VecDeque::new();
+        }
+        self.reset_by_peer(status);
+    }
+
+    /// The peer ends both directions. What it sent before can still be read: kubelets reset the stream with the outcome
+    /// of a command right after they have written it.
+    pub(crate) fn reset_by_peer(&mut self, status: ResetStatus) {
+        if self.inbound == Inbound::Open {
+            self.inbound = Inbound::Reset(status);
         }
         self.outbound = Outbound::Finished;
         self.outbox = VecDeque::new();

@@ -242,7 +242,7 @@ impl State {
             Frame::Headers { stream, is_last: true, .. } => self.peer_finished(stream),
             Frame::Headers { .. } => {}
             Frame::Reset { stream, status } => {
-                self.streams.get_mut(&stream).into_iter().for_each(|slot| slot.reset(status));
+                self.streams.get_mut(&stream).into_iter().for_each(|slot| slot.reset_by_peer(status));
                 self.forget_if_over(stream);
             }
             Frame::Settings(settings) => self.set_all(&settings),

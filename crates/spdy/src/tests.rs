@@ -122,6 +122,26 @@ async fn a_refused_stream_is_an_error_of_its_opener() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn data_before_a_reset_is_read() {
+    let (near, far) = duplex(8 << 10);
+    let (client, _driver) = start(near, Role::Client, Settings::default());
+    let mut peer = Peer::new(far);
+    let serving = async {
+        let opened = peer.receive().await;
+        assert!(matches!(opened, Some(Event::Control(Frame::SynStream { stream: 1, .. }))), "{opened:?}");
+        peer.send(Frame::SynReply { stream: 1, headers: Headers::new(), is_last: false }).await;
+        peer.send_data(1, b"exit code 7").await;
+        peer.send(Frame::Reset { stream: 1, status: ResetStatus::CANCEL }).await;
+    };
+    let (mut opened, ()) = tokio::join!(async { client.open(Headers::new()).await.unwrap() }, serving);
+    sleep(Duration::from_secs(1)).await;
+    let mut read = Vec::new();
+    let end = opened.read_to_end(&mut read).await;
+    assert_eq!(read, b"exit code 7");
+    assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dropped_stream_is_reset() {
     let (client, server, ..) = pair(Settings::default());
     let (near, mut far) = stream(&client, &server, Headers::new()).await;

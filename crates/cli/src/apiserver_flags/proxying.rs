@@ -46,7 +46,8 @@ pub(crate) struct ProxyingFlags {
     /// CA bundle for the serving certificates of kubelets. Unset, any certificate is accepted.
     #[arg(long, value_name = "FILE")]
     kubelet_certificate_authority: Option<PathBuf>,
-    /// Client certificate presented to kubelets. Reloaded when the file changes.
+    /// Client certificate presented to kubelets. Reloaded when the file changes
+    /// [default: one signed by the cluster CA].
     #[arg(long, value_name = "FILE")]
     kubelet_client_certificate: Option<PathBuf>,
     /// Private key of --kubelet-client-certificate.
@@ -99,8 +100,9 @@ impl ProxyingFlags {
         check_pair("proxy-client-cert-file", "proxy-client-key-file", proxy)?;
         let kubelet = (&self.kubelet_client_certificate, &self.kubelet_client_key);
         check_pair("kubelet-client-certificate", "kubelet-client-key", kubelet)?;
-        check_authorities("kubelet-certificate-authority", self.kubelet_certificate_authority.as_deref())?;
-        check_authorities("peer-ca-file", self.peers.peer_ca_file.as_deref())?;
+        if let Some(file) = &self.peers.peer_ca_file {
+            authorities_in("peer-ca-file", file)?;
+        }
         if let Some(warning) = self.warning() {
             tracing::warn!("{warning}");
         }
@@ -129,12 +131,13 @@ impl ProxyingFlags {
         Some(Pair { certificate, key })
     }
 
-    /// Returns how kubelets are reached, with this certificate.
+    /// Returns how kubelets are reached, with this certificate. The CA of kubelets may be the cluster CA, which is
+    /// generated at the first start: call this after that.
     pub(crate) fn kubelets(&self, identity: ProxyIdentity) -> anyhow::Result<KubeletConfig> {
         let authorities = self.kubelet_certificate_authority.as_deref();
-        let authorities = authorities.map(|file| read("kubelet-certificate-authority", file)).transpose()?;
+        let authorities = authorities.map(|file| authorities_in("kubelet-certificate-authority", file));
         Ok(KubeletConfig {
-            authorities: authorities.map(Into::into),
+            authorities: authorities.transpose()?.map(Into::into),
             identity,
             address_types: self.kubelet_preferred_address_types.clone(),
             port: self.kubelet_port,
@@ -187,9 +190,11 @@ fn check_pair(
     })
 }
 
-fn check_authorities(flag: &str, file: Option<&Path>) -> anyhow::Result<()> {
-    let Some(file) = file else { return Ok(()) };
-    certificates(&read(flag, file)?).map(drop).with_context(|| format!("--{flag} {}", file.display()))
+/// Reads a bundle of CAs, which must not be empty.
+fn authorities_in(flag: &str, file: &Path) -> anyhow::Result<String> {
+    let pem = read(flag, file)?;
+    certificates(&pem).with_context(|| format!("--{flag} {}", file.display()))?;
+    Ok(pem)
 }
 
 #[cfg(test)]
@@ -240,8 +245,10 @@ mod tests {
             let missing = problem(&[cert_flag, "/does/not/exist", key_flag, &key]);
             assert!(missing.starts_with(&format!("{cert_flag} /does/not/exist: cannot read")), "{missing}");
         }
-        flags(&["--kubelet-certificate-authority", &certificate]).check(&FeatureGates::default()).unwrap();
-        let empty = problem(&["--kubelet-certificate-authority", &key]);
+        let kubelets =
+            |file| flags(&["--kubelet-certificate-authority", file]).kubelets(ProxyIdentity::default());
+        assert!(kubelets(&certificate).unwrap().authorities.is_some());
+        let empty = format!("{:#}", kubelets(&key).err().unwrap());
         assert!(empty.ends_with("there is no certificate in the PEM"), "{empty}");
     }
 

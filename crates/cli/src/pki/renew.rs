@@ -6,8 +6,8 @@ use setpoint_apiserver::tls::{Authority, CertificateInfo};
 use setpoint_controllers::TokenSigner;
 
 use super::{
-    Directory, FRONT_PROXY_CA, FRONT_PROXY_CLIENT, Retired, new_server_certificate, read_if_exists,
-    write_private,
+    Directory, FRONT_PROXY_CA, FRONT_PROXY_CLIENT, KUBELET_CLIENT, Retired, new_server_certificate,
+    read_if_exists, write_private,
 };
 
 /// What to renew.
@@ -18,6 +18,8 @@ pub(crate) struct Renewal {
     pub(crate) admin: bool,
     pub(crate) server: bool,
     pub(crate) service_account_key: bool,
+    /// The client certificate for kubelets. If the CA is renewed, a server signs a new one when it starts.
+    pub(crate) kubelet_client: bool,
     /// The client certificate for aggregated API servers.
     pub(crate) front_proxy_client: bool,
     /// The CA of that certificate. A server signs a new one with it when it starts.
@@ -43,14 +45,19 @@ pub(crate) fn renew(directory: &Directory, what: Renewal, now: Timestamp) -> any
         renew_server(directory, &authority, now)?;
         done.push("apiserver: renewed".into());
     }
+    if what.kubelet_client {
+        let made = KUBELET_CLIENT.issue(&authority, now)?;
+        directory.pair(KUBELET_CLIENT.file).context("there is no data directory")?.write(&made)?;
+        done.push(format!("{}: renewed", KUBELET_CLIENT.file));
+    }
     if what.front_proxy_ca {
         directory.renew_front_proxy_authority(now)?;
         done.push(format!("{FRONT_PROXY_CA}: renewed; the old CA stays trusted for a year"));
     }
     if what.front_proxy_client {
-        let made = directory.front_proxy_authority(now)?.client_certificate(FRONT_PROXY_CLIENT, &[], now)?;
-        directory.pair(FRONT_PROXY_CLIENT).context("there is no data directory")?.write(&made)?;
-        done.push(format!("{FRONT_PROXY_CLIENT}: renewed"));
+        let made = FRONT_PROXY_CLIENT.issue(&directory.front_proxy_authority(now)?, now)?;
+        directory.pair(FRONT_PROXY_CLIENT.file).context("there is no data directory")?.write(&made)?;
+        done.push(format!("{}: renewed", FRONT_PROXY_CLIENT.file));
     }
     if what.service_account_key {
         renew_service_account_key(directory, now)?;

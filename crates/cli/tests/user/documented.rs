@@ -17,6 +17,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("KUBECONFIG=kubeconfig cargo run ", "this test runs the controller in its own process"),
     ("tail -f ", "it never ends"),
     ("make ", "the target has to exist"),
+    ("kubelet ", "it needs a container runtime"),
     ("skopeo ", "it needs a registry"),
     ("helm ", "`make test-deploy` installs the chart"),
     ("kubectl --namespace kube-system rollout ", "it follows the chart"),

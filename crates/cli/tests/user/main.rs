@@ -9,6 +9,7 @@ mod documented;
 mod encryption;
 mod kube_rs;
 mod kubectl;
+mod kubelets;
 mod lifecycle;
 mod operators;
 mod streams;

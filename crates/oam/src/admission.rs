@@ -23,7 +23,7 @@ pub const PATH: &str = "/validate-applications";
 /// The name of the webhook configuration.
 const NAME: &str = "setpoint-applications";
 
-/// How many components and traits are checked. Each takes two evaluations, on a thread of the API server.
+/// How many components and traits are checked. Each takes two evaluations.
 const MAX_CHECKED: usize = 200;
 
 /// Answers admission reviews of Applications. Cheap to clone.
@@ -53,11 +53,17 @@ impl Admission {
         self.catalog.informers().iter().all(Informer::has_synced)
     }
 
-    /// Answers an AdmissionReview. Fails closed: a review that cannot be read is refused.
+    /// Answers an AdmissionReview. Fails closed: a review that cannot be read is refused. Evaluates templates, so it can
+    /// take seconds: call it on a thread that may block.
     pub fn review(&self, review: &Value) -> Value {
+        self.review_while(review, &|| true)
+    }
+
+    /// Does the same as long as the answer is wanted. Otherwise ends soon with any answer.
+    pub fn review_while(&self, review: &Value, is_wanted: &dyn Fn() -> bool) -> Value {
         let request = &review["request"];
         let verdict = match self.is_ready() {
-            true => self.judge(request),
+            true => self.judge(request, is_wanted),
             false => Verdict {
                 errors: vec!["the definitions are not known yet, try again".into()],
                 ..Verdict::default()
@@ -76,7 +82,7 @@ impl Admission {
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
     }
 
-    fn judge(&self, request: &Value) -> Verdict {
+    fn judge(&self, request: &Value, is_wanted: &dyn Fn() -> bool) -> Verdict {
         let object = &request["object"];
         let is_leaving =
             request["operation"] == "DELETE" || !object["metadata"]["deletionTimestamp"].is_null();
@@ -86,16 +92,20 @@ impl Admission {
             return Verdict::default();
         }
         match serde_json::from_value::<Application>(object.clone()) {
-            Ok(app) => self.check(&app, request["namespace"].as_str().unwrap_or_default()),
+            Ok(app) => self.check(&app, request["namespace"].as_str().unwrap_or_default(), is_wanted),
             Err(error) => Verdict { errors: vec![format!("spec: {error}")], ..Verdict::default() },
         }
     }
 
-    fn check(&self, app: &Application, namespace: &str) -> Verdict {
+    fn check(&self, app: &Application, namespace: &str, is_wanted: &dyn Fn() -> bool) -> Verdict {
         let mut verdict = Verdict::default();
         // An override may complete a component.
         let overridden = app.spec.policies.iter().any(|policy| policy.kind == "override");
         for (index, component) in app.spec.components.iter().enumerate() {
+            if !is_wanted() {
+                verdict.errors.push("the check was given up".into());
+                break;
+            }
             let at = format!("spec.components[{index}]");
             let completed = overridden || !component.inputs.is_empty();
             self.component(component, &at, namespace, completed, &mut verdict);

@@ -6,20 +6,26 @@ use setpoint::Key;
 use crate::apply::cluster::{Cluster, ClusterError};
 use crate::apply::dispatch::Dispatcher;
 use crate::apply::tracker::{AppRef, Trackers};
-use crate::egress::Egress;
 use crate::model::{Service, Spec};
 use crate::policy::Policies;
 use crate::render::component::{Definitions, Renderer};
 use crate::render::context::AppContext;
 use crate::render::sources::Sources;
+use crate::workflow::exchanges::Exchanges;
 use crate::workflow::variables::Variables;
+
+/// An application by name and uid.
+pub(crate) struct SessionKey {
+    pub(crate) key: Key,
+    pub(crate) uid: String,
+}
 
 /// An application in one reconcile.
 pub(crate) struct Session<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) sources: &'a Sources,
-    /// Sends requests of steps. None if they may not send any.
-    pub(crate) egress: Option<&'a dyn Egress>,
+    /// Requests of steps.
+    pub(crate) exchanges: &'a Exchanges,
     pub(crate) app: AppRef,
     pub(crate) context: AppContext,
     pub(crate) spec: Spec,
@@ -48,6 +54,11 @@ impl Session<'_> {
         let app = self.app.key();
         let dispatcher = Dispatcher { cluster: self.cluster, policies: &self.policies, app: &app };
         dispatcher.dispatch(&mut self.trackers, manifests, namespace, creator).await
+    }
+
+    /// Tells this application apart from others, also from an earlier one of the same name.
+    pub(crate) fn session_key(&self) -> SessionKey {
+        SessionKey { key: self.key(), uid: self.app.uid.clone() }
     }
 
     pub(crate) fn key(&self) -> Key {

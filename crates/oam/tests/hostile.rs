@@ -163,3 +163,68 @@ fn two_applications_that_claim_one_object_are_told_apart() {
         until_value(cluster, &config_maps(), "shared", "/data/value", json!(value)).await;
     });
 }
+
+/// Templates can give anything where an object is expected.
+#[test]
+fn templates_that_give_no_objects_are_named() {
+    in_cluster(async |cluster| {
+        let object = "apiVersion: \"v1\", kind: \"ConfigMap\"";
+        for (name, template, message) in [
+            ("text", "output: \"text\"".to_owned(), "output: expected an object, found a text"),
+            (
+                "kindless",
+                "output: {apiVersion: \"v1\"}".into(),
+                "output: kind: expected a text, found nothing",
+            ),
+            (
+                "meta",
+                format!("output: {{{object}, metadata: \"x\"}}"),
+                "output: metadata: expected an object",
+            ),
+            (
+                "labels",
+                format!("output: {{{object}, metadata: labels: [1]}}"),
+                "metadata.labels: expected an object",
+            ),
+            ("number", format!("output: {{{object}, metadata: name: 7}}"), "metadata.name: expected a text"),
+            ("others", "outputs: a: 1".into(), "outputs.a: expected an object, found a number"),
+        ] {
+            fails(cluster, name, &format!("{template}\nparameter: {{}}"), message).await;
+        }
+    });
+}
+
+#[test]
+fn policies_and_steps_that_give_no_objects_are_named() {
+    in_cluster(async |cluster| {
+        let of = |kind: &str, name: &str, template: &str| {
+            json!({"apiVersion": "core.oam.dev/v1beta1", "kind": kind, "metadata": {"name": name, "namespace": "default"},
+                "spec": {"schematic": {"cue": {"template": template}}}})
+        };
+        for (name, template) in [
+            ("odd", "output: \"text\""),
+            ("meta", "output: {apiVersion: \"v1\", kind: \"ConfigMap\", metadata: \"x\"}"),
+        ] {
+            cluster.create(of("PolicyDefinition", name, &format!("{template}\nparameter: {{}}"))).await;
+            let policies = json!([{"name": "p", "type": name, "properties": {}}]);
+            create_app(cluster, name, json!({"components": [config(name, "1")], "policies": policies})).await;
+            let app = until_phase(cluster, name, "generatingPolicy").await;
+            assert!(app["status"].to_string().contains("expected an object, found a text"), "{app}");
+            warned(cluster, name).await;
+        }
+        for (name, value, message) in [
+            ("step-text", "\"text\"", "expected struct, got string"),
+            ("step-meta", "{apiVersion: \"v1\", kind: \"ConfigMap\", metadata: \"x\"}", "expected an object"),
+        ] {
+            let template = format!(
+                "import (\"vela/kube\")\nwrite: kube.#Apply & {{$params: value: {value}}}\nparameter: {{}}"
+            );
+            cluster.create(of("WorkflowStepDefinition", name, &template)).await;
+            let steps = json!([{"name": "s", "type": name}]);
+            create_app(cluster, name, json!({"components": [], "workflow": {"steps": steps}})).await;
+            let app = until_phase(cluster, name, "workflowFailed").await;
+            assert!(app["status"].to_string().contains(message), "{app}");
+            warned(cluster, name).await;
+        }
+    });
+}

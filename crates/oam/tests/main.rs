@@ -5,9 +5,11 @@ mod crashes;
 mod examples;
 mod graph_checks;
 mod graph_crashes;
+mod graph_safety;
 mod graphs;
 mod hostile;
 mod pages;
+mod requests;
 mod safety;
 mod steps;
 

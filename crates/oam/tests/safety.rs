@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use setpoint::client::{DeleteOptions, Patch, PropagationPolicy, Subresource};
 use setpoint::{Key, Kind};
-use setpoint_sim::{Fault, World};
+use setpoint_sim::{Fault, TestCluster, World};
 
 use super::*;
 
@@ -382,5 +382,190 @@ fn nothing_is_deleted_while_an_object_cannot_be_written() {
         assert!(cluster.get(&config_maps(), &key("b")).await.is_some());
         patch(cluster, &config_maps(), "a", owner("pair")).await;
         gone(cluster, &config_maps(), "b").await;
+    });
+}
+
+fn policies() -> Kind {
+    Kind::new("core.oam.dev", "v1alpha1", "Policy", "policies", true)
+}
+
+/// Creates an application whose objects are kept by a Policy that its workflow names.
+async fn create_kept(world: &World, name: &str) {
+    let rule = json!({"selector": {"resourceTypes": ["ConfigMap"]}, "strategy": "never"});
+    let policy = json!({"apiVersion": "core.oam.dev/v1alpha1", "kind": "Policy",
+        "metadata": {"name": format!("keep-{name}"), "namespace": "default"},
+        "type": "garbage-collect", "properties": {"rules": [rule]}});
+    world.create(&policies(), Some("default"), policy).await;
+    world.pass(Duration::from_secs(1)).await;
+    let step = json!({"name": "all", "type": "deploy", "properties": {"policies": [format!("keep-{name}")]}});
+    create_app(world, name, json!({"components": [config(name, "1")], "workflow": {"steps": [step]}})).await;
+    until_phase(world, name, "running").await;
+}
+
+#[test]
+fn a_policy_that_the_workflow_names_counts_when_the_application_is_deleted() {
+    in_cluster(async |cluster| {
+        create_kept(cluster, "present").await;
+        create_kept(cluster, "missing").await;
+        delete(cluster, &policies(), "keep-missing").await;
+        cluster.pass(Duration::from_secs(1)).await;
+        for name in ["present", "missing"] {
+            delete(cluster, &applications(), name).await;
+            gone(cluster, &applications(), name).await;
+            assert!(cluster.get(&config_maps(), &key(name)).await.is_some(), "{name}");
+        }
+    });
+}
+
+#[test]
+fn an_application_that_has_applied_nothing_can_be_deleted_whatever_its_policies_are() {
+    in_cluster(async |cluster| {
+        let broken = json!([{"name": "gc", "type": "garbage-collect", "properties": {"rules": "all"}}]);
+        create_app(cluster, "broken", json!({"components": [config("a", "1")], "policies": broken})).await;
+        until_phase(cluster, "broken", "rendering").await;
+        delete(cluster, &applications(), "broken").await;
+        gone(cluster, &applications(), "broken").await;
+    });
+}
+
+/// Records of objects that are applied once have no manifest by which a rule could select them.
+#[test]
+fn an_object_that_is_applied_once_and_lives_as_long_as_its_application_goes_with_it() {
+    in_cluster(async |cluster| {
+        let once = json!({"name": "once", "type": "apply-once", "properties": {"enable": true}});
+        create_app(cluster, "once", json!({"components": [config("a", "1")], "policies": [once]})).await;
+        until_phase(cluster, "once", "running").await;
+        let mut both = keeps("ConfigMap", "onAppDelete");
+        both.as_array_mut().unwrap().push(once);
+        let changed = json!({"components": [config("b", "1")], "policies": both});
+        patch(cluster, &applications(), "once", json!({"spec": changed})).await;
+        until(cluster, &config_maps(), &key("b"), |found| found.is_some()).await;
+        until_phase(cluster, "once", "running").await;
+        cluster.pass(Duration::from_secs(30)).await;
+        assert!(
+            cluster.get(&config_maps(), &key("a")).await.is_some(),
+            "it lives as long as the application"
+        );
+        delete(cluster, &applications(), "once").await;
+        gone(cluster, &applications(), "once").await;
+        for name in ["a", "b"] {
+            assert!(cluster.get(&config_maps(), &key(name)).await.is_none(), "{name}");
+        }
+    });
+}
+
+#[test]
+fn an_object_left_to_others_stays_deleted() {
+    in_cluster(async |cluster| {
+        let rule = json!({"selector": {"resourceTypes": ["ConfigMap"]}, "strategy": {"path": ["*"]}});
+        let once =
+            json!([{"name": "once", "type": "apply-once", "properties": {"enable": true, "rules": [rule]}}]);
+        create_app(cluster, "lax", json!({"components": [config("a", "1")], "policies": once})).await;
+        until_phase(cluster, "lax", "running").await;
+        delete(cluster, &config_maps(), "a").await;
+        cluster.pass(Duration::from_secs(900)).await;
+        assert!(cluster.get(&config_maps(), &key("a")).await.is_none());
+    });
+}
+
+/// A kind of two versions.
+pub(super) async fn define_shelves(world: &World) {
+    let version = |name: &str, stored: bool| {
+        json!({"name": name, "served": true, "storage": stored, "schema": {"openAPIV3Schema": {
+            "type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}})
+    };
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "shelves.shop.example"},
+        "spec": {"group": "shop.example", "scope": "Namespaced",
+            "names": {"kind": "Shelf", "plural": "shelves", "singular": "shelf"},
+            "versions": [version("v1alpha1", false), version("v1", true)]}});
+    world.create(&crds(), None, definition).await;
+    let is_served = |found: Option<&Value>| {
+        found.is_some_and(|found| found["status"]["conditions"].to_string().contains("Established"))
+    };
+    until(world, &crds(), &Key::cluster("shelves.shop.example"), is_served).await;
+    world.pass(Duration::from_secs(2)).await;
+}
+
+fn crds() -> Kind {
+    Kind::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false)
+}
+
+pub(super) fn shelves() -> Kind {
+    Kind::new("shop.example", "v1", "Shelf", "shelves", true)
+}
+
+/// The older version is no longer served.
+pub(super) async fn drop_old_version(world: &World) {
+    let key = Key::cluster("shelves.shop.example");
+    let patch = Patch::Json(
+        json!([{"op": "replace", "path": "/spec/versions/0/served", "value": false}]).to_string().into(),
+    );
+    world.client().patch(&crds(), &key, Subresource::None, patch).await.expect("the user's own patch");
+    world.pass(Duration::from_secs(2)).await;
+}
+
+#[test]
+fn an_object_outlives_the_version_it_was_written_in_and_failed_discovery() {
+    in_cluster(async |cluster| {
+        define_shelves(cluster).await;
+        let shelf = json!({"apiVersion": "shop.example/v1alpha1", "kind": "Shelf", "metadata": {"name": "top"}, "spec": {}});
+        let component = json!({"name": "top", "type": "k8s-objects", "properties": {"objects": [shelf]}});
+        create_app(cluster, "shop", json!({"components": [component]})).await;
+        until_phase(cluster, "shop", "running").await;
+        drop_old_version(cluster).await;
+        cluster.faults().add(Fault::Dead { group: "shop.example" });
+        cluster.restart().await;
+        delete(cluster, &applications(), "shop").await;
+        cluster.pass(Duration::from_secs(120)).await;
+        assert!(cluster.get(&applications(), &key("shop")).await.is_some(), "its object may exist");
+        cluster.faults().calm();
+        gone(cluster, &applications(), "shop").await;
+        gone(cluster, &shelves(), "top").await;
+    });
+}
+
+/// Another client creates an object after the controller has seen that there is none.
+#[test]
+fn an_object_that_appears_before_it_is_written_is_not_overwritten() {
+    let cluster = TestCluster::new().controllers(&["garbagecollector"]).with(setpoint_oam::runnables);
+    let slow = cluster.webhook("slow.example", "/x", |review| setpoint_sim::webhooks::allow(&review));
+    slow.run(async |cluster| {
+        install(cluster).await;
+        let kind = Kind::new("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", false);
+        let webhook = json!({"name": "slow.example.com", "clientConfig": {"url": "https://slow.example/x"},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
+            "matchConditions": [{"name": "own", "expression": "has(object.metadata.labels) && 'app.oam.dev/name' in object.metadata.labels"}],
+            "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 30});
+        cluster.client().create(&kind, None, &json!({"metadata": {"name": "slow"}, "webhooks": [webhook]})).await.unwrap();
+        cluster.pass(Duration::from_secs(1)).await;
+        let delay = setpoint_sim::OnReply::Delay(Duration::from_secs(10));
+        cluster.faults().add(Fault::Replies { of: setpoint_sim::Callee::Webhook, what: delay });
+        create_app(cluster, "late", json!({"components": [config("a", "mine")]})).await;
+        cluster.pass(Duration::from_secs(5)).await;
+        let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}, "data": {"value": "theirs"}});
+        cluster.create(theirs).await;
+        let app = until_phase(cluster, "late", "workflowFailed").await;
+        assert!(app["status"].to_string().contains("not managed by any application"), "{app}");
+        let found = cluster.get(&config_maps(), &key("a")).await.unwrap();
+        assert_eq!((&found["data"]["value"], &found["metadata"]["labels"]), (&json!("theirs"), &Value::Null));
+    });
+}
+
+#[test]
+fn fields_that_a_component_drops_are_removed() {
+    in_cluster(async |cluster| {
+        let of = |data: Value| {
+            let object =
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data});
+            json!({"components": [{"name": "a", "type": "k8s-objects", "properties": {"objects": [object]}}]})
+        };
+        create_app(cluster, "shrinks", of(json!({"x": "1", "y": "1"}))).await;
+        until_phase(cluster, "shrinks", "running").await;
+        patch(cluster, &config_maps(), "a", json!({"data": {"theirs": "1"}})).await;
+        patch(cluster, &applications(), "shrinks", json!({"spec": of(json!({"x": "2"}))})).await;
+        until_value(cluster, &config_maps(), "a", "/data/x", json!("2")).await;
+        let found = cluster.get(&config_maps(), &key("a")).await.unwrap();
+        assert_eq!(found["data"], json!({"x": "2", "theirs": "1"}));
     });
 }

@@ -118,6 +118,13 @@ impl Discovered {
     pub fn failed(&self, kind: &Kind) -> bool {
         self.failures.0.iter().any(|failure| kind.is_named(&failure.api_version, kind.kind()))
     }
+
+    /// Returns whether a version of this group could not be discovered. It may serve any kind of the group.
+    pub fn failed_group(&self, group: &str) -> bool {
+        let group_of =
+            |api_version: &str| api_version.split_once('/').map_or("", |(group, _)| group) == group;
+        self.failures.0.iter().any(|failure| group_of(&failure.api_version))
+    }
 }
 
 impl Resource {

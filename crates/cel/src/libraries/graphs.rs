@@ -152,6 +152,37 @@ mod tests {
         }
     }
 
+    /// Values share their parts, and a call that fails has no cost.
+    #[test]
+    fn work_is_bounded() {
+        let doubled = |first: &str, step: &str| format!("optional.of({first}){}.value()", step.repeat(40));
+        let nested = doubled("[dyn(1)]", ".optMap(a, [dyn(a), dyn(a)])");
+        let maps = doubled("{'a': dyn(1)}", ".optMap(a, {'a': dyn(a), 'b': dyn(a)})");
+        let text = "(lists.range(10000).map(i, '0123456789').join('') + '?')";
+        let often = |what: &str| {
+            format!("optional.of({text}).optMap(t, lists.range(20000).all(i, {what} || true)).value()")
+        };
+        for text in [
+            format!("lists.setAtIndex({nested}, 0, dyn(1)).size() == 2"),
+            format!("lists.insertAtIndex({nested}, 0, dyn(1)).size() == 3"),
+            format!("lists.removeAtIndex({nested}, 0).size() == 1"),
+            format!("{maps}.merge({maps}).size() == 2"),
+            format!("json.marshal({nested}) == ''"),
+            format!("lists.range(100000).exists(i, json.marshal({nested}) == '' || false)"),
+            format!("dyn([{nested}]).min() == 1"),
+            often("json.unmarshal(t) == 1"),
+            often("base64.decode(t) == b''"),
+            often("random.seededInt(1, 2, t) == 3"),
+            often("random.seededString(1, t) == ''"),
+        ] {
+            assert_eq!(
+                evaluate(&text),
+                Err("operation cancelled: actual cost limit exceeded".into()),
+                "{text}"
+            );
+        }
+    }
+
     #[test]
     fn other_expressions_do_not_have_them() {
         for text in ["hash.md5('a')", "{'a': 1}.merge({'a': 2})"] {

@@ -14,9 +14,12 @@ impl Applications {
     pub(super) async fn clean_up(&self, app: &Application, orphans: bool) -> Result<Left, ClusterError> {
         let reference = app.reference();
         let key = reference.key();
+        let mut trackers = Trackers::load(&self.trackers, &self.client, reference)?;
+        if trackers.all().is_empty() {
+            return Ok(Left::default());
+        }
         let policy = self.last_garbage_policy(app)?;
         let cluster = self.cluster_of(app).map_err(ClusterError::Refused)?;
-        let mut trackers = Trackers::load(&self.trackers, &self.client, reference)?;
         let collector = Collector {
             cluster: &cluster,
             policy: &policy,
@@ -27,10 +30,11 @@ impl Applications {
         collector.after_delete(&mut trackers).await
     }
 
-    /// Returns what to keep of an application that is deleted. A policy that cannot be read could be one that keeps
-    /// objects, so the one of the latest revision counts, and without one nothing is deleted.
+    /// Returns what to keep of an application that is deleted. A policy that is missing or cannot be read could be one
+    /// that keeps objects, so the one of the latest revision counts, and without one nothing is deleted.
     fn last_garbage_policy(&self, app: &Application) -> Result<GarbageCollect, ClusterError> {
-        Policies::garbage_of(&app.spec.policies).or_else(|why| {
+        let current = self.with_external_policies(app);
+        current.and_then(|(spec, _)| Policies::garbage_of(&spec.policies)).or_else(|why| {
             let known = self.known_revisions(app)?;
             let recorded = known.latest().and_then(|revision| revision.application_spec().ok());
             let recorded = recorded.and_then(|spec| Policies::garbage_of(&spec.policies).ok());

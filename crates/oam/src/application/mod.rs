@@ -48,6 +48,7 @@ use crate::names;
 use crate::registry::{ANYTHING, Access, EVENTS, Entry, Options};
 use crate::render::sources::Sources;
 use crate::workflow::attempts::Attempts;
+use crate::workflow::exchanges::Exchanges;
 use app::Application;
 use catalog::Catalog;
 use reconcile::Applications;
@@ -103,13 +104,14 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     );
     apps.add_handler(enqueue_self(&queue));
     let catalog = Catalog::new(context);
+    let (exchanges, requests) = Exchanges::new(&context.runtime.clock, options.egress.clone(), queue.clone());
     let reconciler = Applications {
         client: context.client.clone(),
         clock: context.runtime.clock.clone(),
         recorder: context.recorder(NAME),
         cluster: Cluster::of_applications(context, queue.clone()),
         sources: Sources::new(),
-        egress: options.egress.clone(),
+        exchanges,
         apps: apps.lister(),
         trackers: trackers.lister(),
         revisions: revisions.lister(),
@@ -124,7 +126,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         .waits_for(&apps)
         .waits_for(&trackers)
         .waits_for(&revisions);
-    vec![Box::new(catalog.informers().iter().fold(controller, Controller::waits_for))]
+    vec![Box::new(catalog.informers().iter().fold(controller, Controller::waits_for)), requests]
 }
 
 /// Returns the application that a record belongs to, as `namespace/name`.

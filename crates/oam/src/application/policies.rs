@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use setpoint_cue::Instance;
 
+use crate::apply::shape;
 use crate::model::Policy;
 use crate::render::component::declares;
 use crate::session::Session;
@@ -56,6 +57,7 @@ impl Session<'_> {
             }
         }
         for object in &mut objects {
+            shape::check(object).map_err(|why| format!("output: {why}"))?;
             if object["metadata"]["name"].is_null() {
                 object["metadata"]["name"] = policy.name.clone().into();
             }

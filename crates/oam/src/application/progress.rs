@@ -66,6 +66,7 @@ impl Applications {
         };
         if restart(&session, status, &revision) {
             self.attempts.forget(&session.app.uid);
+            self.exchanges.end(&session.key());
             // The run is in the status before it does anything. The next pass begins it.
             return Ok(Outcome::CheckAfter(Duration::ZERO));
         }
@@ -160,7 +161,7 @@ impl Applications {
         Ok(Ok(Session {
             cluster,
             sources: &self.sources,
-            egress: self.egress.as_deref(),
+            exchanges: &self.exchanges,
             trackers: Trackers::load(&self.trackers, &self.client, reference.clone())?,
             app: reference,
             context,
@@ -194,7 +195,7 @@ impl Applications {
             return Ok(Outcome::CheckAfter(RESYNC));
         }
         if let Err(error) = session.apply_policies().await {
-            let why = format!("{error:?}");
+            let why = error.message().to_owned();
             return Ok(stuck(status, "Policy", phase::GENERATING_POLICY, why, now));
         }
         status.ready("Policy", now);

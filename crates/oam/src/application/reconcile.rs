@@ -1,6 +1,5 @@
 //! Glue: finalizer, progress, status.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use setpoint::client::Subresource;
@@ -18,11 +17,11 @@ use super::status::phase;
 use crate::apply::cluster::{Cluster, ClusterError};
 use crate::apply::collect::Left;
 use crate::apply::tracker::Tracker;
-use crate::egress::Egress;
 use crate::model::Status;
 use crate::names;
 use crate::render::sources::Sources;
 use crate::workflow::attempts::Attempts;
+use crate::workflow::exchanges::Exchanges;
 
 /// How soon a deletion that waits is looked at again. The objects that it waits for wake it too.
 const DELETION: Duration = Duration::from_secs(2);
@@ -34,7 +33,7 @@ pub(super) struct Applications {
     pub(super) recorder: Recorder,
     pub(super) cluster: Cluster,
     pub(super) sources: Sources,
-    pub(super) egress: Option<Arc<dyn Egress>>,
+    pub(super) exchanges: Exchanges,
     pub(super) apps: Lister<Application>,
     pub(super) trackers: Lister<Tracker>,
     pub(super) revisions: Lister<Revision>,
@@ -46,7 +45,10 @@ impl Reconciler for Applications {
     type Key = Key;
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
-        let Some(app) = self.apps.get(key)? else { return Ok(Outcome::Settled) };
+        let Some(app) = self.apps.get(key)? else {
+            self.exchanges.end(key);
+            return Ok(Outcome::Settled);
+        };
         let finalizer = Finalizer::new(self.client.clone(), Application::kind(), names::APP_FINALIZER);
         match finalizer.action(app.object()) {
             FinalizerAction::CleanUp => return self.delete(&app, &finalizer).await,
@@ -97,6 +99,7 @@ impl Applications {
         finalizer: &Finalizer,
     ) -> Result<Outcome, ReconcileError> {
         self.attempts.forget(&app.metadata.uid);
+        self.exchanges.end(app.key());
         let orphans = app.meta().has_finalizer(names::ORPHAN_FINALIZER);
         let left = match self.clean_up(app, orphans).await {
             // What a user has to repair is shown. The rest passes.

@@ -22,15 +22,8 @@ pub(super) struct Resolved {
 impl Applications {
     /// Looks up everything that the application refers to.
     pub(super) fn resolve(&self, app: &Application, known: &Revisions) -> Result<Resolved, String> {
-        let mut spec = app.spec.clone();
-        check_components(&spec)?;
-        for (index, policy) in spec.policies.iter_mut().enumerate() {
-            if policy.name.is_empty() {
-                policy.name = format!("{}-auto-gen-{index}", policy.kind);
-            }
-        }
-        let workflow = self.workflow(app, &spec)?;
-        self.add_external_policies(app, &mut spec, workflow.as_ref())?;
+        check_components(&app.spec)?;
+        let (mut spec, workflow) = self.with_external_policies(app)?;
         let policies = Policies::parse(&spec.policies)?;
         let (definitions, missing) = self.definitions(app, &spec, workflow.as_ref(), known)?;
         // The recorded spec is complete: what it refers to is in it.
@@ -39,6 +32,22 @@ impl Applications {
             own.mode.clone_from(&found.mode);
         }
         Ok(Resolved { spec, policies, definitions, missing })
+    }
+
+    /// Returns the spec with the Policy objects that it refers to, and the workflow in which it does.
+    pub(super) fn with_external_policies(
+        &self,
+        app: &Application,
+    ) -> Result<(Spec, Option<Workflow>), String> {
+        let mut spec = app.spec.clone();
+        for (index, policy) in spec.policies.iter_mut().enumerate() {
+            if policy.name.is_empty() {
+                policy.name = format!("{}-auto-gen-{index}", policy.kind);
+            }
+        }
+        let workflow = self.workflow(app, &spec)?;
+        self.add_external_policies(app, &mut spec, workflow.as_ref())?;
+        Ok((spec, workflow))
     }
 
     fn workflow(&self, app: &Application, spec: &Spec) -> Result<Option<Workflow>, String> {

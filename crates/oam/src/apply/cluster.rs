@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint::client::{DeleteOptions, Patch, PropagationPolicy, Subresource};
 use setpoint::discovery::{Discovered, discover};
 use setpoint::handler::enqueue_mapped;
 use setpoint::source::Selection;
 use setpoint::{Client, ClientError, Context, Informer, Informers, Key, Kind, Object, Queue};
 
-use super::claims::Claims;
 use super::identity::Identity;
+use super::{managers, paths};
 use crate::names;
 use crate::render::context::ClusterVersion;
 
@@ -25,7 +25,6 @@ pub(crate) struct Cluster {
     informers: Informers,
     watcher: Watcher,
     state: Arc<Mutex<State>>,
-    pub(super) claims: Claims,
 }
 
 /// How changes of applied objects are followed, and as whom they are written.
@@ -41,7 +40,7 @@ pub(crate) struct Watcher {
 /// What is known of the cluster. Bounded by the kinds it serves.
 #[derive(Default)]
 struct State {
-    discovered: Option<Discovered>,
+    discovered: Option<Arc<Discovered>>,
     version: Option<ClusterVersion>,
     watched: BTreeMap<Kind, Informer>,
 }
@@ -64,9 +63,9 @@ impl ClusterError {
         Self::Client { attempted: attempted.into(), source }
     }
 
-    /// Returns whether an object has changed since it was read.
+    /// Returns whether an object has changed since it was read, or exists by now.
     pub(crate) fn is_conflict(&self) -> bool {
-        matches!(self, Self::Client { source, .. } if source.is_conflict())
+        matches!(self, Self::Client { source, .. } if source.is_conflict() || source.is_already_exists())
     }
 }
 
@@ -78,7 +77,6 @@ impl Cluster {
             informers: context.informers.clone(),
             watcher,
             state: Arc::default(),
-            claims: Claims::default(),
         }
     }
 
@@ -101,42 +99,60 @@ impl Cluster {
         if let Some(found) = self.known(api_version, kind) {
             return Ok(found);
         }
-        let attempted = "discover the served kinds";
-        let discovered =
-            discover(&self.discovery).await.map_err(|error| ClusterError::new(attempted, error))?;
+        let discovered = self.discover().await?;
+        if let Some(found) = discovered.kind(api_version, kind) {
+            return Ok(found.clone());
+        }
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let failed = discovered.failed(&Kind::new(group, version, kind, "", true));
-        self.state.lock().discovered = Some(discovered);
         let (api_version, kind) = (api_version.to_owned(), kind.to_owned());
-        self.known(&api_version, &kind).ok_or(match failed {
+        Err(match failed {
             true => ClusterError::Undiscovered { api_version, kind },
             false => ClusterError::NoKind { api_version, kind },
         })
     }
 
+    /// Asks the server what it serves.
+    async fn discover(&self) -> Result<Arc<Discovered>, ClusterError> {
+        let discovered = discover(&self.discovery).await;
+        let discovered = discovered.map_err(|error| ClusterError::new("discover the served kinds", error))?;
+        let discovered = Arc::new(discovered);
+        self.state.lock().discovered = Some(discovered.clone());
+        Ok(discovered)
+    }
+
     /// Returns the kind in a served version, for an object that may have been written in another one. None if its group
-    /// has no such kind.
+    /// certainly has no such kind, and so no such objects.
     pub(crate) async fn any_version(
         &self,
         api_version: &str,
         kind: &str,
     ) -> Result<Option<Kind>, ClusterError> {
-        match self.kind(api_version, kind).await {
-            Err(ClusterError::NoKind { .. }) => {}
-            found => return found.map(Some),
+        if let Some(found) = self.known(api_version, kind) {
+            return Ok(Some(found));
         }
+        let discovered = self.discover().await?;
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        let state = self.state.lock();
-        let mut served = state.discovered.iter().flat_map(|discovered| discovered.preferred());
-        let found = served.find(|resource| resource.kind.group() == group && resource.kind.kind() == kind);
-        Ok(found.map(|resource| resource.kind.clone()))
+        let is_same = |served: &&Kind| served.group() == group && served.kind() == kind;
+        let found = discovered.kind(api_version, kind).or_else(|| {
+            let mut preferred = discovered.preferred().map(|resource| &resource.kind);
+            preferred.find(is_same)
+        });
+        match found {
+            Some(found) => Ok(Some(found.clone())),
+            None if is_complete(&discovered, group) => Ok(None),
+            None => {
+                let (api_version, kind) = (api_version.to_owned(), kind.to_owned());
+                Err(ClusterError::Undiscovered { api_version, kind })
+            }
+        }
     }
 
     /// Returns the preferred version of a kind by the name of its resource, in the singular or plural.
     pub(crate) async fn resource(&self, group: &str, resource: &str) -> Result<Kind, ClusterError> {
         let find = || {
-            let state = self.state.lock();
-            let mut served = state.discovered.iter().flat_map(|discovered| discovered.preferred());
+            let discovered = self.state.lock().discovered.clone();
+            let mut served = discovered.iter().flat_map(|discovered| discovered.preferred());
             let is_named = |kind: &Kind| {
                 kind.group() == group
                     && (kind.plural() == resource || kind.kind().eq_ignore_ascii_case(resource))
@@ -212,6 +228,43 @@ impl Cluster {
         }
     }
 
+    /// Creates an object. Fails if it exists: it may belong to another.
+    pub(crate) async fn create(&self, of: &Identity, manifest: &Value) -> Result<Value, ClusterError> {
+        self.watch(&of.kind);
+        let manager = self.watcher.field_manager;
+        let created = self.client.create_as(&of.kind, of.namespace(), manager, manifest).await;
+        self.answer(of, "create", created)
+    }
+
+    /// Applies the fields of a manifest to an object that was read and has not changed since.
+    pub(crate) async fn apply_to(
+        &self,
+        of: &Identity,
+        live: &Value,
+        mut manifest: Value,
+    ) -> Result<Value, ClusterError> {
+        let version = self.take_fields(of, &live["metadata"]["resourceVersion"]).await?;
+        if let Some(meta) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.insert("resourceVersion".to_owned(), version);
+        }
+        self.apply(of, &manifest).await
+    }
+
+    /// Makes the fields that this program has created those of its server-side apply, which then removes fields that a
+    /// manifest drops. Returns the version of the object.
+    async fn take_fields(&self, of: &Identity, version: &Value) -> Result<Value, ClusterError> {
+        let found = self.client.get(&of.kind, &of.key).await;
+        let found = found.map_err(|error| ClusterError::new(format!("read {of}"), error))?;
+        let found: Value =
+            found.decode().map_err(|error| ClusterError::Refused(format!("decode {of}: {error}")))?;
+        let entries = found["metadata"]["managedFields"].as_array().map_or(&[][..], Vec::as_slice);
+        let Some(taken) = managers::taken(entries, self.watcher.field_manager) else {
+            return Ok(version.clone());
+        };
+        let patched = self.merge(of, version, &json!({"metadata": {"managedFields": taken}})).await?;
+        Ok(patched["metadata"]["resourceVersion"].clone())
+    }
+
     /// Applies the fields of a manifest with server-side apply. One with a resource version applies to that version.
     pub(crate) async fn apply(&self, of: &Identity, manifest: &Value) -> Result<Value, ClusterError> {
         self.watch(&of.kind);
@@ -257,7 +310,8 @@ impl Cluster {
         patch: &Value,
     ) -> Result<Value, ClusterError> {
         let mut patch = patch.clone();
-        patch["metadata"]["resourceVersion"] = version.clone();
+        paths::set(&mut patch, "metadata.resourceVersion", version.clone())
+            .map_err(|why| ClusterError::Refused(format!("patch {of}: {why}")))?;
         let patched = self.client.patch(&of.kind, &of.key, Subresource::None, Patch::merge(&patch));
         self.answer(of, "patch", patched.await)
     }
@@ -286,9 +340,15 @@ impl Cluster {
         labels: Option<String>,
     ) -> Result<Vec<Value>, ClusterError> {
         let selection = Selection { namespace: namespace.map(str::to_owned), labels, ..Selection::default() };
-        let listed = self.client.list(kind, &selection).await;
-        let listed = listed.map_err(|error| ClusterError::new(format!("list {}", kind.plural()), error))?;
-        listed.objects.iter().map(decoded).collect()
+        match self.client.list(kind, &selection).await {
+            Ok(listed) => listed.objects.iter().map(decoded).collect(),
+            Err(error) => {
+                if is_unserved(&error) {
+                    self.forget(kind);
+                }
+                Err(ClusterError::new(format!("list {}", kind.plural()), error))
+            }
+        }
     }
 
     fn answer(
@@ -307,6 +367,13 @@ impl Cluster {
             }
         }
     }
+}
+
+/// Returns whether the discovery of a group is complete. Every server of a cluster has a core group, so without one it
+/// was not discovered.
+fn is_complete(discovered: &Discovered, group: &str) -> bool {
+    let is_found = discovered.resources().iter().any(|resource| resource.kind.group() == group);
+    !discovered.failed_group(group) && (is_found || !group.is_empty())
 }
 
 /// Returns whether the server does not serve the kind. A missing object or namespace is named in the answer.
@@ -343,8 +410,7 @@ mod tests {
     #[test]
     fn a_missing_object_or_namespace_says_nothing_about_its_kind() {
         let check = |message: &str, expected: bool| {
-            let status =
-                serde_json::json!({"kind": "Status", "reason": "NotFound", "code": 404, "message": message});
+            let status = json!({"kind": "Status", "reason": "NotFound", "code": 404, "message": message});
             let error = ClientError::from_reply(404, &Default::default(), status.to_string().as_bytes());
             assert_eq!(is_unserved(&error), expected, "{message}");
         };

@@ -54,8 +54,9 @@ impl Collector<'_> {
         let mut left = Left::default();
         let kept = trackers.kept();
         for tracker in trackers.current().into_iter().cloned().collect::<Vec<_>>() {
-            let marked =
+            let marked: Vec<Managed> =
                 tracker.spec.managed_resources.iter().filter(|entry| entry.deleted).cloned().collect();
+            trackers.record_in_root(self.living_on(&marked, &kept).await?).await?;
             let gone = self.collect(marked, &kept, false, &mut left).await;
             trackers.forget(&tracker, &gone).await?;
         }
@@ -98,12 +99,7 @@ impl Collector<'_> {
     ) -> Result<(), ClusterError> {
         let entries = tracker.spec.managed_resources.clone();
         if !deleting {
-            // A rule may have changed since the object was recorded.
-            let lives_on = |entry: &&Managed| {
-                !kept.iter().any(|other| other.is_same(entry))
-                    && self.policy.lifetime(&Subject(&entry.raw)) == Lifetime::OnAppDelete
-            };
-            trackers.record_in_root(entries.iter().filter(lives_on).cloned().collect()).await?;
+            trackers.record_in_root(self.living_on(&entries, kept).await?).await?;
         }
         let before = left.count();
         self.collect(entries, kept, deleting, left).await;
@@ -111,6 +107,32 @@ impl Collector<'_> {
             trackers.drop_tracker(tracker).await?;
         }
         Ok(())
+    }
+
+    /// Returns the entries of objects that live as long as the application: a rule may have changed since they were
+    /// recorded.
+    async fn living_on(&self, entries: &[Managed], kept: &[Managed]) -> Result<Vec<Managed>, ClusterError> {
+        let mut living = Vec::new();
+        for entry in entries.iter().filter(|entry| !kept.iter().any(|other| other.is_same(entry))) {
+            if self.lifetime(entry).await? == Lifetime::OnAppDelete {
+                living.push(Managed { deleted: false, ..entry.clone() });
+            }
+        }
+        Ok(living)
+    }
+
+    /// Returns how long a recorded object lives. Records of objects that are applied once do not have the manifest that
+    /// rules select by, but the object does.
+    async fn lifetime(&self, entry: &Managed) -> Result<Lifetime, ClusterError> {
+        if self.policy.is_uniform() {
+            return Ok(Lifetime::default());
+        }
+        if !entry.raw.is_null() {
+            return Ok(self.policy.lifetime(&Subject(&entry.raw)));
+        }
+        let Some(identity) = self.identity(entry).await? else { return Ok(Lifetime::default()) };
+        let live = self.cluster.get(&identity).await?;
+        Ok(live.map_or(Lifetime::default(), |live| self.policy.lifetime(&Subject(&live))))
     }
 
     /// Deletes objects. Returns those that are gone or stay with others.

@@ -3,12 +3,11 @@
 use serde_json::Value;
 use setpoint::client::PropagationPolicy;
 
-use super::claims::Claim;
 use super::cluster::{Cluster, ClusterError, kind_of};
 use super::identity::Identity;
 use super::ownership::{self, Permissions};
 use super::tracker::{Managed, Trackers};
-use super::{drift, paths};
+use super::{drift, paths, shape};
 use crate::digest;
 use crate::names;
 use crate::policy::selector::Subject;
@@ -33,8 +32,13 @@ pub(crate) struct Checked {
     live: Option<Value>,
     read_only: bool,
     permissions: Permissions,
-    /// Keeps other applications from writing the object meanwhile.
-    _claim: Option<Claim>,
+}
+
+impl Checked {
+    /// Returns whether the object does not exist.
+    pub(super) fn is_missing(&self) -> bool {
+        self.live.is_none()
+    }
 }
 
 impl Dispatcher<'_> {
@@ -62,6 +66,7 @@ impl Dispatcher<'_> {
 
     /// Completes a manifest and checks that it may be written.
     pub(crate) async fn check(&self, mut manifest: Value, namespace: &str) -> Result<Checked, ClusterError> {
+        shape::check(&manifest).map_err(ClusterError::Refused)?;
         let (api_version, kind) = kind_of(&manifest);
         let kind = self.cluster.kind(api_version, kind).await?;
         let identity = Identity::of(&kind, &manifest, namespace);
@@ -86,16 +91,9 @@ impl Dispatcher<'_> {
         let subject = Subject(&manifest);
         let (read_only, permissions) =
             (self.policies.is_read_only(&subject), self.policies.permissions(&subject));
-        let is_own = !read_only && !permissions.shared;
-        let claim = is_own.then(|| self.claim(&identity)).transpose()?;
         let live = self.cluster.get(&identity).await?;
         self.allow(&identity, live.as_ref(), read_only, permissions)?;
-        Ok(Checked { identity, manifest, live, read_only, permissions, _claim: claim })
-    }
-
-    fn claim(&self, of: &Identity) -> Result<Claim, ClusterError> {
-        let taken = |other| ClusterError::Refused(format!("{of} is managed by other application {other}"));
-        self.cluster.claims.claim(of, self.app).map_err(taken)
+        Ok(Checked { identity, manifest, live, read_only, permissions })
     }
 
     fn allow(
@@ -131,7 +129,7 @@ impl Dispatcher<'_> {
     }
 
     /// Writes an object if the cluster does not have it as it should be. Returns it as it is then. An object that has
-    /// changed since it was read is checked again: it may belong to another application now.
+    /// changed or been created since it was read is checked again: it may belong to another application now.
     pub(crate) async fn write(&self, object: &Checked, moment: Moment) -> Result<Value, ClusterError> {
         let mut written = self.write_once(object, moment).await;
         for _ in 1..ATTEMPTS {
@@ -149,7 +147,7 @@ impl Dispatcher<'_> {
         self.cluster.watch(&of.kind);
         let Some(live) = &object.live else {
             let manifest = self.shared(object, None);
-            return self.cluster.apply(of, &manifest).await;
+            return self.cluster.create(of, &manifest).await;
         };
         if object.read_only {
             return Ok(live.clone());
@@ -180,13 +178,13 @@ impl Dispatcher<'_> {
             if self.cluster.get(of).await?.is_some() {
                 return Err(ClusterError::Refused(format!("{of} is being deleted, to be made again")));
             }
-            return self.cluster.apply(of, &manifest).await;
+            return self.cluster.create(of, &manifest).await;
         }
-        manifest["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
         if strategy.replaces() {
+            manifest["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
             return self.cluster.replace(of, &manifest).await;
         }
-        self.cluster.apply(of, &manifest).await
+        self.cluster.apply_to(of, live, manifest).await
     }
 
     /// Takes over the live values at paths that a policy leaves to others.

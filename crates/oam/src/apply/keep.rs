@@ -6,6 +6,7 @@ use super::cluster::ClusterError;
 use super::dispatch::Dispatcher;
 use super::tracker::{Managed, Trackers};
 use crate::policy::Moment;
+use crate::policy::selector::Subject;
 
 /// A recorded object and its state in the cluster.
 #[derive(Clone, Debug)]
@@ -36,6 +37,10 @@ impl Dispatcher<'_> {
             return self.read(entry).await;
         }
         let checked = self.check_recorded(entry).await?;
+        let left_to_others = !self.policies.kept_paths(&Subject(&entry.raw), Moment::StateKeep).is_empty();
+        if checked.is_missing() && left_to_others {
+            return Ok(None);
+        }
         self.write(&checked, Moment::StateKeep).await.map(Some)
     }
 

@@ -5,7 +5,8 @@
 //!  identity.rs  which object
 //!  drift.rs     whether a live object has what was applied                         (pure)
 //!  paths.rs     values at paths such as spec.containers[0].image                  (pure)
-//!  claims.rs    who is about to write which object
+//!  managers.rs  who owns which fields of an object                                (pure)
+//!  shape.rs     whether a manifest is an object at all                            (pure)
 //!  ownership.rs whose object it is, and whether it may be written                 (pure)
 //!  tracker.rs   ResourceTrackers: the record of what an application has applied
 //!  dispatch.rs  check, record, write
@@ -18,14 +19,16 @@
 //! - An object is deleted only if a record of this application names it, no newer record does, and its labels still name
 //!   this application.
 //! - Nothing is written that the cluster already has.
+//! - An object that does not exist is created, never applied: of two applications that want it, one is refused.
 
-mod claims;
 pub(crate) mod cluster;
 pub(crate) mod collect;
 pub(crate) mod dispatch;
 pub(crate) mod drift;
 pub(crate) mod identity;
 pub(crate) mod keep;
+mod managers;
 pub(crate) mod ownership;
 pub(crate) mod paths;
+pub(crate) mod shape;
 pub(crate) mod tracker;

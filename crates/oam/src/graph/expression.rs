@@ -3,15 +3,47 @@
 //! Expressions are CEL. The names they use are fields of one variable, because a program's variables are fixed and the
 //! names of resources are not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-use setpoint_cel::{CALL_LIMIT, Declared, Environment, Program, Type, Val, Variables};
+use serde_json::Value;
+use setpoint_cel::{CALL_LIMIT, Declared, Environment, JsonLimit, Key, Program, Type, Val, Variables};
 
 /// The variable that holds all others.
 const SCOPE: &str = "vars";
+
+/// The most bytes of JSON that an expression gives: as much as a request may have. Values share their parts, so a short
+/// expression can describe far more.
+const MAX_JSON: usize = 3 << 20;
+
+/// What expressions see, by name. Cheap to clone: an item of a collection adds its own name and shares the rest.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scope(Arc<BTreeMap<Key, Val>>);
+
+impl Scope {
+    pub(super) fn set(&mut self, name: &str, value: &Value) {
+        Arc::make_mut(&mut self.0).insert(Key::String(name.into()), Val::of_json(value));
+    }
+
+    /// Returns this scope with another name.
+    pub(super) fn with(&self, name: &str, value: &Value) -> Self {
+        let mut more = self.clone();
+        more.set(name, value);
+        more
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(&Key::String(name.into()))
+    }
+
+    /// Returns a scope with only one of the names.
+    pub(super) fn only(&self, name: &str) -> Self {
+        let key = Key::String(name.into());
+        let found = self.0.get(&key).cloned();
+        Self(Arc::new(found.into_iter().map(|value| (key.clone(), value)).collect()))
+    }
+}
 
 /// A compiled expression.
 #[derive(Debug)]
@@ -58,14 +90,19 @@ impl Expression {
     }
 
     /// Evaluates the expression.
-    pub(super) fn evaluate(&self, scope: &Map<String, Value>) -> Result<Value, String> {
-        let variables = Variables::from([(SCOPE, Val::of_json(&Value::Object(scope.clone())))]);
+    pub(super) fn evaluate(&self, scope: &Scope) -> Result<Value, String> {
+        let variables = Variables::from([(SCOPE, Val::Map(scope.0.clone()))]);
         let (value, _) = self.program.evaluate(&variables, CALL_LIMIT);
-        value.map(|value| value.to_json()).map_err(|error| format!("{}: {error}", self.text))
+        let json = match value {
+            Ok(Val::Optional(None)) => Ok(Value::Null),
+            Ok(value) => JsonLimit::new(MAX_JSON).convert(&value),
+            Err(error) => Err(error.to_string()),
+        };
+        json.map_err(|why| format!("{}: {why}", self.text))
     }
 
     /// Evaluates a condition.
-    pub(super) fn holds(&self, scope: &Map<String, Value>) -> Result<bool, String> {
+    pub(super) fn holds(&self, scope: &Scope) -> Result<bool, String> {
         let value = self.evaluate(scope)?;
         value.as_bool().ok_or_else(|| format!("{}: {value} is no bool", self.text))
     }
@@ -223,7 +260,7 @@ impl Template {
     }
 
     /// Evaluates all expressions.
-    pub(super) fn render(&self, scope: &Map<String, Value>) -> Result<Value, String> {
+    pub(super) fn render(&self, scope: &Scope) -> Result<Value, String> {
         match self {
             Self::Fixed(value) => Ok(value.clone()),
             Self::Alone(expression) => expression.evaluate(scope),
@@ -237,7 +274,7 @@ impl Template {
     }
 
     /// Evaluates what can be evaluated and leaves out the rest.
-    pub(super) fn render_known(&self, scope: &Map<String, Value>) -> Option<Value> {
+    pub(super) fn render_known(&self, scope: &Scope) -> Option<Value> {
         match self {
             Self::Object(fields) => {
                 let fields = fields
@@ -250,7 +287,7 @@ impl Template {
     }
 }
 
-fn text(parts: &[Part], scope: &Map<String, Value>) -> Result<String, String> {
+fn text(parts: &[Part], scope: &Scope) -> Result<String, String> {
     let mut text = String::new();
     for part in parts {
         match part {
@@ -291,8 +328,16 @@ mod tests {
     fn a_template_keeps_types_and_joins_texts() {
         let template = json!({"n": "${schema.n}", "t": "a-${schema.n}-${schema.s}", "f": 1, "m": "${ {'a': schema.n} }"});
         let compiled = Template::compile(&template, &names(), "t").unwrap();
-        let scope = json!({"schema": {"n": 2, "s": "x"}}).as_object().cloned().unwrap();
+        let scope = Scope::default().with("schema", &json!({"n": 2, "s": "x"}));
         assert_eq!(compiled.render(&scope), Ok(json!({"n": 2, "t": "a-2-x", "f": 1, "m": {"a": 2}})));
+    }
+
+    #[test]
+    fn a_result_that_does_not_fit_into_a_request_is_refused() {
+        let doubled = format!("optional.of([1]){}.value()", ".optMap(a, [dyn(a), dyn(a)])".repeat(40));
+        let expression = Expression::compile(&doubled, &names()).unwrap();
+        let error = expression.evaluate(&Scope::default()).unwrap_err();
+        assert!(error.contains("larger than 3145728 bytes"), "{error}");
     }
 
     #[test]

@@ -3,11 +3,12 @@
 //! Owns: the objects of instances, and the status of instances.
 //! Watches: instances of all kinds that graphs have made, and the objects of instances.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use setpoint::client::{Patch, Subresource};
 use setpoint::handler::enqueue_mapped;
 use setpoint::reconcile::ErrorContext;
@@ -15,6 +16,7 @@ use setpoint::shard::Sharded;
 use setpoint::{Clock, Context, Informer, Key, Kind, Object, Outcome, ReconcileError, Reconciler, Runnable};
 
 use super::definitions::{Graphs, set_condition};
+use super::expression::Scope;
 use super::label;
 use super::parse::Graph;
 use crate::apply::cluster::{Cluster, ClusterError, Watcher};
@@ -56,7 +58,11 @@ pub(super) struct Progress {
     /// What went wrong.
     pub(super) errors: Vec<String>,
     /// The values of resources, by id.
-    pub(super) scope: Map<String, Value>,
+    pub(super) scope: Scope,
+    /// The uids of the objects of resources that are complete, by id.
+    pub(super) made: BTreeMap<String, BTreeSet<String>>,
+    /// The resources that conditions leave out, by id.
+    pub(super) excluded: BTreeSet<String>,
 }
 
 /// Builds the controller.

@@ -55,6 +55,8 @@ mod label {
     pub(super) const COLLECTION_SIZE: &str = "kro.run/collection-size";
     pub(super) const DEFINITION: &str = "kro.run/resource-graph-definition-name";
     pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+    /// On an object: the ApplySet it is a member of.
+    pub(super) const PART_OF: &str = "applyset.kubernetes.io/part-of";
     pub(super) const RECONCILE: &str = "kro.run/reconcile";
     /// On an instance: the kinds of its objects.
     pub(super) const KINDS: &str = "applyset.kubernetes.io/contains-group-kinds";

@@ -7,7 +7,6 @@ use setpoint::client::PropagationPolicy;
 use super::instances::{Instances, Progress};
 use super::label;
 use super::parse::Graph;
-use super::resolve::EXCLUDED;
 use crate::apply::cluster::ClusterError;
 use crate::apply::identity::Identity;
 
@@ -27,11 +26,8 @@ impl Instances {
         let mut children = Vec::new();
         for entry in recorded.split(',').filter(|entry| !entry.is_empty()) {
             let Some((kind, api_version)) = entry.split_once('|') else { continue };
-            let kind = match self.cluster.kind(api_version, kind).await {
-                Ok(kind) => kind,
-                Err(ClusterError::NoKind { .. }) => continue,
-                Err(error) => return Err(error),
-            };
+            // Objects outlive the version in which they were written. Without the kind there are none.
+            let Some(kind) = self.cluster.any_version(api_version, kind).await? else { continue };
             let selector = format!("{}={uid}", label::INSTANCE_ID);
             for object in self.cluster.list(&kind, None, Some(selector)).await? {
                 let order = object["metadata"]["annotations"][label::ORDER].as_str();
@@ -82,15 +78,9 @@ fn is_wanted(graph: &Graph, progress: &Progress, child: &Child) -> bool {
     let Some(resource) = graph.resources.iter().find(|resource| resource.id == child.node) else {
         return false;
     };
-    let excluded =
-        progress.scope[EXCLUDED].as_array().into_iter().flatten().any(|id| *id == resource.id.as_str());
-    if excluded {
+    if progress.excluded.contains(&resource.id) {
         return false;
     }
-    let same = |object: &Value| object["metadata"]["uid"] == child.object["metadata"]["uid"];
-    match progress.scope.get(&resource.id) {
-        None => true,
-        Some(Value::Array(items)) => items.iter().any(same),
-        Some(object) => same(object),
-    }
+    let uid = child.object["metadata"]["uid"].as_str().unwrap_or_default();
+    progress.made.get(&resource.id).is_none_or(|made| made.contains(uid))
 }

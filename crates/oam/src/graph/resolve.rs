@@ -1,17 +1,19 @@
 //! An instance's objects, one resource after the other.
 
-use std::collections::BTreeSet;
+use serde_json::{Value, json};
 
-use serde_json::{Map, Value, json};
-
+use super::expression::Scope;
 use super::instances::{Instances, Progress};
 use super::label;
 use super::parse::{Graph, MAX_ITEMS, Resource};
 use crate::apply::cluster::{ClusterError, kind_of};
-use crate::apply::drift;
 use crate::apply::identity::Identity;
+use crate::apply::{drift, ownership, shape};
 use crate::digest;
 use crate::render::component::set_label;
+
+/// How often a write is tried that others interfere with.
+const ATTEMPTS: usize = 4;
 
 /// What came of a resource.
 enum Resolved {
@@ -23,32 +25,27 @@ enum Resolved {
     Excluded,
 }
 
-/// The name under which a scope keeps the ids that were left out.
-pub(super) const EXCLUDED: &str = " excluded";
-
 impl Instances {
     /// Applies what can be applied.
     pub(super) async fn resolve(&self, graph: &Graph, instance: &Value) -> Progress {
         let mut progress = Progress::default();
-        progress.scope.insert("schema".into(), instance.clone());
-        let mut excluded: BTreeSet<String> = BTreeSet::new();
+        progress.scope.set("schema", instance);
         for (order, resource) in graph.resources.iter().enumerate() {
-            if resource.depends_on.iter().any(|id| excluded.contains(id)) {
-                excluded.insert(resource.id.clone());
+            if resource.depends_on.iter().any(|id| progress.excluded.contains(id)) {
+                progress.excluded.insert(resource.id.clone());
                 continue;
             }
-            if let Some(missing) = resource.depends_on.iter().find(|id| !progress.scope.contains_key(*id)) {
+            if let Some(missing) = resource.depends_on.iter().find(|id| !progress.scope.has(id)) {
                 progress.waiting.push(format!("{} waits for {missing}", resource.id));
                 continue;
             }
-            match self.one(graph, instance, resource, order, &mut progress).await {
-                Ok(Resolved::Ready(value)) => drop(progress.scope.insert(resource.id.clone(), value)),
+            match self.one(graph, instance, resource, order, &progress.scope).await {
+                Ok(Resolved::Ready(value)) => progress.complete(&resource.id, &value),
                 Ok(Resolved::Waiting(why)) => progress.waiting.push(format!("{}: {why}", resource.id)),
-                Ok(Resolved::Excluded) => drop(excluded.insert(resource.id.clone())),
+                Ok(Resolved::Excluded) => drop(progress.excluded.insert(resource.id.clone())),
                 Err(error) => progress.errors.push(format!("{}: {error}", resource.id)),
             }
         }
-        progress.scope.insert(EXCLUDED.into(), json!(excluded));
         progress
     }
 
@@ -58,27 +55,28 @@ impl Instances {
         instance: &Value,
         resource: &Resource,
         order: usize,
-        progress: &mut Progress,
+        scope: &Scope,
     ) -> Result<Resolved, ClusterError> {
         for condition in &resource.include_when {
-            match condition.holds(&progress.scope) {
+            match condition.holds(scope) {
                 Ok(true) => {}
                 Ok(false) => return Ok(Resolved::Excluded),
                 Err(why) => return Ok(Resolved::Waiting(why)),
             }
         }
-        let manifests = match manifests(resource, &progress.scope) {
+        let manifests = match manifests(resource, scope) {
             Ok(manifests) => manifests,
             Err(why) => return Ok(Resolved::Waiting(why)),
         };
         if resource.selects {
-            return self.selected(instance, resource, manifests).await;
+            return self.selected(instance, resource, scope, manifests).await;
         }
         if resource.external {
-            return self.external(instance, resource, manifests).await;
+            return self.external(instance, resource, scope, manifests).await;
         }
         let (total, mut live) = (manifests.len(), Vec::new());
         for (index, mut manifest) in manifests.into_iter().enumerate() {
+            shape::check(&manifest).map_err(ClusterError::Refused)?;
             mark(&mut manifest, graph, instance, resource, order);
             if !resource.for_each.is_empty() {
                 set_label(&mut manifest, label::COLLECTION_INDEX, &index.to_string());
@@ -86,7 +84,7 @@ impl Instances {
             }
             live.push(self.apply(instance, manifest).await?);
         }
-        let ready = live.iter().find_map(|object| unready(resource, instance, object));
+        let ready = live.iter().find_map(|object| unready(resource, scope, object));
         if let Some(why) = ready {
             return Ok(Resolved::Waiting(why));
         }
@@ -100,13 +98,14 @@ impl Instances {
         &self,
         instance: &Value,
         resource: &Resource,
+        scope: &Scope,
         manifests: Vec<Value>,
     ) -> Result<Resolved, ClusterError> {
         let Some(manifest) = manifests.into_iter().next() else { return Ok(Resolved::Ready(Value::Null)) };
         let identity = self.identity(instance, &manifest).await?;
         match self.cluster.get(&identity).await? {
             None => Ok(Resolved::Waiting(format!("{identity} does not exist"))),
-            Some(object) => match unready(resource, instance, &object) {
+            Some(object) => match unready(resource, scope, &object) {
                 Some(why) => Ok(Resolved::Waiting(why)),
                 None => Ok(Resolved::Ready(object)),
             },
@@ -118,6 +117,7 @@ impl Instances {
         &self,
         instance: &Value,
         resource: &Resource,
+        scope: &Scope,
         manifests: Vec<Value>,
     ) -> Result<Resolved, ClusterError> {
         let Some(manifest) = manifests.into_iter().next() else { return Ok(Resolved::Ready(json!([]))) };
@@ -133,7 +133,7 @@ impl Instances {
         if found.len() > MAX_ITEMS {
             return Ok(Resolved::Waiting(format!("selects more than {MAX_ITEMS} objects")));
         }
-        match found.iter().find_map(|object| unready(resource, instance, object)) {
+        match found.iter().find_map(|object| unready(resource, scope, object)) {
             Some(why) => Ok(Resolved::Waiting(why)),
             None => Ok(Resolved::Ready(Value::Array(found))),
         }
@@ -146,6 +146,8 @@ impl Instances {
         Ok(Identity::of(&kind, manifest, namespace))
     }
 
+    /// Writes an object if the cluster does not have it as it should be. One that has changed or been created since it
+    /// was read is looked at again: it may belong to another now.
     async fn apply(&self, instance: &Value, mut manifest: Value) -> Result<Value, ClusterError> {
         let identity = self.identity(instance, &manifest).await?;
         self.cluster.watch(&identity.kind);
@@ -154,37 +156,80 @@ impl Instances {
         }
         let hash = digest::hash(&manifest);
         manifest["metadata"]["annotations"][label::HASH] = hash.into();
-        let live = self.cluster.get(&identity).await?;
-        if let Some(live) = &live {
-            let owner = &live["metadata"]["labels"][label::INSTANCE_ID];
-            if owner.is_string() && *owner != instance["metadata"]["uid"] {
-                return Err(ClusterError::Refused(format!("{identity} belongs to another instance")));
+        let mut written = self.apply_once(instance, &identity, &manifest).await;
+        for _ in 1..ATTEMPTS {
+            if !written.as_ref().is_err_and(ClusterError::is_conflict) {
+                break;
             }
-            if drift::has(live, &manifest) {
-                return Ok(live.clone());
-            }
+            written = self.apply_once(instance, &identity, &manifest).await;
         }
-        self.cluster.apply(&identity, &manifest).await
+        written
+    }
+
+    async fn apply_once(
+        &self,
+        instance: &Value,
+        identity: &Identity,
+        manifest: &Value,
+    ) -> Result<Value, ClusterError> {
+        let Some(live) = self.cluster.get(identity).await? else {
+            return self.cluster.create(identity, manifest).await;
+        };
+        if let Some(owner) = owner(&live, instance) {
+            return Err(ClusterError::Refused(format!("{identity} belongs to {owner}")));
+        }
+        match drift::has(&live, manifest) {
+            true => Ok(live),
+            false => self.cluster.apply_to(identity, &live, manifest.clone()).await,
+        }
+    }
+}
+
+/// Names another owner of a live object. Objects without one are taken over, as in kro.
+fn owner(live: &Value, instance: &Value) -> Option<String> {
+    let meta = &live["metadata"];
+    let label = |name: &str| meta["labels"][name].as_str().filter(|value| !value.is_empty());
+    if let Some(id) = label(label::INSTANCE_ID) {
+        let own = instance["metadata"]["uid"] == id;
+        return (!own).then(|| "another instance".to_owned());
+    }
+    if let Some(set) = label(label::PART_OF) {
+        return Some(format!("the ApplySet {set}"));
+    }
+    if let Some(application) = ownership::owner(live) {
+        return Some(format!("the Application {application}"));
+    }
+    if let Some(manager) = label(label::MANAGED_BY).filter(|manager| *manager != "kro") {
+        return Some(manager.to_owned());
+    }
+    let mut owners = meta["ownerReferences"].as_array().into_iter().flatten();
+    let controller = owners.find(|owner| owner["controller"] == true)?;
+    let text = |field: &str| controller[field].as_str().unwrap_or_default();
+    Some(format!("{} {}", text("kind"), text("name")))
+}
+
+impl Progress {
+    /// Notes a resource that exists and is ready.
+    fn complete(&mut self, id: &str, value: &Value) {
+        self.scope.set(id, value);
+        let objects = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        let uids = objects.iter().filter_map(|object| object["metadata"]["uid"].as_str());
+        self.made.insert(id.to_owned(), uids.map(str::to_owned).collect());
     }
 }
 
 /// Renders a resource: once, or for every combination of its lists.
-fn manifests(resource: &Resource, scope: &Map<String, Value>) -> Result<Vec<Value>, String> {
+fn manifests(resource: &Resource, scope: &Scope) -> Result<Vec<Value>, String> {
     let mut scopes = vec![scope.clone()];
     for (name, list) in &resource.for_each {
         let mut next = Vec::new();
         for scope in &scopes {
             let items = list.evaluate(scope)?;
             let items = items.as_array().ok_or_else(|| format!("forEach {name}: expected a list"))?;
-            // Before the scopes are copied: a list of clients can have hundreds of thousands of items.
             if next.len() + items.len() > MAX_ITEMS {
                 return Err(format!("forEach: more than {MAX_ITEMS} items"));
             }
-            for item in items {
-                let mut inner = scope.clone();
-                inner.insert(name.clone(), item.clone());
-                next.push(inner);
-            }
+            next.extend(items.iter().map(|item| scope.with(name, item)));
         }
         scopes = next;
     }
@@ -215,14 +260,11 @@ fn selector(selector: &Value) -> Result<String, String> {
 }
 
 /// Says why an object is not ready.
-fn unready(resource: &Resource, instance: &Value, object: &Value) -> Option<String> {
-    let scope: Map<String, Value> = [
-        (resource.id.clone(), object.clone()),
-        ("each".to_owned(), object.clone()),
-        ("schema".to_owned(), instance.clone()),
-    ]
-    .into_iter()
-    .collect();
+fn unready(resource: &Resource, scope: &Scope, object: &Value) -> Option<String> {
+    if resource.ready_when.is_empty() {
+        return None;
+    }
+    let scope = scope.only("schema").with(&resource.id, object).with("each", object);
     resource.ready_when.iter().find_map(|condition| match condition.holds(&scope) {
         Ok(true) => None,
         Ok(false) => Some("is not ready".to_owned()),
@@ -252,4 +294,26 @@ fn mark(manifest: &mut Value, graph: &Graph, instance: &Value, resource: &Resour
         manifest["metadata"]["annotations"] = json!({});
     }
     manifest["metadata"]["annotations"][label::ORDER] = order.to_string().into();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Copies of what all items see would take gigabytes and minutes.
+    #[test]
+    fn items_of_a_collection_share_what_they_see() {
+        let graph = json!({"metadata": {"name": "shelf"}, "spec": {
+            "schema": {"apiVersion": "v1alpha1", "kind": "Shelf", "spec": {"names": "[]string", "rest": "[]integer"}},
+            "resources": [{"id": "book", "forEach": [{"name": "${schema.spec.names}"}], "template": {
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "${schema.metadata.name}-${name}"},
+                "data": {"first": "${string(schema.spec.rest[0])}", "name": "${name}"}}}]}});
+        let graph = Graph::parse(&graph).unwrap();
+        let names: Vec<String> = (0..MAX_ITEMS).map(|number| format!("n{number}")).collect();
+        let rest: Vec<usize> = (0..200_000).collect();
+        let instance = json!({"metadata": {"name": "top"}, "spec": {"names": names, "rest": rest}});
+        let made = manifests(&graph.resources[0], &Scope::default().with("schema", &instance)).unwrap();
+        assert_eq!(made.len(), MAX_ITEMS);
+        assert_eq!(made[7]["metadata"]["name"], "top-n7");
+    }
 }

@@ -236,6 +236,11 @@ impl GarbageCollect {
         self.rules.extend(more.rules);
     }
 
+    /// Returns whether all objects live equally long.
+    pub(crate) fn is_uniform(&self) -> bool {
+        self.rules.is_empty()
+    }
+
     pub(crate) fn lifetime(&self, subject: &Subject<'_>) -> Lifetime {
         matching(&self.rules, subject).map(|rule| rule.strategy).unwrap_or_default()
     }

@@ -8,6 +8,7 @@ use setpoint_cue::{Instance, Source, Tree};
 use super::context::{AppContext, Place};
 use super::sources::Sources;
 use super::{RenderError, patch};
+use crate::apply::shape;
 use crate::definition::model::{Definition, Stage};
 use crate::digest::short_hash;
 use crate::model::{Component, Trait};
@@ -222,10 +223,10 @@ impl Building<'_> {
             revision: &text("revision"),
             replica: &text("replicaKey"),
         };
-        let mut output =
-            self.output.filter(|output| output.as_object().is_some_and(|fields| !fields.is_empty()));
+        let is_empty = |output: &Value| output.is_null() || output.as_object().is_some_and(Map::is_empty);
+        let mut output = self.output.filter(|output| !is_empty(output));
         if let Some(workload) = &mut output {
-            check_identity(workload, "output")?;
+            shape::check(workload).map_err(|why| format!("output: {why}"))?;
             name_if_missing(workload, &component.name);
             labels.mark(
                 workload,
@@ -237,7 +238,7 @@ impl Building<'_> {
         }
         let mut others = self.others;
         for other in &mut others {
-            check_identity(&other.object, &format!("outputs.{}", other.key))?;
+            shape::check(&other.object).map_err(|why| format!("outputs.{}: {why}", other.key))?;
             name_other(other, &component.name);
             let (kind, key) = (other.trait_type.clone(), other.key.clone());
             labels.mark(
@@ -295,6 +296,7 @@ impl AppContext {
     }
 }
 
+/// Sets a label of an object, whose shape has been checked.
 pub(crate) fn set_label(object: &mut Value, name: &str, value: &str) {
     if !object["metadata"]["labels"].is_object() {
         object["metadata"]["labels"] = json!({});
@@ -314,15 +316,6 @@ fn add_missing(object: &mut Value, part: &str, values: &Map<String, Value>) {
             object["metadata"][part][name] = value.clone();
         }
     }
-}
-
-fn check_identity(object: &Value, path: &str) -> Result<(), String> {
-    for field in ["apiVersion", "kind"] {
-        if object[field].as_str().unwrap_or_default().is_empty() {
-            return Err(format!("{path}.{field} is missing: expected an object"));
-        }
-    }
-    Ok(())
 }
 
 fn name_if_missing(object: &mut Value, name: &str) {

@@ -52,6 +52,11 @@ impl Attempts {
         attempt.next
     }
 
+    /// Does not try a step again before a time.
+    pub(super) fn hold(&self, uid: &str, step: &str, until: Timestamp) {
+        self.0.lock().entry((uid.to_owned(), step.to_owned())).or_default().next = Some(until);
+    }
+
     /// Counts a wait. The pause starts over when the message changes.
     pub(super) fn waited(&self, uid: &str, step: &str, message: &str, now: Timestamp) -> Timestamp {
         let mut all = self.0.lock();
@@ -59,7 +64,7 @@ impl Attempts {
         if attempt.message != message {
             *attempt = Attempt { message: message.to_owned(), ..Attempt::default() };
         }
-        (attempt.waits, attempt.failures) = (attempt.waits.saturating_add(1), 0);
+        (attempt.waits, attempt.failures, attempt.next) = (attempt.waits.saturating_add(1), 0, None);
         later(now, pause(attempt.waits, MAX_WAIT))
     }
 }

@@ -13,7 +13,7 @@ use super::engine::Running;
 use super::template::Call;
 use crate::apply::cluster::kind_of;
 use crate::apply::identity::Identity;
-use crate::apply::paths;
+use crate::apply::{paths, shape};
 use crate::dependency::ordered;
 use crate::model::{Component, Phase};
 use crate::policy::Policies;
@@ -46,8 +46,8 @@ impl Session<'_> {
             ("kube", action) => self.kube(action, call).await,
             ("oam", action) => self.oam(action, call, step).await,
             ("multicluster", action) => self.multicluster(action, call).await,
-            ("http", "do") => self.http(call).await,
-            ("metrics", "prom-check") => self.check_metric(call, step.name).await,
+            ("http", "do") => self.http(call, step.name),
+            ("metrics", "prom-check") => self.check_metric(call, step.name),
             ("config", action) => self.config(action, call).await,
             ("query", "collect-service-endpoints") => {
                 self.service_endpoints(&call.params["app"]).await.map(Reply::Done)
@@ -134,6 +134,7 @@ impl Session<'_> {
     async fn apply_all(&mut self, manifests: Vec<Value>) -> Result<Vec<Value>, StepError> {
         let mut marked = manifests;
         for manifest in &mut marked {
+            shape::check(manifest).map_err(|why| StepError::Fail(format!("value: {why}")))?;
             self.context.mark(manifest);
         }
         let namespace = self.app.namespace.clone();

@@ -21,6 +21,16 @@ pub(crate) enum StepError {
     Retry(String),
     /// It never will.
     Fail(String),
+    /// It waits for a response, which wakes the application.
+    Await(String),
+}
+
+impl StepError {
+    pub(crate) fn message(&self) -> &str {
+        match self {
+            Self::Retry(message) | Self::Fail(message) | Self::Await(message) => message,
+        }
+    }
 }
 
 impl From<ClusterError> for StepError {

@@ -3,6 +3,8 @@
 //! A round runs every step that can run, each from the start. What a round does not finish is tried again in the next:
 //! when a watched object changes, when a time is reached, or after a pause that grows.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use setpoint_cue::{Instance, Source};
@@ -20,6 +22,9 @@ use crate::session::Session;
 
 /// The status of a run that has not done anything yet.
 pub(crate) const INITIALIZING: &str = "initializing";
+
+/// How soon a step that waits for a response is looked at, if the response does not wake it.
+const AWAIT: Duration = Duration::from_secs(5);
 
 /// Reasons of step phases.
 pub(crate) mod reason {
@@ -97,6 +102,8 @@ impl<'a, 's> Engine<'a, 's> {
         status.start_time.get_or_insert(self.session.now);
         let held = is_held(status);
         if status.terminated {
+            self.attempts.forget(&self.session.app.uid);
+            self.session.exchanges.end(&self.session.key());
             terminate(status);
         } else if !held {
             let mut steps = std::mem::take(&mut status.steps);
@@ -155,6 +162,7 @@ impl<'a, 's> Engine<'a, 's> {
         if let Some(deadline) = deadline(group, status) {
             if deadline <= self.session.now && !is_complete(group, status) {
                 for sub in status.sub_steps.iter_mut().filter(|sub| !sub.phase.is_done()) {
+                    self.forget(&sub.name);
                     (sub.phase, sub.reason) = (Phase::Failed, reason::TIMEOUT.into());
                 }
                 (status.phase, status.reason) = (Phase::Failed, reason::TIMEOUT.into());
@@ -191,7 +199,7 @@ impl<'a, 's> Engine<'a, 's> {
                 (status.phase, status.reason, status.message) =
                     (Phase::Skipped, reason::SKIP.into(), bounded(message));
                 status.first_execute_time.get_or_insert(self.session.now);
-                self.attempts.done(&self.session.app.uid, &step.name);
+                self.forget(&step.name);
                 self.null_outputs(step);
                 status.sub_steps = step
                     .sub_steps
@@ -313,7 +321,13 @@ impl<'a, 's> Engine<'a, 's> {
             self.round.wake_at(deadline);
         }
         let outcome = self.attempt(step, status, group, started).await;
-        let outcome = outcome.unwrap_or_else(|error| self.failure(step, error));
+        let awaits = matches!(outcome, Err(StepError::Await(_)));
+        let outcome = outcome.unwrap_or_else(|error| self.failure(step, status, error));
+        // Another attempt asks again, but not sooner for every change of an object.
+        let asked = !awaits && self.session.exchanges.end_step(&self.session.key(), &step.name);
+        if let (true, reason::WAIT, Some(wake)) = (asked, outcome.reason, outcome.wake) {
+            self.attempts.hold(&uid, &step.name, wake);
+        }
         if let Some(wake) = outcome.wake {
             self.round.wake_at(wake);
         }
@@ -329,14 +343,28 @@ impl<'a, 's> Engine<'a, 's> {
     }
 
     fn ended(&mut self, step: &Step, status: &StepStatus) {
-        self.attempts.done(&self.session.app.uid, &step.name);
+        self.forget(&step.name);
         if status.phase == Phase::Failed {
             self.null_outputs(step);
         }
     }
 
-    fn failure(&self, step: &Step, error: StepError) -> Outcome {
+    /// Ends what is kept between attempts of a step.
+    fn forget(&self, step: &str) {
+        self.attempts.done(&self.session.app.uid, step);
+        self.session.exchanges.end_step(&self.session.key(), step);
+    }
+
+    fn failure(&self, step: &Step, status: &StepStatus, error: StepError) -> Outcome {
         match error {
+            StepError::Await(message) => {
+                // A step that asks again and again keeps what it said last.
+                let known =
+                    Some(&status.message).filter(|known| status.phase == Phase::Running && !known.is_empty());
+                let message = known.cloned().unwrap_or(message);
+                let wake = Some(later(self.session.now, AWAIT));
+                Outcome { wake, ..Outcome::new(Phase::Running, reason::WAIT, message) }
+            }
             StepError::Fail(message) => Outcome::new(Phase::Failed, reason::ACTION, message),
             StepError::Retry(message) => {
                 match self.attempts.failed(&self.session.app.uid, &step.name, self.session.now) {

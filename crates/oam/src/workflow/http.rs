@@ -4,50 +4,50 @@ use serde_json::{Value, json};
 
 use super::calls::Reply;
 use super::component::StepError;
+use super::exchanges::{Answer, MAX_BODY, Standing};
 use super::template::Call;
 use crate::egress::{Request, Response};
 use crate::session::Session;
 
-/// The longest body of a request and of a response: what steps pass on is kept in a ConfigMap.
-const MAX_BODY: usize = 1 << 20;
-
 impl Session<'_> {
     /// Sends the request of a call.
-    pub(super) async fn http(&self, call: &Call) -> Result<Reply, StepError> {
+    pub(super) fn http(&self, call: &Call, step: &str) -> Result<Reply, StepError> {
         let params = &call.params;
         if !params["tls_config"].is_null() {
             return Err(StepError::Fail(format!("{}: tls_config is not supported", call.path)));
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let headers = params["request"]["header"].as_object().into_iter().flatten();
-        let response = self
-            .send(Request {
-                method: text(&params["method"]),
-                url: text(&params["url"]),
-                headers: headers.map(|(name, value)| (name.clone(), text(value))).collect(),
-                body: text(&params["request"]["body"]),
-            })
-            .await?;
+        let request = Request {
+            method: text(&params["method"]),
+            url: text(&params["url"]),
+            headers: headers.map(|(name, value)| (name.clone(), text(value))).collect(),
+            body: text(&params["request"]["body"]),
+        };
+        let response = self.send(request, step, &call.path)?;
         let result = json!({
             "body": response.body, "header": response.headers, "trailer": {}, "statusCode": response.status,
         });
         Ok(Reply::Done(if call.is_flat() { json!({"response": result}) } else { result }))
     }
 
-    /// Sends a request.
-    pub(super) async fn send(&self, request: Request) -> Result<Response, StepError> {
-        let Some(egress) = self.egress else {
-            return Err(StepError::Fail("requests of steps are not enabled".to_owned()));
-        };
+    /// Returns the response to a request of a step, and sends it if that has not been done. Never waits for it.
+    pub(super) fn send(&self, request: Request, step: &str, path: &str) -> Result<Response, StepError> {
         if request.body.len() > MAX_BODY {
             return Err(StepError::Fail(format!("the request is longer than {MAX_BODY} bytes")));
         }
         // The rest of a URL may be a secret.
         let at = format!("{} {}", request.method, origin(&request.url));
-        let response = egress.send(request).await.map_err(|why| StepError::Retry(format!("{at}: {why}")))?;
-        match response.body.len() > MAX_BODY {
-            true => Err(StepError::Fail(format!("{at}: the response is longer than {MAX_BODY} bytes"))),
-            false => Ok(response),
+        match self.exchanges.exchange(&self.session_key(), step, path, request) {
+            Standing::Answered(Answer::Response(response)) => Ok(response),
+            Standing::Answered(Answer::Failed(why)) => Err(StepError::Retry(format!("{at}: {why}"))),
+            Standing::Answered(Answer::TooLong) => {
+                Err(StepError::Fail(format!("{at}: the response is longer than {MAX_BODY} bytes")))
+            }
+            Standing::UnderWay => Err(StepError::Await(format!("waits for the response to {at}"))),
+            Standing::Busy => Err(StepError::Await(format!("{at} waits for other requests to end"))),
+            Standing::TooMuch => Err(StepError::Fail("the responses of the step are too long".to_owned())),
+            Standing::Disabled => Err(StepError::Fail("requests of steps are not enabled".to_owned())),
         }
     }
 }

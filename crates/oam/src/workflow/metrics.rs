@@ -15,11 +15,11 @@ use crate::session::Session;
 
 impl Session<'_> {
     /// Asks Prometheus once. What the answers have been since when is remembered between rounds.
-    pub(super) async fn check_metric(&mut self, call: &Call, step: &str) -> Result<Reply, StepError> {
+    pub(super) fn check_metric(&mut self, call: &Call, step: &str) -> Result<Reply, StepError> {
         let params = &call.params;
         let text = |name: &str| params[name].as_str().unwrap_or_default();
         let (wanted, allowed) = (duration::parse(text("duration"))?, duration::parse(text("failDuration"))?);
-        let value = self.query(text("metricEndpoint"), text("query")).await?;
+        let value = self.query(text("metricEndpoint"), text("query"), step, &call.path)?;
         let met = is_met(value, text("condition")).map_err(StepError::Fail)?;
         let since = self.same_since(&format!("{step}.{}", call.path), met)?;
         let lasted = std::time::Duration::try_from(self.now.duration_since(since)).unwrap_or_default();
@@ -41,10 +41,11 @@ impl Session<'_> {
         Ok(self.now)
     }
 
-    async fn query(&self, endpoint: &str, query: &str) -> Result<f64, StepError> {
+    fn query(&self, endpoint: &str, query: &str, step: &str, path: &str) -> Result<f64, StepError> {
         let url = format!("{}/api/v1/query?query={}", endpoint.trim_end_matches('/'), escaped(query));
         let headers = BTreeMap::new();
-        let response = self.send(Request { method: "GET".into(), url, headers, body: String::new() }).await?;
+        let request = Request { method: "GET".into(), url, headers, body: String::new() };
+        let response = self.send(request, step, path)?;
         let answer: Value = serde_json::from_str(&response.body).unwrap_or_default();
         let result = &answer["data"]["result"];
         let value = if result[0].is_object() { &result[0]["value"][1] } else { &result[1] };

@@ -13,6 +13,7 @@
 //!  component.rs  applies a component and judges its health
 //!  config.rs     configurations, kept in Secrets
 //!  http.rs       requests that steps send
+//!  exchanges.rs  requests under way, and responses that wait for their step
 //!  metrics.rs    conditions on metrics
 //!  endpoints.rs  addresses under which an application can be reached
 //! ```
@@ -25,6 +26,7 @@ mod config;
 pub(crate) mod duration;
 mod endpoints;
 pub(crate) mod engine;
+pub(crate) mod exchanges;
 mod http;
 mod metrics;
 pub(crate) mod packages;

@@ -244,6 +244,18 @@ impl Client {
         self.create_encoded(kind, namespace, encode(body)?).await
     }
 
+    /// Creates an object whose fields belong to `manager`, as after an update by it.
+    pub async fn create_as(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        manager: &str,
+        body: &impl Serialize,
+    ) -> Result<Object, ClientError> {
+        let path = path::with_query(path::collection(kind, namespace), &[("fieldManager", Some(manager))]);
+        self.written(kind, Call::new(Method::POST, path).json(encode(body)?)).await
+    }
+
     /// Creates an object that is already encoded.
     pub async fn create_encoded(
         &self,

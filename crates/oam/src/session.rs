@@ -6,21 +6,25 @@ use setpoint::Key;
 use crate::apply::cluster::{Cluster, ClusterError};
 use crate::apply::dispatch::Dispatcher;
 use crate::apply::tracker::{AppRef, Trackers};
+use crate::clusters::Clusters;
 use crate::egress::Egress;
 use crate::model::{Service, Spec};
 use crate::policy::Policies;
+use crate::policy::placement::Placement;
 use crate::render::component::{Definitions, Renderer};
 use crate::render::context::AppContext;
 use crate::render::sources::Sources;
-use crate::workflow::variables::Variables;
+use crate::workflow::variables::{Owner, Variables};
 
 /// An application in one reconcile.
 pub(crate) struct Session<'a> {
-    pub(crate) cluster: &'a Cluster,
+    pub(crate) clusters: &'a Clusters,
     pub(crate) sources: &'a Sources,
     /// Sends requests of steps. None if they may not send any.
     pub(crate) egress: Option<&'a dyn Egress>,
     pub(crate) app: AppRef,
+    /// What the attempts of steps are counted by.
+    pub(crate) attempts: String,
     pub(crate) context: AppContext,
     pub(crate) spec: Spec,
     pub(crate) definitions: Definitions,
@@ -34,6 +38,11 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// The cluster that the application is in.
+    pub(crate) fn local(&self) -> &Cluster {
+        self.clusters.local()
+    }
+
     pub(crate) fn renderer(&self) -> Renderer<'_> {
         Renderer { sources: self.sources, app: &self.context, definitions: &self.definitions }
     }
@@ -42,15 +51,24 @@ impl Session<'_> {
     pub(crate) async fn dispatch(
         &mut self,
         manifests: Vec<serde_json::Value>,
-        namespace: &str,
+        place: &Placement,
         creator: &str,
     ) -> Result<Vec<serde_json::Value>, ClusterError> {
-        let app = self.app.key();
-        let dispatcher = Dispatcher { cluster: self.cluster, policies: &self.policies, app: &app };
-        dispatcher.dispatch(&mut self.trackers, manifests, namespace, creator).await
+        let app = match self.context.of_run {
+            // An application may have the same name.
+            Some(_) => format!("WorkflowRun {}", self.app.key()),
+            None => self.app.key(),
+        };
+        let dispatcher = Dispatcher { clusters: self.clusters, policies: &self.policies, app: &app };
+        dispatcher.dispatch(&mut self.trackers, manifests, place, creator).await
     }
 
-    pub(crate) fn key(&self) -> Key {
-        Key::namespaced(&self.app.namespace, &self.app.name)
+    /// The object whose workflow this is.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner {
+            key: Key::namespaced(&self.app.namespace, &self.app.name),
+            uid: self.app.uid.clone(),
+            is_run: self.context.of_run.is_some(),
+        }
     }
 }

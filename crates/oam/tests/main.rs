@@ -1,6 +1,7 @@
 //! Applications and graphs in virtual time, as users see them.
 
 mod admission;
+mod clusters;
 mod crashes;
 mod examples;
 mod graph_checks;

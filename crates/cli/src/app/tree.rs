@@ -1,15 +1,27 @@
-//! `setpoint app tree`: the recorded objects of an application, and what they own.
+//! `setpoint app tree`: the recorded objects of an application in all clusters, and what they own.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
 
+use anyhow::Context;
 use serde_json::Value;
 use setpoint::client::Optional;
-use setpoint::discovery::discover;
-use setpoint::{Key, Kind};
+use setpoint::discovery::{Discovered, discover};
+use setpoint::{Client, Key, Kind};
+use setpoint_oam::Credential;
+use setpoint_oam::names::{LOCAL_CLUSTER, SYSTEM_NAMESPACE};
+use setpoint_webhook::Tcp;
 
 use super::connection::Connection;
 use super::output::{Color, colored, print};
 use super::{Named, applications};
+use crate::cluster::secrets;
+use crate::member_clusters;
+
+/// How long another cluster may take to answer.
+const WITHIN: Duration = Duration::from_secs(10);
 
 /// The kinds whose objects belong to workloads.
 fn owned_kinds() -> [Kind; 3] {
@@ -32,28 +44,68 @@ pub(super) async fn run(named: Named) -> anyhow::Result<()> {
     let connection = named.connect().await?;
     let app = connection.get(&applications(), &named.name).await?;
     let recorded = recorded(&connection, &named.name).await?;
-    let served = discover(&connection.client).await?;
+    let mut clusters = BTreeMap::new();
+    for name in recorded.iter().map(cluster_of).collect::<BTreeSet<_>>() {
+        clusters.insert(name, reached(&connection, name).await);
+    }
     let mut out = format!("{} ({})\n", named.name, text(&app["status"]["status"]));
     for entry in &recorded {
-        let cluster = Some(text(&entry["cluster"])).filter(|name| !name.is_empty()).unwrap_or("local");
+        let cluster = cluster_of(entry);
         let place = format!("{cluster}/{}", text(&entry["namespace"]));
         let title = format!("{}/{}", text(&entry["kind"]), text(&entry["name"]));
-        let kind = served.kind(text(&entry["apiVersion"]), text(&entry["kind"]));
-        let live = match kind.filter(|_| cluster == "local") {
-            Some(kind) => live(&connection, kind, entry).await?,
-            None => None,
-        };
-        let state = match (&live, cluster) {
-            (Some(_), _) => String::new(),
-            (None, "local") => colored(" missing", Color::Red),
-            (None, _) => " in another cluster".to_owned(),
-        };
-        let _ = writeln!(out, "├─ {title} ({place}, component {}){state}", text(&entry["component"]));
-        if let Some(live) = live {
-            add_owned(&mut out, &connection, &live, 1).await?;
+        let _ = write!(out, "├─ {title} ({place}, component {})", text(&entry["component"]));
+        match &clusters[cluster] {
+            Ok(cluster) => cluster.add(&mut out, entry).await?,
+            Err(why) => {
+                let _ = writeln!(out, " {}: {why:#}", colored("unknown", Color::Red));
+            }
         }
     }
     print(&out)
+}
+
+fn cluster_of(entry: &Value) -> &str {
+    Some(text(&entry["cluster"])).filter(|name| !name.is_empty()).unwrap_or(LOCAL_CLUSTER)
+}
+
+/// A cluster that can be asked.
+struct Reached {
+    connection: Connection,
+    served: Discovered,
+}
+
+/// Connects to a cluster by its registered credential.
+async fn reached(hub: &Connection, name: &str) -> anyhow::Result<Reached> {
+    let connection = match name {
+        LOCAL_CLUSTER => hub.clone(),
+        name => {
+            let secret = hub.client.get(&secrets(), &Key::namespaced(SYSTEM_NAMESPACE, name)).await;
+            let secret = secret.context("cannot read the credential of the cluster")?.decode()?;
+            let credential = Credential::of_secret(&secret).map_err(anyhow::Error::msg)?;
+            let kube = member_clusters::client(&credential, Arc::new(Tcp)).map_err(anyhow::Error::msg)?;
+            let client = Client::new(kube.clone()).with_user_agent("setpoint").with_timeout(WITHIN);
+            Connection { client, kube, namespace: hub.namespace.clone() }
+        }
+    };
+    let served = discover(&connection.client).await.context("the cluster is unreachable")?;
+    Ok(Reached { connection, served })
+}
+
+impl Reached {
+    /// Adds the state of a recorded object, and what it owns.
+    async fn add(&self, out: &mut String, entry: &Value) -> anyhow::Result<()> {
+        let kind = self.served.kind(text(&entry["apiVersion"]), text(&entry["kind"]));
+        let live = match kind {
+            Some(kind) => live(&self.connection, kind, entry).await?,
+            None => None,
+        };
+        let state = if live.is_some() { String::new() } else { colored(" missing", Color::Red) };
+        let _ = writeln!(out, "{state}");
+        match live {
+            Some(live) => add_owned(out, &self.connection, &live, 1).await,
+            None => Ok(()),
+        }
+    }
 }
 
 /// Returns the entries of the newest records.

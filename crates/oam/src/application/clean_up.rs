@@ -15,10 +15,10 @@ impl Applications {
         let reference = app.reference();
         let key = reference.key();
         let policy = self.last_garbage_policy(app)?;
-        let cluster = self.cluster_of(app).map_err(ClusterError::Refused)?;
+        let clusters = self.clusters_of(app).map_err(ClusterError::Refused)?;
         let mut trackers = Trackers::load(&self.trackers, &self.client, reference)?;
         let collector = Collector {
-            cluster: &cluster,
+            clusters: &clusters,
             policy: &policy,
             app: &key,
             orphans,

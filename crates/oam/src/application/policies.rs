@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use setpoint_cue::Instance;
 
 use crate::model::Policy;
+use crate::policy::placement::Placement;
 use crate::render::component::declares;
 use crate::session::Session;
 use crate::workflow::component::StepError;
@@ -17,8 +18,8 @@ impl Session<'_> {
             if manifests.is_empty() {
                 continue;
             }
-            let namespace = self.app.namespace.clone();
-            self.dispatch(manifests, &namespace, "policy").await?;
+            let place = Placement::local(&self.app.namespace);
+            self.dispatch(manifests, &place, "policy").await?;
         }
         Ok(())
     }

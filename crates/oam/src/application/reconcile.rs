@@ -15,9 +15,10 @@ use super::app::Application;
 use super::catalog::Catalog;
 use super::revision::Revision;
 use super::status::phase;
-use crate::apply::cluster::{Cluster, ClusterError};
+use crate::apply::cluster::ClusterError;
 use crate::apply::collect::Left;
 use crate::apply::tracker::Tracker;
+use crate::clusters::Clusters;
 use crate::egress::Egress;
 use crate::model::Status;
 use crate::names;
@@ -32,7 +33,7 @@ pub(super) struct Applications {
     pub(super) client: Client,
     pub(super) clock: Clock,
     pub(super) recorder: Recorder,
-    pub(super) cluster: Cluster,
+    pub(super) clusters: Clusters,
     pub(super) sources: Sources,
     pub(super) egress: Option<Arc<dyn Egress>>,
     pub(super) apps: Lister<Application>,

@@ -19,7 +19,7 @@
 //!   this application.
 //! - Nothing is written that the cluster already has.
 
-mod claims;
+pub(crate) mod claims;
 pub(crate) mod cluster;
 pub(crate) mod collect;
 pub(crate) mod dispatch;

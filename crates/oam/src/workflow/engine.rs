@@ -191,7 +191,7 @@ impl<'a, 's> Engine<'a, 's> {
                 (status.phase, status.reason, status.message) =
                     (Phase::Skipped, reason::SKIP.into(), bounded(message));
                 status.first_execute_time.get_or_insert(self.session.now);
-                self.attempts.done(&self.session.app.uid, &step.name);
+                self.attempts.done(&self.session.attempts, &step.name);
                 self.null_outputs(step);
                 status.sub_steps = step
                     .sub_steps
@@ -297,7 +297,7 @@ impl<'a, 's> Engine<'a, 's> {
 
     /// Runs a step, unless a failed attempt is too recent.
     async fn run_leaf(&mut self, step: &Step, status: &mut StepStatus, group: &str) {
-        let (uid, now) = (self.session.app.uid.clone(), self.session.now);
+        let (uid, now) = (self.session.attempts.clone(), self.session.now);
         if let Some(deadline) = deadline(step, status) {
             if deadline <= now {
                 (status.phase, status.reason) = (Phase::Failed, reason::TIMEOUT.into());
@@ -329,17 +329,23 @@ impl<'a, 's> Engine<'a, 's> {
     }
 
     fn ended(&mut self, step: &Step, status: &StepStatus) {
-        self.attempts.done(&self.session.app.uid, &step.name);
+        self.attempts.done(&self.session.attempts, &step.name);
         if status.phase == Phase::Failed {
             self.null_outputs(step);
         }
     }
 
+    fn waits(&self, step: &Step, message: String) -> Outcome {
+        let wake = self.attempts.waited(&self.session.attempts, &step.name, &message, self.session.now);
+        Outcome { wake: Some(wake), ..Outcome::new(Phase::Running, reason::WAIT, message) }
+    }
+
     fn failure(&self, step: &Step, error: StepError) -> Outcome {
         match error {
             StepError::Fail(message) => Outcome::new(Phase::Failed, reason::ACTION, message),
+            StepError::Wait(message) => self.waits(step, message),
             StepError::Retry(message) => {
-                match self.attempts.failed(&self.session.app.uid, &step.name, self.session.now) {
+                match self.attempts.failed(&self.session.attempts, &step.name, self.session.now) {
                     Some(next) => {
                         Outcome { wake: Some(next), ..Outcome::new(Phase::Running, reason::EXECUTE, message) }
                     }
@@ -387,14 +393,7 @@ impl<'a, 's> Engine<'a, 's> {
                     message = text;
                     returned.add(&call, json!({}));
                 }
-                Reply::Wait(text) => {
-                    let wake =
-                        self.attempts.waited(&self.session.app.uid, &step.name, &text, self.session.now);
-                    return Ok(Outcome {
-                        wake: Some(wake),
-                        ..Outcome::new(Phase::Running, reason::WAIT, text)
-                    });
-                }
+                Reply::Wait(text) => return Ok(self.waits(step, text)),
                 Reply::Suspend { message, until } => {
                     return Ok(Outcome {
                         wake: until,

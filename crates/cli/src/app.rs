@@ -42,15 +42,15 @@ pub(crate) enum App {
     Diff(Diff),
     /// Render an application without a cluster.
     DryRun(DryRun),
-    /// Suspend the workflow of an application.
+    /// Suspend the workflow of an application, or of workflowrun/NAME.
     Suspend(Named),
-    /// Resume a suspended workflow.
+    /// Resume a suspended workflow, also of workflowrun/NAME.
     Resume(Named),
-    /// Run the workflow of an application again from the start.
+    /// Run the workflow of an application, or of workflowrun/NAME, again from the start.
     Restart(Named),
     /// Return an application to its last revision that succeeded.
     Rollback(Rollback),
-    /// End the workflow of an application; unfinished steps fail.
+    /// End the workflow of an application, or of workflowrun/NAME; unfinished steps fail.
     Terminate(Named),
     /// List the revisions of an application.
     Revisions(Revisions),

@@ -117,7 +117,9 @@ async fn join(arguments: &Join) -> anyhow::Result<()> {
             client.create(&secrets(), Some(SYSTEM_NAMESPACE), &secret).await?;
             "joined"
         }
-        Some(_) if !arguments.overwrite => bail!("cluster {name} exists: --overwrite replaces its credential"),
+        Some(_) if !arguments.overwrite => {
+            bail!("cluster {name} exists: --overwrite replaces its credential")
+        }
         Some(found) => {
             let mut body: Value = found.decode()?;
             if body["metadata"]["labels"][CLUSTER_CREDENTIAL_TYPE].is_null() {
@@ -357,7 +359,10 @@ mod tests {
     #[test]
     fn a_kubeconfig_becomes_a_credential_as_kubevela_stores_it() {
         let secret = joined(&json!({"token": "t"})).unwrap();
-        assert_eq!(secret["data"], json!({"endpoint": "aHR0cHM6Ly9oOjY0NDM=", "ca.crt": "cGVt", "token": "dA=="}));
+        assert_eq!(
+            secret["data"],
+            json!({"endpoint": "aHR0cHM6Ly9oOjY0NDM=", "ca.crt": "cGVt", "token": "dA=="})
+        );
         assert_eq!(secret["metadata"]["labels"][CLUSTER_CREDENTIAL_TYPE], "ServiceAccountToken");
         assert_eq!(secret["metadata"]["labels"]["zone"], "a");
         let certificate = json!({"client-certificate-data": "Yw==", "client-key-data": "aw=="});
@@ -370,7 +375,10 @@ mod tests {
     fn the_list_shows_no_credentials() {
         let mut secret = joined(&json!({"token": "t"})).unwrap();
         let text = listed(std::slice::from_ref(&secret));
-        assert!(text.contains("east") && text.contains("https://h:6443") && text.contains("zone=a"), "{text}");
+        assert!(
+            text.contains("east") && text.contains("https://h:6443") && text.contains("zone=a"),
+            "{text}"
+        );
         hide(&mut secret);
         assert!(secret["data"]["token"].is_null());
     }

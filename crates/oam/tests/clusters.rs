@@ -159,9 +159,7 @@ fn components_go_to_the_clusters_of_topologies_with_their_overrides() {
 #[test]
 fn templates_see_their_cluster_and_control_plane_traits_stay_here() {
     in_fleet(async |world, fleet| {
-        let definition = |kind: &str, name: &str, spec: Value| {
-            json!({"apiVersion": "core.oam.dev/v1beta1", "kind": kind, "metadata": {"name": name}, "spec": spec})
-        };
+        let definition = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "core.oam.dev/v1beta1", "kind": kind, "metadata": {"name": name}, "spec": spec});
         let cue = |text: &str| json!({"cue": {"template": text}});
         let component = definition(
             "ComponentDefinition",
@@ -185,7 +183,8 @@ fn templates_see_their_cluster_and_control_plane_traits_stay_here() {
         create_app(world, "here", spec).await;
         until_phase(world, "here", "running").await;
         assert_eq!(value_in(fleet, "east").await.as_deref(), Some("east 34"));
-        let note = world.get(&config_maps(), &key("note")).await.expect("it is in the cluster of the application");
+        let note =
+            world.get(&config_maps(), &key("note")).await.expect("it is in the cluster of the application");
         assert_eq!(note["data"]["of"], "east");
         assert!(fleet.find("east", &config_maps(), &key("note")).await.is_none());
     });
@@ -233,7 +232,12 @@ fn an_update_reaches_the_other_clusters_and_the_unreachable_one_once_it_is_back(
 fn a_running_application_reports_an_unreachable_cluster_and_keeps_the_others() {
     in_fleet(async |world, fleet| {
         create_app(world, "app", spread("1", &["east", "west"])).await;
-        create_app(world, "other", json!({"components": [config("b", "1")], "policies": [topology(&["west"])]})).await;
+        create_app(
+            world,
+            "other",
+            json!({"components": [config("b", "1")], "policies": [topology(&["west"])]}),
+        )
+        .await;
         until_phase(world, "app", "running").await;
         until_phase(world, "other", "running").await;
         fleet.link("east").cut();
@@ -354,7 +358,8 @@ fn steps_read_and_write_in_the_cluster_that_they_name() {
                 "inputs": [{"from": "found", "parameterKey": "value.data"}]},
             {"name": "place", "type": "apply-component", "properties": {"component": "b", "cluster": "west"}},
         ]);
-        create_app(world, "app", json!({"components": [config("b", "2")], "workflow": {"steps": steps}})).await;
+        create_app(world, "app", json!({"components": [config("b", "2")], "workflow": {"steps": steps}}))
+            .await;
         until_phase(world, "app", "running").await;
         let copy = fleet.find("west", &config_maps(), &key("copy")).await.expect("it was copied");
         assert_eq!(copy["data"], json!({"value": "1"}));

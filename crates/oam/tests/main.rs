@@ -9,6 +9,8 @@ mod graph_crashes;
 mod graphs;
 mod hostile;
 mod pages;
+mod rendering_steps;
+mod runs;
 mod safety;
 mod steps;
 

@@ -16,6 +16,7 @@ fn module_of(entry: &Entry) -> &'static str {
     match entry.name {
         "application-controller" => "src/application/mod.rs",
         "definition-controller" => "src/definition/revisions.rs",
+        "workflow-run-controller" => "src/workflow_run/mod.rs",
         "resource-graph-controller" => "src/graph/mod.rs",
         other => panic!("no module for {other}"),
     }

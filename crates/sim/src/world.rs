@@ -105,7 +105,8 @@ impl World {
 
     pub(crate) async fn run_manager(&self) {
         loop {
-            let connection = Faulty { inner: self.cluster.connection(), faults: self.faults.clone(), link: None };
+            let connection =
+                Faulty { inner: self.cluster.connection(), faults: self.faults.clone(), link: None };
             let manager = self.cluster.manager_on(&connection, &self.parts);
             tokio::select! {
                 biased;

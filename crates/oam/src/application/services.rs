@@ -89,7 +89,7 @@ fn is_part(live: &Live, service: &Service, is_only: bool) -> bool {
     let component = if recorded.is_empty() { label(live, names::APP_COMPONENT) } else { recorded };
     let namespace = &live.entry.namespace;
     let cluster = if service.cluster == names::LOCAL_CLUSTER { "" } else { &service.cluster };
-    let is_there = live.entry.cluster() == cluster
-        && (namespace.is_empty() || *namespace == service.namespace);
+    let is_there =
+        live.entry.cluster() == cluster && (namespace.is_empty() || *namespace == service.namespace);
     component == service.name && (is_only || is_there)
 }

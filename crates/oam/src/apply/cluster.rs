@@ -56,7 +56,10 @@ pub(crate) enum ClusterError {
     NoKind { api_version: String, kind: String },
     #[error("cannot tell whether the server serves {api_version} {kind}: discovery of its group failed")]
     Undiscovered { api_version: String, kind: String },
-    #[error("failed to get cluster {cluster}: virtualclusters.{} {cluster:?} not found", names::CLUSTER_GROUP)]
+    #[error(
+        "failed to get cluster {cluster}: virtualclusters.{} {cluster:?} not found",
+        names::CLUSTER_GROUP
+    )]
     NoCluster { cluster: String },
     #[error("cluster {cluster} is unreachable: {why}")]
     Unreachable { cluster: String, why: String },
@@ -164,8 +167,7 @@ impl Cluster {
         }
         self.reach()?;
         let attempted = "discover the served kinds";
-        let discovered =
-            discover(&self.discovery).await.map_err(|error| self.failed(attempted, error))?;
+        let discovered = discover(&self.discovery).await.map_err(|error| self.failed(attempted, error))?;
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let failed = discovered.failed(&Kind::new(group, version, kind, "", true));
         self.state.lock().discovered = Some(discovered);

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use setpoint::source::{Selection, Source};
-use setpoint::{Client, ClientError, Context, Event, Informer, Informers, Key, Lister, Queue, Runnable, View};
+use setpoint::{
+    Client, ClientError, Context, Event, Informer, Informers, Key, Lister, Queue, Runnable, View,
+};
 use tokio::sync::Notify;
 
 use super::credential::{ClusterSecret, Credential};
@@ -79,7 +81,10 @@ pub(crate) struct Reach {
 
 impl Members {
     /// Returns the members, and what keeps track of them.
-    pub(crate) fn new(context: &Context, connect: Option<Arc<dyn Connect>>) -> (Self, Vec<Box<dyn Runnable>>) {
+    pub(crate) fn new(
+        context: &Context,
+        connect: Option<Arc<dyn Connect>>,
+    ) -> (Self, Vec<Box<dyn Runnable>>) {
         let selection = Selection {
             namespace: Some(SYSTEM_NAMESPACE.to_owned()),
             labels: Some(CLUSTER_CREDENTIAL_TYPE.to_owned()),
@@ -153,7 +158,8 @@ impl Members {
 
     fn credential(&self, name: &str) -> Result<Credential, ClusterError> {
         let secret = self.0.lister.get(&Key::namespaced(SYSTEM_NAMESPACE, name));
-        let secret = secret.map_err(|error| ClusterError::unreachable(name, format!("its Secret: {error}")))?;
+        let secret =
+            secret.map_err(|error| ClusterError::unreachable(name, format!("its Secret: {error}")))?;
         let secret = secret.ok_or_else(|| ClusterError::NoCluster { cluster: name.to_owned() })?;
         secret.credential().map_err(|why| ClusterError::unreachable(name, format!("its Secret: {why}")))
     }
@@ -162,7 +168,8 @@ impl Members {
         let (name, context) = (credential.cluster.clone(), &self.0.context);
         let failed = |why: String| ClusterError::unreachable(&name, why);
         let connect = self.0.connect.as_ref();
-        let connect = connect.ok_or_else(|| failed("this program does not connect to other clusters".into()))?;
+        let connect =
+            connect.ok_or_else(|| failed("this program does not connect to other clusters".into()))?;
         let Connection { client, source } = connect.connect(&credential).map_err(failed)?;
         let (clock, config) = (&context.runtime.clock, &context.config);
         let client = client

@@ -23,8 +23,10 @@ const WORKERS: usize = 8;
 /// Returns what keeps track of members.
 pub(super) fn runnables(context: &Context, members: &Members) -> Vec<Box<dyn Runnable>> {
     let queue = members.shared().probes.clone();
-    let controller =
-        context.controller(NAME, queue, Prober(members.clone())).workers(WORKERS).waits_for(members.secrets());
+    let controller = context
+        .controller(NAME, queue, Prober(members.clone()))
+        .workers(WORKERS)
+        .waits_for(members.secrets());
     vec![Box::new(controller), Box::new(MemberInformers(members.clone()))]
 }
 

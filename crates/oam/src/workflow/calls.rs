@@ -136,11 +136,7 @@ impl Session<'_> {
         }
     }
 
-    async fn apply_all(
-        &mut self,
-        manifests: Vec<Value>,
-        place: &Placement,
-    ) -> Result<Vec<Value>, StepError> {
+    async fn apply_all(&mut self, manifests: Vec<Value>, place: &Placement) -> Result<Vec<Value>, StepError> {
         let mut marked = manifests;
         for manifest in &mut marked {
             self.context.mark(manifest);
@@ -285,8 +281,7 @@ impl Session<'_> {
                         .collect(),
                     None => named,
                 };
-                let places =
-                    policies.placements(&named, &self.app.namespace, &self.clusters.inventory())?;
+                let places = policies.placements(&named, &self.app.namespace, &self.clusters.inventory())?;
                 let components = policies.overridden(&named, &self.spec.components);
                 self.deploy(components, places).await
             }

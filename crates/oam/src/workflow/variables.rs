@@ -35,7 +35,8 @@ impl Owner {
     }
 
     fn reference(&self) -> Value {
-        let (version, kind) = if self.is_run { ("v1alpha1", "WorkflowRun") } else { ("v1beta1", "Application") };
+        let (version, kind) =
+            if self.is_run { ("v1alpha1", "WorkflowRun") } else { ("v1beta1", "Application") };
         json!({
             "apiVersion": format!("core.oam.dev/{version}"), "kind": kind, "name": self.key.name(),
             "uid": self.uid, "controller": true,

@@ -119,9 +119,8 @@ impl Runs {
         plan: &Plan,
         definitions: Definitions,
     ) -> Result<Outcome, ReconcileError> {
-        let failed = |error: ClusterError| {
-            ReconcileError::retry(format!("WorkflowRun {}: {error}", run.key()))
-        };
+        let failed =
+            |error: ClusterError| ReconcileError::retry(format!("WorkflowRun {}: {error}", run.key()));
         let clusters = match run.annotation(names::SERVICE_ACCOUNT) {
             "" => self.clusters.clone(),
             name => {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  connection.rs  flags and the client
+//!  clusters.rs    other clusters, by their registered credentials
 //!  output.rs      tables, YAML, JSON, ages
 //!  status.rs      phase, health, what blocks
 //!  tree.rs        the objects of an application
@@ -14,6 +15,7 @@
 //! Follows kubectl: results on stdout, everything else on stderr, exit code 1 for an error. `diff` exits with 1 if there
 //! is a difference, and with 2 for an error.
 
+mod clusters;
 pub(crate) mod connection;
 mod lines;
 mod operate;

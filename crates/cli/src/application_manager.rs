@@ -262,7 +262,7 @@ mod tests {
         let manager = parsed(&["--controllers=*,-definition-controller", "--concurrent-application-syncs=3"]);
         let (entries, options) = manager.controllers.chosen().unwrap();
         let names: Vec<_> = entries.iter().map(|entry| entry.name).collect();
-        assert_eq!(names, ["application-controller", "resource-graph-controller"]);
+        assert_eq!(names, ["application-controller", "workflow-run-controller", "resource-graph-controller"]);
         assert_eq!(options.workers["application-controller"], 3);
         assert!(parsed(&["--controllers=wrong"]).controllers.chosen().is_err());
     }

@@ -60,7 +60,7 @@ pub use egress::{Egress, Request, Response};
 pub use install::{InstallError, install};
 pub use parameters::{Parameter, parameters};
 pub use preview::{Preview, Rendered, builtin_definitions, preview};
-pub use registry::{Access, Entry, Options, REGISTRY, UnknownController, rules, selected};
+pub use registry::{Entry, Options, REGISTRY, UnknownController, rules, selected};
 
 /// Builds all controllers of this crate. [`install`] has to run once. Workflow steps cannot send requests, and there is
 /// only one cluster.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
-use setpoint::{Context, ControllerConfig, Runnable};
+use setpoint::{Access, Context, ControllerConfig, Runnable};
 
 use crate::clusters::members::{Connect, Members};
 use crate::egress::Egress;
@@ -37,35 +37,6 @@ pub struct Entry {
     /// Builds its runnables: requests informers and adds handlers, but starts nothing.
     pub build: fn(&Context, &Options) -> Vec<Box<dyn Runnable>>,
 }
-
-/// A resource and verbs: a rule of a role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
-    /// Empty for the core group.
-    pub group: &'static str,
-    /// `applications`, `applications/status`
-    pub resource: &'static str,
-    /// `get`, `create`
-    pub verbs: &'static [&'static str],
-}
-
-impl Access {
-    /// The verbs needed to watch a resource.
-    pub(crate) const fn watch(group: &'static str, resource: &'static str) -> Self {
-        Self { group, resource, verbs: &["get", "list", "watch"] }
-    }
-
-    pub(crate) const fn to(
-        group: &'static str,
-        resource: &'static str,
-        verbs: &'static [&'static str],
-    ) -> Self {
-        Self { group, resource, verbs }
-    }
-}
-
-/// The permission to record events.
-pub(crate) const EVENTS: Access = Access::to("", "events", &["create", "patch", "update"]);
 
 /// The permission to elect a leader and to share shards.
 const LEASES: Access =

@@ -40,14 +40,14 @@ use std::sync::Arc;
 use setpoint::handler::enqueue_self;
 use setpoint::queue::limiter;
 use setpoint::shard::Sharded;
-use setpoint::{Context, Controller, Informer, Key, Object, Queue, Runnable};
+use setpoint::{Access, Context, Controller, Informer, Key, Object, Queue, Runnable};
 
 use crate::apply::cluster::Cluster;
 use crate::apply::tracker::{BY_APPLICATION, Tracker};
 use crate::clusters::Clusters;
 use crate::clusters::members::Follower;
 use crate::names;
-use crate::registry::{ANYTHING, Access, EVENTS, Entry, Options};
+use crate::registry::{ANYTHING, Entry, Options};
 use crate::render::sources::Sources;
 use crate::workflow::attempts::Attempts;
 use app::Application;
@@ -84,7 +84,7 @@ pub(crate) const ENTRY: Entry = Entry {
         // The ServiceAccounts that applications act as.
         Access::to("", "serviceaccounts", &["impersonate"]),
         ANYTHING,
-        EVENTS,
+        Access::EVENTS,
     ],
     workers_flag: "concurrent-application-syncs",
     default_workers: 8,

@@ -253,7 +253,8 @@ impl Applications {
         let mut kept = Kept::All;
         if succeeded || workflow.suspend {
             kept = self.keep(session, status, now).await;
-            outcome = outcome.and(Outcome::CheckAfter(if kept == Kept::All { RESYNC } else { REPAIR }));
+            // A cluster that comes back wakes its applications.
+            outcome = outcome.and(Outcome::CheckAfter(if kept == Kept::NotAll { REPAIR } else { RESYNC }));
         }
         // While something that should exist cannot be written, nothing is deleted. A cluster that cannot be reached does
         // not stop that in others.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -26,6 +27,11 @@ const CONNECTIONS: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// The most kinds that are watched in one cluster. Objects of further ones are looked at when the application is.
 pub(crate) const MAX_WATCHED: usize = 128;
+
+/// How soon a cluster is probed after a failed request, and how often that doubles: 1, 2, 4, 8 s. Every ten seconds it is
+/// probed anyway.
+const FIRST_PROBE: Duration = Duration::from_secs(1);
+const MAX_DOUBLINGS: u32 = 3;
 
 /// Access to another API server.
 pub struct Connection {
@@ -75,6 +81,8 @@ pub(crate) struct Member {
 pub(crate) struct Reach {
     /// Why it cannot. The first reason stays until it can, so that statuses do not change with every attempt.
     problem: Mutex<Option<String>>,
+    /// Failed requests since the cluster was last reachable for a while.
+    failures: AtomicU32,
     probes: Queue<Key>,
     name: String,
 }
@@ -180,7 +188,7 @@ impl Members {
         Ok(Member {
             client: context.acting_as(client).client,
             informers: Informers::new(source, context.runtime.clone()),
-            reach: Reach { problem: Mutex::default(), probes: self.0.probes.clone(), name: name.clone() },
+            reach: Reach::new(&self.0.probes, &name),
             name,
             credential,
         })
@@ -223,6 +231,11 @@ impl Members {
 }
 
 impl Reach {
+    fn new(probes: &Queue<Key>, name: &str) -> Self {
+        let (problem, failures) = Default::default();
+        Self { problem, failures, probes: probes.clone(), name: name.to_owned() }
+    }
+
     /// Fails at once if the cluster cannot be reached.
     pub(crate) fn check(&self, cluster: &str) -> Result<(), ClusterError> {
         match &*self.problem.lock() {
@@ -234,9 +247,13 @@ impl Reach {
     /// Notes an error of a request. Returns what it says about the cluster, if it is not about the request.
     pub(crate) fn note(&self, error: &ClientError) -> Option<String> {
         let why = problem(error)?;
-        let why = self.problem.lock().get_or_insert(why).clone();
-        self.probes.add(Key::cluster(self.name.as_str()));
-        Some(why)
+        let mut problem = self.problem.lock();
+        if problem.is_none() {
+            // A cluster that answers probes and nothing else is tried less and less often.
+            let failures = self.failures.fetch_add(1, Ordering::Relaxed).min(MAX_DOUBLINGS);
+            self.probes.add_after(Key::cluster(self.name.as_str()), FIRST_PROBE * 2_u32.pow(failures));
+        }
+        Some(problem.get_or_insert(why).clone())
     }
 
     /// Sets what a probe has found. Returns whether that is news.
@@ -245,6 +262,8 @@ impl Reach {
         let is_news = problem.is_some() != found.is_some();
         if is_news {
             *problem = found;
+        } else if problem.is_none() {
+            self.failures.store(0, Ordering::Relaxed);
         }
         is_news
     }

@@ -18,13 +18,13 @@ mod run;
 use setpoint::handler::enqueue_self;
 use setpoint::queue::limiter;
 use setpoint::shard::Sharded;
-use setpoint::{Context, Controller, Informer, Key, Queue, Runnable};
+use setpoint::{Access, Context, Controller, Informer, Key, Queue, Runnable};
 
 use crate::application::catalog::Catalog;
 use crate::apply::cluster::Cluster;
 use crate::clusters::Clusters;
 use crate::clusters::members::Follower;
-use crate::registry::{ANYTHING, Access, EVENTS, Entry, Options};
+use crate::registry::{ANYTHING, Entry, Options};
 use crate::render::sources::Sources;
 use crate::workflow::attempts::Attempts;
 use reconcile::Runs;
@@ -48,7 +48,7 @@ pub(crate) const ENTRY: Entry = Entry {
         // The ServiceAccounts that runs act as.
         Access::to("", "serviceaccounts", &["impersonate"]),
         ANYTHING,
-        EVENTS,
+        Access::EVENTS,
     ],
     workers_flag: "concurrent-workflow-run-syncs",
     default_workers: 4,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::{Context, Key, Kind, Runnable};
 use setpoint_oam::{Connect, Connection, Credential, Options};
-use setpoint_sim::{Members, Running, TestCluster, World};
+use setpoint_sim::{Members, TestCluster, World};
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn build(context: &Context) -> Vec<Box<dyn Runnable>> {
     setpoint_oam::runnables_with(context, &options)
 }
 
-fn in_fleet(test: impl AsyncFnOnce(&Running, &Members)) {
+fn in_fleet(test: impl AsyncFnOnce(&World, &Members)) {
     TestCluster::new().with(build).run(async |world| {
         let fleet = begin_fleet(world).await;
         test(world, &fleet).await;

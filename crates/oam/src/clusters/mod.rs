@@ -63,8 +63,8 @@ impl Clusters {
         if matches!(name, "" | LOCAL_CLUSTER) {
             return Ok(self.local.clone());
         }
-        let member = self.members.get(name)?;
         let mut used = self.used.lock();
+        let member = self.members.get(name).inspect_err(|_| drop(used.remove(name)))?;
         let cluster = match used.get(name) {
             Some((known, cluster)) if Arc::ptr_eq(known, &member) => cluster.clone(),
             before => {

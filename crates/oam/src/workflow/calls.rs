@@ -15,7 +15,7 @@ use crate::apply::cluster::{Cluster, kind_of};
 use crate::apply::identity::Identity;
 use crate::apply::paths;
 use crate::dependency::ordered;
-use crate::model::{Component, Phase};
+use crate::model::{Component, Phase, Service};
 use crate::policy::Policies;
 use crate::policy::placement::{Placement, placed};
 use crate::render::context::Place;
@@ -338,7 +338,10 @@ impl Session<'_> {
         for place in &places {
             match self.deploy_at(&components, place).await {
                 Ok(more) => waiting.extend(more),
-                Err(StepError::Wait(why)) => waiting.push(why),
+                Err(StepError::Wait(why)) => {
+                    self.lose_sight(place, &why);
+                    waiting.push(why);
+                }
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -346,6 +349,15 @@ impl Session<'_> {
             Some(error) => Err(error),
             None if waiting.is_empty() => Ok(Reply::Done(json!({}))),
             None => Ok(Reply::Wait(waiting.join("; "))),
+        }
+    }
+
+    /// Notes that the services of a place cannot be seen.
+    fn lose_sight(&mut self, place: &Placement, why: &str) {
+        let is_there =
+            |service: &&mut Service| service.cluster == place.cluster && service.namespace == place.namespace;
+        for service in self.services.iter_mut().filter(is_there) {
+            (service.healthy, service.message) = (false, why.to_owned());
         }
     }
 

@@ -11,7 +11,8 @@ use setpoint_sim::{TestCluster, World};
 use super::*;
 
 fn alone(test: impl AsyncFnOnce(&World)) {
-    TestCluster::new().with(setpoint_oam::runnables).run(async |world| {
+    let cluster = TestCluster::new().controllers(&["serviceaccount-controller"]);
+    cluster.with(setpoint_oam::runnables).run(async |world| {
         install(world).await;
         test(world).await;
     });

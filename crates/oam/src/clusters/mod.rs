@@ -38,10 +38,13 @@ pub(crate) struct Clusters {
     local: Cluster,
     members: Members,
     /// Access to the members in use. Bounded by them.
-    used: Arc<Mutex<BTreeMap<String, (Arc<Member>, Cluster)>>>,
+    used: Arc<Mutex<Used>>,
     /// Whose rights count. None for this program's own.
     user: Option<String>,
 }
+
+/// Access by name, and the member that it is access to.
+type Used = BTreeMap<String, (Arc<Member>, Cluster)>;
 
 impl Clusters {
     pub(crate) fn new(local: Cluster, members: Members) -> Self {

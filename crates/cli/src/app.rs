@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  connection.rs  flags and the client
+//!  clusters.rs    other clusters, by their registered credentials
 //!  output.rs      tables, YAML, JSON, ages
 //!  status.rs      phase, health, what blocks
 //!  tree.rs        the objects of an application
@@ -14,6 +15,7 @@
 //! Follows kubectl: results on stdout, everything else on stderr, exit code 1 for an error. `diff` exits with 1 if there
 //! is a difference, and with 2 for an error.
 
+mod clusters;
 pub(crate) mod connection;
 mod lines;
 mod operate;
@@ -42,15 +44,15 @@ pub(crate) enum App {
     Diff(Diff),
     /// Render an application without a cluster.
     DryRun(DryRun),
-    /// Suspend the workflow of an application.
+    /// Suspend the workflow of an application, or of workflowrun/NAME.
     Suspend(Named),
-    /// Resume a suspended workflow.
+    /// Resume a suspended workflow, also of workflowrun/NAME.
     Resume(Named),
-    /// Run the workflow of an application again from the start.
+    /// Run the workflow of an application, or of workflowrun/NAME, again from the start.
     Restart(Named),
     /// Return an application to its last revision that succeeded.
     Rollback(Rollback),
-    /// End the workflow of an application; unfinished steps fail.
+    /// End the workflow of an application, or of workflowrun/NAME; unfinished steps fail.
     Terminate(Named),
     /// List the revisions of an application.
     Revisions(Revisions),

@@ -20,6 +20,7 @@ use setpoint_oam::{Entry, Options, REGISTRY, selected};
 use setpoint_webhook::{Cidr, GuardedTcp};
 
 use crate::controller_manager::connection::ConnectionFlags;
+use crate::member_clusters::MemberClusters;
 use crate::requests::Requests;
 use crate::up::stop_signal;
 use webhook::WebhookFlags;
@@ -97,7 +98,9 @@ impl ApplicationControllers {
     pub(crate) fn chosen(&self) -> anyhow::Result<(Vec<&'static Entry>, Options)> {
         let entries = selected(&self.selection).context("--controllers")?;
         let workers = self.workers.iter().map(|(entry, workers)| (entry.name.to_owned(), *workers));
-        Ok((entries, Options { workers: workers.collect(), egress: None }))
+        let mut options = Options::default();
+        options.workers = workers.collect();
+        Ok((entries, options))
     }
 }
 
@@ -200,11 +203,13 @@ pub(crate) async fn run(arguments: ApplicationManager) -> anyhow::Result<()> {
         bail!("--use-service-account-credentials: the controllers of applications share one account");
     }
     let (entries, mut options) = arguments.controllers.chosen()?;
-    let requests = Requests::new(Arc::new(GuardedTcp::new(Cidr::link_local())));
+    let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
+    let dial = Arc::new(GuardedTcp::new(Cidr::link_local()));
+    let requests = Requests::new(dial.clone());
     options.egress = Some(Arc::new(requests.context("cannot prepare requests of workflow steps")?));
+    options.connect = Some(Arc::new(MemberClusters::new(dial, &runtime)));
     let config = arguments.config()?;
     let cluster = arguments.connection.config().await?;
-    let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
     let kube = kube::Client::try_from(cluster.clone()).context("cannot connect to the API server")?;
     let version = kube.apiserver_version().await.context("cannot reach the API server")?;
     let client = setpoint::Client::new(kube).with_user_agent(NAME);
@@ -257,7 +262,7 @@ mod tests {
         let manager = parsed(&["--controllers=*,-definition-controller", "--concurrent-application-syncs=3"]);
         let (entries, options) = manager.controllers.chosen().unwrap();
         let names: Vec<_> = entries.iter().map(|entry| entry.name).collect();
-        assert_eq!(names, ["application-controller", "resource-graph-controller"]);
+        assert_eq!(names, ["application-controller", "workflow-run-controller", "resource-graph-controller"]);
         assert_eq!(options.workers["application-controller"], 3);
         assert!(parsed(&["--controllers=wrong"]).controllers.chosen().is_err());
     }

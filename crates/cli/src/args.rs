@@ -20,6 +20,7 @@ use crate::apiserver_flags::serving::ServingFlags;
 use crate::app::App;
 use crate::application_manager::ApplicationManager;
 use crate::certs::Certs;
+use crate::cluster::Cluster;
 use crate::controller_manager::connection::ConnectionFlags;
 use crate::controller_manager::controller_flags::ControllerFlags;
 use crate::controller_manager::fixed_flags::FixedFlags;
@@ -55,6 +56,9 @@ pub(crate) enum Command {
     /// Check, apply and show definitions of components, traits, policies and workflow steps.
     #[command(subcommand)]
     Def(Def),
+    /// Register, list and forget the clusters that applications are deployed to.
+    #[command(subcommand)]
+    Cluster(Cluster),
     /// Write a new operator project, with a custom resource, a controller and tests.
     New(New),
     /// Fail, recover and list simulated nodes.

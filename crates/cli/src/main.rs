@@ -5,10 +5,12 @@ mod app;
 mod application_manager;
 mod args;
 mod certs;
+mod cluster;
 mod controller_manager;
 mod def;
 mod kubeconfig;
 mod logging;
+mod member_clusters;
 mod new;
 mod node;
 #[cfg(test)]
@@ -71,6 +73,7 @@ async fn execute(command: Command) -> anyhow::Result<ExitCode> {
         // Some of these tell more with their exit code than success or failure.
         Command::App(command) => return app::run(command).await,
         Command::Def(command) => def::run(command).await?,
+        Command::Cluster(command) => cluster::run(command).await?,
         Command::Up(options) => up::run(*options).await?,
         Command::ControllerManager(options) => controller_manager::run(*options).await?,
         Command::ApplicationManager(options) => application_manager::run(*options).await?,

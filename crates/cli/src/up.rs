@@ -26,6 +26,7 @@ use crate::apiserver_flags::encryption::health_checks;
 use crate::args::Up;
 use crate::controller_manager::controller_flags::selection;
 use crate::kubeconfig;
+use crate::member_clusters::MemberClusters;
 use crate::pki::{
     Credentials, Directory, FRONT_PROXY_CLIENT, KUBELET_CLIENT, ProxyClient, ProxyClientSource, Served,
 };
@@ -44,8 +45,10 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let admission = admission_plugins(&arguments, &configuration)?;
     let egress = arguments.admission.egress(&configuration, arguments.proxying.routes_to_endpoints())?;
     let requests = Requests::new(egress.dial.clone()).context("cannot prepare requests of workflow steps")?;
+    let dial_members = egress.dial.clone();
     let mut service_accounts = arguments.authentication.service_accounts()?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
+    let members = MemberClusters::new(dial_members, &runtime);
     let listener = listen(&arguments).await?;
     let server = format!("https://{}", listener.local_addr()?);
     let encryption = arguments.encryption.load(&runtime).await?;
@@ -107,7 +110,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         zones: arguments.zones.get(),
         talkative_nodes: true,
         missing_images: arguments.missing_images.clone(),
-        own: own_controllers(&arguments, Arc::new(requests)),
+        own: own_controllers(&arguments, Arc::new(requests), Arc::new(members)),
     };
     if arguments.default_storage_class {
         make_default_storage_class(&cluster.client()).await?;
@@ -171,11 +174,16 @@ async fn install_applications(cluster: &Cluster) -> anyhow::Result<()> {
 }
 
 /// Returns the controllers beside the built-in ones.
-fn own_controllers(arguments: &Up, requests: Arc<Requests>) -> Vec<Build> {
-    match arguments.applications {
-        true => vec![Arc::new(move |context| setpoint_oam::runnables_with_egress(context, requests.clone()))],
-        false => Vec::new(),
+fn own_controllers(arguments: &Up, requests: Arc<Requests>, members: Arc<MemberClusters>) -> Vec<Build> {
+    if !arguments.applications {
+        return Vec::new();
     }
+    vec![Arc::new(move |context| {
+        let mut options = setpoint_oam::Options::default();
+        options.egress = Some(requests.clone());
+        options.connect = Some(members.clone());
+        setpoint_oam::runnables_with(context, &options)
+    })]
 }
 
 /// NodeRestriction is on unless it is disabled, because simulated nodes use their own identities.

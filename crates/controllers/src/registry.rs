@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+pub use setpoint::Access;
 use setpoint::{Context, Runnable};
 
 use crate::certificates::Signers;
@@ -124,16 +125,6 @@ pub struct Entry {
     pub build: fn(&Context, &Options) -> Vec<Box<dyn Runnable>>,
 }
 
-/// A resource and verbs: a rule of a role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
-    /// Empty for the core group.
-    pub group: &'static str,
-    /// `pods`, `replicasets/status`
-    pub resource: &'static str,
-    pub verbs: &'static [&'static str],
-}
-
 /// Options of all controllers, with kube-controller-manager's defaults.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -205,19 +196,8 @@ pub struct UnknownController {
     known: String,
 }
 
-impl Access {
-    /// The verbs needed to watch a resource.
-    pub const fn watch(group: &'static str, resource: &'static str) -> Self {
-        Self { group, resource, verbs: &["get", "list", "watch"] }
-    }
-
-    pub const fn to(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Self {
-        Self { group, resource, verbs }
-    }
-}
-
 /// The permissions any controller needs to record events.
-pub const EVENTS: Access = Access::to("", "events", &["create", "patch", "update"]);
+pub const EVENTS: Access = Access::EVENTS;
 
 impl Options {
     /// Returns a controller's number of workers, at least one.

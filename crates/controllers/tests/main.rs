@@ -2,5 +2,6 @@
 //! everything again.
 
 mod collect;
+mod page_text;
 mod pages;
 mod workloads;

@@ -5,7 +5,9 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use setpoint_controllers::{Access, Entry, REGISTRY, flags, gates, why_absent};
+use setpoint_controllers::{Entry, REGISTRY, flags, gates, why_absent};
+
+use super::page_text::{check, header, sentence, table};
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -44,24 +46,6 @@ fn module_of(entry: &Entry) -> (PathBuf, Vec<PathBuf>) {
     (file, own)
 }
 
-/// Returns the module's header as Markdown: its labels start new lines, and links to code become plain code.
-fn header(file: &Path) -> String {
-    let text = fs::read_to_string(file).expect("a source");
-    let lines = text.lines().take_while(|line| line.starts_with("//!"));
-    let lines = lines.map(|line| line.trim_start_matches("//!").strip_prefix(' ').unwrap_or_default());
-    let text = lines.collect::<Vec<_>>().join("\n").replace("[`", "`").replace("`]", "`");
-    let labels = ["Watches:", "Writes:", "Metrics:"];
-    let text =
-        labels.iter().fold(text, |text, label| text.replace(&format!("\n{label}"), &format!("  \n{label}")));
-    text.replace("Invariants:\n- ", "Invariants:\n\n- ")
-}
-
-/// Turns a summary into a sentence.
-fn sentence(summary: &str) -> String {
-    let (first, rest) = summary.split_at(1);
-    format!("{}{rest}.", first.to_uppercase())
-}
-
 fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
@@ -80,15 +64,6 @@ fn first_arguments(sources: &[PathBuf], calls: &[&str]) -> Vec<String> {
     found.sort();
     found.dedup();
     found
-}
-
-fn table(page: &mut String, accesses: &[Access]) {
-    page.push_str("| Group | Resource | Verbs |\n|---|---|---|\n");
-    for Access { group, resource, verbs } in accesses {
-        let group = if group.is_empty() { "core" } else { group };
-        let _ = writeln!(page, "| {group} | {resource} | {} |", verbs.join(", "));
-    }
-    page.push('\n');
 }
 
 fn page(entry: &Entry) -> String {
@@ -189,31 +164,12 @@ fn gates_page() -> String {
 
 #[test]
 fn every_controller_has_its_page_and_the_page_is_up_to_date() {
-    let mut wanted: Vec<(String, String)> =
-        REGISTRY.iter().map(|entry| (format!("{}.md", entry.name), page(entry))).collect();
-    wanted.push(("README.md".into(), index()));
-    wanted.push(("feature-gates.md".into(), gates_page()));
-    let write = std::env::var_os("SETPOINT_WRITE_PAGES").is_some();
-    let mut stale = Vec::new();
-    for (name, text) in &wanted {
-        let path = pages().join(name);
-        if fs::read_to_string(&path).ok().as_deref() == Some(text) {
-            continue;
-        }
-        match write {
-            true => {
-                fs::create_dir_all(pages()).expect("a directory for pages");
-                fs::write(&path, text).expect("a page can be written");
-            }
-            false => stale.push(name.as_str()),
-        }
-    }
-    let extra = sources(&pages()).into_iter().filter(|path| {
-        !wanted.iter().any(|(name, _)| path.file_name().is_some_and(|file| file == name.as_str()))
-    });
-    stale.extend(extra.map(|_| "a page of no controller"));
-    assert!(
-        stale.is_empty(),
-        "run SETPOINT_WRITE_PAGES=1 cargo test --workspace --test controllers pages: {stale:?}"
-    );
+    let mut wanted: Vec<(PathBuf, String)> =
+        REGISTRY.iter().map(|entry| (pages().join(format!("{}.md", entry.name)), page(entry))).collect();
+    wanted.push((pages().join("README.md"), index()));
+    wanted.push((pages().join("feature-gates.md"), gates_page()));
+    check(&wanted, "controllers");
+    let extra: Vec<PathBuf> =
+        sources(&pages()).into_iter().filter(|path| !wanted.iter().any(|(known, _)| known == path)).collect();
+    assert!(extra.is_empty(), "pages of no controller: {extra:?}");
 }

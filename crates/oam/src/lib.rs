@@ -11,7 +11,9 @@
 //!  policy/       policies                                                       (pure)
 //!  workflow/     steps and what they call
 //!  apply/        records, ownership, writes, garbage collection
+//!  clusters/     other clusters: credentials, connections, whether they are reachable
 //!  application/  the controller
+//!  workflow_run/ workflows without an application
 //!  graph/        resource graphs (kro)
 //!  egress.rs     requests of workflow steps
 //!  dependency.rs order of things that depend on each other                         (pure)
@@ -30,6 +32,7 @@
 pub mod admission;
 mod application;
 mod apply;
+mod clusters;
 mod crds;
 mod definition;
 mod dependency;
@@ -46,29 +49,27 @@ mod registry;
 mod render;
 mod session;
 mod workflow;
-
-use std::sync::Arc;
+mod workflow_run;
 
 use setpoint::{Context, Runnable};
 
+pub use clusters::credential::{Credential, Identity, Trust};
+pub use clusters::members::{Connect, Connection};
 pub use definition::file::{BadDefinition, definition_object};
 pub use egress::{Egress, Request, Response};
 pub use install::{InstallError, install};
 pub use parameters::{Parameter, parameters};
 pub use preview::{Preview, Rendered, builtin_definitions, preview};
-pub use registry::{Access, Entry, Options, REGISTRY, UnknownController, rules, selected};
+pub use registry::{Entry, Options, REGISTRY, UnknownController, rules, selected};
 
-/// Builds all controllers of this crate. [`install`] has to run once. Workflow steps cannot send requests.
+/// Builds all controllers of this crate. [`install`] has to run once. Workflow steps cannot send requests, and there is
+/// only one cluster.
 pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
-    all(context, &Options::default())
+    runnables_with(context, &Options::default())
 }
 
-/// Builds all controllers of this crate. Workflow steps send their requests through `egress`.
-pub fn runnables_with_egress(context: &Context, egress: Arc<dyn Egress>) -> Vec<Box<dyn Runnable>> {
-    all(context, &Options { egress: Some(egress), ..Options::default() })
-}
-
-fn all(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+/// Builds all controllers of this crate. `options` must not have built any for another manager.
+pub fn runnables_with(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     REGISTRY.iter().flat_map(|entry| entry.parts(context, options)).collect()
 }
 

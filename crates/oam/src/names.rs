@@ -4,8 +4,18 @@
 pub const GROUP: &str = "core.oam.dev";
 /// The namespace of shared definitions.
 pub const SYSTEM_NAMESPACE: &str = "vela-system";
-/// The only cluster: the one that the applications are in.
+/// The cluster that the applications are in.
 pub const LOCAL_CLUSTER: &str = "local";
+/// The API group of clusters, which prefixes the labels below.
+pub(crate) const CLUSTER_GROUP: &str = "cluster.core.oam.dev";
+/// On a Secret: how the credential of a cluster is stored in it.
+pub const CLUSTER_CREDENTIAL_TYPE: &str = "cluster.core.oam.dev/cluster-credential-type";
+/// On such a Secret: how the cluster is reached.
+pub(crate) const CLUSTER_ENDPOINT_TYPE: &str = "cluster.core.oam.dev/cluster-endpoint-type";
+/// A label of every cluster: whether it is the one that the applications are in.
+pub(crate) const CONTROL_PLANE: &str = "cluster.core.oam.dev/control-plane";
+/// On an object: the cluster it is in, unless that is the local one.
+pub(crate) const APP_CLUSTER: &str = "app.oam.dev/cluster";
 /// The field manager of applied objects.
 pub(crate) const FIELD_MANAGER: &str = "setpoint-applications";
 
@@ -22,6 +32,9 @@ pub(crate) const TRAIT_TYPE: &str = "trait.oam.dev/type";
 pub(crate) const TRAIT_RESOURCE: &str = "trait.oam.dev/resource";
 pub(crate) const RENDER_HASH: &str = "oam.dev/render-hash";
 pub(crate) const REPLICA_KEY: &str = "app.oam.dev/replicaKey";
+/// On an object: the WorkflowRun that has applied it.
+pub(crate) const RUN_NAME: &str = "workflowrun.oam.dev/name";
+pub(crate) const RUN_NAMESPACE: &str = "workflowrun.oam.dev/namespace";
 /// Returns a type without the revision that it may name: `webservice@v1` is a `webservice`. Labels cannot have an `@`.
 pub(crate) fn without_revision(kind: &str) -> &str {
     kind.split_once('@').map_or(kind, |(name, _)| name)

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::application::app::Application;
+use crate::clusters::inventory::Inventory;
 use crate::definition::builtin;
 use crate::definition::file::BadDefinition;
 use crate::definition::model::Definition;
@@ -109,7 +110,7 @@ fn placed(
             let named = given["policies"].as_array().into_iter().flatten().filter_map(Value::as_str);
             let named: Vec<String> = named.map(str::to_owned).collect();
             let components = policies.overridden(&named, &app.spec.components);
-            let places = policies.placements(&named, own)?;
+            let places = policies.placements(&named, own, &Inventory::unknown())?;
             Ok(places
                 .iter()
                 .flat_map(|place| components.iter().map(|component| (component.clone(), place.clone())))
@@ -143,6 +144,7 @@ impl Preview {
             namespace: &place.namespace,
             cluster: &place.cluster,
             replica_key: &component.replica_key,
+            ..Place::default()
         };
         let rendered = renderer.render(component, &at).map_err(|error| error.to_string())?;
         let objects =
@@ -171,6 +173,7 @@ fn context(app: &Application) -> AppContext {
         workflow_name: String::new(),
         components: json!(app.spec.components),
         cluster_version: ClusterVersion::default(),
+        of_run: None,
     }
 }
 

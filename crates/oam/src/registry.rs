@@ -3,16 +3,21 @@
 //! To add a controller, add its entry here. An unknown name is an error, never a controller that silently does not run.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
-use setpoint::{Context, ControllerConfig, Runnable};
+use setpoint::{Access, Context, ControllerConfig, Runnable};
 
+use crate::clusters::members::{Connect, Members};
 use crate::egress::Egress;
 
 /// All controllers, in startup order.
-pub const REGISTRY: &[Entry] =
-    &[crate::application::ENTRY, crate::definition::revisions::ENTRY, crate::graph::ENTRY];
+pub const REGISTRY: &[Entry] = &[
+    crate::application::ENTRY,
+    crate::workflow_run::ENTRY,
+    crate::definition::revisions::ENTRY,
+    crate::graph::ENTRY,
+];
 
 /// Static information about a controller.
 #[derive(Clone, Copy)]
@@ -33,35 +38,6 @@ pub struct Entry {
     pub build: fn(&Context, &Options) -> Vec<Box<dyn Runnable>>,
 }
 
-/// A resource and verbs: a rule of a role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
-    /// Empty for the core group.
-    pub group: &'static str,
-    /// `applications`, `applications/status`
-    pub resource: &'static str,
-    /// `get`, `create`
-    pub verbs: &'static [&'static str],
-}
-
-impl Access {
-    /// The verbs needed to watch a resource.
-    pub(crate) const fn watch(group: &'static str, resource: &'static str) -> Self {
-        Self { group, resource, verbs: &["get", "list", "watch"] }
-    }
-
-    pub(crate) const fn to(
-        group: &'static str,
-        resource: &'static str,
-        verbs: &'static [&'static str],
-    ) -> Self {
-        Self { group, resource, verbs }
-    }
-}
-
-/// The permission to record events.
-pub(crate) const EVENTS: Access = Access::to("", "events", &["create", "patch", "update"]);
-
 /// The permission to elect a leader and to share shards.
 const LEASES: Access =
     Access::to("coordination.k8s.io", "leases", &["get", "list", "watch", "create", "update", "delete"]);
@@ -70,7 +46,7 @@ const LEASES: Access =
 pub(crate) const ANYTHING: Access =
     Access::to("*", "*", &["get", "list", "watch", "create", "update", "patch", "delete"]);
 
-/// Settings of the controllers.
+/// Settings of the controllers of one manager.
 ///
 /// ```
 /// let mut options = setpoint_oam::Options::default();
@@ -82,6 +58,21 @@ pub struct Options {
     pub workers: BTreeMap<String, usize>,
     /// Sends the requests of workflow steps. Without it, those steps fail.
     pub egress: Option<Arc<dyn Egress>>,
+    /// Connects to other clusters. Without it, there is only the local one.
+    pub connect: Option<Arc<dyn Connect>>,
+    /// The clusters that the controllers of one manager share, once the first of them has been built.
+    members: Arc<OnceLock<Members>>,
+}
+
+impl Options {
+    /// Returns the clusters that controllers share, and to the first of them what keeps track of those.
+    pub(crate) fn members(&self, context: &Context) -> (Members, Vec<Box<dyn Runnable>>) {
+        if let Some(members) = self.members.get() {
+            return (members.clone(), Vec::new());
+        }
+        let (members, parts) = Members::new(context, self.connect.clone());
+        (self.members.get_or_init(|| members).clone(), parts)
+    }
 }
 
 impl std::fmt::Debug for Options {
@@ -127,7 +118,7 @@ impl std::fmt::Debug for Entry {
 ///     setpoint_oam::selected(list).unwrap().iter().map(|entry| entry.name).collect()
 /// };
 /// assert_eq!(names(&["definition-controller"]), ["definition-controller"]);
-/// assert_eq!(names(&["*", "-definition-controller"]), ["application-controller", "resource-graph-controller"]);
+/// assert_eq!(names(&["*", "-definition-controller", "-workflow-run-controller"]), ["application-controller", "resource-graph-controller"]);
 /// ```
 pub fn selected<S: AsRef<str>>(list: &[S]) -> Result<Vec<&'static Entry>, UnknownController> {
     let word = |word: &'_ S| -> (bool, String) {
@@ -152,7 +143,7 @@ pub fn selected<S: AsRef<str>>(list: &[S]) -> Result<Vec<&'static Entry>, Unknow
 /// Returns the rules of a ClusterRole with which these controllers work.
 ///
 /// ```
-/// let rules = setpoint_oam::rules(&[&setpoint_oam::REGISTRY[1]]);
+/// let rules = setpoint_oam::rules(&setpoint_oam::selected(&["definition-controller"]).unwrap());
 /// assert!(rules.iter().any(|rule| rule["resources"][0] == "definitionrevisions"));
 /// ```
 pub fn rules(entries: &[&Entry]) -> Vec<Value> {

@@ -6,13 +6,15 @@ use setpoint::Key;
 use crate::apply::cluster::{Cluster, ClusterError};
 use crate::apply::dispatch::Dispatcher;
 use crate::apply::tracker::{AppRef, Trackers};
+use crate::clusters::Clusters;
 use crate::model::{Service, Spec};
 use crate::policy::Policies;
+use crate::policy::placement::Placement;
 use crate::render::component::{Definitions, Renderer};
 use crate::render::context::AppContext;
 use crate::render::sources::Sources;
 use crate::workflow::exchanges::Exchanges;
-use crate::workflow::variables::Variables;
+use crate::workflow::variables::{Owner, Variables};
 
 /// An application by name and uid.
 pub(crate) struct SessionKey {
@@ -22,11 +24,13 @@ pub(crate) struct SessionKey {
 
 /// An application in one reconcile.
 pub(crate) struct Session<'a> {
-    pub(crate) cluster: &'a Cluster,
+    pub(crate) clusters: &'a Clusters,
     pub(crate) sources: &'a Sources,
     /// Requests of steps.
     pub(crate) exchanges: &'a Exchanges,
     pub(crate) app: AppRef,
+    /// What the attempts of steps are counted by.
+    pub(crate) attempts: String,
     pub(crate) context: AppContext,
     pub(crate) spec: Spec,
     pub(crate) definitions: Definitions,
@@ -40,6 +44,11 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// The cluster that the application is in.
+    pub(crate) fn local(&self) -> &Cluster {
+        self.clusters.local()
+    }
+
     pub(crate) fn renderer(&self) -> Renderer<'_> {
         Renderer { sources: self.sources, app: &self.context, definitions: &self.definitions }
     }
@@ -48,12 +57,16 @@ impl Session<'_> {
     pub(crate) async fn dispatch(
         &mut self,
         manifests: Vec<serde_json::Value>,
-        namespace: &str,
+        place: &Placement,
         creator: &str,
     ) -> Result<Vec<serde_json::Value>, ClusterError> {
-        let app = self.app.key();
-        let dispatcher = Dispatcher { cluster: self.cluster, policies: &self.policies, app: &app };
-        dispatcher.dispatch(&mut self.trackers, manifests, namespace, creator).await
+        let app = match self.context.of_run {
+            // An application may have the same name.
+            Some(_) => format!("WorkflowRun {}", self.app.key()),
+            None => self.app.key(),
+        };
+        let dispatcher = Dispatcher { clusters: self.clusters, policies: &self.policies, app: &app };
+        dispatcher.dispatch(&mut self.trackers, manifests, place, creator).await
     }
 
     /// Tells this application apart from others, also from an earlier one of the same name.
@@ -63,5 +76,10 @@ impl Session<'_> {
 
     pub(crate) fn key(&self) -> Key {
         Key::namespaced(&self.app.namespace, &self.app.name)
+    }
+
+    /// The object whose workflow this is.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner { key: self.key(), uid: self.app.uid.clone(), is_run: self.context.of_run.is_some() }
     }
 }

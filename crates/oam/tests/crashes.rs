@@ -149,13 +149,16 @@ fn cluster() -> TestCluster {
     TestCluster::new().controllers(&["garbagecollector"]).with(setpoint_oam::applications)
 }
 
-fn scenario(name: &'static str, script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>) -> Scenario {
+type Script = for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>;
+
+fn scenario(name: &'static str, script: Script) -> Scenario {
     Scenario { name, parts: cluster().parts(), script, always: |_| Ok(()) }
 }
 
 /// Runs a script with every fault: at every write, and at every event since the definitions are installed. Other runs
 /// disturb the installation itself.
-fn survives(name: &'static str, script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>) {
+pub(super) fn survives(cluster: &TestCluster, name: &'static str, script: Script) {
+    let scenario = |name, script| Scenario { parts: cluster.parts(), ..scenario(name, script) };
     let undisturbed = |scenario: &Scenario| check_faults(scenario, 1, []).expect("it runs without faults");
     let before = undisturbed(&scenario("install", installs)).events;
     let scenario = scenario(name, script);
@@ -179,7 +182,7 @@ macro_rules! survivors {
     ($($test:ident $script:ident)*) => {$(
         #[test]
         fn $test() {
-            survives(stringify!($script), $script);
+            survives(&cluster(), stringify!($script), $script);
         }
     )*};
 }

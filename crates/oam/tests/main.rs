@@ -1,6 +1,7 @@
 //! Applications and graphs in virtual time, as users see them.
 
 mod admission;
+mod clusters;
 mod crashes;
 mod examples;
 mod graph_checks;
@@ -9,7 +10,9 @@ mod graph_safety;
 mod graphs;
 mod hostile;
 mod pages;
+mod rendering_steps;
 mod requests;
+mod runs;
 mod safety;
 mod steps;
 

@@ -2,10 +2,14 @@
 //! each controller's module. `SETPOINT_WRITE_PAGES=1 cargo test --workspace --test oam pages` writes them.
 
 use std::fmt::Write;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use setpoint_oam::{Access, Entry, REGISTRY, rules};
+use setpoint_oam::{Entry, REGISTRY, rules};
+
+#[path = "../../controllers/tests/page_text.rs"]
+mod page_text;
+
+use page_text::{check, header, sentence, table};
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -16,35 +20,10 @@ fn module_of(entry: &Entry) -> &'static str {
     match entry.name {
         "application-controller" => "src/application/mod.rs",
         "definition-controller" => "src/definition/revisions.rs",
+        "workflow-run-controller" => "src/workflow_run/mod.rs",
         "resource-graph-controller" => "src/graph/mod.rs",
         other => panic!("no module for {other}"),
     }
-}
-
-/// Returns the module's header as Markdown: its labels start new lines, and links to code become plain code.
-fn header(file: &str) -> String {
-    let text = fs::read_to_string(here().join(file)).expect("a source");
-    let lines = text.lines().take_while(|line| line.starts_with("//!"));
-    let lines = lines.map(|line| line.trim_start_matches("//!").strip_prefix(' ').unwrap_or_default());
-    let text = lines.collect::<Vec<_>>().join("\n").replace("[`", "`").replace("`]", "`");
-    let labels = ["Watches:", "Writes:"];
-    let text =
-        labels.iter().fold(text, |text, label| text.replace(&format!("\n{label}"), &format!("  \n{label}")));
-    text.replace("Invariants:\n- ", "Invariants:\n\n- ")
-}
-
-fn sentence(summary: &str) -> String {
-    let (first, rest) = summary.split_at(1);
-    format!("{}{rest}.", first.to_uppercase())
-}
-
-fn table(page: &mut String, accesses: &[Access]) {
-    page.push_str("| Group | Resource | Verbs |\n|---|---|---|\n");
-    for Access { group, resource, verbs } in accesses {
-        let group = if group.is_empty() { "core" } else { group };
-        let _ = writeln!(page, "| {group} | {resource} | {} |", verbs.join(", "));
-    }
-    page.push('\n');
 }
 
 fn page(entry: &Entry) -> String {
@@ -59,7 +38,7 @@ fn page(entry: &Entry) -> String {
     table(&mut page, entry.watches);
     page.push_str("## Other requests\n\n");
     table(&mut page, entry.writes);
-    let _ = write!(page, "## Design\n\n{}\n", header(file));
+    let _ = write!(page, "## Design\n\n{}\n", header(&here().join(file)));
     page
 }
 
@@ -110,22 +89,5 @@ fn every_controller_has_its_page_and_its_rules_and_they_are_up_to_date() {
         .collect();
     wanted.push((root.join("docs/applications/README.md"), index()));
     wanted.push((root.join("deploy/applications/rbac.yaml"), role()));
-    let write = std::env::var_os("SETPOINT_WRITE_PAGES").is_some();
-    let mut stale = Vec::new();
-    for (path, text) in &wanted {
-        if fs::read_to_string(path).ok().as_deref() == Some(text) {
-            continue;
-        }
-        match write {
-            true => {
-                fs::create_dir_all(path.parent().expect("a file has a directory")).expect("a directory");
-                fs::write(path, text).expect("a page can be written");
-            }
-            false => stale.push(path),
-        }
-    }
-    assert!(
-        stale.is_empty(),
-        "run SETPOINT_WRITE_PAGES=1 cargo test --workspace --test oam pages: {stale:?}"
-    );
+    check(&wanted, "oam");
 }

@@ -118,8 +118,11 @@ impl Egress for Outside {
 fn with_outside(test: impl AsyncFnOnce(&Running, Outside)) {
     let outside = Outside::default();
     let egress = outside.clone();
-    let build =
-        move |context: &Context| setpoint_oam::runnables_with_egress(context, Arc::new(egress.clone()));
+    let build = move |context: &Context| {
+        let mut options = setpoint_oam::Options::default();
+        options.egress = Some(Arc::new(egress.clone()));
+        setpoint_oam::runnables_with(context, &options)
+    };
     TestCluster::new().controllers(&["garbagecollector"]).with(build).run(async |cluster| {
         install(cluster).await;
         test(cluster, outside).await;

@@ -24,6 +24,7 @@
 
 #![deny(missing_docs)]
 
+mod access;
 pub mod adaptive;
 pub mod backoff;
 pub mod batch;
@@ -66,6 +67,7 @@ pub mod write_tracker;
 
 pub use setpoint_clock::{Clock, Instant, Rng, Uid};
 
+pub use access::Access;
 pub use client::{Client, ClientError};
 pub use config::ControllerConfig;
 pub use controller::{Controller, Runnable};

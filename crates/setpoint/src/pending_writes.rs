@@ -141,3 +141,29 @@ fn newest(writes: Vec<PendingWrite>) -> Vec<PendingWrite> {
     }
     kept
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Client;
+
+    /// Returns how many writes are remembered of a reconcile that creates an object.
+    async fn remembered(untracked: bool) -> usize {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            let body = br#"{"metadata":{"name":"a","uid":"1","resourceVersion":"9"}}"#;
+            Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::from(body.to_vec())))
+        });
+        let client = Client::new(kube::Client::new(service, "default"));
+        let client = if untracked { client.untracked() } else { client };
+        let (writes, key) = (PendingWrites::new(Vec::new()), Key::cluster("a"));
+        let kind = Kind::new("", "v1", "Namespace", "namespaces", false);
+        let create = client.create(&kind, None, &serde_json::json!({"metadata": {"name": "a"}}));
+        writes.record(&key, create).await.expect("it is answered");
+        writes.pending.lock().len()
+    }
+
+    #[tokio::test]
+    async fn writes_to_another_server_are_not_awaited() {
+        assert_eq!((remembered(false).await, remembered(true).await), (1, 0));
+    }
+}

@@ -13,6 +13,7 @@ use setpoint_apiserver::auth::User;
 use setpoint_cluster::{Connect, InProcess, in_memory};
 
 use crate::faults::{Faults, OnCall};
+use crate::link::Link;
 use crate::source::FaultySource;
 
 /// A lost response is noticed after this long, like a client timeout.
@@ -28,20 +29,36 @@ struct Lost;
 pub(crate) struct Faulty {
     pub(crate) inner: InProcess,
     pub(crate) faults: Faults,
+    /// The way to the API server, unless it is always open.
+    pub(crate) link: Option<Link>,
 }
 
 impl Connect for Faulty {
     fn client(&self, user: &User) -> kube::Client {
         let (connection, user) = (self.clone(), Arc::new(user.clone()));
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-            let (Faulty { inner, faults }, user) = (connection.clone(), user.clone());
-            async move { call(&inner, &user, &faults, in_memory(request).await).await }
+            let (connection, user) = (connection.clone(), user.clone());
+            async move { connection.call(&user, in_memory(request).await).await }
         });
         kube::Client::new(service, "default")
     }
 
     fn source(&self, user: &User) -> Arc<dyn Source> {
-        Arc::new(FaultySource::new(self.inner.source(user), self.faults.clone()))
+        let inner = self.inner.source(user);
+        let inner = match &self.link {
+            Some(link) => link.source(inner),
+            None => inner,
+        };
+        Arc::new(FaultySource::new(inner, self.faults.clone()))
+    }
+}
+
+impl Faulty {
+    async fn call(&self, user: &Arc<User>, request: Request<Bytes>) -> Result<Response<Body>, Lost> {
+        if let Some(link) = &self.link {
+            link.through().await.map_err(|_| Lost)?;
+        }
+        call(&self.inner, user, &self.faults, request).await
     }
 }
 

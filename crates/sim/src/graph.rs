@@ -77,6 +77,12 @@ impl Graph {
         Self(lines)
     }
 
+    /// Adds the objects of another API server.
+    pub(crate) fn add(&mut self, name: &str, other: Self) {
+        self.0.extend(other.0.into_iter().map(|line| format!("{name}: {line}")));
+        self.0.sort();
+    }
+
     /// Returns what is in only one of the graphs.
     pub fn difference(&self, other: &Self) -> Vec<String> {
         let only = |mine: &Self, theirs: &Self, sign: char| -> Vec<String> {

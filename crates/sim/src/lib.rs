@@ -6,6 +6,7 @@
 //!  client.rs   fault injection for API calls
 //!  source.rs   fault injection for watches
 //!  extensions.rs  webhooks, converters and API servers of a test, and fault injection for their calls
+//!  members.rs  other API servers in the same world
 //!  link.rs     the link of one replica among several: open, cut, or paused with the replica
 //!  trace.rs    everything that happened, in order
 //!  graph.rs    the object graph at the end, with random values masked
@@ -24,6 +25,7 @@ mod extensions;
 mod faults;
 mod graph;
 mod link;
+mod members;
 mod plan;
 mod source;
 mod testing;
@@ -33,6 +35,7 @@ mod world;
 pub use faults::{Callee, Fault, Faults, OnCall, OnEvent, OnReply};
 pub use graph::{Counts, Graph, History};
 pub use link::{Link, Write};
+pub use members::Members;
 pub use plan::{Ending, Failure, Plan, Report, Scenario, check_all, check_faults, search, undisturbed};
 pub use setpoint_cluster::{Executed, Kubelets, webhooks};
 pub use testing::{Running, TestCluster};

@@ -65,7 +65,7 @@ pub struct Write {
 /// The call was lost.
 #[derive(Debug, thiserror::Error)]
 #[error("connection lost")]
-struct Lost;
+pub(crate) struct Lost;
 
 impl Link {
     pub fn new(clock: &Clock) -> Self {
@@ -111,7 +111,7 @@ impl Link {
     }
 
     /// Waits until the call goes through, or is known to be lost.
-    async fn through(&self) -> Result<(), Lost> {
+    pub(crate) async fn through(&self) -> Result<(), Lost> {
         let state = *self.0.state.borrow();
         match state {
             State::Open => Ok(()),
@@ -124,6 +124,11 @@ impl Link {
                 Err(Lost)
             }
         }
+    }
+
+    /// Returns a source that is read over the link.
+    pub(crate) fn source(&self, inner: Arc<dyn Source>) -> Arc<dyn Source> {
+        Arc::new(Linked { inner, link: self.clone() })
     }
 
     async fn open(&self) {
@@ -149,7 +154,7 @@ impl Connect for OverLink {
     }
 
     fn source(&self, user: &User) -> Arc<dyn Source> {
-        Arc::new(Linked { inner: self.inner.source(user), link: self.link.clone() })
+        self.link.source(self.inner.source(user))
     }
 }
 

@@ -1,10 +1,12 @@
 //! A seeded cluster on a virtual clock.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use http::Request;
+use parking_lot::Mutex;
 use setpoint::{Client, Clock, Key, Kind, Manager, Object, Rng, Runtime};
 use setpoint_apiserver::egress::EgressConfig;
 use setpoint_apiserver::{Config, admission};
@@ -17,6 +19,7 @@ use crate::client::Faulty;
 use crate::faults::{Callee, Fault, Faults};
 use crate::graph::{Counts, Graph, History};
 use crate::link::{Link, OverLink};
+use crate::members::Member;
 use crate::trace::Trace;
 
 /// The start time of every simulation.
@@ -36,6 +39,8 @@ pub struct World {
     parts: Components,
     faults: Faults,
     trace: Trace,
+    /// Other API servers of this world, by name.
+    members: Mutex<BTreeMap<String, Member>>,
 }
 
 impl World {
@@ -86,7 +91,7 @@ impl World {
             let faults = of_kubelets.clone();
             async move { faults.on_reply(Callee::Kubelet).await }.boxed()
         });
-        Self { cluster, store, parts, faults, trace }
+        Self { cluster, store, parts, faults, trace, members: Mutex::default() }
     }
 
     /// Runs `script` while the manager runs, crashes and restarts.
@@ -100,7 +105,8 @@ impl World {
 
     pub(crate) async fn run_manager(&self) {
         loop {
-            let connection = Faulty { inner: self.cluster.connection(), faults: self.faults.clone() };
+            let connection =
+                Faulty { inner: self.cluster.connection(), faults: self.faults.clone(), link: None };
             let manager = self.cluster.manager_on(&connection, &self.parts);
             tokio::select! {
                 biased;
@@ -215,13 +221,27 @@ impl World {
         History::of(&*self.store, &self.cluster.api().registry())
     }
 
-    /// Returns the current objects.
+    /// Returns the current objects, those of other API servers too.
     pub async fn graph(&self) -> Graph {
-        Graph::of(self.cluster.api()).await
+        let mut graph = Graph::of(self.cluster.api()).await;
+        let members = self.members.lock().clone();
+        for (name, member) in &members {
+            graph.add(name, member.graph().await);
+        }
+        graph
     }
 
     pub fn counts(&self) -> Counts {
-        self.history().counts()
+        let mut counts = self.history().counts();
+        for (name, member) in &*self.members.lock() {
+            let of_member = member.counts().0;
+            counts.0.extend(of_member.into_iter().map(|(kind, count)| (format!("{name} {kind}"), count)));
+        }
+        counts
+    }
+
+    pub(crate) fn joined(&self, name: &str, member: &Member) {
+        self.members.lock().insert(name.to_owned(), member.clone());
     }
 
     pub(crate) fn api(&self) -> &setpoint_apiserver::ApiServer {

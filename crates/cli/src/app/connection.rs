@@ -28,6 +28,7 @@ pub(crate) struct Namespaced {
 }
 
 /// A cluster and the namespace to work in.
+#[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) client: Client,
     pub(crate) kube: kube::Client,

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
-use setpoint::Key;
 use setpoint::client::{Patch, Subresource};
+use setpoint::{Key, Kind};
 
 use super::connection::Connection;
 use super::output::print;
@@ -14,30 +14,59 @@ fn key(connection: &Connection, name: &str) -> Key {
     Key::namespaced(&connection.namespace, name)
 }
 
-/// Changes the workflow of an application that has one.
+/// What has a workflow: an Application, or a WorkflowRun.
+struct Target<'a> {
+    kind: Kind,
+    name: &'a str,
+    is_run: bool,
+}
+
+impl<'a> Target<'a> {
+    /// Reads `NAME` or `TYPE/NAME`.
+    fn of(text: &'a str) -> anyhow::Result<Self> {
+        let run = || Kind::new("core.oam.dev", "v1alpha1", "WorkflowRun", "workflowruns", true);
+        match text.split_once('/') {
+            None => Ok(Self { kind: applications(), name: text, is_run: false }),
+            Some(("application" | "applications" | "app", name)) => Self::of(name),
+            Some(("workflowrun" | "workflowruns" | "wr", name)) => {
+                Ok(Self { kind: run(), name, is_run: true })
+            }
+            Some((other, _)) => bail!("{other:?} has no workflow: expected application or workflowrun"),
+        }
+    }
+
+    fn workflow<'v>(&self, object: &'v Value) -> &'v Value {
+        if self.is_run { &object["status"] } else { &object["status"]["workflow"] }
+    }
+
+    fn status(&self, workflow: Value) -> Value {
+        if self.is_run { workflow } else { json!({"workflow": workflow}) }
+    }
+}
+
+/// Changes the workflow of an application or a run that has begun.
 async fn change(
     named: &Named,
     done: &str,
     change: impl Fn(&Value) -> anyhow::Result<Value>,
 ) -> anyhow::Result<()> {
+    let target = Target::of(&named.name)?;
+    let (kind, name) = (target.kind.kind().to_lowercase(), target.name);
     let connection = named.connect().await?;
-    let app = connection.get(&applications(), &named.name).await?;
-    let workflow = &app["status"]["workflow"];
+    let object = connection.get(&target.kind, name).await?;
+    let workflow = target.workflow(&object);
     if !workflow.is_object() {
-        bail!("application {} has no workflow yet", named.name);
+        bail!("{kind} {name} has no workflow yet");
     }
-    let changed = change(workflow)?;
     // The version makes sure that nothing the controller writes meanwhile is lost.
     let patch = json!({
-        "metadata": {"resourceVersion": app["metadata"]["resourceVersion"]},
-        "status": {"workflow": changed},
+        "metadata": {"resourceVersion": object["metadata"]["resourceVersion"]},
+        "status": target.status(change(workflow)?),
     });
-    let patched = connection
-        .client
-        .patch(&applications(), &key(&connection, &named.name), Subresource::Status, Patch::merge(&patch))
-        .await;
-    patched.with_context(|| format!("cannot change the workflow of application {}", named.name))?;
-    print(&format!("application.core.oam.dev/{} {done}\n", named.name))
+    let patch = Patch::merge(&patch);
+    let patched = connection.client.patch(&target.kind, &key(&connection, name), Subresource::Status, patch);
+    patched.await.with_context(|| format!("cannot change the workflow of {kind} {name}"))?;
+    print(&format!("{kind}.core.oam.dev/{name} {done}\n"))
 }
 
 fn is_done(step: &Value) -> bool {

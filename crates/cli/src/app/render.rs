@@ -1,5 +1,6 @@
 //! `setpoint app dry-run` and `diff`: what an application becomes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,10 +10,11 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 use setpoint::client::Optional;
-use setpoint::discovery::discover;
 use setpoint::{Key, Kind};
+use setpoint_oam::names::LOCAL_CLUSTER;
 use setpoint_oam::{Rendered, builtin_definitions, definition_object, preview};
 
+use super::clusters::{cluster_of, reached};
 use super::connection::Connection;
 use super::lines::unified;
 use super::output::{Format, print, print_objects, reference};
@@ -159,21 +161,23 @@ async fn shared_definitions(connection: &Connection) -> anyhow::Result<Vec<Value
 }
 
 async fn changes(connection: &Connection, app: &Value, objects: &[Rendered]) -> anyhow::Result<String> {
-    let served = discover(&connection.client).await?;
+    let mut clusters = BTreeMap::new();
+    for name in objects.iter().map(|rendered| rendered.cluster.as_str()).collect::<BTreeSet<_>>() {
+        let cluster = reached(connection, name).await;
+        clusters.insert(name, cluster.with_context(|| format!("cluster {name}"))?);
+    }
     let (mut out, mut seen) = (String::new(), Vec::new());
     for rendered in objects {
         let object = &rendered.object;
         let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
         let (api_version, kind) = (text("apiVersion"), text("kind"));
-        if rendered.cluster != "local" {
-            eprintln!("{}: in cluster {}, not compared", reference(object), rendered.cluster);
-            continue;
-        }
-        let Some(kind) = served.kind(&api_version, &kind) else {
+        let cluster = &clusters[rendered.cluster.as_str()];
+        let Some(kind) = cluster.served.kind(&api_version, &kind) else {
             bail!("{}: the server does not serve {api_version} {kind}", reference(object));
         };
-        seen.push((kind.kind().to_owned(), object["metadata"]["name"].clone()));
-        out += &change(connection, kind, rendered).await?;
+        let name = object["metadata"]["name"].clone();
+        seen.push((rendered.cluster.clone(), kind.kind().to_owned(), name));
+        out += &change(&cluster.connection, kind, rendered).await?;
     }
     for gone in dropped(connection, app, &seen).await? {
         out += &format!("--- {gone}\n(deleted)\n");
@@ -193,7 +197,11 @@ async fn change(connection: &Connection, kind: &Kind, rendered: &Rendered) -> an
     let shown = |object: &Value| serde_saphyr::to_string(&comparable(object));
     let before = live.as_ref().map(shown).transpose()?.unwrap_or_default();
     let found = unified(&before, &shown(&applied)?);
-    let title = format!("{} ({})", reference(object), own);
+    let place = match rendered.cluster.as_str() {
+        LOCAL_CLUSTER => own.to_owned(),
+        cluster => format!("{cluster}/{own}"),
+    };
+    let title = format!("{} ({place})", reference(object));
     Ok(if found.is_empty() { found } else { format!("--- {title}\n+++ {title}\n{found}") })
 }
 
@@ -222,6 +230,14 @@ async fn dry_apply(
     Ok(serde_json::to_value(applied)?)
 }
 
+/// Labels that depend on the revision, or that are added when an object is applied.
+const OF_REVISION: [&str; 4] = [
+    "app.oam.dev/appRevision",
+    "app.oam.dev/app-revision-hash",
+    "app.oam.dev/cluster",
+    "oam.dev/render-hash",
+];
+
 /// Leaves out what changes with every write, and what depends on the revision.
 fn comparable(object: &Value) -> Value {
     let mut object = object.clone();
@@ -231,9 +247,7 @@ fn comparable(object: &Value) -> Value {
         }
         for part in ["labels", "annotations"] {
             if let Some(values) = meta.get_mut(part).and_then(Value::as_object_mut) {
-                for name in
-                    ["app.oam.dev/appRevision", "app.oam.dev/app-revision-hash", "oam.dev/render-hash"]
-                {
+                for name in OF_REVISION {
                     values.remove(name);
                 }
             }
@@ -249,7 +263,7 @@ fn comparable(object: &Value) -> Value {
 async fn dropped(
     connection: &Connection,
     app: &Value,
-    seen: &[(String, Value)],
+    seen: &[(String, String, Value)],
 ) -> anyhow::Result<Vec<String>> {
     let name = app["metadata"]["name"].as_str().unwrap_or_default();
     let namespace = app["metadata"]["namespace"].as_str().unwrap_or_default();
@@ -262,7 +276,10 @@ async fn dropped(
             let shown = reference(
                 &json!({"apiVersion": entry["apiVersion"], "kind": kind, "metadata": {"name": entry["name"]}}),
             );
-            if !seen.contains(&(kind, entry["name"].clone())) && !gone.contains(&shown) {
+            let cluster = cluster_of(entry);
+            let shown = if cluster == LOCAL_CLUSTER { shown } else { format!("{shown} (cluster {cluster})") };
+            let is_seen = seen.contains(&(cluster.to_owned(), kind, entry["name"].clone()));
+            if !is_seen && !gone.contains(&shown) {
                 gone.push(shown);
             }
         }

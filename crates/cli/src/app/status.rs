@@ -146,11 +146,12 @@ fn blocking(app: &Value) -> Vec<String> {
         ));
     }
     for service in services(app).filter(|service| service["healthy"] == false) {
-        found.push(format!(
-            "component {} is not healthy: {}",
-            text(&service["name"]),
-            text(&service["message"])
-        ));
+        let (name, message) = (text(&service["name"]), text(&service["message"]));
+        let place = match text(&service["cluster"]) {
+            "" | "local" => String::new(),
+            cluster => format!(" in cluster {cluster}"),
+        };
+        found.push(format!("component {name}{place} is not healthy: {message}"));
     }
     found
 }

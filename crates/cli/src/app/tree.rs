@@ -1,12 +1,13 @@
-//! `setpoint app tree`: the recorded objects of an application, and what they own.
+//! `setpoint app tree`: the recorded objects of an application in all clusters, and what they own.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use serde_json::Value;
 use setpoint::client::Optional;
-use setpoint::discovery::discover;
 use setpoint::{Key, Kind};
 
+use super::clusters::{Reached, cluster_of, reached};
 use super::connection::Connection;
 use super::output::{Color, colored, print};
 use super::{Named, applications};
@@ -32,28 +33,41 @@ pub(super) async fn run(named: Named) -> anyhow::Result<()> {
     let connection = named.connect().await?;
     let app = connection.get(&applications(), &named.name).await?;
     let recorded = recorded(&connection, &named.name).await?;
-    let served = discover(&connection.client).await?;
+    let mut clusters = BTreeMap::new();
+    for name in recorded.iter().map(cluster_of).collect::<BTreeSet<_>>() {
+        clusters.insert(name, reached(&connection, name).await);
+    }
     let mut out = format!("{} ({})\n", named.name, text(&app["status"]["status"]));
     for entry in &recorded {
-        let cluster = Some(text(&entry["cluster"])).filter(|name| !name.is_empty()).unwrap_or("local");
+        let cluster = cluster_of(entry);
         let place = format!("{cluster}/{}", text(&entry["namespace"]));
         let title = format!("{}/{}", text(&entry["kind"]), text(&entry["name"]));
-        let kind = served.kind(text(&entry["apiVersion"]), text(&entry["kind"]));
-        let live = match kind.filter(|_| cluster == "local") {
-            Some(kind) => live(&connection, kind, entry).await?,
-            None => None,
-        };
-        let state = match (&live, cluster) {
-            (Some(_), _) => String::new(),
-            (None, "local") => colored(" missing", Color::Red),
-            (None, _) => " in another cluster".to_owned(),
-        };
-        let _ = writeln!(out, "├─ {title} ({place}, component {}){state}", text(&entry["component"]));
-        if let Some(live) = live {
-            add_owned(&mut out, &connection, &live, 1).await?;
+        let _ = write!(out, "├─ {title} ({place}, component {})", text(&entry["component"]));
+        match &clusters[cluster] {
+            Ok(cluster) => cluster.add(&mut out, entry).await?,
+            Err(why) => {
+                let _ = writeln!(out, " {}: {why:#}", colored("unknown", Color::Red));
+            }
         }
     }
     print(&out)
+}
+
+impl Reached {
+    /// Adds the state of a recorded object, and what it owns.
+    async fn add(&self, out: &mut String, entry: &Value) -> anyhow::Result<()> {
+        let kind = self.served.kind(text(&entry["apiVersion"]), text(&entry["kind"]));
+        let live = match kind {
+            Some(kind) => live(&self.connection, kind, entry).await?,
+            None => None,
+        };
+        let state = if live.is_some() { String::new() } else { colored(" missing", Color::Red) };
+        let _ = writeln!(out, "{state}");
+        match live {
+            Some(live) => add_owned(out, &self.connection, &live, 1).await,
+            None => Ok(()),
+        }
+    }
 }
 
 /// Returns the entries of the newest records.

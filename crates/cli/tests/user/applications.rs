@@ -1,5 +1,7 @@
 //! Applications with the real binary: the commands of application and platform teams, and the manager beside a cluster.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -17,7 +19,7 @@ spec:
       traits: [{type: scaler, properties: {replicas: 2}}]
 ";
 
-fn setpoint(kubeconfig: Option<&Path>, arguments: &[&str]) -> Answer {
+pub(crate) fn setpoint(kubeconfig: Option<&Path>, arguments: &[&str]) -> Answer {
     let mut command = Command::new(env!("CARGO_BIN_EXE_setpoint"));
     command.args(arguments).env("NO_COLOR", "1").stdin(Stdio::null());
     match kubeconfig {
@@ -106,6 +108,19 @@ fn a_workflow_is_suspended_resumed_restarted_and_terminated() {
     eventually("it is suspended again", || phase() == "workflowSuspending");
     assert!(app("terminate").ok);
     eventually("it is terminated", || phase() == "workflowTerminated");
+
+    let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/run.yaml");
+    up.kubectl(&["apply", "-f", run]);
+    let phase = || up.kubectl(&["get", "workflowrun", "prepare", "-o", "jsonpath={.status.status}"]);
+    let app = |command: &str| setpoint(Some(up.kubeconfig()), &["app", command, "workflowrun/prepare"]);
+    eventually("the run is suspended", || phase() == "suspending");
+    assert_eq!(app("resume").out, "workflowrun.core.oam.dev/prepare resumed\n");
+    eventually("the run succeeds", || phase() == "succeeded");
+    assert!(!app("terminate").ok, "it has ended");
+    assert!(app("restart").ok);
+    eventually("the run is suspended again", || phase() == "suspending");
+    assert!(app("terminate").ok);
+    eventually("the run is terminated", || phase() == "terminated");
 }
 
 #[test]
@@ -138,14 +153,99 @@ fn of_the_account(up: &Up, directory: &tempfile::TempDir) -> String {
     file(directory, "kubeconfig", &config.to_string())
 }
 
+/// Starts the manager, with the rights of its role.
+fn manager(kubeconfig: &str, flags: &[&str]) -> Running {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_setpoint"));
+    command.args(["application-manager", "--kubeconfig", kubeconfig]).args(flags);
+    Running(command.stderr(Stdio::inherit()).spawn().expect("the binary starts"))
+}
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("bound").to_string()
+}
+
+/// Reads a page over plain HTTP. Empty if there is no response.
+fn page(address: &str, path: &str) -> String {
+    let mut text = String::new();
+    if let Ok(mut stream) = TcpStream::connect(address) {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        _ = stream.write_all(request.as_bytes());
+        _ = stream.read_to_string(&mut text);
+    }
+    text
+}
+
+#[test]
+fn the_manager_checks_properties_and_reports_its_health_and_metrics() {
+    let up = Up::start(&["--nodes=1"]);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let kubeconfig = of_the_account(&up, &directory);
+    let (health, webhook) = (free_address(), free_address());
+    let flags = [
+        format!("--bind-address={health}"),
+        format!("--webhook-address={webhook}"),
+        format!("--webhook-url=https://{webhook}"),
+    ];
+    let _manager = manager(&kubeconfig, &flags.each_ref().map(String::as_str));
+    eventually("it is ready", || page(&health, "/readyz").starts_with("HTTP/1.1 200"));
+    let bad = SHOP.replace("replicas: 2", "replicas: many");
+    eventually("the webhook checks", || {
+        let refused = up.try_kubectl(&["apply", "-f", "-"], &bad);
+        !refused.ok && refused.err.contains("traits[0].properties.replicas")
+    });
+    let warned =
+        up.try_kubectl(&["apply", "-f", "-"], &SHOP.replace("image: nginx", "image: nginx, imag: x"));
+    assert!(warned.ok && warned.err.contains("unknown property"), "{}", warned.err);
+    eventually("it runs", || runs(&up, "shop"));
+    let metrics = page(&health, "/metrics");
+    for name in ["application-controller", "workflow-run-controller", "cluster-probe"] {
+        let line = format!("running_managed_controllers{{manager=\"setpoint\",name=\"{name}\"}} 1");
+        assert!(metrics.contains(&line), "{line} is not in {metrics}");
+    }
+    assert!(page(&health, "/healthz").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn a_standby_manager_takes_over_and_shards_share_the_work() {
+    let up = Up::start(&["--nodes=1"]);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let kubeconfig = of_the_account(&up, &directory);
+    let quick = [
+        "--bind-address=",
+        "--leader-elect-lease-duration=3s",
+        "--leader-elect-renew-deadline=2s",
+        "--leader-elect-retry-period=500ms",
+    ];
+    let first = manager(&kubeconfig, &quick);
+    let lease = ["get", "lease", "setpoint-application-manager", "-n", "vela-system", "-o"];
+    let holder = || up.try_kubectl(&[&lease[..], &["jsonpath={.spec.holderIdentity}"]].concat(), "").out;
+    eventually("it leads", || !holder().is_empty());
+    let leader = holder();
+    let second = manager(&kubeconfig, &quick);
+    drop(first);
+    up.kubectl_with(&["apply", "-f", "-"], SHOP);
+    eventually("the other one runs it", || runs(&up, "shop"));
+    assert_ne!(holder(), leader);
+    drop(second);
+
+    let sharded = [&quick[..], &["--shards=4"]].concat();
+    let _replicas = [manager(&kubeconfig, &sharded), manager(&kubeconfig, &sharded)];
+    for name in ["a", "b", "c", "d"] {
+        up.kubectl_with(
+            &["apply", "-f", "-"],
+            &SHOP.replace("shop", name).replace("front", &format!("front-{name}")),
+        );
+    }
+    eventually("all of them run", || ["a", "b", "c", "d"].iter().all(|name| runs(&up, name)));
+}
+
 #[test]
 fn the_manager_runs_applications_of_another_cluster_with_the_rights_of_its_role() {
     let up = Up::start(&["--nodes=1"]);
     let directory = tempfile::tempdir().expect("a temporary directory");
     let kubeconfig = of_the_account(&up, &directory);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_setpoint"));
-    command.args(["application-manager", "--bind-address=127.0.0.1:0", "--kubeconfig", &kubeconfig]);
-    let mut manager = Running(command.stderr(Stdio::inherit()).spawn().expect("the binary starts"));
+    let mut manager = manager(&kubeconfig, &["--bind-address=127.0.0.1:0"]);
     eventually("the kinds are installed", || up.try_kubectl(&["get", "applications"], "").ok);
     eventually("an application is accepted", || up.try_kubectl(&["apply", "-f", "-"], SHOP).ok);
     eventually("it runs", || runs(&up, "shop"));

@@ -4,6 +4,7 @@ mod applications;
 mod audit;
 mod binary;
 mod clients;
+mod clusters;
 mod deploy;
 mod documented;
 mod encryption;

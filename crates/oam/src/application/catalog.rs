@@ -24,10 +24,22 @@ const KINDS: &[&Crd] = &[
     &crds::WORKFLOW,
 ];
 
+/// What WorkflowRuns refer to.
+const OF_WORKFLOWS: &[&Crd] = &[&crds::STEP_DEFINITION, &crds::DEFINITION_REVISION, &crds::WORKFLOW];
+
 impl Catalog {
     pub(crate) fn new(context: &Context) -> Self {
+        Self::of_kinds(context, KINDS)
+    }
+
+    /// Returns what WorkflowRuns refer to.
+    pub(crate) fn of_workflows(context: &Context) -> Self {
+        Self::of_kinds(context, OF_WORKFLOWS)
+    }
+
+    fn of_kinds(context: &Context, kinds: &[&Crd]) -> Self {
         let informer = |crd: &&Crd| (crd.kind, context.informers.select(&crd.kind(), Selection::default()));
-        Self { informers: KINDS.iter().map(informer).collect() }
+        Self { informers: kinds.iter().map(informer).collect() }
     }
 
     pub(crate) fn informers(&self) -> Vec<Informer> {

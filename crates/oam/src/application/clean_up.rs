@@ -19,9 +19,9 @@ impl Applications {
             return Ok(Left::default());
         }
         let policy = self.last_garbage_policy(app)?;
-        let cluster = self.cluster_of(app).map_err(ClusterError::Refused)?;
+        let clusters = self.clusters_of(app).map_err(ClusterError::Refused)?;
         let collector = Collector {
-            cluster: &cluster,
+            clusters: &clusters,
             policy: &policy,
             app: &key,
             orphans,

@@ -40,12 +40,14 @@ use std::sync::Arc;
 use setpoint::handler::enqueue_self;
 use setpoint::queue::limiter;
 use setpoint::shard::Sharded;
-use setpoint::{Context, Controller, Object, Queue, Runnable};
+use setpoint::{Access, Context, Controller, Informer, Key, Object, Queue, Runnable};
 
 use crate::apply::cluster::Cluster;
 use crate::apply::tracker::{BY_APPLICATION, Tracker};
+use crate::clusters::Clusters;
+use crate::clusters::members::Follower;
 use crate::names;
-use crate::registry::{ANYTHING, Access, EVENTS, Entry, Options};
+use crate::registry::{ANYTHING, Entry, Options};
 use crate::render::sources::Sources;
 use crate::workflow::attempts::Attempts;
 use crate::workflow::exchanges::Exchanges;
@@ -71,6 +73,8 @@ pub(crate) const ENTRY: Entry = Entry {
         Access::watch("core.oam.dev", "workflows"),
         Access::watch("core.oam.dev", "workflowstepdefinitions"),
         Access::watch("core.oam.dev", "workloaddefinitions"),
+        // The credentials of clusters.
+        Access::watch("", "secrets"),
     ],
     writes: &[
         Access::to("core.oam.dev", "applications", &["patch", "update"]),
@@ -81,7 +85,7 @@ pub(crate) const ENTRY: Entry = Entry {
         // The ServiceAccounts that applications act as.
         Access::to("", "serviceaccounts", &["impersonate"]),
         ANYTHING,
-        EVENTS,
+        Access::EVENTS,
     ],
     workers_flag: "concurrent-application-syncs",
     default_workers: 8,
@@ -105,11 +109,14 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     apps.add_handler(enqueue_self(&queue));
     let catalog = Catalog::new(context);
     let (exchanges, requests) = Exchanges::new(&context.runtime.clock, options.egress.clone(), queue.clone());
+    let (members, mut parts) = options.members(context);
+    let clusters = Clusters::new(Cluster::of_applications(context, queue.clone()), members.clone());
+    members.follow(wake_users(&apps, &queue));
     let reconciler = Applications {
         client: context.client.clone(),
         clock: context.runtime.clock.clone(),
         recorder: context.recorder(NAME),
-        cluster: Cluster::of_applications(context, queue.clone()),
+        clusters: clusters.clone(),
         sources: Sources::new(),
         exchanges,
         apps: apps.lister(),
@@ -125,8 +132,24 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         .reads_own_writes()
         .waits_for(&apps)
         .waits_for(&trackers)
-        .waits_for(&revisions);
-    vec![Box::new(catalog.informers().iter().fold(controller, Controller::waits_for)), requests]
+        .waits_for(&revisions)
+        .waits_for(members.secrets());
+    parts.push(requests);
+    parts.push(Box::new(catalog.informers().iter().fold(controller, Controller::waits_for)));
+    parts
+}
+
+/// Returns what wakes the applications that use a cluster, or may be waiting for it.
+fn wake_users(apps: &Informer, queue: &Queue<Key>) -> Follower {
+    let (apps, queue) = (apps.lister::<Application>(), queue.clone());
+    Box::new(move |cluster| {
+        // One that cannot be decoded is not reconciled either.
+        for app in apps.list(None).unwrap_or_default() {
+            if app.status.concerns(cluster) {
+                queue.add(app.key().clone());
+            }
+        }
+    })
 }
 
 /// Returns the application that a record belongs to, as `namespace/name`.

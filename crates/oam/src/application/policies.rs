@@ -5,6 +5,7 @@ use setpoint_cue::Instance;
 
 use crate::apply::shape;
 use crate::model::Policy;
+use crate::policy::placement::Placement;
 use crate::render::component::declares;
 use crate::session::Session;
 use crate::workflow::component::StepError;
@@ -18,8 +19,8 @@ impl Session<'_> {
             if manifests.is_empty() {
                 continue;
             }
-            let namespace = self.app.namespace.clone();
-            self.dispatch(manifests, &namespace, "policy").await?;
+            let place = Placement::local(&self.app.namespace);
+            self.dispatch(manifests, &place, "policy").await?;
         }
         Ok(())
     }

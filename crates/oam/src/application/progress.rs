@@ -14,10 +14,11 @@ use super::referred;
 use super::resolve::Resolved;
 use super::revision::{self, Content, Revision, Revisions};
 use super::status::{STAGES, phase, phase_of};
-use crate::apply::cluster::{Cluster, ClusterError};
+use crate::apply::cluster::ClusterError;
 use crate::apply::collect::Collector;
 use crate::apply::dispatch::Dispatcher;
 use crate::apply::tracker::{Tracker, Trackers};
+use crate::clusters::Clusters;
 use crate::model::{Status, WorkflowStatus};
 use crate::names;
 use crate::policy::Policies;
@@ -46,12 +47,12 @@ impl Applications {
         let now = self.clock.now();
         status.observed_generation = app.metadata.generation;
         let known = self.known_revisions(app)?;
-        let parsed = self.resolve(app, &known).and_then(|resolved| Ok((resolved, self.cluster_of(app)?)));
-        let (resolved, cluster) = match parsed {
+        let parsed = self.resolve(app, &known).and_then(|resolved| Ok((resolved, self.clusters_of(app)?)));
+        let (resolved, clusters) = match parsed {
             Ok(parsed) => parsed,
             Err(why) => return Ok(stuck(status, "Parsed", phase::RENDERING, why, now)),
         };
-        let revision = match self.revision(app, &cluster, &resolved, &known).await? {
+        let revision = match self.revision(app, &clusters, &resolved, &known).await? {
             Ok(revision) => revision,
             Err(why) => return Ok(stuck(status, "Parsed", phase::RENDERING, why, now)),
         };
@@ -60,7 +61,7 @@ impl Applications {
         status.ready("Revision", now);
         let limit = resolved.policies.garbage.revision_limit;
         known.prune(&self.client, &app.metadata.namespace, &revision.metadata.name, limit).await?;
-        let mut session = match self.session(app, &cluster, resolved, &revision, status, now).await? {
+        let mut session = match self.session(app, &clusters, resolved, &revision, status, now).await? {
             Ok(session) => session,
             Err(why) => return Ok(stuck(status, "Render", phase::RENDERING, why, now)),
         };
@@ -79,7 +80,7 @@ impl Applications {
     async fn revision(
         &self,
         app: &Application,
-        cluster: &Cluster,
+        clusters: &Clusters,
         resolved: &Resolved,
         known: &Revisions,
     ) -> Result<Result<Revision, String>, ClusterError> {
@@ -91,7 +92,7 @@ impl Applications {
         if let Some(why) = &resolved.missing {
             return Ok(Err(why.clone()));
         }
-        let referred = match referred::read(cluster, &app.metadata.namespace, spec).await? {
+        let referred = match referred::read(clusters, &app.metadata.namespace, spec).await? {
             Ok(referred) => referred,
             Err(why) => return Ok(Err(why)),
         };
@@ -106,13 +107,13 @@ impl Applications {
         Ok(Revisions::of(app, known))
     }
 
-    /// Returns access to the cluster with the rights of the application: those of its service account if it names one.
-    pub(super) fn cluster_of(&self, app: &Application) -> Result<Cluster, String> {
+    /// Returns access to clusters with the rights of the application: those of its service account if it names one.
+    pub(super) fn clusters_of(&self, app: &Application) -> Result<Clusters, String> {
         match app.annotation(names::SERVICE_ACCOUNT) {
-            "" => Ok(self.cluster.clone()),
+            "" => Ok(self.clusters.clone()),
             name if is_account_name(name) => {
                 let namespace = &app.metadata.namespace;
-                Ok(self.cluster.acting_as(&format!("system:serviceaccount:{namespace}:{name}")))
+                Ok(self.clusters.acting_as(&format!("system:serviceaccount:{namespace}:{name}")))
             }
             name => {
                 Err(format!("annotation {}: {name:?} is no name of a ServiceAccount", names::SERVICE_ACCOUNT))
@@ -124,7 +125,7 @@ impl Applications {
     async fn session<'a>(
         &'a self,
         app: &Application,
-        cluster: &'a Cluster,
+        clusters: &'a Clusters,
         resolved: Resolved,
         revision: &Revision,
         status: &Status,
@@ -156,13 +157,15 @@ impl Applications {
             publish_version: reference.publish_version.clone(),
             workflow_name: app.annotation(names::WORKFLOW_NAME).to_owned(),
             components: json!(spec.components),
-            cluster_version: self.cluster.version().await?,
+            cluster_version: self.clusters.local().version().await?,
+            of_run: None,
         };
         Ok(Ok(Session {
-            cluster,
+            clusters,
             sources: &self.sources,
             exchanges: &self.exchanges,
             trackers: Trackers::load(&self.trackers, &self.client, reference.clone())?,
+            attempts: reference.uid.clone(),
             app: reference,
             context,
             spec,
@@ -210,7 +213,7 @@ impl Applications {
             return session.trackers.begin(&workflow.app_revision).await;
         }
         if workflow.context_backend.is_some() {
-            session.variables = Variables::load(&self.cluster, &session.key()).await?;
+            session.variables = Variables::load(self.clusters.local(), &session.owner()).await?;
         }
         Ok(())
     }
@@ -226,7 +229,7 @@ impl Applications {
         let round = Engine::new(session, &self.attempts).round(plan, &mut workflow).await;
         if session.variables != before {
             workflow.context_backend =
-                Some(session.variables.save(&self.cluster, &session.key(), &session.app.uid).await?);
+                Some(session.variables.save(self.clusters.local(), &session.owner()).await?);
         }
         status.workflow = Some(workflow);
         let wait =
@@ -248,14 +251,16 @@ impl Applications {
         if succeeded {
             revision::succeed(&self.client, &session.app.namespace, revision).await?;
         }
-        let mut is_kept = true;
+        let mut kept = Kept::All;
         if succeeded || workflow.suspend {
-            is_kept = self.keep(session, status, now).await;
-            outcome = outcome.and(Outcome::CheckAfter(if is_kept { RESYNC } else { REPAIR }));
+            kept = self.keep(session, status, now).await;
+            // A cluster that comes back wakes its applications.
+            outcome = outcome.and(Outcome::CheckAfter(if kept == Kept::NotAll { REPAIR } else { RESYNC }));
         }
-        // While something that should exist cannot be written, nothing is deleted.
+        // While something that should exist cannot be written, nothing is deleted. A cluster that cannot be reached does
+        // not stop that in others.
         let collects = succeeded || (workflow.finished && session.policies.garbage.continue_on_failure);
-        if collects && is_kept {
+        if collects && kept != Kept::NotAll {
             outcome = outcome.and(self.collect(session, status, &workflow).await?);
         }
         status.services = std::mem::take(&mut session.services);
@@ -273,19 +278,23 @@ impl Applications {
     }
 
     /// Restores recorded objects and judges them. Returns whether all are as they should be.
-    async fn keep(&self, session: &mut Session<'_>, status: &mut Status, now: Timestamp) -> bool {
+    async fn keep(&self, session: &mut Session<'_>, status: &mut Status, now: Timestamp) -> Kept {
         let app = session.app.key();
-        let dispatcher = Dispatcher { cluster: session.cluster, policies: &session.policies, app: &app };
+        let dispatcher = Dispatcher { clusters: session.clusters, policies: &session.policies, app: &app };
         let (live, errors) = dispatcher.keep(&session.trackers, true).await;
         let suspended = status.workflow.as_ref().is_some_and(|workflow| workflow.suspend);
         if !suspended {
             session.refresh_services(&live);
         }
-        match errors.first() {
-            None => status.drop_condition("StateKeep"),
-            Some(error) => status.problem("StateKeep", error.to_string(), now),
+        match errors.is_empty() {
+            true => status.drop_condition("StateKeep"),
+            false => status.problem("StateKeep", summary(&errors), now),
         }
-        errors.is_empty()
+        match errors.iter().all(ClusterError::is_unreachable) {
+            true if errors.is_empty() => Kept::All,
+            true => Kept::Reachable,
+            false => Kept::NotAll,
+        }
     }
 
     async fn collect(
@@ -299,7 +308,7 @@ impl Applications {
         }
         let app = session.app.key();
         let collector = Collector {
-            cluster: session.cluster,
+            clusters: session.clusters,
             policy: &session.policies.garbage,
             app: &app,
             orphans: false,
@@ -315,6 +324,26 @@ impl Applications {
             () if !left.waiting.is_empty() => COLLECT,
             () => RESYNC,
         }))
+    }
+}
+
+/// Which recorded objects are as they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    All,
+    /// All in clusters that can be reached.
+    Reachable,
+    NotAll,
+}
+
+/// Names every cluster that cannot be reached, or the first other problem.
+fn summary(errors: &[ClusterError]) -> String {
+    match errors.iter().find(|error| !error.is_unreachable()) {
+        Some(error) => error.to_string(),
+        None => {
+            let clusters: BTreeSet<String> = errors.iter().map(ToString::to_string).collect();
+            clusters.into_iter().collect::<Vec<_>>().join("; ")
+        }
     }
 }
 
@@ -386,6 +415,7 @@ fn applied(trackers: &Trackers) -> Vec<Value> {
             ("kind", &entry.kind),
             ("name", &entry.name),
             ("namespace", &entry.namespace),
+            ("cluster", &entry.cluster),
             ("creator", &entry.creator),
         ] {
             if !text.is_empty() {

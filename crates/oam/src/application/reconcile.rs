@@ -14,9 +14,10 @@ use super::app::Application;
 use super::catalog::Catalog;
 use super::revision::Revision;
 use super::status::phase;
-use crate::apply::cluster::{Cluster, ClusterError};
+use crate::apply::cluster::ClusterError;
 use crate::apply::collect::Left;
 use crate::apply::tracker::Tracker;
+use crate::clusters::Clusters;
 use crate::model::Status;
 use crate::names;
 use crate::render::sources::Sources;
@@ -31,7 +32,7 @@ pub(super) struct Applications {
     pub(super) client: Client,
     pub(super) clock: Clock,
     pub(super) recorder: Recorder,
-    pub(super) cluster: Cluster,
+    pub(super) clusters: Clusters,
     pub(super) sources: Sources,
     pub(super) exchanges: Exchanges,
     pub(super) apps: Lister<Application>,

@@ -7,6 +7,7 @@ use setpoint::Kind;
 
 use crate::apply::cluster::{Cluster, ClusterError};
 use crate::apply::identity::Identity;
+use crate::clusters::Clusters;
 use crate::model::{Component, Spec};
 use crate::names;
 
@@ -42,9 +43,6 @@ fn referrers(component: &Component) -> Result<Vec<Referrer>, String> {
     let parsed = objects.map(|object| {
         let mut referrer =
             Referrer::deserialize(object).map_err(|why| format!("properties.objects: {why}"))?;
-        if !matches!(referrer.cluster.as_str(), "" | names::LOCAL_CLUSTER) {
-            return Err(format!("properties.objects: cluster {:?} not found", referrer.cluster));
-        }
         if referrer.name.is_empty() && referrer.label_selector.is_empty() {
             referrer.name.clone_from(&component.name);
         }
@@ -84,7 +82,7 @@ impl Referrer {
 
 /// Reads the objects that an application copies, by component. The inner error says what is missing.
 pub(super) async fn read(
-    cluster: &Cluster,
+    clusters: &Clusters,
     namespace: &str,
     spec: &Spec,
 ) -> Result<Result<Map<String, Value>, String>, ClusterError> {
@@ -96,7 +94,13 @@ pub(super) async fn read(
         };
         let mut objects = Vec::new();
         for referrer in wanted {
-            let kind = match referrer.served(cluster).await {
+            let cluster = match clusters.get(&referrer.cluster) {
+                Err(ClusterError::NoCluster { cluster }) => {
+                    return Ok(Err(format!("component {}: cluster {cluster:?} not found", component.name)));
+                }
+                cluster => cluster?,
+            };
+            let kind = match referrer.served(&cluster).await {
                 Err(ClusterError::NoKind { api_version, kind }) => {
                     return Ok(Err(format!(
                         "component {}: {api_version} {kind} is not served",
@@ -105,7 +109,7 @@ pub(super) async fn read(
                 }
                 kind => kind?,
             };
-            let found = match referrer.read(cluster, namespace).await {
+            let found = match referrer.read(&cluster, namespace).await {
                 Err(ClusterError::Refused(why)) => {
                     return Ok(Err(format!("component {}: {why}", component.name)));
                 }

@@ -25,6 +25,10 @@ impl Session<'_> {
     }
 
     fn judge_service(&self, service: &Service, own: &[&Live]) -> Service {
+        // What cannot be seen is not healthy. All else that was known of it stays.
+        if let Some(why) = own.iter().find_map(|live| live.unreachable.clone()) {
+            return Service { healthy: false, message: why, ..service.clone() };
+        }
         let mut component = self.component_of_service(service);
         let mut objects = LiveObjects::default();
         for live in own {
@@ -78,10 +82,14 @@ fn label<'a>(live: &'a Live, name: &str) -> &'a str {
     found.unwrap_or_default()
 }
 
-/// Returns whether an object belongs to a service: to its component, and to its namespace if the component is in several.
+/// Returns whether an object belongs to a service: to its component, and to its cluster and namespace if the component is
+/// in several.
 fn is_part(live: &Live, service: &Service, is_only: bool) -> bool {
     let recorded = live.entry.component.as_str();
     let component = if recorded.is_empty() { label(live, names::APP_COMPONENT) } else { recorded };
     let namespace = &live.entry.namespace;
-    component == service.name && (is_only || namespace.is_empty() || *namespace == service.namespace)
+    let cluster = if service.cluster == names::LOCAL_CLUSTER { "" } else { &service.cluster };
+    let is_there =
+        live.entry.cluster() == cluster && (namespace.is_empty() || *namespace == service.namespace);
+    component == service.name && (is_only || is_there)
 }

@@ -37,6 +37,14 @@ impl Status {
         self.conditions.retain(|condition| condition.kind != kind);
     }
 
+    /// Returns whether a change of a cluster may change anything: there are objects in it, or something is missing.
+    pub(crate) fn concerns(&self, cluster: &str) -> bool {
+        self.status != phase::RUNNING
+            || self.conditions.iter().any(|condition| condition.status == "False")
+            || self.applied_resources.iter().any(|applied| applied["cluster"] == cluster)
+            || self.services.iter().any(|service| service.cluster == cluster)
+    }
+
     fn set(&mut self, kind: &str, status: &str, reason: &str, message: String, now: Timestamp) {
         let known = self.conditions.iter_mut().find(|condition| condition.kind == kind);
         match known {

@@ -1,4 +1,4 @@
-//! Reads and writes objects of any kind, and watches the kinds that applications use.
+//! Reads and writes objects of any kind in one cluster, and watches the kinds that applications use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,15 @@ use setpoint::{Client, ClientError, Context, Informer, Informers, Key, Kind, Obj
 
 use super::identity::Identity;
 use super::{managers, paths};
+use crate::clusters::members::{MAX_WATCHED, Member};
 use crate::names;
 use crate::render::context::ClusterVersion;
 
 /// Access to a cluster. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Cluster {
+    /// None for the local cluster.
+    member: Option<Arc<Member>>,
     pub(crate) client: Client,
     /// Reads discovery with its own permissions, not those of an impersonated account.
     discovery: Client,
@@ -52,6 +55,13 @@ pub(crate) enum ClusterError {
     NoKind { api_version: String, kind: String },
     #[error("cannot tell whether the server serves {api_version} {kind}: discovery of its group failed")]
     Undiscovered { api_version: String, kind: String },
+    #[error(
+        "failed to get cluster {cluster}: virtualclusters.{} {cluster:?} not found",
+        names::CLUSTER_GROUP
+    )]
+    NoCluster { cluster: String },
+    #[error("cluster {cluster} is unreachable: {why}")]
+    Unreachable { cluster: String, why: String },
     #[error("{0}")]
     Refused(String),
     #[error("{attempted}: {source}")]
@@ -63,6 +73,15 @@ impl ClusterError {
         Self::Client { attempted: attempted.into(), source }
     }
 
+    pub(crate) fn unreachable(cluster: &str, why: impl Into<String>) -> Self {
+        Self::Unreachable { cluster: cluster.to_owned(), why: why.into() }
+    }
+
+    /// Returns whether the cluster cannot be reached, which says nothing about its objects.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
+    }
+
     /// Returns whether an object has changed since it was read, or exists by now.
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Client { source, .. } if source.is_conflict() || source.is_already_exists())
@@ -72,11 +91,43 @@ impl ClusterError {
 impl Cluster {
     pub(crate) fn new(context: &Context, watcher: Watcher) -> Self {
         Self {
+            member: None,
             client: context.client.clone(),
             discovery: context.client.clone(),
             informers: context.informers.clone(),
             watcher,
             state: Arc::default(),
+        }
+    }
+
+    /// Returns access to another cluster, whose objects are followed in the same way.
+    pub(crate) fn of_member(&self, member: &Arc<Member>) -> Self {
+        Self {
+            member: Some(member.clone()),
+            client: member.client.clone(),
+            discovery: member.client.clone(),
+            informers: member.informers.clone(),
+            watcher: self.watcher.clone(),
+            state: Arc::default(),
+        }
+    }
+
+    /// The name of the cluster, as records have it: empty for the local one.
+    pub(crate) fn name(&self) -> &str {
+        self.member.as_ref().map_or("", |member| &member.name)
+    }
+
+    /// Fails at once if the cluster cannot be reached.
+    fn reach(&self) -> Result<(), ClusterError> {
+        self.member.as_ref().map_or(Ok(()), |member| member.reach.check(&member.name))
+    }
+
+    /// Returns the error of a request, which may mean that the cluster cannot be reached.
+    fn failed(&self, attempted: impl Into<String>, error: ClientError) -> ClusterError {
+        let Some(member) = &self.member else { return ClusterError::new(attempted, error) };
+        match member.reach.note(&error) {
+            Some(why) => ClusterError::unreachable(&member.name, why),
+            None => ClusterError::new(format!("{} in cluster {}", attempted.into(), member.name), error),
         }
     }
 
@@ -91,6 +142,14 @@ impl Cluster {
             move |informer: &Informer| drop(informer.add_handler(enqueue_mapped(&queue, application_of)));
         let watcher =
             Watcher { label: names::APP_NAME, follow: Arc::new(follow), field_manager: names::FIELD_MANAGER };
+        Self::new(context, watcher)
+    }
+
+    /// Returns access for WorkflowRuns: changes wake the run that an object's labels name.
+    pub(crate) fn of_runs(context: &Context, queue: Queue<Key>) -> Self {
+        let follow = move |informer: &Informer| drop(informer.add_handler(enqueue_mapped(&queue, run_of)));
+        let watcher =
+            Watcher { label: names::RUN_NAME, follow: Arc::new(follow), field_manager: names::FIELD_MANAGER };
         Self::new(context, watcher)
     }
 
@@ -114,8 +173,9 @@ impl Cluster {
 
     /// Asks the server what it serves.
     async fn discover(&self) -> Result<Arc<Discovered>, ClusterError> {
+        self.reach()?;
         let discovered = discover(&self.discovery).await;
-        let discovered = discovered.map_err(|error| ClusterError::new("discover the served kinds", error))?;
+        let discovered = discovered.map_err(|error| self.failed("discover the served kinds", error))?;
         let discovered = Arc::new(discovered);
         self.state.lock().discovered = Some(discovered.clone());
         Ok(discovered)
@@ -180,9 +240,10 @@ impl Cluster {
         if let Some(version) = &self.state.lock().version {
             return Ok(version.clone());
         }
+        self.reach()?;
         let attempted = "read the server's version";
         let reply = self.discovery.get_path(&["version"], &[]).await;
-        let reply = reply.map_err(|error| ClusterError::new(attempted, error))?;
+        let reply = reply.map_err(|error| self.failed(attempted, error))?;
         let reply: Value = serde_json::from_slice(&reply)
             .map_err(|error| ClusterError::Refused(format!("{attempted}: {error}")))?;
         let version = ClusterVersion::of(&reply);
@@ -193,7 +254,7 @@ impl Cluster {
     /// Follows changes of applied objects of a kind.
     pub(crate) fn watch(&self, kind: &Kind) {
         let mut state = self.state.lock();
-        if state.watched.contains_key(kind) {
+        if state.watched.contains_key(kind) || (self.member.is_some() && state.watched.len() >= MAX_WATCHED) {
             return;
         }
         let selection = Selection {
@@ -217,19 +278,21 @@ impl Cluster {
 
     /// Reads an object from the server, not from a cache.
     pub(crate) async fn get(&self, of: &Identity) -> Result<Option<Value>, ClusterError> {
+        self.reach()?;
         match self.client.get(&of.kind, &of.key).await {
             Ok(object) => decoded(&object).map(Some),
             Err(error) if is_unserved(&error) => {
                 self.forget(&of.kind);
-                Err(ClusterError::new(format!("read {of}"), error))
+                Err(self.failed(format!("read {of}"), error))
             }
             Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(ClusterError::new(format!("read {of}"), error)),
+            Err(error) => Err(self.failed(format!("read {of}"), error)),
         }
     }
 
     /// Creates an object. Fails if it exists: it may belong to another.
     pub(crate) async fn create(&self, of: &Identity, manifest: &Value) -> Result<Value, ClusterError> {
+        self.reach()?;
         self.watch(&of.kind);
         let manager = self.watcher.field_manager;
         let created = self.client.create_as(&of.kind, of.namespace(), manager, manifest).await;
@@ -254,7 +317,7 @@ impl Cluster {
     /// manifest drops. Returns the version of the object.
     async fn take_fields(&self, of: &Identity, version: &Value) -> Result<Value, ClusterError> {
         let found = self.client.get(&of.kind, &of.key).await;
-        let found = found.map_err(|error| ClusterError::new(format!("read {of}"), error))?;
+        let found = found.map_err(|error| self.failed(format!("read {of}"), error))?;
         let found: Value =
             found.decode().map_err(|error| ClusterError::Refused(format!("decode {of}: {error}")))?;
         let entries = found["metadata"]["managedFields"].as_array().map_or(&[][..], Vec::as_slice);
@@ -267,6 +330,7 @@ impl Cluster {
 
     /// Applies the fields of a manifest with server-side apply. One with a resource version applies to that version.
     pub(crate) async fn apply(&self, of: &Identity, manifest: &Value) -> Result<Value, ClusterError> {
+        self.reach()?;
         self.watch(&of.kind);
         let applied = self.client.apply(
             &of.kind,
@@ -297,6 +361,7 @@ impl Cluster {
 
     /// Replaces an object. The manifest has to carry the version that was read.
     pub(crate) async fn replace(&self, of: &Identity, manifest: &Value) -> Result<Value, ClusterError> {
+        self.reach()?;
         self.watch(&of.kind);
         let replaced = self.client.update(&of.kind, &of.key, Subresource::None, manifest);
         self.answer(of, "replace", replaced.await)
@@ -309,6 +374,7 @@ impl Cluster {
         version: &Value,
         patch: &Value,
     ) -> Result<Value, ClusterError> {
+        self.reach()?;
         let mut patch = patch.clone();
         paths::set(&mut patch, "metadata.resourceVersion", version.clone())
             .map_err(|why| ClusterError::Refused(format!("patch {of}: {why}")))?;
@@ -323,11 +389,12 @@ impl Cluster {
         live: &Value,
         policy: PropagationPolicy,
     ) -> Result<(), ClusterError> {
+        self.reach()?;
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
         let options = DeleteOptions { propagation: Some(policy), ..DeleteOptions::of_uid(uid) };
         match self.client.delete(&of.kind, &of.key, &options).await {
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
-            Err(error) => Err(ClusterError::new(format!("delete {of}"), error)),
+            Err(error) => Err(self.failed(format!("delete {of}"), error)),
             Ok(()) => Ok(()),
         }
     }
@@ -339,6 +406,7 @@ impl Cluster {
         namespace: Option<&str>,
         labels: Option<String>,
     ) -> Result<Vec<Value>, ClusterError> {
+        self.reach()?;
         let selection = Selection { namespace: namespace.map(str::to_owned), labels, ..Selection::default() };
         match self.client.list(kind, &selection).await {
             Ok(listed) => listed.objects.iter().map(decoded).collect(),
@@ -346,7 +414,7 @@ impl Cluster {
                 if is_unserved(&error) {
                     self.forget(kind);
                 }
-                Err(ClusterError::new(format!("list {}", kind.plural()), error))
+                Err(self.failed(format!("list {}", kind.plural()), error))
             }
         }
     }
@@ -363,7 +431,7 @@ impl Cluster {
                 if is_unserved(&error) {
                     self.forget(&of.kind);
                 }
-                Err(ClusterError::new(format!("{verb} {of}"), error))
+                Err(self.failed(format!("{verb} {of}"), error))
             }
         }
     }
@@ -396,6 +464,12 @@ pub(crate) fn decoded(object: &Object) -> Result<Value, ClusterError> {
 fn application_of(object: &Object) -> Option<Key> {
     let meta = object.meta();
     Some(Key::namespaced(meta.label(names::APP_NAMESPACE)?, meta.label(names::APP_NAME)?))
+}
+
+/// Returns the WorkflowRun that an object's labels name.
+fn run_of(object: &Object) -> Option<Key> {
+    let meta = object.meta();
+    Some(Key::namespaced(meta.label(names::RUN_NAMESPACE)?, meta.label(names::RUN_NAME)?))
 }
 
 /// Returns a manifest's `apiVersion` and `kind`.

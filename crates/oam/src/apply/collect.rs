@@ -1,5 +1,7 @@
 //! Garbage collection: deletes what only older records name, or everything when the application is deleted.
 
+use std::fmt;
+
 use serde_json::{Value, json};
 use setpoint::client::PropagationPolicy;
 
@@ -7,13 +9,14 @@ use super::cluster::{Cluster, ClusterError};
 use super::identity::Identity;
 use super::ownership;
 use super::tracker::{Managed, Tracker, Trackers};
+use crate::clusters::Clusters;
 use crate::names;
 use crate::policy::selector::Subject;
 use crate::policy::{GarbageCollect, Lifetime, Propagation};
 
 /// Deletes objects of one application.
 pub(crate) struct Collector<'a> {
-    pub(crate) cluster: &'a Cluster,
+    pub(crate) clusters: &'a Clusters,
     pub(crate) policy: &'a GarbageCollect,
     /// The application, as `namespace/name`.
     pub(crate) app: &'a str,
@@ -80,8 +83,11 @@ impl Collector<'_> {
 
     async fn is_gone(&self, tracker: &Tracker) -> Result<bool, ClusterError> {
         for entry in &tracker.spec.managed_resources {
-            let Some(identity) = self.identity(entry).await? else { continue };
-            if self.cluster.get(&identity).await?.is_some() {
+            let found = match self.find(entry).await {
+                Err(error) if error.is_unreachable() => return Ok(false),
+                found => found?,
+            };
+            if found.is_some() {
                 return Ok(false);
             }
         }
@@ -114,8 +120,12 @@ impl Collector<'_> {
     async fn living_on(&self, entries: &[Managed], kept: &[Managed]) -> Result<Vec<Managed>, ClusterError> {
         let mut living = Vec::new();
         for entry in entries.iter().filter(|entry| !kept.iter().any(|other| other.is_same(entry))) {
-            if self.lifetime(entry).await? == Lifetime::OnAppDelete {
-                living.push(Managed { deleted: false, ..entry.clone() });
+            match self.lifetime(entry).await {
+                Ok(Lifetime::OnAppDelete) => living.push(Managed { deleted: false, ..entry.clone() }),
+                Ok(_) => {}
+                // Nothing is known of its objects, so nothing happens to them.
+                Err(error) if error.is_unreachable() || matches!(error, ClusterError::NoCluster { .. }) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(living)
@@ -130,9 +140,8 @@ impl Collector<'_> {
         if !entry.raw.is_null() {
             return Ok(self.policy.lifetime(&Subject(&entry.raw)));
         }
-        let Some(identity) = self.identity(entry).await? else { return Ok(Lifetime::default()) };
-        let live = self.cluster.get(&identity).await?;
-        Ok(live.map_or(Lifetime::default(), |live| self.policy.lifetime(&Subject(&live))))
+        let found = self.find(entry).await?;
+        Ok(found.map_or(Lifetime::default(), |found| self.policy.lifetime(&Subject(&found.live))))
     }
 
     /// Deletes objects. Returns those that are gone or stay with others.
@@ -179,22 +188,32 @@ impl Collector<'_> {
         ranks
     }
 
-    async fn identity(&self, entry: &Managed) -> Result<Option<Identity>, ClusterError> {
+    /// Returns the object of an entry, if it exists, and where.
+    async fn find(&self, entry: &Managed) -> Result<Option<Found>, ClusterError> {
+        let cluster = self.clusters.get(entry.cluster())?;
         let manifest = json!({"metadata": {"name": entry.name, "namespace": entry.namespace}});
         // Without the kind there are no objects of it.
-        let kind = self.cluster.any_version(&entry.api_version, &entry.kind).await?;
-        Ok(kind.map(|kind| Identity::of(&kind, &manifest, &entry.namespace)))
+        let Some(kind) = cluster.any_version(&entry.api_version, &entry.kind).await? else { return Ok(None) };
+        let identity = Identity::of(&kind, &manifest, &entry.namespace);
+        let live = cluster.get(&identity).await?;
+        Ok(live.map(|live| Found { cluster, identity, live }))
     }
 
     /// Deletes one object. Returns whether nothing is left to do for it.
     async fn one(&self, entry: &Managed, deleting: bool, left: &mut Left) -> Result<bool, ClusterError> {
-        let Some(identity) = self.identity(entry).await? else { return Ok(true) };
-        let Some(live) = self.cluster.get(&identity).await? else { return Ok(true) };
-        if ownership::owner(&live).is_none_or(|owner| owner != self.app) {
-            self.leave(&identity, &live).await?;
+        let found = match self.find(entry).await {
+            // Nothing can be done for objects of a cluster that has been detached. An application that is deleted does
+            // not wait for it to come back.
+            Err(ClusterError::NoCluster { .. }) if deleting => None,
+            found => found?,
+        };
+        let Some(found) = found else { return Ok(true) };
+        let Found { cluster, identity, live } = &found;
+        if ownership::owner(live).is_none_or(|owner| owner != self.app) {
+            self.leave(&found).await?;
             return Ok(true);
         }
-        let subject = Subject(if entry.raw.is_null() { &live } else { &entry.raw });
+        let subject = Subject(if entry.raw.is_null() { live } else { &entry.raw });
         let lifetime = self.policy.lifetime(&subject);
         let propagation = self.policy.propagation(&subject);
         if !deleting && lifetime == Lifetime::OnAppDelete {
@@ -205,10 +224,10 @@ impl Collector<'_> {
             || propagation == Some(Propagation::Orphan)
             || self.orphans
         {
-            self.release(&identity, &live).await?;
+            found.release().await?;
             return Ok(true);
         }
-        if self.pass_on(&identity, &live).await? {
+        if self.pass_on(&found).await? {
             return Ok(true);
         }
         if live["metadata"]["deletionTimestamp"].is_null() {
@@ -216,37 +235,30 @@ impl Collector<'_> {
                 Some(Propagation::Cascading) => PropagationPolicy::Foreground,
                 _ => PropagationPolicy::Background,
             };
-            self.cluster.delete(&identity, &live, policy).await?;
-            if self.cluster.get(&identity).await?.is_none() {
+            cluster.delete(identity, live, policy).await?;
+            if cluster.get(identity).await?.is_none() {
                 return Ok(true);
             }
         }
-        left.waiting.push(identity.to_string());
+        left.waiting.push(found.to_string());
         Ok(false)
     }
 
-    /// Takes off the labels that make an object part of the application.
-    async fn release(&self, of: &Identity, live: &Value) -> Result<(), ClusterError> {
-        let labels = json!({names::APP_NAME: null, names::APP_NAMESPACE: null});
-        let patch = json!({"metadata": {"labels": labels}});
-        self.cluster.merge(of, &live["metadata"]["resourceVersion"], &patch).await.map(drop)
-    }
-
     /// Leaves an object that another application writes: this one no longer shares it.
-    async fn leave(&self, of: &Identity, live: &Value) -> Result<(), ClusterError> {
-        let sharers = ownership::sharers(live);
+    async fn leave(&self, found: &Found) -> Result<(), ClusterError> {
+        let sharers = ownership::sharers(&found.live);
         if !sharers.iter().any(|name| name == self.app) {
             return Ok(());
         }
         let others: Vec<String> = sharers.into_iter().filter(|name| name != self.app).collect();
         let patch = json!({"metadata": {"annotations": {names::SHARED_BY: others.join(",")}}});
-        self.cluster.merge(of, &live["metadata"]["resourceVersion"], &patch).await.map(drop)
+        found.merge(&patch).await
     }
 
     /// Gives an object to the next application that shares it, if there is one.
-    async fn pass_on(&self, of: &Identity, live: &Value) -> Result<bool, ClusterError> {
+    async fn pass_on(&self, found: &Found) -> Result<bool, ClusterError> {
         let others: Vec<String> =
-            ownership::sharers(live).into_iter().filter(|name| name != self.app).collect();
+            ownership::sharers(&found.live).into_iter().filter(|name| name != self.app).collect();
         let Some((namespace, name)) = others.first().and_then(|next| next.split_once('/')) else {
             return Ok(false);
         };
@@ -254,7 +266,37 @@ impl Collector<'_> {
             "annotations": {names::SHARED_BY: others.join(",")},
             "labels": {names::APP_NAME: name, names::APP_NAMESPACE: namespace},
         }});
-        self.cluster.merge(of, &live["metadata"]["resourceVersion"], &patch).await?;
+        found.merge(&patch).await?;
         Ok(true)
+    }
+}
+
+/// An object that exists.
+struct Found {
+    cluster: Cluster,
+    identity: Identity,
+    live: Value,
+}
+
+impl Found {
+    async fn merge(&self, patch: &Value) -> Result<(), ClusterError> {
+        let version = &self.live["metadata"]["resourceVersion"];
+        self.cluster.merge(&self.identity, version, patch).await.map(drop)
+    }
+
+    /// Takes off the labels that make an object part of the application.
+    async fn release(&self) -> Result<(), ClusterError> {
+        let labels = json!({names::APP_NAME: null, names::APP_NAMESPACE: null});
+        self.merge(&json!({"metadata": {"labels": labels}})).await
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.identity.fmt(out)?;
+        match self.cluster.name() {
+            "" => Ok(()),
+            name => write!(out, " in cluster {name}"),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Check, record, write: how objects of an application get into the cluster.
+//! Check, record, write: how objects of an application get into clusters.
 
 use serde_json::Value;
 use setpoint::client::PropagationPolicy;
@@ -8,15 +8,17 @@ use super::identity::Identity;
 use super::ownership::{self, Permissions};
 use super::tracker::{Managed, Trackers};
 use super::{drift, paths, shape};
+use crate::clusters::Clusters;
 use crate::digest;
 use crate::names;
+use crate::policy::placement::Placement;
 use crate::policy::selector::Subject;
 use crate::policy::{Lifetime, Moment, Policies};
 use crate::render::component::set_label;
 
 /// Writes objects for one application.
 pub(crate) struct Dispatcher<'a> {
-    pub(crate) cluster: &'a Cluster,
+    pub(crate) clusters: &'a Clusters,
     pub(crate) policies: &'a Policies,
     /// The application, as `namespace/name`.
     pub(crate) app: &'a str,
@@ -27,6 +29,7 @@ const ATTEMPTS: usize = 4;
 
 /// A manifest that has been checked.
 pub(crate) struct Checked {
+    cluster: Cluster,
     pub(crate) identity: Identity,
     pub(crate) manifest: Value,
     live: Option<Value>,
@@ -48,12 +51,13 @@ impl Dispatcher<'_> {
         &self,
         trackers: &mut Trackers,
         manifests: Vec<Value>,
-        namespace: &str,
+        place: &Placement,
         creator: &str,
     ) -> Result<Vec<Value>, ClusterError> {
+        let cluster = self.clusters.get(&place.cluster)?;
         let mut checked = Vec::with_capacity(manifests.len());
         for manifest in manifests {
-            checked.push(self.check(manifest, namespace).await?);
+            checked.push(self.check(&cluster, manifest, &place.namespace).await?);
         }
         let (versioned, root) = self.entries(&checked, creator);
         trackers.record(versioned, root).await?;
@@ -65,35 +69,50 @@ impl Dispatcher<'_> {
     }
 
     /// Completes a manifest and checks that it may be written.
-    pub(crate) async fn check(&self, mut manifest: Value, namespace: &str) -> Result<Checked, ClusterError> {
+    async fn check(
+        &self,
+        cluster: &Cluster,
+        mut manifest: Value,
+        namespace: &str,
+    ) -> Result<Checked, ClusterError> {
         shape::check(&manifest).map_err(ClusterError::Refused)?;
         let (api_version, kind) = kind_of(&manifest);
-        let kind = self.cluster.kind(api_version, kind).await?;
+        let kind = cluster.kind(api_version, kind).await?;
         let identity = Identity::of(&kind, &manifest, namespace);
         match identity.namespace() {
             Some(namespace) => manifest["metadata"]["namespace"] = namespace.into(),
             None => paths::remove(&mut manifest, "metadata.namespace"),
         }
         paths::remove(&mut manifest, "status");
+        if !cluster.name().is_empty() {
+            set_label(&mut manifest, names::APP_CLUSTER, cluster.name());
+        }
         let hash = digest::hash(&manifest);
         set_label(&mut manifest, names::RENDER_HASH, &hash);
-        self.checked(identity, manifest).await
+        self.checked(cluster, identity, manifest).await
     }
 
     /// Checks a manifest from a record.
     pub(crate) async fn check_recorded(&self, entry: &Managed) -> Result<Checked, ClusterError> {
-        let kind = self.cluster.kind(&entry.api_version, &entry.kind).await?;
+        let cluster = self.clusters.get(entry.cluster())?;
+        let kind = cluster.kind(&entry.api_version, &entry.kind).await?;
         let identity = Identity::of(&kind, &entry.raw, &entry.namespace);
-        self.checked(identity, entry.raw.clone()).await
+        self.checked(&cluster, identity, entry.raw.clone()).await
     }
 
-    async fn checked(&self, identity: Identity, manifest: Value) -> Result<Checked, ClusterError> {
+    async fn checked(
+        &self,
+        cluster: &Cluster,
+        identity: Identity,
+        manifest: Value,
+    ) -> Result<Checked, ClusterError> {
         let subject = Subject(&manifest);
         let (read_only, permissions) =
             (self.policies.is_read_only(&subject), self.policies.permissions(&subject));
-        let live = self.cluster.get(&identity).await?;
+        let live = cluster.get(&identity).await?;
         self.allow(&identity, live.as_ref(), read_only, permissions)?;
-        Ok(Checked { identity, manifest, live, read_only, permissions })
+        let cluster = cluster.clone();
+        Ok(Checked { cluster, identity, manifest, live, read_only, permissions })
     }
 
     fn allow(
@@ -117,7 +136,8 @@ impl Dispatcher<'_> {
         let (mut versioned, mut root) = (Vec::new(), Vec::new());
         for object in checked {
             let restored = !self.policies.applies_once();
-            let mut entry = Managed::of(&object.identity, &object.manifest, creator, restored);
+            let (cluster, identity) = (object.cluster.name(), &object.identity);
+            let mut entry = Managed::of(cluster, identity, &object.manifest, creator, restored);
             let lifetime = self.policies.garbage.lifetime(&Subject(&object.manifest));
             entry.skip_gc = object.read_only || lifetime == Lifetime::Never;
             match lifetime {
@@ -136,7 +156,8 @@ impl Dispatcher<'_> {
             if !written.as_ref().is_err_and(ClusterError::is_conflict) {
                 break;
             }
-            let again = self.checked(object.identity.clone(), object.manifest.clone()).await?;
+            let (identity, manifest) = (object.identity.clone(), object.manifest.clone());
+            let again = self.checked(&object.cluster, identity, manifest).await?;
             written = self.write_once(&again, moment).await;
         }
         written
@@ -144,10 +165,10 @@ impl Dispatcher<'_> {
 
     async fn write_once(&self, object: &Checked, moment: Moment) -> Result<Value, ClusterError> {
         let of = &object.identity;
-        self.cluster.watch(&of.kind);
+        object.cluster.watch(&of.kind);
         let Some(live) = &object.live else {
             let manifest = self.shared(object, None);
-            return self.cluster.create(of, &manifest).await;
+            return object.cluster.create(of, &manifest).await;
         };
         if object.read_only {
             return Ok(live.clone());
@@ -174,17 +195,17 @@ impl Dispatcher<'_> {
         let recreated =
             strategy.recreate_fields.iter().any(|path| paths::get(live, path) != paths::get(&manifest, path));
         if recreated {
-            self.cluster.delete(of, live, PropagationPolicy::Background).await?;
-            if self.cluster.get(of).await?.is_some() {
+            object.cluster.delete(of, live, PropagationPolicy::Background).await?;
+            if object.cluster.get(of).await?.is_some() {
                 return Err(ClusterError::Refused(format!("{of} is being deleted, to be made again")));
             }
-            return self.cluster.create(of, &manifest).await;
+            return object.cluster.create(of, &manifest).await;
         }
         if strategy.replaces() {
             manifest["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
-            return self.cluster.replace(of, &manifest).await;
+            return object.cluster.replace(of, &manifest).await;
         }
-        self.cluster.apply_to(of, live, manifest).await
+        object.cluster.apply_to(of, live, manifest).await
     }
 
     /// Takes over the live values at paths that a policy leaves to others.
@@ -231,6 +252,6 @@ impl Dispatcher<'_> {
         }
         sharers.push(self.app.to_owned());
         let patch = serde_json::json!({"metadata": {"annotations": {names::SHARED_BY: sharers.join(",")}}});
-        self.cluster.merge(&object.identity, &live["metadata"]["resourceVersion"], &patch).await
+        object.cluster.merge(&object.identity, &live["metadata"]["resourceVersion"], &patch).await
     }
 }

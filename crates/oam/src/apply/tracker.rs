@@ -109,14 +109,20 @@ impl Tracker {
 
 impl Managed {
     /// Returns the entry for a manifest.
-    pub(crate) fn of(identity: &Identity, manifest: &Value, creator: &str, restored: bool) -> Self {
+    pub(crate) fn of(
+        cluster: &str,
+        identity: &Identity,
+        manifest: &Value,
+        creator: &str,
+        restored: bool,
+    ) -> Self {
         let label = |name: &str| manifest["metadata"]["labels"][name].as_str().unwrap_or_default().to_owned();
         Self {
             api_version: identity.kind.api_version(),
             kind: identity.kind.kind().to_owned(),
             name: identity.key.name().to_owned(),
             namespace: identity.namespace().unwrap_or_default().to_owned(),
-            cluster: String::new(),
+            cluster: cluster.to_owned(),
             component: label(names::APP_COMPONENT),
             trait_type: label(names::TRAIT_TYPE),
             creator: creator.to_owned(),
@@ -126,12 +132,17 @@ impl Managed {
         }
     }
 
+    /// The cluster it is in: empty for the local one, which other programs record by name.
+    pub(crate) fn cluster(&self) -> &str {
+        if self.cluster == names::LOCAL_CLUSTER { "" } else { &self.cluster }
+    }
+
     /// Returns whether two entries name the same object. Versions of a group are one kind.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.kind == other.kind
             && self.name == other.name
             && self.namespace == other.namespace
-            && self.cluster == other.cluster
+            && self.cluster() == other.cluster()
             && group(&self.api_version) == group(&other.api_version)
     }
 }
@@ -147,8 +158,9 @@ pub(crate) struct Trackers {
     lister: Lister<Tracker>,
     app: AppRef,
     all: Vec<Tracker>,
-    /// The record that this run of the workflow writes.
-    target: String,
+    /// The record that this run of the workflow writes. None for a WorkflowRun, which keeps no record: what it applies
+    /// stays.
+    target: Option<String>,
 }
 
 /// The application whose records these are.
@@ -205,12 +217,18 @@ impl Trackers {
             found.map_err(|error| ClusterError::Refused(format!("decode a ResourceTracker: {error}")))?;
         let all = found.iter().map(|tracker: &Cached<Tracker>| Tracker::clone(tracker)).collect();
         let (client, lister) = (client.clone(), lister.clone());
-        let mut trackers = Self { client, lister, target: app.versioned_name(), app, all };
+        let mut trackers = Self { client, lister, target: Some(app.versioned_name()), app, all };
         // A run that goes on writes the record that it began, whatever the generation is by now.
         if let Some(current) = trackers.current() {
-            trackers.target = current.metadata.name.clone();
+            trackers.target = Some(current.metadata.name.clone());
         }
         Ok(trackers)
+    }
+
+    /// Returns the records of something that keeps none.
+    pub(crate) fn none(client: &Client, app: AppRef) -> Self {
+        let lister = Lister::from_objects([]);
+        Self { client: client.clone(), lister, target: None, app, all: Vec::new() }
     }
 
     /// Returns the record of the latest run.
@@ -272,7 +290,7 @@ impl Trackers {
             Some(current) => (current.metadata.name.clone(), last),
             None => (self.free_name(self.app.versioned_name()), last + 1),
         };
-        self.target.clone_from(&name);
+        self.target = Some(name.clone());
         let found = self.all.iter().find(|tracker| tracker.metadata.name == name);
         let mut record = found.cloned().unwrap_or_else(|| self.new_tracker(&name, VERSIONED));
         record.metadata.labels.insert(names::APP_UID.into(), self.app.uid.clone());
@@ -326,8 +344,9 @@ impl Trackers {
         versioned: Vec<Managed>,
         root: Vec<Managed>,
     ) -> Result<(), ClusterError> {
+        let Some(target) = self.target.clone() else { return Ok(()) };
         if !versioned.is_empty() {
-            self.add(self.target.clone(), VERSIONED, versioned.clone()).await?;
+            self.add(target, VERSIONED, versioned.clone()).await?;
             if let Some(root) = self.root().cloned() {
                 self.forget(&root, &versioned).await?;
             }

@@ -111,6 +111,12 @@ pub(crate) const WORKFLOW: Crd = Crd {
     ..definition("Workflow", "workflows", &[], workflow)
 };
 
+pub(crate) const WORKFLOW_RUN: Crd = Crd {
+    version: "v1alpha1",
+    columns: &[("PHASE", ".status.status", "string"), AGE],
+    ..definition("WorkflowRun", "workflowruns", &["wr"], workflow_run)
+};
+
 /// Every kind that is installed.
 pub(crate) const ALL: &[&Crd] = &[
     &APPLICATION,
@@ -124,6 +130,7 @@ pub(crate) const ALL: &[&Crd] = &[
     &DEFINITION_REVISION,
     &POLICY,
     &WORKFLOW,
+    &WORKFLOW_RUN,
 ];
 
 const AGE: (&str, &str, &str) = ("AGE", ".metadata.creationTimestamp", "date");
@@ -303,6 +310,11 @@ fn service() -> Schema {
 }
 
 fn workflow_status() -> Schema {
+    run_status(string()).field("appRevision", string())
+}
+
+/// The status of a run, which says in its own way which mode it has.
+fn run_status(mode: Schema) -> Schema {
     let leaf = || {
         object()
             .required("id", string())
@@ -315,8 +327,7 @@ fn workflow_status() -> Schema {
             .field("lastExecuteTime", time())
     };
     object()
-        .field("appRevision", string())
-        .required("mode", string())
+        .required("mode", mode)
         .field("status", string())
         .field("message", string())
         .required("suspend", boolean())
@@ -435,6 +446,16 @@ fn policy() -> Schema {
 
 fn workflow() -> Schema {
     object().field("mode", mode()).field("steps", array(step(true)))
+}
+
+fn workflow_run() -> Schema {
+    let spec = object()
+        .field("context", any())
+        .field("mode", mode())
+        .field("workflowSpec", object().field("steps", array(step(true))))
+        .field("workflowRef", string());
+    let status = run_status(mode()).field("conditions", array(condition()));
+    object().field("spec", spec).field("status", status)
 }
 
 fn free_spec() -> Schema {

@@ -86,6 +86,19 @@ const FILES: &[(&str, &str)] = &[
     ("step/request.cue", include_str!("../../definitions/step/request.cue")),
     ("step/step-group.cue", include_str!("../../definitions/step/step-group.cue")),
     ("step/suspend.cue", include_str!("../../definitions/step/suspend.cue")),
+    ("step/apply-terraform-config.cue", include_str!("../../definitions/step/apply-terraform-config.cue")),
+    (
+        "step/apply-terraform-provider.cue",
+        include_str!("../../definitions/step/apply-terraform-provider.cue"),
+    ),
+    ("step/build-push-image.cue", include_str!("../../definitions/step/build-push-image.cue")),
+    ("step/deploy-cloud-resource.cue", include_str!("../../definitions/step/deploy-cloud-resource.cue")),
+    (
+        "step/generate-jdbc-connection.cue",
+        include_str!("../../definitions/step/generate-jdbc-connection.cue"),
+    ),
+    ("step/share-cloud-resource.cue", include_str!("../../definitions/step/share-cloud-resource.cue")),
+    ("step/vela-cli.cue", include_str!("../../definitions/step/vela-cli.cue")),
     ("step/webhook.cue", include_str!("../../definitions/step/webhook.cue")),
 ];
 

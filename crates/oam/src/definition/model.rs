@@ -25,6 +25,8 @@ pub(crate) struct Spec {
     pub(crate) status: Status,
     pub(crate) stage: Option<Stage>,
     pub(crate) manage_workload: bool,
+    /// Whether the objects of a trait go to the local cluster, wherever the component goes.
+    pub(crate) control_plane_only: bool,
     pub(crate) workload_ref_path: String,
 }
 

@@ -19,14 +19,14 @@ use setpoint::reconcile::ErrorContext;
 use setpoint::shard::Sharded;
 use setpoint::source::Selection;
 use setpoint::{
-    Cached, Client, Clock, Context, Informer, Key, Kind, Lister, Object, Outcome, Queue, ReconcileError,
-    Reconciler, Runnable, View,
+    Access, Cached, Client, Clock, Context, Informer, Key, Kind, Lister, Object, Outcome, Queue,
+    ReconcileError, Reconciler, Runnable, View,
 };
 
 use crate::crds;
 use crate::digest;
 use crate::names::DEFINITION_NAME;
-use crate::registry::{Access, Entry, Options};
+use crate::registry::{Entry, Options};
 
 /// How many revisions beside the latest are kept.
 const KEPT: usize = 2;

@@ -36,9 +36,9 @@ mod revisions;
 mod schema;
 mod types;
 
-use setpoint::{Context, Runnable};
+use setpoint::{Access, Context, Runnable};
 
-use crate::registry::{ANYTHING, Access, Entry, Options};
+use crate::registry::{ANYTHING, Entry, Options};
 pub(crate) use crd::{definition_crd, graph_kind, revision_crd, revision_kind};
 
 /// Labels and annotations of objects.

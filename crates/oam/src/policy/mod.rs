@@ -32,6 +32,8 @@ pub(crate) struct Policies {
     pub(crate) topologies: Vec<(String, Topology)>,
     pub(crate) overrides: Vec<(String, Override)>,
     pub(crate) replications: Vec<(String, Replication)>,
+    /// Whether objects of no application may be written, whatever the rules say.
+    takes_over_all: bool,
     /// Policies of other types: their definitions render objects.
     pub(crate) custom: Vec<Policy>,
 }
@@ -194,6 +196,11 @@ impl Policies {
     }
 
     /// Returns whether the object is only read.
+    /// Returns the policies of a WorkflowRun: it owns nothing, and writes what belongs to no application.
+    pub(crate) fn of_run() -> Self {
+        Self { takes_over_all: true, ..Self::default() }
+    }
+
     pub(crate) fn is_read_only(&self, subject: &Subject<'_>) -> bool {
         matching(&self.read_only, subject).is_some()
     }
@@ -201,7 +208,7 @@ impl Policies {
     /// Returns what may be done with an object that exists.
     pub(crate) fn permissions(&self, subject: &Subject<'_>) -> Permissions {
         Permissions {
-            take_over: matching(&self.take_over, subject).is_some(),
+            take_over: self.takes_over_all || matching(&self.take_over, subject).is_some(),
             shared: matching(&self.shared, subject).is_some(),
         }
     }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::Policies;
+use crate::apply::cluster::ClusterError;
+use crate::clusters::inventory::Inventory;
 use crate::names::LOCAL_CLUSTER;
 
 /// A topology policy. Unknown fields are an error.
@@ -41,13 +43,20 @@ impl Placement {
 }
 
 impl Policies {
-    /// Returns the placements that the named topologies choose. Without any, it is the application's own namespace.
-    pub(crate) fn placements(&self, named: &[String], namespace: &str) -> Result<Vec<Placement>, String> {
+    /// Returns the placements that the named topologies choose among these clusters. Without any topology, it is the
+    /// application's own namespace.
+    pub(crate) fn placements(
+        &self,
+        named: &[String],
+        namespace: &str,
+        clusters: &Inventory,
+    ) -> Result<Vec<Placement>, String> {
         let chosen = self.topologies.iter().filter(|(name, _)| named.contains(name));
         let (mut placements, mut any) = (Vec::new(), false);
         for (name, topology) in chosen {
             any = true;
-            for placement in topology.placements(namespace).map_err(|why| format!("policy {name}: {why}"))? {
+            let places = topology.placements(namespace, clusters);
+            for placement in places.map_err(|why| format!("policy {name}: {why}"))? {
                 if !placements.contains(&placement) {
                     placements.push(placement);
                 }
@@ -58,26 +67,74 @@ impl Policies {
 }
 
 impl Topology {
-    fn placements(&self, namespace: &str) -> Result<Vec<Placement>, String> {
+    fn placements(&self, namespace: &str, clusters: &Inventory) -> Result<Vec<Placement>, String> {
         let namespace = if self.namespace.is_empty() { namespace } else { &self.namespace };
         let selector = self.cluster_label_selector.as_ref().or(self.cluster_selector.as_ref());
+        let at = |cluster: &str| Placement { cluster: cluster.to_owned(), namespace: namespace.to_owned() };
         match (&self.clusters, selector) {
-            (Some(clusters), _) => clusters.iter().map(|cluster| placed(cluster, namespace)).collect(),
-            // The own cluster has no labels, so only an empty selector finds it.
-            (None, Some(labels)) if labels.is_empty() => Ok(vec![Placement::local(namespace)]),
-            (None, Some(_)) if self.allow_empty => Ok(Vec::new()),
-            (None, Some(labels)) => {
-                Err(format!("failed to find any cluster matches given labels {labels:?}"))
-            }
+            (Some(named), _) => named.iter().map(|cluster| placed(cluster, namespace, clusters)).collect(),
+            (None, Some(labels)) => match clusters.matching(labels) {
+                none if none.is_empty() && !self.allow_empty => {
+                    Err(format!("failed to find any cluster matches given labels {labels:?}"))
+                }
+                found => Ok(found.into_iter().map(at).collect()),
+            },
             (None, None) => Ok(vec![Placement::local(namespace)]),
         }
     }
 }
 
-/// Checks that a cluster is the own one: others are not supported.
-pub(crate) fn placed(cluster: &str, namespace: &str) -> Result<Placement, String> {
+/// Returns a namespace of a named cluster, which has to exist. No name is the local one.
+pub(crate) fn placed(cluster: &str, namespace: &str, clusters: &Inventory) -> Result<Placement, String> {
     match cluster {
         "" | LOCAL_CLUSTER => Ok(Placement::local(namespace)),
-        other => Err(format!("failed to get cluster {other}: only the cluster {LOCAL_CLUSTER} is supported")),
+        other if clusters.has(other) => {
+            Ok(Placement { cluster: other.to_owned(), namespace: namespace.to_owned() })
+        }
+        other => Err(ClusterError::NoCluster { cluster: other.to_owned() }.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::clusters::credential::Meta;
+    use crate::model::Policy;
+
+    fn places(properties: Value) -> Result<String, String> {
+        let policy = Policy { name: "t".into(), kind: "topology".into(), properties };
+        let meta = |name: &str| Meta {
+            name: name.into(),
+            labels: [("zone".to_owned(), name.to_owned())].into(),
+            creation_timestamp: None,
+        };
+        let clusters = Inventory::of(&[meta("east"), meta("west")]);
+        let places = Policies::parse(&[policy])?.placements(&["t".to_owned()], "shop", &clusters)?;
+        let text = |place: &Placement| format!("{}/{}", place.cluster, place.namespace);
+        Ok(places.iter().map(text).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn clusters_are_chosen_by_name_or_label() {
+        assert_eq!(places(json!({"clusters": ["west", "local"]})).unwrap(), "west/shop local/shop");
+        let by_label = json!({"clusterLabelSelector": {"zone": "east"}, "namespace": "live"});
+        assert_eq!(places(by_label).unwrap(), "east/live");
+        let all = places(json!({"clusterSelector": {}})).unwrap();
+        assert_eq!(all, "local/shop east/shop west/shop");
+        let nowhere = json!({"clusterLabelSelector": {"zone": "north"}, "allowEmpty": true});
+        assert_eq!(places(nowhere).unwrap(), "");
+    }
+
+    #[test]
+    fn a_cluster_that_does_not_exist_is_an_error() {
+        let error = places(json!({"clusters": ["north"]})).unwrap_err();
+        assert_eq!(
+            error,
+            "policy t: failed to get cluster north: virtualclusters.cluster.core.oam.dev \"north\" not found"
+        );
+        let error = places(json!({"clusterLabelSelector": {"zone": "north"}})).unwrap_err();
+        assert!(error.contains("failed to find any cluster matches given labels"), "{error}");
     }
 }

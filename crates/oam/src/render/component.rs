@@ -43,6 +43,8 @@ pub(crate) struct Auxiliary {
     /// The type of the trait, or [`names::AUXILIARY`].
     pub(crate) trait_type: String,
     pub(crate) stage: Stage,
+    /// Whether it goes to the local cluster, wherever the component goes.
+    pub(crate) is_local: bool,
 }
 
 /// Renders components of one application.
@@ -140,7 +142,11 @@ impl Building<'_> {
         self.patch_outputs(&instance)?;
         let stage = definition.spec.stage.unwrap_or_default();
         self.manages_workload |= definition.spec.manage_workload;
-        self.add_outputs(&instance, &attached.kind, stage, &definition.spec.workload_ref_path)
+        let before = self.others.len();
+        self.add_outputs(&instance, &attached.kind, stage, &definition.spec.workload_ref_path)?;
+        let added = &mut self.others[before..];
+        added.iter_mut().for_each(|other| other.is_local = definition.spec.control_plane_only);
+        Ok(())
     }
 
     fn check_unsupported(&self, instance: &Instance) -> Result<(), String> {
@@ -193,7 +199,7 @@ impl Building<'_> {
                 self.refer(&mut object, reference);
             }
             let trait_type = names::without_revision(trait_type).to_owned();
-            self.others.push(Auxiliary { object, key, trait_type, stage });
+            self.others.push(Auxiliary { object, key, trait_type, stage, is_local: false });
         }
         Ok(())
     }
@@ -279,6 +285,11 @@ impl CommonLabels<'_> {
 impl AppContext {
     /// Adds the labels that tell whose object it is.
     pub(crate) fn mark(&self, object: &mut Value) {
+        if self.of_run.is_some() {
+            set_label(object, names::RUN_NAME, &self.name);
+            set_label(object, names::RUN_NAMESPACE, &self.namespace);
+            return;
+        }
         set_label(object, names::APP_NAME, &self.name);
         set_label(object, names::APP_NAMESPACE, &self.namespace);
         set_label(object, names::APP_REVISION, &self.revision);

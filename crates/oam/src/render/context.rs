@@ -15,6 +15,8 @@ pub(crate) struct AppContext {
     pub(crate) workflow_name: String,
     pub(crate) components: Value,
     pub(crate) cluster_version: ClusterVersion,
+    /// Data of a WorkflowRun, which is not an application.
+    pub(crate) of_run: Option<Map<String, Value>>,
 }
 
 /// The version of the API server.
@@ -35,6 +37,8 @@ pub(crate) struct Place<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) cluster: &'a str,
     pub(crate) replica_key: &'a str,
+    /// The version of the cluster, if it is not the local one.
+    pub(crate) cluster_version: Option<ClusterVersion>,
 }
 
 impl ClusterVersion {
@@ -70,6 +74,9 @@ impl AppContext {
         if !place.replica_key.is_empty() {
             context.insert("replicaKey".into(), place.replica_key.into());
         }
+        if let Some(version) = &place.cluster_version {
+            context.insert("clusterVersion".into(), version.value());
+        }
         context
     }
 
@@ -88,6 +95,9 @@ impl AppContext {
     }
 
     fn shared(&self) -> Map<String, Value> {
+        if let Some(data) = &self.of_run {
+            return data.clone();
+        }
         let fields: [(&str, Value); 8] = [
             ("appName", self.name.clone().into()),
             ("appRevision", self.revision.clone().into()),

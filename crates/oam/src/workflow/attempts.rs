@@ -32,6 +32,11 @@ impl Attempts {
         self.0.lock().retain(|(known, _), _| known != uid);
     }
 
+    /// Forgets everything whose identifier begins like this.
+    pub(crate) fn forget_all(&self, prefix: &str) {
+        self.0.lock().retain(|(known, _), _| !known.starts_with(prefix));
+    }
+
     pub(super) fn done(&self, uid: &str, step: &str) {
         self.0.lock().remove(&(uid.to_owned(), step.to_owned()));
     }

@@ -11,11 +11,11 @@ use super::component::{Applied, StepError};
 use super::duration;
 use super::engine::Running;
 use super::template::Call;
-use crate::apply::cluster::kind_of;
+use crate::apply::cluster::{Cluster, kind_of};
 use crate::apply::identity::Identity;
 use crate::apply::{paths, shape};
 use crate::dependency::ordered;
-use crate::model::{Component, Phase};
+use crate::model::{Component, Phase, Service};
 use crate::policy::Policies;
 use crate::policy::placement::{Placement, placed};
 use crate::render::context::Place;
@@ -41,6 +41,10 @@ pub(crate) enum Reply {
 impl Session<'_> {
     /// Performs a call of a step.
     pub(crate) async fn perform(&mut self, call: &Call, step: &Running<'_>) -> Result<Reply, StepError> {
+        if self.context.of_run.is_some() && needs_application(call) {
+            let what = format!("{}: {} {}", call.path, call.provider, call.action);
+            return Err(StepError::Fail(format!("{what} works in an Application, not in a WorkflowRun")));
+        }
         match (call.provider.as_str(), call.action.as_str()) {
             ("builtin", action) => self.builtin(action, call, step),
             ("kube", action) => self.kube(action, call).await,
@@ -111,69 +115,61 @@ impl Session<'_> {
 
     async fn kube(&mut self, action: &str, call: &Call) -> Result<Reply, StepError> {
         let params = &call.params;
-        placed(params["cluster"].as_str().unwrap_or_default(), "")?;
+        let place = self.placement(&json!({"cluster": params["cluster"]}))?;
+        let cluster = self.clusters.get(&place.cluster)?;
         match action {
             "apply" => {
-                let live = self.apply_all(vec![params["value"].clone()]).await?;
+                let live = self.apply_all(vec![params["value"].clone()], &place).await?;
                 let value = overlaid(live.into_iter().next().unwrap_or_default(), &params["value"]);
                 Ok(Reply::Done(json!({"value": value})))
             }
             "apply-in-parallel" => {
                 let manifests = params["value"].as_array().cloned().unwrap_or_default();
-                let live = self.apply_all(manifests).await?;
+                let live = self.apply_all(manifests, &place).await?;
                 Ok(Reply::Done(json!({"value": live})))
             }
-            "patch" => self.patch_object(params).await,
-            "read" => self.read(params).await,
-            "list" => self.list(params).await,
-            "delete" => self.delete(params).await,
+            "patch" => self.patch_object(&cluster, params).await,
+            "read" => self.read(&cluster, params).await,
+            "list" => list(&cluster, params).await,
+            "delete" => self.delete(&cluster, params).await,
             other => Err(StepError::Fail(format!("{}: kube {other} is not supported", call.path))),
         }
     }
 
-    async fn apply_all(&mut self, manifests: Vec<Value>) -> Result<Vec<Value>, StepError> {
+    async fn apply_all(&mut self, manifests: Vec<Value>, place: &Placement) -> Result<Vec<Value>, StepError> {
         let mut marked = manifests;
         for manifest in &mut marked {
             shape::check(manifest).map_err(|why| StepError::Fail(format!("value: {why}")))?;
             self.context.mark(manifest);
         }
-        let namespace = self.app.namespace.clone();
-        Ok(self.dispatch(marked, &namespace, "workflow").await?)
+        Ok(self.dispatch(marked, place, "workflow").await?)
     }
 
-    async fn identity(&self, manifest: &Value) -> Result<Identity, StepError> {
+    async fn identity(&self, cluster: &Cluster, manifest: &Value) -> Result<Identity, StepError> {
         let (api_version, kind) = kind_of(manifest);
-        let kind = self.cluster.kind(api_version, kind).await?;
+        let kind = cluster.kind(api_version, kind).await?;
         Ok(Identity::of(&kind, manifest, &self.app.namespace))
     }
 
-    async fn read(&self, params: &Value) -> Result<Reply, StepError> {
-        let identity = self.identity(&params["value"]).await?;
-        Ok(Reply::Done(match self.cluster.get(&identity).await? {
+    async fn read(&self, cluster: &Cluster, params: &Value) -> Result<Reply, StepError> {
+        let identity = self.identity(cluster, &params["value"]).await?;
+        Ok(Reply::Done(match cluster.get(&identity).await? {
             Some(object) => json!({"value": object}),
             None => json!({"err": format!("{} {:?} not found", identity.kind.plural(), identity.key.name())}),
         }))
     }
 
-    async fn patch_object(&mut self, params: &Value) -> Result<Reply, StepError> {
-        let identity = self.identity(&params["value"]).await?;
-        let Some(live) = self.cluster.get(&identity).await? else {
+    async fn patch_object(&mut self, cluster: &Cluster, params: &Value) -> Result<Reply, StepError> {
+        let identity = self.identity(cluster, &params["value"]).await?;
+        let Some(live) = cluster.get(&identity).await? else {
             return Err(StepError::Retry(format!("{identity} not found")));
         };
         let patched =
-            self.cluster.merge(&identity, &live["metadata"]["resourceVersion"], &params["patch"]).await?;
+            cluster.merge(&identity, &live["metadata"]["resourceVersion"], &params["patch"]).await?;
         Ok(Reply::Done(json!({"value": patched})))
     }
 
-    async fn list(&self, params: &Value) -> Result<Reply, StepError> {
-        let (api_version, kind) = kind_of(&params["resource"]);
-        let kind = self.cluster.kind(api_version, kind).await?;
-        let namespace = params["filter"]["namespace"].as_str().filter(|text| !text.is_empty());
-        let items = self.cluster.list(&kind, namespace, selector(&params["filter"])).await?;
-        Ok(Reply::Done(json!({"list": {"items": items}})))
-    }
-
-    async fn delete(&self, params: &Value) -> Result<Reply, StepError> {
+    async fn delete(&self, cluster: &Cluster, params: &Value) -> Result<Reply, StepError> {
         let filter = &params["filter"];
         let named = params["value"]["metadata"]["name"].as_str().is_some_and(|name| !name.is_empty());
         let selector = selector(filter).filter(|selector| !selector.is_empty());
@@ -183,17 +179,17 @@ impl Session<'_> {
                 "delete: expected a name in value.metadata or labels in filter.matchingLabels".into(),
             ));
         }
-        let identity = self.identity(&params["value"]).await?;
+        let identity = self.identity(cluster, &params["value"]).await?;
         let found = match named {
-            true => self.cluster.get(&identity).await?.into_iter().collect(),
+            true => cluster.get(&identity).await?.into_iter().collect(),
             false => {
                 let namespace = filter["namespace"].as_str().or(identity.namespace());
-                self.cluster.list(&identity.kind, namespace, selector).await?
+                cluster.list(&identity.kind, namespace, selector).await?
             }
         };
         for live in found {
             let of = Identity::of(&identity.kind, &live, &self.app.namespace);
-            self.cluster.delete(&of, &live, PropagationPolicy::Background).await?;
+            cluster.delete(&of, &live, PropagationPolicy::Background).await?;
         }
         Ok(Reply::Done(json!({})))
     }
@@ -244,7 +240,8 @@ impl Session<'_> {
     fn placement(&self, params: &Value) -> Result<Placement, StepError> {
         let namespace = params["namespace"].as_str().filter(|text| !text.is_empty());
         let namespace = namespace.unwrap_or(&self.app.namespace);
-        Ok(placed(params["cluster"].as_str().unwrap_or_default(), namespace)?)
+        let cluster = params["cluster"].as_str().unwrap_or_default();
+        Ok(placed(cluster, namespace, &self.clusters.inventory())?)
     }
 
     async fn apply_named(&mut self, params: &Value, step: &Running<'_>) -> Result<Reply, StepError> {
@@ -285,15 +282,17 @@ impl Session<'_> {
                         .collect(),
                     None => named,
                 };
-                let places = policies.placements(&named, &self.app.namespace)?;
+                let places = policies.placements(&named, &self.app.namespace, &self.clusters.inventory())?;
                 let components = policies.overridden(&named, &self.spec.components);
                 self.deploy(components, places).await
             }
             "list-clusters" => {
-                Ok(Reply::Done(json!({"outputs": {"clusters": [crate::names::LOCAL_CLUSTER]}})))
+                let clusters = self.clusters.inventory();
+                Ok(Reply::Done(json!({"outputs": {"clusters": clusters.members()}})))
             }
             "placements" => {
-                let places = self.policies.placements(&named, &self.app.namespace)?;
+                let places =
+                    self.policies.placements(&named, &self.app.namespace, &self.clusters.inventory())?;
                 let places: Vec<Value> = places
                     .iter()
                     .map(|place| json!({"cluster": place.cluster, "namespace": place.namespace}))
@@ -330,38 +329,65 @@ impl Session<'_> {
         Ok(Policies::parse(&all)?)
     }
 
-    /// Applies components at places. Components wait for those they depend on, at the same place.
+    /// Applies components at places. What is wrong at one place does not stop the others.
     async fn deploy(
         &mut self,
         components: Vec<Component>,
         places: Vec<Placement>,
     ) -> Result<Reply, StepError> {
-        let mut waiting = Vec::new();
-        let names: BTreeSet<&str> = components.iter().map(|component| component.name.as_str()).collect();
-        let order = ordered(&components, |component| &component.name, |component| &component.depends_on);
+        let (mut waiting, mut failed) = (Vec::new(), None);
         for place in &places {
-            let mut healthy: BTreeSet<&str> = BTreeSet::new();
-            for component in order.sorted.iter().chain(&order.cyclic).copied() {
-                let blocked = component
-                    .depends_on
-                    .iter()
-                    .find(|name| names.contains(name.as_str()) && !healthy.contains(name.as_str()));
-                if let Some(name) = blocked {
-                    waiting.push(format!("component {} waits for {name}", component.name));
-                    continue;
+            match self.deploy_at(&components, place).await {
+                Ok(more) => waiting.extend(more),
+                Err(StepError::Unreachable(why)) => {
+                    self.lose_sight(place, &why);
+                    waiting.push(why);
                 }
-                match self.deploy_one(component, place).await? {
-                    Ok(()) => {
-                        healthy.insert(&component.name);
-                    }
-                    Err(why) => waiting.push(why),
-                }
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        match waiting.is_empty() {
-            true => Ok(Reply::Done(json!({}))),
-            false => Ok(Reply::Wait(waiting.join("; "))),
+        match failed {
+            Some(error) => Err(error),
+            None if waiting.is_empty() => Ok(Reply::Done(json!({}))),
+            None => Ok(Reply::Wait(waiting.join("; "))),
         }
+    }
+
+    /// Notes that the services of a place cannot be seen.
+    fn lose_sight(&mut self, place: &Placement, why: &str) {
+        let is_there =
+            |service: &&mut Service| service.cluster == place.cluster && service.namespace == place.namespace;
+        for service in self.services.iter_mut().filter(is_there) {
+            (service.healthy, service.message) = (false, why.to_owned());
+        }
+    }
+
+    /// Applies components at a place. They wait for those they depend on. Returns what is waited for.
+    async fn deploy_at(
+        &mut self,
+        components: &[Component],
+        place: &Placement,
+    ) -> Result<Vec<String>, StepError> {
+        let names: BTreeSet<&str> = components.iter().map(|component| component.name.as_str()).collect();
+        let order = ordered(components, |component| &component.name, |component| &component.depends_on);
+        let (mut waiting, mut healthy) = (Vec::new(), BTreeSet::new());
+        for component in order.sorted.iter().chain(&order.cyclic).copied() {
+            let blocked = component
+                .depends_on
+                .iter()
+                .find(|name| names.contains(name.as_str()) && !healthy.contains(name.as_str()));
+            if let Some(name) = blocked {
+                waiting.push(format!("component {} waits for {name}", component.name));
+                continue;
+            }
+            match self.deploy_one(component, place).await? {
+                Ok(()) => {
+                    healthy.insert(component.name.as_str());
+                }
+                Err(why) => waiting.push(why),
+            }
+        }
+        Ok(waiting)
     }
 
     /// Applies a component with its inputs. The inner error says what it waits for.
@@ -413,8 +439,21 @@ fn fill_inputs(component: &mut Component, inputs: &[(String, Value)]) -> Result<
     Ok(())
 }
 
+/// Returns whether a call is about the components or policies of an application.
+fn needs_application(call: &Call) -> bool {
+    call.provider == "oam" || (call.provider == "multicluster" && call.action != "list-clusters")
+}
+
 fn names_in(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+async fn list(cluster: &Cluster, params: &Value) -> Result<Reply, StepError> {
+    let (api_version, kind) = kind_of(&params["resource"]);
+    let kind = cluster.kind(api_version, kind).await?;
+    let namespace = params["filter"]["namespace"].as_str().filter(|text| !text.is_empty());
+    let items = cluster.list(&kind, namespace, selector(&params["filter"])).await?;
+    Ok(Reply::Done(json!({"list": {"items": items}})))
 }
 
 fn selector(filter: &Value) -> Option<String> {

@@ -9,7 +9,7 @@ use crate::model::{Component, Service, TraitHealth};
 use crate::names::AUXILIARY;
 use crate::policy::placement::Placement;
 use crate::render::RenderError;
-use crate::render::component::Rendered;
+use crate::render::component::{Auxiliary, Rendered};
 use crate::render::context::Place;
 use crate::render::health::{Health, judge};
 use crate::session::Session;
@@ -21,6 +21,8 @@ pub(crate) enum StepError {
     Retry(String),
     /// It never will.
     Fail(String),
+    /// It waits for a cluster to be reachable.
+    Unreachable(String),
     /// It waits for a response, which wakes the application.
     Await(String),
 }
@@ -28,14 +30,20 @@ pub(crate) enum StepError {
 impl StepError {
     pub(crate) fn message(&self) -> &str {
         match self {
-            Self::Retry(message) | Self::Fail(message) | Self::Await(message) => message,
+            Self::Retry(message)
+            | Self::Fail(message)
+            | Self::Unreachable(message)
+            | Self::Await(message) => message,
         }
     }
 }
 
 impl From<ClusterError> for StepError {
     fn from(error: ClusterError) -> Self {
-        Self::Retry(error.to_string())
+        match error.is_unreachable() {
+            true => Self::Unreachable(error.to_string()),
+            false => Self::Retry(error.to_string()),
+        }
     }
 }
 
@@ -73,10 +81,10 @@ impl LiveObjects {
         self.outputs.iter().map(|(key, _, value)| (key.clone(), value.clone())).collect()
     }
 
-    fn put(&mut self, key: Option<(&str, &str)>, object: Value) {
+    fn put(&mut self, key: Option<(String, String)>, object: Value) {
         match key {
             None => self.output = object,
-            Some((key, kind)) => self.outputs.push((key.to_owned(), kind.to_owned(), object)),
+            Some((key, kind)) => self.outputs.push((key, kind, object)),
         }
     }
 }
@@ -89,6 +97,9 @@ impl Session<'_> {
         place: &Placement,
     ) -> Result<Applied, StepError> {
         let revision = digest::hash(&json!(component));
+        let cluster = self.clusters.get(&place.cluster)?;
+        let is_local = cluster.name().is_empty();
+        let cluster_version = if is_local { None } else { Some(cluster.version().await?) };
         let at = Place {
             component: &component.name,
             component_type: &component.kind,
@@ -96,6 +107,7 @@ impl Session<'_> {
             namespace: &place.namespace,
             cluster: &place.cluster,
             replica_key: &component.replica_key,
+            cluster_version,
         };
         let rendered = self.renderer().render(component, &at)?;
         let context = self.context.of_component(&at);
@@ -128,16 +140,28 @@ impl Session<'_> {
     ) -> Result<(), StepError> {
         let workload = rendered.workload.iter().filter(|_| stage == Stage::Default);
         let others = rendered.others.iter().filter(|other| other.stage == stage);
-        let mut manifests: Vec<Value> = workload.clone().cloned().collect();
-        let keys: Vec<Option<(&str, &str)>> = workload
-            .map(|_| None)
-            .chain(others.clone().map(|other| Some((other.key.as_str(), other.trait_type.as_str()))))
-            .collect();
-        manifests.extend(others.map(|other| other.object.clone()));
-        if manifests.is_empty() {
+        let of_other = |other: &'_ Auxiliary| {
+            (Some((other.key.clone(), other.trait_type.clone())), other.object.clone())
+        };
+        let there = workload.map(|workload| (None, workload.clone()));
+        let there = there.chain(others.clone().filter(|other| !other.is_local).map(of_other)).collect();
+        self.apply_objects(there, place, live).await?;
+        let here = others.filter(|other| other.is_local).map(of_other).collect();
+        self.apply_objects(here, &Placement::local(&self.app.namespace.clone()), live).await
+    }
+
+    /// Applies objects at a place: the workload, or those with a key and the type of their trait.
+    async fn apply_objects(
+        &mut self,
+        objects: Vec<(Option<(String, String)>, Value)>,
+        place: &Placement,
+        live: &mut LiveObjects,
+    ) -> Result<(), StepError> {
+        if objects.is_empty() {
             return Ok(());
         }
-        let applied = self.dispatch(manifests, &place.namespace, "workflow").await?;
+        let (keys, manifests): (Vec<_>, Vec<_>) = objects.into_iter().unzip();
+        let applied = self.dispatch(manifests, place, "workflow").await?;
         for (key, object) in keys.into_iter().zip(applied) {
             live.put(key, object);
         }

@@ -31,7 +31,7 @@ impl Session<'_> {
             "delete" => {
                 let found = self.read_config(params).await?;
                 let of = self.config_identity(params).await?;
-                self.cluster.delete(&of, &found, PropagationPolicy::Background).await?;
+                self.local().delete(&of, &found, PropagationPolicy::Background).await?;
                 Ok(Reply::Done(json!({})))
             }
             other => Err(StepError::Fail(format!("{}: config {other} is not supported", call.path))),
@@ -39,7 +39,7 @@ impl Session<'_> {
     }
 
     async fn config_identity(&self, params: &Value) -> Result<Identity, StepError> {
-        let secrets = self.cluster.kind("v1", "Secret").await?;
+        let secrets = self.local().kind("v1", "Secret").await?;
         Ok(Identity::of(&secrets, &json!({"metadata": params}), &self.app.namespace))
     }
 
@@ -48,32 +48,32 @@ impl Session<'_> {
             return Err(StepError::Fail("templates of configurations are not supported".to_owned()));
         }
         let of = self.config_identity(params).await?;
-        if self.cluster.get(&of).await?.is_some_and(|found| !is_config(&found)) {
+        if self.local().get(&of).await?.is_some_and(|found| !is_config(&found)) {
             return Err(StepError::Fail(format!("{of} exists and is no configuration")));
         }
         let manifest = json!({
             "metadata": {"labels": {CATALOG: CATALOG_NAME, TYPE: ""}},
             "data": {PROPERTIES: STANDARD.encode(params["config"].to_string())},
         });
-        self.cluster.apply(&of, &manifest).await?;
+        self.local().apply(&of, &manifest).await?;
         Ok(Reply::Done(json!({})))
     }
 
     async fn read_config(&self, params: &Value) -> Result<Value, StepError> {
         let of = self.config_identity(params).await?;
-        match self.cluster.get(&of).await? {
+        match self.local().get(&of).await? {
             Some(found) if is_config(&found) => Ok(found),
             _ => Err(StepError::Retry(format!("configuration {} not found", of.key))),
         }
     }
 
     async fn list_configs(&self, params: &Value) -> Result<Reply, StepError> {
-        let secrets = self.cluster.kind("v1", "Secret").await?;
+        let secrets = self.local().kind("v1", "Secret").await?;
         // A template may be given with its namespace.
         let template = params["template"].as_str().unwrap_or_default();
         let template = template.rsplit('/').next().unwrap_or_default();
         let labels = format!("{CATALOG}={CATALOG_NAME},{TYPE}={template}");
-        let found = self.cluster.list(&secrets, params["namespace"].as_str(), Some(labels)).await?;
+        let found = self.local().list(&secrets, params["namespace"].as_str(), Some(labels)).await?;
         let configs: Result<Vec<Value>, String> = found
             .iter()
             .map(|found| Ok(json!({"name": found["metadata"]["name"], "config": properties(found)?})))

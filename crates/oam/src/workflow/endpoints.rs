@@ -1,9 +1,12 @@
 //! Addresses under which an application can be reached: those of its Services and Ingresses.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::component::StepError;
-use crate::names::{APP_COMPONENT, APP_NAME, APP_NAMESPACE, LOCAL_CLUSTER};
+use crate::apply::identity::Identity;
+use crate::names::{APP_CLUSTER, APP_COMPONENT, APP_NAME, APP_NAMESPACE, LOCAL_CLUSTER};
 use crate::session::Session;
 
 impl Session<'_> {
@@ -13,12 +16,15 @@ impl Session<'_> {
         let labels = format!("{APP_NAME}={},{APP_NAMESPACE}={}", text("name"), text("namespace"));
         let namespace = app["filter"]["clusterNamespace"].as_str().filter(|namespace| !namespace.is_empty());
         let mut found = Vec::new();
-        for (api_version, kind) in [("networking.k8s.io/v1", "Ingress"), ("v1", "Service")] {
-            let kind = self.cluster.kind(api_version, kind).await?;
-            for mut object in self.cluster.list(&kind, namespace, Some(labels.clone())).await? {
-                object["apiVersion"] = api_version.into();
-                object["kind"] = kind.kind().into();
-                found.push(object);
+        for name in self.clusters_of_app(app).await? {
+            let cluster = self.clusters.get(&name)?;
+            for (api_version, kind) in [("networking.k8s.io/v1", "Ingress"), ("v1", "Service")] {
+                let kind = cluster.kind(api_version, kind).await?;
+                for mut object in cluster.list(&kind, namespace, Some(labels.clone())).await? {
+                    object["apiVersion"] = api_version.into();
+                    object["kind"] = kind.kind().into();
+                    found.push(object);
+                }
             }
         }
         let wanted = app["filter"]["components"].as_array();
@@ -32,6 +38,18 @@ impl Session<'_> {
         });
         Ok(json!({"list": endpoints.collect::<Vec<Value>>()}))
     }
+
+    /// Returns the clusters that an application has objects in, as its status says: the one that is asked for, or all.
+    async fn clusters_of_app(&self, app: &Value) -> Result<BTreeSet<String>, StepError> {
+        let apps = self.local().kind("core.oam.dev/v1beta1", "Application").await?;
+        let of = Identity::of(&apps, &json!({"metadata": app}), &self.app.namespace);
+        let known = self.local().get(&of).await?.unwrap_or_default();
+        let applied = items(&known["status"]["appliedResources"]);
+        let of_applied = applied.filter_map(|applied| applied["cluster"].as_str());
+        let all = std::iter::once(LOCAL_CLUSTER).chain(of_applied);
+        let wanted = app["filter"]["cluster"].as_str().filter(|cluster| !cluster.is_empty());
+        Ok(all.filter(|name| wanted.is_none_or(|wanted| wanted == *name)).map(str::to_owned).collect())
+    }
 }
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {
@@ -43,7 +61,7 @@ fn endpoint(object: &Value, endpoint: Value) -> Value {
     let meta = &object["metadata"];
     json!({
         "endpoint": endpoint,
-        "cluster": LOCAL_CLUSTER,
+        "cluster": meta["labels"][APP_CLUSTER].as_str().unwrap_or(LOCAL_CLUSTER),
         "component": meta["labels"][APP_COMPONENT],
         "ref": {
             "apiVersion": object["apiVersion"], "kind": object["kind"],

@@ -305,7 +305,7 @@ impl<'a, 's> Engine<'a, 's> {
 
     /// Runs a step, unless a failed attempt is too recent.
     async fn run_leaf(&mut self, step: &Step, status: &mut StepStatus, group: &str) {
-        let (uid, now) = (self.session.app.uid.clone(), self.session.now);
+        let (uid, now) = (self.session.attempts.clone(), self.session.now);
         if let Some(deadline) = deadline(step, status) {
             if deadline <= now {
                 (status.phase, status.reason) = (Phase::Failed, reason::TIMEOUT.into());
@@ -351,8 +351,13 @@ impl<'a, 's> Engine<'a, 's> {
 
     /// Ends what is kept between attempts of a step.
     fn forget(&self, step: &str) {
-        self.attempts.done(&self.session.app.uid, step);
+        self.attempts.done(&self.session.attempts, step);
         self.session.exchanges.end_step(&self.session.key(), step);
+    }
+
+    fn waits(&self, step: &Step, message: String) -> Outcome {
+        let wake = self.attempts.waited(&self.session.attempts, &step.name, &message, self.session.now);
+        Outcome { wake: Some(wake), ..Outcome::new(Phase::Running, reason::WAIT, message) }
     }
 
     fn failure(&self, step: &Step, status: &StepStatus, error: StepError) -> Outcome {
@@ -366,8 +371,9 @@ impl<'a, 's> Engine<'a, 's> {
                 Outcome { wake, ..Outcome::new(Phase::Running, reason::WAIT, message) }
             }
             StepError::Fail(message) => Outcome::new(Phase::Failed, reason::ACTION, message),
+            StepError::Unreachable(message) => self.waits(step, message),
             StepError::Retry(message) => {
-                match self.attempts.failed(&self.session.app.uid, &step.name, self.session.now) {
+                match self.attempts.failed(&self.session.attempts, &step.name, self.session.now) {
                     Some(next) => {
                         Outcome { wake: Some(next), ..Outcome::new(Phase::Running, reason::EXECUTE, message) }
                     }
@@ -415,14 +421,7 @@ impl<'a, 's> Engine<'a, 's> {
                     message = text;
                     returned.add(&call, json!({}));
                 }
-                Reply::Wait(text) => {
-                    let wake =
-                        self.attempts.waited(&self.session.app.uid, &step.name, &text, self.session.now);
-                    return Ok(Outcome {
-                        wake: Some(wake),
-                        ..Outcome::new(Phase::Running, reason::WAIT, text)
-                    });
-                }
+                Reply::Wait(text) => return Ok(self.waits(step, text)),
                 Reply::Suspend { message, until } => {
                     return Ok(Outcome {
                         wake: until,

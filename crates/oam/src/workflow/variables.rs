@@ -1,4 +1,4 @@
-//! Values that steps pass on, and what a step remembers between rounds. Kept in a ConfigMap of the application.
+//! Values that steps pass on, and what a step remembers between rounds. Kept in a ConfigMap of the application or run.
 
 use std::collections::BTreeSet;
 
@@ -19,12 +19,32 @@ pub(crate) struct Variables {
     pub(crate) resumed: BTreeSet<String>,
 }
 
-impl Variables {
-    fn identity(app: &Key) -> Identity {
+/// The Application or WorkflowRun whose variables these are.
+pub(crate) struct Owner {
+    pub(crate) key: Key,
+    pub(crate) uid: String,
+    pub(crate) is_run: bool,
+}
+
+impl Owner {
+    /// The ConfigMap. An Application and a WorkflowRun may have the same name.
+    fn identity(&self) -> Identity {
         let kind = Kind::new("", "v1", "ConfigMap", "configmaps", true);
-        Identity { kind, key: app.sibling(format!("workflow-{}-context", app.name())) }
+        let suffix = if self.is_run { "-run" } else { "" };
+        Identity { kind, key: self.key.sibling(format!("workflow-{}-context{suffix}", self.key.name())) }
     }
 
+    fn reference(&self) -> Value {
+        let (version, kind) =
+            if self.is_run { ("v1alpha1", "WorkflowRun") } else { ("v1beta1", "Application") };
+        json!({
+            "apiVersion": format!("core.oam.dev/{version}"), "kind": kind, "name": self.key.name(),
+            "uid": self.uid, "controller": true,
+        })
+    }
+}
+
+impl Variables {
     /// Sets a variable. The error says that there is no room for it.
     pub(crate) fn set(&mut self, name: String, value: Value) -> Result<(), String> {
         let others = self.values.iter().filter(|(known, _)| **known != name);
@@ -37,8 +57,8 @@ impl Variables {
     }
 
     /// Reads the variables of a run that goes on.
-    pub(crate) async fn load(cluster: &Cluster, app: &Key) -> Result<Self, ClusterError> {
-        let Some(config) = cluster.get(&Self::identity(app)).await? else { return Ok(Self::default()) };
+    pub(crate) async fn load(cluster: &Cluster, of: &Owner) -> Result<Self, ClusterError> {
+        let Some(config) = cluster.get(&of.identity()).await? else { return Ok(Self::default()) };
         let parsed = |name: &str| {
             let text = config["data"][name].as_str().unwrap_or("null");
             serde_json::from_str::<Value>(text).unwrap_or_default()
@@ -57,14 +77,10 @@ impl Variables {
     }
 
     /// Writes the variables. Returns the reference for the status.
-    pub(crate) async fn save(&self, cluster: &Cluster, app: &Key, uid: &str) -> Result<Value, ClusterError> {
-        let identity = Self::identity(app);
-        let owner = json!({
-            "apiVersion": "core.oam.dev/v1beta1", "kind": "Application", "name": app.name(), "uid": uid,
-            "controller": true,
-        });
+    pub(crate) async fn save(&self, cluster: &Cluster, of: &Owner) -> Result<Value, ClusterError> {
+        let identity = of.identity();
         let manifest = json!({
-            "metadata": {"ownerReferences": [owner]},
+            "metadata": {"ownerReferences": [of.reference()]},
             "data": {
                 "vars": Value::Object(self.values.clone()).to_string(),
                 "resumed": json!(self.resumed).to_string(),

@@ -52,6 +52,8 @@ use send::{Call, Transport};
 #[derive(Clone)]
 pub struct Client {
     transport: Transport,
+    /// Whether reconciles wait for caches that show the writes.
+    untracked: bool,
 }
 
 /// The object itself, or one of its subresources.
@@ -147,7 +149,7 @@ pub enum PropagationPolicy {
 impl Client {
     /// Wraps a `kube::Client`.
     pub fn new(kube: kube::Client) -> Self {
-        Self { transport: Transport::new(kube) }
+        Self { transport: Transport::new(kube), untracked: false }
     }
 
     /// Sets the user agent. The API server uses the part before the first `/` as the manager of the fields that this
@@ -197,6 +199,13 @@ impl Client {
     /// ```
     pub fn impersonating(mut self, user: &str) -> Self {
         self.transport.impersonate(user);
+        self
+    }
+
+    /// Does not make reconciles that read their own writes wait for the writes of this client: it writes to another API
+    /// server than the caches read from.
+    pub fn untracked(mut self) -> Self {
+        self.untracked = true;
         self
     }
 
@@ -364,7 +373,9 @@ impl Client {
         let call = Call::new(Method::DELETE, path::object(kind, key, Subresource::None))
             .json(encode(&options.body())?);
         self.transport.send(call).await?;
-        pending_writes::deleted(kind, key, options.uid.as_deref());
+        if !self.untracked {
+            pending_writes::deleted(kind, key, options.uid.as_deref());
+        }
         Ok(())
     }
 
@@ -398,13 +409,15 @@ impl Client {
     /// Sends a write, and records it for a reconcile that reads its own writes.
     async fn written(&self, kind: &Kind, call: Call) -> Result<Object, ClientError> {
         let object = self.object(call).await?;
-        pending_writes::wrote(kind, &object);
+        if !self.untracked {
+            pending_writes::wrote(kind, &object);
+        }
         Ok(object)
     }
 
     /// Sends a write. Reads the response only for a reconcile that reads its own writes.
     async fn send_ignoring_response(&self, kind: &Kind, call: Call) -> Result<(), ClientError> {
-        match pending_writes::is_recording() {
+        match pending_writes::is_recording() && !self.untracked {
             true => self.written(kind, call).await.map(drop),
             false => self.transport.send(call).await.map(drop),
         }

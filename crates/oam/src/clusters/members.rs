@@ -1,0 +1,286 @@
+//! The clusters in use, shared by all controllers of a process.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use setpoint::source::{Selection, Source};
+use setpoint::{
+    Client, ClientError, Context, Event, Informer, Informers, Key, Lister, Queue, Runnable, View,
+};
+use tokio::sync::Notify;
+
+use super::credential::{ClusterSecret, Credential};
+use super::inventory::Inventory;
+use super::probe;
+use crate::apply::cluster::ClusterError;
+use crate::names::{CLUSTER_CREDENTIAL_TYPE, SYSTEM_NAMESPACE};
+
+/// The most clusters in use at a time. Each has up to [`CONNECTIONS`] requests in flight, so there are at most 4,096, and
+/// one watch for each of up to [`MAX_WATCHED`] kinds.
+const MAX_CLUSTERS: usize = 256;
+/// Concurrent requests to one cluster: two for each of eight workers.
+const CONNECTIONS: usize = 16;
+/// How long a request may take. A cluster that takes longer is not reachable.
+const TIMEOUT: Duration = Duration::from_secs(15);
+/// The most kinds that are watched in one cluster. Objects of further ones are looked at when the application is.
+pub(crate) const MAX_WATCHED: usize = 128;
+
+/// How soon a cluster is probed after a failed request, and how often that doubles: 1, 2, 4, 8 s. Every ten seconds it is
+/// probed anyway.
+const FIRST_PROBE: Duration = Duration::from_secs(1);
+const MAX_DOUBLINGS: u32 = 3;
+
+/// Access to another API server.
+pub struct Connection {
+    /// Reads and writes objects.
+    pub client: Client,
+    /// Lists and watches objects.
+    pub source: Arc<dyn Source>,
+}
+
+/// Connects to other clusters. The program that runs the controllers decides how, and which addresses are allowed.
+pub trait Connect: Send + Sync {
+    /// Prepares access to a cluster, without sending anything. The error says what is wrong with the credential.
+    fn connect(&self, credential: &Credential) -> Result<Connection, String>;
+}
+
+/// The clusters in use. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Members(Arc<Shared>);
+
+pub(super) struct Shared {
+    context: Context,
+    connect: Option<Arc<dyn Connect>>,
+    secrets: Informer,
+    lister: Lister<ClusterSecret>,
+    in_use: Mutex<BTreeMap<String, Arc<Member>>>,
+    /// The members whose reachability is to be found out.
+    pub(super) probes: Queue<Key>,
+    /// Members have come or gone since their informers were last started and stopped.
+    pub(super) changed: Notify,
+    /// What to do when a cluster has changed: its credential, or whether it is reachable.
+    followers: Mutex<Vec<Follower>>,
+}
+
+/// Is told the name of a cluster that has changed.
+pub(crate) type Follower = Box<dyn Fn(&str) + Send + Sync>;
+
+/// A cluster in use.
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) client: Client,
+    pub(crate) informers: Informers,
+    pub(crate) reach: Reach,
+    credential: Credential,
+}
+
+/// Whether a cluster can be reached.
+pub(crate) struct Reach {
+    /// Why it cannot. The first reason stays until it can, so that statuses do not change with every attempt.
+    problem: Mutex<Option<String>>,
+    /// Failed requests since the cluster was last reachable for a while.
+    failures: AtomicU32,
+    probes: Queue<Key>,
+    name: String,
+}
+
+impl Members {
+    /// Returns the members, and what keeps track of them.
+    pub(crate) fn new(
+        context: &Context,
+        connect: Option<Arc<dyn Connect>>,
+    ) -> (Self, Vec<Box<dyn Runnable>>) {
+        let selection = Selection {
+            namespace: Some(SYSTEM_NAMESPACE.to_owned()),
+            labels: Some(CLUSTER_CREDENTIAL_TYPE.to_owned()),
+            ..Selection::default()
+        };
+        let secrets = context.informers.select(&ClusterSecret::kind(), selection);
+        let members = Self(Arc::new(Shared {
+            context: context.clone(),
+            connect,
+            lister: secrets.lister(),
+            secrets,
+            in_use: Mutex::default(),
+            probes: context.queue("cluster"),
+            changed: Notify::new(),
+            followers: Mutex::default(),
+        }));
+        // The informer belongs to the members, so it must not keep them.
+        let followed = Arc::downgrade(&members.0);
+        members.0.secrets.add_handler(move |event: &Event| {
+            if let Some(shared) = followed.upgrade() {
+                Self(shared).secret_changed(event.object().key().name());
+            }
+        });
+        members.expose();
+        let parts = probe::runnables(context, &members);
+        (members, parts)
+    }
+
+    /// The cache that has to be filled before clusters are looked up.
+    pub(crate) fn secrets(&self) -> &Informer {
+        &self.0.secrets
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.0
+    }
+
+    /// Calls `follower` with the name of each cluster that has changed.
+    pub(crate) fn follow(&self, follower: Follower) {
+        self.0.followers.lock().push(follower);
+    }
+
+    pub(super) fn tell(&self, name: &str) {
+        self.0.followers.lock().iter().for_each(|follower| follower(name));
+    }
+
+    /// Returns which clusters are registered.
+    pub(crate) fn inventory(&self) -> Inventory {
+        let secrets = self.0.lister.list(None).unwrap_or_default();
+        Inventory::of(secrets.iter().map(|secret| &secret.metadata))
+    }
+
+    /// Returns a registered cluster, and connects to it if it is not in use.
+    pub(crate) fn get(&self, name: &str) -> Result<Arc<Member>, ClusterError> {
+        let credential = self.credential(name)?;
+        let mut in_use = self.0.in_use.lock();
+        if let Some(known) = in_use.get(name).filter(|known| known.credential == credential) {
+            return Ok(known.clone());
+        }
+        if in_use.len() >= MAX_CLUSTERS && !in_use.contains_key(name) {
+            let why = format!("{MAX_CLUSTERS} other clusters are in use, which is the limit");
+            return Err(ClusterError::unreachable(name, why));
+        }
+        let member = Arc::new(self.connect(credential)?);
+        in_use.insert(name.to_owned(), member.clone());
+        drop(in_use);
+        self.0.changed.notify_one();
+        self.0.probes.add(Key::cluster(name));
+        Ok(member)
+    }
+
+    fn credential(&self, name: &str) -> Result<Credential, ClusterError> {
+        let secret = self.0.lister.get(&Key::namespaced(SYSTEM_NAMESPACE, name));
+        let secret =
+            secret.map_err(|error| ClusterError::unreachable(name, format!("its Secret: {error}")))?;
+        let secret = secret.ok_or_else(|| ClusterError::NoCluster { cluster: name.to_owned() })?;
+        secret.credential().map_err(|why| ClusterError::unreachable(name, format!("its Secret: {why}")))
+    }
+
+    fn connect(&self, credential: Credential) -> Result<Member, ClusterError> {
+        let (name, context) = (credential.cluster.clone(), &self.0.context);
+        let failed = |why: String| ClusterError::unreachable(&name, why);
+        let connect = self.0.connect.as_ref();
+        let connect =
+            connect.ok_or_else(|| failed("this program does not connect to other clusters".into()))?;
+        let Connection { client, source } = connect.connect(&credential).map_err(failed)?;
+        let (clock, config) = (&context.runtime.clock, &context.config);
+        let client = client
+            .with_rate_limit(clock, config.client_qps, config.client_burst)
+            .with_connections(CONNECTIONS)
+            .with_timeout(TIMEOUT)
+            .untracked();
+        Ok(Member {
+            client: context.acting_as(client).client,
+            informers: Informers::new(source, context.runtime.clone()),
+            reach: Reach::new(&self.0.probes, &name),
+            name,
+            credential,
+        })
+    }
+
+    pub(super) fn in_use(&self) -> Vec<Arc<Member>> {
+        self.0.in_use.lock().values().cloned().collect()
+    }
+
+    pub(super) fn one_in_use(&self, name: &str) -> Option<Arc<Member>> {
+        self.0.in_use.lock().get(name).cloned()
+    }
+
+    /// Gives up a member whose Secret has changed or is gone. Those who need it connect again.
+    fn secret_changed(&self, name: &str) {
+        let credential = self.credential(name).ok();
+        let mut in_use = self.0.in_use.lock();
+        if in_use.get(name).is_some_and(|known| Some(&known.credential) != credential.as_ref()) {
+            in_use.remove(name);
+            self.0.changed.notify_one();
+        }
+        drop(in_use);
+        self.tell(name);
+    }
+
+    fn expose(&self) {
+        let members = Arc::downgrade(&self.0);
+        let values = move || {
+            let members = members.upgrade().map(Members);
+            let all = members.iter().flat_map(Members::in_use);
+            let value = |member: Arc<Member>| {
+                let is_up = member.reach.check(&member.name).is_ok();
+                (vec![("cluster", member.name.clone())], f64::from(u8::from(is_up)))
+            };
+            all.map(value).collect()
+        };
+        let help = "Whether a cluster that applications use can be reached.";
+        self.0.context.metrics.collect("application_cluster_reachable", help, values);
+    }
+}
+
+impl Reach {
+    fn new(probes: &Queue<Key>, name: &str) -> Self {
+        let (problem, failures) = Default::default();
+        Self { problem, failures, probes: probes.clone(), name: name.to_owned() }
+    }
+
+    /// Fails at once if the cluster cannot be reached.
+    pub(crate) fn check(&self, cluster: &str) -> Result<(), ClusterError> {
+        match &*self.problem.lock() {
+            None => Ok(()),
+            Some(why) => Err(ClusterError::unreachable(cluster, why.clone())),
+        }
+    }
+
+    /// Notes an error of a request. Returns what it says about the cluster, if it is not about the request.
+    pub(crate) fn note(&self, error: &ClientError) -> Option<String> {
+        let why = problem(error)?;
+        let mut problem = self.problem.lock();
+        if problem.is_none() {
+            // A cluster that answers probes and nothing else is tried less and less often.
+            let failures = self.failures.fetch_add(1, Ordering::Relaxed).min(MAX_DOUBLINGS);
+            self.probes.add_after(Key::cluster(self.name.as_str()), FIRST_PROBE * 2_u32.pow(failures));
+        }
+        Some(problem.get_or_insert(why).clone())
+    }
+
+    /// Sets what a probe has found. Returns whether that is news.
+    pub(super) fn set(&self, found: Option<String>) -> bool {
+        let mut problem = self.problem.lock();
+        let is_news = problem.is_some() != found.is_some();
+        if is_news {
+            *problem = found;
+        } else if problem.is_none() {
+            self.failures.store(0, Ordering::Relaxed);
+        }
+        is_news
+    }
+}
+
+/// Returns why an error means that a cluster cannot be used at all.
+pub(super) fn problem(error: &ClientError) -> Option<String> {
+    match error {
+        ClientError::Transport(_) | ClientError::InvalidResponse(_) => Some(chain(error)),
+        ClientError::Api { code: 401, message, .. } => Some(format!("it rejects the credential: {message}")),
+        ClientError::Api { code: 502..=504, message, .. } => Some(message.clone()),
+        _ => None,
+    }
+}
+
+/// Returns an error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,90 @@
+//! Clusters beside the one that the applications are in.
+//!
+//! ```text
+//!  Secret ─► Credential ─► Member: a client, informers, whether it is reachable
+//!                            ▲                       │
+//!                  probes every few seconds          └─► wakes the applications that use it
+//!
+//!  credential.rs  credentials, as KubeVela's cluster gateway stores them          (pure)
+//!  members.rs     the clusters in use, shared by all controllers
+//!  probe.rs       whether they are reachable; runs their informers
+//!  inventory.rs   which clusters there are, and their labels                      (pure)
+//! ```
+//!
+//! Invariants:
+//! - A cluster that cannot be reached fails its requests at once, until a probe succeeds. It never keeps a worker from
+//!   other clusters for longer than one timeout.
+//! - A cluster that cannot be reached says nothing about its objects: they are neither deleted nor forgotten.
+//! - A member belongs to one credential. When its Secret changes, the next use connects with the new one.
+
+pub(crate) mod credential;
+pub(crate) mod inventory;
+pub(crate) mod members;
+mod probe;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::apply::cluster::{Cluster, ClusterError};
+use crate::names::LOCAL_CLUSTER;
+use inventory::Inventory;
+use members::{Member, Members};
+
+/// All clusters, as one controller uses them. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Clusters {
+    local: Cluster,
+    members: Members,
+    /// Access to the members in use. Bounded by them.
+    used: Arc<Mutex<Used>>,
+    /// Whose rights count. None for this program's own.
+    user: Option<String>,
+}
+
+/// Access by name, and the member that it is access to.
+type Used = BTreeMap<String, (Arc<Member>, Cluster)>;
+
+impl Clusters {
+    pub(crate) fn new(local: Cluster, members: Members) -> Self {
+        Self { local, members, used: Arc::default(), user: None }
+    }
+
+    /// Returns access with the rights of another user, in every cluster.
+    pub(crate) fn acting_as(&self, user: &str) -> Self {
+        Self { local: self.local.acting_as(user), user: Some(user.to_owned()), ..self.clone() }
+    }
+
+    /// The cluster that the applications are in.
+    pub(crate) fn local(&self) -> &Cluster {
+        &self.local
+    }
+
+    /// Returns a cluster by name. No name is the local one.
+    pub(crate) fn get(&self, name: &str) -> Result<Cluster, ClusterError> {
+        if matches!(name, "" | LOCAL_CLUSTER) {
+            return Ok(self.local.clone());
+        }
+        let mut used = self.used.lock();
+        let member = self.members.get(name).inspect_err(|_| drop(used.remove(name)))?;
+        let cluster = match used.get(name) {
+            Some((known, cluster)) if Arc::ptr_eq(known, &member) => cluster.clone(),
+            _ => {
+                let cluster = self.local.of_member(&member);
+                used.insert(name.to_owned(), (member, cluster.clone()));
+                cluster
+            }
+        };
+        drop(used);
+        Ok(match &self.user {
+            Some(user) => cluster.acting_as(user),
+            None => cluster,
+        })
+    }
+
+    /// Returns which clusters there are.
+    pub(crate) fn inventory(&self) -> Inventory {
+        self.members.inventory()
+    }
+}

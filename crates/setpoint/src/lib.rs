@@ -87,6 +87,8 @@ pub mod source;
 #[cfg(feature = "otel")]
 pub mod telemetry;
 pub mod update_body;
+#[cfg(feature = "webhook")]
+pub mod webhook;
 mod worker;
 pub mod write_tracker;
 

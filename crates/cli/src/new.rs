@@ -214,7 +214,7 @@ mod tests {
             r#"#[kube(group = "data.example.org", version = "v1", kind = "Database", plural = "databases")]"#
         ));
         assert!(
-            read("tests/operator.rs").contains("use database_operator::{Database, definition, runnables};")
+            read("tests/operator.rs").contains("use database_operator::{Database, controller, definition};")
         );
         for (path, _) in FILES {
             let text = read(path).to_lowercase();

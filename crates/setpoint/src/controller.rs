@@ -8,6 +8,12 @@
 //! - No key is reconciled before every cache the controller waits for has synced.
 //! - The controller's future owns its workers: dropping it ends them all.
 
+mod builder;
+mod caches;
+mod subject;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -25,6 +31,10 @@ use crate::pending_writes::PendingWrites;
 use crate::queue::Queue;
 use crate::reconcile::{Reconciler, WorkKey};
 use crate::worker::{AnyReconciler, Policy, Worker};
+
+pub use builder::{Builder, Wiring};
+pub(crate) use caches::Caches;
+pub use subject::{IntoReconciler, Subject};
 
 /// A component that a manager runs until it is stopped.
 ///
@@ -65,6 +75,33 @@ pub trait Runnable: Send + 'static {
     }
 }
 
+/// One or more runnables, as [`Manager::with`](crate::Manager::with) takes them.
+///
+/// ```
+/// fn count(runnables: impl setpoint::controller::IntoRunnables) -> usize {
+///     runnables.into_runnables().len()
+/// }
+/// # fn example(controller: setpoint::Controller) {
+/// assert_eq!(count(controller), 1);
+/// # }
+/// ```
+pub trait IntoRunnables {
+    /// Returns the runnables.
+    fn into_runnables(self) -> Vec<Box<dyn Runnable>>;
+}
+
+impl<R: Runnable> IntoRunnables for R {
+    fn into_runnables(self) -> Vec<Box<dyn Runnable>> {
+        vec![Box::new(self)]
+    }
+}
+
+impl IntoRunnables for Vec<Box<dyn Runnable>> {
+    fn into_runnables(self) -> Vec<Box<dyn Runnable>> {
+        self
+    }
+}
+
 impl Runnable for Box<dyn Runnable> {
     fn name(&self) -> &str {
         (**self).name()
@@ -88,6 +125,8 @@ impl Runnable for Box<dyn Runnable> {
 }
 
 /// A queue of keys and the reconciler that processes them.
+///
+/// [`Controller::for_`] builds one in a sentence. [`Controller::new`] takes a queue that is fed by hand:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -116,7 +155,7 @@ pub struct Controller<K: WorkKey = Key> {
     queue: Queue<K>,
     reconciler: Box<dyn AnyReconciler<K>>,
     workers: usize,
-    informers: Vec<Informer>,
+    caches: Caches,
     policy: Policy,
     drain: Duration,
     metrics: Option<Metrics>,
@@ -136,7 +175,7 @@ impl<K: WorkKey> Controller<K> {
             queue,
             reconciler: Box::new(reconciler),
             workers: 1,
-            informers: Vec::new(),
+            caches: Caches::default(),
             policy: Policy::default(),
             drain: DRAIN,
             metrics: None,
@@ -152,9 +191,14 @@ impl<K: WorkKey> Controller<K> {
     }
 
     /// Waits for this informer to sync before reconciling any key.
-    pub fn waits_for(mut self, informer: &Informer) -> Self {
-        self.informers.push(informer.clone());
+    pub fn waits_for(self, informer: &Informer) -> Self {
+        self.caches.add(informer);
         self
+    }
+
+    /// Waits for these caches before reconciling any key.
+    fn reading(self, caches: Caches) -> Self {
+        Self { caches, ..self }
     }
 
     /// Sets a timeout for a reconcile. A reconcile that exceeds it is dropped and retried later (default: no timeout).
@@ -205,15 +249,16 @@ impl<K: WorkKey> Controller<K> {
 
     /// Waits for the caches to sync. Returns `false` if stopped first.
     async fn wait_for_sync(&self, stop: &CancellationToken) -> bool {
+        let informers = self.caches.all();
         tokio::select! {
             biased;
-            () = stop.cancelled(), if !self.informers.is_empty() => false,
-            _ = join_all(self.informers.iter().map(Informer::wait_for_sync)) => true,
+            () = stop.cancelled(), if !informers.is_empty() => false,
+            _ = join_all(informers.iter().map(Informer::wait_for_sync)) => true,
         }
     }
 
     async fn work(self, stop: CancellationToken) {
-        let pending_writes = self.reads_own_writes.then(|| PendingWrites::new(self.informers.clone()));
+        let pending_writes = self.reads_own_writes.then(|| PendingWrites::new(self.caches.clone()));
         let Self { name, queue, reconciler, workers, policy, drain, metrics, adaptive, queue_size, .. } =
             self;
         let queue = match queue_size {
@@ -281,8 +326,8 @@ impl<K: WorkKey> Runnable for Controller<K> {
     }
 
     fn readiness(&self) -> Option<Check> {
-        let informers = self.informers.clone();
-        Some(Arc::new(move || match informers.iter().find(|informer| !informer.has_synced()) {
+        let caches = self.caches.clone();
+        Some(Arc::new(move || match caches.all().iter().find(|informer| !informer.has_synced()) {
             None => Ok(()),
             Some(informer) => Err(format!("the cache of {} has not synced", informer.kind().plural())),
         }))

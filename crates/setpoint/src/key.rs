@@ -5,6 +5,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 /// `namespace/name`, or `name` for a cluster-scoped object. Cheap to clone. Ordered by namespace, then name, so the
 /// objects of a namespace are adjacent.
 ///
@@ -34,6 +36,25 @@ impl Key {
     /// Creates the key of a cluster-scoped object.
     pub fn cluster(name: impl AsRef<str>) -> Self {
         Self::joined("", name.as_ref())
+    }
+
+    /// Creates the key of an object in a namespace, or of a cluster-scoped object (`None`).
+    pub fn in_namespace(namespace: Option<&str>, name: impl AsRef<str>) -> Self {
+        Self::joined(namespace.unwrap_or_default(), name.as_ref())
+    }
+
+    /// Returns the metadata of a new object with this namespace and name.
+    ///
+    /// ```
+    /// let metadata = setpoint::Key::namespaced("shop", "settings").metadata();
+    /// assert_eq!((metadata.namespace.unwrap(), metadata.name.unwrap()), ("shop".into(), "settings".into()));
+    /// ```
+    pub fn metadata(&self) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(self.name().to_owned()),
+            namespace: self.namespace().map(str::to_owned),
+            ..ObjectMeta::default()
+        }
     }
 
     /// Returns the namespace, or `None` for a cluster-scoped object.

@@ -16,6 +16,29 @@
 //!  client        writes with preconditions                      client/
 //! ```
 //!
+//! [`Controller::for_`] connects the stages in one sentence, and [`Manager`] runs them:
+//!
+//! ```no_run
+//! use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+//! use setpoint::prelude::*;
+//!
+//! fn counter(context: &Context) -> Controller {
+//!     Controller::for_::<Namespace>(context, "counter")
+//!         .watches(|map: &Cached<ConfigMap>| map.namespace().map(Key::cluster))
+//!         .run(count)
+//! }
+//!
+//! async fn count(namespace: Cached<Namespace>, context: Context) -> Result<(), ReconcileError> {
+//!     let maps = context.cached_list::<ConfigMap>(Some(namespace.name())).await?;
+//!     println!("{} has {} ConfigMaps", namespace.name(), maps.len());
+//!     Ok(())
+//! }
+//!
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! Manager::from_env("counter").await?.with(counter).run_until_signal().await?;
+//! # Ok(()) }
+//! ```
+//!
 //! Invariants:
 //! - There is one informer pipeline, one worker loop and one way to report an outcome.
 //! - A reconciler gets a key, never an event, and may be called at any time.
@@ -26,6 +49,7 @@
 
 mod access;
 pub mod adaptive;
+pub mod api;
 pub mod backoff;
 pub mod batch;
 pub mod client;
@@ -38,6 +62,7 @@ pub mod expectations;
 pub mod finalizer;
 pub mod handler;
 pub mod health;
+pub mod identity;
 pub mod indexer;
 pub mod informer;
 pub mod key;
@@ -49,6 +74,7 @@ pub mod metrics;
 pub mod object;
 pub mod owner;
 mod pending_writes;
+pub mod prelude;
 pub mod queue;
 pub mod reconcile;
 pub mod recorder;
@@ -62,17 +88,21 @@ pub mod source;
 #[cfg(feature = "otel")]
 pub mod telemetry;
 pub mod update_body;
+#[cfg(feature = "webhook")]
+pub mod webhook;
 mod worker;
 pub mod write_tracker;
 
 pub use setpoint_clock::{Clock, Instant, Rng, Uid};
 
 pub use access::Access;
+pub use api::Api;
 pub use client::{Client, ClientError};
 pub use config::ControllerConfig;
 pub use controller::{Controller, Runnable};
 pub use expectations::Expectations;
 pub use handler::Event;
+pub use identity::{Identify, Identity};
 pub use informer::{Informer, Informers};
 pub use key::Key;
 pub use kind::{Kind, View};
@@ -89,8 +119,9 @@ pub use update_body::UpdateBody;
 ///
 /// ```
 /// use setpoint::{Clock, Rng, Runtime};
-/// let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
+/// let runtime = Runtime::system();
 /// assert!(runtime.rng.below(6) < 6);
+/// let simulated = Runtime { clock: Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap()), rng: Rng::seeded(1) };
 /// ```
 #[derive(Clone, Debug)]
 pub struct Runtime {
@@ -98,6 +129,13 @@ pub struct Runtime {
     pub clock: Clock,
     /// The random number generator.
     pub rng: Rng,
+}
+
+impl Runtime {
+    /// Returns the machine's clock and secure randomness.
+    pub fn system() -> Self {
+        Self { clock: Clock::system(), rng: Rng::from_entropy() }
+    }
 }
 
 /// Runs the README's examples as doc tests.

@@ -93,6 +93,16 @@ impl<V: View> Cached<V> {
         self.object.key()
     }
 
+    /// Returns the object's name.
+    pub fn name(&self) -> &str {
+        self.key().name()
+    }
+
+    /// Returns the object's namespace, or `None` for a cluster-scoped object.
+    pub fn namespace(&self) -> Option<&str> {
+        self.key().namespace()
+    }
+
     /// Returns the object's metadata.
     pub fn meta(&self) -> &Metadata {
         self.object.meta()

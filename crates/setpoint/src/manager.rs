@@ -15,6 +15,7 @@
 mod caches;
 mod connect;
 mod order;
+mod scope;
 mod signal;
 #[cfg(test)]
 mod tests;
@@ -30,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use crate::adaptive::{AdaptiveLimits, AdaptiveLoop, Stretched};
 use crate::backoff::Backoff;
 use crate::config::ControllerConfig;
-use crate::controller::{Controller, Runnable};
+use crate::controller::{Caches, Controller, IntoRunnables, Runnable};
 use crate::health::Health;
 use crate::informer::Informers;
 use crate::leader::{self, ElectionConfig, Fence, InvalidElectionConfig, LeaderElection};
@@ -41,12 +42,12 @@ use crate::reconcile::{Reconciler, WorkKey};
 use crate::recorder::{self, Events, Recorder};
 use crate::shard::{Sharding, ShardingOptions, Shards, when_ready};
 use crate::source::Source;
-use crate::{Client, Runtime};
+use crate::{Api, Client, Runtime};
 use order::{Order, Startup};
 
 #[cfg(feature = "serve")]
 pub(crate) use caches::heap;
-pub use connect::ConnectError;
+pub use connect::{ConnectError, RunError};
 pub use order::OrderError;
 pub use signal::stop_signal;
 
@@ -61,7 +62,9 @@ pub use signal::stop_signal;
 /// ```
 #[derive(Clone)]
 pub struct Context {
-    /// The client for the API server.
+    /// Typed reads and writes. Applies use the controller's name as field manager.
+    pub api: Api,
+    /// The client for the API server, for kinds that are known at run time and everything that `api` does not offer.
     pub client: Client,
     /// The shared caches.
     pub informers: Informers,
@@ -79,22 +82,31 @@ pub struct Context {
     adaptive: Option<AdaptiveLimits>,
     events: Events,
     fence: Fence,
+    /// The name of the controller, or of the manager.
+    name: &'static str,
+    /// The caches that have been read through this context.
+    caches: Caches,
 }
 
 /// The manager of a process: it runs the controllers and everything they share. Informers start before workers; on
 /// shutdown, workers drain before informers stop.
 ///
 /// ```no_run
-/// # async fn example<R: setpoint::Reconciler<Key = setpoint::Key>>(client: setpoint::Client,
-/// #     source: std::sync::Arc<dyn setpoint::source::Source>, runtime: setpoint::Runtime, reconciler: R) {
-/// use setpoint::{Controller, Manager, Queue};
-/// use tokio_util::sync::CancellationToken;
-/// let mut manager = Manager::new(client, source, runtime);
-/// let queue = Queue::new("greeter", &manager.context().runtime);
-/// manager.add(Controller::new("greeter", queue, reconciler).workers(2));
-/// let stop = CancellationToken::new();
-/// manager.run(stop).await;
-/// # }
+/// use k8s_openapi::api::core::v1::Namespace;
+/// use setpoint::prelude::*;
+///
+/// fn greeter(context: &Context) -> Controller {
+///     Controller::for_::<Namespace>(context, "greeter").run(greet)
+/// }
+///
+/// async fn greet(namespace: Cached<Namespace>, _: Context) -> Result<(), ReconcileError> {
+///     println!("hello, {}", namespace.name());
+///     Ok(())
+/// }
+///
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// Manager::from_env("greeter").await?.with(greeter).run_until_signal().await?;
+/// # Ok(()) }
 /// ```
 pub struct Manager {
     context: Context,
@@ -114,6 +126,9 @@ enum Coordination {
     Election(Box<LeaderElection>),
     Sharding(Box<Sharding>),
 }
+
+/// The name of a manager that was created without one.
+const DEFAULT_NAME: &str = "setpoint";
 
 /// How long writing the remaining events may take after everything else has stopped.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -151,6 +166,7 @@ impl Manager {
         let (health, config) = (Health::new(), Arc::new(config));
         let shards = Shards::whole(&runtime.clock);
         let context = Context {
+            api: Api::new(client.clone(), DEFAULT_NAME),
             client,
             informers,
             runtime,
@@ -161,6 +177,8 @@ impl Manager {
             adaptive,
             events,
             fence: fence.clone(),
+            name: DEFAULT_NAME,
+            caches: Caches::default(),
         };
         let mut manager = Self {
             context,
@@ -239,6 +257,25 @@ impl Manager {
     /// Returns the context that controllers are built from.
     pub fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// Adds what `build` makes from the context: a controller, another runnable, or several.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Node;
+    /// use setpoint::prelude::*;
+    /// # async fn watch(_: Cached<Node>, _: Context) -> Result<(), ReconcileError> { Ok(()) }
+    /// fn nodes(context: &Context) -> Controller {
+    ///     Controller::for_::<Node>(context, "node-watcher").run(watch)
+    /// }
+    /// # fn example(manager: Manager) {
+    /// let manager = manager.with(nodes);
+    /// # }
+    /// ```
+    pub fn with<R: IntoRunnables>(mut self, build: impl FnOnce(&Context) -> R) -> Self {
+        let runnables = build(&self.context).into_runnables();
+        runnables.into_iter().for_each(|runnable| self.add(runnable));
+        self
     }
 
     /// Adds a runnable. Registers its metrics and its readiness check in the context.
@@ -348,7 +385,8 @@ impl Context {
     /// ```
     pub fn acting_as(&self, client: Client) -> Self {
         let events = self.events.written_by(client.clone());
-        Self { client: client.with_fence(&self.fence), events, ..self.clone() }
+        let client = client.with_fence(&self.fence);
+        Self { api: Api::new(client.clone(), self.name), client, events, ..self.clone() }
     }
 
     /// Creates an event recorder for `component` (for example `replicaset-controller`).

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::controller::Caches;
 use crate::reconcile::WorkKey;
 use crate::{Informer, Key, Kind, Object};
 
@@ -56,15 +57,15 @@ const CACHE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The writes of each key's last reconcile that the caches may not show yet.
 pub(crate) struct PendingWrites<K> {
-    informers: Vec<Informer>,
+    caches: Caches,
     /// At most one entry per active key, with one write per kind and per deleted object.
     pending: Mutex<BTreeMap<K, Vec<PendingWrite>>>,
 }
 
 impl<K: WorkKey> PendingWrites<K> {
     /// Creates a tracker for a controller that reads these caches.
-    pub(crate) fn new(informers: Vec<Informer>) -> Self {
-        Self { informers, pending: Mutex::new(BTreeMap::new()) }
+    pub(crate) fn new(caches: Caches) -> Self {
+        Self { caches, pending: Mutex::new(BTreeMap::new()) }
     }
 
     /// Runs the reconcile of a key and keeps its writes, however it ends.
@@ -76,9 +77,10 @@ impl<K: WorkKey> PendingWrites<K> {
     /// Returns whether the caches show the writes of the key's last reconcile. Waits for a while if they do not.
     pub(crate) async fn wait_until_shown(&self, key: &K) -> bool {
         let Some(writes) = self.pending.lock().get(key).cloned() else { return true };
+        let informers = self.caches.all();
         let shown = async {
             for written in &writes {
-                for informer in self.informers.iter().filter(|informer| informer.kind() == written.kind()) {
+                for informer in informers.iter().filter(|informer| informer.kind() == written.kind()) {
                     informer.shows(|informer| written.is_shown_by(informer)).await;
                 }
             }

@@ -187,15 +187,62 @@ impl ReconcileError {
 /// use setpoint::{ClientError, reconcile::ErrorContext};
 /// let refused: Result<(), _> = Err(ClientError::from_reply(409, &Default::default(), b""));
 /// assert_eq!(refused.attempting("update pod web-1").unwrap_err().class(), "conflict");
+/// let pod = "web-2";
+/// let refused: Result<(), _> = Err(ClientError::from_reply(403, &Default::default(), b""));
+/// assert_eq!(refused.attempting(|| format!("update pod {pod}")).unwrap_err().to_string(), "update pod web-2");
 /// ```
 pub trait ErrorContext<T> {
-    /// Converts the error into a [`ReconcileError`] of the matching class. `what` says what was attempted.
-    fn attempting(self, what: impl Into<String>) -> Result<T, ReconcileError>;
+    /// Converts the error into a [`ReconcileError`] of the matching class. `what` says what was attempted: a text, or a
+    /// function that builds it, which is only called if there is an error.
+    fn attempting(self, what: impl Attempted) -> Result<T, ReconcileError>;
 }
 
 impl<T> ErrorContext<T> for Result<T, ClientError> {
-    fn attempting(self, what: impl Into<String>) -> Result<T, ReconcileError> {
-        self.map_err(|error| error.into_reconcile_error(what.into()))
+    fn attempting(self, what: impl Attempted) -> Result<T, ReconcileError> {
+        self.map_err(|error| error.into_reconcile_error(what.text()))
+    }
+}
+
+/// What was attempted: a text, or a function that builds it. See [`ErrorContext::attempting`].
+///
+/// ```
+/// use setpoint::reconcile::Attempted;
+/// assert_eq!((|| format!("create pod {}", 7)).text(), "create pod 7".text());
+/// ```
+pub trait Attempted {
+    /// Returns the text.
+    fn text(self) -> String;
+}
+
+impl Attempted for &str {
+    fn text(self) -> String {
+        self.to_owned()
+    }
+}
+
+impl Attempted for String {
+    fn text(self) -> String {
+        self
+    }
+}
+
+impl<F: FnOnce() -> T, T: Into<String>> Attempted for F {
+    fn text(self) -> String {
+        self().into()
+    }
+}
+
+/// For errors whose own message says enough. [`ErrorContext::attempting`] adds what was attempted.
+impl From<ClientError> for ReconcileError {
+    fn from(error: ClientError) -> Self {
+        error.into_reconcile_error("call the API server".into())
+    }
+}
+
+impl From<()> for Outcome {
+    /// Done, as [`Outcome::Settled`].
+    fn from((): ()) -> Self {
+        Self::Settled
     }
 }
 

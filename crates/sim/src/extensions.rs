@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response, Uri};
+use http_body_util::Full;
 use serde_json::Value;
+use setpoint::webhook::Webhooks;
 use setpoint_cluster::Lost;
 use setpoint_cluster::webhooks::{self, HttpBody, InProcess, ResponseBody};
 
@@ -44,6 +46,26 @@ impl Extensions {
         convert: impl Fn(Value, &str) -> Result<Value, String> + Send + Sync + 'static,
     ) {
         self.add_handler(Callee::Converter, host, path, move |review| webhooks::convert(&review, &convert));
+    }
+
+    /// Adds webhooks as a manager would serve them.
+    pub(crate) fn add_webhooks(&mut self, host: &str, webhooks: &Webhooks) {
+        for path in webhooks.paths() {
+            let callee = if path.starts_with("/convert/") { Callee::Converter } else { Callee::Webhook };
+            let (host, webhooks) = (host.to_owned(), webhooks.clone());
+            self.all.push(Arc::new(move |network, faults| {
+                let (webhooks, faults, to) = (webhooks.clone(), faults.clone(), path.clone());
+                network.handle_with(&host, &path, move |posted| {
+                    let (webhooks, faults, to) = (webhooks.clone(), faults.clone(), to.clone());
+                    async move {
+                        match faults.on_reply(callee).await {
+                            Some(lost) => in_place(lost),
+                            None => Some(reviewed(&webhooks, &to, &posted).await),
+                        }
+                    }
+                });
+            }));
+        }
     }
 
     pub(crate) fn add_api_server<F, B>(
@@ -115,8 +137,15 @@ impl Extensions {
     }
 }
 
+async fn reviewed(webhooks: &Webhooks, path: &str, posted: &Value) -> Response<Full<Bytes>> {
+    let (code, body) = webhooks.respond(path, posted.to_string().as_bytes()).await;
+    let mut response = webhooks::json_response(code, &Value::Null);
+    *response.body_mut() = Full::new(body);
+    response
+}
+
 /// Returns what a client gets in place of a lost response; `None` closes the connection.
-fn in_place(lost: Lost) -> Option<Response<http_body_util::Full<Bytes>>> {
+fn in_place(lost: Lost) -> Option<Response<Full<Bytes>>> {
     match lost {
         Lost::Dropped => None,
         Lost::Failed(code) => Some(webhooks::json_response(code, &Value::Null)),

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
-use setpoint::{Context, Key, Kind, Object, Runnable, View};
+use setpoint::controller::IntoRunnables;
+use setpoint::webhook::{Endpoint, Webhooks};
+use setpoint::{Context, Key, Kind, Object, View};
 use setpoint_cluster::webhooks::{HttpBody, InProcess};
 use setpoint_cluster::{Build, Components, Executed};
 use tokio::task::JoinSet;
@@ -44,6 +46,8 @@ pub struct TestCluster {
     parts: Components,
     faults: Vec<Fault>,
     extensions: Extensions,
+    /// Created when the cluster starts.
+    configurations: Vec<(Kind, Value)>,
     seed: u64,
 }
 
@@ -103,12 +107,31 @@ impl TestCluster {
         self
     }
 
-    /// Adds the author's own controllers, as a manager would run them.
-    pub fn with(
-        mut self,
-        build: impl Fn(&Context) -> Vec<Box<dyn Runnable>> + Send + Sync + 'static,
-    ) -> Self {
-        self.parts.own.push(Arc::new(build) as Build);
+    /// Adds the author's own controllers, as [`Manager::with`](setpoint::Manager::with) does.
+    pub fn with<R: IntoRunnables>(mut self, build: impl Fn(&Context) -> R + Send + Sync + 'static) -> Self {
+        let build: Build = Arc::new(move |context| build(context).into_runnables());
+        self.parts.own.push(build);
+        self
+    }
+
+    /// Serves webhooks as [`Manager::with_webhooks`](setpoint::Manager::with_webhooks) does, at the endpoint's host, and
+    /// creates their webhook configurations. Connections stay in this process, so there is no certificate. CRDs that
+    /// convert with them are [installed](Running::install) as
+    /// [`Webhooks::converting`](setpoint::webhook::Webhooks::converting) returns them.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use setpoint::webhook::{Denied, Endpoint, Webhooks};
+    /// use setpoint_sim::TestCluster;
+    /// let webhooks = Webhooks::new("policy").validate(|map: &ConfigMap| match map.data {
+    ///     None => Err(Denied::from("an empty ConfigMap is of no use")),
+    ///     Some(_) => Ok(()),
+    /// });
+    /// let cluster = TestCluster::new().webhooks(&Endpoint::service("default", "policy"), &webhooks);
+    /// ```
+    pub fn webhooks(mut self, endpoint: &Endpoint, webhooks: &Webhooks) -> Self {
+        self.extensions.add_webhooks(&endpoint.host(), webhooks);
+        self.configurations.extend(webhooks.configurations(endpoint, None));
         self
     }
 
@@ -250,6 +273,9 @@ impl TestCluster {
         let world = World::with_network(self.seed, self.parts, self.faults, network.clone()).await;
         let world = Arc::new(world);
         self.extensions.serve(&network, world.faults());
+        for (kind, configuration) in self.configurations {
+            world.create(&kind, None, configuration).await;
+        }
         let mut managing = JoinSet::new();
         let managed = world.clone();
         managing.spawn(async move { managed.run_manager().await });

@@ -5,6 +5,8 @@ mod behaviour;
 mod converters;
 mod extensions;
 mod faults;
+mod framework_webhooks;
+mod kinds;
 mod kubelet;
 mod network;
 mod nodes;

@@ -20,4 +20,4 @@ mod status;
 
 pub use crd::{Application, ApplicationSpec, ApplicationStatus, Phase, definition};
 pub use directory::DIRECTORY;
-pub use reconcile::{CONTROLLER, runnables};
+pub use reconcile::{CONTROLLER, controller};

@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::{ControllerConfig, Key, Kind, Manager, Rng, Runtime};
-use setpoint_example_application::{Application, CONTROLLER, DIRECTORY, Phase, definition, runnables};
+use setpoint_example_application::{Application, CONTROLLER, DIRECTORY, Phase, controller, definition};
 use setpoint_sim::{Scenario, TestCluster, World, check_all};
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +17,7 @@ const CONTROLLERS: &[&str] =
     &["deployment", "replicaset", "garbagecollector", "serviceaccount", "nodelifecycle"];
 
 fn cluster() -> TestCluster {
-    TestCluster::new().controllers(CONTROLLERS).scheduler().nodes(2).with(runnables)
+    TestCluster::new().controllers(CONTROLLERS).scheduler().nodes(2).with(controller)
 }
 
 fn key() -> Key {
@@ -123,9 +123,8 @@ fn of_two_replicas_one_works_and_the_other_takes_over() {
             let config = ControllerConfig::from_yaml(yaml).expect("valid");
             let manager =
                 Manager::configured(CONTROLLER, cluster.kube(), "test", runtime(seed), config).await;
-            let mut manager = manager.expect("made");
+            let manager = manager.expect("made").with(controller);
             let context = manager.context().clone();
-            runnables(&context).into_iter().for_each(|runnable| manager.add(runnable));
             let stop = CancellationToken::new();
             (context.metrics, tokio::spawn(manager.run(stop.clone())), stop)
         };

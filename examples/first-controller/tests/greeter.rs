@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use serde_json::json;
 use setpoint::client::DeleteOptions;
 use setpoint::{Key, Kind};
-use setpoint_example_first_controller::runnables;
+use setpoint_example_first_controller::greeter;
 use setpoint_sim::TestCluster;
 
 fn namespace(name: &str, greet: &str) -> serde_json::Value {
@@ -15,7 +15,7 @@ fn namespace(name: &str, greet: &str) -> serde_json::Value {
 
 #[test]
 fn a_labelled_namespace_is_greeted_and_others_are_not() {
-    TestCluster::new().with(runnables).run(async |cluster| {
+    TestCluster::new().with(greeter).run(async |cluster| {
         cluster.create(namespace("shop", "true")).await;
         cluster.create(namespace("attic", "false")).await;
         let greeting = cluster.until(&Key::namespaced("shop", "greeting"), |_: &ConfigMap| true).await;
@@ -27,7 +27,7 @@ fn a_labelled_namespace_is_greeted_and_others_are_not() {
 
 #[test]
 fn a_deleted_greeting_is_created_again() {
-    TestCluster::new().with(runnables).run(async |cluster| {
+    TestCluster::new().with(greeter).run(async |cluster| {
         cluster.create(namespace("shop", "true")).await;
         let key = Key::namespaced("shop", "greeting");
         let first = cluster.until(&key, |_: &ConfigMap| true).await;
@@ -41,7 +41,7 @@ fn a_deleted_greeting_is_created_again() {
 
 #[test]
 fn a_deleted_namespace_goes() {
-    TestCluster::new().with(runnables).controllers(&["namespace"]).run(async |cluster| {
+    TestCluster::new().with(greeter).controllers(&["namespace"]).run(async |cluster| {
         cluster.create(namespace("shop", "true")).await;
         cluster.until(&Key::namespaced("shop", "greeting"), |_: &ConfigMap| true).await;
         let key = Key::cluster("shop");

@@ -4,4 +4,4 @@ mod crd;
 mod reconcile;
 
 pub use crd::{Widget, WidgetSpec, WidgetStatus, definition};
-pub use reconcile::{CONTROLLER, runnables};
+pub use reconcile::{CONTROLLER, controller};

@@ -9,34 +9,16 @@
 //! Leader election is on, so only one of several replicas is active. `--leader-election-leader-elect=false` turns it
 //! off.
 
-use anyhow::Context;
-use setpoint::config::LeaderElectionConfig;
-use setpoint::leader::ExitReason;
-use setpoint::manager::stop_signal;
-use setpoint::{Clock, ControllerConfig, Manager, Rng, Runtime};
-use setpoint_example_operator_template::{CONTROLLER, definition, runnables};
+use setpoint::{ControllerConfig, Manager};
+use setpoint_example_operator_template::{CONTROLLER, controller, definition};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let leader_election = LeaderElectionConfig { leader_elect: true, ..LeaderElectionConfig::default() };
-    let defaults = ControllerConfig { leader_election, ..ControllerConfig::default() };
-    let (config, rest) = defaults.load(std::env::args().skip(1), |name| std::env::var(name).ok())?;
-    match rest.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => {}
-        ["--crd"] => {
-            println!("{}", serde_json::to_string_pretty(&definition())?);
-            return Ok(());
-        }
-        _ => anyhow::bail!("unknown arguments {rest:?}; there are --crd and\n{}", ControllerConfig::help()),
+    if std::env::args().any(|argument| argument == "--crd") {
+        println!("{}", serde_json::to_string_pretty(&definition())?);
+        return Ok(());
     }
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let cluster = kube::Config::infer().await.context("find a cluster: set KUBECONFIG")?;
-    let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
-    let mut manager = Manager::connect(CONTROLLER, cluster, runtime, config).await?;
-    for runnable in runnables(&manager.context().clone()) {
-        manager.add(runnable);
-    }
-    let ended = manager.run(stop_signal()?).await;
-    anyhow::ensure!(ended == ExitReason::Stopped, "lost the lease: another replica works now");
-    Ok(())
+    let config = ControllerConfig::leader_elected().with_env()?;
+    Ok(Manager::infer(CONTROLLER, config).await?.with(controller).run_until_signal().await?)
 }

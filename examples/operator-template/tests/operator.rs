@@ -4,11 +4,11 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::{Key, Kind};
-use setpoint_example_operator_template::{Widget, definition, runnables};
+use setpoint_example_operator_template::{Widget, controller, definition};
 use setpoint_sim::{Fault, OnCall, Running, TestCluster};
 
 fn cluster() -> TestCluster {
-    TestCluster::new().controllers(&["garbagecollector"]).with(runnables)
+    TestCluster::new().controllers(&["garbagecollector"]).with(controller)
 }
 
 fn key() -> Key {

@@ -103,7 +103,7 @@ impl Checkout {
 async fn every_documented_command_works() {
     let checkout = Checkout::start();
     let stop = CancellationToken::new();
-    operate(&checkout.up, first::NAME, first::runnables, &stop).await;
+    operate(&checkout.up, "greeter", first::greeter, &stop).await;
     let mut ran = 0;
     for page in pages() {
         let mut variables = BTreeMap::new();

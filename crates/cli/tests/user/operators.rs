@@ -1,6 +1,6 @@
 //! The example operators against the real binary, over TLS: they work as in the simulation.
 
-use setpoint::{Clock, Context, ControllerConfig, Manager, Rng, Runnable, Runtime};
+use setpoint::{Context, Controller, ControllerConfig, Manager, Runtime};
 use tokio_util::sync::CancellationToken;
 
 use crate::binary::{Up, eventually};
@@ -24,15 +24,12 @@ spec: {text: good morning}
 pub(crate) async fn operate(
     up: &Up,
     name: &'static str,
-    runnables: fn(&Context) -> Vec<Box<dyn Runnable>>,
+    controller: fn(&Context) -> Controller,
     stop: &CancellationToken,
 ) {
-    let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
-    let manager = Manager::connect(name, config(up).await, runtime, ControllerConfig::default()).await;
-    let mut manager = manager.expect("the cluster can be reached");
-    for runnable in runnables(&manager.context().clone()) {
-        manager.add(runnable);
-    }
+    let (runtime, settings) = (Runtime::system(), ControllerConfig::default());
+    let manager = Manager::connect(name, config(up).await, runtime, settings).await;
+    let manager = manager.expect("the cluster can be reached").with(controller);
     tokio::spawn(manager.run(stop.clone()));
 }
 
@@ -58,9 +55,9 @@ async fn the_example_operators_work_against_the_binary() {
     use setpoint_example_application as application;
     use setpoint_example_first_controller as first;
     use setpoint_example_operator_template as template;
-    operate(&up, application::CONTROLLER, application::runnables, &stop).await;
-    operate(&up, first::NAME, first::runnables, &stop).await;
-    operate(&up, template::CONTROLLER, template::runnables, &stop).await;
+    operate(&up, application::CONTROLLER, application::controller, &stop).await;
+    operate(&up, "greeter", first::greeter, &stop).await;
+    operate(&up, template::CONTROLLER, template::controller, &stop).await;
 
     up.kubectl_with(&["apply", "-f", "-"], WEB);
     up.kubectl_with(&["apply", "-f", "-"], HELLO);

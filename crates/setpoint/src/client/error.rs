@@ -103,6 +103,50 @@ impl<T> Optional<T> for Result<T, ClientError> {
     }
 }
 
+/// Treats expected errors as success: `client.delete(..).await.ignore_not_found()?`.
+///
+/// ```
+/// use setpoint::client::{ClientError, IgnoreErrors};
+/// let reply = |reason: &str| {
+///     let status = format!(r#"{{"kind":"Status","reason":"{reason}"}}"#);
+///     Err::<(), _>(ClientError::from_reply(409, &Default::default(), status.as_bytes()))
+/// };
+/// reply("AlreadyExists").ignore_already_exists().unwrap();
+/// reply("Conflict").ignore_conflict().unwrap();
+/// assert!(reply("Conflict").ignore_not_found().is_err());
+/// ```
+pub trait IgnoreErrors: Sized {
+    /// Succeeds if the object does not exist: there is nothing to delete or to update.
+    fn ignore_not_found(self) -> Result<(), ClientError>;
+
+    /// Succeeds if the object exists already: a cache did not show it yet.
+    fn ignore_already_exists(self) -> Result<(), ClientError>;
+
+    /// Succeeds if the object has changed in the meantime: the change causes another reconcile.
+    fn ignore_conflict(self) -> Result<(), ClientError>;
+}
+
+impl<T> IgnoreErrors for Result<T, ClientError> {
+    fn ignore_not_found(self) -> Result<(), ClientError> {
+        ignore(self, ClientError::is_not_found)
+    }
+
+    fn ignore_already_exists(self) -> Result<(), ClientError> {
+        ignore(self, ClientError::is_already_exists)
+    }
+
+    fn ignore_conflict(self) -> Result<(), ClientError> {
+        ignore(self, ClientError::is_conflict)
+    }
+}
+
+fn ignore<T>(result: Result<T, ClientError>, expected: fn(&ClientError) -> bool) -> Result<(), ClientError> {
+    match result {
+        Err(error) if expected(&error) => Ok(()),
+        result => result.map(drop),
+    }
+}
+
 impl ClientError {
     /// Decodes the error from an unsuccessful response.
     pub fn from_reply(code: u16, headers: &HeaderMap, body: &[u8]) -> Self {

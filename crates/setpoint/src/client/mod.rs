@@ -23,7 +23,7 @@ use bytes::Bytes;
 use http::Method;
 use serde::Serialize;
 
-pub use error::{Cause, ClientError, Optional};
+pub use error::{Cause, ClientError, IgnoreErrors, Optional};
 
 use crate::adaptive::AdaptiveLimits;
 use crate::leader::Fence;

@@ -234,6 +234,14 @@ pub enum ConfigError {
         #[source]
         source: std::io::Error,
     },
+    /// There are arguments that are not settings.
+    #[error("unknown arguments {arguments:?}; the settings are\n{help}")]
+    Arguments {
+        /// The arguments.
+        arguments: Vec<String>,
+        /// The help text with all settings.
+        help: String,
+    },
     /// The leader election settings are invalid.
     #[error("controller.{0}")]
     Election(#[from] InvalidElectionConfig),
@@ -317,6 +325,21 @@ impl ControllerConfig {
         Ok(config)
     }
 
+    /// Applies the file given by `--config`, the environment and the flags of this process on top of this
+    /// configuration. Rejects arguments that are not settings, with a help text.
+    ///
+    /// ```no_run
+    /// let config = setpoint::ControllerConfig::leader_elected().with_env().unwrap();
+    /// assert!(config.leader_election.leader_elect);
+    /// ```
+    pub fn with_env(self) -> Result<Self, ConfigError> {
+        let (config, rest) = self.load(std::env::args().skip(1), |name| std::env::var(name).ok())?;
+        match rest.is_empty() {
+            true => Ok(config),
+            false => Err(ConfigError::Arguments { arguments: rest, help: Self::help() }),
+        }
+    }
+
     /// Applies the file given by `--config`, the environment and the other flags on top of this configuration, and
     /// validates the result. Also returns the arguments that are not settings, unchanged.
     ///
@@ -352,6 +375,12 @@ impl ControllerConfig {
 }
 
 impl ControllerConfig {
+    /// Returns the defaults with leader election, so that one of several replicas is active.
+    pub fn leader_elected() -> Self {
+        let leader_election = LeaderElectionConfig { leader_elect: true, ..LeaderElectionConfig::default() };
+        Self { leader_election, ..Self::default() }
+    }
+
     /// Rejects contradictory values.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let QueueConfig { base_delay, max_delay, .. } = self.queue_config;

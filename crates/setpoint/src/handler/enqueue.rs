@@ -1,6 +1,8 @@
 //! Handlers that map events to keys. An update enqueues keys for both the old and the new state: a pod that changes
 //! owners concerns both.
 
+use std::sync::Arc;
+
 use futures::future::BoxFuture;
 
 use super::{Event, Handler};
@@ -18,7 +20,7 @@ use crate::{Key, Kind, Object, Queue};
 /// ```
 pub fn enqueue_self(queue: &Queue<Key>) -> impl Handler + use<> {
     let map = |event: &Event, add: &mut dyn FnMut(Key)| add(event.object().key().clone());
-    Enqueue { queue: queue.clone(), kind: None, map }
+    Enqueue { queue: queue.clone(), kind: None, priority: None, map }
 }
 
 /// Enqueues the key of the object's managing controller, if it is of this kind, in any version.
@@ -52,7 +54,36 @@ where
     F: Fn(&Object) -> I + Send + Sync + 'static,
 {
     let map = move |event: &Event, add: &mut dyn FnMut(K)| event.states().flat_map(&map).for_each(add);
-    Enqueue { queue: queue.clone(), kind: None, map }
+    Enqueue { queue: queue.clone(), kind: None, priority: None, map }
+}
+
+/// The keys that an object concerns.
+pub(crate) enum Mapping {
+    /// Its own.
+    Itself,
+    /// That of its managing controller, if it is of this kind.
+    Controller(Kind),
+    /// Any.
+    Keys(Arc<MapKeys>),
+}
+
+/// Calls the function with every key that an object concerns.
+type MapKeys = dyn Fn(&Object, &mut dyn FnMut(Key)) + Send + Sync;
+
+/// Enqueues the keys of a mapping, with this priority if something has changed.
+pub(crate) fn enqueue_with(
+    queue: &Queue<Key>,
+    mapping: Mapping,
+    priority: Option<Priority>,
+) -> impl Handler + use<> {
+    let map = move |event: &Event, add: &mut dyn FnMut(Key)| match &mapping {
+        Mapping::Itself => add(event.object().key().clone()),
+        Mapping::Controller(kind) => {
+            event.states().filter_map(|object| controller_of_kind(object, kind)).for_each(add);
+        }
+        Mapping::Keys(map) => event.states().for_each(|object| map(object, add)),
+    };
+    Enqueue { queue: queue.clone(), kind: None, priority, map }
 }
 
 /// A handler that adds the keys `map` returns for an event. Objects from the initial list and resyncs get a low
@@ -60,6 +91,8 @@ where
 struct Enqueue<K: WorkKey, F> {
     queue: Queue<K>,
     kind: Option<Kind>,
+    /// The priority of changes, unless it is normal.
+    priority: Option<Priority>,
     map: F,
 }
 
@@ -70,6 +103,7 @@ where
 {
     fn handle(&self, event: &Event) {
         let (cause, priority) = significance(event);
+        let priority = self.priority.filter(|_| priority == Priority::Normal).unwrap_or(priority);
         (self.map)(event, &mut |key| {
             let object = || Some(event.object().key().clone());
             self.queue.add_because(key, priority, || Trigger {

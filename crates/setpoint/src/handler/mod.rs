@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 
 use crate::{Kind, Object};
 
+pub(crate) use self::enqueue::{Mapping, enqueue_with};
 pub use self::enqueue::{enqueue_controller, enqueue_mapped, enqueue_self};
 pub use self::predicate::Predicate;
 

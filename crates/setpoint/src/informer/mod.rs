@@ -425,7 +425,7 @@ impl Informer {
         waited.expect("the sender is in `shared`, which outlives this borrow");
     }
 
-    fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 }

@@ -10,12 +10,12 @@ use tokio::net::TcpListener;
 #[cfg(feature = "serve")]
 use tokio_util::sync::CancellationToken;
 
-use super::Manager;
+use super::{Manager, stop_signal};
 #[cfg(feature = "serve")]
 use crate::Runnable;
 use crate::adaptive::AdaptiveLimits;
-use crate::config::ControllerConfig;
-use crate::leader::{ElectionConfig, InvalidElectionConfig};
+use crate::config::{ConfigError, ControllerConfig};
+use crate::leader::{ElectionConfig, ExitReason, InvalidElectionConfig};
 use crate::metrics::Metrics;
 #[cfg(feature = "serve")]
 use crate::serve::Operations;
@@ -23,7 +23,7 @@ use crate::shard::ShardingOptions;
 use crate::source::KubeSource;
 use crate::{Client, Runtime};
 
-/// An error from [`Manager::connect`] or [`Manager::configured`].
+/// An error from [`Manager::from_env`], [`Manager::connect`] or [`Manager::configured`].
 ///
 /// ```
 /// fn explain(error: &setpoint::manager::ConnectError) -> String {
@@ -32,6 +32,12 @@ use crate::{Client, Runtime};
 /// ```
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
+    /// The flags, the environment or the configuration file are invalid.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There is neither a kubeconfig file nor a service account.
+    #[error("cannot find a cluster: set KUBECONFIG, or run in one")]
+    Infer(#[source] Box<kube::config::InferConfigError>),
     /// The client could not be created.
     #[error("cannot create a client for the cluster")]
     Client(#[source] Box<kube::Error>),
@@ -39,10 +45,12 @@ pub enum ConnectError {
     #[error(transparent)]
     Election(#[from] InvalidElectionConfig),
     /// Listening on the address failed.
-    #[error("cannot listen on {address} for health, metrics and profiles (bindAddress)")]
+    #[error("cannot listen on {address} for {purpose}")]
     Listen {
         /// The address.
         address: SocketAddr,
+        /// What is served there.
+        purpose: &'static str,
         /// The underlying I/O error.
         #[source]
         source: std::io::Error,
@@ -55,18 +63,67 @@ pub enum ConnectError {
     },
 }
 
+/// An error from [`Manager::run_until_signal`].
+///
+/// ```
+/// use setpoint::manager::RunError;
+/// assert_eq!(RunError::LeaseLost.to_string(), "lost the lease: another replica has taken over");
+/// ```
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The lease could not be renewed, so another replica may work now. The process should exit and start again.
+    #[error("lost the lease: another replica has taken over")]
+    LeaseLost,
+    /// Signals cannot be received.
+    #[error("cannot listen for SIGTERM and SIGINT")]
+    Signals(#[from] std::io::Error),
+}
+
 impl Manager {
+    /// Creates a manager called `name` for the cluster of the current kubeconfig, or the one it runs in. Reads the
+    /// configuration from the file of `--config`, the environment and flags.
+    ///
+    /// ```no_run
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let manager = setpoint::Manager::from_env("my-operator").await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "config")]
+    pub async fn from_env(name: &'static str) -> Result<Self, ConnectError> {
+        Self::infer(name, ControllerConfig::default().with_env()?).await
+    }
+
+    /// Creates a manager called `name` for the cluster of the current kubeconfig, or the one it runs in.
+    ///
+    /// ```no_run
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use setpoint::{ControllerConfig, Manager};
+    /// let config = ControllerConfig::leader_elected().with_env()?;
+    /// let manager = Manager::infer("my-operator", config).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn infer(name: &'static str, config: ControllerConfig) -> Result<Self, ConnectError> {
+        let cluster = kube::Config::infer().await.map_err(|error| ConnectError::Infer(Box::new(error)))?;
+        Self::connect(name, cluster, Runtime::system(), config).await
+    }
+
+    /// Runs until SIGTERM or SIGINT, then shuts down in order. A second signal exits immediately.
+    pub async fn run_until_signal(self) -> Result<(), RunError> {
+        match self.run(stop_signal()?).await {
+            ExitReason::Stopped => Ok(()),
+            ExitReason::Lost => Err(RunError::LeaseLost),
+        }
+    }
+
     /// Creates a manager called `name` for a cluster, set up according to `config`: client rate limits, caches, leader
     /// election, and the HTTP endpoints at the bind address.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use setpoint::{Clock, ControllerConfig, Manager, Rng, Runtime};
+    /// use setpoint::{ControllerConfig, Manager, Runtime};
     /// let cluster = kube::Config::infer().await?;
-    /// let environment = |name: &str| std::env::var(name).ok();
-    /// let (config, _) = ControllerConfig::default().load(std::env::args().skip(1), environment)?;
-    /// let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
-    /// let manager = Manager::connect("my-operator", cluster, runtime, config).await?;
+    /// let config = ControllerConfig { workers: 2, ..ControllerConfig::default() };
+    /// let manager = Manager::connect("my-operator", cluster, Runtime::system(), config).await?;
     /// # Ok(()) }
     /// ```
     pub async fn connect(
@@ -105,6 +162,7 @@ impl Manager {
         }
         let mut manager =
             Self::assemble(client, Arc::new(source), runtime, metrics, config.clone(), adaptive);
+        manager.context = manager.context.named(name);
         manager.context.informers.list_within(config.informer_config.list_timeout);
         if cfg!(not(feature = "otel")) && config.tracing.endpoint.is_some() {
             tracing::warn!("tracing.endpoint is set, but this program is built without the feature otel");
@@ -127,7 +185,8 @@ impl Manager {
     #[cfg(feature = "serve")]
     async fn serve_at(&mut self, address: SocketAddr) -> Result<(), ConnectError> {
         let bound = TcpListener::bind(address).await;
-        let listener = bound.map_err(|source| ConnectError::Listen { address, source })?;
+        let purpose = "health, metrics and profiles (bindAddress)";
+        let listener = bound.map_err(|source| ConnectError::Listen { address, purpose, source })?;
         let operations = Operations::of(&self.context);
         self.add(Serving { operations, listener });
         Ok(())

@@ -35,7 +35,7 @@ pub use event::{EventType, Reference};
 
 use crate::client::{Patch, Subresource};
 use crate::metrics::Metrics;
-use crate::{Client, ClientError, Key, Kind, Object, Runtime};
+use crate::{Client, ClientError, Identify, Key, Kind, Object, Runtime};
 use correlator::{Correlator, EventTime};
 use event::{EventMeta, EventObject, EventSource, RepeatPatch};
 use lines::Lines;
@@ -150,6 +150,17 @@ impl Recorder {
         message: impl Into<String>,
     ) {
         self.event_about(Reference::to(kind, object), event_type, reason, message, BTreeMap::new());
+    }
+
+    /// Records an event about an object that knows its kind.
+    pub fn record(
+        &self,
+        about: &impl Identify,
+        event_type: EventType,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
+        self.event_about(about.identity().reference(), event_type, reason, message, BTreeMap::new());
     }
 
     /// Records an event about any reference, with annotations.

@@ -18,6 +18,9 @@ use crate::app::output::{Format, print, print_objects, table};
 
 const CLUSTER_GROUP: &str = "cluster.core.oam.dev/";
 const ALIAS: &str = "cluster.core.oam.dev/cluster-alias";
+/// How often records are read again that change while a cluster is detached. A reconcile in progress may still record an
+/// object.
+const DETACH_ROUNDS: usize = 5;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Cluster {
@@ -171,8 +174,10 @@ fn secret(name: &str, labels: &[(String, String)], cluster: &Value, user: &Value
     let mut data = Map::new();
     let endpoint = text(cluster, "server").context("the cluster has no server")?;
     data.insert("endpoint".into(), STANDARD.encode(endpoint).into());
-    if text(cluster, "proxy-url").is_some() {
-        bail!("proxy-url is not supported");
+    if let Some(field) =
+        ["proxy-url", "tls-server-name"].into_iter().find(|field| text(cluster, field).is_some())
+    {
+        bail!("{field} is not supported");
     }
     if cluster["insecure-skip-tls-verify"] != true {
         let authority = encoded(cluster, "certificate-authority")?;
@@ -242,10 +247,18 @@ async fn list(arguments: &List) -> anyhow::Result<()> {
     }
 }
 
-/// Takes the credential out of a Secret: it is nobody's business to see it in a list.
+/// Takes the credential out of a Secret: a list shows which clusters there are, not how to enter them.
 fn hide(secret: &mut Value) {
     if let Some(data) = secret["data"].as_object_mut() {
         data.retain(|field, _| field == "endpoint");
+    }
+    drop_last_applied(&mut secret["metadata"]["annotations"]);
+}
+
+/// Removes what kubectl keeps: all of the object, credentials included.
+fn drop_last_applied(annotations: &mut Value) {
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
     }
 }
 
@@ -294,36 +307,59 @@ async fn rename(arguments: &Rename) -> anyhow::Result<()> {
         bail!("cluster {name} is in use: {} names it", tracker["metadata"]["name"]);
     }
     let meta = &secret["metadata"];
+    let mut annotations = meta["annotations"].clone();
+    drop_last_applied(&mut annotations);
     let renamed = json!({"apiVersion": "v1", "kind": "Secret", "type": secret["type"], "data": secret["data"],
-        "metadata": {"name": new_name, "labels": meta["labels"], "annotations": meta["annotations"]}});
+        "metadata": {"name": new_name, "labels": meta["labels"], "annotations": annotations}});
     let created = connection.client.create(&secrets(), Some(SYSTEM_NAMESPACE), &renamed).await;
     created.with_context(|| format!("cannot create cluster {new_name}"))?;
     delete(&connection, &secret).await?;
     print(&format!("cluster/{name} renamed to {new_name}\n"))
 }
 
+/// Can be repeated: the credential may be gone, and records may still name the cluster.
 async fn detach(arguments: &Detach) -> anyhow::Result<()> {
+    check_name(&arguments.name)?;
     let (name, connection) = (&arguments.name, arguments.hub.connect().await?);
-    let secret = of_cluster(&connection, name).await?;
-    // Nothing new gets into the records once the credential is gone.
-    delete(&connection, &secret).await?;
+    match of_cluster(&connection, name).await {
+        Ok(secret) => delete(&connection, &secret).await?,
+        Err(error) if trackers_of(&connection, name).await?.is_empty() => return Err(error),
+        Err(_) => {}
+    }
     let mut forgotten = 0;
-    for mut tracker in trackers_of(&connection, name).await? {
-        if let Some(entries) = tracker["spec"]["managedResources"].as_array_mut() {
-            let before = entries.len();
-            entries.retain(|entry| entry["cluster"] != name.as_str());
-            forgotten += before - entries.len();
+    for _ in 0..DETACH_ROUNDS {
+        let named = trackers_of(&connection, name).await?;
+        if named.is_empty() {
+            print(&format!("cluster/{name} detached\n"))?;
+            if forgotten > 0 {
+                eprintln!("{forgotten} objects of applications stay in it.");
+            }
+            return Ok(());
         }
-        let tracker_name = tracker["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let key = Key::cluster(tracker_name.as_str());
-        let written = connection.client.update(&trackers(), &key, Subresource::None, &tracker).await;
-        written.with_context(|| format!("cannot update ResourceTracker {tracker_name}: run it again"))?;
+        for tracker in named {
+            forgotten += forget(&connection, tracker, name).await?;
+        }
     }
-    print(&format!("cluster/{name} detached\n"))?;
-    if forgotten > 0 {
-        eprintln!("{forgotten} objects of applications stay in it.");
+    bail!(
+        "applications still record objects in cluster {name}: remove it from their topologies, and run this again"
+    )
+}
+
+/// Removes the objects of a cluster from a record, unless it has changed meanwhile. Returns how many they were.
+async fn forget(connection: &Connection, mut tracker: Value, cluster: &str) -> anyhow::Result<usize> {
+    let mut forgotten = 0;
+    if let Some(entries) = tracker["spec"]["managedResources"].as_array_mut() {
+        let before = entries.len();
+        entries.retain(|entry| entry["cluster"] != cluster);
+        forgotten = before - entries.len();
     }
-    Ok(())
+    let name = tracker["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let key = Key::cluster(name.as_str());
+    match connection.client.update(&trackers(), &key, Subresource::None, &tracker).await {
+        Ok(_) => Ok(forgotten),
+        Err(error) if error.is_conflict() || error.is_not_found() => Ok(0),
+        Err(error) => Err(error).with_context(|| format!("cannot update ResourceTracker {name}")),
+    }
 }
 
 async fn delete(connection: &Connection, secret: &Value) -> anyhow::Result<()> {

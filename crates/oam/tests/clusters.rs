@@ -331,6 +331,40 @@ fn a_changed_credential_takes_effect_and_a_removed_one_forgets_nothing() {
 }
 
 #[test]
+fn a_cluster_that_gets_another_name_keeps_its_objects() {
+    in_fleet(async |world, fleet| {
+        world.create(&applications(), Some("default"), application("app", spread("1", &["east"]))).await;
+        until_phase(world, "app", "running").await;
+        let before = fleet.find("east", &config_maps(), &key("a")).await.expect("it was deployed");
+        register(world, "orient", "east").await;
+        respec(world, "app", spread("2", &["orient"])).await;
+        until_in(world, fleet, "east", Some("2")).await;
+        until_phase(world, "app", "running").await;
+        world.pass(Duration::from_secs(600)).await;
+        let after = fleet.find("east", &config_maps(), &key("a")).await.expect("it stays");
+        assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+        let labels = &after["metadata"]["labels"];
+        assert_eq!(labels["app.oam.dev/cluster"], "orient");
+    });
+}
+
+#[test]
+fn a_request_that_cannot_be_built_does_not_close_a_cluster() {
+    in_fleet(async |world, fleet| {
+        world.create(&applications(), Some("default"), application("app", spread("1", &["east"]))).await;
+        until_phase(world, "app", "running").await;
+        let endless = json!({"name": "long", "type": "k8s-objects", "properties": {"objects": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x".repeat(70_000)}}]}});
+        let spec = json!({"components": [endless], "policies": [topology(&["east"])]});
+        world.create(&applications(), Some("default"), application("hostile", spec)).await;
+        world.pass(Duration::from_secs(20)).await;
+        respec(world, "app", spread("2", &["east"])).await;
+        world.pass(Duration::from_secs(2)).await;
+        assert_eq!(value_in(fleet, "east").await.as_deref(), Some("2"));
+    });
+}
+
+#[test]
 fn a_cluster_that_is_not_registered_fails_the_step() {
     in_fleet(async |world, _| {
         create_app(world, "app", spread("1", &["north"])).await;

@@ -109,16 +109,7 @@ impl Applications {
 
     /// Returns access to clusters with the rights of the application: those of its service account if it names one.
     pub(super) fn clusters_of(&self, app: &Application) -> Result<Clusters, String> {
-        match app.annotation(names::SERVICE_ACCOUNT) {
-            "" => Ok(self.clusters.clone()),
-            name if is_account_name(name) => {
-                let namespace = &app.metadata.namespace;
-                Ok(self.clusters.acting_as(&format!("system:serviceaccount:{namespace}:{name}")))
-            }
-            name => {
-                Err(format!("annotation {}: {name:?} is no name of a ServiceAccount", names::SERVICE_ACCOUNT))
-            }
-        }
+        self.clusters.acting_as_account(&app.metadata.namespace, app.annotation(names::SERVICE_ACCOUNT))
     }
 
     /// Prepares the session. The inner error says what is wrong with the revision.
@@ -374,12 +365,6 @@ fn restart(session: &Session<'_>, status: &mut Status, revision: &Revision) -> b
     status.services.retain(|service| names.contains(service.name.as_str()));
     status.status = phase::RUNNING_WORKFLOW.into();
     true
-}
-
-/// Names of service accounts are DNS subdomains.
-fn is_account_name(name: &str) -> bool {
-    let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-.".contains(letter);
-    name.len() <= 253 && name.chars().all(fits)
 }
 
 /// Returns how long garbage stays yet.

@@ -82,6 +82,11 @@ impl ClusterError {
         matches!(self, Self::Unreachable { .. })
     }
 
+    /// Returns whether nothing is known of the objects of the cluster: it cannot be reached, or is not registered.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::NoCluster { .. })
+    }
+
     /// Returns whether an object has changed since it was read, or exists by now.
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Client { source, .. } if source.is_conflict() || source.is_already_exists())
@@ -426,7 +431,10 @@ impl Cluster {
         answer: Result<Object, ClientError>,
     ) -> Result<Value, ClusterError> {
         match answer {
-            Ok(object) => decoded(&object),
+            Ok(object) => {
+                self.member.iter().for_each(|member| member.reach.succeeded());
+                decoded(&object)
+            }
             Err(error) => {
                 if is_unserved(&error) {
                     self.forget(&of.kind);

@@ -84,7 +84,7 @@ impl Collector<'_> {
     async fn is_gone(&self, tracker: &Tracker) -> Result<bool, ClusterError> {
         for entry in &tracker.spec.managed_resources {
             let found = match self.find(entry).await {
-                Err(error) if error.is_unreachable() => return Ok(false),
+                Err(error) if error.is_unknown() => return Ok(false),
                 found => found?,
             };
             if found.is_some() {
@@ -124,7 +124,7 @@ impl Collector<'_> {
                 Ok(Lifetime::OnAppDelete) => living.push(Managed { deleted: false, ..entry.clone() }),
                 Ok(_) => {}
                 // Nothing is known of its objects, so nothing happens to them.
-                Err(error) if error.is_unreachable() || matches!(error, ClusterError::NoCluster { .. }) => {}
+                Err(error) if error.is_unknown() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -159,7 +159,7 @@ impl Collector<'_> {
                 let is_kept = kept.iter().any(|other| other.is_same(&entry));
                 match is_kept {
                     true => gone.push(entry),
-                    false => match self.one(&entry, deleting, left).await {
+                    false => match self.one(&entry, kept, deleting, left).await {
                         Ok(true) => gone.push(entry),
                         Ok(false) => {}
                         Err(error) => left.problems.push(error.to_string()),
@@ -200,7 +200,13 @@ impl Collector<'_> {
     }
 
     /// Deletes one object. Returns whether nothing is left to do for it.
-    async fn one(&self, entry: &Managed, deleting: bool, left: &mut Left) -> Result<bool, ClusterError> {
+    async fn one(
+        &self,
+        entry: &Managed,
+        kept: &[Managed],
+        deleting: bool,
+        left: &mut Left,
+    ) -> Result<bool, ClusterError> {
         let found = match self.find(entry).await {
             // Nothing can be done for objects of a cluster that has been detached. An application that is deleted does
             // not wait for it to come back.
@@ -211,6 +217,9 @@ impl Collector<'_> {
         let Found { cluster, identity, live } = &found;
         if ownership::owner(live).is_none_or(|owner| owner != self.app) {
             self.leave(&found).await?;
+            return Ok(true);
+        }
+        if is_kept_under_another_name(live, entry, kept) {
             return Ok(true);
         }
         let subject = Subject(if entry.raw.is_null() { live } else { &entry.raw });
@@ -269,6 +278,14 @@ impl Collector<'_> {
         found.merge(&patch).await?;
         Ok(true)
     }
+}
+
+/// Returns whether a newer record has the object under another name of the same cluster: registered twice, or the local
+/// one.
+fn is_kept_under_another_name(live: &Value, entry: &Managed, kept: &[Managed]) -> bool {
+    let written_in = live["metadata"]["labels"][names::APP_CLUSTER].as_str().unwrap_or_default();
+    let is_it = |other: &Managed| other.cluster() == written_in && other.is_same_in_any_cluster(entry);
+    written_in != entry.cluster() && kept.iter().any(is_it)
 }
 
 /// An object that exists.

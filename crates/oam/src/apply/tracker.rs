@@ -139,10 +139,14 @@ impl Managed {
 
     /// Returns whether two entries name the same object. Versions of a group are one kind.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.is_same_in_any_cluster(other) && self.cluster() == other.cluster()
+    }
+
+    /// Returns whether two entries would name the same object if their clusters were one.
+    pub(crate) fn is_same_in_any_cluster(&self, other: &Self) -> bool {
         self.kind == other.kind
             && self.name == other.name
             && self.namespace == other.namespace
-            && self.cluster() == other.cluster()
             && group(&self.api_version) == group(&other.api_version)
     }
 }

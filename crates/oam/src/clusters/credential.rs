@@ -75,7 +75,7 @@ impl fmt::Debug for Credential {
 }
 
 /// A Secret with a credential, as read.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ClusterSecret {
     pub(crate) metadata: Meta,
@@ -108,7 +108,7 @@ impl ClusterSecret {
                 names::CLUSTER_ENDPOINT_TYPE
             ));
         }
-        if self.data.contains_key("proxy-url") {
+        if self.data.get("proxy-url").is_some_and(|url| !url.is_empty()) {
             return Err("data.proxy-url: proxies are not supported".to_owned());
         }
         let endpoint = self.text("endpoint")?.trim().trim_end_matches('/').to_owned();

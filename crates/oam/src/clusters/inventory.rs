@@ -18,7 +18,8 @@ pub(crate) struct Inventory {
 impl Inventory {
     /// Returns the inventory of the local cluster and these Secrets.
     pub(crate) fn of<'a>(secrets: impl IntoIterator<Item = &'a Meta>) -> Self {
-        let mut others: Vec<&Meta> = secrets.into_iter().collect();
+        // The name of the local cluster belongs to no other.
+        let mut others: Vec<&Meta> = secrets.into_iter().filter(|meta| meta.name != LOCAL_CLUSTER).collect();
         let age = |meta: &Meta| meta.creation_timestamp.unwrap_or(Timestamp::UNIX_EPOCH);
         others.sort_by(|a, b| age(b).cmp(&age(a)).then_with(|| a.name.cmp(&b.name)));
         let local = (LOCAL_CLUSTER.to_owned(), labels(&BTreeMap::new(), true));
@@ -82,6 +83,12 @@ mod tests {
         assert_eq!(matching("cluster.core.oam.dev/control-plane", "true"), "local");
         assert_eq!(matching("cluster.core.oam.dev/cluster-credential-type", "X509Certificate"), "");
         assert_eq!(inventory.matching(&BTreeMap::new()), ["local", "b", "new", "old"]);
+        let namesake = meta("local", 3, ("zone", "a"));
+        assert_eq!(
+            Inventory::of([&namesake]).matching(&BTreeMap::new()),
+            ["local"],
+            "no other cluster has its name"
+        );
         assert!(inventory.has("old") && !inventory.has("older") && Inventory::unknown().has("older"));
     }
 }

@@ -139,10 +139,12 @@ impl Members {
         self.0.followers.lock().iter().for_each(|follower| follower(name));
     }
 
-    /// Returns which clusters are registered.
-    pub(crate) fn inventory(&self) -> Inventory {
-        let secrets = self.0.lister.list(None).unwrap_or_default();
-        Inventory::of(secrets.iter().map(|secret| &secret.metadata))
+    /// Returns which clusters are registered. Without an answer, a topology must not choose fewer of them.
+    pub(crate) fn inventory(&self) -> Result<Inventory, ClusterError> {
+        let secrets = self.0.lister.list(None);
+        let secrets =
+            secrets.map_err(|error| ClusterError::Refused(format!("list the clusters: {error}")))?;
+        Ok(Inventory::of(secrets.iter().map(|secret| &secret.metadata)))
     }
 
     /// Returns a registered cluster, and connects to it if it is not in use.
@@ -246,6 +248,11 @@ impl Reach {
 
     /// Notes an error of a request. Returns what it says about the cluster, if it is not about the request.
     pub(crate) fn note(&self, error: &ClientError) -> Option<String> {
+        if is_suspicious(error) {
+            // One request that takes long or fails may be that request's fault. A probe finds out.
+            self.probes.add(Key::cluster(self.name.as_str()));
+            return None;
+        }
         let why = problem(error)?;
         let mut problem = self.problem.lock();
         if problem.is_none() {
@@ -256,22 +263,35 @@ impl Reach {
         Some(problem.get_or_insert(why).clone())
     }
 
+    /// Notes that a request has succeeded.
+    pub(crate) fn succeeded(&self) {
+        self.failures.store(0, Ordering::Relaxed);
+    }
+
     /// Sets what a probe has found. Returns whether that is news.
     pub(super) fn set(&self, found: Option<String>) -> bool {
         let mut problem = self.problem.lock();
         let is_news = problem.is_some() != found.is_some();
         if is_news {
             *problem = found;
-        } else if problem.is_none() {
-            self.failures.store(0, Ordering::Relaxed);
         }
         is_news
     }
 }
 
-/// Returns why an error means that a cluster cannot be used at all.
+/// Returns whether an error may be about the cluster or about the request.
+fn is_suspicious(error: &ClientError) -> bool {
+    match error {
+        ClientError::Transport(source) => source.is::<tokio::time::error::Elapsed>(),
+        ClientError::InvalidResponse(_) | ClientError::Api { code: 502..=504, .. } => true,
+        _ => false,
+    }
+}
+
+/// Returns why an error means that a cluster cannot be used at all. A request that cannot be built says nothing.
 pub(super) fn problem(error: &ClientError) -> Option<String> {
     match error {
+        ClientError::Transport(source) if source.is::<http::Error>() => None,
         ClientError::Transport(_) | ClientError::InvalidResponse(_) => Some(chain(error)),
         ClientError::Api { code: 401, message, .. } => Some(format!("it rejects the credential: {message}")),
         ClientError::Api { code: 502..=504, message, .. } => Some(message.clone()),

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::apply::cluster::{Cluster, ClusterError};
-use crate::names::LOCAL_CLUSTER;
+use crate::names::{LOCAL_CLUSTER, SERVICE_ACCOUNT};
 use inventory::Inventory;
 use members::{Member, Members};
 
@@ -51,9 +51,17 @@ impl Clusters {
         Self { local, members, used: Arc::default(), user: None }
     }
 
-    /// Returns access with the rights of another user, in every cluster.
-    pub(crate) fn acting_as(&self, user: &str) -> Self {
-        Self { local: self.local.acting_as(user), user: Some(user.to_owned()), ..self.clone() }
+    /// Returns access with the rights of a service account, in every cluster. No name stands for this program's own
+    /// rights.
+    pub(crate) fn acting_as_account(&self, namespace: &str, name: &str) -> Result<Self, String> {
+        match name {
+            "" => Ok(self.clone()),
+            name if is_account_name(name) => {
+                let user = format!("system:serviceaccount:{namespace}:{name}");
+                Ok(Self { local: self.local.acting_as(&user), user: Some(user), ..self.clone() })
+            }
+            name => Err(format!("annotation {SERVICE_ACCOUNT}: {name:?} is no name of a ServiceAccount")),
+        }
     }
 
     /// The cluster that the applications are in.
@@ -84,7 +92,26 @@ impl Clusters {
     }
 
     /// Returns which clusters there are.
-    pub(crate) fn inventory(&self) -> Inventory {
+    pub(crate) fn inventory(&self) -> Result<Inventory, ClusterError> {
         self.members.inventory()
+    }
+}
+
+/// Names of service accounts are DNS subdomains.
+fn is_account_name(name: &str) -> bool {
+    let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-.".contains(letter);
+    name.len() <= 253 && name.chars().all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_not_those_of_service_accounts_are_refused() {
+        assert!(is_account_name("deployer") && is_account_name("a.b-1"));
+        for name in ["x:y", "a\nb", "Deployer", &"x".repeat(254)] {
+            assert!(!is_account_name(name), "{name:?}");
+        }
     }
 }

@@ -195,12 +195,12 @@ impl Policies {
         Ok(())
     }
 
-    /// Returns whether the object is only read.
     /// Returns the policies of a WorkflowRun: it owns nothing, and writes what belongs to no application.
     pub(crate) fn of_run() -> Self {
         Self { takes_over_all: true, ..Self::default() }
     }
 
+    /// Returns whether the object is only read.
     pub(crate) fn is_read_only(&self, subject: &Subject<'_>) -> bool {
         matching(&self.read_only, subject).is_some()
     }

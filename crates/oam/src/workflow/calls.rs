@@ -241,7 +241,7 @@ impl Session<'_> {
         let namespace = params["namespace"].as_str().filter(|text| !text.is_empty());
         let namespace = namespace.unwrap_or(&self.app.namespace);
         let cluster = params["cluster"].as_str().unwrap_or_default();
-        Ok(placed(cluster, namespace, &self.clusters.inventory())?)
+        Ok(placed(cluster, namespace, &self.clusters.inventory()?)?)
     }
 
     async fn apply_named(&mut self, params: &Value, step: &Running<'_>) -> Result<Reply, StepError> {
@@ -282,17 +282,17 @@ impl Session<'_> {
                         .collect(),
                     None => named,
                 };
-                let places = policies.placements(&named, &self.app.namespace, &self.clusters.inventory())?;
+                let places = policies.placements(&named, &self.app.namespace, &self.clusters.inventory()?)?;
                 let components = policies.overridden(&named, &self.spec.components);
                 self.deploy(components, places).await
             }
             "list-clusters" => {
-                let clusters = self.clusters.inventory();
+                let clusters = self.clusters.inventory()?;
                 Ok(Reply::Done(json!({"outputs": {"clusters": clusters.members()}})))
             }
             "placements" => {
                 let places =
-                    self.policies.placements(&named, &self.app.namespace, &self.clusters.inventory())?;
+                    self.policies.placements(&named, &self.app.namespace, &self.clusters.inventory()?)?;
                 let places: Vec<Value> = places
                     .iter()
                     .map(|place| json!({"cluster": place.cluster, "namespace": place.namespace}))

@@ -60,8 +60,15 @@ impl Reconciler for Runs {
             return Ok(Outcome::Settled);
         }
         let mut status = run.status.clone();
+        if status.is_new() {
+            self.attempts.forget_all(&format!("{key} "));
+        }
         let outcome = match self.prepare(&run) {
-            Ok((plan, definitions)) => self.round(&run, &mut status, &plan, definitions).await?,
+            Ok(prepared) => self.round(&run, &mut status, prepared).await?,
+            Err(_) if status.is_terminated() => {
+                status.end();
+                Outcome::Settled
+            }
             Err(why) => {
                 status.problem(why, self.clock.now());
                 Outcome::CheckAfter(REPAIR)
@@ -73,9 +80,18 @@ impl Reconciler for Runs {
     }
 }
 
+/// What a run needs: its steps, their definitions, and the clusters with its rights.
+struct Prepared {
+    plan: Plan,
+    definitions: Definitions,
+    clusters: Clusters,
+}
+
 impl Runs {
-    /// Returns the steps and their definitions. The error says why the run cannot begin.
-    fn prepare(&self, run: &WorkflowRun) -> Result<(Plan, Definitions), String> {
+    /// Returns what the run needs. The error says why it cannot begin.
+    fn prepare(&self, run: &WorkflowRun) -> Result<Prepared, String> {
+        let account = run.annotation(names::SERVICE_ACCOUNT);
+        let clusters = self.clusters.acting_as_account(&run.metadata.namespace, account)?;
         let workflow = self.workflow(run)?;
         let plan = steps::plan(&Spec::default(), Some(&workflow), &Policies::default())?;
         let mut definitions = Definitions::default();
@@ -86,7 +102,7 @@ impl Runs {
             let definition = Definition::of(&found).map_err(|error| format!("{}: {error}", step.kind))?;
             definitions.steps.insert(step.kind.clone(), definition);
         }
-        Ok((plan, definitions))
+        Ok(Prepared { plan, definitions, clusters })
     }
 
     fn workflow(&self, run: &WorkflowRun) -> Result<Workflow, String> {
@@ -116,19 +132,12 @@ impl Runs {
         &self,
         run: &Cached<WorkflowRun>,
         status: &mut RunStatus,
-        plan: &Plan,
-        definitions: Definitions,
+        prepared: Prepared,
     ) -> Result<Outcome, ReconcileError> {
+        let Prepared { plan, definitions, clusters } = &prepared;
         let failed =
             |error: ClusterError| ReconcileError::retry(format!("WorkflowRun {}: {error}", run.key()));
-        let clusters = match run.annotation(names::SERVICE_ACCOUNT) {
-            "" => self.clusters.clone(),
-            name => {
-                let user = format!("system:serviceaccount:{}:{name}", run.metadata.namespace);
-                self.clusters.acting_as(&user)
-            }
-        };
-        let mut session = self.session(run, &clusters, definitions);
+        let mut session = self.session(run, clusters, definitions.clone());
         let owner = session.owner();
         if status.context_backend.is_some() {
             session.variables = Variables::load(self.clusters.local(), &owner).await.map_err(failed)?;

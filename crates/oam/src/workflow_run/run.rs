@@ -133,6 +133,20 @@ impl RunStatus {
         self.set("True", "Available", String::new(), now);
     }
 
+    /// Returns whether no step has begun: the run is new, or was restarted.
+    pub(super) fn is_new(&self) -> bool {
+        self.start_time.is_none()
+    }
+
+    pub(super) fn is_terminated(&self) -> bool {
+        self.terminated
+    }
+
+    /// Ends a run that was terminated and cannot go on.
+    pub(super) fn end(&mut self) {
+        (self.finished, self.status) = (true, "terminated".to_owned());
+    }
+
     /// Notes why the run cannot begin. It is looked at again.
     pub(super) fn problem(&mut self, why: String, now: Timestamp) {
         self.status = crate::workflow::engine::INITIALIZING.to_owned();

@@ -389,7 +389,7 @@ mod tests {
 
     fn joined(user: &Value) -> anyhow::Result<Value> {
         let cluster = json!({"server": "https://h:6443", "certificate-authority-data": "cGVt"});
-        secret("east", &[("zone".into(), "a".into())], &cluster, &user)
+        secret("east", &[("zone".into(), "a".into())], &cluster, user)
     }
 
     #[test]

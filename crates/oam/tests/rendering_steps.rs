@@ -133,6 +133,20 @@ fn a_command_of_kubevela_is_run_by_a_job() {
 }
 
 #[test]
+fn a_command_of_kubevela_that_keeps_failing_fails_the_step() {
+    alone(async |world| {
+        run_step(world, "vela-cli", json!({"command": ["vela", "ls"], "serviceAccountName": "own"})).await;
+        let jobs = Kind::new("batch", "v1", "Job", "jobs", true);
+        let job = applied(world, &jobs, "default").await;
+        set_status(world, &jobs, &job, json!({"failed": 3})).await;
+        let app = until_phase(world, "app", "workflowFailed").await;
+        assert!(
+            app["status"]["workflow"]["message"].as_str().unwrap().contains("failed to execute vela command")
+        );
+    });
+}
+
+#[test]
 fn a_terraform_configuration_is_applied_and_waited_for() {
     alone(async |world| {
         let [configurations, _] = serve_terraform(world).await;

@@ -391,7 +391,8 @@ fn policies() -> Kind {
 
 /// Creates an application whose objects are kept by a Policy that its workflow names.
 async fn create_kept(world: &World, name: &str) {
-    let rule = json!({"selector": {"resourceTypes": ["ConfigMap"]}, "strategy": "never"});
+    // This is looked at when the object is collected. Other rules are recorded when it is applied.
+    let rule = json!({"selector": {"resourceTypes": ["ConfigMap"]}, "propagation": "orphan"});
     let policy = json!({"apiVersion": "core.oam.dev/v1alpha1", "kind": "Policy",
         "metadata": {"name": format!("keep-{name}"), "namespace": "default"},
         "type": "garbage-collect", "properties": {"rules": [rule]}});
@@ -534,15 +535,15 @@ fn an_object_that_appears_before_it_is_written_is_not_overwritten() {
         install(cluster).await;
         let kind = Kind::new("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", false);
         let webhook = json!({"name": "slow.example.com", "clientConfig": {"url": "https://slow.example/x"},
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
-            "matchConditions": [{"name": "own", "expression": "has(object.metadata.labels) && 'app.oam.dev/name' in object.metadata.labels"}],
+            "rules": [{"apiGroups": ["core.oam.dev"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": ["resourcetrackers"]}],
             "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 30});
         cluster.client().create(&kind, None, &json!({"metadata": {"name": "slow"}, "webhooks": [webhook]})).await.unwrap();
         cluster.pass(Duration::from_secs(1)).await;
         let delay = setpoint_sim::OnReply::Delay(Duration::from_secs(10));
         cluster.faults().add(Fault::Replies { of: setpoint_sim::Callee::Webhook, what: delay });
         create_app(cluster, "late", json!({"components": [config("a", "mine")]})).await;
-        cluster.pass(Duration::from_secs(5)).await;
+        // The record of the run takes ten seconds, and so does that of the object, which has been looked for by then.
+        cluster.pass(Duration::from_secs(15)).await;
         let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}, "data": {"value": "theirs"}});
         cluster.create(theirs).await;
         let app = until_phase(cluster, "late", "workflowFailed").await;

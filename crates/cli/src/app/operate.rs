@@ -63,9 +63,9 @@ async fn change(
         "metadata": {"resourceVersion": object["metadata"]["resourceVersion"]},
         "status": target.status(change(workflow)?),
     });
-    let patch = Patch::merge(&patch);
-    let patched = connection.client.patch(&target.kind, &key(&connection, name), Subresource::Status, patch);
-    patched.await.with_context(|| format!("cannot change the workflow of {kind} {name}"))?;
+    let (key, patch) = (key(&connection, name), Patch::merge(&patch));
+    let patched = connection.client.patch(&target.kind, &key, Subresource::Status, patch).await;
+    patched.with_context(|| format!("cannot change the workflow of {kind} {name}"))?;
     print(&format!("{kind}.core.oam.dev/{name} {done}\n"))
 }
 

@@ -66,8 +66,9 @@ const RENEW_CERTIFICATE: SignedDuration = SignedDuration::from_hours(30 * 24);
 const RENEW_AUTHORITY: SignedDuration = SignedDuration::from_hours(365 * 24);
 /// How long a new CA is trusted before it signs: API servers notice a changed bundle within seconds.
 const TRUSTED_BEFORE_USE: SignedDuration = SignedDuration::from_hours(24);
-/// How much earlier than its creation a certificate is valid, for clocks that are behind.
-const SLACK: SignedDuration = SignedDuration::from_hours(24);
+/// How much earlier than its creation a certificate is valid at most, for clocks that are behind: from midnight of the day
+/// before.
+const SLACK: SignedDuration = SignedDuration::from_hours(48);
 
 /// The files of a Secret or a directory, as text.
 pub(super) type Material = BTreeMap<String, String>;
@@ -120,8 +121,13 @@ pub(super) fn certified(material: &Material) -> Result<Arc<CertifiedKey>, Certif
     let key = PrivateKeyDer::from_pem_slice(text("tls.key")?.as_bytes());
     let key = any_supported_type(&key.map_err(|_| CertificateError::Pem("tls.key"))?)?;
     let certified = CertifiedKey::new(chain, key);
-    certified.keys_match()?;
-    Ok(Arc::new(certified))
+    match certified.keys_match() {
+        // A key that cannot provide its public half is accepted unchecked.
+        Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) | Ok(()) => {
+            Ok(Arc::new(certified))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Reads the files of a directory. `ca.crt` may be missing.

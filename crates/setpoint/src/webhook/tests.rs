@@ -7,7 +7,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use http_body_util::{BodyExt, Full};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject;
@@ -259,7 +259,7 @@ async fn a_manager_serves_webhooks_over_tls_with_its_own_certificate() {
     assert_eq!(code, 413);
     let metrics = context.metrics.encode();
     let counted =
-        r#"controller_runtime_webhook_requests_total{code="200",webhook="/validate/core/v1/configmaps"} 1"#;
+        r#"controller_runtime_webhook_requests_total{webhook="/validate/core/v1/configmaps",code="200"} 1"#;
     assert!(metrics.contains(counted), "{metrics}");
     stop.cancel();
     running.await.expect("no panic");

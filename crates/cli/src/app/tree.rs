@@ -42,7 +42,8 @@ pub(super) async fn run(named: Named) -> anyhow::Result<()> {
         let cluster = cluster_of(entry);
         let place = format!("{cluster}/{}", text(&entry["namespace"]));
         let title = format!("{}/{}", text(&entry["kind"]), text(&entry["name"]));
-        let _ = write!(out, "├─ {title} ({place}, component {})", text(&entry["component"]));
+        let age = if entry["old"] == true { ", of an earlier revision" } else { "" };
+        let _ = write!(out, "├─ {title} ({place}, component {}{age})", text(&entry["component"]));
         match &clusters[cluster] {
             Ok(cluster) => cluster.add(&mut out, entry).await?,
             Err(why) => {
@@ -70,18 +71,32 @@ impl Reached {
     }
 }
 
-/// Returns the entries of the newest records.
+/// Returns the entries of all records, the newest first. Each object is in it once; those that only older records name are
+/// marked as `old`.
 async fn recorded(connection: &Connection, name: &str) -> anyhow::Result<Vec<Value>> {
     let labels = format!("app.oam.dev/name={name},app.oam.dev/namespace={}", connection.namespace);
     let mut all = connection.list(&trackers(), None, Some(labels)).await?;
     all.sort_by_key(|tracker| -tracker["spec"]["applicationGeneration"].as_i64().unwrap_or_default());
+    Ok(newest_first(&all))
+}
+
+fn newest_first(trackers: &[Value]) -> Vec<Value> {
     let is_root = |tracker: &&Value| tracker["spec"]["type"] == "root";
-    let newest = all.iter().find(|tracker| !is_root(tracker));
-    let entries =
-        all.iter().filter(is_root).chain(newest).flat_map(|tracker| {
-            tracker["spec"]["managedResources"].as_array().into_iter().flatten().cloned()
-        });
-    Ok(entries.filter(|entry| entry["deleted"] != true).collect())
+    let runs = trackers.iter().filter(|tracker| !is_root(tracker));
+    let by_age = trackers.iter().filter(is_root).map(|root| (root, false));
+    let by_age = by_age.chain(runs.enumerate().map(|(age, run)| (run, age > 0)));
+    let mut entries: Vec<Value> = Vec::new();
+    let place = |entry: &Value| ["cluster", "kind", "namespace", "name"].map(|field| entry[field].clone());
+    for (tracker, is_old) in by_age {
+        for entry in tracker["spec"]["managedResources"].as_array().into_iter().flatten() {
+            if !entries.iter().any(|known| place(known) == place(entry)) {
+                let mut entry = entry.clone();
+                entry["old"] = (is_old || entry["deleted"] == true).into();
+                entries.push(entry);
+            }
+        }
+    }
+    entries
 }
 
 async fn live(connection: &Connection, kind: &Kind, entry: &Value) -> anyhow::Result<Option<Value>> {
@@ -118,4 +133,31 @@ async fn add_owned(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_only_older_records_name_is_shown_as_such() {
+        let tracker = |kind: &str, clusters: &[&str]| {
+            let entries: Vec<Value> = clusters
+                .iter()
+                .map(|cluster| json!({"cluster": cluster, "kind": "A", "name": "a"}))
+                .collect();
+            json!({"spec": {"type": kind, "managedResources": entries}})
+        };
+        let all = [
+            tracker("versioned", &["west"]),
+            tracker("versioned", &["east", "west"]),
+            tracker("root", &[""]),
+        ];
+        let found = newest_first(&all);
+        let shown: Vec<_> =
+            found.iter().map(|entry| (text(&entry["cluster"]), entry["old"] == true)).collect();
+        assert_eq!(shown, [("", false), ("west", false), ("east", true)]);
+    }
 }

@@ -45,6 +45,10 @@ pub(crate) struct ApplicationManager {
     adaptive: bool,
     #[command(flatten)]
     webhook: WebhookFlags,
+    /// CIDRs to which workflow steps cannot send requests, even if a name resolves to them. Empty allows every address.
+    #[arg(long, value_delimiter = ',', value_name = "CIDRS", help_heading = "Controllers",
+        default_values_t = Cidr::link_local().iter().map(Cidr::to_string))]
+    request_denied_cidrs: Vec<String>,
     /// Install the kinds and the built-in definitions on startup, or bring them up to date.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
         action = ArgAction::Set, value_name = "BOOL", help_heading = "Controllers")]
@@ -156,6 +160,12 @@ impl clap::FromArgMatches for ApplicationControllers {
 }
 
 impl ApplicationManager {
+    /// Returns where workflow steps cannot send requests.
+    fn denied(&self) -> anyhow::Result<Vec<Cidr>> {
+        let denied = self.request_denied_cidrs.iter().filter(|cidr| !cidr.is_empty());
+        denied.map(|cidr| cidr.parse()).collect::<Result<_, _>>().context("--request-denied-cidrs")
+    }
+
     /// Returns the configuration of the framework's manager.
     fn config(&self) -> anyhow::Result<ControllerConfig> {
         let replicas = &self.replicas;
@@ -204,7 +214,7 @@ pub(crate) async fn run(arguments: ApplicationManager) -> anyhow::Result<()> {
     }
     let (entries, mut options) = arguments.controllers.chosen()?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
-    let dial = Arc::new(GuardedTcp::new(Cidr::link_local()));
+    let dial = Arc::new(GuardedTcp::new(arguments.denied()?));
     let requests = Requests::new(dial.clone());
     options.egress = Some(Arc::new(requests.context("cannot prepare requests of workflow steps")?));
     options.connect = Some(Arc::new(MemberClusters::new(dial, &runtime)));
@@ -265,6 +275,24 @@ mod tests {
         assert_eq!(names, ["application-controller", "workflow-run-controller", "resource-graph-controller"]);
         assert_eq!(options.workers["application-controller"], 3);
         assert!(parsed(&["--controllers=wrong"]).controllers.chosen().is_err());
+    }
+
+    #[test]
+    fn requests_of_steps_cannot_reach_denied_ranges() {
+        let denied = |flags: &[&str]| {
+            parsed(flags).denied().map(|all| all.iter().map(Cidr::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(denied(&[]).unwrap(), ["169.254.0.0/16", "fe80::/10"]);
+        assert_eq!(
+            denied(&["--request-denied-cidrs=10.0.0.0/8,::1/128"]).unwrap(),
+            ["10.0.0.0/8", "::1/128"]
+        );
+        assert!(denied(&["--request-denied-cidrs="]).unwrap().is_empty());
+        let error = format!("{:#}", denied(&["--request-denied-cidrs=10.0.0.0"]).unwrap_err());
+        assert!(
+            error.contains("--request-denied-cidrs") && error.contains("expected ADDRESS/PREFIX"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod pages;
 mod pki;
 mod process;
 mod requests;
+mod reviews;
 mod up;
 
 use std::ffi::OsString;

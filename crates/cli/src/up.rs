@@ -14,6 +14,7 @@ use setpoint_apiserver::auth::{FrontProxy, Outbound};
 use setpoint_apiserver::services::first_address;
 use setpoint_apiserver::tls::LOOPBACK_NAME;
 use setpoint_apiserver::{Config, Metrics, admission};
+use setpoint_cluster::webhooks::json_response;
 use setpoint_cluster::{Build, Cluster, Components, add_webhooks};
 use setpoint_controllers::{Options, VolumeBinderSettings};
 use setpoint_encryption::Encryption;
@@ -32,6 +33,7 @@ use crate::pki::{
 };
 use crate::process;
 use crate::requests::Requests;
+use crate::reviews::Reviews;
 
 /// How long the delivery of audit events may take after the server has stopped: one request to a webhook.
 const AUDIT_DRAIN: Duration = Duration::from_secs(30);
@@ -128,8 +130,11 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let manager = cluster.manager(&parts);
     _ = controller_metrics.set(manager.context().metrics.clone());
     if let Some(webhooks) = &webhooks {
-        let admission = Admission::new(manager.context());
-        webhooks.handle(applications::HOST, applications::PATH, move |review| admission.review(&review));
+        let reviews = Reviews::new(Admission::new(manager.context()));
+        webhooks.handle_with(applications::HOST, applications::PATH, move |review| {
+            let reviews = reviews.clone();
+            async move { Some(json_response(200, &reviews.review(review).await)) }
+        });
     }
     let delaying = async {
         stop.cancelled().await;

@@ -72,6 +72,7 @@ struct Declared {
     lifecycle: Lifecycle,
     stdin: bool,
     tty: bool,
+    ports: Vec<IgnoredAny>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -105,7 +106,13 @@ impl From<Declared> for Container {
         let Declared { name, image, restart_policy, startup_probe, liveness_probe, readiness_probe, .. } =
             declared;
         let is_interactive = declared.stdin && declared.tty;
-        let entrypoint = Entrypoint::of(&image, &declared.command, &declared.args, is_interactive);
+        let entrypoint = Entrypoint::of(
+            &image,
+            &declared.command,
+            &declared.args,
+            is_interactive,
+            !declared.ports.is_empty(),
+        );
         let is_never_pulled = &*declared.image_pull_policy == "Never";
         let stops_after = declared.lifecycle.pre_stop.takes();
         Self {

@@ -157,7 +157,7 @@ mod tests {
         });
         let client = Client::new(kube::Client::new(service, "default"));
         let client = if untracked { client.untracked() } else { client };
-        let (writes, key) = (PendingWrites::new(Vec::new()), Key::cluster("a"));
+        let (writes, key) = (PendingWrites::new(Caches::default()), Key::cluster("a"));
         let kind = Kind::new("", "v1", "Namespace", "namespaces", false);
         let create = client.create(&kind, None, &serde_json::json!({"metadata": {"name": "a"}}));
         writes.record(&key, create).await.expect("it is answered");

@@ -81,9 +81,10 @@ fn each_step(workflow: &mut Value, change: impl Fn(&mut Value)) {
     }
 }
 
-/// Returns the items of a list, if there is one.
+/// Returns the objects in a list, if there is one.
 fn list<'a>(of: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> {
-    of.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
+    let items = of.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten();
+    items.filter(|item| item.is_object())
 }
 
 pub(super) async fn suspend(named: &Named) -> anyhow::Result<()> {

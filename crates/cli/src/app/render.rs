@@ -74,6 +74,9 @@ fn applications(path: &Path) -> anyhow::Result<(Vec<Value>, Vec<Value>)> {
     if apps.is_empty() {
         bail!("{}: no Application in it", path.display());
     }
+    if let Some(app) = apps.iter().find(|app| !app["metadata"].is_object()) {
+        bail!("{}: metadata: expected an object, found {}", path.display(), app["metadata"]);
+    }
     Ok((apps, rest))
 }
 

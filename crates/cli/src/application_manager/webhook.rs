@@ -21,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::controller_manager::connections::{self, Answer, Certificates, Limits, Port, Protocol};
+use crate::reviews::Reviews;
 
 /// The largest review: an Application and its old version, of 3 MiB each, and what is around them.
 const MAX_BYTES: usize = 8 << 20;
@@ -136,10 +137,10 @@ fn acceptor(certificate: &str, key: &str) -> anyhow::Result<TlsAcceptor> {
 impl Webhook {
     /// Serves until `stop` is cancelled.
     pub(super) async fn serve(self, admission: Admission, stop: CancellationToken) {
-        let admission = Arc::new(admission);
+        let reviews = Reviews::new(admission);
         let answer = move |request: Request<Incoming>, _: Certificates| {
-            let admission = admission.clone();
-            async move { answer(&admission, request).await }
+            let reviews = reviews.clone();
+            async move { answer(&reviews, request).await }
         };
         let protocol = Protocol { http2: true, most_streams: None };
         let port = Port { acceptor: self.acceptor, protocol, limits: Limits::default(), answer };
@@ -147,7 +148,7 @@ impl Webhook {
     }
 }
 
-async fn answer(admission: &Admission, request: Request<Incoming>) -> Answer {
+async fn answer(reviews: &Reviews, request: Request<Incoming>) -> Answer {
     if request.method() != Method::POST || request.uri().path() != PATH {
         return response(StatusCode::NOT_FOUND, "expected a POST of an AdmissionReview\n".to_owned());
     }
@@ -155,7 +156,7 @@ async fn answer(admission: &Admission, request: Request<Incoming>) -> Answer {
         return response(StatusCode::PAYLOAD_TOO_LARGE, format!("expected at most {MAX_BYTES} bytes\n"));
     };
     match serde_json::from_slice::<Value>(&body.to_bytes()) {
-        Ok(review) => response(StatusCode::OK, admission.review(&review).to_string()),
+        Ok(review) => response(StatusCode::OK, reviews.review(review).await.to_string()),
         Err(error) => response(StatusCode::BAD_REQUEST, format!("expected an AdmissionReview: {error}\n")),
     }
 }

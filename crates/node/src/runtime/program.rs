@@ -42,10 +42,17 @@ const SERVERS: [&str; 14] = [
 ];
 
 impl Entrypoint {
-    /// `is_interactive` means that the container has a terminal and reads from it: most likely a shell.
-    pub(crate) fn of(image: &str, command: &[String], args: &[String], is_interactive: bool) -> Self {
+    /// `is_interactive` means that the container has a terminal and reads from it: most likely a shell. `has_ports` means
+    /// that it declares ports: most likely a server, and the image stands in for its own.
+    pub(crate) fn of(
+        image: &str,
+        command: &[String],
+        args: &[String],
+        is_interactive: bool,
+        has_ports: bool,
+    ) -> Self {
         let name = image_name(image);
-        let has_shell_only = SHELLS.contains(&name);
+        let has_shell_only = SHELLS.contains(&name) && !(has_ports && args.is_empty());
         // Arguments are for the image's entrypoint, unless they name a program themselves.
         let names_program = args.first().is_some_and(|first| first.starts_with("/bin/") || first == "sh");
         if !command.is_empty() || has_shell_only || names_program || is_interactive {
@@ -67,7 +74,8 @@ pub(crate) fn script(container: &Container, environment: &BTreeMap<String, Strin
         (container.command.as_deref().unwrap_or_default(), container.args.as_deref().unwrap_or_default());
     let image = container.image.as_deref().unwrap_or_default();
     let is_interactive = container.stdin == Some(true) && container.tty == Some(true);
-    if Entrypoint::of(image, own, args, is_interactive) != Entrypoint::Command {
+    let has_ports = container.ports.as_ref().is_some_and(|ports| !ports.is_empty());
+    if Entrypoint::of(image, own, args, is_interactive, has_ports) != Entrypoint::Command {
         return None;
     }
     let (mut words, mut left) = (Vec::new(), MAX_BYTES);

@@ -100,6 +100,8 @@ fn arguments_alone_are_run_if_they_name_a_program_or_the_image_has_no_other() {
     check(json!({"image": "busybox", "stdin": true}), "forever");
     check(json!({"image": "acme/tools", "stdin": true, "tty": true}), "forever");
     check(json!({"image": "busybox", "args": ["httpd", "-f"]}), "unknown after 0s");
+    check(json!({"image": "busybox", "ports": [{"containerPort": 80}]}), "unknown after 0s");
+    check(json!({"image": "busybox", "ports": [{"containerPort": 80}], "args": ["true"]}), "0s 0");
 }
 
 #[test]

@@ -159,7 +159,8 @@ mod tests {
         let client = if untracked { client.untracked() } else { client };
         let (writes, key) = (PendingWrites::new(Caches::default()), Key::cluster("a"));
         let kind = Kind::new("", "v1", "Namespace", "namespaces", false);
-        let create = client.create(&kind, None, &serde_json::json!({"metadata": {"name": "a"}}));
+        let body = serde_json::json!({"metadata": {"name": "a"}});
+        let create = client.create(&kind, None, &body);
         writes.record(&key, create).await.expect("it is answered");
         writes.pending.lock().len()
     }

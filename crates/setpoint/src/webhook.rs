@@ -82,6 +82,8 @@ struct Route {
     kind: Kind,
     operations: &'static [Operation],
     answer: Answer,
+    /// Which one of its purpose and kind it is, counted from 1.
+    nth: usize,
 }
 
 /// What a webhook is for.
@@ -143,7 +145,13 @@ impl Webhooks {
         operations: &'static [Operation],
         answer: Answer,
     ) -> Self {
-        self.routes.push(Route { purpose, kind, operations, answer });
+        let is_alike = |route: &Route| route.purpose == purpose && route.kind == kind;
+        if purpose == Purpose::Convert {
+            // A kind has one converter.
+            self.routes.retain(|route| !is_alike(route));
+        }
+        let nth = self.routes.iter().filter(|route| is_alike(route)).count() + 1;
+        self.routes.push(Route { purpose, kind, operations, answer, nth });
         self
     }
 
@@ -171,13 +179,15 @@ impl Webhooks {
 }
 
 impl Route {
-    /// `/validate/GROUP/VERSION/PLURAL`, and `/convert/GROUP/PLURAL` for all versions.
+    /// `/validate/GROUP/VERSION/PLURAL`, and `/convert/GROUP/PLURAL` for all versions. A second webhook of a kind ends in
+    /// `/2`.
     fn path(&self) -> String {
         let group = if self.kind.group().is_empty() { "core" } else { self.kind.group() };
         let (version, plural) = (self.kind.version(), self.kind.plural());
+        let number = if self.nth > 1 { format!("/{}", self.nth) } else { String::new() };
         match self.purpose {
-            Purpose::Mutate => format!("/mutate/{group}/{version}/{plural}"),
-            Purpose::Validate => format!("/validate/{group}/{version}/{plural}"),
+            Purpose::Mutate => format!("/mutate/{group}/{version}/{plural}{number}"),
+            Purpose::Validate => format!("/validate/{group}/{version}/{plural}{number}"),
             Purpose::Convert => format!("/convert/{group}/{plural}"),
         }
     }

@@ -24,6 +24,8 @@ fn has_metadata(desired: &Value, observed: &Value) -> bool {
             let observed = observed[name].as_array().map(Vec::as_slice).unwrap_or_default();
             desired.iter().all(|desired| observed.iter().any(|observed| is_part(desired, observed)))
         }
+        // No labels or annotations may be left out.
+        (_, Value::Object(desired)) if desired.is_empty() => true,
         _ => is_part(desired, &observed[name]),
     })
 }
@@ -35,8 +37,7 @@ fn is_part(desired: &Value, observed: &Value) -> bool {
             let absent = &Value::Null;
             desired.iter().all(|(name, desired)| is_part(desired, observed.get(name).unwrap_or(absent)))
         }
-        // An empty map or list may be left out.
-        (Value::Object(desired), Value::Null) => desired.values().all(|desired| is_part(desired, observed)),
+        // An empty list may be left out. An empty object may mean something: `emptyDir: {}`.
         (Value::Array(desired), Value::Null) => desired.is_empty(),
         (Value::Array(desired), Value::Array(observed)) => {
             desired.len() == observed.len()
@@ -72,7 +73,13 @@ mod tests {
         check(port.clone(), json!({"spec": {"ports": [{"port": 80}, {"port": 81}]}}), false);
         check(port, json!({}), false);
         check(json!({"kind": "A", "status": {"ready": true}}), json!({}), true);
-        check(json!({"spec": {"selector": {}, "args": [], "name": null}}), json!({}), true);
+        check(
+            json!({"metadata": {"labels": {}}, "spec": {"args": [], "name": null}}),
+            json!({"spec": {}}),
+            true,
+        );
+        let volume = json!({"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}});
+        check(volume, json!({"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}}), false);
         check(json!({"spec": {"replicas": 0}}), json!({"spec": {}}), false);
         let owned = |uids: &[&str]| {
             let owners: Vec<Value> = uids.iter().map(|uid| json!({"uid": uid})).collect();

@@ -73,18 +73,31 @@ const SLACK: SignedDuration = SignedDuration::from_hours(48);
 /// The files of a Secret or a directory, as text.
 pub(super) type Material = BTreeMap<String, String>;
 
+/// The names in a Secret that are managed here. Others are left alone.
+pub(super) const NAMES: [&str; 7] =
+    ["ca.crt", "ca.key", "next-ca.crt", "next-ca.key", "old-ca.crt", "tls.crt", "tls.key"];
+
+/// Returns whether a Secret has certificates of another program, such as cert-manager: it keeps the key of its CA.
+pub(super) fn is_of_others(material: &Material) -> bool {
+    let has = |name: &str| material.contains_key(name);
+    (has("tls.crt") || has("ca.crt")) && !has("ca.key")
+}
+
 /// Returns the material for a host if it has to change: it is missing, invalid, about to expire, or for another host.
 pub(super) fn renewed(
     current: &Material,
     host: &str,
     now: Timestamp,
 ) -> Result<Option<Material>, CertificateError> {
-    let Some((from, until)) = validity(current, "ca.crt") else { return fresh(host, now).map(Some) };
-    if from > now || until <= now || issuer(current).is_err() {
-        return fresh(host, now).map(Some);
+    let Some((from, until)) = validity(current, "ca.crt") else { return fresh(current, host, now).map(Some) };
+    if from > now || until <= now || pair(current, "ca.crt", "ca.key").is_err() || issuer(current).is_err() {
+        return fresh(current, host, now).map(Some);
     }
     let mut next = current.clone();
-    match validity(current, "next-ca.crt") {
+    if pair(current, "next-ca.crt", "next-ca.key").is_err() {
+        next.retain(|name, _| !name.starts_with("next-ca."));
+    }
+    match validity(&next, "next-ca.crt") {
         Some((created, _)) if now.duration_since(created) >= SLACK + TRUSTED_BEFORE_USE => promote(&mut next),
         None if until.duration_since(now) < RENEW_AUTHORITY => {
             let (certificate, key) = authority(now)?;
@@ -111,15 +124,24 @@ pub(super) fn bundle(material: &Material) -> Option<String> {
 
 /// Parses the serving certificate.
 pub(super) fn certified(material: &Material) -> Result<Arc<CertifiedKey>, CertificateError> {
+    pair(material, "tls.crt", "tls.key")
+}
+
+/// Parses a certificate and its key, which have to belong together.
+fn pair(
+    material: &Material,
+    certificate: &'static str,
+    key: &'static str,
+) -> Result<Arc<CertifiedKey>, CertificateError> {
     let text = |name: &'static str| material.get(name).ok_or(CertificateError::Pem(name));
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(text("tls.crt")?.as_bytes())
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(text(certificate)?.as_bytes())
         .collect::<Result<_, _>>()
-        .map_err(|_| CertificateError::Pem("tls.crt"))?;
+        .map_err(|_| CertificateError::Pem(certificate))?;
     if chain.is_empty() {
-        return Err(CertificateError::Pem("tls.crt"));
+        return Err(CertificateError::Pem(certificate));
     }
-    let key = PrivateKeyDer::from_pem_slice(text("tls.key")?.as_bytes());
-    let key = any_supported_type(&key.map_err(|_| CertificateError::Pem("tls.key"))?)?;
+    let private = PrivateKeyDer::from_pem_slice(text(key)?.as_bytes());
+    let key = any_supported_type(&private.map_err(|_| CertificateError::Pem(key))?)?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
         // A key that cannot provide its public half is accepted unchecked.
@@ -144,9 +166,13 @@ pub(super) fn read(directory: &Path) -> Result<Material, CertificateError> {
     Ok(material)
 }
 
-fn fresh(host: &str, now: Timestamp) -> Result<Material, CertificateError> {
+/// Returns a new CA and certificate. A CA that cannot sign any more is still trusted: servers may not have reloaded yet.
+fn fresh(current: &Material, host: &str, now: Timestamp) -> Result<Material, CertificateError> {
     let (certificate, key) = authority(now)?;
     let mut material: Material = [("ca.crt".into(), certificate), ("ca.key".into(), key)].into();
+    if validity(current, "ca.crt").is_some_and(|(_, until)| until > now) {
+        material.extend(current.get("ca.crt").map(|previous| ("old-ca.crt".to_owned(), previous.clone())));
+    }
     sign(&mut material, host, now)?;
     Ok(material)
 }
@@ -261,6 +287,32 @@ mod tests {
         assert_ne!(second["tls.crt"], first["tls.crt"]);
         let moved = renewed(&first, "other.shop.svc", at("2025-01-02T12:00:00Z")).expect("created");
         assert_ne!(moved.expect("another host")["tls.crt"], first["tls.crt"]);
+    }
+
+    #[test]
+    fn material_that_cannot_be_used_is_replaced() {
+        let first = renew(&Material::new(), "2025-01-01T12:00:00Z");
+        let other = renew(&Material::new(), "2025-01-02T12:00:00Z");
+        let mixed: Material = first
+            .iter()
+            .map(|(name, text)| (name.clone(), text.clone()))
+            .chain([("ca.key".to_owned(), other["ca.key"].clone())])
+            .collect();
+        let repaired = renew(&mixed, "2025-01-03T12:00:00Z");
+        assert_ne!(repaired["ca.crt"], first["ca.crt"], "the key is that of another CA");
+        assert_eq!(repaired["old-ca.crt"], first["ca.crt"], "servers may still use what it signed");
+        let mut announced = renew(&first, "2034-06-01T12:00:00Z");
+        announced.insert("next-ca.key".into(), "none".into());
+        let repaired = renew(&announced, "2034-06-02T12:00:00Z");
+        assert_ne!(repaired["next-ca.crt"], announced["next-ca.crt"]);
+    }
+
+    #[test]
+    fn certificates_of_others_are_recognized() {
+        let own = renew(&Material::new(), "2025-01-01T12:00:00Z");
+        let without_key = own.iter().filter(|(name, _)| *name != "ca.key");
+        let foreign: Material = without_key.map(|(name, text)| (name.clone(), text.clone())).collect();
+        assert!(is_of_others(&foreign) && !is_of_others(&own) && !is_of_others(&Material::new()));
     }
 
     #[test]

@@ -130,8 +130,9 @@ impl Route {
         // `validate.widgets.example.com`: the reversed path without the version.
         let group = if kind.group().is_empty() { "core" } else { kind.group() };
         let verb = path.split('/').nth(1).unwrap_or_default();
+        let number = if self.nth > 1 { format!("-{}", self.nth) } else { String::new() };
         json!({
-            "name": format!("{verb}.{}.{}.{group}", kind.version(), kind.plural()),
+            "name": format!("{verb}{number}.{}.{}.{group}", kind.version(), kind.plural()),
             "clientConfig": endpoint.client_config(&path, ca),
             "rules": [{
                 "apiGroups": [kind.group()],

@@ -14,10 +14,17 @@ pub(super) fn patch(sent: &Value, before: &Value, after: &Value) -> Vec<Value> {
     operations
 }
 
-/// Repeats the change from `before` to `after` on `target`. Lists change as a whole.
+/// Repeats the change from `before` to `after` on `target`. Lists of another length change as a whole.
 fn merge(target: &mut Value, before: &Value, after: &Value) {
     if before == after {
         return;
+    }
+    if let (Value::Array(items), Value::Array(old), Value::Array(new)) = (&mut *target, before, after)
+        && items.len() == old.len()
+        && old.len() == new.len()
+    {
+        let changes = items.iter_mut().zip(old.iter().zip(new));
+        return changes.for_each(|(item, (old, new))| merge(item, old, new));
     }
     let (Value::Object(old), Value::Object(new)) = (before, after) else {
         *target = after.clone();
@@ -92,6 +99,12 @@ mod tests {
                 {"op": "add", "path": "/metadata/labels", "value": {"a/b": "c"}},
                 {"op": "add", "path": "/spec", "value": {"size": 1}},
             ]),
+        );
+        check(
+            json!({"list": [{"a": 1, "unknown": true}, {"a": 2}]}),
+            json!({"list": [{"a": 1}, {"a": 2}]}),
+            json!({"list": [{"a": 1, "b": 3}, {"a": 2}]}),
+            json!([{"op": "replace", "path": "/list", "value": [{"a": 1, "b": 3, "unknown": true}, {"a": 2}]}]),
         );
         check(
             json!({"data": {"a~b/c": 1, "d": 2}}),

@@ -19,6 +19,7 @@ use crate::{Cached, Context, Informer, Key, Kind, ReconcileError, Runnable};
 
 /// How often everything is checked. A check reads caches and writes only differences.
 const INTERVAL: Duration = Duration::from_secs(10);
+const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) struct Keeper {
     context: Context,
@@ -46,12 +47,13 @@ fn informer_of(context: &Context, kind: &Kind, key: &Key) -> Informer {
     context.informers.select(kind, selection)
 }
 
-/// Returns the certificates in the cached Secret. Values that are not text are left out.
+/// Returns the certificates in the cached Secret. Other values are left out.
 pub(super) fn material(secret: &Informer, key: &Key) -> Option<Material> {
     let found = secret.lister::<Secret>().get(key).ok()??;
     let values = found.data.iter().flatten();
     Some(
         values
+            .filter(|(name, _)| certificate::NAMES.contains(&name.as_str()))
             .filter_map(|(name, value)| Some((name.clone(), String::from_utf8(value.0.clone()).ok()?)))
             .collect(),
     )
@@ -103,9 +105,13 @@ impl Keeper {
 
     /// Creates or updates the Secret, if its certificates have to change.
     async fn renew(&self, secret: &Informer, key: &Key) -> Result<(), ReconcileError> {
-        secret.wait_for_sync().await;
+        synced(secret).await?;
         let found = secret.lister::<Secret>().get(key)?;
         let current = material(secret, key).unwrap_or_default();
+        if certificate::is_of_others(&current) {
+            let why = "it has certificates without the key of their CA, so others manage it";
+            return Err(ReconcileError::terminal(format!("renew the certificates in Secret {key}: {why}")));
+        }
         let renewed = certificate::renewed(&current, &self.endpoint.host(), self.context.now());
         let renewed = renewed.map_err(|error| ReconcileError::Retry {
             attempted: format!("create a certificate for Secret {key}"),
@@ -125,7 +131,10 @@ impl Keeper {
         let api = &self.context.api;
         match found {
             Some(found) => {
-                let secret = Secret { data: Some(data), ..Secret::clone(&found) };
+                let mut all = found.data.clone().unwrap_or_default();
+                all.retain(|name, _| !certificate::NAMES.contains(&name.as_str()));
+                all.extend(data);
+                let secret = Secret { data: Some(all), ..Secret::clone(&found) };
                 api.update(&secret).await.ignore_conflict()
             }
             None => {
@@ -142,19 +151,20 @@ impl Keeper {
         let definitions = Kind::of::<CustomResourceDefinition>();
         let conversions = self.webhooks.conversions(&self.endpoint, bundle);
         let conversions = conversions.into_iter().map(|object| (definitions.clone(), object));
-        for (kind, object) in
-            self.webhooks.configurations(&self.endpoint, bundle).into_iter().chain(conversions)
-        {
-            self.ensure(&kind, &object).await?;
+        let configurations = self.webhooks.configurations(&self.endpoint, bundle);
+        // One that fails does not keep the others from being configured.
+        let mut result = Ok(());
+        for (kind, object) in configurations.into_iter().chain(conversions) {
+            result = result.and(self.ensure(&kind, &object).await);
         }
-        Ok(())
+        result
     }
 
     async fn ensure(&self, kind: &Kind, object: &Value) -> Result<(), ReconcileError> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let known = self.configured.iter().find(|(known, of, _)| known == kind && of == name);
         let Some((_, _, informer)) = known else { return Ok(()) };
-        informer.wait_for_sync().await;
+        synced(informer).await?;
         let observed = informer.objects().get(&Key::cluster(name));
         if observed.is_none() && *kind == Kind::of::<CustomResourceDefinition>() {
             tracing::info!(name, "the CRD does not exist yet, so its conversion is not configured");
@@ -164,6 +174,13 @@ impl Keeper {
         let applied = api.apply_unless(object, |_| observed).await;
         applied.map(drop).attempting(|| format!("configure the webhooks of {} {name}", kind.kind()))
     }
+}
+
+/// Waits for a cache. One that cannot be listed is an error, so that the other objects are checked.
+async fn synced(informer: &Informer) -> Result<(), ReconcileError> {
+    let synced = tokio::time::timeout(SYNC_TIMEOUT, informer.wait_for_sync()).await;
+    let attempted = || format!("list {}", informer.kind().plural());
+    synced.map(drop).map_err(|_| ReconcileError::retry(attempted()))
 }
 
 impl Runnable for Keeper {

@@ -53,7 +53,8 @@ impl Request {
 
     fn admission(&self) -> AdmissionRequest {
         let namespace = Some(self.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-        let generated = || self.object["metadata"]["name"].as_str().unwrap_or_default();
+        let object = if self.object.is_null() { &self.old_object } else { &self.object };
+        let generated = || object["metadata"]["name"].as_str().unwrap_or_default();
         let name = if self.name.is_empty() { generated() } else { &self.name };
         AdmissionRequest {
             operation: self.operation,
@@ -106,7 +107,12 @@ pub(super) async fn validate<K: DeserializeOwned + Send + Sync>(
     let request = Request::of(review, "AdmissionReview")?;
     let admission = request.admission();
     let checked = async {
-        let (new, old) = (decode::<K>(&request.object)?, decode::<K>(&request.old_object)?);
+        let new = decode::<K>(&request.object)?;
+        let old = match decode::<K>(&request.old_object) {
+            // Otherwise an object that an older version stored could not be repaired.
+            Err(_) if new.is_some() => None,
+            old => old?,
+        };
         validator.validate(new.as_ref(), old.as_ref(), &admission).await
     };
     let checked = checked.await;
@@ -167,19 +173,27 @@ pub(super) fn convert(mut review: Value, converter: &impl Converter) -> Result<V
 
 /// Converts an object. Of its metadata, only labels and annotations may change.
 fn convert_one(object: Value, to: &str, converter: &impl Converter) -> Result<Value, String> {
-    let mut metadata = object["metadata"].clone();
+    let (kind, mut metadata) = (object["kind"].clone(), object["metadata"].clone());
     let name = metadata["name"].as_str().unwrap_or_default().to_owned();
     let mut converted = converter.convert(object, to).map_err(|why| format!("{name}: {why}"))?;
     if !converted.is_object() {
         return Err(format!("{name}: the converter did not return an object"));
     }
-    for field in ["labels", "annotations"] {
-        let kept = converted["metadata"][field].take();
-        if !kept.is_null() {
-            metadata[field] = kept;
+    // A converter that returns metadata decides on labels and annotations.
+    if converted["metadata"].is_object() && metadata.is_object() {
+        for field in ["labels", "annotations"] {
+            metadata[field] = converted["metadata"][field].take();
         }
     }
-    converted["metadata"] = metadata;
-    converted["apiVersion"] = to.into();
+    converted["metadata"] = without_nulls(metadata);
+    (converted["apiVersion"], converted["kind"]) = (to.into(), kind);
     Ok(converted)
+}
+
+/// Removes fields that are not set.
+fn without_nulls(mut object: Value) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    object
 }

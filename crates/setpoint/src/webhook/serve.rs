@@ -1,7 +1,8 @@
 //! The HTTPS server of webhooks.
 //!
-//! Bounds: 256 connections; 32 reviews at a time of at most 16 MiB each, half a gigabyte in the worst case; ten seconds
-//! for a handshake and for the head of a request, thirty for a review. The API server itself waits for at most thirty.
+//! Bounds: 256 connections; 32 reviews at a time of at most 16 MiB each, half a gigabyte as text in the worst case and
+//! several times that when decoded; ten seconds for a handshake and for the head of a request, five for its body, thirty
+//! for a review. The API server itself waits for at most thirty. HTTP/2 peers that do not answer pings are dropped.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -24,6 +25,7 @@ use rustls::sign::CertifiedKey;
 use setpoint_clock::Clock;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -60,7 +62,9 @@ const MAX_CONNECTIONS: usize = 256;
 const MAX_REVIEWS: usize = 32;
 const MAX_BYTES: usize = 16 << 20;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 /// How often the certificate is checked for changes.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -177,12 +181,13 @@ impl Serving {
                 }
             };
         let (graceful, connections) = (GracefulShutdown::new(), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
-        let mut shown = None;
+        let (mut shown, mut open) = (None, JoinSet::new());
         loop {
             reload(&source, &certificate, &mut shown);
             let accepted = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
+                Some(_) = open.join_next() => continue,
                 () = reviewer.clock.sleep(RELOAD_INTERVAL) => continue,
                 accepted = listener.accept() => accepted,
             };
@@ -197,7 +202,7 @@ impl Serving {
             // More connections are closed at once: the API server tries again.
             let Ok(connection) = connections.clone().try_acquire_owned() else { continue };
             let (acceptor, reviewer, watcher) = (acceptor.clone(), reviewer.clone(), graceful.watcher());
-            tokio::spawn(async move {
+            open.spawn(async move {
                 let _connection = connection;
                 reviewer.serve(stream, &acceptor, watcher).await;
             });
@@ -256,9 +261,18 @@ impl Reviewer {
             let reviewer = self.clone();
             async move { Ok::<_, Infallible>(reviewer.respond(request).await) }
         });
-        let mut builder = Builder::new(TokioExecutor::new());
+        // The protocol is known from the handshake: guessing it would wait for the first bytes without a limit.
+        let mut builder = match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => Builder::new(TokioExecutor::new()).http2_only(),
+            _ => Builder::new(TokioExecutor::new()).http1_only(),
+        };
         builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
-        builder.http2().timer(TokioTimer::new()).max_concurrent_streams(MAX_REVIEWS as u32);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .keep_alive_interval(KEEP_ALIVE_INTERVAL)
+            .keep_alive_timeout(HANDSHAKE_TIMEOUT)
+            .max_concurrent_streams(MAX_REVIEWS as u32);
         let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "a connection to webhooks ended early");
@@ -289,7 +303,11 @@ impl Reviewer {
         }
         let Ok(_review) = self.reviews.acquire().await else { return (503, Bytes::new()) };
         let (head, body) = request.into_parts();
-        match Limited::new(body, MAX_BYTES).collect().await {
+        let read = tokio::time::timeout(READ_TIMEOUT, Limited::new(body, MAX_BYTES).collect()).await;
+        let Ok(read) = read else {
+            return (408, Bytes::from_static(b"the review took too long to arrive\n"));
+        };
+        match read {
             Ok(body) => self.webhooks.respond(head.uri.path(), &body.to_bytes()).await,
             Err(error) if error.is::<http_body_util::LengthLimitError>() => {
                 (413, Bytes::from(format!("a review is at most {MAX_BYTES} bytes\n")))

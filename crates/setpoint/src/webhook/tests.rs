@@ -129,6 +129,31 @@ async fn conversion_keeps_the_metadata() {
     );
 }
 
+#[tokio::test]
+async fn several_webhooks_of_a_kind_are_all_called() {
+    let refuse = |why: &'static str| move |_: &ConfigMap| Err::<(), _>(Denied::invalid("data", why));
+    let both = Webhooks::new("test").validate(refuse("first")).validate(refuse("second"));
+    assert_eq!(both.paths(), ["/validate/core/v1/configmaps", "/validate/core/v1/configmaps/2"]);
+    for (path, expected) in both.paths().iter().zip(["data: first", "data: second"]) {
+        let (_, body) = both.respond(path, review(&map(json!({}))).to_string().as_bytes()).await;
+        let answer: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(answer["response"]["status"]["message"], expected);
+    }
+    let configurations = both.configurations(&Endpoint::service("shop", "operator"), None);
+    let names: Vec<_> =
+        configurations[0].1["webhooks"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!(names, ["validate.v1.configmaps.core", "validate-2.v1.configmaps.core"]);
+}
+
+#[tokio::test]
+async fn an_old_object_that_cannot_be_decoded_can_be_repaired() {
+    let mut repair = review(&map(json!({"colour": "red"})));
+    repair["request"]["operation"] = "UPDATE".into();
+    repair["request"]["oldObject"] = json!({"metadata": {"name": "a"}, "data": "none"});
+    let (_, answer) = respond("/validate/core/v1/configmaps", repair).await;
+    assert_eq!(answer["response"]["allowed"], true);
+}
+
 #[test]
 fn a_webhook_is_configured_for_its_kind_and_place() {
     let endpoint = Endpoint::service("shop", "operator");

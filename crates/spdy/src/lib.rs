@@ -23,8 +23,12 @@
 //!
 //! Kubernetes' own implementation (spdystream) neither sends WINDOW_UPDATE frames nor waits for them: it stops reading
 //! the connection when a stream is not read. A sender that insisted on windows would stall after 64 KiB. So this side
-//! always reports what it has read, but honours windows only once the peer has sent a WINDOW_UPDATE or an initial
-//! window, which shows that it implements flow control. Until then, backpressure comes from the connection itself.
+//! honours windows only once the peer has sent a WINDOW_UPDATE or an initial window, which shows that it implements flow
+//! control. Until then, backpressure comes from the connection itself.
+//!
+//! Clients of kubelets also report what they have read only from then on ([`FlowControl::Answered`]). A kubelet passes
+//! frames on to the container runtime, which closes its connection when a process ends. If a report cannot be passed on
+//! then, the kubelet drops the output that it has not sent yet.
 
 mod connection;
 mod driver;
@@ -46,5 +50,5 @@ pub use driver::Driver;
 pub use error::Error;
 pub use frame::ResetStatus;
 pub use headers::Headers;
-pub use settings::{Role, Settings};
+pub use settings::{FlowControl, Role, Settings};
 pub use stream::Stream;

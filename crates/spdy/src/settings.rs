@@ -22,6 +22,18 @@ pub struct Settings {
     /// How often to send a ping, so that connections through load balancers stay open. The next one is sent only after
     /// the last one was answered.
     pub ping_period: Option<Duration>,
+    pub flow_control: FlowControl,
+}
+
+/// Whether this side reports what it has read, and honours the windows of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowControl {
+    /// Reports. Honours windows once the peer has reported or announced some.
+    Offered,
+    /// Does both once the peer has reported or announced a window.
+    Answered,
+    /// Does neither, as in Kubernetes' own implementation.
+    None,
 }
 
 /// The number of bytes that a peer may send on a new stream, as SPDY/3.1 defines it.
@@ -39,6 +51,12 @@ impl Default for Settings {
     /// Up to 256 streams. If nothing is read on either side, these hold 2 MiB + 256 × 16 KiB received, 256 × 64 KiB to be
     /// sent, and 256 × 4 KiB of headers: 23 MiB. A peer alone causes 7 MiB of that.
     fn default() -> Self {
-        Self { streams: 256, buffer: INITIAL_WINDOW as usize, idle_timeout: None, ping_period: None }
+        Self {
+            streams: 256,
+            buffer: INITIAL_WINDOW as usize,
+            idle_timeout: None,
+            ping_period: None,
+            flow_control: FlowControl::Offered,
+        }
     }
 }

@@ -12,7 +12,7 @@ use crate::frame::{
     Frame, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, MAX_STREAM, ResetStatus, StreamId, encode_data_head,
 };
 use crate::headers::Headers;
-use crate::settings::{HEADER_BYTES, INITIAL_WINDOW, OWN_BUFFER, Role, SHARED_BUFFER, Settings};
+use crate::settings::{FlowControl, HEADER_BYTES, INITIAL_WINDOW, OWN_BUFFER, Role, SHARED_BUFFER, Settings};
 use crate::slot::{Inbound, Outbound, Slot};
 use crate::zlib::Deflate;
 
@@ -58,6 +58,12 @@ struct Windows {
     overall: i64,
     /// Bytes that were received and not yet reported.
     unreported: u32,
+}
+
+/// Counts bytes to be reported, up to what one frame can report.
+fn add(unreported: u32, count: usize) -> u32 {
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    unreported.saturating_add(count).min(MAX_STREAM)
 }
 
 impl State {
@@ -175,9 +181,10 @@ impl State {
 
     /// Reports that bytes of a stream were read.
     pub(crate) fn consumed(&mut self, stream: StreamId, count: usize, was_full: bool) {
+        let is_reporting = self.is_reporting();
         let Some(slot) = self.streams.get_mut(&stream) else { return };
-        slot.unreported = slot.unreported.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
-        if slot.unreported >= REPORTED && slot.inbound == Inbound::Open {
+        slot.unreported = add(slot.unreported, count);
+        if is_reporting && slot.unreported >= REPORTED && slot.inbound == Inbound::Open {
             self.enqueue(stream);
         } else if was_full {
             self.wake_driver();
@@ -209,9 +216,22 @@ impl State {
                 self.peer_finished(stream);
             }
         }
-        let received = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        self.windows.unreported = self.windows.unreported.saturating_add(received);
+        self.windows.unreported = add(self.windows.unreported, data.len());
         true
+    }
+
+    /// Whether what was read is reported to the peer.
+    fn is_reporting(&self) -> bool {
+        match self.settings.flow_control {
+            FlowControl::Offered => true,
+            FlowControl::Answered => self.windows.is_kept,
+            FlowControl::None => false,
+        }
+    }
+
+    /// Whether windows of the peer are honoured.
+    fn is_honouring(&self) -> bool {
+        self.settings.flow_control != FlowControl::None
     }
 
     /// Whether a stream that is not read would hold more than its share, of what all of them may hold.
@@ -294,7 +314,7 @@ impl State {
     fn set(&mut self, id: u32, value: u32) {
         match id {
             MAX_CONCURRENT_STREAMS => self.peer_streams = value as usize,
-            INITIAL_WINDOW_SIZE => {
+            INITIAL_WINDOW_SIZE if self.is_honouring() => {
                 let initial = i64::from(value.min(MAX_STREAM));
                 let change = initial - std::mem::replace(&mut self.windows.initial, initial);
                 self.windows.is_kept = true;
@@ -306,6 +326,9 @@ impl State {
     }
 
     fn widen(&mut self, stream: StreamId, delta: u32) {
+        if !self.is_honouring() {
+            return;
+        }
         self.windows.is_kept = true;
         if stream == 0 {
             self.windows.is_kept_overall = true;
@@ -361,7 +384,7 @@ impl State {
 
     /// Encodes the next frames: those that wait, then one data frame.
     pub(crate) fn encode(&mut self, deflate: &mut Deflate, into: &mut BytesMut) {
-        if self.windows.unreported >= REPORTED {
+        if self.is_reporting() && self.windows.unreported >= REPORTED {
             let delta = std::mem::take(&mut self.windows.unreported);
             Frame::WindowUpdate { stream: 0, delta }.encode(deflate, into);
         }
@@ -378,10 +401,10 @@ impl State {
     }
 
     fn encode_stream(&mut self, stream: StreamId, deflate: &mut Deflate, into: &mut BytesMut) {
-        let room = self.room(stream);
+        let (room, is_reporting) = (self.room(stream), self.is_reporting());
         let Some(slot) = self.streams.get_mut(&stream) else { return };
         slot.is_queued = false;
-        if slot.unreported >= REPORTED {
+        if is_reporting && slot.unreported >= REPORTED {
             let delta = std::mem::take(&mut slot.unreported);
             Frame::WindowUpdate { stream, delta }.encode(deflate, into);
         }

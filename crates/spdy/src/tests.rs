@@ -8,7 +8,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::frame::{Decoder, Event, Frame, INITIAL_WINDOW_SIZE, encode_data_head};
 use crate::zlib::Deflate;
-use crate::{Connection, Error, Headers, OpenError, ResetStatus, Role, Settings, Stream, connect};
+use crate::{
+    Connection, Error, FlowControl, Headers, OpenError, ResetStatus, Role, Settings, Stream, connect,
+};
 
 type Running = JoinHandle<Result<(), Error>>;
 
@@ -214,6 +216,54 @@ async fn a_peer_without_windows_is_neither_waited_for_nor_trusted() {
     let mut peer = pushing.await.unwrap();
     let update = peer.receive().await.unwrap();
     assert!(matches!(update, Event::Control(Frame::WindowUpdate { .. })), "{update:?}");
+}
+
+/// A client, its stream 1, and the peer, which has sent 1 MiB that the client has read.
+async fn reader(flow_control: FlowControl) -> (Connection, Stream, Peer) {
+    let (near, far) = duplex(64 << 10);
+    let (client, _driver) = start(near, Role::Client, Settings { flow_control, ..Settings::default() });
+    let mut peer = Peer::new(far);
+    let answering = async {
+        let opened = peer.receive().await;
+        assert!(matches!(opened, Some(Event::Control(Frame::SynStream { stream: 1, .. }))), "{opened:?}");
+        peer.send(Frame::SynReply { stream: 1, headers: Headers::new(), is_last: false }).await;
+    };
+    let (opened, ()) = tokio::join!(client.open(Headers::new()), answering);
+    let (mut opened, sent, mut received) = (opened.unwrap(), vec![7; 1 << 20], vec![0; 1 << 20]);
+    let ((), read) = tokio::join!(peer.send_data(1, &sent), opened.read_exact(&mut received));
+    read.unwrap();
+    (client, opened, peer)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_without_windows_is_sent_no_reports_unless_they_are_offered() {
+    let (_client, mut opened, mut peer) = reader(FlowControl::Answered).await;
+    assert!(timeout(Duration::from_secs(1), peer.receive()).await.is_err(), "nothing is reported");
+    peer.send(Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 64 << 10)])).await;
+    peer.send_data(1, b"x").await;
+    opened.read_u8().await.unwrap();
+    let mut reported = Vec::new();
+    while let Ok(Some(Event::Control(Frame::WindowUpdate { stream, delta }))) =
+        timeout(Duration::from_secs(1), peer.receive()).await
+    {
+        reported.push((stream, delta));
+    }
+    reported.sort_unstable();
+    assert_eq!(reported, [(0, (1 << 20) + 1), (1, (1 << 20) + 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_flow_control_nothing_is_reported_and_no_window_is_honoured() {
+    let (_client, mut opened, mut peer) = reader(FlowControl::None).await;
+    peer.send(Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 10)])).await;
+    peer.send(Frame::WindowUpdate { stream: 1, delta: 10 }).await;
+    assert!(timeout(Duration::from_secs(1), peer.receive()).await.is_err(), "nothing is reported");
+    opened.write_all(&[8; 100]).await.unwrap();
+    let mut arrived = 0;
+    while let Ok(Some(Event::Data { data, .. })) = timeout(Duration::from_secs(1), peer.receive()).await {
+        arrived += data.len();
+    }
+    assert_eq!(arrived, 100);
 }
 
 #[tokio::test(start_paused = true)]

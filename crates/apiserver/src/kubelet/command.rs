@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
-use setpoint_spdy::{Connection, Headers, OpenError, Role, Settings, Stream};
+use setpoint_spdy::{Connection, FlowControl, Headers, OpenError, Role, Settings, Stream};
 use setpoint_webhook::no_body;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
@@ -87,7 +87,9 @@ impl Command<'_> {
             Ok(dialed) => dialed,
             Err(outcome) => return outcome,
         };
-        let settings = Settings { ping_period: Some(PING_PERIOD), ..Settings::default() };
+        // A report that the kubelet cannot pass on to the container runtime would cost output.
+        let flow_control = FlowControl::Answered;
+        let settings = Settings { ping_period: Some(PING_PERIOD), flow_control, ..Settings::default() };
         let (connection, driver) = setpoint_spdy::connect(TokioIo::new(transport), Role::Client, settings);
         let mut driver = std::pin::pin!(driver);
         let talking = async {
@@ -195,11 +197,13 @@ impl Streams {
         resize: mpsc::Receiver<Bytes>,
         output: &Output<'_>,
     ) -> Outcome {
-        let Self { error, stdin: to_stdin, stdout, stderr, resize: to_resize } = self;
+        let Self { mut error, stdin: to_stdin, mut stdout, mut stderr, resize: to_resize } = self;
+        // Streams are kept until all have ended. Dropping one sends a reset, which a kubelet may be unable to pass on to
+        // the container runtime, and then it drops what the others have not sent yet.
         let ending = async {
-            let outputs =
-                futures::future::join(copy_out(stdout, STDOUT, output), copy_out(stderr, STDERR, output));
-            let ((), message) = futures::future::join(async { _ = outputs.await }, read_outcome(error)).await;
+            let stdout = copy_out(stdout.as_mut(), STDOUT, output);
+            let stderr = copy_out(stderr.as_mut(), STDERR, output);
+            let ((), (), message) = futures::future::join3(stdout, stderr, read_outcome(&mut error)).await;
             outcome(&message, version)
         };
         tokio::select! {
@@ -211,8 +215,8 @@ impl Streams {
 }
 
 /// Copies a stream to a channel. A stream that breaks off has ended, as in v1.34.
-async fn copy_out(stream: Option<Stream>, channel: u8, output: &Output<'_>) {
-    let Some(mut stream) = stream else { return };
+async fn copy_out(stream: Option<&mut Stream>, channel: u8, output: &Output<'_>) {
+    let Some(stream) = stream else { return };
     let mut piece = vec![0; PIECE_BYTES];
     let mut is_heard = true;
     while let Ok(count @ 1..) = stream.read(&mut piece).await {
@@ -230,6 +234,8 @@ async fn copy_in<Never>(stream: Option<Stream>, mut from: mpsc::Receiver<Bytes>)
             () = drained(ended) => {}
         }
         let _ = to.shutdown().await;
+        // The stream is kept until the session ends, like the others.
+        std::future::pending::<()>().await;
     }
     std::future::pending().await
 }
@@ -295,7 +301,7 @@ fn sizes(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     Some((sizes, read))
 }
 
-async fn read_outcome(stream: Stream) -> Vec<u8> {
+async fn read_outcome(stream: &mut Stream) -> Vec<u8> {
     let mut message = Vec::new();
     // A truncated stream counts as ended.
     let _ = stream.take(OUTCOME_BYTES).read_to_end(&mut message).await;

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use setpoint_apiserver::egress::EgressConfig;
 use setpoint_apiserver::{Body, Config, Tunnel};
-use setpoint_spdy::{Connection, Role, Settings, Stream};
+use setpoint_spdy::{Connection, FlowControl, Role, Settings, Stream};
 use setpoint_webhook::{Dial, Dialed};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, duplex};
 use tokio_tungstenite::WebSocketStream;
@@ -231,6 +231,9 @@ where
     response
 }
 
+/// How much a kubelet and a container runtime have in their buffers: more than any test sends.
+const RELAYED_BYTES: usize = 16 << 20;
+
 /// The kubelet's side of a process.
 pub(crate) struct Process {
     pub(crate) connection: Connection,
@@ -250,31 +253,62 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     let query = request.uri().query().unwrap_or_default().to_owned();
+    switching(request, |io| serve_process(io, query, Settings::default(), run))
+}
+
+/// Like [`process`], but the process is behind a container runtime, which has no flow control. As in real kubelets, bytes
+/// are copied until one direction fails, and then both are closed, whatever the other one still has to send.
+pub(crate) fn relayed_process<F>(
+    request: Request<Incoming>,
+    run: impl FnOnce(Process) -> F + Send + 'static,
+) -> Answered
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let query = request.uri().query().unwrap_or_default().to_owned();
     switching(request, |io| async move {
-        let (connection, driver) = setpoint_spdy::connect(io, Role::Server, Settings::default());
-        let driving = tokio::spawn(driver);
-        let expected = 1 + ["input=1", "output=1", "error=1", "tty=1"]
-            .iter()
-            .filter(|flag| query.contains(**flag))
-            .count();
-        let mut streams = std::collections::BTreeMap::new();
-        while streams.len() < expected {
-            let Some(incoming) = connection.accept().await else { return };
-            let kind = incoming.headers().get("streamType").unwrap_or_default().to_owned();
-            streams.insert(kind, incoming.accept());
+        let (near, far) = duplex(RELAYED_BYTES);
+        let settings = Settings { flow_control: FlowControl::None, ..Settings::default() };
+        tokio::spawn(serve_process(far, query, settings, run));
+        let ((mut from_client, mut to_client), (mut from_runtime, mut to_runtime)) =
+            (tokio::io::split(io), tokio::io::split(near));
+        tokio::select! {
+            _ = tokio::io::copy(&mut from_client, &mut to_runtime) => {}
+            _ = tokio::io::copy(&mut from_runtime, &mut to_client) => {}
         }
-        let mut take = |kind: &str| streams.remove(kind);
-        let process = Process {
-            error: take("error").expect("there is always one"),
-            stdin: take("stdin"),
-            stdout: take("stdout"),
-            stderr: take("stderr"),
-            resize: take("resize"),
-            connection,
-        };
-        run(process).await;
-        let _ = driving.await;
     })
+}
+
+/// Runs a process on the streams that the query asks for.
+async fn serve_process<F>(
+    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    query: String,
+    settings: Settings,
+    run: impl FnOnce(Process) -> F + Send,
+) where
+    F: Future<Output = ()> + Send,
+{
+    let (connection, driver) = setpoint_spdy::connect(io, Role::Server, settings);
+    let driving = tokio::spawn(driver);
+    let expected =
+        1 + ["input=1", "output=1", "error=1", "tty=1"].iter().filter(|flag| query.contains(**flag)).count();
+    let mut streams = std::collections::BTreeMap::new();
+    while streams.len() < expected {
+        let Some(incoming) = connection.accept().await else { return };
+        let kind = incoming.headers().get("streamType").unwrap_or_default().to_owned();
+        streams.insert(kind, incoming.accept());
+    }
+    let mut take = |kind: &str| streams.remove(kind);
+    let process = Process {
+        error: take("error").expect("there is always one"),
+        stdin: take("stdin"),
+        stdout: take("stdout"),
+        stderr: take("stderr"),
+        resize: take("resize"),
+        connection,
+    };
+    run(process).await;
+    let _ = driving.await;
 }
 
 /// Takes what follows a response that switches protocols, and runs it. Returns the client's side of the connection.

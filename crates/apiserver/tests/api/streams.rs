@@ -16,8 +16,8 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::audit::Memory;
 use crate::client::Api;
 use crate::fake_kubelet::{
-    FakeKubelet, NODE, PODS, Process, SPDY, Socket, process, switched, switching, text, websocket,
-    websocket_headers,
+    FakeKubelet, NODE, PODS, Process, SPDY, Socket, process, relayed_process, switched, switching, text,
+    websocket, websocket_headers,
 };
 
 const V5: &str = "v5.channel.k8s.io";
@@ -125,6 +125,32 @@ async fn an_exit_code_reaches_the_client() {
         "details": {"causes": [{"reason": "ExitCode", "message": "7"}]},
     });
     assert_eq!(status, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn output_is_complete_even_if_the_runtime_is_gone_before_it_is_read() {
+    let kubelet = FakeKubelet::new(|request| async move {
+        relayed_process(request, |process| async move {
+            let Process { stdout: Some(mut stdout), mut error, connection, .. } = process else {
+                panic!("without stdout")
+            };
+            stdout.write_all(&vec![b'x'; 4 << 20]).await.unwrap();
+            stdout.shutdown().await.unwrap();
+            let cause = json!({"reason": "ExitCode", "message": "7"});
+            let details = json!({"causes": [cause]});
+            let status = json!({"status": "Failure", "reason": "NonZeroExitCode", "details": details});
+            error.write_all(status.to_string().as_bytes()).await.unwrap();
+            error.shutdown().await.unwrap();
+            drop((stdout, error));
+            connection.close();
+        })
+    });
+    let api = kubelet.start().await;
+    let (mut socket, _) = websocket(&api, &format!("{EXEC}?command=x&stdout=1"), V5).await;
+    // Long enough for the process to end.
+    sleep(Duration::from_secs(1)).await;
+    let (stdout, _, status) = rest(&mut socket).await;
+    assert_eq!((stdout.len(), &status["reason"]), (4 << 20, &json!("NonZeroExitCode")));
 }
 
 #[tokio::test(start_paused = true)]

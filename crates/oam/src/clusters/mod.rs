@@ -84,8 +84,8 @@ impl Clusters {
         })
     }
 
-    /// Returns which clusters there are.
-    pub(crate) fn inventory(&self) -> Inventory {
-        self.members.inventory()
+    /// Returns which clusters there are now.
+    pub(crate) async fn inventory(&self) -> Result<Inventory, ClusterError> {
+        self.members.inventory().await
     }
 }

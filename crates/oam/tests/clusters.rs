@@ -10,7 +10,7 @@ use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::{Context, Key, Kind, Runnable};
-use setpoint_oam::{Connect, Connection, Credential, Options};
+use setpoint_oam::{Connect, Connection, Credential, Options, selected};
 use setpoint_sim::{Members, TestCluster, World};
 
 use super::*;
@@ -38,7 +38,9 @@ impl Connect for ToFleet {
 fn build(context: &Context) -> Vec<Box<dyn Runnable>> {
     let mut options = Options::default();
     options.connect = Some(Arc::new(ToFleet(fleet())));
-    setpoint_oam::runnables_with(context, &options)
+    // The other controllers have nothing to do with clusters.
+    let entries = selected(&["application-controller"]).expect("it exists");
+    entries.iter().flat_map(|entry| entry.parts(context, &options)).collect()
 }
 
 fn in_fleet(test: impl AsyncFnOnce(&World, &Members)) {

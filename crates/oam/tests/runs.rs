@@ -7,6 +7,7 @@ use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::{Key, Kind};
+use setpoint_oam::{Options, selected};
 use setpoint_sim::{TestCluster, World};
 
 use super::*;
@@ -16,7 +17,11 @@ fn runs() -> Kind {
 }
 
 fn alone() -> TestCluster {
-    TestCluster::new().controllers(&["garbagecollector"]).with(setpoint_oam::runnables)
+    TestCluster::new().controllers(&["garbagecollector"]).with(|context| {
+        let entries = selected(&["application-controller", "workflow-run-controller"]).expect("they exist");
+        let options = Options::default();
+        entries.iter().flat_map(|entry| entry.parts(context, &options)).collect()
+    })
 }
 
 fn in_world(test: impl AsyncFnOnce(&World)) {

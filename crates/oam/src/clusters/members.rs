@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use setpoint::source::{Selection, Source};
 use setpoint::{
-    Client, ClientError, Context, Event, Informer, Informers, Key, Lister, Queue, Runnable, View,
+    Client, ClientError, Context, Event, Informer, Informers, Key, Lister, Object, Queue, Runnable, View,
 };
 use tokio::sync::Notify;
 
@@ -93,12 +93,7 @@ impl Members {
         context: &Context,
         connect: Option<Arc<dyn Connect>>,
     ) -> (Self, Vec<Box<dyn Runnable>>) {
-        let selection = Selection {
-            namespace: Some(SYSTEM_NAMESPACE.to_owned()),
-            labels: Some(CLUSTER_CREDENTIAL_TYPE.to_owned()),
-            ..Selection::default()
-        };
-        let secrets = context.informers.select(&ClusterSecret::kind(), selection);
+        let secrets = context.informers.select(&ClusterSecret::kind(), credentials());
         let members = Self(Arc::new(Shared {
             context: context.clone(),
             connect,
@@ -139,11 +134,13 @@ impl Members {
         self.0.followers.lock().iter().for_each(|follower| follower(name));
     }
 
-    /// Returns which clusters are registered. Without an answer, a topology must not choose fewer of them.
-    pub(crate) fn inventory(&self) -> Result<Inventory, ClusterError> {
-        let secrets = self.0.lister.list(None);
-        let secrets =
-            secrets.map_err(|error| ClusterError::Refused(format!("list the clusters: {error}")))?;
+    /// Returns which clusters are registered, by the API server and not by a cache: one that is missing fails a step.
+    pub(crate) async fn inventory(&self) -> Result<Inventory, ClusterError> {
+        let selection = Selection { metadata_only: true, ..credentials() };
+        let listed = self.0.context.client.list(&ClusterSecret::kind(), &selection).await;
+        let listed = listed.map_err(|error| ClusterError::new("list the credentials of clusters", error))?;
+        let secrets: Result<Vec<ClusterSecret>, _> = listed.objects.iter().map(Object::decode).collect();
+        let secrets = secrets.map_err(|error| ClusterError::Refused(format!("decode a Secret: {error}")))?;
         Ok(Inventory::of(secrets.iter().map(|secret| &secret.metadata)))
     }
 
@@ -229,6 +226,15 @@ impl Members {
         };
         let help = "Whether a cluster that applications use can be reached.";
         self.0.context.metrics.collect("application_cluster_reachable", help, values);
+    }
+}
+
+/// The Secrets with credentials.
+fn credentials() -> Selection {
+    Selection {
+        namespace: Some(SYSTEM_NAMESPACE.to_owned()),
+        labels: Some(CLUSTER_CREDENTIAL_TYPE.to_owned()),
+        ..Selection::default()
     }
 }
 

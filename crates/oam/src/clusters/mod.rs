@@ -91,9 +91,9 @@ impl Clusters {
         })
     }
 
-    /// Returns which clusters there are.
-    pub(crate) fn inventory(&self) -> Result<Inventory, ClusterError> {
-        self.members.inventory()
+    /// Returns which clusters there are now.
+    pub(crate) async fn inventory(&self) -> Result<Inventory, ClusterError> {
+        self.members.inventory().await
     }
 }
 

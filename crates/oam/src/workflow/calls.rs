@@ -14,8 +14,10 @@ use super::template::Call;
 use crate::apply::cluster::{Cluster, kind_of};
 use crate::apply::identity::Identity;
 use crate::apply::{paths, shape};
+use crate::clusters::inventory::Inventory;
 use crate::dependency::ordered;
 use crate::model::{Component, Phase, Service};
+use crate::names::LOCAL_CLUSTER;
 use crate::policy::Policies;
 use crate::policy::placement::{Placement, placed};
 use crate::render::context::Place;
@@ -115,7 +117,7 @@ impl Session<'_> {
 
     async fn kube(&mut self, action: &str, call: &Call) -> Result<Reply, StepError> {
         let params = &call.params;
-        let place = self.placement(&json!({"cluster": params["cluster"]}))?;
+        let place = self.placement(&json!({"cluster": params["cluster"]})).await?;
         let cluster = self.clusters.get(&place.cluster)?;
         match action {
             "apply" => {
@@ -198,7 +200,7 @@ impl Session<'_> {
         let params = &call.params;
         match action {
             "apply-component" => self.apply_named(params, step).await,
-            "render-component" => self.render_named(params, step),
+            "render-component" => self.render_named(params, step).await,
             "apply-all" => {
                 let exceptions = names_in(&params["exceptions"]);
                 let all =
@@ -237,15 +239,26 @@ impl Session<'_> {
         Ok(component)
     }
 
-    fn placement(&self, params: &Value) -> Result<Placement, StepError> {
+    async fn placement(&self, params: &Value) -> Result<Placement, StepError> {
         let namespace = params["namespace"].as_str().filter(|text| !text.is_empty());
         let namespace = namespace.unwrap_or(&self.app.namespace);
-        let cluster = params["cluster"].as_str().unwrap_or_default();
-        Ok(placed(cluster, namespace, &self.clusters.inventory()?)?)
+        match params["cluster"].as_str().unwrap_or_default() {
+            "" | LOCAL_CLUSTER => Ok(Placement::local(namespace)),
+            cluster => Ok(placed(cluster, namespace, &self.clusters.inventory().await?)?),
+        }
+    }
+
+    /// Returns where the named topologies of these policies place components.
+    async fn placements(&self, policies: &Policies, named: &[String]) -> Result<Vec<Placement>, StepError> {
+        let clusters = match policies.topologies.is_empty() {
+            true => Inventory::unknown(),
+            false => self.clusters.inventory().await?,
+        };
+        Ok(policies.placements(named, &self.app.namespace, &clusters)?)
     }
 
     async fn apply_named(&mut self, params: &Value, step: &Running<'_>) -> Result<Reply, StepError> {
-        let (component, place) = (self.component(params, step)?, self.placement(params)?);
+        let (component, place) = (self.component(params, step)?, self.placement(params).await?);
         let applied = self.apply_component(&component, &place).await?;
         if !applied.healthy && params["waitHealthy"] != false {
             return Ok(Reply::Wait(applied.message));
@@ -253,8 +266,8 @@ impl Session<'_> {
         Ok(Reply::Done(json!({"output": applied.output, "outputs": applied.outputs})))
     }
 
-    fn render_named(&self, params: &Value, step: &Running<'_>) -> Result<Reply, StepError> {
-        let (component, place) = (self.component(params, step)?, self.placement(params)?);
+    async fn render_named(&self, params: &Value, step: &Running<'_>) -> Result<Reply, StepError> {
+        let (component, place) = (self.component(params, step)?, self.placement(params).await?);
         let at = Place {
             component: &component.name,
             component_type: &component.kind,
@@ -282,17 +295,16 @@ impl Session<'_> {
                         .collect(),
                     None => named,
                 };
-                let places = policies.placements(&named, &self.app.namespace, &self.clusters.inventory()?)?;
+                let places = self.placements(&policies, &named).await?;
                 let components = policies.overridden(&named, &self.spec.components);
                 self.deploy(components, places).await
             }
             "list-clusters" => {
-                let clusters = self.clusters.inventory()?;
+                let clusters = self.clusters.inventory().await?;
                 Ok(Reply::Done(json!({"outputs": {"clusters": clusters.members()}})))
             }
             "placements" => {
-                let places =
-                    self.policies.placements(&named, &self.app.namespace, &self.clusters.inventory()?)?;
+                let places = self.placements(&self.policies, &named).await?;
                 let places: Vec<Value> = places
                     .iter()
                     .map(|place| json!({"cluster": place.cluster, "namespace": place.namespace}))

@@ -40,9 +40,11 @@ impl StepError {
 
 impl From<ClusterError> for StepError {
     fn from(error: ClusterError) -> Self {
-        match error.is_unreachable() {
-            true => Self::Unreachable(error.to_string()),
-            false => Self::Retry(error.to_string()),
+        match error {
+            // Steps look up clusters before they use them, so this one is not in the cache yet.
+            ClusterError::NoCluster { .. } => Self::Unreachable(error.to_string()),
+            error if error.is_unreachable() => Self::Unreachable(error.to_string()),
+            error => Self::Retry(error.to_string()),
         }
     }
 }

@@ -34,7 +34,7 @@
 //!     Ok(())
 //! }
 //!
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! Manager::from_env("counter").await?.with(counter).run_until_signal().await?;
 //! # Ok(()) }
 //! ```

@@ -104,7 +104,7 @@ pub struct Context {
 ///     Ok(())
 /// }
 ///
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// Manager::from_env("greeter").await?.with(greeter).run_until_signal().await?;
 /// # Ok(()) }
 /// ```

@@ -84,7 +84,7 @@ impl Manager {
     /// configuration from the file of `--config`, the environment and flags.
     ///
     /// ```no_run
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// let manager = setpoint::Manager::from_env("my-operator").await?;
     /// # Ok(()) }
     /// ```
@@ -96,7 +96,7 @@ impl Manager {
     /// Creates a manager called `name` for the cluster of the current kubeconfig, or the one it runs in.
     ///
     /// ```no_run
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// use setpoint::{ControllerConfig, Manager};
     /// let config = ControllerConfig::leader_elected().with_env()?;
     /// let manager = Manager::infer("my-operator", config).await?;

@@ -23,7 +23,9 @@ use crate::View;
 /// struct WidgetSpec { size: u32 }
 ///
 /// mod v2 {
-///     # use super::*;
+/// #   use kube::CustomResource;
+/// #   use schemars::JsonSchema;
+/// #   use serde::{Deserialize, Serialize};
 ///     #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 ///     #[kube(group = "example.com", version = "v2", kind = "Widget", namespaced)]
 ///     pub struct WidgetSpec { pub replicas: u32 }

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint::{Clock, Context};
-use setpoint_oam::{Egress, Request, Response};
+use setpoint_oam::{Egress, Options, Request, Response};
 use setpoint_sim::{Running, TestCluster};
 
 use super::*;
@@ -40,7 +40,9 @@ impl Egress for Connected {
 fn with_server(server: Server, test: impl AsyncFnOnce(&Running)) {
     let build = move |context: &Context| {
         let connected = Connected(server.clone(), context.runtime.clock.clone());
-        setpoint_oam::runnables_with_egress(context, Arc::new(connected))
+        let mut options = Options::default();
+        options.egress = Some(Arc::new(connected));
+        setpoint_oam::runnables_with(context, &options)
     };
     TestCluster::new().controllers(&["garbagecollector"]).with(build).run(async |cluster| {
         install(cluster).await;

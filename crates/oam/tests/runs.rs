@@ -20,7 +20,7 @@ fn alone() -> TestCluster {
     TestCluster::new().controllers(&["garbagecollector"]).with(|context| {
         let entries = selected(&["application-controller", "workflow-run-controller"]).expect("they exist");
         let options = Options::default();
-        entries.iter().flat_map(|entry| entry.parts(context, &options)).collect()
+        entries.iter().flat_map(|entry| entry.parts(context, &options)).collect::<Vec<_>>()
     })
 }
 

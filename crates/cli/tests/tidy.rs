@@ -503,6 +503,7 @@ const REAL_TIME: &[(&str, &str)] = &[
     ("crates/store/tests/kill.rs", "a process that is killed"),
     ("crates/store/tests/concurrency.rs", "threads"),
     ("crates/setpoint/src/queue/tests.rs", "threads"),
+    ("crates/setpoint/src/webhook/tests.rs", "a server behind a socket"),
 ];
 
 #[test]

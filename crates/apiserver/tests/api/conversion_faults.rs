@@ -411,7 +411,8 @@ async fn a_lossy_conversion_does_not_bring_back_the_old_object() {
     let mut rule = rule("e.com", "widgets", &["UPDATE"]);
     rule["apiVersions"] = json!(["v2"]);
     hooked.configure("mutating", "m", &[hooked.webhook("/m", json!({"rules": [rule]}))]).await.created();
-    let updated = hooked.api.put(&format!("{V1}/w"), widget("2")).await.ok();
+    let metadata = widget("2")["metadata"].clone();
+    let updated = hooked.api.merge(&format!("{V1}/w"), json!({"metadata": metadata})).await.ok();
     assert_eq!(updated["metadata"]["labels"], json!({"a": "1"}));
     assert_eq!(updated["metadata"]["annotations"], Value::Null, "the conversion drops annotations");
 }

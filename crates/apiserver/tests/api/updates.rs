@@ -199,6 +199,8 @@ async fn duplicate_owner_references_are_removed() {
 async fn a_forbidden_change_of_a_pod_is_shown_as_a_diff_of_its_go_type() {
     let api = Api::start().await;
     let pods = "/api/v1/namespaces/default/pods";
+    let account = json!({"metadata": {"name": "default"}});
+    api.post("/api/v1/namespaces/default/serviceaccounts", account).await.created();
     let spec = json!({
         "containers": [{"name": "c", "image": "i"}], "nodeName": "n1", "hostNetwork": true,
         "automountServiceAccountToken": false,

@@ -10,7 +10,7 @@ pub(super) fn is_contained(desired: &Map<String, Value>, observed: &Map<String, 
     desired.iter().all(|(name, desired)| match name.as_str() {
         // Items of a list have no kind, and a status is not applied.
         "apiVersion" | "kind" | "status" => true,
-        "metadata" => has_metadata(desired, &observed["metadata"]),
+        "metadata" => has_metadata(desired, observed.get(name).unwrap_or(&Value::Null)),
         _ => is_part(desired, observed.get(name).unwrap_or(&Value::Null)),
     })
 }

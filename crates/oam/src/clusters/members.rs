@@ -65,7 +65,7 @@ pub(super) struct Shared {
     followers: Mutex<Vec<Follower>>,
 }
 
-/// Is told the name of a cluster that has changed.
+/// Called with the name of a cluster that has changed.
 pub(crate) type Follower = Box<dyn Fn(&str) + Send + Sync>;
 
 /// A cluster in use.

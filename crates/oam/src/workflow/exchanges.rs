@@ -207,7 +207,7 @@ impl State {
         })
     }
 
-    /// Returns whether an application may start another request. Responses that nobody has taken make room.
+    /// Returns whether an application may start another request. Responses that no step has taken make room.
     fn has_room(&mut self, app: &Key, now: jiff::Timestamp) -> bool {
         if self.held > MAX_HELD {
             self.drop_old(now);
@@ -258,7 +258,7 @@ impl State {
         self.release(done);
     }
 
-    /// Drops responses that nobody has taken for long.
+    /// Drops responses that no step has taken for long.
     fn drop_old(&mut self, now: jiff::Timestamp) {
         let is_old = |exchange: &Exchange| match &exchange.progress {
             Progress::Done { at, .. } => {

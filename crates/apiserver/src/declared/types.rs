@@ -14,6 +14,10 @@ use crate::json::Json;
 
 const TEXT: &str = include_str!("types.txt");
 
+/// Text beyond this is left out. An empty item of a list may take a thousand bytes, so a request of 3 MiB would take
+/// gigabytes. Messages show far less.
+const MAX_BYTES: usize = 1 << 20;
+
 static TYPES: LazyLock<BTreeMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
     let mut types = BTreeMap::new();
     let mut fields: &mut Vec<Field> = &mut Vec::new();
@@ -118,6 +122,9 @@ fn write_all(
     into.push(open);
     let is_empty = members.is_empty();
     for (index, (name, shape, value)) in members.into_iter().enumerate() {
+        if into.len() > MAX_BYTES {
+            break;
+        }
         into.push_str(if index == 0 { "\n" } else { ",\n" });
         into.extend(std::iter::repeat_n(' ', depth + 1));
         if let Some(name) = name {

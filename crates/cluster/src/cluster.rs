@@ -100,7 +100,12 @@ impl Cluster {
 
     /// Adds the APIs of the enabled feature gates.
     pub fn with_gates(config: Config, gates: &FeatureGates) -> Config {
-        config.with_features(Features::enabled_by(|feature| gates.on(feature)))
+        config.with_features(Self::features(gates))
+    }
+
+    /// Returns the enabled feature gates that matter to the API server.
+    pub fn features(gates: &FeatureGates) -> Features {
+        Features::enabled_by(|feature| gates.on(feature))
     }
 
     /// Adds the metrics API for simulated nodes to a server's kinds, as a metrics server would provide it.

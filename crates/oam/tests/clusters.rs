@@ -44,7 +44,7 @@ fn build(context: &Context) -> Vec<Box<dyn Runnable>> {
 }
 
 fn in_fleet(test: impl AsyncFnOnce(&World, &Members)) {
-    TestCluster::new().with(build).run(async |world| {
+    TestCluster::new().with(build).starting_from(&installed()).run(async |world| {
         let fleet = begin_fleet(world).await;
         test(world, &fleet).await;
     });
@@ -52,7 +52,6 @@ fn in_fleet(test: impl AsyncFnOnce(&World, &Members)) {
 
 /// Starts and registers two clusters.
 async fn begin_fleet(world: &World) -> Members {
-    install(world).await;
     let fleet = fleet();
     for name in ["east", "west"] {
         fleet.start(world, name).await;

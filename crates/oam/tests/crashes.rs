@@ -16,7 +16,6 @@ use setpoint_sim::{Fault, OnCall, OnEvent, Scenario, TestCluster, World, check_a
 use super::*;
 
 async fn begin(world: &World, name: &str, spec: Value) {
-    install(world).await;
     let mut app = application(name, spec);
     app["metadata"]["annotations"] = json!({"app.oam.dev/disable-health-check": "true"});
     world.create(&applications(), Some("default"), app).await;
@@ -43,6 +42,11 @@ fn edits(world: &World) -> LocalBoxFuture<'_, ()> {
         until_phase(world, "edited", "running").await;
     }
     .boxed_local()
+}
+
+async fn edits_of_a_new_cluster(world: &World) {
+    install(world).await;
+    edits(world).await;
 }
 
 /// Creates and deletes an application.
@@ -152,30 +156,22 @@ fn cluster() -> TestCluster {
 type Script = for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>;
 
 fn scenario(name: &'static str, script: Script) -> Scenario {
-    Scenario { name, parts: cluster().parts(), script, always: |_| Ok(()) }
+    Scenario { name, parts: cluster().parts(), start: Some(installed()), script, always: |_| Ok(()) }
 }
 
-/// Runs a script with every fault: at every write, and at every event since the definitions are installed. Other runs
-/// disturb the installation itself.
+/// Runs a script with every fault: at every write, and at every event.
 pub(super) fn survives(cluster: &TestCluster, name: &'static str, script: Script) {
-    let scenario = |name, script| Scenario { parts: cluster.parts(), ..scenario(name, script) };
-    let undisturbed = |scenario: &Scenario| check_faults(scenario, 1, []).expect("it runs without faults");
-    let before = undisturbed(&scenario("install", installs)).events;
-    let scenario = scenario(name, script);
-    let seen = undisturbed(&scenario);
+    let scenario = Scenario { parts: cluster.parts(), ..scenario(name, script) };
+    let seen = check_faults(&scenario, 1, []).expect("it runs without faults");
     let on_write = |nth| [OnCall::CrashBefore, OnCall::CrashAfter].map(|what| Fault::Call { nth, what });
     let late = OnEvent::Delay(Duration::from_secs(60));
     let on_event = |nth| [OnEvent::Hide, late].map(|what| Fault::Event { nth, what });
-    let faults = (0..seen.writes).flat_map(on_write).chain((before..seen.events).flat_map(on_event));
+    let faults = (0..seen.writes).flat_map(on_write).chain((0..seen.events).flat_map(on_event));
     let storm = Fault::Storm { percent: 30, seed: 2 };
     match check_faults(&scenario, 1, faults.chain([storm]).map(|fault| vec![fault])) {
         Ok(report) => println!("{name}: {report:?}"),
         Err(failure) => panic!("{failure:?}"),
     }
-}
-
-fn installs(world: &World) -> LocalBoxFuture<'_, ()> {
-    install(world).boxed_local()
 }
 
 macro_rules! survivors {
@@ -200,7 +196,9 @@ survivors! {
 
 #[test]
 fn edits_survive_every_fault_also_of_the_installation() {
-    match check_all(&scenario("edits", edits), 1, 4) {
+    let scenario =
+        Scenario { start: None, ..scenario("edits", |world| edits_of_a_new_cluster(world).boxed_local()) };
+    match check_all(&scenario, 1, 4) {
         Ok(report) => println!("edits: {report:?}"),
         Err(failure) => panic!("{failure:?}"),
     }
@@ -221,7 +219,7 @@ fn a_reversal_deletes_nothing_whatever_write_it_crashes_at() {
     for nth in 0..40 {
         for what in [OnCall::CrashBefore, OnCall::CrashAfter] {
             let faults = [Fault::Call { nth, what }];
-            cluster().faults(faults).run(async |cluster| {
+            cluster().starting_from(&installed()).faults(faults).run(async |cluster| {
                 let whole = json!({"components": [config("a", "1"), config("b", "1")]});
                 begin(cluster, "pair", whole.clone()).await;
                 until_phase(cluster, "pair", "running").await;

@@ -17,13 +17,12 @@ fn of(
     script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
 ) -> Scenario {
     let parts = TestCluster::new().controllers(&["garbagecollector"]).with(build).parts();
-    Scenario { name, parts, script, always: |_| Ok(()) }
+    Scenario { name, parts, start: Some(installed()), script, always: |_| Ok(()) }
 }
 
 /// Makes a kind and an instance, changes the definition, and deletes both.
 fn graphs(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
-        install(world).await;
         world.create(&graph_checks::graphs(), None, graph_checks::note(json!({"a": "1", "b": "1"}))).await;
         graph_checks::settled(world, "Active").await;
         graph_checks::create_note(world).await;
@@ -51,7 +50,6 @@ fn graphs(world: &World) -> LocalBoxFuture<'_, ()> {
 /// Creates a definition and changes it until its first revision is deleted.
 fn definitions(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
-        install(world).await;
         let kind = setpoint::Kind::new("core.oam.dev", "v1beta1", "TraitDefinition", "traitdefinitions", true);
         let revisions =
             setpoint::Kind::new("core.oam.dev", "v1beta1", "DefinitionRevision", "definitionrevisions", true);

@@ -16,10 +16,12 @@ mod runs;
 mod safety;
 mod steps;
 
+use std::sync::LazyLock;
+
 use serde_json::{Value, json};
 use setpoint::client::{Patch, Subresource};
 use setpoint::{Key, Kind};
-use setpoint_sim::{Running, TestCluster, World};
+use setpoint_sim::{Running, Snapshot, TestCluster, World};
 
 fn applications() -> Kind {
     Kind::new("core.oam.dev", "v1beta1", "Application", "applications", true)
@@ -51,13 +53,22 @@ fn worker(name: &str) -> Value {
     json!({"name": name, "type": "worker", "properties": {"image": "nginx"}})
 }
 
+fn everything() -> TestCluster {
+    TestCluster::new().all_controllers().scheduler().nodes(3).with(setpoint_oam::runnables)
+}
+
 /// Runs a test in a cluster with everything, three nodes, and all definitions.
 fn in_cluster(test: impl AsyncFnOnce(&Running)) {
-    let cluster = TestCluster::new().all_controllers().scheduler().nodes(3).with(setpoint_oam::runnables);
-    cluster.run(async |cluster| {
-        install(cluster).await;
-        test(cluster).await;
-    });
+    static INSTALLED: LazyLock<Snapshot> =
+        LazyLock::new(|| Snapshot::of(&everything().parts(), async |world| install(world).await));
+    everything().starting_from(&INSTALLED).run(async |cluster| test(cluster).await);
+}
+
+/// What a cluster with all definitions has, without controllers and nodes. Prepared once: it takes longer than most tests.
+fn installed() -> Snapshot {
+    static INSTALLED: LazyLock<Snapshot> =
+        LazyLock::new(|| Snapshot::of(&TestCluster::new().parts(), async |world| install(world).await));
+    INSTALLED.clone()
 }
 
 async fn install(world: &World) {

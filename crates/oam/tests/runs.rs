@@ -25,10 +25,7 @@ fn alone() -> TestCluster {
 }
 
 fn in_world(test: impl AsyncFnOnce(&World)) {
-    alone().run(async |world| {
-        install(world).await;
-        test(world).await;
-    });
+    alone().starting_from(&installed()).run(async |world| test(world).await);
 }
 
 async fn create_run(world: &World, name: &str, spec: Value) {
@@ -150,7 +147,6 @@ fn what_only_applications_have_and_what_belongs_to_them_is_refused() {
 /// Writes, passes a value on, and writes again.
 fn builds(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
-        install(world).await;
         let read = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a"});
         let steps = json!([
             writes("a"),

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  world.rs    a seeded cluster on a virtual clock; crash and restart of its manager
+//!  snapshot.rs  the objects that worlds start with, prepared once for many
 //!  faults.rs   the faults, triggered by the n-th write or the n-th event, never by a timer
 //!  client.rs   fault injection for API calls
 //!  source.rs   fault injection for watches
@@ -27,6 +28,7 @@ mod graph;
 mod link;
 mod members;
 mod plan;
+mod snapshot;
 mod source;
 mod testing;
 mod trace;
@@ -38,6 +40,7 @@ pub use link::{Link, Write};
 pub use members::Members;
 pub use plan::{Ending, Failure, Plan, Report, Scenario, check_all, check_faults, search, undisturbed};
 pub use setpoint_cluster::{Executed, Kubelets, webhooks};
+pub use snapshot::Snapshot;
 pub use testing::{Running, TestCluster};
 pub use trace::Trace;
 pub use world::World;

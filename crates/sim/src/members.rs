@@ -10,14 +10,14 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint::source::Source;
 use setpoint::{Client, Key, Kind, Rng, Runtime};
-use setpoint_apiserver::Config;
-use setpoint_cluster::{Cluster, Connect};
+use setpoint_cluster::{Cluster, Components, Connect};
 use setpoint_store::MemoryStore;
 
 use crate::client::Faulty;
 use crate::faults::Faults;
 use crate::graph::{Counts, Graph, History};
 use crate::link::Link;
+use crate::snapshot::{self, Snapshot};
 use crate::world::World;
 
 /// API servers by name. Cheap to clone.
@@ -51,9 +51,10 @@ impl Members {
         let clock = world.clock().clone();
         let seed = name.bytes().fold(1, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
         let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(seed) };
-        let store = Arc::new(MemoryStore::new(clock.clone()));
-        let config = Config::new(store.clone(), clock.clone(), runtime.rng.fork()).with_built_in_roles();
-        let cluster = Cluster::with_config(config, runtime).await.expect("an empty store can be started on");
+        let parts = Components::default();
+        let store = Snapshot::of_new(&parts).await.fork(&clock);
+        let config = snapshot::config(store.clone(), &runtime, &parts);
+        let cluster = Cluster::with_config(config, runtime).await.expect("a snapshot can be started on");
         let (link, faults) = (Link::new(&clock), world.faults().clone());
         let member = Member { cluster, store, link, faults };
         world.joined(name, &member);

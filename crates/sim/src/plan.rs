@@ -10,6 +10,7 @@ use setpoint_cluster::Components;
 
 use crate::faults::{Fault, OnCall, OnEvent};
 use crate::graph::{Counts, Graph, History};
+use crate::snapshot::Snapshot;
 use crate::world::World;
 
 /// How long a stale cache stays stale.
@@ -29,6 +30,8 @@ const STORM_FAILURE_PERCENT: u64 = 30;
 pub struct Scenario {
     pub name: &'static str,
     pub parts: Components,
+    /// What the cluster has when the script starts. `None`: what a new cluster has.
+    pub start: Option<Snapshot>,
     /// The user's actions. Each waits until the cluster has followed.
     pub script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
     /// What must hold after every single change.
@@ -70,7 +73,7 @@ impl Scenario {
     /// Runs a plan. Equal plans give equal traces.
     fn run(&self, plan: &Plan) -> Result<Ending, String> {
         let disturbed = || {
-            World::simulate(plan.seed, self.parts.clone(), plan.faults.clone(), async |world| {
+            self.simulate(plan.seed, plan.faults.clone(), async |world| {
                 (self.script)(world).await;
                 if plan.is_storm() {
                     world.faults().calm();
@@ -86,10 +89,17 @@ impl Scenario {
         catch_unwind(AssertUnwindSafe(disturbed)).unwrap_or_else(|panic| Err(message(&panic)))
     }
 
+    fn simulate<T>(&self, seed: u64, faults: Vec<Fault>, inside: impl AsyncFnOnce(&World) -> T) -> T {
+        match &self.start {
+            Some(start) => World::simulate_from(start, seed, self.parts.clone(), faults, inside),
+            None => World::simulate(seed, self.parts.clone(), faults, inside),
+        }
+    }
+
     /// Checks that a manager that restarts in a steady state writes nothing.
     fn check_idempotent(&self, seed: u64) -> Result<(), String> {
         let restarted = || {
-            World::simulate(seed, self.parts.clone(), Vec::new(), async |world| {
+            self.simulate(seed, Vec::new(), async |world| {
                 (self.script)(world).await;
                 world.pass(TRAILING_TIME).await;
                 let before = world.trace().writes().len();

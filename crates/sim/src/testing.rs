@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::extensions::Extensions;
 use crate::faults::Fault;
-use crate::world::World;
+use crate::snapshot::Snapshot;
+use crate::world::{World, in_virtual_time};
 
 /// The configuration of a test cluster.
 ///
@@ -48,6 +49,8 @@ pub struct TestCluster {
     extensions: Extensions,
     /// Created when the cluster starts.
     configurations: Vec<(Kind, Value)>,
+    /// `None`: with those of a new cluster.
+    start: Option<Snapshot>,
     seed: u64,
 }
 
@@ -235,6 +238,25 @@ impl TestCluster {
         self
     }
 
+    /// Starts with the objects of a snapshot: those of a cluster that was prepared once, for many tests.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Namespace;
+    /// use setpoint_sim::{Snapshot, TestCluster};
+    /// let cluster = TestCluster::new().all_controllers();
+    /// let prepared = Snapshot::of(&cluster.parts(), async |world| {
+    ///     let shop: Namespace = serde_json::from_value(serde_json::json!({"metadata": {"name": "shop"}})).unwrap();
+    ///     setpoint::Api::new(world.client()).create(&shop).await.unwrap();
+    /// });
+    /// cluster.starting_from(&prepared).run(async |cluster| {
+    ///     let namespaces: kube::Api<Namespace> = kube::Api::all(cluster.kube());
+    ///     assert!(namespaces.get("shop").await.is_ok());
+    /// });
+    /// ```
+    pub fn starting_from(self, start: &Snapshot) -> Self {
+        Self { start: Some(start.clone()), ..self }
+    }
+
     /// Sets the seed for all randomness (default 1).
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
@@ -247,9 +269,7 @@ impl TestCluster {
 
     /// Runs a test in the cluster, in virtual time on its own runtime.
     pub fn run<T>(self, test: impl AsyncFnOnce(&Running) -> T) -> T {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        let runtime = runtime.expect("a runtime without I/O needs nothing from the system");
-        runtime.block_on(async {
+        in_virtual_time(async {
             let running = self.start().await;
             let result = test(&running).await;
             running.denials().assert_none();
@@ -270,7 +290,11 @@ impl TestCluster {
     /// ```
     pub async fn start(self) -> Running {
         let network = InProcess::default();
-        let world = World::with_network(self.seed, self.parts, self.faults, network.clone()).await;
+        let start = match self.start {
+            Some(start) => start,
+            None => Snapshot::of_new(&self.parts).await,
+        };
+        let world = World::start(&start, self.seed, self.parts, self.faults, network.clone()).await;
         let world = Arc::new(world);
         self.extensions.serve(&network, world.faults());
         for (kind, configuration) in self.configurations {

@@ -20,10 +20,11 @@ use crate::faults::{Callee, Fault, Faults};
 use crate::graph::{Counts, Graph, History};
 use crate::link::{Link, OverLink};
 use crate::members::Member;
+use crate::snapshot::{self, Snapshot};
 use crate::trace::Trace;
 
 /// The start time of every simulation.
-const EPOCH: &str = "2025-01-01T00:00:00Z";
+pub(crate) const EPOCH: &str = "2025-01-01T00:00:00Z";
 
 /// How long a crashed manager takes to restart.
 const RESTART: Duration = Duration::from_secs(5);
@@ -51,22 +52,51 @@ impl World {
         faults: Vec<Fault>,
         inside: impl AsyncFnOnce(&Self) -> T,
     ) -> T {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        let runtime = runtime.expect("a runtime without I/O needs nothing from the system");
-        runtime.block_on(async {
-            let world = Self::new(seed, parts, faults).await;
-            let result = world.alive(inside(&world)).await;
-            world.denials().assert_none();
-            result
+        in_virtual_time(async {
+            let start = Snapshot::of_new(&parts).await;
+            Self::run_from(&start, seed, parts, faults, inside).await
         })
     }
 
-    pub(crate) async fn new(seed: u64, parts: Components, faults: Vec<Fault>) -> Self {
-        Self::with_network(seed, parts, faults, InProcess::default()).await
+    /// The same in a cluster that has the objects of a snapshot, and no history.
+    pub fn simulate_from<T>(
+        start: &Snapshot,
+        seed: u64,
+        parts: Components,
+        faults: Vec<Fault>,
+        inside: impl AsyncFnOnce(&Self) -> T,
+    ) -> T {
+        in_virtual_time(Self::run_from(start, seed, parts, faults, inside))
     }
 
-    /// The same with a network that has webhooks and other servers.
-    pub(crate) async fn with_network(
+    async fn run_from<T>(
+        start: &Snapshot,
+        seed: u64,
+        parts: Components,
+        faults: Vec<Fault>,
+        inside: impl AsyncFnOnce(&Self) -> T,
+    ) -> T {
+        let world = Self::start(start, seed, parts, faults, InProcess::default()).await;
+        let result = world.alive(inside(&world)).await;
+        world.denials().assert_none();
+        result
+    }
+
+    /// Runs `inside` in a new cluster whose manager does not run.
+    pub(crate) fn without_manager<T>(
+        seed: u64,
+        parts: Components,
+        inside: impl AsyncFnOnce(&Self) -> T,
+    ) -> T {
+        in_virtual_time(async {
+            let start = Snapshot::of_new(&parts).await;
+            inside(&Self::start(&start, seed, parts, Vec::new(), InProcess::default()).await).await
+        })
+    }
+
+    /// Starts a cluster with the objects of a snapshot, and a network that has webhooks and other servers.
+    pub(crate) async fn start(
+        start: &Snapshot,
         seed: u64,
         parts: Components,
         faults: Vec<Fault>,
@@ -74,16 +104,11 @@ impl World {
     ) -> Self {
         let clock = Clock::simulated(EPOCH.parse().expect("a constant time"));
         let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(seed) };
-        let store = Arc::new(MemoryStore::new(clock.clone()));
-        let config = Config::new(store.clone(), clock.clone(), runtime.rng.fork());
-        let config = Cluster::with_gates(config, &parts.controller_options.gates);
+        let store = start.fork(&clock);
         let egress = EgressConfig { dial: Arc::new(network), ..EgressConfig::default() };
         let admission = admission::default_plugins_and_node_restriction();
-        let mut config = Config { admission, egress, ..config }.with_built_in_roles();
-        if parts.nodes > 0 {
-            Cluster::serve_metrics(&mut config);
-        }
-        let cluster = Cluster::with_config(config, runtime).await.expect("an empty store can be started on");
+        let config = Config { admission, egress, ..snapshot::config(store.clone(), &runtime, &parts) };
+        let cluster = Cluster::with_config(config, runtime).await.expect("a snapshot can be started on");
         let trace = Trace::new(clock);
         let faults = Faults::new(faults, trace.clone());
         let of_kubelets = faults.clone();
@@ -244,6 +269,10 @@ impl World {
         self.members.lock().insert(name.to_owned(), member.clone());
     }
 
+    pub(crate) fn store(&self) -> &Arc<MemoryStore> {
+        &self.store
+    }
+
     pub(crate) fn api(&self) -> &setpoint_apiserver::ApiServer {
         self.cluster.api()
     }
@@ -266,4 +295,10 @@ impl World {
     pub fn revision(&self) -> u64 {
         self.store.revision()
     }
+}
+
+/// Runs a future on a paused, single-threaded runtime of its own.
+pub(crate) fn in_virtual_time<T>(inside: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime without I/O needs nothing from the system").block_on(inside)
 }

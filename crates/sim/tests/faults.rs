@@ -167,7 +167,13 @@ fn check(scenario: &Scenario) {
 
 #[test]
 fn a_replicaset_survives_every_crash_and_every_stale_or_hidden_event() {
-    check(&Scenario { name: "replicaset", parts: parts(), script: replicaset, always: anything });
+    check(&Scenario {
+        name: "replicaset",
+        parts: parts(),
+        start: None,
+        script: replicaset,
+        always: anything,
+    });
 }
 
 #[test]
@@ -175,6 +181,7 @@ fn a_rolling_update_survives_them_within_its_bounds() {
     check(&Scenario {
         name: "deployment",
         parts: parts(),
+        start: None,
         script: deployment,
         always: within_rollout_bounds,
     });
@@ -182,12 +189,19 @@ fn a_rolling_update_survives_them_within_its_bounds() {
 
 #[test]
 fn a_foreground_deletion_survives_them_and_leaves_nothing() {
-    check(&Scenario { name: "garbage collection", parts: parts(), script: collection, always: anything });
+    check(&Scenario {
+        name: "garbage collection",
+        parts: parts(),
+        start: None,
+        script: collection,
+        always: anything,
+    });
 }
 
 #[test]
 fn the_same_seed_gives_the_same_trace_byte_for_byte() {
-    let scenario = Scenario { name: "deployment", parts: parts(), script: deployment, always: anything };
+    let scenario =
+        Scenario { name: "deployment", parts: parts(), start: None, script: deployment, always: anything };
     let plan = Plan { seed: seed(), faults: Vec::new() };
     let trace = || scenario.trace(&plan).unwrap_or_else(|failure| panic!("{failure:?}"));
     let first = trace();

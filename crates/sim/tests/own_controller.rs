@@ -166,7 +166,7 @@ fn three_at_most(history: &History) -> Result<(), String> {
 }
 
 fn scenario() -> Scenario {
-    Scenario { name: "keeper", parts: parts(), script: kept, always: three_at_most }
+    Scenario { name: "keeper", parts: parts(), start: None, script: kept, always: three_at_most }
 }
 
 #[track_caller]

@@ -85,7 +85,7 @@ fn an_author_can_search_all_faults_with_one_scenario() {
         })
     }
     let parts = TestCluster::new().with(copier).parts();
-    let scenario = Scenario { name: "copier", parts, script, always: |_| Ok(()) };
+    let scenario = Scenario { name: "copier", parts, start: None, script, always: |_| Ok(()) };
     let report = check_all(&scenario, 1, 3).unwrap_or_else(|failure| panic!("{failure:?}"));
     assert!(report.plans > 4, "{report:?}");
 }

@@ -68,7 +68,10 @@ fn anything(_: &History) -> Result<(), String> {
 }
 
 fn check(plans: impl IntoIterator<Item = Vec<Fault>>) {
-    check_scenario(&Scenario { name: "rollout", parts: parts(), script: rollout, always: anything }, plans);
+    check_scenario(
+        &Scenario { name: "rollout", parts: parts(), start: None, script: rollout, always: anything },
+        plans,
+    );
 }
 
 fn check_scenario(scenario: &Scenario, plans: impl IntoIterator<Item = Vec<Fault>>) {
@@ -124,7 +127,8 @@ fn long_rollout(world: &World) -> LocalBoxFuture<'_, ()> {
 
 #[test]
 fn a_cache_frozen_for_ten_minutes_leads_to_no_extra_pods() {
-    let scenario = Scenario { name: "frozen", parts: parts(), script: long_rollout, always: anything };
+    let scenario =
+        Scenario { name: "frozen", parts: parts(), start: None, script: long_rollout, always: anything };
     let frozen = |nth| vec![Fault::Event { nth, what: OnEvent::Delay(FROZEN) }];
     check_scenario(&scenario, (0..60).step_by(4).map(frozen));
 }

@@ -200,6 +200,15 @@ impl State {
         }
     }
 
+    /// Creates the state of another store with the same records, and no history.
+    pub(crate) fn fork(&self) -> Self {
+        let resource_states = self.resource_states.iter().map(ResourceState::fork).collect();
+        let (by_resource, deadlines) = (self.by_resource.clone(), self.deadlines.clone());
+        let mut fork = Self { resource_states, by_resource, deadlines, ..Self::new(self.limits) };
+        fork.start_at(self.revision);
+        fork
+    }
+
     /// Loads a record during recovery, replacing an older one.
     pub(crate) fn load(&mut self, record: Arc<Record>) {
         let id = self.resource_index(&record.key.resource);
@@ -369,6 +378,11 @@ impl State {
 }
 
 impl ResourceState {
+    fn fork(&self) -> Self {
+        let (history, groups) = Default::default();
+        Self { index: self.index.clone(), sealed: self.sealed.clone(), history, groups }
+    }
+
     fn track_sealed(&mut self, record: &Record) {
         match record.unreadable() {
             Some(_) => _ = self.sealed.insert(record.key.path.clone()),

@@ -8,5 +8,6 @@ mod conformance;
 mod directory;
 mod encrypted;
 mod faults;
+mod forks;
 mod kill;
 mod model;

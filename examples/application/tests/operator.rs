@@ -170,7 +170,12 @@ fn life(world: &World) -> LocalBoxFuture<'_, ()> {
 /// Crashes before and after every write, with every event hidden or stale.
 #[test]
 fn a_deleted_application_leaves_nothing_behind_despite_faults() {
-    let scenario =
-        Scenario { name: "application", parts: cluster().parts(), script: life, always: |_| Ok(()) };
+    let scenario = Scenario {
+        name: "application",
+        parts: cluster().parts(),
+        start: None,
+        script: life,
+        always: |_| Ok(()),
+    };
     check_all(&scenario, 1, 5).unwrap_or_else(|failure| panic!("{failure:?}"));
 }

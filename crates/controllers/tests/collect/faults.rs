@@ -16,7 +16,7 @@ fn check(name: &'static str, script: for<'a> fn(&'a World) -> LocalBoxFuture<'a,
         controllers: setpoint_controllers::selected(&["garbagecollector"]).expect("known controllers"),
         ..Components::default()
     };
-    let report = check_all(&Scenario { name, parts, script, always: |_| Ok(()) }, 7, 60);
+    let report = check_all(&Scenario { name, parts, start: None, script, always: |_| Ok(()) }, 7, 60);
     let report = report.unwrap_or_else(|failure| panic!("{failure:?}"));
     assert!(report.writes > 0 && report.events > 0 && report.plans > 60, "{report:?}");
 }

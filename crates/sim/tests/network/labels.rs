@@ -57,7 +57,8 @@ fn label_conflicts_are_reported_wherever_the_manager_dies() {
         script(world).await;
         world.faults().steps()
     });
-    let scenario = Scenario { name: "labels", parts: parts(&CONTROLLERS), script, always: |_| Ok(()) };
+    let scenario =
+        Scenario { name: "labels", parts: parts(&CONTROLLERS), start: None, script, always: |_| Ok(()) };
     let plans = (0..steps).map(|step| vec![Fault::Kill { step }]);
     check_faults(&scenario, 1, plans).unwrap_or_else(|failure| panic!("{failure:?}"));
 }

@@ -47,7 +47,7 @@ pub(crate) fn survives_within(
     script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
     always: fn(&History) -> Result<(), String>,
 ) {
-    let scenario = Scenario { name, parts, script, always };
+    let scenario = Scenario { name, parts, start: None, script, always };
     let report = check_all(&scenario, 1, combinations()).unwrap_or_else(|failure| panic!("{failure:?}"));
     println!("{name}: {} plans over {} writes and {} events", report.plans, report.writes, report.events);
 }

@@ -34,7 +34,7 @@ pub(crate) fn parts(controllers: &[&str]) -> Components {
 }
 
 pub(crate) fn scenario(name: &'static str, controllers: &[&str], script: Script, always: Always) -> Scenario {
-    Scenario { name, parts: parts(controllers), script, always }
+    Scenario { name, parts: parts(controllers), start: None, script, always }
 }
 
 /// Crashes before and after every write, hides or delays every event, then tries combinations. The graph and the counts

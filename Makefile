@@ -7,7 +7,7 @@ help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Start a control plane on this machine (Ctrl-C stops it; state is kept in ./setpoint-data)
-	cargo run --profile local -p setpoint-cli --no-default-features -- up --data-dir setpoint-data --kubeconfig setpoint.kubeconfig
+	cargo run --profile local -p setpoint-cli -- up --data-dir setpoint-data --kubeconfig setpoint.kubeconfig
 
 test: ## Run every lint and test: units, simulation, store crashes, and real clients against the real binary
 	scripts/test
@@ -36,11 +36,11 @@ docs: ## Build rustdoc and the documentation site, and check links; warnings are
 	scripts/docs
 
 demo: ## Record docs/demo.svg from a real session
-	cargo build --profile local -p setpoint-cli --no-default-features
+	cargo build --profile local -p setpoint-cli
 	KUBECTL="$$(scripts/kubectl)" scripts/demo
 
 bench: ## Run benchmarks, next to other implementations where possible (BENCH=name runs one)
-	cargo build --profile dist --bin setpoint
+	cargo build --profile dist --bin setpoint --features setpoint-cli/jemalloc
 	WRK="$$(scripts/wrk)" cargo run --profile dist -p setpoint-bench -- $(BENCH)
 
 fuzz: ## Fuzz documents, patches, selectors, expressions, tokens and certificates for longer (SEED=n, RUNS=n)

@@ -53,15 +53,24 @@ const DONE: [&str; 14] = [
 
 /// How long a controller may take to react.
 const MOMENT: i64 = 60;
+/// A controller that has been at it for longer than this is stuck.
+const LONG: i64 = 300;
 
 /// Kinds that controllers of custom resources usually make.
 const OWNED: [GroupKind; 7] = [DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, REPLICA_SET, CLAIM, SERVICE];
 
 pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, item: &'a Item) -> Node {
-    let conditions = item.conditions();
+    let conditions = all(item);
     let node =
         node_of(item).evidence(conditions.iter().filter(|one| !is_good(one)).map(|one| one.evidence()));
     let node = with_events(inquiry, item, node);
+    if let Some(field) = suspended(item) {
+        let fix = format!("resume it: set {field} to false");
+        return node
+            .blocked(format!("is suspended ({field} is true)"), fix)
+            .root()
+            .evidence([Evidence::field(field, true)]);
+    }
     if let Some((observed, generation)) = behind(item) {
         let field = Evidence::field(
             "status.observedGeneration",
@@ -76,12 +85,30 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, item: &'a Item) -> Node {
     }
     let children = owned(inquiry, item);
     if !conditions.is_empty() {
-        return by_conditions(item, node.children(children), &conditions);
+        return by_conditions(inquiry, item, node.children(children), &conditions);
     }
     if let Some(node) = by_phase(item, node.clone()) {
         return node.children(children);
     }
     without_status(inquiry, item, node.children(children))
+}
+
+/// Lists the conditions of an object, and those of its parts: routes have them per parent, gateways per listener.
+fn all(item: &Item) -> Vec<Condition<'_>> {
+    let lists = ["/status/parents", "/status/listeners", "/status/ancestors"];
+    let parts = lists.iter().flat_map(|path| item.items(path));
+    let of_parts = parts.flat_map(|part| part.items("/conditions")).map(Condition::of);
+    item.conditions().into_iter().chain(of_parts.filter(|one| !is_good(one))).collect()
+}
+
+/// Returns the field that suspends a custom resource.
+fn suspended(item: &Item) -> Option<&'static str> {
+    let fields = [
+        ("/spec/suspend", "spec.suspend"),
+        ("/spec/suspended", "spec.suspended"),
+        ("/spec/paused", "spec.paused"),
+    ];
+    fields.into_iter().find(|(path, _)| item.flag(path)).map(|(_, field)| field)
 }
 
 fn is_good(condition: &Condition<'_>) -> bool {
@@ -109,7 +136,7 @@ fn may_have_status(item: &Item) -> bool {
     item.has("/spec") || item.has("/status")
 }
 
-fn by_conditions(item: &Item, node: Node, conditions: &[Condition<'_>]) -> Node {
+fn by_conditions(inquiry: &Inquiry<'_>, item: &Item, node: Node, conditions: &[Condition<'_>]) -> Node {
     let find = |kind: &str| conditions.iter().find(|one| one.kind == kind);
     let bad = conditions.iter().find(|one| is_bad(one.kind) && one.is_true());
     let summary = SUMMARY.iter().find_map(|kind| find(kind));
@@ -124,7 +151,7 @@ fn by_conditions(item: &Item, node: Node, conditions: &[Condition<'_>]) -> Node 
         Some(summary) if summary.is_true() => {
             return done(node, format!("{} ({})", summary.kind, summary.said()));
         }
-        Some(summary) if going_on.is_some() && summary.kind != "Synced" => {
+        Some(summary) if going_on.is_some() && summary.kind != "Synced" && !is_old(inquiry, summary) => {
             return node.progressing(told(summary)).because(told(summary), "wait for its controller");
         }
         _ => {}
@@ -149,6 +176,10 @@ fn by_conditions(item: &Item, node: Node, conditions: &[Condition<'_>]) -> Node 
     }
 }
 
+fn is_old(inquiry: &Inquiry<'_>, condition: &Condition<'_>) -> bool {
+    condition.time.is_some_and(|time| inquiry.now.duration_since(time).as_secs() > LONG)
+}
+
 /// Says what would help, as far as conditions can tell.
 fn fix(item: &Item, condition: &Condition<'_>) -> String {
     match condition.kind {
@@ -162,6 +193,10 @@ fn done(node: Node, summary: String) -> Node {
 }
 
 fn by_phase(item: &Item, node: Node) -> Option<Node> {
+    if item.at("/status/ready") == &serde_json::Value::Bool(false) {
+        let text = "is not ready (status.ready is false)";
+        return Some(node.progressing(text).because(text, "wait for its controller"));
+    }
     let paths =
         ["/status/phase", "/status/state", "/status/health/status", "/status/status", "/status/sync/status"];
     let (path, phase) =

@@ -33,6 +33,9 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, claim: &'a Item) -> Node {
     }
     let pods = inquiry.list(&POD, claim.namespace());
     let uses = |pod: &&&Item| {
+        if !pod.object.contains_text("esourceClaim") {
+            return false;
+        }
         let named = pod.items("/spec/resourceClaims").iter().map(|one| one.text("/resourceClaimName"));
         let made =
             pod.items("/status/resourceClaimStatuses").iter().map(|one| one.text("/resourceClaimName"));

@@ -77,10 +77,11 @@ pub struct Condition<'a> {
 }
 
 impl<'a> Condition<'a> {
-    fn of(value: &'a Value) -> Self {
+    pub(crate) fn of(value: &'a Value) -> Self {
         Self {
             kind: value.text("/type"),
-            status: value.text("/status"),
+            // Some list a condition only while it holds.
+            status: if value.at("/status").is_null() { "True" } else { value.text("/status") },
             reason: value.text("/reason"),
             message: value.text("/message"),
             time: value.time("/lastTransitionTime"),

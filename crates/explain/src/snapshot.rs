@@ -15,6 +15,7 @@ use serde_json::Value;
 use setpoint::Object;
 
 use crate::kinds::{GroupKind, POD};
+use crate::pods::Summary;
 use crate::read::Read;
 
 /// Something to fetch.
@@ -80,6 +81,7 @@ pub struct Item {
     pub kind: GroupKind,
     pub object: Object,
     value: OnceCell<Value>,
+    pod: OnceCell<Summary>,
 }
 
 type Id = (GroupKind, Option<String>, String);
@@ -135,7 +137,7 @@ pub struct Snapshot {
 
 impl Item {
     pub fn new(kind: GroupKind, object: Object) -> Self {
-        Self { kind, object, value: OnceCell::new() }
+        Self { kind, object, value: OnceCell::new(), pod: OnceCell::new() }
     }
 
     pub fn name(&self) -> &str {
@@ -148,6 +150,11 @@ impl Item {
 
     pub fn uid(&self) -> &str {
         &self.object.meta().uid
+    }
+
+    /// Returns the pod at a glance.
+    pub(crate) fn as_pod(&self) -> &Summary {
+        self.pod.get_or_init(|| Summary::of(&self.object))
     }
 
     pub fn value(&self) -> &Value {

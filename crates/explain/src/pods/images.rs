@@ -28,10 +28,8 @@ pub(super) fn explain<'a>(
     let (what, fix) = cause(reason, said);
     let text = format!("the image {image} of {} cannot be pulled ({reason}): {what}", container.title());
     let text = match secrets.first() {
-        Some(secret) if is_about_credentials(said) || !is_about_name(said) => {
-            format!("{text}; {}", secret.summary)
-        }
-        _ => text,
+        Some(secret) => format!("{text}; {}", secret.summary),
+        None => text,
     };
     let evidence = event.map(|event| inquiry.evidence(&event));
     let policy = container.spec.text("/imagePullPolicy");

@@ -11,6 +11,9 @@ mod images;
 mod mounts;
 mod probes;
 pub(crate) mod scheduling;
+mod summary;
+
+pub(crate) use summary::Summary;
 
 use crate::inquiry::{Inquiry, node_of};
 use crate::kinds::{LEASE, NODE, PRIORITY_CLASS};
@@ -33,42 +36,18 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, pod: &'a Item) -> Node {
     }
 }
 
-/// Returns what pods in the same state have in common.
-pub(crate) fn fingerprint(pod: &Item) -> String {
-    let mut parts = vec![pod.text("/status/phase").to_owned(), pod.text("/status/reason").to_owned()];
-    if pod.object.meta().is_being_deleted() {
-        parts.push("deleted".to_owned());
-    }
-    let conditions = pod.conditions();
-    parts.extend(conditions.iter().map(|one| format!("{}{}{}", one.kind, one.status, one.reason)));
-    if pod.text("/spec/nodeName").is_empty() {
-        parts.extend(conditions.iter().map(|one| one.message.to_owned()));
-        parts.push(pod.items("/spec/schedulingGates").len().to_string());
-    }
-    for list in ["/status/initContainerStatuses", "/status/containerStatuses"] {
-        for status in pod.items(list) {
-            let state = status.at("/state").as_object().into_iter().flatten().next();
-            parts.push(state.map(|(name, _)| name.clone()).unwrap_or_default());
-            let reasons =
-                ["/state/waiting/reason", "/state/terminated/reason", "/lastState/terminated/reason"];
-            parts.extend(reasons.map(|path| status.text(path).to_owned()));
-        }
-    }
-    parts.join("|")
-}
-
 /// Explains pods: one of each state, the others are counted.
 pub(crate) fn explain_all<'a>(inquiry: &Inquiry<'a>, pods: &[&'a Item]) -> Vec<Node> {
-    inquiry.explain_groups(pods, fingerprint)
+    inquiry.explain_groups(pods, |pod| pod.as_pod().fingerprint.clone())
 }
 
 /// Whether a pod counts as ready.
 pub(crate) fn is_ready(pod: &Item) -> bool {
-    pod.condition("Ready").is_some_and(|ready| ready.is_true())
+    pod.as_pod().is_ready
 }
 
 pub(crate) fn has_ended(pod: &Item) -> bool {
-    matches!(pod.text("/status/phase"), "Succeeded" | "Failed")
+    pod.as_pod().has_ended
 }
 
 /// A pod that has failed as a whole.

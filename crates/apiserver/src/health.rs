@@ -78,6 +78,13 @@ pub(crate) fn text(code: StatusCode, text: impl Into<String>) -> Response<Body> 
     response
 }
 
+/// Builds a response with a JSON document.
+pub(crate) fn document(document: String) -> Response<Body> {
+    let mut response = text(StatusCode::OK, document);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
 /// Builds a response in the Prometheus text format.
 pub(crate) fn measurements(measured: String) -> Response<Body> {
     let mut response = text(StatusCode::OK, measured);

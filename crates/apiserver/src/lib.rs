@@ -81,7 +81,7 @@ pub use registry::Gvr;
 pub use rest::watch::{ChangeKind, RecordWatch};
 pub use selector::Selection;
 pub use serve::ServeSettings;
-pub use server::{ApiServer, Config, Metrics, Server, StartError, Warnings};
+pub use server::{ApiServer, Config, Introspect, Metrics, Server, StartError, Warnings};
 pub use setpoint_cel as cel;
 use setpoint_cel::pattern;
 pub use setpoint_quantity as quantity;

@@ -210,6 +210,13 @@ async fn handle_path(parts: &AuthorizedRequest<'_>, target: &Target<'_>) -> Resu
             let answer = table.and_then(|table| flow::dump(server, table, query));
             Ok(answer.unwrap_or_else(not_found_page))
         }
+        Some("debug") if is_whole && target.segment(1) == Some("setpoint") => {
+            only_gets()?;
+            let introspect = server.introspection.as_ref();
+            let answer =
+                introspect.and_then(|introspect| introspect(path, &query.pairs().collect::<Vec<_>>()));
+            Ok(answer.map_or_else(not_found_page, health::document))
+        }
         Some("api" | "apis") => {
             let document = discovery::respond(server, method, target, query, headers).await?;
             record_document(context, &document);

@@ -94,7 +94,12 @@ pub struct Config {
     pub serving: ServeSettings,
     /// Additional metrics for `/metrics`, in the Prometheus text format.
     pub metrics: Option<Metrics>,
+    /// Answers below `/debug/setpoint`: what the controllers in this process are doing.
+    pub introspection: Option<Introspect>,
 }
+
+/// Answers a path and a query with a JSON document, if the path exists.
+pub type Introspect = Arc<dyn Fn(&str, &[(&str, &str)]) -> Option<String> + Send + Sync>;
 
 /// Writes metrics as text.
 pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
@@ -130,6 +135,7 @@ impl Config {
             min_request_timeout: Duration::from_secs(1800),
             serving: ServeSettings::default(),
             metrics: None,
+            introspection: None,
         }
     }
 
@@ -199,6 +205,7 @@ pub struct Server {
     pub(crate) reserves: Vec<Arc<dyn Allocator>>,
     pub(crate) health_checks: Vec<HealthCheck>,
     pub(crate) metrics: Option<Metrics>,
+    pub(crate) introspection: Option<Introspect>,
     pub(crate) measured: ServerMetrics,
     pub(crate) body_room: chain::DecodeBudget,
     /// Encoded events shared by watchers of the same representation.
@@ -273,6 +280,7 @@ impl ApiServer {
             reserves,
             health_checks: config.health_checks,
             metrics: config.metrics,
+            introspection: config.introspection,
             measured: ServerMetrics::default(),
             body_room: chain::DecodeBudget::default(),
             recent_events: Arc::default(),

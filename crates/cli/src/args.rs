@@ -31,6 +31,7 @@ use crate::controller_manager::shadow::ShadowFlags;
 use crate::controller_manager::signing::SigningFlags;
 use crate::def::Def;
 use crate::logging::Logging;
+use crate::why::Why;
 
 /// A Kubernetes control plane in one binary.
 #[derive(Debug, Parser)]
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     ControllerManager(Box<ControllerManager>),
     /// Run the controllers of applications and resource graphs against any Kubernetes API server.
     ApplicationManager(Box<ApplicationManager>),
+    /// Explain why an object has not converged.
+    Why(Why),
     /// Show, compare and steer applications.
     #[command(subcommand)]
     App(App),

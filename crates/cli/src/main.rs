@@ -20,13 +20,14 @@ mod process;
 mod requests;
 mod reviews;
 mod up;
+mod why;
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 
 use crate::args::{Arguments, Command};
 
@@ -36,13 +37,24 @@ use crate::args::{Arguments, Command};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    match run(Arguments::parse_from(std::env::args_os().map(with_dashes))) {
+    match run(arguments()) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Parses the command line. As a plugin of kubectl, the program is called `kubectl-setpoint`.
+fn arguments() -> Arguments {
+    let is_plugin = std::env::args_os().next().is_some_and(|program| {
+        Path::new(&program).file_stem().is_some_and(|name| name == "kubectl-setpoint")
+    });
+    let command = Arguments::command();
+    let command = if is_plugin { command.bin_name("kubectl setpoint") } else { command };
+    let matches = command.get_matches_from(std::env::args_os().map(with_dashes));
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 /// Replaces underscores in flag names with dashes, as Kubernetes does.
@@ -73,6 +85,7 @@ async fn execute(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         // Some of these tell more with their exit code than success or failure.
         Command::App(command) => return app::run(command).await,
+        Command::Why(arguments) => return Ok(why::run(arguments).await),
         Command::Def(command) => def::run(command).await?,
         Command::Cluster(command) => cluster::run(command).await?,
         Command::Up(options) => up::run(*options).await?,

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
+use setpoint_explain::registry::REGISTRY;
+
 use crate::args::Arguments;
 
 const DEFAULT: &str = " [default: ";
@@ -22,8 +24,38 @@ fn pages() -> Vec<(String, String)> {
     let mut command = Arguments::command();
     command.build();
     let commands = command.get_subcommands().filter(|command| command.get_name() != "help");
-    commands.map(|command| (format!("setpoint-{}.md", command.get_name()), page(command))).collect()
+    let of_commands = commands.map(|command| (format!("setpoint-{}.md", command.get_name()), page(command)));
+    of_commands.chain([("explanations.md".to_owned(), explanations())]).collect()
 }
+
+/// The page of what `setpoint why` finds, from the registry of explainers.
+fn explanations() -> String {
+    let mut page = String::from(EXPLANATIONS);
+    for explainer in REGISTRY {
+        let finds: Vec<&str> = explainer.finds.split_whitespace().collect();
+        let _ = writeln!(page, "| {} | {} | `{}` |", explainer.kind, finds.join(" "), explainer.module);
+    }
+    page.push_str(AFTERWARDS);
+    page
+}
+
+const EXPLANATIONS: &str = "\
+# What setpoint why explains
+
+[`setpoint why`](setpoint-why.md) has an explainer for each of these kinds. The module is in `crates/explain/src`.
+
+| Kind | Finds | Module |
+|---|---|---|
+";
+
+const AFTERWARDS: &str = "\
+| All others | Conditions, phases, `observedGeneration`, warnings, and what the object owns | `conditions` |
+| All, in deletion | Finalizers, who set them, whether their controller runs, dependents that block, lost nodes | `deletion` |
+
+Rejections by the API server (module `admission`) are followed from the events and conditions of a workload: quotas,
+limit ranges, pod security, policies, webhooks that deny or cannot be called, ServiceAccounts, PriorityClasses and
+RuntimeClasses that do not exist, missing permissions.
+";
 
 fn page(command: &Command) -> String {
     let mut page = format!("# setpoint {}\n\n{}.\n\n", command.get_name(), about(command));

@@ -13,7 +13,7 @@ use setpoint_apiserver::aggregation::{AggregationConfig, ClusterTrust, FrontProx
 use setpoint_apiserver::auth::{FrontProxy, Outbound};
 use setpoint_apiserver::services::first_address;
 use setpoint_apiserver::tls::LOOPBACK_NAME;
-use setpoint_apiserver::{Config, Metrics, admission};
+use setpoint_apiserver::{Config, Introspect, Metrics, admission};
 use setpoint_cluster::webhooks::json_response;
 use setpoint_cluster::{Build, Cluster, Components, add_webhooks};
 use setpoint_controllers::{Options, VolumeBinderSettings};
@@ -93,6 +93,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         audit: arguments.audit.config(&outbound)?,
         health_checks: health_checks(encryption.as_ref()),
         metrics: Some(metrics_of(&controller_metrics, encryption.clone())),
+        introspection: Some(introspection_of(&controller_metrics)),
         token_signer: Some(credentials.token_signer.clone()),
         ..Cluster::with_gates(config, &arguments.controllers.feature_gates)
     };
@@ -236,6 +237,15 @@ fn metrics_of(controller_metrics: &ControllerMetrics, encryption: Option<Arc<Enc
             controller_metrics.get().map_or_else(String::new, setpoint::metrics::Metrics::encode);
         let encryption = encryption.as_ref().map_or_else(String::new, |encryption| encryption.metrics());
         controllers + &encryption + &process::process_metrics()
+    })
+}
+
+/// Returns what the controllers say about themselves, once they have started.
+fn introspection_of(controller_metrics: &ControllerMetrics) -> Introspect {
+    let controller_metrics = controller_metrics.clone();
+    Arc::new(move |path, query| {
+        let answer = controller_metrics.get()?.introspection().answer(path, query)?;
+        Some(answer.to_string())
     })
 }
 

@@ -61,6 +61,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("node", &["placement", "quantity", "setpoint", "spdy"]),
     ("shadow", &["setpoint"]),
     ("oam", &["cel", "cue", "quantity", "setpoint"]),
+    ("explain", &["cron", "quantity", "scheduler", "setpoint"]),
     ("cluster", &["apiserver", "clock", "controllers", "node", "scheduler", "setpoint", "store"]),
     ("sim", &["apiserver", "clock", "cluster", "controllers", "node", "scheduler", "setpoint", "store"]),
     (
@@ -71,6 +72,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "cluster",
             "controllers",
             "encryption",
+            "explain",
             "exposition",
             "node",
             "oam",

@@ -15,6 +15,8 @@
 //!               └─► parked.rs   unschedulable pods, until a change could help them
 //! ```
 //!
+//! `assess.rs` explains a decision for tools: every node with the check that rejects a pod there.
+//!
 //! Watches pods, nodes, and everything volumes and devices depend on. Reads namespaces, Services, replica controllers
 //! and disruption budgets. Writes bindings, volume bindings, device allocations and reservations, the `PodScheduled`
 //! condition and nominated node of unschedulable pods, deletions of preempted pods, and events.
@@ -27,6 +29,7 @@
 //!   changes, or five minutes have passed;
 //! - unused features cost nothing: without affinity or spread constraints no pod looks at other pods.
 
+mod assess;
 mod decide;
 mod demand;
 mod devices;
@@ -47,6 +50,7 @@ mod spread;
 mod view;
 mod volumes;
 
+pub use assess::{Assessment, Assessor, Inputs, Preemption, Rejection, Shortage};
 pub use reconcile::{COMPONENT, runnables};
 
 /// Scheduler settings.

@@ -124,7 +124,7 @@ impl Listers {
             replication_controllers: Lister::from_objects([]),
             budgets: Lister::from_objects(budgets),
             volumes: VolumeCaches::from_objects(Vec::new(), Vec::new(), Vec::new()),
-            devices: DeviceCaches::from_objects(Vec::new(), Vec::new(), Vec::new()),
+            devices: DeviceCaches::of_objects(Vec::new(), Vec::new(), Vec::new()),
         }
     }
 }

@@ -19,6 +19,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +27,7 @@ use crate::Key;
 use crate::adaptive::{AdaptiveLimits, WorkerSlot};
 use crate::health::Check;
 use crate::informer::Informer;
+use crate::introspection::{Inspector, Journal};
 use crate::metrics::{Metrics, Reconciles};
 use crate::pending_writes::PendingWrites;
 use crate::queue::Queue;
@@ -159,6 +161,8 @@ pub struct Controller<K: WorkKey = Key> {
     policy: Policy,
     drain: Duration,
     metrics: Option<Metrics>,
+    /// What can be asked about it, once it is observed.
+    inspector: Option<Arc<Inspector<K>>>,
     adaptive: Option<(AdaptiveLimits, usize)>,
     queue_size: Option<usize>,
     reads_own_writes: bool,
@@ -179,6 +183,7 @@ impl<K: WorkKey> Controller<K> {
             policy: Policy::default(),
             drain: DRAIN,
             metrics: None,
+            inspector: None,
             adaptive: None,
             queue_size: None,
             reads_own_writes: false,
@@ -259,8 +264,8 @@ impl<K: WorkKey> Controller<K> {
 
     async fn work(self, stop: CancellationToken) {
         let pending_writes = self.reads_own_writes.then(|| PendingWrites::new(self.caches.clone()));
-        let Self { name, queue, reconciler, workers, policy, drain, metrics, adaptive, queue_size, .. } =
-            self;
+        let Self { name, queue, reconciler, workers, policy, drain, metrics, .. } = self;
+        let Self { inspector, adaptive, queue_size, .. } = self;
         let queue = match queue_size {
             Some(keys) => queue.bounded(keys),
             None => queue,
@@ -281,6 +286,7 @@ impl<K: WorkKey> Controller<K> {
             reconciler,
             policy,
             reconciles,
+            inspector,
             pending_writes,
             started: AtomicU64::new(0),
         });
@@ -322,6 +328,10 @@ impl<K: WorkKey> Runnable for Controller<K> {
 
     fn observe(&mut self, metrics: &Metrics) {
         self.queue.observe(metrics);
+        let journal = Mutex::new(Journal::default());
+        let inspector = Arc::new(Inspector { name: self.name, queue: self.queue.clone(), journal });
+        metrics.introspection().add(&inspector);
+        self.inspector = Some(inspector);
         self.metrics = Some(metrics.clone());
     }
 

@@ -27,6 +27,8 @@ const CONCURRENCY: usize = 8;
 pub struct Discovered {
     resources: Vec<Resource>,
     failures: Failures,
+    /// The other names of resources, singular and short, by group and plural name.
+    names: BTreeMap<(String, String), Vec<String>>,
 }
 
 /// A served resource in one version.
@@ -109,6 +111,41 @@ impl Discovered {
         self.resources.iter().map(|resource| &resource.kind).find(|served| served.is_named(api_version, kind))
     }
 
+    /// Returns the resource that a user means, as kubectl does: by plural, singular or short name or by kind, in any
+    /// case, optionally followed by the group or by version and group. Built-in groups come first, in the server's order.
+    ///
+    /// ```
+    /// use setpoint::Kind;
+    /// use setpoint::discovery::Discovered;
+    /// let sets = Kind::new("apps", "v1", "ReplicaSet", "replicasets", true);
+    /// let found = Discovered::of([(sets.clone(), vec!["list".to_owned()])], []);
+    /// for name in ["replicasets", "ReplicaSet", "replicasets.apps", "replicaset.v1.apps"] {
+    ///     assert_eq!(found.named(name).map(|resource| &resource.kind), Some(&sets));
+    /// }
+    /// assert!(found.named("pods").is_none());
+    /// ```
+    pub fn named(&self, name: &str) -> Option<&Resource> {
+        let name = name.to_lowercase();
+        let mut parts = name.splitn(2, '.');
+        let (word, rest) = (parts.next().unwrap_or_default(), parts.next());
+        let is_called = |resource: &&Resource| self.is_called(resource, word);
+        let Some(rest) = rest else { return self.preferred().find(is_called) };
+        let is_of_group = |resource: &&Resource| resource.kind.group() == rest;
+        let (version, group) = rest.split_once('.').unwrap_or((rest, ""));
+        let is_of_version =
+            |resource: &&Resource| (resource.kind.version(), resource.kind.group()) == (version, group);
+        let by_group = self.preferred().filter(is_called).find(is_of_group);
+        by_group.or_else(|| self.resources.iter().filter(is_called).find(is_of_version))
+    }
+
+    fn is_called(&self, resource: &Resource, word: &str) -> bool {
+        let kind = &resource.kind;
+        let names = self.names.get(&(kind.group().to_owned(), kind.plural().to_owned()));
+        kind.plural() == word
+            || kind.kind().to_lowercase() == word
+            || names.is_some_and(|names| names.iter().any(|name| name == word))
+    }
+
     /// Returns the group versions that could not be discovered.
     pub fn failures(&self) -> &Failures {
         &self.failures
@@ -162,6 +199,7 @@ impl fmt::Display for Failures {
 struct DiscoveryState {
     resources: Vec<Resource>,
     failures: Vec<Failure>,
+    names: BTreeMap<(String, String), Vec<String>>,
     /// The index in `resources` of the version preferred so far, by group and plural name.
     preferred: BTreeMap<(String, String), usize>,
 }
@@ -182,6 +220,7 @@ impl DiscoveryState {
                 version.resources.iter().filter(|resource| !resource.response_kind.kind.is_empty())
             {
                 let (kind, namespaced) = (&resource.response_kind.kind, resource.scope == "Namespaced");
+                self.call(name, &resource.resource, &resource.singular_resource, &resource.short_names);
                 let kind = Kind::new(name, &version.version, kind, &resource.resource, namespaced);
                 self.add(kind, resource.verbs.clone(), preferred);
             }
@@ -208,9 +247,20 @@ impl DiscoveryState {
     fn listed(&mut self, version: &LegacyVersion, list: ResourceList) {
         // A name with a slash is a subresource.
         for resource in list.resources.into_iter().filter(|resource| !resource.name.contains('/')) {
-            let LegacyResource { name, kind, namespaced, verbs } = resource;
+            let LegacyResource { name, kind, namespaced, verbs, singular_name, short_names } = resource;
+            self.call(&version.group, &name, &singular_name, &short_names);
             let kind = Kind::new(&version.group, &version.version, &kind, &name, namespaced);
             self.add(kind, verbs, &version.preferred);
+        }
+    }
+
+    /// Remembers the other names of a resource.
+    fn call(&mut self, group: &str, plural: &str, singular: &str, short: &[String]) {
+        let names = self.names.entry((group.to_owned(), plural.to_owned())).or_default();
+        for name in std::iter::once(singular).chain(short.iter().map(String::as_str)) {
+            if !name.is_empty() && !names.iter().any(|known| known == name) {
+                names.push(name.to_owned());
+            }
         }
     }
 
@@ -232,7 +282,7 @@ impl DiscoveryState {
 
     fn into_discovered(mut self) -> Discovered {
         self.failures.sort();
-        Discovered { resources: self.resources, failures: Failures(self.failures) }
+        Discovered { resources: self.resources, failures: Failures(self.failures), names: self.names }
     }
 }
 
@@ -290,6 +340,8 @@ struct AggregatedVersion {
 #[serde(default, rename_all = "camelCase")]
 struct AggregatedResource {
     resource: String,
+    singular_resource: String,
+    short_names: Vec<String>,
     response_kind: ResponseKind,
     scope: String,
     verbs: Vec<String>,
@@ -350,12 +402,14 @@ struct ResourceList {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct LegacyResource {
     name: String,
     kind: String,
     namespaced: bool,
     verbs: Vec<String>,
+    singular_name: String,
+    short_names: Vec<String>,
 }
 
 #[cfg(test)]

@@ -65,6 +65,7 @@ pub mod health;
 pub mod identity;
 pub mod indexer;
 pub mod informer;
+pub mod introspection;
 pub mod key;
 pub mod kind;
 pub mod leader;

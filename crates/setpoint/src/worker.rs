@@ -24,13 +24,14 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use setpoint_clock::Clock;
+use setpoint_clock::{Clock, Instant};
 use tracing::Instrument;
 
 use crate::adaptive::WorkerSlot;
+use crate::introspection::{Entry, Inspector};
 use crate::metrics::{ReconcileResult, Reconciles};
 use crate::pending_writes::PendingWrites;
-use crate::queue::Taken;
+use crate::queue::{Taken, Trigger};
 use crate::reconcile::WorkKey;
 use crate::{Outcome, Queue, ReconcileError, Reconciler};
 
@@ -41,6 +42,8 @@ pub(crate) struct Worker<K: WorkKey> {
     pub(crate) reconciler: Box<dyn AnyReconciler<K>>,
     pub(crate) policy: Policy,
     pub(crate) reconciles: Arc<Reconciles>,
+    /// Where outcomes are recorded for those who ask, if anyone can.
+    pub(crate) inspector: Option<Arc<Inspector<K>>>,
     pub(crate) clock: Clock,
     /// The writes made so far, if the controller reads its own writes.
     pub(crate) pending_writes: Option<PendingWrites<K>>,
@@ -121,6 +124,7 @@ impl<K: WorkKey> Worker<K> {
             self.reconciles.ended(ending.counted(), took);
             let next = self.next(&key, &ending);
             self.report(&key, &ending, &next, took);
+            self.record(&key, trigger, &ending, started, took);
             ending.mark(&marked);
             self.requeue(&key, &ending, next);
         }
@@ -204,6 +208,13 @@ impl<K: WorkKey> Worker<K> {
         }
     }
 
+    fn record(&self, key: &K, trigger: Trigger, ending: &ReconcileEnd, started: Instant, took: Duration) {
+        let Some(inspector) = &self.inspector else { return };
+        let (key, error) = (key.clone(), ending.error().map(Arc::from));
+        let entry = Entry { key, trigger, started, took, outcome: ending.outcome(), error };
+        inspector.journal.lock().record(entry);
+    }
+
     fn report(&self, key: &K, ending: &ReconcileEnd, next: &NextStep, took: Duration) {
         let Some(error) = ending.error() else {
             tracing::debug!(?took, "reconciled");
@@ -234,15 +245,19 @@ impl ReconcileEnd {
 
     /// Records the outcome in the reconcile's span, and whether a trace shows it as failed.
     fn mark(&self, span: &tracing::Span) {
-        let outcome = match self {
+        span.record("outcome", self.outcome());
+        if self.category().is_some() {
+            span.record("otel.status_code", "ERROR");
+        }
+    }
+
+    /// Returns the outcome as one word.
+    fn outcome(&self) -> &'static str {
+        match self {
             Self::Outcome(Outcome::Settled) => "settled",
             Self::Outcome(Outcome::CheckAfter(_)) => "check_after",
             Self::Outcome(Outcome::Requeue) => "requeue",
             Self::Failed(_) | Self::Panicked(_) | Self::TimedOut(_) => self.category().unwrap_or("error"),
-        };
-        span.record("outcome", outcome);
-        if self.category().is_some() {
-            span.record("otel.status_code", "ERROR");
         }
     }
 

@@ -31,7 +31,8 @@ pub use claim::{Claim, ClaimSpec, ClaimStatus};
 pub use class::{Class, default_class, is_delayed};
 pub use latest::Latest;
 pub use pod::{
-    PODS_BY_CLAIM, PodVolume, PodVolumes, bound_volume, claim_keys, claims_of, index_by_claim, is_terminated,
+    PODS_BY_CLAIM, PodVolume, PodVolumes, bound_volume, claim_keys, claims_of, index_by_claim,
+    index_pod_cache, is_terminated,
 };
 pub use volume::{
     ClaimRef, Csi, FREE_BY_CLASS, HostPath, Nfs, VOLUMES_BY_CLAIM, Volume, VolumeSpec, VolumeStatus,

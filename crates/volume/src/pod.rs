@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use setpoint::indexer::IndexFn;
+use setpoint::indexer::{IndexFn, Indexer};
 use setpoint::object::DecodeError;
 use setpoint::{Cached, Informer, Key, Lister, Object};
 
@@ -154,6 +154,11 @@ pub fn claim_keys(pod: &Object) -> impl Iterator<Item = Key> {
 
 /// Adds the index of pods by claim: [`PODS_BY_CLAIM`].
 pub fn index_by_claim(pods: &Informer) {
+    index_pod_cache(pods.lister::<PodVolumes>().objects());
+}
+
+/// Adds the index to a cache without an informer.
+pub fn index_pod_cache(pods: &Indexer) {
     let values: IndexFn = Arc::new(|pod| claim_keys(pod).map(|claim| claim.to_string()).collect());
     pods.add_index(PODS_BY_CLAIM, values);
 }

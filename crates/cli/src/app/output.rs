@@ -97,6 +97,7 @@ pub(crate) fn colored(text: &str, color: Color) -> String {
 pub(crate) enum Color {
     Red = 31,
     Green = 32,
+    Yellow = 33,
 }
 
 #[cfg(test)]

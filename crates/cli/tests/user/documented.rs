@@ -24,6 +24,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("kubectl -n vela-system scale ", "there is no KubeVela to stop"),
     ("setpoint application-manager ", "`applications` runs it with the generated role"),
     ("setpoint app diff ", "its exit code is 1 if something would change; `applications` runs it"),
+    ("setpoint why ", "its exit code is 1 if something is stuck; `why` runs it"),
     ("setpoint app rollback ", "it needs an earlier revision; `applications` runs it"),
 ];
 

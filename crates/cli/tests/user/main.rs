@@ -14,3 +14,4 @@ mod kubelets;
 mod lifecycle;
 mod operators;
 mod streams;
+mod why;

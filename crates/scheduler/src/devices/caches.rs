@@ -57,10 +57,9 @@ impl DeviceSources {
     }
 }
 
-#[cfg(test)]
 impl DeviceCaches {
-    /// Builds caches from fixed objects.
-    pub(crate) fn from_objects(
+    /// Builds caches from fixed objects, without device taints.
+    pub(crate) fn of_objects(
         claims: Vec<setpoint::Object>,
         classes: Vec<setpoint::Object>,
         slices: Vec<setpoint::Object>,
@@ -73,7 +72,10 @@ impl DeviceCaches {
             rules: None,
         }
     }
+}
 
+#[cfg(test)]
+impl DeviceCaches {
     /// Enables device taints.
     pub(crate) fn tainted_by(mut self, rules: Vec<setpoint::Object>, classes: Vec<setpoint::Object>) -> Self {
         self.rules = Some(RuleLister::from_objects(rules, classes));

@@ -96,7 +96,7 @@ impl World {
         for claim in &claims {
             ledger.devices.follow(&Cached::new(claim.clone()).expect("a claim"));
         }
-        Self { ledger, caches: DeviceCaches::from_objects(claims, classes(), slices) }
+        Self { ledger, caches: DeviceCaches::of_objects(claims, classes(), slices) }
     }
 
     /// Returns what keeps a pod off each node, or off all of them.
@@ -347,7 +347,7 @@ fn a_pod_is_scheduled_only_when_its_generated_claims_are_its_own() {
         Pod::new(object(json!({"metadata": metadata, "spec": spec, "status": status}))).expect("a pod")
     };
     let check = |pod: &Pod, owner: &str, expected: Result<usize, &str>| {
-        let caches = DeviceCaches::from_objects(vec![made(owner)], vec![], vec![]);
+        let caches = DeviceCaches::of_objects(vec![made(owner)], vec![], vec![]);
         let found = claims_of(pod, &caches.claims).map(|claims| claims.len());
         assert_eq!(found, expected.map_err(str::to_owned));
     };

@@ -53,11 +53,7 @@ impl VolumeSources {
         };
         index_volumes(&sources.volumes);
         index_by_claim(&sources.pods);
-        let by_node: IndexFn = Arc::new(|object| {
-            let attachment = object.view::<Attachment>().ok();
-            attachment.map(|attachment| attachment.node().to_owned()).into_iter().collect()
-        });
-        sources.attachments.add_index(BY_NODE, by_node);
+        sources.attachments.add_index(BY_NODE, by_node());
         sources
     }
 
@@ -83,6 +79,13 @@ impl VolumeSources {
             pods: self.pods.lister(),
         }
     }
+}
+
+fn by_node() -> IndexFn {
+    Arc::new(|object| {
+        let attachment = object.view::<Attachment>().ok();
+        attachment.map(|attachment| attachment.node().to_owned()).into_iter().collect()
+    })
 }
 
 /// A cache of one kind, overlaid with assumed objects.
@@ -141,21 +144,38 @@ impl<V> Clone for Assumed<V> {
     }
 }
 
-#[cfg(test)]
 impl VolumeCaches {
-    /// Builds caches from fixed claims, volumes and classes.
-    pub(crate) fn from_objects(claims: Vec<Object>, volumes: Vec<Object>, classes: Vec<Object>) -> Self {
+    /// Builds caches from fixed objects: claims, volumes and classes; CSI nodes, drivers, capacities and attachments;
+    /// pods.
+    pub(crate) fn of_objects(
+        (claims, volumes, classes): (Vec<Object>, Vec<Object>, Vec<Object>),
+        (nodes, drivers, capacities, attachments): (Vec<Object>, Vec<Object>, Vec<Object>, Vec<Object>),
+        pods: Vec<Object>,
+    ) -> Self {
         let volumes = Lister::from_objects(volumes);
         setpoint_volume::index_volume_cache(volumes.objects());
+        let attachments = Lister::from_objects(attachments);
+        attachments.objects().add_index(BY_NODE, by_node());
+        let pods = Lister::from_objects(pods);
+        setpoint_volume::index_pod_cache(pods.objects());
         Self {
             claims: Assumed::new(Latest::fixed(Lister::from_objects(claims))),
             volumes: Assumed::new(Latest::fixed(volumes)),
             classes: Lister::from_objects(classes),
-            nodes: Lister::from_objects([]),
-            drivers: Lister::from_objects([]),
-            capacities: Lister::from_objects([]),
-            attachments: Lister::from_objects([]),
-            pods: Lister::from_objects([]),
+            nodes: Lister::from_objects(nodes),
+            drivers: Lister::from_objects(drivers),
+            capacities: Lister::from_objects(capacities),
+            attachments,
+            pods,
         }
+    }
+}
+
+#[cfg(test)]
+impl VolumeCaches {
+    /// Builds caches from fixed claims, volumes and classes.
+    pub(crate) fn from_objects(claims: Vec<Object>, volumes: Vec<Object>, classes: Vec<Object>) -> Self {
+        let none = || (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self::of_objects((claims, volumes, classes), none(), Vec::new())
     }
 }

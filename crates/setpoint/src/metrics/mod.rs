@@ -24,6 +24,8 @@ pub(crate) use requests::Requests;
 
 use histogram::Histogram;
 
+use crate::introspection::Introspection;
+
 /// The content type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = setpoint_exposition::CONTENT_TYPE;
 
@@ -43,6 +45,7 @@ pub struct Metrics {
 #[derive(Default)]
 struct Inner {
     sources: Sources,
+    introspection: Introspection,
 }
 
 /// The sources of metrics. One entry per queue, controller, host and gauge, all fixed when a process starts.
@@ -186,6 +189,11 @@ impl Metrics {
     /// Encodes all metrics in the Prometheus text format ([`CONTENT_TYPE`]).
     pub fn encode(&self) -> String {
         encode::everything(&self.shared.sources)
+    }
+
+    /// Returns the introspection API of the controllers whose metrics these are.
+    pub fn introspection(&self) -> &Introspection {
+        &self.shared.introspection
     }
 
     pub(crate) fn add_queue(&self, name: &'static str, queue: Weak<dyn QueueStats>) {

@@ -3,6 +3,7 @@
 //! ```text
 //!  /healthz, /livez, /readyz   named checks; ?verbose lists them, ?exclude=NAME skips one, /NAME runs one
 //!  /metrics                    the Prometheus text format
+//!  /debug/setpoint             what the controllers are doing; on loopback addresses, or behind an authorization
 //!  /debug/pprof/profile        CPU, sampled for ?seconds=N (30); with the feature `pprof`
 //!  /debug/pprof/heap           heap memory: caches by kind, unless the binary provides more
 //! ```
@@ -35,6 +36,7 @@ pub use profile::Profile;
 
 use crate::Context;
 use crate::health::{Health, Report};
+use crate::introspection;
 use crate::metrics::{self, Metrics};
 
 /// A function that produces a heap profile.
@@ -62,6 +64,8 @@ pub struct Operations {
     metrics: Metrics,
     clock: Clock,
     heap: Heap,
+    /// Whether the introspection API is served.
+    introspects: bool,
 }
 
 /// The longest CPU profile in seconds. Proxies cut off requests that take longer.
@@ -79,7 +83,13 @@ impl Operations {
         let Context { health, metrics, runtime, informers, .. } = context;
         let informers = informers.clone();
         let heap: Heap = Arc::new(move || crate::manager::heap(&informers));
-        Self { health: health.clone(), metrics: metrics.clone(), clock: runtime.clock.clone(), heap }
+        Self {
+            health: health.clone(),
+            metrics: metrics.clone(),
+            clock: runtime.clock.clone(),
+            heap,
+            introspects: true,
+        }
     }
 
     /// Returns the heap profile.
@@ -105,10 +115,27 @@ impl Operations {
                 .collect();
         match path {
             "/metrics" => with_type(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.encode()),
+            path if path == introspection::PATH || path.starts_with("/debug/setpoint/") => {
+                self.introspection(path, &query)
+            }
             "/debug/pprof" => text(StatusCode::OK, "profile\nheap\n"),
             "/debug/pprof/profile" => self.cpu_profile(&query).await,
             "/debug/pprof/heap" => with_type(StatusCode::OK, BINARY, self.heap().encode()),
             path => self.checks(path, &query),
+        }
+    }
+
+    fn introspection(&self, path: &str, query: &[(String, String)]) -> Answer {
+        if !self.introspects {
+            let why =
+                "the introspection API is only served on loopback addresses, or behind an authorization\n";
+            return text(StatusCode::FORBIDDEN, why);
+        }
+        let query: Vec<(&str, &str)> =
+            query.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        match self.metrics.introspection().answer(path, &query) {
+            Some(answer) => with_type(StatusCode::OK, "application/json", answer.to_string()),
+            None => text(StatusCode::NOT_FOUND, "404 page not found\n"),
         }
     }
 
@@ -158,6 +185,9 @@ impl Operations {
 
     /// Serves requests on a listener until `stop` is cancelled, then finishes those in progress.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
+        // Requests are not authorized here, and the answers name objects.
+        let is_local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
+        let served = Self { introspects: self.introspects && is_local, ..self };
         let graceful = GracefulShutdown::new();
         loop {
             let accepted = tokio::select! {
@@ -169,11 +199,11 @@ impl Operations {
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
-                    self.clock.sleep(Duration::from_millis(100)).await;
+                    served.clock.sleep(Duration::from_millis(100)).await;
                     continue;
                 }
             };
-            let operations = self.clone();
+            let operations = served.clone();
             let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
                 let operations = operations.clone();
                 async move { Ok::<_, Infallible>(operations.handle(&request).await) }

@@ -13,7 +13,7 @@ fn operations() -> Operations {
         profile
     });
     let clock = Clock::system();
-    Operations { health, metrics: Metrics::new(), clock, heap }
+    Operations { health, metrics: Metrics::new(), clock, heap, introspects: true }
 }
 
 async fn get(target: &str) -> (u16, Bytes) {

@@ -122,7 +122,7 @@ impl Drop for ControlPlane {
     }
 }
 
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     let this = std::env::current_exe().expect("this program has a path");
     this.with_file_name("setpoint")
 }

@@ -6,6 +6,7 @@ mod applications;
 mod control_plane;
 mod convergence;
 mod fan_out;
+mod hooks;
 mod indexer;
 mod informer;
 mod objects;
@@ -43,6 +44,11 @@ const BENCHES: &[Bench] = &[
         name: "applications",
         description: "time, CPU and memory to run many Applications",
         run: applications::run,
+    },
+    Bench {
+        name: "hooks",
+        description: "an operator whose hook is a Python process, with many parents",
+        run: hooks::run,
     },
     Bench { name: "requests", description: "creates, gets and lists over TLS", run: requests::run },
     Bench { name: "webhooks", description: "creates through a validating webhook", run: webhooks::run },

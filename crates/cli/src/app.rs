@@ -17,7 +17,7 @@
 
 mod clusters;
 pub(crate) mod connection;
-mod lines;
+pub(crate) mod lines;
 mod operate;
 pub(crate) mod output;
 pub(crate) mod render;

@@ -31,6 +31,7 @@ use crate::controller_manager::shadow::ShadowFlags;
 use crate::controller_manager::signing::SigningFlags;
 use crate::def::Def;
 use crate::logging::Logging;
+use crate::operator::Operator;
 use crate::why::Why;
 
 /// A Kubernetes control plane in one binary.
@@ -53,6 +54,9 @@ pub(crate) enum Command {
     ApplicationManager(Box<ApplicationManager>),
     /// Explain why an object has not converged.
     Why(Why),
+    /// Run operators whose logic is a hook: a program in any language.
+    #[command(subcommand)]
+    Operator(Operator),
     /// Show, compare and steer applications.
     #[command(subcommand)]
     App(App),
@@ -136,6 +140,10 @@ pub(crate) struct Up {
     /// Run applications: install the kinds and definitions of core.oam.dev and their controllers.
     #[arg(long)]
     pub(crate) applications: bool,
+    /// Run the operators in this directory: apply its manifests, run its hooks, print each reconcile, and reload files
+    /// that change.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) operators: Option<PathBuf>,
     // Flattened groups come last, because their headings apply to everything after them.
     #[command(flatten)]
     pub(crate) controllers: Controllers,

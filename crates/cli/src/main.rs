@@ -13,6 +13,7 @@ mod logging;
 mod member_clusters;
 mod new;
 mod node;
+mod operator;
 #[cfg(test)]
 mod pages;
 mod pki;
@@ -91,6 +92,7 @@ async fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::Up(options) => up::run(*options).await?,
         Command::ControllerManager(options) => controller_manager::run(*options).await?,
         Command::ApplicationManager(options) => application_manager::run(*options).await?,
+        Command::Operator(command) => operator::run(command).await?,
         Command::New(options) => new::run(&options)?,
         Command::Node(command) => node::run(command).await?,
         Command::Certs(command) => certs::run(command)?,
@@ -116,7 +118,9 @@ fn threads(command: &Command) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     match command {
         Command::Up(_) => cores,
-        Command::ControllerManager(_) | Command::ApplicationManager(_) => (cores / 2).max(1),
+        Command::ControllerManager(_) | Command::ApplicationManager(_) | Command::Operator(_) => {
+            (cores / 2).max(1)
+        }
         _ => 1,
     }
 }

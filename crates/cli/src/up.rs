@@ -18,7 +18,7 @@ use setpoint_cluster::webhooks::json_response;
 use setpoint_cluster::{Build, Cluster, Components, add_webhooks};
 use setpoint_controllers::{Options, VolumeBinderSettings};
 use setpoint_encryption::Encryption;
-use setpoint_oam::admission::{self as applications, Admission};
+use setpoint_oam::admission::{self as application_checks, Admission};
 use setpoint_store::{DurableOptions, DurableStore, MemoryStore, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +28,7 @@ use crate::args::Up;
 use crate::controller_manager::controller_flags::selection;
 use crate::kubeconfig;
 use crate::member_clusters::MemberClusters;
+use crate::operator::Operators;
 use crate::pki::{
     Credentials, Directory, FRONT_PROXY_CLIENT, KUBELET_CLIENT, ProxyClient, ProxyClientSource, Served,
 };
@@ -48,9 +49,15 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let egress = arguments.admission.egress(&configuration, arguments.proxying.routes_to_endpoints())?;
     let requests = Requests::new(egress.dial.clone()).context("cannot prepare requests of workflow steps")?;
     let dial_members = egress.dial.clone();
+    let dial_hooks = egress.dial.clone();
     let mut service_accounts = arguments.authentication.service_accounts()?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
     let members = MemberClusters::new(dial_members, &runtime);
+    let operators = arguments.operators.as_deref();
+    let operators = operators
+        .map(|path| Operators::read(path, dial_hooks, &runtime.clock))
+        .transpose()
+        .context("--operators")?;
     let listener = listen(&arguments).await?;
     let server = format!("https://{}", listener.local_addr()?);
     let encryption = arguments.encryption.load(&runtime).await?;
@@ -102,7 +109,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     if arguments.nodes > 0 {
         Cluster::serve_metrics(&mut config);
     }
-    let webhooks = arguments.applications.then(|| add_webhooks(&mut config, applications::HOST));
+    let webhooks = arguments.applications.then(|| add_webhooks(&mut config, application_checks::HOST));
     let cluster = Cluster::with_pod_backends(config, runtime, arguments.pod_backends()).await?;
     let parts = Components {
         controllers,
@@ -113,13 +120,16 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         zones: arguments.zones.get(),
         talkative_nodes: true,
         missing_images: arguments.missing_images.clone(),
-        own: own_controllers(&arguments, Arc::new(requests), Arc::new(members)),
+        own: own_controllers(&arguments, Arc::new(requests), Arc::new(members), operators.as_ref()),
     };
     if arguments.default_storage_class {
         make_default_storage_class(&cluster.client()).await?;
     }
     if arguments.applications {
         install_applications(&cluster).await?;
+    }
+    if let Some(operators) = &operators {
+        operators.apply(&cluster.client(), &cluster.runtime().clock).await.context("--operators")?;
     }
     let stop = stop_signal()?;
     write_kubeconfig(&arguments, &server, &credentials)?;
@@ -132,7 +142,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     _ = controller_metrics.set(manager.context().metrics.clone());
     if let Some(webhooks) = &webhooks {
         let reviews = Reviews::new(Admission::new(manager.context()));
-        webhooks.handle_with(applications::HOST, applications::PATH, move |review| {
+        webhooks.handle_with(application_checks::HOST, application_checks::PATH, move |review| {
             let reviews = reviews.clone();
             async move { Some(json_response(200, &reviews.review(review).await)) }
         });
@@ -163,7 +173,13 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         front_proxies.client.follow(drained.clone()),
         kubelet_client.follow(drained.clone()),
     );
-    tokio::join!(managing, serving, maintaining, following, certificates);
+    let reloading = async {
+        if let Some(operators) = &operators {
+            let following = operators.follow(cluster.client(), cluster.runtime().clock.clone());
+            drained.run_until_cancelled(following).await;
+        }
+    };
+    tokio::join!(managing, serving, maintaining, following, certificates, reloading);
     if tokio::time::timeout(AUDIT_DRAIN, cluster.api().close_audit()).await.is_err() {
         tracing::warn!("some audit events were not delivered before the server stopped");
     }
@@ -175,21 +191,32 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
 async fn install_applications(cluster: &Cluster) -> anyhow::Result<()> {
     let (client, clock) = (cluster.client(), &cluster.runtime().clock);
     setpoint_oam::install(&client, clock).await.context("cannot install the kinds of applications")?;
-    let place = serde_json::json!({"url": format!("https://{}{}", applications::HOST, applications::PATH)});
-    applications::register(&client, &place).await.context("cannot register the webhook of applications")
+    let place = serde_json::json!({"url": format!("https://{}{}", application_checks::HOST, application_checks::PATH)});
+    application_checks::register(&client, &place).await.context("cannot register the webhook of applications")
 }
 
 /// Returns the controllers beside the built-in ones.
-fn own_controllers(arguments: &Up, requests: Arc<Requests>, members: Arc<MemberClusters>) -> Vec<Build> {
-    if !arguments.applications {
-        return Vec::new();
-    }
-    vec![Arc::new(move |context| {
+fn own_controllers(
+    arguments: &Up,
+    requests: Arc<Requests>,
+    members: Arc<MemberClusters>,
+    operators: Option<&Operators>,
+) -> Vec<Build> {
+    let options = operators.map(|operators| operators.options.clone());
+    let hooks = options
+        .map(|options| -> Build { Arc::new(move |context| setpoint_hooks::runnables(context, &options)) });
+    let applications = arguments.applications.then(|| applications(requests, members));
+    hooks.into_iter().chain(applications).collect()
+}
+
+/// Returns the controllers of applications.
+fn applications(requests: Arc<Requests>, members: Arc<MemberClusters>) -> Build {
+    Arc::new(move |context| {
         let mut options = setpoint_oam::Options::default();
         options.egress = Some(requests.clone());
         options.connect = Some(members.clone());
         setpoint_oam::runnables_with(context, &options)
-    })]
+    })
 }
 
 /// NodeRestriction is on unless it is disabled, because simulated nodes use their own identities.

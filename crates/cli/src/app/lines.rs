@@ -6,7 +6,7 @@ const MAX_PAIRS: usize = 4_000_000;
 const CONTEXT: usize = 3;
 
 /// Returns a unified diff without headers. Empty if the texts are equal.
-pub(super) fn unified(old: &str, new: &str) -> String {
+pub(crate) fn unified(old: &str, new: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     if old == new {
         return String::new();

@@ -356,6 +356,18 @@ impl Client {
         self.patch(kind, key, subresource, Patch::apply(kind, key, manager, fields)).await
     }
 
+    /// Returns what an [`apply`](Self::apply) would result in, without writing anything.
+    pub async fn preview_apply(
+        &self,
+        kind: &Kind,
+        key: &Key,
+        manager: &str,
+        fields: serde_json::Value,
+    ) -> Result<Object, ClientError> {
+        let call = patching(kind, key, Subresource::None, Patch::apply(kind, key, manager, fields));
+        self.object(call.dry_run()).await
+    }
+
     /// Creates through a subresource (`binding`, `eviction`).
     pub async fn post(
         &self,

@@ -65,6 +65,13 @@ impl Call {
         Self { accept, ..self }
     }
 
+    /// Asks for the result of a write that is not made.
+    pub(super) fn dry_run(mut self) -> Self {
+        self.path.push(if self.path.contains('?') { '&' } else { '?' });
+        self.path.push_str("dryRun=All");
+        self
+    }
+
     pub(super) fn json(self, body: Bytes) -> Self {
         self.body("application/json", body)
     }

@@ -55,6 +55,14 @@ async fn a_reply_stays_encoded_with_its_metadata_read() {
 }
 
 #[tokio::test]
+async fn a_preview_is_a_dry_run() {
+    let (client, log) = client(found);
+    client.preview_apply(&pods(), &web(), "me", json!({"spec": {}})).await.expect("previewed");
+    let target = "/api/v1/namespaces/shop/pods/web?fieldManager=me&force=true&dryRun=All";
+    assert_eq!(log.lines(), [format!("PATCH {target}")]);
+}
+
+#[tokio::test]
 async fn a_patch_has_the_content_type_of_its_kind() {
     let apply = |force| Patch::Apply { body: "{}".into(), manager: "my operator".into(), force };
     let target = "/api/v1/namespaces/shop/pods/web/status";

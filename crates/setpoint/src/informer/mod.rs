@@ -194,6 +194,12 @@ impl Informers {
         Self { shared, requested: None }
     }
 
+    /// Returns another set of informers, with the same source and without any informer yet. Whoever uses it has to
+    /// [`run`](Self::run) it, and may remove its informers without regard to others.
+    pub fn separate(&self) -> Self {
+        Self::new(self.shared.source.clone(), self.shared.runtime.clone())
+    }
+
     /// Returns a handle to the same informers that records requests in `requested`.
     pub fn tracking(&self, requested: &RequestedKinds) -> Self {
         Self { shared: self.shared.clone(), requested: Some(requested.clone()) }

@@ -1,0 +1,298 @@
+//! `setpoint operator run`: runs operators whose logic is a hook, against any Kubernetes API server.
+//!
+//! Everything but the flags and the directory is the framework's manager and `setpoint-hooks`.
+
+mod directory;
+mod manifests;
+mod reload;
+mod show;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{ArgAction, Args, Subcommand, ValueEnum};
+use setpoint::config::LeaderElectionConfig;
+use setpoint::leader::ExitReason;
+use setpoint::{Client, Clock, ControllerConfig, Manager, Runtime};
+use setpoint_controllers::flags::duration;
+use setpoint_hooks::{ApplyMode, Commands, Network, Options};
+use setpoint_webhook::{Cidr, Dial, GuardedTcp};
+
+use crate::controller_manager::connection::ConnectionFlags;
+use crate::up::stop_signal;
+use directory::Directory;
+use manifests::Namespace;
+use reload::Reloading;
+use show::Shown;
+
+/// The name of the lease, the user agent of requests, and the field manager of manifests.
+const NAME: &str = "setpoint-operator";
+/// The namespace of manifests that name none, in the control plane of this process.
+const NAMESPACE: &str = "default";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Operator {
+    /// Apply a directory of manifests and run its CompositeControllers and DecoratorControllers.
+    Run(Box<Run>),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// Directory with manifests and, for hooks that are child processes, a file of kind Operator.
+    #[arg(long = "filename", short = 'f', value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Develop: apply files when they change, restart changed commands, and print each reconcile with what it wrote.
+    #[arg(long)]
+    dev: bool,
+    #[command(flatten)]
+    connection: ConnectionFlags,
+    #[command(flatten)]
+    replicas: ReplicaFlags,
+    /// Address for health checks, metrics and profiles, over plain HTTP; empty disables it.
+    #[arg(long, default_value = "127.0.0.1:8086", value_name = "ADDRESS", help_heading = "Serving")]
+    bind_address: String,
+    #[command(flatten)]
+    hooks: HookFlags,
+    /// Install the kinds of metacontroller.k8s.io on startup, or bring them up to date.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
+        action = ArgAction::Set, value_name = "BOOL")]
+    install: bool,
+}
+
+/// How several replicas share the work.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Replicas")]
+struct ReplicaFlags {
+    /// Run only while holding the leader election lease [default: true, but false with --dev].
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set,
+        value_name = "BOOL")]
+    leader_elect: Option<bool>,
+    /// How long standbys wait before taking over a lease that is not renewed.
+    #[arg(long, default_value = "15s", value_name = "DURATION", value_parser = duration)]
+    leader_elect_lease_duration: Duration,
+    /// How long the leader keeps trying to renew its lease before it gives up.
+    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
+    leader_elect_renew_deadline: Duration,
+    /// Time between attempts to acquire or renew the lease.
+    #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = duration)]
+    leader_elect_retry_period: Duration,
+    /// Namespace of the lease.
+    #[arg(long, default_value = "default", value_name = "NAMESPACE")]
+    leader_elect_resource_namespace: String,
+}
+
+/// How hooks are called and children written.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Hooks")]
+struct HookFlags {
+    /// Addresses of hosts, such as hook.shop=127.0.0.1:8080, for hooks that run elsewhere than their URLs say.
+    #[arg(long, value_delimiter = ',', value_name = "HOST=ADDRESS", value_parser = address)]
+    resolve: Vec<(String, String)>,
+    /// CIDRs that hooks cannot be at, even if a name resolves to them. Empty allows every address.
+    #[arg(long, value_delimiter = ',', value_name = "CIDRS",
+        default_values_t = Cidr::link_local().iter().map(Cidr::to_string))]
+    hook_denied_cidrs: Vec<String>,
+    /// How children are written, unless the annotation hooks.setpoint.dev/apply-strategy of a controller says otherwise.
+    #[arg(long, default_value = "dynamic-apply", value_name = "STRATEGY")]
+    apply_strategy: ApplyStrategy,
+    /// Field manager of server-side applies.
+    #[arg(long, default_value = "metacontroller", value_name = "NAME")]
+    apply_strategy_ssa_field_manager: String,
+    /// Number of parents of each controller that are reconciled concurrently.
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    workers: usize,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ApplyStrategy {
+    DynamicApply,
+    ServerSideApply,
+}
+
+/// Parses `HOST=ADDRESS`.
+fn address(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(host, address)| !host.is_empty() && !address.is_empty());
+    let (host, address) = parts.ok_or("expected HOST=ADDRESS, such as hook.shop=127.0.0.1:8080")?;
+    Ok((host.to_owned(), address.to_owned()))
+}
+
+impl Run {
+    /// Returns the configuration of the framework's manager.
+    fn config(&self) -> anyhow::Result<ControllerConfig> {
+        let replicas = &self.replicas;
+        let bind_address = match self.bind_address.as_str() {
+            "" => None,
+            text => Some(text.parse::<SocketAddr>().with_context(|| {
+                format!("--bind-address {text}: expected an address and a port, such as 127.0.0.1:8086")
+            })?),
+        };
+        let config = ControllerConfig {
+            client_qps: self.connection.kube_api_qps,
+            client_burst: self.connection.kube_api_burst,
+            queue_size: None,
+            bind_address,
+            leader_election: LeaderElectionConfig {
+                leader_elect: replicas.leader_elect.unwrap_or(!self.dev),
+                lease_duration: replicas.leader_elect_lease_duration,
+                renew_deadline: replicas.leader_elect_renew_deadline,
+                retry_period: replicas.leader_elect_retry_period,
+                resource_name: Some(NAME.to_owned()),
+                resource_namespace: replicas.leader_elect_resource_namespace.clone(),
+                release_on_exit: true,
+            },
+            ..ControllerConfig::default()
+        };
+        config.validate()?;
+        Ok(config)
+    }
+
+    fn dial(&self) -> anyhow::Result<Arc<dyn Dial>> {
+        let denied = self.hooks.hook_denied_cidrs.iter().filter(|cidr| !cidr.is_empty());
+        let denied: Vec<Cidr> =
+            denied.map(|cidr| cidr.parse()).collect::<Result<_, _>>().context("--hook-denied-cidrs")?;
+        Ok(Arc::new(GuardedTcp::new(denied)))
+    }
+}
+
+/// Returns how the hooks of a directory are run. In development, what they do is shown.
+fn options(
+    dial: Arc<dyn Dial>,
+    commands: &Commands,
+    resolved: BTreeMap<String, String>,
+    dev: bool,
+) -> Options {
+    let mut options = Options::new(Network::new(dial, commands.clone()).resolving(resolved));
+    if dev {
+        options.observer = Some(Arc::new(Shown));
+    }
+    options
+}
+
+pub(crate) async fn run(command: Operator) -> anyhow::Result<()> {
+    let Operator::Run(arguments) = command;
+    if arguments.connection.use_service_account_credentials {
+        bail!("--use-service-account-credentials: operators share one account");
+    }
+    let runtime = Runtime::system();
+    let directory = arguments.directory.as_deref().map(Directory::read).transpose()?.unwrap_or_default();
+    let commands = Commands::new(&runtime.clock);
+    commands.set(directory.commands.clone());
+    let mut resolved = directory.resolve.clone();
+    resolved.extend(arguments.hooks.resolve.iter().cloned());
+    let mut options = options(arguments.dial()?, &commands, resolved, arguments.dev);
+    options.apply = match arguments.hooks.apply_strategy {
+        ApplyStrategy::DynamicApply => ApplyMode::Dynamic,
+        ApplyStrategy::ServerSideApply => ApplyMode::ServerSide,
+    };
+    options.field_manager = arguments.hooks.apply_strategy_ssa_field_manager.clone();
+    options.workers = arguments.hooks.workers;
+    let config = arguments.config()?;
+    let cluster = arguments.connection.config().await?;
+    let namespace = cluster.default_namespace.clone();
+    let kube = kube::Client::try_from(cluster.clone()).context("cannot connect to the API server")?;
+    let version = kube.apiserver_version().await.context("cannot reach the API server")?;
+    let client = Client::new(kube).with_user_agent(NAME);
+    if arguments.install {
+        let installed = setpoint_hooks::install(&client, &runtime.clock).await;
+        installed.context("cannot install the kinds of metacontroller.k8s.io")?;
+    }
+    let place = Namespace { default: &namespace, creates_missing: false };
+    let applied = manifests::apply(&client, &runtime.clock, &place, &directory.manifests).await?;
+    let clock = runtime.clock.clone();
+    let mut manager = Manager::connect(NAME, cluster, runtime, config).await?;
+    for part in setpoint_hooks::runnables(manager.context(), &options) {
+        manager.add(part);
+    }
+    let stop = stop_signal()?;
+    eprintln!("Applied {applied} manifests. Running operators against Kubernetes {}", version.git_version);
+    let reload = options.reload.clone();
+    let reloading = Reloading { client, clock, namespace, creates_missing: false, commands, reload };
+    let following = async {
+        match arguments.directory.as_deref().filter(|_| arguments.dev) {
+            Some(path) => reloading.follow(path, directory).await,
+            None => std::future::pending().await,
+        }
+    };
+    let ended = tokio::select! {
+        ended = manager.run(stop) => ended,
+        () = following => ExitReason::Stopped,
+    };
+    match ended {
+        ExitReason::Stopped => Ok(()),
+        ExitReason::Lost => bail!("lost the leader election lease"),
+    }
+}
+
+/// The operators in a directory, run by the control plane of this process.
+pub(crate) struct Operators {
+    path: PathBuf,
+    directory: Directory,
+    commands: Commands,
+    pub(crate) options: Options,
+}
+
+impl Operators {
+    /// Reads the directory. Hooks are called with `dial`.
+    pub(crate) fn read(path: &Path, dial: Arc<dyn Dial>, clock: &Clock) -> anyhow::Result<Self> {
+        let directory = Directory::read(path)?;
+        let commands = Commands::new(clock);
+        commands.set(directory.commands.clone());
+        let options = options(dial, &commands, directory.resolve.clone(), true);
+        Ok(Self { path: path.to_owned(), directory, commands, options })
+    }
+
+    /// Installs the kinds and applies the manifests.
+    pub(crate) async fn apply(&self, client: &Client, clock: &Clock) -> anyhow::Result<()> {
+        let installed = setpoint_hooks::install(client, clock).await;
+        installed.context("cannot install the kinds of metacontroller.k8s.io")?;
+        let place = Namespace { default: NAMESPACE, creates_missing: true };
+        manifests::apply(client, clock, &place, &self.directory.manifests).await.map(drop)
+    }
+
+    /// Follows the files until the future is dropped.
+    pub(crate) async fn follow(&self, client: Client, clock: Clock) {
+        let (commands, reload) = (self.commands.clone(), self.options.reload.clone());
+        let namespace = NAMESPACE.to_owned();
+        let reloading = Reloading { client, clock, namespace, creates_missing: true, commands, reload };
+        reloading.follow(&self.path, self.directory.clone()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Arguments, Command};
+
+    fn parsed(flags: &[&str]) -> Run {
+        let arguments = Arguments::parse_from(["setpoint", "operator", "run"].iter().chain(flags));
+        let Command::Operator(Operator::Run(run)) = arguments.command else { panic!("another command") };
+        *run
+    }
+
+    #[test]
+    fn a_leader_is_elected_unless_someone_develops() {
+        let elects = |flags: &[&str]| parsed(flags).config().expect("valid").leader_election.leader_elect;
+        assert_eq!((elects(&[]), elects(&["--dev"])), (true, false));
+        assert!(elects(&["--dev", "--leader-elect"]) && !elects(&["--leader-elect=false"]));
+    }
+
+    #[test]
+    fn hosts_are_resolved_by_flags() {
+        let run = parsed(&["--resolve=hook.shop=127.0.0.1:8080,other=::1"]);
+        assert_eq!(run.hooks.resolve[0], ("hook.shop".to_owned(), "127.0.0.1:8080".to_owned()));
+        assert!(address("hook.shop").is_err() && address("=1").is_err());
+    }
+
+    #[test]
+    fn bad_addresses_are_refused() {
+        assert!(parsed(&["--bind-address=here"]).config().is_err());
+        assert!(parsed(&["--hook-denied-cidrs=10.0.0.0"]).dial().is_err());
+        assert!(parsed(&["--hook-denied-cidrs="]).dial().is_ok());
+    }
+}

@@ -1,0 +1,512 @@
+//! Hooks that are child processes: long-lived programs that read a request per line and write an answer per line.
+//!
+//! ```text
+//!  {"id":7,"hook":"sync","path":"/sync","request":{…}}   ─► stdin
+//!  {"id":7,"response":{…}}                               ◄─ stdout; or {"error":"…"} or {"retryAfterSeconds":5}
+//!  anything                                              ◄─ stderr, to the log
+//! ```
+//!
+//! ```text
+//!  not started ─► running ─► ended, or killed: the answer took too long, was too long or made no sense
+//!       ▲                      │
+//!       └──── after a while ───┘
+//! ```
+//!
+//! Invariants:
+//! - A process has one request at a time. More processes of a command serve more requests.
+//! - A process whose call was given up is killed, with everything it has started: what it would still write belongs to no
+//!   call.
+//! - Lines are bounded, and so are the pauses between starts.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as Pair;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use setpoint::backoff::Backoff;
+use setpoint::{Clock, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+
+use super::transport::{HookReply, HookRequest, MAX_ANSWER, Transport};
+
+/// A program that is a hook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Its name: hooks with the URL `exec://NAME/…` are calls of it.
+    pub name: String,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Variables beside those of this process.
+    pub environment: BTreeMap<String, String>,
+    /// Where it runs.
+    pub directory: PathBuf,
+    /// How many processes serve calls at the same time, at least one.
+    pub processes: usize,
+}
+
+/// The commands of this program. Processes start with their first call. Cheap to clone.
+#[derive(Clone)]
+pub struct Commands {
+    clock: Clock,
+    known: Arc<Mutex<BTreeMap<String, Arc<Pool>>>>,
+}
+
+/// The longest line: an answer and what is around it.
+const MAX_LINE: usize = MAX_ANSWER + 1024;
+/// The longest line of stderr that is logged as one.
+const MAX_LOGGED: usize = 8 << 10;
+/// How long a process that ended is not started again: 0.1, 0.2, 0.4 s and so on.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long a process that fails may take to say why: a tenth of a second.
+const GRACE_CHECKS: usize = 10;
+const GRACE_CHECK: Duration = Duration::from_millis(10);
+/// More processes than this help no hook.
+const MAX_PROCESSES: usize = 64;
+
+impl Commands {
+    /// No commands.
+    pub fn new(clock: &Clock) -> Self {
+        Self { clock: clock.clone(), known: Arc::default() }
+    }
+
+    /// Replaces the commands. Processes of commands that have changed or are gone end.
+    pub fn set(&self, commands: impl IntoIterator<Item = Command>) {
+        let mut known = self.known.lock();
+        let mut next = BTreeMap::new();
+        for command in commands {
+            let same = known.remove(&command.name).filter(|pool| pool.command == command);
+            let pool = same.unwrap_or_else(|| Arc::new(Pool::new(command.clone(), &self.clock)));
+            next.insert(command.name, pool);
+        }
+        let gone = std::mem::replace(&mut *known, next);
+        drop(known);
+        gone.values().for_each(|pool| pool.restart());
+    }
+
+    /// Ends all processes that have no call, and the others after theirs. The next calls start new ones.
+    pub fn restart(&self) {
+        self.known.lock().values().for_each(|pool| pool.restart());
+    }
+
+    pub(super) fn open(&self, name: &str, path: &str) -> Result<Arc<dyn Transport>, String> {
+        if !self.known.lock().contains_key(name) {
+            return Err(format!("url exec://{name}: there is no command {name:?} in the operator's file"));
+        }
+        Ok(Arc::new(Exec { commands: self.clone(), name: name.to_owned(), path: path.to_owned() }))
+    }
+}
+
+/// Calls of one hook of a command.
+struct Exec {
+    commands: Commands,
+    name: String,
+    path: String,
+}
+
+impl Transport for Exec {
+    fn send(&self, request: HookRequest) -> BoxFuture<'static, Result<HookReply, String>> {
+        let pool = self.commands.known.lock().get(&self.name).cloned();
+        let (name, path) = (self.name.clone(), self.path.clone());
+        Box::pin(async move {
+            let pool = pool.ok_or_else(|| format!("there is no command {name:?} any more"))?;
+            pool.call(&request, &path).await
+        })
+    }
+}
+
+/// The processes of a command.
+struct Pool {
+    command: Command,
+    clock: Clock,
+    /// Processes that have no call, and places for processes.
+    idle: Mutex<Vec<Slot>>,
+    places: Semaphore,
+    /// Processes of an earlier generation end.
+    generation: AtomicU64,
+    calls: AtomicU64,
+}
+
+/// A place for a process.
+#[derive(Default)]
+struct Slot {
+    process: Option<Process>,
+    generation: u64,
+    /// Since a call has succeeded.
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+impl Pool {
+    fn new(command: Command, clock: &Clock) -> Self {
+        let count = command.processes.clamp(1, MAX_PROCESSES);
+        let idle = Mutex::new((0..count).map(|_| Slot::default()).collect());
+        let (places, generation, calls) = (Semaphore::new(count), AtomicU64::new(0), AtomicU64::new(0));
+        Self { command, clock: clock.clone(), idle, places, generation, calls }
+    }
+
+    fn restart(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        // Processes in a call are given back later, and then end for their generation.
+        self.idle.lock().iter_mut().for_each(|slot| *slot = Slot::default());
+    }
+
+    async fn call(&self, request: &HookRequest, path: &str) -> Result<HookReply, String> {
+        let _place = self.places.acquire().await;
+        let mut lease = Lease::take(self)?;
+        let id = self.calls.fetch_add(1, Ordering::Relaxed);
+        let process = lease.running()?;
+        let reply = process.exchange(id, request, path).await;
+        match reply {
+            Ok(reply) => {
+                lease.keep();
+                Ok(reply)
+            }
+            Err(why) => {
+                process.last_words_said(&self.clock).await;
+                let why = process.explain(&why);
+                tracing::warn!(command = self.command.name, error = why, "a hook's process is stopped");
+                Err(why)
+            }
+        }
+    }
+}
+
+/// A slot in use. Unless it is to be kept, its process is killed in the end.
+struct Lease<'a> {
+    pool: &'a Pool,
+    slot: Slot,
+    keep: bool,
+}
+
+impl<'a> Lease<'a> {
+    fn take(pool: &'a Pool) -> Result<Self, String> {
+        let slot = pool.idle.lock().pop().ok_or("there is no free process")?;
+        let mut lease = Self { pool, slot, keep: false };
+        let generation = pool.generation.load(Ordering::Acquire);
+        if lease.slot.generation != generation {
+            lease.slot = Slot { generation, ..Slot::default() };
+        }
+        Ok(lease)
+    }
+
+    /// Returns the process, which is started if necessary.
+    fn running(&mut self) -> Result<&mut Process, String> {
+        let now = self.pool.clock.instant();
+        if self.slot.process.is_none() {
+            if let Some(not_before) = self.slot.not_before.filter(|time| now < *time) {
+                self.keep = true;
+                let left = not_before.saturating_duration_since(now);
+                let times = self.slot.failures;
+                return Err(format!(
+                    "the process has failed {times} times, and is started again in {left:.1?}"
+                ));
+            }
+            self.slot.process = Some(Process::start(&self.pool.command)?);
+        }
+        self.slot.process.as_mut().ok_or_else(|| "the process is not running".to_owned())
+    }
+
+    fn keep(&mut self) {
+        (self.keep, self.slot.failures) = (true, 0);
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        let mut slot = std::mem::take(&mut self.slot);
+        if !self.keep {
+            slot.process = None;
+            slot.failures = slot.failures.saturating_add(1);
+            let pause = Backoff::doubling(FIRST_PAUSE, LONGEST_PAUSE).delay(slot.failures - 1);
+            slot.not_before = Some(self.pool.clock.instant() + pause);
+        }
+        self.pool.idle.lock().push(slot);
+    }
+}
+
+/// A running process. Dropping it kills it.
+struct Process {
+    child: Option<Child>,
+    stdin: UnixStream,
+    stdout: UnixStream,
+    read: BytesMut,
+    log: AbortHandle,
+    /// The last line of stderr.
+    last_words: Arc<Mutex<String>>,
+}
+
+impl Process {
+    fn start(command: &Command) -> Result<Self, String> {
+        let (program, arguments) = command.command.split_first().ok_or("command: expected a program")?;
+        let started = || -> io::Result<(Child, [UnixStream; 3])> {
+            let [(stdin, of_stdin), (stdout, of_stdout), (stderr, of_stderr)] = [pair()?, pair()?, pair()?];
+            let mut child = std::process::Command::new(program);
+            child.args(arguments).current_dir(&command.directory).envs(&command.environment);
+            child.stdin(of_stdin).stdout(of_stdout).stderr(of_stderr);
+            // A group of its own, so that everything it starts ends with it.
+            Ok((child.process_group(0).spawn()?, [stdin, stdout, stderr]))
+        };
+        let (child, [stdin, stdout, stderr]) =
+            started().map_err(|error| format!("cannot start {program}: {error}"))?;
+        tracing::info!(command = command.name, pid = child.id(), "started a hook's process");
+        let last_words = Arc::<Mutex<String>>::default();
+        let log = tokio::spawn(log(command.name.clone(), stderr, last_words.clone())).abort_handle();
+        Ok(Self { child: Some(child), stdin, stdout, read: BytesMut::new(), log, last_words })
+    }
+
+    async fn exchange(&mut self, id: u64, request: &HookRequest, path: &str) -> Result<HookReply, String> {
+        if !self.read.is_empty() {
+            return Err(format!("it wrote without being asked: {}", excerpt(&self.read)));
+        }
+        let head = serde_json::json!({"id": id, "hook": request.hook, "path": path}).to_string();
+        let (head, _) = head.rsplit_once('}').unwrap_or((&head, ""));
+        let mut line = Vec::with_capacity(head.len() + request.body.len() + 16);
+        line.extend_from_slice(head.as_bytes());
+        line.extend_from_slice(b",\"request\":");
+        line.extend_from_slice(&request.body);
+        line.extend_from_slice(b"}\n");
+        let line = {
+            let Self { stdin, stdout, read, .. } = self;
+            // A process may begin to answer before it has read everything.
+            let writing = async {
+                stdin.write_all(&line).await.map_err(|error| format!("cannot write to it: {error}"))
+            };
+            futures::future::try_join(writing, read_line(stdout, read)).await?.1
+        };
+        understand(id, &line)
+    }
+
+    /// Waits a moment for a process that is ending, and for what it says.
+    async fn last_words_said(&mut self, clock: &Clock) {
+        for _ in 0..GRACE_CHECKS {
+            let has_ended = self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)));
+            if has_ended && self.log.is_finished() {
+                return;
+            }
+            clock.sleep(GRACE_CHECK).await;
+        }
+    }
+
+    /// Adds to an error how the process ended, and what it said last.
+    fn explain(&mut self, why: &str) -> String {
+        let status = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        let ended = status.map(|status| match (status.code(), status.signal()) {
+            (Some(code), _) => format!(" (exit code {code})"),
+            (None, signal) => format!(" (signal {})", signal.unwrap_or_default()),
+        });
+        let words = self.last_words.lock().clone();
+        let words = if words.is_empty() { words } else { format!("; stderr: {words}") };
+        format!("{why}{}{words}", ended.unwrap_or_default())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+            _ = kill_process_group(group, Signal::KILL);
+        }
+        let log = self.log.clone();
+        // Reaping a killed process is quick, but not for this thread to wait for.
+        std::thread::spawn(move || {
+            _ = child.wait();
+            log.abort();
+        });
+    }
+}
+
+/// Returns our end of a stream, and that of the child.
+fn pair() -> io::Result<(UnixStream, Stdio)> {
+    let (ours, theirs) = Pair::pair()?;
+    ours.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(ours)?, Stdio::from(OwnedFd::from(theirs))))
+}
+
+/// Reads a line. What follows it stays in `read`.
+async fn read_line(stream: &mut UnixStream, read: &mut BytesMut) -> Result<Bytes, String> {
+    let mut searched = 0;
+    loop {
+        if let Some(at) = read[searched..].iter().position(|byte| *byte == b'\n') {
+            let line = read.split_to(searched + at + 1);
+            return Ok(line.freeze());
+        }
+        searched = read.len();
+        if searched > MAX_LINE {
+            return Err(format!("the answer is longer than {MAX_ANSWER} bytes"));
+        }
+        let count = stream.read_buf(read).await.map_err(|error| format!("cannot read from it: {error}"))?;
+        if count == 0 {
+            return Err("the process ended without an answer".to_owned());
+        }
+    }
+}
+
+/// A line of an answer.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line<'a> {
+    id: Option<u64>,
+    #[serde(borrow)]
+    response: Option<&'a RawValue>,
+    error: Option<String>,
+    retry_after_seconds: Option<f64>,
+}
+
+fn understand(id: u64, line: &Bytes) -> Result<HookReply, String> {
+    let parsed: Line<'_> = serde_json::from_slice(line)
+        .map_err(|error| format!("it wrote a line that is no answer: {error}: {}", excerpt(line)))?;
+    if let Some(other) = parsed.id.filter(|other| *other != id) {
+        return Err(format!("it answered request {other} instead of {id}"));
+    }
+    match (parsed.response, parsed.error, parsed.retry_after_seconds) {
+        (_, Some(error), _) => Ok(HookReply { status: 500, ..HookReply::ok(error) }),
+        (_, None, Some(seconds)) => {
+            let retry_after = Some(format!("{}", seconds.max(0.0).ceil() as u64));
+            Ok(HookReply { status: 429, retry_after, ..HookReply::default() })
+        }
+        (Some(response), None, None) => Ok(HookReply::ok(response.get().to_owned())),
+        (None, None, None) => {
+            Err(format!("expected response, error or retryAfterSeconds, found {}", excerpt(line)))
+        }
+    }
+}
+
+fn excerpt(line: &[u8]) -> String {
+    String::from_utf8_lossy(&line[..line.len().min(200)]).trim().to_owned()
+}
+
+/// Logs what a process writes to stderr.
+async fn log(command: String, mut stderr: UnixStream, last_words: Arc<Mutex<String>>) {
+    let mut read = BytesMut::with_capacity(MAX_LOGGED);
+    loop {
+        let is_open = stderr.read_buf(&mut read).await.is_ok_and(|count| count > 0);
+        while let Some(at) = read.iter().position(|byte| *byte == b'\n') {
+            say(&command, &read.split_to(at + 1), &last_words);
+        }
+        if read.len() >= MAX_LOGGED || !is_open {
+            say(&command, &read.split(), &last_words);
+        }
+        if !is_open {
+            return;
+        }
+    }
+}
+
+fn say(command: &str, line: &[u8], last_words: &Mutex<String>) {
+    let text = String::from_utf8_lossy(line).trim_end().to_owned();
+    if !text.is_empty() {
+        tracing::info!(command, "{text}");
+        *last_words.lock() = text.chars().take(200).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HookTarget;
+    use crate::Transports;
+    use setpoint_webhook::Tcp;
+
+    fn shell(script: &str, processes: usize) -> Arc<dyn Transport> {
+        let clock = Clock::system();
+        let commands = Commands::new(&clock);
+        commands.set([Command {
+            name: "hook".into(),
+            command: vec!["sh".into(), "-c".into(), script.into()],
+            environment: BTreeMap::new(),
+            directory: ".".into(),
+            processes,
+        }]);
+        let target = HookTarget { url: "exec://hook/sync".into(), ..HookTarget::default() };
+        crate::Network::new(Arc::new(Tcp), commands).open(&target).expect("a command")
+    }
+
+    async fn call(hook: &Arc<dyn Transport>) -> Result<String, String> {
+        let request = HookRequest { hook: "sync", body: Bytes::from_static(br#"{"a":1}"#), etag: None };
+        let reply = hook.send(request).await?;
+        Ok(format!("{} {}", reply.status, String::from_utf8_lossy(&reply.body)))
+    }
+
+    #[tokio::test]
+    async fn one_process_answers_call_after_call() {
+        let hook =
+            shell(r#"n=0; while read -r line; do n=$((n+1)); echo "{\"response\":{\"n\":$n}}"; done"#, 1);
+        assert_eq!(call(&hook).await, Ok(r#"200 {"n":1}"#.into()));
+        assert_eq!(call(&hook).await, Ok(r#"200 {"n":2}"#.into()));
+    }
+
+    #[tokio::test]
+    async fn a_request_has_an_id_a_hook_and_a_path() {
+        let hook = shell(r#"read -r line; printf '{"id":0,"response":%s}\n' "$line""#, 1);
+        let expected = r#"200 {"hook":"sync","id":0,"path":"/sync","request":{"a":1}}"#;
+        assert_eq!(call(&hook).await, Ok(expected.into()));
+    }
+
+    #[tokio::test]
+    async fn errors_and_pauses_are_answers() {
+        let hook = shell(r#"while read -r l; do echo '{"error":"no"}'; done"#, 1);
+        assert_eq!(call(&hook).await, Ok("500 no".into()));
+        let hook = shell(r#"while read -r l; do echo '{"retryAfterSeconds":1.5}'; done"#, 1);
+        assert_eq!(call(&hook).await, Ok("429 ".into()));
+    }
+
+    #[tokio::test]
+    async fn a_process_that_ends_is_started_again_after_a_while() {
+        let hook = shell("echo broken >&2; exit 3", 1);
+        let error = call(&hook).await.expect_err("it ends");
+        assert!(error.contains("ended without an answer") || error.contains("cannot write"), "{error}");
+        let error = call(&hook).await.expect_err("it is not started yet");
+        assert!(error.contains("has failed 1 times"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn lines_that_make_no_sense_or_never_end_are_refused() {
+        let hook = shell("read -r l; echo nonsense", 1);
+        assert!(call(&hook).await.expect_err("no JSON").contains("no answer"));
+        let hook = shell(r#"read -r l; echo '{"id":9,"response":{}}'"#, 1);
+        assert!(call(&hook).await.expect_err("another id").contains("request 9 instead of 0"));
+        let hook = shell("read -r l; head -c 12000000 /dev/zero | tr '\\0' x", 1);
+        assert!(call(&hook).await.expect_err("too long").contains("longer than"));
+        let hook = shell("/nonexistent/program", 1);
+        assert!(call(&hook).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_given_up_kills_its_process() {
+        let hook = shell("while read -r l; do sleep 1000; done", 1);
+        let given_up = futures::future::select(Box::pin(call(&hook)), Box::pin(tokio::task::yield_now()));
+        drop(given_up.await);
+        let error = call(&hook).await.expect_err("it was killed");
+        assert!(error.contains("started again in"), "{error}");
+    }
+
+    #[test]
+    fn a_command_that_is_not_known_is_an_error() {
+        let network = crate::Network::new(Arc::new(Tcp), Commands::new(&Clock::system()));
+        let open = |url: &str| network.open(&HookTarget { url: url.into(), ..HookTarget::default() });
+        let error = |url: &str| open(url).err().unwrap_or_default();
+        assert!(
+            error("exec://nobody/sync").contains("no command \"nobody\""),
+            "{}",
+            error("exec://nobody/sync")
+        );
+        assert!(error("ftp://host/").contains("expected http://"));
+        assert!(error("nonsense").contains("expected http://"));
+    }
+}

@@ -1,0 +1,71 @@
+//! How requests get to hooks. The program that runs the controllers decides.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+/// The longest answer. Up to eight calls of a hook are in flight, so a hook holds at most 64 MiB.
+pub const MAX_ANSWER: usize = 8 << 20;
+
+/// Where a hook is, and with which credentials it is called.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct HookTarget {
+    /// The URL: `http://…`, `https://…`, or `exec://NAME/…` for a child process.
+    pub url: String,
+    /// The trusted CAs as PEM. Defaults to the system's.
+    pub authorities: Option<Vec<u8>>,
+    /// The client certificate and its key, as PEM.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// The header `Authorization`.
+    pub authorization: Option<String>,
+}
+
+/// One call.
+#[derive(Clone, Debug)]
+pub struct HookRequest {
+    /// `sync`, `finalize` or `customize`.
+    pub hook: &'static str,
+    /// The request, as JSON.
+    pub body: Bytes,
+    /// The ETag of the answer that is known already.
+    pub etag: Option<String>,
+}
+
+/// What came back.
+#[derive(Clone, Debug, Default)]
+pub struct HookReply {
+    /// The HTTP status: only 200 is success.
+    pub status: u16,
+    /// The answer, as JSON. At most [`MAX_ANSWER`] bytes.
+    pub body: Bytes,
+    /// The header `ETag`.
+    pub etag: Option<String>,
+    /// The header `Retry-After`.
+    pub retry_after: Option<String>,
+}
+
+/// Sends requests to one hook.
+pub trait Transport: Send + Sync + 'static {
+    /// Sends a request. It ends when the future is dropped. The error says why there is no answer.
+    fn send(&self, request: HookRequest) -> BoxFuture<'static, Result<HookReply, String>>;
+}
+
+/// Finds the way to hooks.
+pub trait Transports: Send + Sync + 'static {
+    /// Prepares calls of a hook, without sending anything. The error says what is wrong with the target.
+    fn open(&self, target: &HookTarget) -> Result<Arc<dyn Transport>, String>;
+}
+
+impl HookReply {
+    /// A successful answer.
+    pub fn ok(body: impl Into<Bytes>) -> Self {
+        Self { status: 200, body: body.into(), ..Self::default() }
+    }
+}
+
+impl std::fmt::Debug for HookTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HookTarget").field("url", &self.url).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,60 @@
+//! Kinds by version and plural name, from discovery.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use setpoint::discovery::{Discovered, discover};
+use setpoint::{Client, Clock, Instant, Kind, ReconcileError};
+
+/// A kind that is missing is looked for again, but not more often than this.
+const LEAST_AGE: Duration = Duration::from_secs(1);
+
+/// The kinds that the API server serves. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Kinds {
+    client: Client,
+    clock: Clock,
+    known: Arc<Mutex<Option<(Instant, Arc<Discovered>)>>>,
+}
+
+impl Kinds {
+    pub(crate) fn new(client: &Client, clock: &Clock) -> Self {
+        Self { client: client.clone(), clock: clock.clone(), known: Arc::default() }
+    }
+
+    /// Forgets everything: definitions have changed.
+    pub(crate) fn forget(&self) {
+        *self.known.lock() = None;
+    }
+
+    /// Returns a kind, or an error that names it.
+    pub(crate) async fn resolve(&self, api_version: &str, resource: &str) -> Result<Kind, ReconcileError> {
+        let found = |discovered: &Discovered| {
+            let is_it = |kind: &&Kind| kind.plural() == resource && kind.api_version() == api_version;
+            discovered.resources().iter().map(|resource| &resource.kind).find(is_it).cloned()
+        };
+        let known = self.known.lock().clone();
+        if let Some((at, known)) = known {
+            let is_fresh = self.clock.instant().saturating_duration_since(at) < LEAST_AGE;
+            match found(&known) {
+                Some(kind) => return Ok(kind),
+                None if is_fresh => return Err(missing(api_version, resource, &known)),
+                None => {}
+            }
+        }
+        let discovered = discover(&self.client).await;
+        let discovered = discovered.map_err(|error| error.into_reconcile_error("discover kinds".into()))?;
+        let discovered = Arc::new(discovered);
+        *self.known.lock() = Some((self.clock.instant(), discovered.clone()));
+        found(&discovered).ok_or_else(|| missing(api_version, resource, &discovered))
+    }
+}
+
+fn missing(api_version: &str, resource: &str, known: &Discovered) -> ReconcileError {
+    let failures = match known.failures().is_empty() {
+        true => String::new(),
+        false => format!(" ({})", known.failures()),
+    };
+    ReconcileError::retry(format!("can't find resource {resource:?} in apiVersion {api_version:?}{failures}"))
+}

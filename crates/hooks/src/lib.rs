@@ -1,0 +1,91 @@
+//! Operators in any language: Metacontroller's composite and decorator controllers, whose logic is a hook.
+//!
+//! ```text
+//!  CompositeController ─► fleet/    one controller of parents for each      (DecoratorController likewise)
+//!                           │
+//!  parent, children ─► parents/ ─► wire/ ─► call/ ─► the hook: HTTP, a child process, a function
+//!                           ▲                             │
+//!                 apply/, rollout/  ◄── children, status ─┘
+//!
+//!  crds/      the kinds                                    model/    … as users write them           (pure)
+//!  fleet/     which controllers run                        wire/     requests and answers             (pure)
+//!  parents/   the reconcile of a parent                    apply/    what has to be written           (pure)
+//!  call/      how hooks are called                         rollout/  one child after the other        (pure)
+//!  related.rs what customize hooks select        (pure)    install.rs  installs the kinds
+//! ```
+//!
+//! Invariants:
+//! - A parent that has not changed, with children and related objects that have not changed, causes no call of its hook.
+//!   What is as the hook wants it is not written.
+//! - A hook that hangs, crashes or answers nonsense harms its own parents only, and within bounds.
+//! - Every write has a precondition, or is a server-side apply.
+
+#![deny(missing_docs)]
+
+mod apply;
+mod call;
+mod crds;
+mod fleet;
+mod install;
+mod model;
+mod names;
+mod parents;
+mod related;
+mod reload;
+mod rollout;
+mod wire;
+
+use std::sync::Arc;
+
+use setpoint::{Context, Runnable};
+
+pub use apply::ApplyMode;
+pub use call::{
+    Command, Commands, Functions, HookReply, HookRequest, HookTarget, MAX_ANSWER, Network, Recorded,
+    Recording, Transport, Transports,
+};
+pub use crds::definitions;
+pub use install::{InstallError, install};
+pub use parents::{Observer, Report, Write};
+pub use reload::Reload;
+
+/// How controllers run.
+///
+/// ```
+/// let options = setpoint_hooks::Options::new(setpoint_hooks::Functions::new());
+/// assert_eq!((options.workers, options.field_manager.as_str()), (5, "metacontroller"));
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    /// How hooks are called.
+    pub transports: Arc<dyn Transports>,
+    /// How children are written, unless a controller has the annotation `hooks.setpoint.dev/apply-strategy`.
+    pub apply: ApplyMode,
+    /// The field manager of server-side applies.
+    pub field_manager: String,
+    /// How many parents of one controller are reconciled at the same time.
+    pub workers: usize,
+    /// Follows what is done.
+    pub observer: Option<Arc<dyn Observer>>,
+    /// Restarts the controllers at run time.
+    pub reload: Reload,
+}
+
+impl Options {
+    /// The defaults of Metacontroller.
+    pub fn new(transports: impl Transports) -> Self {
+        Self {
+            transports: Arc::new(transports),
+            apply: ApplyMode::default(),
+            field_manager: "metacontroller".into(),
+            workers: fleet::WORKERS,
+            observer: None,
+            reload: Reload::default(),
+        }
+    }
+}
+
+/// Builds everything that runs CompositeControllers and DecoratorControllers. [`install`] has to run once.
+pub fn runnables(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    fleet::runnables(context, options)
+}

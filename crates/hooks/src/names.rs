@@ -1,0 +1,41 @@
+//! Names that others know too: kinds, labels, annotations, finalizers.
+
+use setpoint::Kind;
+
+pub(crate) const GROUP: &str = "metacontroller.k8s.io";
+pub(crate) const VERSION: &str = "v1alpha1";
+
+/// On a child: the object that the hook last returned, as JSON.
+pub(crate) const LAST_APPLIED: &str = "metacontroller.k8s.io/last-applied-configuration";
+/// On an attachment: the DecoratorController that made it.
+pub(crate) const DECORATED_BY: &str = "metacontroller.k8s.io/decorator-controller";
+/// On a child of a parent whose selector is generated: the parent's uid.
+pub(crate) const CONTROLLER_UID: &str = "controller-uid";
+/// On a ControllerRevision: what kind its parent is.
+pub(crate) const PARENT_GROUP: &str = "metacontroller.k8s.io/apiGroup";
+pub(crate) const PARENT_RESOURCE: &str = "metacontroller.k8s.io/resource";
+/// On a CompositeController or DecoratorController: how its children are written.
+pub(crate) const APPLY_STRATEGY: &str = "hooks.setpoint.dev/apply-strategy";
+
+/// The source of events.
+pub(crate) const COMPONENT: &str = "metacontroller";
+
+pub(crate) fn composite_kind() -> Kind {
+    Kind::new(GROUP, VERSION, "CompositeController", "compositecontrollers", false)
+}
+
+pub(crate) fn decorator_kind() -> Kind {
+    Kind::new(GROUP, VERSION, "DecoratorController", "decoratorcontrollers", false)
+}
+
+pub(crate) fn revision_kind() -> Kind {
+    Kind::new(GROUP, VERSION, "ControllerRevision", "controllerrevisions", true)
+}
+
+pub(crate) fn definition_kind() -> Kind {
+    Kind::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false)
+}
+
+pub(crate) fn namespace_kind() -> Kind {
+    Kind::new("", "v1", "Namespace", "namespaces", false)
+}

@@ -1,0 +1,37 @@
+//! The parents of one CompositeController or DecoratorController: what makes their children follow the hook's answers.
+//!
+//! Owns: the children of parents, their finalizer, and what the hook says of their status, labels and annotations.
+//! Watches: parents, children, ControllerRevisions, and the related objects that the customize hook asks for.
+//!
+//! ```text
+//!  setup.rs      what a controller was set up with
+//!  watch.rs      events ─► parents
+//!  reconcile.rs  a parent: finalizer ─► children ─► related ─► hook ─► children, status
+//!  claim.rs      adopts and releases children
+//!  desired.rs    the answer ─► children                                               (pure)
+//!  revisions.rs  ControllerRevisions: asks the hook for each, and writes them
+//!  customize.rs  related objects
+//!  carry_out.rs  actions ─► requests
+//!  status.rs     what becomes of the parent's status                                  (pure)
+//!  damping.rs    parents whose status never settles                                   (pure)
+//!  report.rs     what a reconcile did, for whoever develops the hook
+//! ```
+
+mod carry_out;
+mod claim;
+mod customize;
+mod damping;
+mod desired;
+mod reconcile;
+mod report;
+mod revisions;
+mod setup;
+mod status;
+mod watch;
+
+pub(crate) use customize::Related;
+pub(crate) use reconcile::{Parents, Wiring};
+pub use report::{Observer, Report, Write};
+pub(crate) use setup::{ChildKind, ParentKey, ParentKind, Setup};
+pub(crate) use status::{patch as status_patch, with_conditions};
+pub(crate) use watch::{SharedInformers, Watched, watch};

@@ -19,7 +19,7 @@ fn of(
         .controllers(&["garbagecollector"])
         .with(move |context| setpoint_hooks::runnables(context, &options))
         .parts();
-    Scenario { name, parts, script, always: |_| Ok(()) }
+    Scenario { name, parts, start: None, script, always: |_| Ok(()) }
 }
 
 fn finalizing(hooks: Functions, list: &'static str, kind: &'static str) -> Functions {

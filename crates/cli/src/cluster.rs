@@ -379,7 +379,8 @@ async fn trackers_of(connection: &Connection, cluster: &str) -> anyhow::Result<V
         let mut entries = tracker["spec"]["managedResources"].as_array().into_iter().flatten();
         entries.any(|entry| entry["cluster"] == cluster)
     };
-    let all = connection.list(&trackers(), None, None).await?;
+    let mut all = connection.list(&trackers(), None, None).await?;
+    all.iter_mut().try_for_each(setpoint_oam::unpack_tracker).map_err(anyhow::Error::msg)?;
     Ok(all.into_iter().filter(names).collect())
 }
 

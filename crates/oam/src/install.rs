@@ -111,6 +111,11 @@ fn unique_names() -> Value {
             "message": format!("spec: names of {what} must be unique"),
         })
     };
+    // The list may be left out, or have no value.
+    let listed = |list: &str| {
+        let path = format!("object.spec.{list}");
+        format!("has(object.spec) && has({path}) && dyn({path}) != null ? {path} : []")
+    };
     json!({"spec": {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": [{
@@ -118,10 +123,11 @@ fn unique_names() -> Value {
             "operations": ["CREATE", "UPDATE"],
         }]},
         "variables": [
-            {"name": "policies", "expression": "has(object.spec.policies) ? object.spec.policies.filter(p, has(p.name)) : []"},
+            {"name": "components", "expression": listed("components")},
+            {"name": "policies", "expression": format!("({}).filter(p, has(p.name))", listed("policies"))},
         ],
         "matchConditions": [{"name": "not-deleted", "expression": "!has(object.metadata.deletionTimestamp)"}],
-        "validations": [unique("object.spec.components", "components"), unique("variables.policies", "policies")],
+        "validations": [unique("variables.components", "components"), unique("variables.policies", "policies")],
     }})
 }
 

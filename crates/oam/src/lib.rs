@@ -16,6 +16,7 @@
 //!  workflow_run/ workflows without an application
 //!  graph/        resource graphs (kro)
 //!  egress.rs     requests of workflow steps
+//!  compression.rs compressed records of KubeVela                                  (pure)
 //!  dependency.rs order of things that depend on each other                         (pure)
 //!  parameters.rs properties against the parameters of a definition              (pure)
 //!  preview.rs    an application, rendered without a cluster                     (pure)
@@ -33,6 +34,7 @@ pub mod admission;
 mod application;
 mod apply;
 mod clusters;
+mod compression;
 mod crds;
 mod definition;
 mod dependency;
@@ -55,6 +57,7 @@ use setpoint::{Context, Runnable};
 
 pub use clusters::credential::{Credential, Identity, Trust};
 pub use clusters::members::{Connect, Connection};
+pub use compression::unpack_tracker;
 pub use definition::file::{BadDefinition, definition_object};
 pub use egress::{Egress, Request, Response};
 pub use install::{InstallError, install};

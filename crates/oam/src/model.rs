@@ -125,15 +125,15 @@ pub(crate) struct Status {
     pub(crate) status: String,
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) observed_generation: i64,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "setpoint::null_is_empty", skip_serializing_if = "Vec::is_empty")]
     pub(crate) conditions: Vec<Condition>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "setpoint::null_is_empty", skip_serializing_if = "Vec::is_empty")]
     pub(crate) services: Vec<Service>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) workflow: Option<WorkflowStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) latest_revision: Option<RevisionRef>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "setpoint::null_is_empty", skip_serializing_if = "Vec::is_empty")]
     pub(crate) applied_resources: Vec<Value>,
 }
 
@@ -170,9 +170,9 @@ pub(crate) struct Service {
     pub(crate) healthy: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
-    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    #[serde(deserialize_with = "setpoint::null_is_empty", skip_serializing_if = "serde_json::Map::is_empty")]
     pub(crate) details: serde_json::Map<String, Value>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "setpoint::null_is_empty", skip_serializing_if = "Vec::is_empty")]
     pub(crate) traits: Vec<TraitHealth>,
 }
 
@@ -184,7 +184,7 @@ pub(crate) struct TraitHealth {
     pub(crate) healthy: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
-    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    #[serde(deserialize_with = "setpoint::null_is_empty", skip_serializing_if = "serde_json::Map::is_empty")]
     pub(crate) details: serde_json::Map<String, Value>,
 }
 
@@ -209,7 +209,7 @@ pub(crate) struct WorkflowStatus {
     pub(crate) start_time: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) end_time: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "setpoint::null_is_empty", skip_serializing_if = "Vec::is_empty")]
     pub(crate) steps: Vec<StepStatus>,
 }
 
@@ -231,7 +231,7 @@ pub(crate) struct StepStatus {
     pub(crate) first_execute_time: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_execute_time: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "setpoint::null_is_empty", skip_serializing_if = "Vec::is_empty")]
     pub(crate) sub_steps: Vec<StepStatus>,
 }
 

@@ -51,6 +51,10 @@ pub(crate) const PUBLISH_VERSION: &str = "app.oam.dev/publishVersion";
 pub const SERVICE_ACCOUNT: &str = "app.oam.dev/service-account-name";
 /// On a record: which run of the workflow it is of. Later runs have larger numbers.
 pub(crate) const RUN: &str = "app.oam.dev/workflow-run";
+/// On a record: when that run began.
+pub(crate) const RUN_START: &str = "app.oam.dev/workflow-start";
+/// On a record: the uids of the clusters that it has objects in.
+pub(crate) const CLUSTERS: &str = "app.oam.dev/clusters";
 pub(crate) const AUTO_UPDATE: &str = "app.oam.dev/autoUpdate";
 pub(crate) const WORKFLOW_NAME: &str = "app.oam.dev/workflowName";
 pub(crate) const DISABLE_HEALTH_CHECK: &str = "app.oam.dev/disable-health-check";

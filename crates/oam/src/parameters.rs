@@ -1,5 +1,7 @@
 //! Properties against the parameters of a definition: what is wrong, what is unknown, and a table of the parameters.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use setpoint_cue::{Errors, Instance, Schema};
 
@@ -81,10 +83,12 @@ fn instance(
 }
 
 /// Returns what the parameters may be. `None` if the template has none.
-fn schema(sources: &Sources, definition: &Definition) -> Result<Option<Schema>, String> {
-    let instance = instance(sources, definition, None)?;
-    let Ok(parameter) = instance.lookup("parameter") else { return Ok(None) };
-    parameter.schema().map(Some).map_err(|errors| errors.to_string())
+fn schema(sources: &Sources, definition: &Definition) -> Result<Option<Arc<Schema>>, String> {
+    sources.schema(definition.template()?, || {
+        let instance = instance(sources, definition, None)?;
+        let Ok(parameter) = instance.lookup("parameter") else { return Ok(None) };
+        parameter.schema().map(Some).map_err(|errors| errors.to_string())
+    })
 }
 
 /// Returns the path of the first required parameter that is not given.

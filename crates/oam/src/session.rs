@@ -3,17 +3,21 @@
 use jiff::Timestamp;
 use setpoint::Key;
 
+use crate::application::catalog::Catalog;
 use crate::apply::cluster::{Cluster, ClusterError};
 use crate::apply::dispatch::Dispatcher;
 use crate::apply::tracker::{AppRef, Trackers};
 use crate::clusters::Clusters;
-use crate::model::{Service, Spec};
+use crate::definition::builtin;
+use crate::definition::model::Definition;
+use crate::model::{Component, Service, Spec};
 use crate::policy::Policies;
 use crate::policy::placement::Placement;
 use crate::render::component::{Definitions, Renderer};
 use crate::render::context::AppContext;
 use crate::render::sources::Sources;
 use crate::workflow::exchanges::Exchanges;
+use crate::workflow::steps::APPLY_COMPONENT;
 use crate::workflow::variables::{Owner, Variables};
 
 /// An application by name and uid.
@@ -26,6 +30,8 @@ pub(crate) struct SessionKey {
 pub(crate) struct Session<'a> {
     pub(crate) clusters: &'a Clusters,
     pub(crate) sources: &'a Sources,
+    /// Definitions that the revision has not recorded: steps may add components and traits of other types.
+    pub(crate) catalog: &'a Catalog,
     /// Requests of steps.
     pub(crate) exchanges: &'a Exchanges,
     pub(crate) app: AppRef,
@@ -47,6 +53,27 @@ impl Session<'_> {
     /// The cluster that the application is in.
     pub(crate) fn local(&self) -> &Cluster {
         self.clusters.local()
+    }
+
+    /// Looks up the definitions of a component that the revision does not have.
+    pub(crate) fn complete(&mut self, component: &Component) {
+        let Definitions { components, traits, .. } = &mut self.definitions;
+        let (catalog, namespace) = (self.catalog, &self.app.namespace);
+        catalog.complete(components, "ComponentDefinition", namespace, &component.kind);
+        for attached in &component.traits {
+            catalog.complete(traits, "TraitDefinition", namespace, &attached.kind);
+        }
+    }
+
+    /// Returns the definition of a step. That which applies components is always ours: KubeVela's has no template, since
+    /// its controller does that itself.
+    pub(crate) fn step(&mut self, kind: &str) -> Option<&Definition> {
+        if kind == APPLY_COMPONENT {
+            return builtin::apply_component();
+        }
+        let steps = &mut self.definitions.steps;
+        self.catalog.complete(steps, "WorkflowStepDefinition", &self.app.namespace, kind);
+        steps.get(kind)
     }
 
     pub(crate) fn renderer(&self) -> Renderer<'_> {

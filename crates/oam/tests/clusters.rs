@@ -428,3 +428,35 @@ fn crashes_around_every_write_to_any_cluster_end_in_the_same_objects() {
     let cluster = TestCluster::new().controllers(&["garbagecollector"]).with(build);
     crashes::survives(&cluster, "spreads", spreads);
 }
+
+async fn lead_to(world: &World, name: &str, host: &str) {
+    let change = Patch::merge(&json!({"data": data(host)}));
+    let changed = world.client().patch(&secrets(), &secret_key(name), Subresource::None, change).await;
+    changed.expect("the user's own patch");
+}
+
+/// What is to be deleted in the former cluster is not forgotten because the new one does not have it.
+#[test]
+fn garbage_of_a_cluster_whose_name_leads_to_another_stays_recorded() {
+    in_fleet(async |world, fleet| {
+        let of = |components: Value| json!({"components": components, "policies": [topology(&["east"])]});
+        create_app(world, "app", of(json!([config("a", "1"), config("b", "1")]))).await;
+        until_phase(world, "app", "running").await;
+        respec(world, "app", of(json!([config("a", "2")]))).await;
+        until_phase(world, "app", "running").await;
+        unregister(world, "west").await;
+        lead_to(world, "east", "west").await;
+        until_in(world, fleet, "west", Some("2")).await;
+        until_message(world, "app", "cluster east is another one than ConfigMap b was applied to").await;
+        world.pass(Duration::from_secs(60)).await;
+        assert!(fleet.find("east", &config_maps(), &key("b")).await.is_some());
+        lead_to(world, "east", "east").await;
+        for _ in 0..120 {
+            world.pass(Duration::from_secs(1)).await;
+            if fleet.find("east", &config_maps(), &key("b")).await.is_none() {
+                return;
+            }
+        }
+        panic!("it was forgotten");
+    });
+}

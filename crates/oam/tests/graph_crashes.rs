@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use serde_json::json;
-use setpoint::client::DeleteOptions;
+use serde_json::{Value, json};
+use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint_sim::{Fault, OnCall, OnEvent, Scenario, TestCluster, World, check_faults};
 
 use super::*;
@@ -21,7 +21,7 @@ fn of(
 }
 
 /// Makes a kind and an instance, changes the definition, and deletes both.
-fn graphs(world: &World) -> LocalBoxFuture<'_, ()> {
+fn noted(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         world.create(&graph_checks::graphs(), None, graph_checks::note(json!({"a": "1", "b": "1"}))).await;
         graph_checks::settled(world, "Active").await;
@@ -69,9 +69,48 @@ fn definitions(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
+/// The eighth acceptance example. The test plays the controller of Deployments.
+fn newsstand(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        install(world).await;
+        let (client, options) = (world.client(), DeleteOptions::default());
+        let (stand, name) = (setpoint::Key::cluster("newsstand"), "corner");
+        world.create(&graphs::graphs(), None, graphs::newsstand()).await;
+        let active = |graph: Option<&Value>| graph.is_some_and(|graph| graph["status"]["state"] == "Active");
+        until(world, &graphs::graphs(), &stand, active).await;
+        let corner = json!({"apiVersion": "kro.run/v1alpha1", "kind": "Newsstand", "metadata": {"name": name},
+            "spec": {"papers": ["morning", "evening"]}});
+        client.create(&graphs::stands(), Some("default"), &corner).await.expect("an instance is accepted");
+        until(world, &deployments(), &key(name), |desk| desk.is_some()).await;
+        let ready =
+            Patch::merge(&json!({"status": {"replicas": 2, "readyReplicas": 2, "availableReplicas": 2}}));
+        client.patch(&deployments(), &key(name), Subresource::Status, ready).await.expect("a status");
+        until_value(world, &graphs::stands(), name, "/status/state", json!("ACTIVE")).await;
+        until_value(world, &graphs::stands(), name, "/status/open", json!(true)).await;
+        let wider = json!({"spec": {"papers": ["morning"], "public": true}});
+        patch(world, &graphs::stands(), name, wider).await;
+        gone(world, &config_maps(), "corner-evening").await;
+        until(world, &services(), &key(name), |door| door.is_some()).await;
+        patch(world, &graphs::stands(), name, json!({"spec": {"public": false}})).await;
+        gone(world, &services(), name).await;
+        client.delete(&graphs::graphs(), &stand, &options).await.expect("a delete");
+        client.delete(&graphs::stands(), &key(name), &options).await.expect("a delete");
+        gone(world, &graphs::stands(), name).await;
+        gone(world, &deployments(), name).await;
+        gone(world, &config_maps(), "corner-morning").await;
+    }
+    .boxed_local()
+}
+
+#[test]
+fn a_graph_survives_every_fault() {
+    let cluster = TestCluster::new().controllers(&["garbagecollector"]).with(setpoint_oam::graphs);
+    crashes::survives(&cluster, "newsstand", newsstand);
+}
+
 #[test]
 fn graphs_survive_a_crash_at_every_write() {
-    check(&of("graphs", setpoint_oam::graphs, graphs), crashes(24));
+    check(&of("graphs", setpoint_oam::graphs, noted), crashes(24));
 }
 
 #[test]
@@ -88,7 +127,7 @@ fn graphs_and_definitions_survive_watches_that_end_and_repeat_and_a_storm_of_fai
             vec![Fault::Storm { percent: 30, seed: 2 }],
         ]
     };
-    check(&of("graphs", setpoint_oam::graphs, graphs), plans());
+    check(&of("graphs", setpoint_oam::graphs, noted), plans());
     check(&of("definitions", setpoint_oam::definitions, definitions), plans());
 }
 

@@ -6,15 +6,15 @@ use setpoint::{Key, Kind};
 
 use super::*;
 
-fn graphs() -> Kind {
+pub(super) fn graphs() -> Kind {
     Kind::new("kro.run", "v1alpha1", "ResourceGraphDefinition", "resourcegraphdefinitions", false)
 }
 
-fn stands() -> Kind {
+pub(super) fn stands() -> Kind {
     Kind::new("kro.run", "v1alpha1", "Newsstand", "newsstands", true)
 }
 
-fn newsstand() -> Value {
+pub(super) fn newsstand() -> Value {
     json!({"apiVersion": "kro.run/v1alpha1", "kind": "ResourceGraphDefinition", "metadata": {"name": "newsstand"}, "spec": {
         "schema": {
             "apiVersion": "v1alpha1", "kind": "Newsstand",

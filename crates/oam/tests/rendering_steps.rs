@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use setpoint::client::{Patch, Subresource};
 use setpoint::{Key, Kind};
@@ -175,11 +177,83 @@ fn a_terraform_provider_is_applied_with_its_credentials() {
             (&json!("aws-provider"), &json!("aws"))
         );
         let reference = &found["spec"]["credentials"]["secretRef"];
-        assert_eq!(reference["name"], "aws-provider-account-creds");
+        assert_eq!(reference["name"], "app-it");
         let secrets = Kind::new("", "v1", "Secret", "secrets", true);
-        assert!(world.get(&secrets, &key("aws-provider-account-creds")).await.is_some());
+        let secret = world.get(&secrets, &key("app-it")).await.expect("the credentials");
+        assert_eq!(secret["metadata"]["labels"]["config.oam.dev/provider"], "terraform-aws");
+        let expected = "awsAccessKeyID: k\nawsSecretAccessKey: s\nawsSessionToken: \"\"\n";
+        assert_eq!(secret["data"]["credentials"], STANDARD.encode(expected));
         set_status(world, &providers, &found, json!({"state": "ready"})).await;
         until_phase(world, "app", "running").await;
+    });
+}
+
+/// The keys are those that the Terraform controller reads.
+#[test]
+fn each_cloud_has_its_own_credentials() {
+    alone(async |world| {
+        serve_terraform(world).await;
+        let keys = json!({"accessKey": "k", "secretKey": "s", "region": "r"});
+        let azure = json!({"clientID": "c", "clientSecret": "s", "subscriptionID": "u", "tenantID": "t"});
+        for (cloud, properties, expected) in [
+            ("alibaba", keys.clone(), "accessKeyID: k\naccessKeySecret: s\n"),
+            ("baidu", keys, "accessKey: k\nsecretKey: s\n"),
+            ("azure", azure, "armClientID: c\narmClientSecret: s\narmSubscriptionID: u\narmTenantID: t\n"),
+            ("ec", json!({"apiKey": "a"}), "ecApiKey: a\n"),
+            (
+                "gcp",
+                json!({"credentials": "c", "project": "p", "region": "r"}),
+                "gcpCredentialsJSON: c\ngcpProject: p\n",
+            ),
+            (
+                "tencent",
+                json!({"secretID": "i", "secretKey": "s", "region": "r"}),
+                "secretID: i\nsecretKey: s\n",
+            ),
+            (
+                "ucloud",
+                json!({"publicKey": "b", "privateKey": "v", "projectID": "p", "region": "r"}),
+                "privateKey: v\nprojectID: p\npublicKey: b\n",
+            ),
+        ] {
+            let mut properties = properties;
+            properties["type"] = cloud.into();
+            let step = json!({"name": "it", "type": "apply-terraform-provider", "properties": properties});
+            create_app(world, cloud, json!({"components": [], "workflow": {"steps": [step]}})).await;
+            let secrets = Kind::new("", "v1", "Secret", "secrets", true);
+            let credentials = json!(STANDARD.encode(expected));
+            until_value(world, &secrets, &format!("{cloud}-it"), "/data/credentials", credentials).await;
+        }
+    });
+}
+
+/// A restarted workflow runs its Jobs again.
+#[test]
+fn objects_that_are_named_after_a_step_are_made_again_by_another_run() {
+    alone(async |world| {
+        run_step(world, "vela-cli", json!({"command": ["vela", "ls"], "serviceAccountName": "own"})).await;
+        let jobs = Kind::new("batch", "v1", "Job", "jobs", true);
+        let first = applied(world, &jobs, "default").await;
+        set_status(world, &jobs, &first, json!({"succeeded": 1})).await;
+        until_phase(world, "app", "running").await;
+        let restart = Patch::merge(&json!({"status": {"workflow": null}}));
+        world
+            .client()
+            .patch(&applications(), &key("app"), Subresource::Status, restart)
+            .await
+            .expect("a restart");
+        for _ in 0..60 {
+            world.pass(Duration::from_secs(1)).await;
+            if world
+                .list(&jobs, Some("default"))
+                .await
+                .iter()
+                .any(|job| job["metadata"]["name"] != first["metadata"]["name"])
+            {
+                return;
+            }
+        }
+        panic!("there is no other Job");
     });
 }
 

@@ -1,7 +1,11 @@
 //! Nothing is deleted, overwritten or written again that should not be.
 
+use std::io::Write;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use setpoint::client::{DeleteOptions, Patch, PropagationPolicy, Subresource};
 use setpoint::{Key, Kind};
@@ -568,5 +572,32 @@ fn fields_that_a_component_drops_are_removed() {
         until_value(cluster, &config_maps(), "a", "/data/x", json!("2")).await;
         let found = cluster.get(&config_maps(), &key("a")).await.unwrap();
         assert_eq!(found["data"], json!({"x": "2", "theirs": "1"}));
+    });
+}
+
+/// A record that KubeVela has compressed is not an empty one.
+#[test]
+fn objects_that_kubevela_has_recorded_are_deleted_with_the_application() {
+    in_cluster(async |cluster| {
+        create_app(cluster, "moved", json!({"components": [config("a", "1"), config("b", "1")]})).await;
+        until_phase(cluster, "moved", "running").await;
+        let pause = json!({"metadata": {"labels": {"controller.core.oam.dev/pause": "true"}}});
+        patch(cluster, &applications(), "moved", pause).await;
+        cluster.pass(Duration::from_secs(10)).await;
+        let name = Key::cluster("moved-v1-default");
+        let tracker = cluster.get(&trackers(), &name).await.unwrap();
+        let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(tracker["spec"]["managedResources"].to_string().as_bytes()).unwrap();
+        let data = STANDARD.encode(encoder.finish().unwrap());
+        let packed =
+            json!({"spec": {"managedResources": null, "compression": {"type": "gzip", "data": data}}});
+        let patched =
+            cluster.client().patch(&trackers(), &name, Subresource::None, Patch::merge(&packed)).await;
+        patched.expect("what KubeVela writes");
+        delete(cluster, &applications(), "moved").await;
+        gone(cluster, &applications(), "moved").await;
+        for name in ["a", "b"] {
+            assert!(cluster.get(&config_maps(), &key(name)).await.is_none(), "{name}");
+        }
     });
 }

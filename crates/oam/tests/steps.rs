@@ -26,7 +26,9 @@ fn objects_that_exist_are_copied_to_where_a_component_is_deployed() {
         examples::make_live(cluster).await;
         let source = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "origin", "namespace": "default", "labels": {"team": "a"}}, "data": {"k": "1"}});
         cluster.create(source).await;
-        let objects = json!([{"resource": "configmap", "name": "origin"}]);
+        create_app(cluster, "source", json!({"components": [worker("source")]})).await;
+        until_phase(cluster, "source", "running").await;
+        let objects = json!([{"resource": "configmap", "name": "origin"}, {"resource": "deployment", "name": "source"}]);
         let spec = json!({
             "components": [{"name": "copy", "type": "ref-objects", "properties": {"objects": objects}}],
             "policies": [{"name": "there", "type": "topology", "properties": {"namespace": "live"}}],
@@ -35,6 +37,8 @@ fn objects_that_exist_are_copied_to_where_a_component_is_deployed() {
         until_phase(cluster, "copier", "running").await;
         let live = Key::namespaced("live", "origin");
         let copy = cluster.get(&config_maps(), &live).await.expect("a copy");
+        // No group is needed to find a Deployment.
+        assert!(cluster.get(&deployments(), &Key::namespaced("live", "source")).await.is_some());
         assert_eq!((&copy["data"]["k"], &copy["metadata"]["labels"]["team"]), (&json!("1"), &json!("a")));
         // The revision has recorded the object: a change of the original changes nothing.
         patch(cluster, &config_maps(), "origin", json!({"data": {"k": "2"}})).await;
@@ -212,5 +216,137 @@ fn a_deletion_without_name_and_labels_deletes_nothing() {
         let app = until_phase(cluster, "cleaner", "workflowFailed").await;
         assert!(app["status"].to_string().contains("delete: expected a name"), "{app}");
         assert!(cluster.get(&jobs, &key("other")).await.is_some());
+    });
+}
+
+fn step_definition(name: &str, template: &str) -> Value {
+    json!({"apiVersion": "core.oam.dev/v1beta1", "kind": "WorkflowStepDefinition",
+        "metadata": {"name": name, "namespace": "default"}, "spec": {"schematic": {"cue": {"template": template}}}})
+}
+
+const CANARY: &str = r#"
+import ("vela/op")
+
+load: op.#Load & {}
+apply: op.#ApplyComponent & {
+	value: load.value[parameter.component]
+	patch: {
+		workload: {
+			// +patchStrategy=retainKeys
+			metadata: annotations: stage: "canary"
+			spec: template: spec: {
+				// +patchKey=name
+				containers: [{name: parameter.component, env: [{name: "STAGE", value: "canary"}]}]
+			}
+		}
+		traits: {
+			service: metadata: labels: stage: "canary"
+		}
+	}
+}
+parameter: component: string
+"#;
+
+#[test]
+fn the_patch_of_a_step_comes_after_the_traits() {
+    in_cluster(async |cluster| {
+        cluster.create(step_definition("canary", CANARY)).await;
+        let web = json!({"name": "web", "type": "webservice", "properties": {"image": "nginx"},
+            "traits": [{"type": "expose", "properties": {"port": [80]}}]});
+        let steps = json!([{"name": "it", "type": "canary", "properties": {"component": "web"}}]);
+        create_app(cluster, "app", with_steps(json!([web]), steps)).await;
+        until_phase(cluster, "app", "running").await;
+        let web = cluster.get(&deployments(), &key("web")).await.unwrap();
+        assert_eq!(web["metadata"]["annotations"]["stage"], "canary");
+        let container = &web["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!((&container["image"], &container["env"][0]["name"]), (&json!("nginx"), &json!("STAGE")));
+        let service = cluster.get(&services(), &key("web")).await.unwrap();
+        assert_eq!(service["metadata"]["labels"]["stage"], "canary");
+    });
+}
+
+const TOOLS: &str = r#"
+import ("vela/op", "vela/oam", "vela/time", "vela/builtin")
+
+all: oam.#LoadComponetsInOrder & {$params: {}}
+names: [for one in all.$returns.value {one.name}]
+patched: op.#PatchK8sObject & {
+	value: {metadata: labels: a: "1", l: [{name: "x", v: 1}]}
+	patch: {
+		metadata: labels: b: "2"
+		// +patchKey=name
+		l: [{name: "y"}]
+	}
+}
+stamp: time.#DateToTimestamp & {$params: {date: "2024-03-01 12:30", layout: "2006-01-02 15:04"}}
+day: op.#TimestampToDate & {timestamp: stamp.$returns.timestamp, layout: "Jan 2"}
+say: builtin.#Message & {$params: message: "\(names[0]) \(names[1]) \(patched.result.metadata.labels.b) \(len(patched.result.l)) \(day.date)"}
+"#;
+
+#[test]
+fn templates_load_components_patch_values_and_convert_dates() {
+    in_cluster(async |cluster| {
+        cluster.create(step_definition("tools", TOOLS)).await;
+        let steps = json!([{"name": "it", "type": "tools"}]);
+        create_app(cluster, "app", with_steps(json!([config("b", "1"), config("a", "1")]), steps)).await;
+        let app = until_phase(cluster, "app", "running").await;
+        assert_eq!(app["status"]["workflow"]["steps"][0]["message"], "b a 2 2 Mar 1");
+    });
+}
+
+/// The health of components is not waited for.
+#[test]
+fn an_application_is_applied_in_parallel() {
+    in_cluster(async |cluster| {
+        let never =
+            json!({"name": "never", "type": "webservice", "properties": {"image": "nginx", "cpu": "9999"}});
+        let steps = json!([{"name": "it", "type": "apply-application-in-parallel"}]);
+        create_app(cluster, "app", with_steps(json!([never, config("a", "1")]), steps)).await;
+        let ended =
+            |app: Option<&Value>| app.is_some_and(|app| app["status"]["workflow"]["status"] == "succeeded");
+        until(cluster, &applications(), &key("app"), ended).await;
+        assert!(cluster.get(&config_maps(), &key("a")).await.is_some());
+    });
+}
+
+const INLINE: &str = r#"
+import ("vela/multicluster")
+
+deploy: multicluster.#Deploy & {
+	$params: {
+		policies: []
+		inlinePolicies: [{name: "more", type: "override", properties: components: [{
+			name: "web"
+			traits: [{type: "scaler", properties: replicas: 2}]
+		}]}]
+	}
+}
+"#;
+
+/// The revision has recorded no definition of them.
+#[test]
+fn traits_that_a_step_adds_are_looked_up() {
+    in_cluster(async |cluster| {
+        cluster.create(step_definition("inline", INLINE)).await;
+        let web = json!({"name": "web", "type": "webservice", "properties": {"image": "nginx"}});
+        let steps = json!([{"name": "it", "type": "inline"}]);
+        create_app(cluster, "app", with_steps(json!([web]), steps)).await;
+        let app = until_phase(cluster, "app", "running").await;
+        assert_eq!(cluster.get(&deployments(), &key("web")).await.unwrap()["spec"]["replicas"], 2);
+        assert_eq!(app["status"]["services"][0]["traits"][0]["type"], "scaler");
+        let revision = cluster.revision();
+        cluster.pass(std::time::Duration::from_secs(30)).await;
+        assert_eq!(cluster.get(&applications(), &key("app")).await, Some(app), "{revision}");
+    });
+}
+
+/// In a cluster of KubeVela, the definition has parameters only.
+#[test]
+fn components_are_applied_whatever_the_definition_of_that_step_is() {
+    in_cluster(async |cluster| {
+        cluster.create(step_definition("apply-component", "parameter: {component: string}")).await;
+        create_app(cluster, "app", json!({"components": [config("a", "1")]})).await;
+        until_phase(cluster, "app", "running").await;
+        assert!(cluster.get(&config_maps(), &key("a")).await.is_some());
     });
 }

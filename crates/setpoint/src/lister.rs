@@ -43,6 +43,22 @@ pub struct Cached<V> {
     _view: PhantomData<fn() -> V>,
 }
 
+/// An object that was decoded for one reader.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use setpoint::{Key, Lister, Object};
+/// let raw = br#"{"metadata": {"name": "settings"}, "data": {"colour": "red"}}"#;
+/// let object = Object::from_json(bytes::Bytes::from_static(raw)).unwrap();
+/// let lister = Lister::<ConfigMap>::from_objects([object]);
+/// let found = lister.read(&Key::cluster("settings")).unwrap().unwrap();
+/// assert_eq!(found.data.as_ref().unwrap()["colour"], "red");
+/// ```
+pub struct Decoded<V> {
+    object: Object,
+    view: V,
+}
+
 impl<V> Lister<V> {
     pub(crate) fn new(indexer: Arc<Indexer>) -> Self {
         Self { indexer, _view: PhantomData }
@@ -73,6 +89,46 @@ impl<V: View> Lister<V> {
     /// Lists the objects under `value` in the index `name`, in key order.
     pub fn indexed(&self, name: &str, value: &str) -> Result<Vec<Cached<V>>, DecodeError> {
         self.indexer.indexed(name, value).into_iter().map(Cached::new).collect()
+    }
+
+    /// Decodes the object with this key for the caller alone. The cache keeps only its bytes: for large objects that are
+    /// rarely read, views would take far more memory than time is saved.
+    pub fn read(&self, key: &Key) -> Result<Option<Decoded<V>>, DecodeError> {
+        self.indexer.get(key).map(Decoded::new).transpose()
+    }
+
+    /// Decodes the objects under `value` in the index `name` for the caller alone, in key order.
+    pub fn read_indexed(&self, name: &str, value: &str) -> Result<Vec<Decoded<V>>, DecodeError> {
+        self.indexer.indexed(name, value).into_iter().map(Decoded::new).collect()
+    }
+}
+
+impl<V: View> Decoded<V> {
+    /// Decodes an object through the view.
+    pub fn new(object: Object) -> Result<Self, DecodeError> {
+        Ok(Self { view: object.decode()?, object })
+    }
+}
+
+impl<V> Decoded<V> {
+    /// Returns the underlying object.
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// Returns the object's key.
+    pub fn key(&self) -> &Key {
+        self.object.key()
+    }
+
+    /// Returns the object's metadata.
+    pub fn meta(&self) -> &Metadata {
+        self.object.meta()
+    }
+
+    /// Returns the view.
+    pub fn into_view(self) -> V {
+        self.view
     }
 }
 
@@ -118,6 +174,14 @@ impl<V> Clone for Lister<V> {
 impl<V> Clone for Cached<V> {
     fn clone(&self) -> Self {
         Self { object: self.object.clone(), _view: PhantomData }
+    }
+}
+
+impl<V> Deref for Decoded<V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        &self.view
     }
 }
 

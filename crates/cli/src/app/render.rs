@@ -273,7 +273,8 @@ async fn dropped(
     let labels = format!("app.oam.dev/name={name},app.oam.dev/namespace={namespace}");
     let trackers = Kind::new("core.oam.dev", "v1beta1", "ResourceTracker", "resourcetrackers", false);
     let mut gone = Vec::new();
-    for tracker in connection.list(&trackers, None, Some(labels)).await? {
+    for mut tracker in connection.list(&trackers, None, Some(labels)).await? {
+        setpoint_oam::unpack_tracker(&mut tracker).map_err(anyhow::Error::msg)?;
         for entry in tracker["spec"]["managedResources"].as_array().into_iter().flatten() {
             let kind = entry["kind"].as_str().unwrap_or_default().to_owned();
             let shown = reference(

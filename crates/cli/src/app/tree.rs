@@ -76,6 +76,7 @@ impl Reached {
 async fn recorded(connection: &Connection, name: &str) -> anyhow::Result<Vec<Value>> {
     let labels = format!("app.oam.dev/name={name},app.oam.dev/namespace={}", connection.namespace);
     let mut all = connection.list(&trackers(), None, Some(labels)).await?;
+    all.iter_mut().try_for_each(setpoint_oam::unpack_tracker).map_err(anyhow::Error::msg)?;
     all.sort_by_key(|tracker| -tracker["spec"]["applicationGeneration"].as_i64().unwrap_or_default());
     Ok(newest_first(&all))
 }

@@ -77,6 +77,18 @@ pub(crate) enum DeclKind {
     Attribute,
 }
 
+impl Decl {
+    /// Returns whether the value is another field, without braces: `a: b: 1`.
+    pub(crate) fn is_chain(&self) -> bool {
+        match &self.kind {
+            DeclKind::Field { value: Expr { position, kind: ExprKind::Struct(decls), .. }, .. } => {
+                matches!(decls.as_slice(), [only] if only.position == *position)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// The label of a field.
 #[derive(Clone, Debug)]
 pub(crate) enum Label {

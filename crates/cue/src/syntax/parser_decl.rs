@@ -5,6 +5,17 @@ use super::parser::Parser;
 use super::token::TokenKind;
 use crate::error::{Error, Position};
 
+/// Returns the field that comments are about: of `a: b: 1`, that is `b`.
+fn innermost(decl: &mut Decl) -> &mut Decl {
+    if !decl.is_chain() {
+        return decl;
+    }
+    match &mut decl.kind {
+        DeclKind::Field { value: Expr { kind: ExprKind::Struct(decls), .. }, .. } => innermost(&mut decls[0]),
+        _ => unreachable!("a chain is a field with a struct"),
+    }
+}
+
 impl Parser {
     /// Parses declarations up to a closing brace or the end.
     pub(super) fn decls(&mut self) -> Result<Vec<Decl>, Error> {
@@ -31,7 +42,7 @@ impl Parser {
         if let Some(comment) = self.take_trailing(line)
             && let Some(decl) = decls.last_mut()
         {
-            decl.meta.comments.push(comment);
+            innermost(decl).meta.comments.push(comment);
         }
     }
 
@@ -43,7 +54,10 @@ impl Parser {
         if matches!(kind, DeclKind::Attribute) || !matches!(kind, DeclKind::Let { .. }) {
             self.attributes(&mut meta);
         }
-        Ok(Decl { position, meta, kind })
+        let mut decl = Decl { position, meta: Meta { attributes: meta.attributes, ..Meta::default() }, kind };
+        let last = &mut innermost(&mut decl).meta;
+        (last.before, last.comments) = (meta.before, meta.comments);
+        Ok(decl)
     }
 
     fn decl_kind(&mut self, position: &Position) -> Result<DeclKind, Error> {

@@ -18,6 +18,13 @@ pub(crate) struct Application {
     pub(crate) status: Status,
 }
 
+/// The status of an Application alone.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Standing {
+    pub(super) status: Status,
+}
+
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Meta {
@@ -48,6 +55,11 @@ impl Application {
 
     pub(crate) fn publish_version(&self) -> &str {
         self.annotation(names::PUBLISH_VERSION)
+    }
+
+    /// Returns whether changes of definitions make a new revision.
+    pub(crate) fn follows_definitions(&self) -> bool {
+        self.annotation(names::AUTO_UPDATE) == "true"
     }
 
     pub(crate) fn reference(&self) -> AppRef {

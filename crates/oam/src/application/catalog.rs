@@ -1,10 +1,13 @@
 //! Definitions, policies and workflows from the caches.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use setpoint::source::Selection;
 use setpoint::{Context, Informer, Key};
 
 use crate::crds::{self, Crd};
+use crate::definition::model::Definition;
 use crate::names::SYSTEM_NAMESPACE;
 
 /// Everything that applications refer to by name. Cheap to clone.
@@ -51,6 +54,22 @@ impl Catalog {
         let (_, informer) = self.informers.iter().find(|(known, _)| *known == kind)?;
         let object = informer.objects().get(&Key::namespaced(namespace, name))?;
         object.decode().ok()
+    }
+
+    /// Adds the definition of a type to those that are known, if it is not among them and exists. One that cannot be read is
+    /// as good as none.
+    pub(crate) fn complete(
+        &self,
+        known: &mut BTreeMap<String, Definition>,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) {
+        if known.contains_key(name) {
+            return;
+        }
+        let found = self.definition(kind, namespace, name).and_then(|found| Definition::of(&found).ok());
+        known.extend(found.map(|definition| (name.to_owned(), definition)));
     }
 
     /// Returns the definition of a type. It is looked up in the application's namespace, then among the shared ones. A

@@ -51,7 +51,7 @@ use crate::registry::{ANYTHING, Entry, Options};
 use crate::render::sources::Sources;
 use crate::workflow::attempts::Attempts;
 use crate::workflow::exchanges::Exchanges;
-use app::Application;
+use app::{Application, Standing};
 use catalog::Catalog;
 use reconcile::Applications;
 use revision::Revision;
@@ -143,9 +143,9 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
 fn wake_users(apps: &Informer, queue: &Queue<Key>) -> Follower {
     let (apps, queue) = (apps.lister::<Application>(), queue.clone());
     Box::new(move |cluster| {
-        // One that cannot be decoded is not reconciled either.
-        for app in apps.list(None).unwrap_or_default() {
-            if app.status.concerns(cluster) {
+        for app in apps.objects().list(None) {
+            // One that cannot be decoded is not reconciled either.
+            if app.decode().is_ok_and(|Standing { status }| status.concerns(cluster)) {
                 queue.add(app.key().clone());
             }
         }

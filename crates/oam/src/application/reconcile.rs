@@ -6,8 +6,8 @@ use setpoint::client::Subresource;
 use setpoint::finalizer::{Finalizer, FinalizerAction};
 use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, Clock, EventType, Key, Lister, Outcome, ReconcileError, Reconciler, Recorder, UpdateBody,
-    View,
+    Client, Clock, Decoded, EventType, Key, Lister, Outcome, ReconcileError, Reconciler, Recorder,
+    UpdateBody, View,
 };
 
 use super::app::Application;
@@ -46,7 +46,7 @@ impl Reconciler for Applications {
     type Key = Key;
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
-        let Some(app) = self.apps.get(key)? else {
+        let Some(app) = self.apps.read(key)? else {
             self.exchanges.end(key);
             return Ok(Outcome::Settled);
         };
@@ -80,7 +80,7 @@ impl Reconciler for Applications {
 }
 
 impl Applications {
-    fn note(&self, app: &Cached<Application>, status: &mut Status, error: &ClusterError) {
+    fn note(&self, app: &Decoded<Application>, status: &mut Status, error: &ClusterError) {
         if status.status.is_empty() {
             status.status = phase::STARTING.into();
         }
@@ -96,7 +96,7 @@ impl Applications {
 
     async fn delete(
         &self,
-        app: &Cached<Application>,
+        app: &Decoded<Application>,
         finalizer: &Finalizer,
     ) -> Result<Outcome, ReconcileError> {
         self.attempts.forget(&app.metadata.uid);
@@ -130,7 +130,7 @@ impl Applications {
     }
 
     /// Records events about what has gone wrong since the last status.
-    fn tell(&self, app: &Cached<Application>, status: &Status) {
+    fn tell(&self, app: &Decoded<Application>, status: &Status) {
         for condition in status.conditions.iter().filter(|condition| condition.status == "False") {
             let was = app.status.conditions.iter().find(|known| known.kind == condition.kind);
             if was.is_some_and(|was| was.status == "False" && was.message == condition.message) {
@@ -149,7 +149,7 @@ impl Applications {
         }
     }
 
-    async fn write(&self, app: &Cached<Application>, status: &Status) -> Result<(), ReconcileError> {
+    async fn write(&self, app: &Decoded<Application>, status: &Status) -> Result<(), ReconcileError> {
         if *status == app.status {
             return Ok(());
         }

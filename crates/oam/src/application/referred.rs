@@ -102,10 +102,8 @@ pub(super) async fn read(
             };
             let kind = match referrer.served(&cluster).await {
                 Err(ClusterError::NoKind { api_version, kind }) => {
-                    return Ok(Err(format!(
-                        "component {}: {api_version} {kind} is not served",
-                        component.name
-                    )));
+                    let shown = format!("{api_version} {kind}");
+                    return Ok(Err(format!("component {}: {} is not served", component.name, shown.trim())));
                 }
                 kind => kind?,
             };

@@ -12,26 +12,22 @@ use crate::policy::Policies;
 
 /// What an application refers to, resolved.
 pub(super) struct Resolved {
+    /// The spec with the steps of the workflow and the policies that it refers to.
     pub(super) spec: Spec,
     pub(super) policies: Policies,
-    pub(super) definitions: Recorded,
-    /// A definition that exists only in revisions of the application. It is good for them, not for new ones.
-    pub(super) missing: Option<String>,
 }
 
 impl Applications {
-    /// Looks up everything that the application refers to.
-    pub(super) fn resolve(&self, app: &Application, known: &Revisions) -> Result<Resolved, String> {
+    /// Looks up the policies and the workflow that the application refers to.
+    pub(super) fn resolve(&self, app: &Application) -> Result<Resolved, String> {
         check_components(&app.spec)?;
         let (mut spec, workflow) = self.with_external_policies(app)?;
         let policies = Policies::parse(&spec.policies)?;
-        let (definitions, missing) = self.definitions(app, &spec, workflow.as_ref(), known)?;
         // The recorded spec is complete: what it refers to is in it.
-        if let (Some(own), Some(found)) = (&mut spec.workflow, &workflow) {
-            own.steps.clone_from(&found.steps);
-            own.mode.clone_from(&found.mode);
+        if let (Some(own), Some(found)) = (&mut spec.workflow, workflow) {
+            (own.steps, own.mode) = (found.steps, found.mode);
         }
-        Ok(Resolved { spec, policies, definitions, missing })
+        Ok(Resolved { spec, policies })
     }
 
     /// Returns the spec with the Policy objects that it refers to, and the workflow in which it does.
@@ -91,29 +87,28 @@ impl Applications {
         Ok(())
     }
 
-    /// Returns the definitions of all types that the application names. One that is gone does not stop an application
-    /// that runs with it: its revision has recorded it.
-    fn definitions(
+    /// Returns the definitions of all types that the application names, and the first that exists only in revisions of it:
+    /// it is good for them, not for new ones.
+    pub(super) fn definitions(
         &self,
         app: &Application,
-        spec: &Spec,
-        workflow: Option<&Workflow>,
+        resolved: &Resolved,
         known: &Revisions,
     ) -> Result<(Recorded, Option<String>), String> {
         let (mut recorded, mut missing) = (Recorded::default(), None);
-        for (kind, name, required) in used_types(spec, workflow) {
+        for (kind, name, required) in used_types(&resolved.spec) {
             let (_, field) =
                 FIELDS.iter().find(|(known, _)| *known == kind).ok_or("unknown kind of definition")?;
             let found = self.catalog.definition(kind, &app.metadata.namespace, &name);
             let not_found = || format!("{kind} {name:?} not found");
-            let definition = match (found, known.definition(field, &name)) {
-                (Some(found), _) => bare(&found),
-                (None, Some(earlier)) => {
-                    missing.get_or_insert_with(not_found);
-                    earlier
-                }
-                (None, None) if required => return Err(not_found()),
-                (None, None) => continue,
+            let earlier = || known.definition(field, &name);
+            if found.is_none() && missing.is_none() {
+                missing = earlier().map(|_| not_found());
+            }
+            let definition = match found.as_ref().map(bare).or_else(earlier) {
+                Some(definition) => definition,
+                None if required => return Err(not_found()),
+                None => continue,
             };
             recorded.0.entry(field).or_default().insert(name, definition);
         }
@@ -136,7 +131,7 @@ fn check_components(spec: &Spec) -> Result<(), String> {
 }
 
 /// Returns the types that an application names: kind of definition, name, and whether there must be one.
-fn used_types(spec: &Spec, workflow: Option<&Workflow>) -> Vec<(&'static str, String, bool)> {
+fn used_types(spec: &Spec) -> Vec<(&'static str, String, bool)> {
     let mut used = Vec::new();
     for component in &spec.components {
         used.push(("ComponentDefinition", component.kind.clone(), true));
@@ -152,7 +147,7 @@ fn used_types(spec: &Spec, workflow: Option<&Workflow>) -> Vec<(&'static str, St
             }));
         }
     }
-    let steps = workflow.into_iter().flat_map(|workflow| &workflow.steps);
+    let steps = spec.workflow.iter().flat_map(|workflow| &workflow.steps);
     let types =
         steps.flat_map(|step| std::iter::once(&step.kind).chain(step.sub_steps.iter().map(|sub| &sub.kind)));
     used.extend(types.map(|kind| ("WorkflowStepDefinition", kind.clone(), false)));

@@ -1,14 +1,19 @@
 //! ApplicationRevisions: an application and all definitions it uses, as they were when it changed.
+//!
+//! Most of a revision is read rarely, and there are thousands of them: it stays encoded until it is needed.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use setpoint::client::{DeleteOptions, Patch, Subresource};
-use setpoint::{Cached, Client, Key, Kind, View};
+use setpoint::{Client, Decoded, Key, Kind, View};
 
 use super::app::Application;
 use crate::apply::cluster::ClusterError;
+use crate::compression::Compression;
 use crate::crds;
 use crate::definition::model::Definition;
 use crate::digest;
@@ -24,8 +29,38 @@ const KEPT: usize = 2;
 #[serde(default)]
 pub(crate) struct Revision {
     pub(crate) metadata: Meta,
-    pub(crate) spec: Value,
+    spec: Option<Box<RawValue>>,
     pub(crate) status: RevisionStatus,
+}
+
+/// How KubeVela has compressed a revision.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Packed {
+    compression: Option<Compression>,
+}
+
+/// The definitions in a revision.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RecordedDefinitions {
+    component_definitions: BTreeMap<String, Definition>,
+    trait_definitions: BTreeMap<String, Definition>,
+    policy_definitions: BTreeMap<String, Definition>,
+    workflow_step_definitions: BTreeMap<String, Definition>,
+}
+
+/// The application in a revision.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RecordedApplication {
+    application: RecordedSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RecordedSpec {
+    spec: Spec,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -65,6 +100,14 @@ pub(crate) struct Recorded(pub(crate) BTreeMap<&'static str, Map<String, Value>>
 /// How many of the referred objects each component copies, in order of names.
 const REFERRED_BY: &str = "referredBy";
 
+/// The objects that components copy, in a revision.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ReferredObjects {
+    referred_objects: Vec<Value>,
+    referred_by: BTreeMap<String, usize>,
+}
+
 pub(crate) const FIELDS: [(&str, &str); 4] = [
     ("ComponentDefinition", "componentDefinitions"),
     ("TraitDefinition", "traitDefinitions"),
@@ -80,6 +123,7 @@ pub(crate) struct Content<'a> {
     pub(crate) definitions: &'a Recorded,
     /// The objects that components copy, by component.
     pub(crate) referred: &'a Map<String, Value>,
+    pub(crate) hash: String,
 }
 
 impl Revision {
@@ -104,51 +148,52 @@ impl Revision {
         }
     }
 
+    /// Reads a part of what is recorded.
+    fn recorded<T: DeserializeOwned + Default>(&self) -> Result<T, String> {
+        let Some(spec) = &self.spec else { return Ok(T::default()) };
+        let at = |why: &dyn std::fmt::Display| format!("revision {}: {why}", self.metadata.name);
+        let Packed { compression } = serde_json::from_str(spec.get()).map_err(|why| at(&why))?;
+        match compression.filter(Compression::is_used) {
+            Some(packed) => packed.read().map_err(|why| at(&why)),
+            None => serde_json::from_str(spec.get()).map_err(|why| at(&why)),
+        }
+    }
+
     /// Returns the definitions as recorded.
     pub(crate) fn definitions(&self) -> Result<Definitions, String> {
-        let of = |field: &str| -> Result<BTreeMap<String, Definition>, String> {
-            let all = self.spec[field].as_object().into_iter().flatten();
-            all.map(|(name, object)| match Definition::of(object) {
-                Ok(definition) => Ok((name.clone(), definition)),
-                Err(error) => Err(format!("definition {name}: {error}")),
-            })
-            .collect()
-        };
+        let recorded: RecordedDefinitions = self.recorded()?;
         Ok(Definitions {
-            components: of("componentDefinitions")?,
-            traits: of("traitDefinitions")?,
-            policies: of("policyDefinitions")?,
-            steps: of("workflowStepDefinitions")?,
+            components: recorded.component_definitions,
+            traits: recorded.trait_definitions,
+            policies: recorded.policy_definitions,
+            steps: recorded.workflow_step_definitions,
         })
     }
 
     /// Returns the objects that components copy, by component.
-    pub(crate) fn referred(&self) -> Map<String, Value> {
-        let mut objects = self.spec["referredObjects"].as_array().into_iter().flatten();
-        let counts = self.spec[REFERRED_BY].as_object().into_iter().flatten();
-        let of_component = |(name, count): (&String, &Value)| {
-            let count = count.as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
-            (name.clone(), objects.by_ref().take(count).cloned().collect())
-        };
-        counts.map(of_component).collect()
+    pub(crate) fn referred(&self) -> Result<Map<String, Value>, String> {
+        let recorded: ReferredObjects = self.recorded()?;
+        let mut objects = recorded.referred_objects.into_iter();
+        let of_component = |(name, count): (String, usize)| (name, objects.by_ref().take(count).collect());
+        Ok(recorded.referred_by.into_iter().map(of_component).collect())
     }
 
     /// Returns the spec as recorded.
     pub(crate) fn application_spec(&self) -> Result<Spec, String> {
-        Spec::deserialize(&self.spec["application"]["spec"])
-            .map_err(|error| format!("revision {}: {error}", self.metadata.name))
+        let recorded: RecordedApplication = self.recorded()?;
+        Ok(recorded.application.spec)
     }
 }
 
-impl Content<'_> {
-    fn hash(&self) -> String {
-        let app = self.app;
-        let auto = app.annotation(names::AUTO_UPDATE) == "true";
-        let definitions = if auto { json!(self.definitions.0) } else { Value::Null };
-        digest::hash(&json!([self.spec, definitions, app.publish_version()]))
-    }
+/// Returns what tells a revision apart: the spec, the version that the user publishes, and the definitions if the
+/// application follows them.
+pub(crate) fn hash(app: &Application, spec: &Spec, definitions: Option<&Recorded>) -> String {
+    let definitions = definitions.map_or(Value::Null, |definitions| json!(definitions.0));
+    digest::hash(&json!([spec, definitions, app.publish_version()]))
+}
 
-    fn object(&self, name: &str, hash: &str) -> Value {
+impl Content<'_> {
+    fn object(&self, name: &str) -> Value {
         let meta = &self.app.metadata;
         let mut spec = json!({
             "application": {
@@ -177,7 +222,7 @@ impl Content<'_> {
             "apiVersion": "core.oam.dev/v1beta1", "kind": "ApplicationRevision",
             "metadata": {
                 "name": name, "namespace": meta.namespace, "annotations": annotations,
-                "labels": {names::APP_NAME: meta.name, names::APP_NAMESPACE: meta.namespace, names::APP_REVISION_HASH: hash},
+                "labels": {names::APP_NAME: meta.name, names::APP_NAMESPACE: meta.namespace, names::APP_REVISION_HASH: self.hash},
                 "ownerReferences": [{
                     "apiVersion": "core.oam.dev/v1beta1", "kind": "Application",
                     "name": meta.name, "uid": meta.uid, "controller": true, "blockOwnerDeletion": true,
@@ -197,44 +242,44 @@ fn shown(annotations: &Map<String, Value>) -> Map<String, Value> {
 
 /// The revisions that are known of an application.
 pub(crate) struct Revisions {
-    own: Vec<Cached<Revision>>,
+    own: Vec<Revision>,
     /// The largest number of a revision with the application's name. Numbers are not used again.
     last: i64,
 }
 
 impl Revisions {
     /// Sorts out the revisions of an application among those with its name.
-    pub(crate) fn of(app: &Application, named: Vec<Cached<Revision>>) -> Self {
+    pub(crate) fn of(app: &Application, named: Vec<Decoded<Revision>>) -> Self {
         let status = app.status.latest_revision.as_ref().map_or(0, |latest| latest.revision);
         let last = named.iter().map(|revision| revision.number()).max().unwrap_or_default().max(status);
-        let mut own: Vec<_> =
-            named.into_iter().filter(|revision| revision.is_of(&app.metadata.uid)).collect();
+        let named = named.into_iter().map(Decoded::into_view);
+        let mut own: Vec<_> = named.filter(|revision| revision.is_of(&app.metadata.uid)).collect();
         own.sort_by_key(|revision| revision.number());
         Self { own, last }
     }
 
     /// Returns the revision that an application is at, if there is one.
-    pub(crate) fn find(&self, content: &Content<'_>) -> Option<Revision> {
-        let (hash, version) = (content.hash(), content.app.publish_version());
-        let of_version = |revision: &Cached<Revision>| {
+    pub(crate) fn find(&self, app: &Application, hash: &str) -> Option<Revision> {
+        let version = app.publish_version();
+        let of_version = |revision: &Revision| {
             revision.metadata.annotations.get(names::PUBLISH_VERSION).map_or("", String::as_str) == version
         };
         let found = self.own.iter().rev().find(|revision| match version.is_empty() {
             true => revision.hash() == hash,
             false => of_version(revision),
         });
-        found.map(|revision| Revision::clone(revision))
+        found.cloned()
     }
 
     /// Returns a definition as the latest revision that uses it has recorded it.
     pub(crate) fn definition(&self, field: &str, name: &str) -> Option<Value> {
-        let mut recorded = self.own.iter().rev().map(|revision| &revision.spec[field][name]);
-        recorded.find(|definition| definition.is_object()).cloned()
+        let of = |revision: &Revision| revision.recorded::<Value>().ok()?.get(field)?.get(name).cloned();
+        self.own.iter().rev().find_map(of)
     }
 
     /// Returns the latest revision.
     pub(crate) fn latest(&self) -> Option<&Revision> {
-        self.own.last().map(|revision| &**revision)
+        self.own.last()
     }
 
     /// Creates the next revision.
@@ -245,7 +290,7 @@ impl Revisions {
     ) -> Result<Revision, ClusterError> {
         let meta = &content.app.metadata;
         let name = format!("{}-v{}", meta.name, self.last + 1);
-        let object = content.object(&name, &content.hash());
+        let object = content.object(&name);
         let created = client.create(&Revision::kind(), Some(&meta.namespace), &object).await;
         let created = created
             .map_err(|error| ClusterError::new(format!("create ApplicationRevision {name}"), error))?;

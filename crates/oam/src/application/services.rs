@@ -24,7 +24,7 @@ impl Session<'_> {
         }
     }
 
-    fn judge_service(&self, service: &Service, own: &[&Live]) -> Service {
+    fn judge_service(&mut self, service: &Service, own: &[&Live]) -> Service {
         // What cannot be seen is not healthy. All else that was known of it stays.
         if let Some(why) = own.iter().find_map(|live| live.unreachable.clone()) {
             return Service { healthy: false, message: why, ..service.clone() };
@@ -52,6 +52,7 @@ impl Session<'_> {
             cluster: &service.cluster,
             ..Place::default()
         };
+        self.complete(&component);
         let context = self.context.of_component(&place);
         let judged = self.judge(&component, &context, &objects, None);
         Service { namespace: service.namespace.clone(), cluster: service.cluster.clone(), ..judged }

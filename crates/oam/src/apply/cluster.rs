@@ -46,6 +46,8 @@ struct State {
     discovered: Option<Arc<Discovered>>,
     version: Option<ClusterVersion>,
     watched: BTreeMap<Kind, Informer>,
+    /// What tells the cluster apart from another of the same name. Empty if that cannot be told.
+    uid: Option<String>,
 }
 
 /// Why an object could not be read or written.
@@ -60,6 +62,8 @@ pub(crate) enum ClusterError {
         names::CLUSTER_GROUP
     )]
     NoCluster { cluster: String },
+    #[error("cluster {cluster} is another one than {object} was applied to")]
+    Replaced { cluster: String, object: String },
     #[error("cluster {cluster} is unreachable: {why}")]
     Unreachable { cluster: String, why: String },
     #[error("{0}")]
@@ -82,9 +86,15 @@ impl ClusterError {
         matches!(self, Self::Unreachable { .. })
     }
 
-    /// Returns whether nothing is known of the objects of the cluster: it cannot be reached, or is not registered.
+    /// Returns whether nothing is known of the objects of the cluster: it cannot be reached, is not registered, or is
+    /// another one by now.
     pub(crate) fn is_unknown(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::NoCluster { .. })
+        matches!(self, Self::Unreachable { .. }) || self.is_without_cluster()
+    }
+
+    /// Returns whether the cluster with the objects is gone, as far as is known here.
+    pub(crate) fn is_without_cluster(&self) -> bool {
+        matches!(self, Self::NoCluster { .. } | Self::Replaced { .. })
     }
 
     /// Returns whether an object has changed since it was read, or exists by now.
@@ -164,8 +174,8 @@ impl Cluster {
             return Ok(found);
         }
         let discovered = self.discover().await?;
-        if let Some(found) = discovered.kind(api_version, kind) {
-            return Ok(found.clone());
+        if let Some(found) = named(&discovered, api_version, kind) {
+            return Ok(found);
         }
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let failed = discovered.failed(&Kind::new(group, version, kind, "", true));
@@ -213,31 +223,27 @@ impl Cluster {
         }
     }
 
-    /// Returns the preferred version of a kind by the name of its resource, in the singular or plural.
+    /// Returns the preferred version of a kind by the name of its resource, in the singular or plural. Without a group, the
+    /// core group comes first, then any other.
     pub(crate) async fn resource(&self, group: &str, resource: &str) -> Result<Kind, ClusterError> {
-        let find = || {
-            let discovered = self.state.lock().discovered.clone();
-            let mut served = discovered.iter().flat_map(|discovered| discovered.preferred());
-            let is_named = |kind: &Kind| {
-                kind.group() == group
-                    && (kind.plural() == resource || kind.kind().eq_ignore_ascii_case(resource))
-            };
-            served.find(|served| is_named(&served.kind)).map(|served| served.kind.clone())
-        };
-        if let Some(found) = find() {
+        if let Some(found) = self.known_resource(group, resource) {
             return Ok(found);
         }
-        // Asks for something that no server has, to learn what this one has by now.
-        let missing = self.kind(group, resource).await;
-        find().ok_or(
-            missing
-                .err()
-                .unwrap_or(ClusterError::NoKind { api_version: group.to_owned(), kind: resource.to_owned() }),
-        )
+        self.discover().await?;
+        let not_served = || ClusterError::NoKind { api_version: group.to_owned(), kind: resource.to_owned() };
+        self.known_resource(group, resource).ok_or_else(not_served)
+    }
+
+    fn known_resource(&self, group: &str, resource: &str) -> Option<Kind> {
+        let discovered = self.state.lock().discovered.clone()?;
+        let is_named = |kind: &&Kind| kind.plural() == resource || kind.kind().eq_ignore_ascii_case(resource);
+        let named = || discovered.preferred().map(|served| &served.kind).filter(is_named);
+        let of_group = named().find(|kind| kind.group() == group);
+        of_group.or_else(|| named().find(|_| group.is_empty())).cloned()
     }
 
     fn known(&self, api_version: &str, kind: &str) -> Option<Kind> {
-        self.state.lock().discovered.as_ref()?.kind(api_version, kind).cloned()
+        named(self.state.lock().discovered.as_ref()?, api_version, kind)
     }
 
     /// Returns the version of the server.
@@ -254,6 +260,32 @@ impl Cluster {
         let version = ClusterVersion::of(&reply);
         self.state.lock().version = Some(version.clone());
         Ok(version)
+    }
+
+    /// Returns what tells another cluster apart from others that had its name: the uid of its namespace `kube-system`. None
+    /// for the local cluster, and if the credential may not read that.
+    pub(crate) async fn uid(&self) -> Result<Option<String>, ClusterError> {
+        if self.member.is_none() {
+            return Ok(None);
+        }
+        let known = self.state.lock().uid.clone();
+        let uid = match known {
+            Some(uid) => uid,
+            None => self.read_uid().await?,
+        };
+        Ok(Some(uid).filter(|uid| !uid.is_empty()))
+    }
+
+    async fn read_uid(&self) -> Result<String, ClusterError> {
+        self.reach()?;
+        let namespaces = Kind::new("", "v1", "Namespace", "namespaces", false);
+        let uid = match self.discovery.get(&namespaces, &Key::cluster("kube-system")).await {
+            Ok(namespace) => namespace.meta().uid.to_string(),
+            Err(error) if matches!(error.code(), Some(403 | 404)) => String::new(),
+            Err(error) => return Err(self.failed("read namespace kube-system", error)),
+        };
+        self.state.lock().uid = Some(uid.clone());
+        Ok(uid)
     }
 
     /// Follows changes of applied objects of a kind.
@@ -443,6 +475,15 @@ impl Cluster {
             }
         }
     }
+}
+
+/// Returns a served kind. Letters may be of the other case: KubeVela's `clean-jobs` names a `pod`.
+fn named(discovered: &Discovered, api_version: &str, kind: &str) -> Option<Kind> {
+    let similar = |served: &&Kind| {
+        served.kind().eq_ignore_ascii_case(kind) && served.is_named(api_version, served.kind())
+    };
+    let mut all = discovered.resources().iter().map(|resource| &resource.kind);
+    discovered.kind(api_version, kind).or_else(|| all.find(similar)).cloned()
 }
 
 /// Returns whether the discovery of a group is complete. Every server of a cluster has a core group, so without one it

@@ -8,6 +8,7 @@ use setpoint::client::PropagationPolicy;
 use super::cluster::{Cluster, ClusterError};
 use super::identity::Identity;
 use super::ownership;
+use super::replaced::{self, Uids};
 use super::tracker::{Managed, Tracker, Trackers};
 use crate::clusters::Clusters;
 use crate::names;
@@ -59,8 +60,9 @@ impl Collector<'_> {
         for tracker in trackers.current().into_iter().cloned().collect::<Vec<_>>() {
             let marked: Vec<Managed> =
                 tracker.spec.managed_resources.iter().filter(|entry| entry.deleted).cloned().collect();
-            trackers.record_in_root(self.living_on(&marked, &kept).await?).await?;
-            let gone = self.collect(marked, &kept, false, &mut left).await;
+            let uids = tracker.uids();
+            trackers.record_in_root(self.living_on(&marked, &kept, &uids).await?).await?;
+            let gone = self.collect(marked, &kept, &uids, false, &mut left).await;
             trackers.forget(&tracker, &gone).await?;
         }
         for tracker in trackers.legacy() {
@@ -82,8 +84,9 @@ impl Collector<'_> {
     }
 
     async fn is_gone(&self, tracker: &Tracker) -> Result<bool, ClusterError> {
+        let uids = tracker.uids();
         for entry in &tracker.spec.managed_resources {
-            let found = match self.find(entry).await {
+            let found = match self.find(entry, &uids).await {
                 Err(error) if error.is_unknown() => return Ok(false),
                 found => found?,
             };
@@ -103,12 +106,12 @@ impl Collector<'_> {
         deleting: bool,
         left: &mut Left,
     ) -> Result<(), ClusterError> {
-        let entries = tracker.spec.managed_resources.clone();
+        let (entries, uids) = (tracker.spec.managed_resources.clone(), tracker.uids());
         if !deleting {
-            trackers.record_in_root(self.living_on(&entries, kept).await?).await?;
+            trackers.record_in_root(self.living_on(&entries, kept, &uids).await?).await?;
         }
         let before = left.count();
-        self.collect(entries, kept, deleting, left).await;
+        self.collect(entries, kept, &uids, deleting, left).await;
         if left.count() == before {
             trackers.drop_tracker(tracker).await?;
         }
@@ -117,10 +120,15 @@ impl Collector<'_> {
 
     /// Returns the entries of objects that live as long as the application: a rule may have changed since they were
     /// recorded.
-    async fn living_on(&self, entries: &[Managed], kept: &[Managed]) -> Result<Vec<Managed>, ClusterError> {
+    async fn living_on(
+        &self,
+        entries: &[Managed],
+        kept: &[Managed],
+        uids: &Uids,
+    ) -> Result<Vec<Managed>, ClusterError> {
         let mut living = Vec::new();
         for entry in entries.iter().filter(|entry| !kept.iter().any(|other| other.is_same(entry))) {
-            match self.lifetime(entry).await {
+            match self.lifetime(entry, uids).await {
                 Ok(Lifetime::OnAppDelete) => living.push(Managed { deleted: false, ..entry.clone() }),
                 Ok(_) => {}
                 // Nothing is known of its objects, so nothing happens to them.
@@ -133,14 +141,14 @@ impl Collector<'_> {
 
     /// Returns how long a recorded object lives. Records of objects that are applied once do not have the manifest that
     /// rules select by, but the object does.
-    async fn lifetime(&self, entry: &Managed) -> Result<Lifetime, ClusterError> {
+    async fn lifetime(&self, entry: &Managed, uids: &Uids) -> Result<Lifetime, ClusterError> {
         if self.policy.is_uniform() {
             return Ok(Lifetime::default());
         }
         if !entry.raw.is_null() {
             return Ok(self.policy.lifetime(&Subject(&entry.raw)));
         }
-        let found = self.find(entry).await?;
+        let found = self.find(entry, uids).await?;
         Ok(found.map_or(Lifetime::default(), |found| self.policy.lifetime(&Subject(&found.live))))
     }
 
@@ -149,6 +157,7 @@ impl Collector<'_> {
         &self,
         entries: Vec<Managed>,
         kept: &[Managed],
+        uids: &Uids,
         deleting: bool,
         left: &mut Left,
     ) -> Vec<Managed> {
@@ -159,7 +168,7 @@ impl Collector<'_> {
                 let is_kept = kept.iter().any(|other| other.is_same(&entry));
                 match is_kept {
                     true => gone.push(entry),
-                    false => match self.one(&entry, kept, deleting, left).await {
+                    false => match self.one(&entry, kept, uids, deleting, left).await {
                         Ok(true) => gone.push(entry),
                         Ok(false) => {}
                         Err(error) => left.problems.push(error.to_string()),
@@ -189,8 +198,9 @@ impl Collector<'_> {
     }
 
     /// Returns the object of an entry, if it exists, and where.
-    async fn find(&self, entry: &Managed) -> Result<Option<Found>, ClusterError> {
+    async fn find(&self, entry: &Managed, uids: &Uids) -> Result<Option<Found>, ClusterError> {
         let cluster = self.clusters.get(entry.cluster())?;
+        replaced::check(&cluster, entry, uids).await?;
         let manifest = json!({"metadata": {"name": entry.name, "namespace": entry.namespace}});
         // Without the kind there are no objects of it.
         let Some(kind) = cluster.any_version(&entry.api_version, &entry.kind).await? else { return Ok(None) };
@@ -204,13 +214,14 @@ impl Collector<'_> {
         &self,
         entry: &Managed,
         kept: &[Managed],
+        uids: &Uids,
         deleting: bool,
         left: &mut Left,
     ) -> Result<bool, ClusterError> {
-        let found = match self.find(entry).await {
-            // Nothing can be done for objects of a cluster that has been detached. An application that is deleted does
-            // not wait for it to come back.
-            Err(ClusterError::NoCluster { .. }) if deleting => None,
+        let found = match self.find(entry, uids).await {
+            // Nothing can be done for objects of a cluster that has been detached or replaced. An application that is
+            // deleted does not wait for it to come back.
+            Err(error) if deleting && error.is_without_cluster() => None,
             found => found?,
         };
         let Some(found) = found else { return Ok(true) };

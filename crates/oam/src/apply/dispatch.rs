@@ -59,6 +59,9 @@ impl Dispatcher<'_> {
         for manifest in manifests {
             checked.push(self.check(&cluster, manifest, &place.namespace).await?);
         }
+        if let Some(uid) = cluster.uid().await? {
+            trackers.know(cluster.name(), uid);
+        }
         let (versioned, root) = self.entries(&checked, creator);
         trackers.record(versioned, root).await?;
         let mut live = Vec::with_capacity(checked.len());

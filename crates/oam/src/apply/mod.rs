@@ -12,6 +12,7 @@
 //!  dispatch.rs  check, record, write
 //!  collect.rs   garbage collection by difference of records
 //!  keep.rs      restores recorded objects
+//!  replaced.rs  whether a cluster is still the one that a record is about
 //! ```
 //!
 //! Invariants:
@@ -30,5 +31,6 @@ pub(crate) mod keep;
 mod managers;
 pub(crate) mod ownership;
 pub(crate) mod paths;
+mod replaced;
 pub(crate) mod shape;
 pub(crate) mod tracker;

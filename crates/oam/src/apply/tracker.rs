@@ -11,13 +11,16 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use setpoint::client::{DeleteOptions, Subresource};
-use setpoint::{Cached, Client, Key, Kind, Lister, View};
+use setpoint::{Client, Key, Kind, Lister, View};
 
 use super::cluster::ClusterError;
 use super::identity::Identity;
+use super::replaced::Uids;
+use crate::compression::Compression;
 use crate::crds;
 use crate::digest;
 use crate::names;
@@ -41,7 +44,7 @@ pub(crate) struct Meta {
     pub(crate) labels: BTreeMap<String, String>,
     #[serde(deserialize_with = "setpoint::null_is_empty", skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) annotations: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "setpoint::null_is_empty", skip_serializing_if = "Vec::is_empty")]
     pub(crate) finalizers: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) deletion_timestamp: Option<String>,
@@ -53,8 +56,11 @@ pub(crate) struct Spec {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     pub(crate) application_generation: i64,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "setpoint::null_is_empty", skip_serializing_if = "Vec::is_empty")]
     pub(crate) managed_resources: Vec<Managed>,
+    /// The entries of a record that KubeVela has written. It is written without compression.
+    #[serde(skip_serializing)]
+    compression: Option<Compression>,
 }
 
 /// An object in a record.
@@ -93,8 +99,13 @@ impl View for Tracker {
 
 impl Tracker {
     /// Returns which run of the workflow the record is of.
-    fn run(&self) -> i64 {
+    pub(crate) fn run(&self) -> i64 {
         self.metadata.annotations.get(names::RUN).and_then(|run| run.parse().ok()).unwrap_or_default()
+    }
+
+    /// Returns when the run has begun. Empty in records of other programs.
+    fn start(&self) -> &str {
+        self.metadata.annotations.get(names::RUN_START).map_or("", String::as_str)
     }
 
     /// Returns the revision that the run is of. Empty in records of other programs.
@@ -102,8 +113,23 @@ impl Tracker {
         self.metadata.annotations.get(names::APP_REVISION).map_or("", String::as_str)
     }
 
+    /// Returns the record with entries that were compressed.
+    fn unpacked(mut self) -> Result<Self, String> {
+        if let Some(packed) = self.spec.compression.take().filter(Compression::is_used) {
+            let entries: Result<Option<Vec<Managed>>, _> = packed.read();
+            let entries = entries.map_err(|why| format!("ResourceTracker {}: {why}", self.metadata.name))?;
+            self.spec.managed_resources = entries.unwrap_or_default();
+        }
+        Ok(self)
+    }
+
     fn is_being_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Returns whether all its objects are in the local cluster.
+    pub(crate) fn is_local(&self) -> bool {
+        self.spec.managed_resources.iter().all(|entry| entry.cluster().is_empty())
     }
 }
 
@@ -165,6 +191,8 @@ pub(crate) struct Trackers {
     /// The record that this run of the workflow writes. None for a WorkflowRun, which keeps no record: what it applies
     /// stays.
     target: Option<String>,
+    /// The clusters that objects are applied to in this pass.
+    clusters: Uids,
 }
 
 /// The application whose records these are.
@@ -216,12 +244,14 @@ pub(crate) const VERSIONED: &str = "versioned";
 impl Trackers {
     /// Reads the records of an application from the cache.
     pub(crate) fn load(lister: &Lister<Tracker>, client: &Client, app: AppRef) -> Result<Self, ClusterError> {
-        let found = lister.indexed(BY_APPLICATION, &app.key());
+        let found = lister.read_indexed(BY_APPLICATION, &app.key());
         let found =
             found.map_err(|error| ClusterError::Refused(format!("decode a ResourceTracker: {error}")))?;
-        let all = found.iter().map(|tracker: &Cached<Tracker>| Tracker::clone(tracker)).collect();
+        let all = found.into_iter().map(|found| found.into_view().unpacked());
+        let all = all.collect::<Result<_, _>>().map_err(ClusterError::Refused)?;
         let (client, lister) = (client.clone(), lister.clone());
-        let mut trackers = Self { client, lister, target: Some(app.versioned_name()), app, all };
+        let (target, clusters) = (Some(app.versioned_name()), Uids::new());
+        let mut trackers = Self { client, lister, target, app, all, clusters };
         // A run that goes on writes the record that it began, whatever the generation is by now.
         if let Some(current) = trackers.current() {
             trackers.target = Some(current.metadata.name.clone());
@@ -232,7 +262,8 @@ impl Trackers {
     /// Returns the records of something that keeps none.
     pub(crate) fn none(client: &Client, app: AppRef) -> Self {
         let lister = Lister::from_objects([]);
-        Self { client: client.clone(), lister, target: None, app, all: Vec::new() }
+        let (client, clusters) = (client.clone(), Uids::new());
+        Self { client, lister, target: None, app, all: Vec::new(), clusters }
     }
 
     /// Returns the record of the latest run.
@@ -286,10 +317,18 @@ impl Trackers {
     }
 
     /// Starts the record of a run. What an earlier run has recorded under the same name is marked: it is deleted unless
-    /// this run records it again. A run that was interrupted may begin twice.
-    pub(crate) async fn begin(&mut self, revision: &str) -> Result<(), ClusterError> {
+    /// this run records it again. A run that was interrupted may begin twice; one that is restarted has another start.
+    pub(crate) async fn begin(
+        &mut self,
+        revision: &str,
+        start: Option<Timestamp>,
+    ) -> Result<(), ClusterError> {
         let last = self.all.iter().map(Tracker::run).max().unwrap_or_default();
-        let again = self.current().filter(|current| current.run() == last && current.revision() == revision);
+        let start = start.map(|start| start.to_string()).unwrap_or_default();
+        let is_again = |current: &&Tracker| {
+            current.run() == last && current.revision() == revision && current.start() == start
+        };
+        let again = self.current().filter(is_again);
         let (name, run) = match again {
             Some(current) => (current.metadata.name.clone(), last),
             None => (self.free_name(self.app.versioned_name()), last + 1),
@@ -300,6 +339,7 @@ impl Trackers {
         record.metadata.labels.insert(names::APP_UID.into(), self.app.uid.clone());
         record.metadata.annotations.insert(names::APP_REVISION.into(), revision.to_owned());
         record.metadata.annotations.insert(names::RUN.into(), run.to_string());
+        record.metadata.annotations.insert(names::RUN_START.into(), start);
         record.spec.application_generation = self.app.generation;
         record.spec.managed_resources.iter_mut().for_each(|entry| entry.deleted = true);
         if found != Some(&record) {
@@ -313,7 +353,7 @@ impl Trackers {
     fn free_name(&self, name: String) -> String {
         let is_free = |name: &String| match self.all.iter().find(|known| known.metadata.name == *name) {
             Some(known) => !known.is_being_deleted(),
-            None => self.lister.get(&Key::cluster(name.as_str())).is_ok_and(|taken| taken.is_none()),
+            None => !self.lister.objects().contains(&Key::cluster(name.as_str())),
         };
         let own = digest::short_hash(&json!([self.app.uid, name]));
         let first = name.clone();
@@ -340,6 +380,11 @@ impl Trackers {
             self.drop_tracker(&oldest).await?;
         }
         Ok(())
+    }
+
+    /// Notes which cluster has a name now.
+    pub(crate) fn know(&mut self, name: &str, uid: String) {
+        self.clusters.insert(name.to_owned(), uid);
     }
 
     /// Records objects, before they are written. Those that outlive updates go to the root record.
@@ -380,7 +425,18 @@ impl Trackers {
                 None => changed.spec.managed_resources.push(entry),
             }
         }
+        changed.note(&self.clusters);
         if found == Some(&changed) {
+            return Ok(());
+        }
+        self.write(changed).await.map(drop)
+    }
+
+    /// Notes which clusters a record is about.
+    pub(super) async fn note(&mut self, tracker: &Tracker, uids: &Uids) -> Result<(), ClusterError> {
+        let mut changed = tracker.clone();
+        changed.note(uids);
+        if changed == *tracker {
             return Ok(());
         }
         self.write(changed).await.map(drop)
@@ -400,7 +456,7 @@ impl Trackers {
                 finalizers: vec![names::TRACKER_FINALIZER.to_owned()],
                 ..Meta::default()
             },
-            spec: Spec { kind: kind.to_owned(), application_generation, managed_resources: Vec::new() },
+            spec: Spec { kind: kind.to_owned(), application_generation, ..Spec::default() },
         }
     }
 

@@ -213,6 +213,7 @@ fn application() -> Schema {
         .field("inputs", inputs())
         .field("outputs", outputs())
         .field("externalRevision", string())
+        .field("scopes", any())
         .field("replicaKey", string());
     let policy = object().field("name", string()).required("type", string()).field("properties", any());
     let workflow = object().field("ref", string()).field("mode", mode()).field("steps", array(step(true)));

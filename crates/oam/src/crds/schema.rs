@@ -37,15 +37,16 @@ pub(super) fn object() -> Schema {
     of_type("object")
 }
 
-/// An object of which nothing is checked.
+/// An object of which nothing is checked. Null is an empty one: in YAML, a field is easily left without a value.
 pub(super) fn any() -> Schema {
-    let mut schema = object();
+    let mut schema = object().nullable();
     schema.value.insert("x-kubernetes-preserve-unknown-fields".into(), true.into());
     schema
 }
 
+/// A list. Null is an empty one.
 pub(super) fn array(items: Schema) -> Schema {
-    let mut schema = of_type("array");
+    let mut schema = of_type("array").nullable();
     schema.value.insert("items".into(), items.into_value());
     schema
 }
@@ -73,6 +74,11 @@ impl Schema {
             names.push(name.into());
         }
         self.field(name, schema)
+    }
+
+    fn nullable(mut self) -> Self {
+        self.value.insert("nullable".into(), true.into());
+        self
     }
 
     pub(super) fn one_of(mut self, values: &[&str]) -> Self {

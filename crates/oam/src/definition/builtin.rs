@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use super::file::{BadDefinition, definition_object};
+use super::model::Definition;
 use crate::digest;
 
 const FILES: &[(&str, &str)] = &[
@@ -20,6 +21,7 @@ const FILES: &[(&str, &str)] = &[
     ("trait/affinity.cue", include_str!("../../definitions/trait/affinity.cue")),
     ("trait/annotations.cue", include_str!("../../definitions/trait/annotations.cue")),
     ("trait/command.cue", include_str!("../../definitions/trait/command.cue")),
+    ("trait/configmap.cue", include_str!("../../definitions/trait/configmap.cue")),
     ("trait/container-image.cue", include_str!("../../definitions/trait/container-image.cue")),
     ("trait/container-ports.cue", include_str!("../../definitions/trait/container-ports.cue")),
     ("trait/cpuscaler.cue", include_str!("../../definitions/trait/cpuscaler.cue")),
@@ -28,6 +30,7 @@ const FILES: &[(&str, &str)] = &[
     ("trait/gateway.cue", include_str!("../../definitions/trait/gateway.cue")),
     ("trait/hostalias.cue", include_str!("../../definitions/trait/hostalias.cue")),
     ("trait/hpa.cue", include_str!("../../definitions/trait/hpa.cue")),
+    ("trait/ingress.cue", include_str!("../../definitions/trait/ingress.cue")),
     ("trait/ingress-1-20.cue", include_str!("../../definitions/trait/ingress-1-20.cue")),
     ("trait/init-container.cue", include_str!("../../definitions/trait/init-container.cue")),
     ("trait/json-merge-patch.cue", include_str!("../../definitions/trait/json-merge-patch.cue")),
@@ -36,7 +39,10 @@ const FILES: &[(&str, &str)] = &[
     ("trait/labels.cue", include_str!("../../definitions/trait/labels.cue")),
     ("trait/lifecycle.cue", include_str!("../../definitions/trait/lifecycle.cue")),
     ("trait/nocalhost.cue", include_str!("../../definitions/trait/nocalhost.cue")),
+    ("trait/node-affinity.cue", include_str!("../../definitions/trait/node-affinity.cue")),
     ("trait/podsecuritycontext.cue", include_str!("../../definitions/trait/podsecuritycontext.cue")),
+    ("trait/pure-ingress.cue", include_str!("../../definitions/trait/pure-ingress.cue")),
+    ("trait/pvc.cue", include_str!("../../definitions/trait/pvc.cue")),
     ("trait/resource.cue", include_str!("../../definitions/trait/resource.cue")),
     ("trait/scaler.cue", include_str!("../../definitions/trait/scaler.cue")),
     ("trait/securitycontext.cue", include_str!("../../definitions/trait/securitycontext.cue")),
@@ -49,6 +55,7 @@ const FILES: &[(&str, &str)] = &[
         "trait/topologyspreadconstraints.cue",
         include_str!("../../definitions/trait/topologyspreadconstraints.cue"),
     ),
+    ("trait/volumes.cue", include_str!("../../definitions/trait/volumes.cue")),
     ("policy/apply-once.cue", include_str!("../../definitions/policy/apply-once.cue")),
     ("policy/debug.cue", include_str!("../../definitions/policy/debug.cue")),
     ("policy/garbage-collect.cue", include_str!("../../definitions/policy/garbage-collect.cue")),
@@ -60,6 +67,10 @@ const FILES: &[(&str, &str)] = &[
     ("policy/take-over.cue", include_str!("../../definitions/policy/take-over.cue")),
     ("policy/topology.cue", include_str!("../../definitions/policy/topology.cue")),
     ("step/apply-application.cue", include_str!("../../definitions/step/apply-application.cue")),
+    (
+        "step/apply-application-in-parallel.cue",
+        include_str!("../../definitions/step/apply-application-in-parallel.cue"),
+    ),
     ("step/apply-component.cue", include_str!("../../definitions/step/apply-component.cue")),
     ("step/apply-deployment.cue", include_str!("../../definitions/step/apply-deployment.cue")),
     ("step/apply-object.cue", include_str!("../../definitions/step/apply-object.cue")),
@@ -119,6 +130,16 @@ pub(crate) fn update(mut built_in: Value, live: Option<&Value>) -> Option<Value>
     }
     built_in["metadata"]["annotations"][INSTALLED] = hash.into();
     Some(built_in)
+}
+
+/// Returns the built-in step that applies components, whatever the cluster has under its name.
+pub(crate) fn apply_component() -> Option<&'static Definition> {
+    static STEP: OnceLock<Option<Definition>> = OnceLock::new();
+    let find = || {
+        let text = include_str!("../../definitions/step/apply-component.cue");
+        Definition::of(&definition_object("apply-component.cue", text).ok()?).ok()
+    };
+    STEP.get_or_init(find).as_ref()
 }
 
 /// Returns the objects of all built-in definitions.

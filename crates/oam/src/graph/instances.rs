@@ -15,6 +15,7 @@ use setpoint::reconcile::ErrorContext;
 use setpoint::shard::Sharded;
 use setpoint::{Clock, Context, Informer, Key, Kind, Object, Outcome, ReconcileError, Reconciler, Runnable};
 
+use super::applyset;
 use super::definitions::{Graphs, set_condition};
 use super::expression::Scope;
 use super::label;
@@ -25,6 +26,8 @@ use crate::apply::identity::Identity;
 /// How soon an instance that is not complete is looked at again, as kro does. Its objects wake it too.
 const UNFINISHED: Duration = Duration::from_secs(3);
 const RESYNC: Duration = Duration::from_secs(300);
+/// How often the objects that a complete instance refers to are read.
+const REFERENCES: Duration = Duration::from_secs(5);
 
 /// An instance of a graph.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -139,6 +142,10 @@ impl Reconciler for Instances {
         }
         self.write(of, &graph, &instance, &progress).await?;
         match progress.waiting.is_empty() && progress.errors.is_empty() {
+            // Objects that are only referred to do not wake it.
+            true if graph.resources.iter().any(|resource| resource.external) => {
+                Ok(Outcome::CheckAfter(REFERENCES))
+            }
             true => Ok(Outcome::CheckAfter(RESYNC)),
             false => Ok(Outcome::CheckAfter(UNFINISHED)),
         }
@@ -226,17 +233,22 @@ fn preparation(graph: &Graph, instance: &Value) -> Option<Value> {
         }
     }
     let recorded = kinds.join(",");
+    let set = applyset::id(graph, instance);
     let has_finalizer = finalizers.iter().any(|name| name == label::FINALIZER);
-    if has_finalizer && meta["labels"][label::OWNED] == "true" && recorded == before {
+    let labels = &meta["labels"];
+    if has_finalizer && labels[label::OWNED] == "true" && labels[label::SET] == set && recorded == before {
         return None;
     }
     if !has_finalizer {
         finalizers.push(label::FINALIZER.into());
     }
+    let group_kinds = applyset::group_kinds(kinds.iter().filter_map(|kind| kind.split_once('|')));
     Some(json!({"metadata": {
         "finalizers": finalizers,
-        "labels": {label::OWNED: "true", label::DEFINITION: graph.name},
-        "annotations": {label::KINDS: recorded},
+        "labels": {label::OWNED: "true", label::DEFINITION: graph.name, label::SET: set},
+        "annotations": {
+            label::KINDS: recorded, label::SET_KINDS: group_kinds, label::SET_TOOLING: applyset::TOOLING,
+        },
     }}))
 }
 

@@ -12,6 +12,7 @@
 //!  revisions.rs   GraphRevisions: accepted definitions
 //!  definitions.rs the controller of ResourceGraphDefinitions
 //!  instances.rs   the controller of their instances
+//!  applyset.rs    an instance and its objects as an ApplySet                    (pure)
 //!  resolve.rs     an instance ─► objects, one resource after the other
 //!  remove.rs      deletes objects in reverse order, from what is recorded on them
 //! ```
@@ -22,6 +23,7 @@
 //! - Expressions are checked when a definition is written: names, syntax, and types against the schemas of the kinds.
 //! - Instances follow the newest accepted definition. One that is refused changes nothing.
 
+mod applyset;
 mod check;
 mod compatible;
 mod crd;
@@ -58,8 +60,12 @@ mod label {
     /// On an object: the ApplySet it is a member of.
     pub(super) const PART_OF: &str = "applyset.kubernetes.io/part-of";
     pub(super) const RECONCILE: &str = "kro.run/reconcile";
-    /// On an instance: the kinds of its objects.
-    pub(super) const KINDS: &str = "applyset.kubernetes.io/contains-group-kinds";
+    /// On an instance: the ApplySet of its objects, their kinds, and what manages it.
+    pub(super) const SET: &str = "applyset.kubernetes.io/id";
+    pub(super) const SET_KINDS: &str = "applyset.kubernetes.io/contains-group-kinds";
+    pub(super) const SET_TOOLING: &str = "applyset.kubernetes.io/tooling";
+    /// On an instance: the kinds and versions of its objects.
+    pub(super) const KINDS: &str = "internal.kro.run/kinds";
     /// On a revision: its definition, and the hash of the definition's spec.
     pub(super) const REVISION_OF: &str = "internal.kro.run/resource-graph-definition-name";
     pub(super) const REVISION_HASH: &str = "kro.run/graph-revision-hash";

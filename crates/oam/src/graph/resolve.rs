@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::applyset;
 use super::expression::Scope;
 use super::instances::{Instances, Progress};
 use super::label;
@@ -286,6 +287,7 @@ fn mark(manifest: &mut Value, graph: &Graph, instance: &Value, resource: &Resour
         (label::INSTANCE_KIND, graph.kind.clone()),
         (label::NODE_ID, resource.id.clone()),
         (label::MANAGED_BY, "kro".to_owned()),
+        (label::PART_OF, applyset::id(graph, instance)),
     ];
     for (name, value) in labels {
         set_label(manifest, name, &value);

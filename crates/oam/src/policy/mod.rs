@@ -205,6 +205,11 @@ impl Policies {
         matching(&self.read_only, subject).is_some()
     }
 
+    /// Returns whether all objects are written by the application, and not only read or shared.
+    pub(crate) fn owns_all(&self) -> bool {
+        self.read_only.is_empty() && self.shared.is_empty()
+    }
+
     /// Returns what may be done with an object that exists.
     pub(crate) fn permissions(&self, subject: &Subject<'_>) -> Permissions {
         Permissions {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use setpoint_cue::{Instance, Source, Tree};
+use setpoint_cue::{ErrorKind, Instance, Source, Tree};
 
 use super::context::{AppContext, Place};
 use super::sources::Sources;
@@ -57,6 +57,17 @@ pub(crate) struct Renderer<'a> {
 impl Renderer<'_> {
     /// Renders a component at a place.
     pub(crate) fn render(&self, component: &Component, place: &Place<'_>) -> Result<Rendered, RenderError> {
+        self.render_patched(component, place, None)
+    }
+
+    /// Renders a component at a place. The patch of a workflow step comes after its traits: `workload` is for the
+    /// workload, and `traits` for other objects by their keys.
+    pub(crate) fn render_patched(
+        &self,
+        component: &Component,
+        place: &Place<'_>,
+        patch: Option<&Tree>,
+    ) -> Result<Rendered, RenderError> {
         let at = format!("component {}", component.name);
         let definition = self.definitions.components.get(&component.kind);
         let definition = definition.ok_or_else(|| {
@@ -74,7 +85,8 @@ impl Renderer<'_> {
             let at = format!("{at}, trait {}", attached.kind);
             building.attach(attached).map_err(|message| RenderError::new(at, message))?;
         }
-        building.finish(component).map_err(|message| RenderError::new(&at, message))
+        let patched = patch.map_or(Ok(()), |patch| building.patch(patch));
+        patched.and_then(|()| building.finish(component)).map_err(|message| RenderError::new(&at, message))
     }
 
     fn instance(
@@ -149,6 +161,20 @@ impl Building<'_> {
         Ok(())
     }
 
+    fn patch(&mut self, step: &Tree) -> Result<(), String> {
+        if let (Some(patch), Some(output)) = (step.field("workload"), &mut self.output) {
+            patch::apply(output, patch).map_err(|why| format!("patch of the step: workload: {why}"))?;
+        }
+        let Some(traits) = step.field("traits") else { return Ok(()) };
+        for other in &mut self.others {
+            if let Some(patch) = traits.field(&other.key) {
+                patch::apply(&mut other.object, patch)
+                    .map_err(|why| format!("patch of the step: traits.{}: {why}", other.key))?;
+            }
+        }
+        Ok(())
+    }
+
     fn check_unsupported(&self, instance: &Instance) -> Result<(), String> {
         match instance.root().has("processing.http") {
             true => Err("processing.http is not supported: a template cannot send requests".to_owned()),
@@ -190,7 +216,8 @@ impl Building<'_> {
             return Ok(());
         }
         let outputs = instance.lookup("outputs").map_err(|errors| errors.to_string())?;
-        if let Some(error) = outputs.error() {
+        // A loop over a parameter that is optional and not set gives nothing. The other outputs are there.
+        if let Some(error) = outputs.error().filter(|error| error.kind != ErrorKind::Absent) {
             return Err(error.to_string());
         }
         for (key, _, value) in outputs.fields() {

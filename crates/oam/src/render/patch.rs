@@ -206,6 +206,10 @@ mod tests {
         check(json!({"l": [{"n": 1, "a": 1}]}), &keyed, Ok(json!({"l": [{"n": 1, "b": 2}]})));
         let replace = "patch: {\n// +patchStrategy=replace\nl: [3]\n}";
         check(json!({"l": [1, 2]}), replace, Ok(json!({"l": [3]})));
+        // The comment is about the innermost field, as in KubeVela's scaler.
+        let chain = "// +patchStrategy=retainKeys\npatch: spec: replicas: 2";
+        let base = json!({"kind": "A", "spec": {"x": 1, "replicas": 1}});
+        check(base, chain, Ok(json!({"kind": "A", "spec": {"x": 1, "replicas": 2}})));
         check(json!({"a": 1}), "// +patchStrategy=open\npatch: {\nb: 2\n}", Ok(json!({"a": 1, "b": 2})));
     }
 
@@ -213,7 +217,7 @@ mod tests {
     fn the_whole_patch_can_be_a_json_patch() {
         let merge = "// +patchStrategy=jsonMergePatch\npatch: {a: null, b: 2}";
         check(json!({"a": 1}), merge, Ok(json!({"b": 2})));
-        let json = "// +patchStrategy=jsonPatch\npatch: operations: [{op: \"remove\", path: \"/a\"}]";
+        let json = "// +patchStrategy=jsonPatch\npatch: {operations: [{op: \"remove\", path: \"/a\"}]}";
         check(json!({"a": 1}), json, Ok(json!({})));
     }
 }

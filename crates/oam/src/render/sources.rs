@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use setpoint_cue::{Errors, Packages, Source};
+use setpoint_cue::{Errors, Packages, Schema, Source};
 
 use crate::workflow::packages;
 
@@ -16,12 +16,32 @@ const KEPT: usize = 1_000;
 #[derive(Clone)]
 pub(crate) struct Sources {
     parsed: Arc<Mutex<BTreeMap<Arc<str>, Source>>>,
+    /// What the parameters of a template may be. At most as many as there are templates.
+    schemas: Arc<Mutex<BTreeMap<Arc<str>, Arc<Schema>>>>,
     pub(crate) packages: Arc<Packages>,
 }
 
 impl Sources {
     pub(crate) fn new() -> Self {
-        Self { parsed: Arc::default(), packages: Arc::new(packages::all()) }
+        Self { parsed: Arc::default(), schemas: Arc::default(), packages: Arc::new(packages::all()) }
+    }
+
+    /// Returns what the parameters of a template may be, which is found out once.
+    pub(crate) fn schema(
+        &self,
+        text: &str,
+        find: impl FnOnce() -> Result<Option<Schema>, String>,
+    ) -> Result<Option<Arc<Schema>>, String> {
+        if let Some(known) = self.schemas.lock().get(text) {
+            return Ok(Some(known.clone()));
+        }
+        let Some(found) = find()?.map(Arc::new) else { return Ok(None) };
+        let mut schemas = self.schemas.lock();
+        if schemas.len() >= KEPT {
+            schemas.pop_first();
+        }
+        schemas.insert(text.into(), found.clone());
+        Ok(Some(found))
     }
 
     /// Parses a template, unless that has been done before.

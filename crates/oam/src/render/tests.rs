@@ -24,6 +24,10 @@ fn definitions() -> Definitions {
 }
 
 fn rendered(component: Value) -> Result<Rendered, String> {
+    rendered_with(&definitions(), component)
+}
+
+fn rendered_with(definitions: &Definitions, component: Value) -> Result<Rendered, String> {
     let app = AppContext {
         name: "shop".into(),
         namespace: "default".into(),
@@ -31,8 +35,8 @@ fn rendered(component: Value) -> Result<Rendered, String> {
         cluster_version: ClusterVersion { minor: 34, ..ClusterVersion::default() },
         ..AppContext::default()
     };
-    let (sources, definitions) = (Sources::new(), definitions());
-    let renderer = Renderer { sources: &sources, app: &app, definitions: &definitions };
+    let sources = Sources::new();
+    let renderer = Renderer { sources: &sources, app: &app, definitions };
     let component: Component = serde_json::from_value(component).unwrap();
     let place = Place {
         component: &component.name,
@@ -100,6 +104,27 @@ fn a_wrong_parameter_is_named_with_its_path() {
     let traits = json!([{"type": "scaler", "properties": {"replicas": "x"}}]);
     let error = rendered(component("webservice", json!({"image": "i"}), traits)).unwrap_err();
     assert!(error.starts_with("component front, trait scaler: parameter.replicas"), "{error}");
+}
+
+#[test]
+fn outputs_of_a_parameter_that_is_not_set_are_none() {
+    let template = "output: {apiVersion: \"v1\", kind: \"ConfigMap\"}
+outputs: {
+	for one in parameter.first {\"first-\\(one)\": {apiVersion: \"v1\", kind: \"Secret\"}}
+	for one in parameter.second {\"second-\\(one)\": {apiVersion: \"v1\", kind: \"Secret\"}}
+}
+parameter: {
+	first?: [...string]
+	second?: [...string]
+}";
+    let object =
+        json!({"metadata": {"name": "looping"}, "spec": {"schematic": {"cue": {"template": template}}}});
+    let mut all = definitions();
+    all.components.insert("looping".into(), Definition::of(&object).unwrap());
+    let component = component("looping", json!({"second": ["a"]}), json!([]));
+    let rendered = rendered_with(&all, component).unwrap();
+    let keys: Vec<&str> = rendered.others.iter().map(|other| other.key.as_str()).collect();
+    assert_eq!(keys, ["second-a"]);
 }
 
 /// A trait on a webservice with a sidecar.
@@ -267,6 +292,29 @@ fn every_trait_has_its_effect() {
         "/metadata/annotations/dev.nocalhost~1application-name",
         json!("shop"),
     );
+}
+
+#[test]
+fn every_deprecated_trait_has_its_effect() {
+    let pod = |path: &str| format!("{POD}{path}");
+    let volumes = json!({"volumes": [{"name": "v", "type": "configMap", "cmName": "c"}]});
+    check("volumes", volumes, &pod("/volumes/0/configMap"), json!({"name": "c", "defaultMode": 420}));
+    let claim = json!({"claimName": "c", "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "2Gi"}}, "volumesToMount": [{"name": "v", "mountPath": "/v"}]});
+    check("pvc", claim.clone(), "/spec/resources/requests/storage", json!("2Gi"));
+    check("pvc", claim, &pod("/containers/0/volumeMounts/0/mountPath"), json!("/v"));
+    let maps = json!({"volumes": [{"name": "m", "mountPath": "/m", "data": {"a": "b"}}]});
+    check("configmap", maps.clone(), "/data/a", json!("b"));
+    check("configmap", maps, &pod("/containers/0/volumeMounts/0/name"), json!("volume-m"));
+    for kind in ["ingress", "pure-ingress"] {
+        let backend = "/spec/rules/0/http/paths/0/backend/service/name";
+        check(kind, json!({"domain": "d", "http": {"/": 80}}), backend, json!("front"));
+    }
+    let nodes = json!({"affinity": {"disk": ["ssd"]}, "tolerations": {"gpu": "yes"}});
+    check("node-affinity", nodes.clone(), &pod("/tolerations/0/effect"), json!("NoSchedule"));
+    let term = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0";
+    let expected = json!({"key": "disk", "operator": "In", "values": ["ssd"]});
+    check("node-affinity", nodes, &pod(&format!("{term}/matchExpressions/0")), expected);
 }
 
 #[test]

@@ -16,7 +16,9 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Failures and waits of steps, by application and step. An entry goes when its step is done or its application is gone,
 /// so there are at most as many as unfinished steps.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Attempts(Arc<Mutex<BTreeMap<(String, String), Attempt>>>);
+pub(crate) struct Attempts(Arc<Mutex<BTreeMap<String, Steps>>>);
+
+type Steps = BTreeMap<String, Attempt>;
 
 #[derive(Clone, Debug, Default)]
 struct Attempt {
@@ -29,26 +31,34 @@ struct Attempt {
 impl Attempts {
     /// Forgets an application.
     pub(crate) fn forget(&self, uid: &str) {
-        self.0.lock().retain(|(known, _), _| known != uid);
+        self.0.lock().remove(uid);
     }
 
     /// Forgets everything whose identifier begins like this.
     pub(crate) fn forget_all(&self, prefix: &str) {
-        self.0.lock().retain(|(known, _), _| !known.starts_with(prefix));
+        let mut all = self.0.lock();
+        let from = all.range(prefix.to_owned()..).map(|(known, _)| known);
+        let found: Vec<String> = from.take_while(|known| known.starts_with(prefix)).cloned().collect();
+        found.iter().for_each(|known| drop(all.remove(known)));
     }
 
     pub(super) fn done(&self, uid: &str, step: &str) {
-        self.0.lock().remove(&(uid.to_owned(), step.to_owned()));
+        let mut all = self.0.lock();
+        let Some(steps) = all.get_mut(uid) else { return };
+        steps.remove(step);
+        if steps.is_empty() {
+            all.remove(uid);
+        }
     }
 
     pub(super) fn next(&self, uid: &str, step: &str) -> Option<Timestamp> {
-        self.0.lock().get(&(uid.to_owned(), step.to_owned()))?.next
+        self.0.lock().get(uid)?.get(step)?.next
     }
 
     /// Counts a failure. Returns when to try again, or `None` if that was the last attempt.
     pub(super) fn failed(&self, uid: &str, step: &str, now: Timestamp) -> Option<Timestamp> {
         let mut all = self.0.lock();
-        let attempt = all.entry((uid.to_owned(), step.to_owned())).or_default();
+        let attempt = all.entry(uid.to_owned()).or_default().entry(step.to_owned()).or_default();
         attempt.failures += 1;
         if attempt.failures >= MAX_FAILURES {
             return None;
@@ -59,13 +69,14 @@ impl Attempts {
 
     /// Does not try a step again before a time.
     pub(super) fn hold(&self, uid: &str, step: &str, until: Timestamp) {
-        self.0.lock().entry((uid.to_owned(), step.to_owned())).or_default().next = Some(until);
+        let mut all = self.0.lock();
+        all.entry(uid.to_owned()).or_default().entry(step.to_owned()).or_default().next = Some(until);
     }
 
     /// Counts a wait. The pause starts over when the message changes.
     pub(super) fn waited(&self, uid: &str, step: &str, message: &str, now: Timestamp) -> Timestamp {
         let mut all = self.0.lock();
-        let attempt = all.entry((uid.to_owned(), step.to_owned())).or_default();
+        let attempt = all.entry(uid.to_owned()).or_default().entry(step.to_owned()).or_default();
         if attempt.message != message {
             *attempt = Attempt { message: message.to_owned(), ..Attempt::default() };
         }

@@ -4,23 +4,25 @@ use std::collections::BTreeSet;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use setpoint::client::PropagationPolicy;
 
 use super::component::{Applied, StepError};
-use super::duration;
 use super::engine::Running;
 use super::template::Call;
+use super::{duration, time};
 use crate::apply::cluster::{Cluster, kind_of};
 use crate::apply::identity::Identity;
 use crate::apply::{paths, shape};
 use crate::clusters::inventory::Inventory;
 use crate::dependency::ordered;
-use crate::model::{Component, Phase, Service};
+use crate::model::{Component, Phase, Service, Spec};
 use crate::names::LOCAL_CLUSTER;
 use crate::policy::Policies;
 use crate::policy::placement::{Placement, placed};
 use crate::render::context::Place;
+use crate::render::patch;
 use crate::session::Session;
 
 /// What a call comes to.
@@ -59,6 +61,8 @@ impl Session<'_> {
                 self.service_endpoints(&call.params["app"]).await.map(Reply::Done)
             }
             ("util", "string") => Ok(Reply::Done(json!({"str": decoded(&call.params["bt"])}))),
+            ("util", "patch-k8s-object") => Ok(Reply::Done(patched(call))),
+            ("time", action) => converted(action, call).map(Reply::Done).map_err(StepError::Fail),
             ("util", "log") => Ok(Reply::Done(json!({}))),
             (provider, action) => {
                 Err(StepError::Fail(format!("{}: {provider} {action} is not supported", call.path)))
@@ -182,7 +186,8 @@ impl Session<'_> {
             ));
         }
         let identity = self.identity(cluster, &params["value"]).await?;
-        let found = match named {
+        // Labels count more than a name, as in KubeVela.
+        let found = match selector.is_none() {
             true => cluster.get(&identity).await?.into_iter().collect(),
             false => {
                 let namespace = filter["namespace"].as_str().or(identity.namespace());
@@ -199,27 +204,51 @@ impl Session<'_> {
     async fn oam(&mut self, action: &str, call: &Call, step: &Running<'_>) -> Result<Reply, StepError> {
         let params = &call.params;
         match action {
-            "apply-component" => self.apply_named(params, step).await,
-            "render-component" => self.render_named(params, step).await,
+            "apply-component" => self.apply_named(call, step).await,
+            "render-component" => self.render_named(call, step).await,
             "apply-all" => {
                 let exceptions = names_in(&params["exceptions"]);
                 let all =
                     self.spec.components.iter().filter(|component| !exceptions.contains(&component.name));
-                let components = all.cloned().collect();
+                let mut components: Vec<Component> = all.cloned().collect();
+                let in_parallel = params["waitHealthy"] == false;
+                if in_parallel {
+                    components.iter_mut().for_each(|component| component.depends_on.clear());
+                }
                 let here = vec![Placement::local(&self.app.namespace)];
-                self.deploy(components, here).await
+                match self.deploy(components, here).await? {
+                    Reply::Wait(_) if in_parallel => Ok(Reply::Done(json!({}))),
+                    reply => Ok(reply),
+                }
             }
             "load" => {
-                let all =
-                    self.spec.components.iter().map(|component| (component.name.clone(), json!(component)));
+                let spec = self.spec_of(params).await?;
+                let all = spec.components.iter().map(|component| (component.name.clone(), json!(component)));
                 Ok(Reply::Done(json!({"value": Value::Object(all.collect::<Map<_, _>>())})))
             }
+            "load-in-order" => {
+                Ok(Reply::Done(json!({"value": json!(self.spec_of(params).await?.components)})))
+            }
             "load-policies" => {
-                let all = self.spec.policies.iter().map(|policy| (policy.name.clone(), json!(policy)));
+                let spec = self.spec_of(params).await?;
+                let all = spec.policies.iter().map(|policy| (policy.name.clone(), json!(policy)));
                 Ok(Reply::Done(json!({"value": Value::Object(all.collect::<Map<_, _>>())})))
             }
             other => Err(StepError::Fail(format!("{}: oam {other} is not supported", call.path))),
         }
+    }
+
+    /// Returns the spec of the application, or of the one in its namespace that a call names.
+    async fn spec_of(&self, params: &Value) -> Result<Spec, StepError> {
+        let Some(name) = params["app"].as_str().filter(|name| !name.is_empty() && *name != self.app.name)
+        else {
+            return Ok(self.spec.clone());
+        };
+        let apps = self.local().kind("core.oam.dev/v1beta1", "Application").await?;
+        let of = Identity::of(&apps, &json!({"metadata": {"name": name}}), &self.app.namespace);
+        let found =
+            self.local().get(&of).await?.ok_or_else(|| StepError::Retry(format!("{of} not found")))?;
+        Spec::deserialize(&found["spec"]).map_err(|why| StepError::Fail(format!("{of}: {why}")))
     }
 
     /// Returns the component that a call names or contains, with the step's inputs.
@@ -257,16 +286,18 @@ impl Session<'_> {
         Ok(policies.placements(named, &self.app.namespace, &clusters)?)
     }
 
-    async fn apply_named(&mut self, params: &Value, step: &Running<'_>) -> Result<Reply, StepError> {
+    async fn apply_named(&mut self, call: &Call, step: &Running<'_>) -> Result<Reply, StepError> {
+        let params = &call.params;
         let (component, place) = (self.component(params, step)?, self.placement(params).await?);
-        let applied = self.apply_component(&component, &place).await?;
+        let applied = self.apply_component(&component, &place, call.patch.as_ref()).await?;
         if !applied.healthy && params["waitHealthy"] != false {
             return Ok(Reply::Wait(applied.message));
         }
         Ok(Reply::Done(json!({"output": applied.output, "outputs": applied.outputs})))
     }
 
-    async fn render_named(&self, params: &Value, step: &Running<'_>) -> Result<Reply, StepError> {
+    async fn render_named(&mut self, call: &Call, step: &Running<'_>) -> Result<Reply, StepError> {
+        let params = &call.params;
         let (component, place) = (self.component(params, step)?, self.placement(params).await?);
         let at = Place {
             component: &component.name,
@@ -275,7 +306,8 @@ impl Session<'_> {
             cluster: &place.cluster,
             ..Place::default()
         };
-        let rendered = self.renderer().render(&component, &at)?;
+        self.complete(&component);
+        let rendered = self.renderer().render_patched(&component, &at, call.patch.as_ref())?;
         let outputs: Map<String, Value> =
             rendered.others.into_iter().map(|other| (other.key, other.object)).collect();
         Ok(Reply::Done(json!({"output": rendered.output, "outputs": outputs})))
@@ -417,7 +449,7 @@ impl Session<'_> {
             }
         }
         fill_inputs(&mut component, &inputs)?;
-        let applied = self.apply_component(&component, place).await?;
+        let applied = self.apply_component(&component, place, None).await?;
         if !applied.healthy {
             return Ok(Err(applied.message));
         }
@@ -472,6 +504,28 @@ fn selector(filter: &Value) -> Option<String> {
     let labels = filter["matchingLabels"].as_object()?;
     let terms = labels.iter().map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
     Some(terms.collect::<Vec<_>>().join(","))
+}
+
+/// Patches a value, with the strategies of patches. What is wrong is for the template to see.
+fn patched(call: &Call) -> Value {
+    let mut value = call.params["value"].clone();
+    match call.patch.as_ref().map_or(Ok(()), |given| patch::apply(&mut value, given)) {
+        Ok(()) => json!({"result": value}),
+        Err(why) => json!({"err": why}),
+    }
+}
+
+/// Turns a date into a timestamp, or the reverse.
+fn converted(action: &str, call: &Call) -> Result<Value, String> {
+    let text = |name: &str| call.params[name].as_str().unwrap_or_default();
+    match action {
+        "timestamp" => Ok(json!({"timestamp": time::timestamp(text("date"), text("layout"))?})),
+        "date" => {
+            let timestamp = call.params["timestamp"].as_i64().unwrap_or_default();
+            Ok(json!({"date": time::date(timestamp, text("layout"))?}))
+        }
+        other => Err(format!("{}: time {other} is not supported", call.path)),
+    }
 }
 
 /// Bytes are base64 in JSON.

@@ -1,6 +1,7 @@
 //! Applies a component, stage by stage, and judges its health.
 
 use serde_json::{Map, Value, json};
+use setpoint_cue::Tree;
 
 use crate::apply::cluster::ClusterError;
 use crate::definition::model::Stage;
@@ -92,11 +93,12 @@ impl LiveObjects {
 }
 
 impl Session<'_> {
-    /// Applies a component at a place. Later stages wait until earlier ones are healthy.
+    /// Applies a component at a place, with the patch of the step. Later stages wait until earlier ones are healthy.
     pub(crate) async fn apply_component(
         &mut self,
         component: &Component,
         place: &Placement,
+        patch: Option<&Tree>,
     ) -> Result<Applied, StepError> {
         let revision = digest::hash(&json!(component));
         let cluster = self.clusters.get(&place.cluster)?;
@@ -111,13 +113,15 @@ impl Session<'_> {
             replica_key: &component.replica_key,
             cluster_version,
         };
-        let rendered = self.renderer().render(component, &at)?;
+        self.complete(component);
+        let rendered = self.renderer().render_patched(component, &at, patch)?;
         let context = self.context.of_component(&at);
         let (mut live, mut service) = (LiveObjects::default(), Service::default());
-        for stage in [Stage::Pre, Stage::Default, Stage::Post] {
+        let last = last_stage(&rendered);
+        for stage in stages(&rendered) {
             self.apply_stage(&rendered, stage, place, &mut live).await?;
-            service = self.judge(component, &context, &live, Some(stage));
-            if !service.is_healthy() && stage < last_stage(&rendered) {
+            service = self.judge(component, &context, &live, (stage < last).then_some(stage));
+            if !service.is_healthy() && stage < last {
                 break;
             }
         }
@@ -231,6 +235,15 @@ impl Session<'_> {
             None => self.services.push(service),
         }
     }
+}
+
+/// Returns the stages in which a component has objects, and that of the workload.
+fn stages(rendered: &Rendered) -> impl Iterator<Item = Stage> {
+    let is_used = |stage: &Stage| rendered.others.iter().any(|other| other.stage == *stage);
+    let last = last_stage(rendered);
+    let used = [Stage::Pre, Stage::Default, Stage::Post]
+        .map(|stage| (stage == Stage::Default || stage == last || is_used(&stage)).then_some(stage));
+    used.into_iter().flatten()
 }
 
 fn last_stage(rendered: &Rendered) -> Stage {

@@ -89,17 +89,21 @@ pub(crate) struct Engine<'a, 's> {
     pub(crate) session: &'a mut Session<'s>,
     pub(crate) attempts: &'a Attempts,
     round: Round,
+    /// What tells the run apart. Steps of another run have other ids, and so have the objects that are named after them.
+    run: Value,
 }
 
 impl<'a, 's> Engine<'a, 's> {
     pub(crate) fn new(session: &'a mut Session<'s>, attempts: &'a Attempts) -> Self {
-        Self { session, attempts, round: Round::default() }
+        Self { session, attempts, round: Round::default(), run: Value::Null }
     }
 
     /// Runs one round. Changes the status; errors of steps are in it.
     pub(crate) async fn round(mut self, plan: &Plan, status: &mut WorkflowStatus) -> Round {
         status.mode = plan.modes.name();
-        status.start_time.get_or_insert(self.session.now);
+        let start = *status.start_time.get_or_insert(self.session.now);
+        // A WorkflowRun has no record that counts.
+        self.run = self.session.trackers.current().map_or(json!(start), |record| json!(record.run()));
         let held = is_held(status);
         if status.terminated {
             self.attempts.forget(&self.session.app.uid);
@@ -116,7 +120,7 @@ impl<'a, 's> Engine<'a, 's> {
 
     async fn run_steps(&mut self, steps: &[Step], statuses: &mut Vec<StepStatus>, plan: &Plan) {
         for (index, step) in steps.iter().enumerate() {
-            let mut status = take(statuses, step);
+            let mut status = self.take(statuses, step);
             if !status.phase.is_done() {
                 let before = if plan.modes.dag { 0 } else { index };
                 match self.readiness(step, before, statuses, None) {
@@ -140,7 +144,7 @@ impl<'a, 's> Engine<'a, 's> {
         status.first_execute_time.get_or_insert(self.session.now);
         let mut subs = std::mem::take(&mut status.sub_steps);
         for (index, step) in group.sub_steps.iter().enumerate() {
-            let mut sub = take(&mut subs, step);
+            let mut sub = self.take(&mut subs, step);
             if !sub.phase.is_done() {
                 let before = if plan.modes.sub_dag { 0 } else { index };
                 match self.readiness(step, before, &subs, Some(others)) {
@@ -214,8 +218,21 @@ impl<'a, 's> Engine<'a, 's> {
         }
     }
 
+    /// Takes a step's status out of a list, or makes a new one.
+    fn take(&self, statuses: &mut Vec<StepStatus>, step: &Step) -> StepStatus {
+        match statuses.iter().position(|status| status.name == step.name) {
+            Some(index) => statuses.remove(index),
+            None => self.new_status(step),
+        }
+    }
+
     fn new_status(&self, step: &Step) -> StepStatus {
-        new_status(step)
+        StepStatus {
+            id: digest::short_hash(&json!([self.run, step.name, step.kind])),
+            name: step.name.clone(),
+            kind: step.kind.clone(),
+            ..StepStatus::default()
+        }
     }
 
     /// Decides whether a step may run. The first `before` of the known steps come before it.
@@ -435,11 +452,12 @@ impl<'a, 's> Engine<'a, 's> {
         Err(StepError::Fail(format!("the step makes more than {MAX_CALLS} calls")))
     }
 
-    fn source(&self, kind: &str) -> Result<Source, StepError> {
-        let definition = self.session.definitions.steps.get(kind);
+    fn source(&mut self, kind: &str) -> Result<Source, StepError> {
+        let sources = self.session.sources;
+        let definition = self.session.step(kind);
         let definition = definition
             .ok_or_else(|| StepError::Retry(format!("WorkflowStepDefinition {kind:?} not found")))?;
-        let parsed = self.session.sources.parse(&format!("{kind}.cue"), definition.template()?);
+        let parsed = sources.parse(&format!("{kind}.cue"), definition.template()?);
         parsed.map_err(|errors| StepError::Retry(errors.to_string()))
     }
 
@@ -482,23 +500,6 @@ pub(crate) fn value_of(data: &Value, expression: &str) -> Result<Value, String> 
     let instance =
         Instance::builder().source(&empty).fill("", data).build().map_err(|errors| errors.to_string())?;
     instance.evaluate(expression).and_then(|value| value.to_json()).map_err(|errors| errors.to_string())
-}
-
-/// Takes a step's status out of a list, or makes a new one.
-fn take(statuses: &mut Vec<StepStatus>, step: &Step) -> StepStatus {
-    match statuses.iter().position(|status| status.name == step.name) {
-        Some(index) => statuses.remove(index),
-        None => new_status(step),
-    }
-}
-
-fn new_status(step: &Step) -> StepStatus {
-    StepStatus {
-        id: digest::short_hash(&json!([step.name, step.kind])),
-        name: step.name.clone(),
-        kind: step.kind.clone(),
-        ..StepStatus::default()
-    }
 }
 
 fn deadline(step: &Step, status: &StepStatus) -> Option<Timestamp> {

@@ -6,6 +6,7 @@
 //!  template.rs   a step's template ─► the next call it makes                  (pure)
 //!  condition.rs  `if` of a step                                               (pure)
 //!  variables.rs  values that steps pass on
+//!  time.rs       dates in the layouts of Go                                       (pure)
 //!  duration.rs   durations such as 1m30s                                      (pure)
 //!  engine.rs     one round: which steps run, and what comes of them
 //!  attempts.rs   how often a step is tried, and when again
@@ -32,4 +33,5 @@ mod metrics;
 pub(crate) mod packages;
 pub(crate) mod steps;
 pub(crate) mod template;
+mod time;
 pub(crate) mod variables;

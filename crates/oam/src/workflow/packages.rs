@@ -14,6 +14,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("vela/metrics", include_str!("cue/metrics.cue")),
     ("vela/query", include_str!("cue/query.cue")),
     ("vela/ql", include_str!("cue/ql.cue")),
+    ("vela/time", include_str!("cue/time.cue")),
     ("vela/util", include_str!("cue/util.cue")),
     ("vela/email", include_str!("cue/email.cue")),
     ("vela/op", include_str!("cue/op.cue")),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use setpoint_cue::{Instance, Source, Value as Cue};
+use setpoint_cue::{Instance, Source, Tree, Value as Cue};
 
 use crate::render::sources::Sources;
 
@@ -30,6 +30,8 @@ pub(crate) struct Call {
     pub(crate) provider: String,
     pub(crate) action: String,
     pub(crate) params: Value,
+    /// The patch among the parameters, with the strategies in its comments.
+    pub(crate) patch: Option<Tree>,
     /// Whether results are fields of the call itself.
     flat: bool,
 }
@@ -150,7 +152,20 @@ fn call(value: &Cue<'_>, path: &str, action: &str) -> Result<Call, String> {
         },
     };
     let provider = text(value, "#provider").unwrap_or_default();
-    Ok(Call { path: path.to_owned(), provider, action: action.to_owned(), params, flat })
+    let patch = match (provider.as_str(), action) {
+        ("oam", _) | (_, "patch-k8s-object") => patch(value, if flat { "patch" } else { "$params.patch" })?,
+        _ => None,
+    };
+    Ok(Call { path: path.to_owned(), provider, action: action.to_owned(), params, patch, flat })
+}
+
+fn patch(value: &Cue<'_>, path: &str) -> Result<Option<Tree>, String> {
+    match value.lookup(path) {
+        Ok(patch) if !patch.is_absent() && value.has(path) => {
+            patch.to_tree().map(Some).map_err(|errors| errors.to_string())
+        }
+        _ => Ok(None),
+    }
 }
 
 /// A condition that cannot be evaluated yet does not hold yet.

@@ -92,8 +92,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
 fn wake_unfinished(runs: &Informer, queue: &Queue<Key>) -> Follower {
     let (runs, queue) = (runs.lister::<WorkflowRun>(), queue.clone());
     Box::new(move |_| {
-        for run in runs.list(None).unwrap_or_default() {
-            if !run.status.finished {
+        for run in runs.objects().list(None) {
+            if run.decode().is_ok_and(|WorkflowRun { status, .. }| !status.finished) {
                 queue.add(run.key().clone());
             }
         }

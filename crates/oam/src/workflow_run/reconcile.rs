@@ -6,8 +6,8 @@ use serde::Deserialize;
 use setpoint::client::Subresource;
 use setpoint::reconcile::ErrorContext;
 use setpoint::{
-    Cached, Client, Clock, EventType, Key, Lister, Outcome, ReconcileError, Reconciler, Recorder, UpdateBody,
-    View,
+    Client, Clock, Decoded, EventType, Key, Lister, Outcome, ReconcileError, Reconciler, Recorder,
+    UpdateBody, View,
 };
 
 use super::run::{RunStatus, Steps, WorkflowRun};
@@ -51,7 +51,7 @@ impl Reconciler for Runs {
     type Key = Key;
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
-        let Some(run) = self.runs.get(key)? else {
+        let Some(run) = self.runs.read(key)? else {
             self.attempts.forget_all(&format!("{key} "));
             self.exchanges.end(key);
             return Ok(Outcome::Settled);
@@ -62,6 +62,10 @@ impl Reconciler for Runs {
         let mut status = run.status.clone();
         if status.is_new() {
             self.attempts.forget_all(&format!("{key} "));
+            // What steps apply is named after the start of the run, so that is recorded first.
+            status.begin(self.clock.now());
+            self.write(&run, &status).await?;
+            return Ok(Outcome::CheckAfter(Duration::ZERO));
         }
         let outcome = match self.prepare(&run) {
             Ok(prepared) => self.round(&run, &mut status, prepared).await?,
@@ -130,7 +134,7 @@ impl Runs {
 
     async fn round(
         &self,
-        run: &Cached<WorkflowRun>,
+        run: &Decoded<WorkflowRun>,
         status: &mut RunStatus,
         prepared: Prepared,
     ) -> Result<Outcome, ReconcileError> {
@@ -165,7 +169,7 @@ impl Runs {
 
     fn session<'a>(
         &'a self,
-        run: &Cached<WorkflowRun>,
+        run: &Decoded<WorkflowRun>,
         clusters: &'a Clusters,
         definitions: Definitions,
     ) -> Session<'a> {
@@ -181,6 +185,7 @@ impl Runs {
         Session {
             clusters,
             sources: &self.sources,
+            catalog: &self.catalog,
             exchanges: &self.exchanges,
             trackers: Trackers::none(&self.client, reference.clone()),
             app: reference,
@@ -197,7 +202,7 @@ impl Runs {
     }
 
     /// Records an event when a run has ended or cannot begin.
-    fn tell(&self, run: &Cached<WorkflowRun>, status: &RunStatus) {
+    fn tell(&self, run: &Decoded<WorkflowRun>, status: &RunStatus) {
         let (kind, object) = (WorkflowRun::kind(), run.object());
         if let Some(why) = status.blocked().filter(|why| Some(*why) != run.status.blocked()) {
             self.recorder.event(&kind, object, EventType::Warning, "Generate", why);
@@ -212,7 +217,7 @@ impl Runs {
         }
     }
 
-    async fn write(&self, run: &Cached<WorkflowRun>, status: &RunStatus) -> Result<(), ReconcileError> {
+    async fn write(&self, run: &Decoded<WorkflowRun>, status: &RunStatus) -> Result<(), ReconcileError> {
         if *status == run.status {
             return Ok(());
         }

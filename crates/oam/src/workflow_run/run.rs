@@ -52,7 +52,7 @@ pub(super) struct Steps {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct RunStatus {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "setpoint::null_is_empty", skip_serializing_if = "Vec::is_empty")]
     conditions: Vec<Condition>,
     mode: Mode,
     pub(super) status: String,
@@ -69,7 +69,7 @@ pub(super) struct RunStatus {
     start_time: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     end_time: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "setpoint::null_is_empty", skip_serializing_if = "Vec::is_empty")]
     steps: Vec<StepStatus>,
 }
 
@@ -136,6 +136,11 @@ impl RunStatus {
     /// Returns whether no step has begun: the run is new, or was restarted.
     pub(super) fn is_new(&self) -> bool {
         self.start_time.is_none()
+    }
+
+    /// Begins the run.
+    pub(super) fn begin(&mut self, now: Timestamp) {
+        (self.start_time, self.status) = (Some(now), "executing".to_owned());
     }
 
     pub(super) fn is_terminated(&self) -> bool {

@@ -135,15 +135,6 @@ fn children_are_recreated_or_left_alone_by_strategy() {
     }
 }
 
-/// A hook whose children have the labels that the parent's own selector wants.
-fn labelled(request: &Value) -> Value {
-    let mut answer = maps(request);
-    for child in answer["children"].as_array_mut().expect("a list") {
-        child["metadata"]["labels"] = request["parent"]["spec"]["selector"]["matchLabels"].clone();
-    }
-    answer
-}
-
 #[test]
 fn orphans_are_adopted_and_children_that_no_longer_match_released() {
     let (hooks, _) = counted(labelled);

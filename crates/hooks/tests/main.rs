@@ -135,6 +135,15 @@ fn maps(request: &Value) -> Value {
     json!({"status": {"children": observed}, "children": (0..count).map(child).collect::<Vec<_>>()})
 }
 
+/// A hook whose children have the labels that the parent's own selector wants.
+fn labelled(request: &Value) -> Value {
+    let mut answer = maps(request);
+    for child in answer["children"].as_array_mut().expect("a list") {
+        child["metadata"]["labels"] = request["parent"]["spec"]["selector"]["matchLabels"].clone();
+    }
+    answer
+}
+
 /// The hook, and how often it has been called.
 fn counted(answer: impl Fn(&Value) -> Value + Send + Sync + 'static) -> (Functions, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));

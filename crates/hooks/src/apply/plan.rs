@@ -263,14 +263,14 @@ mod tests {
         let created = plan(&[], &[wanted(1)], Method::InPlace);
         let child = stored(&created[0]);
         assert_eq!(child["metadata"]["ownerReferences"][0]["uid"], "p");
-        assert_eq!(plan(&[child.clone()], &[wanted(1)], Method::InPlace), []);
-        let changed = plan(&[child.clone()], &[wanted(2)], Method::InPlace);
+        assert_eq!(plan(std::slice::from_ref(&child), &[wanted(1)], Method::InPlace), []);
+        let changed = plan(std::slice::from_ref(&child), &[wanted(2)], Method::InPlace);
         assert_eq!(stored(&changed[0])["spec"]["x"], 2);
         assert_eq!(plan(&[stored(&changed[0])], &[wanted(2)], Method::InPlace), []);
         let (kind, key, uid) = (pods(), Key::namespaced("n", "a"), "u".to_owned());
         let recreated = Action::Recreate { kind: kind.clone(), key: key.clone(), uid: uid.clone() };
-        assert_eq!(plan(&[child.clone()], &[wanted(2)], Method::Recreate), [recreated]);
-        assert_eq!(plan(&[child.clone()], &[wanted(2)], Method::OnDelete), []);
+        assert_eq!(plan(std::slice::from_ref(&child), &[wanted(2)], Method::Recreate), [recreated]);
+        assert_eq!(plan(std::slice::from_ref(&child), &[wanted(2)], Method::OnDelete), []);
         assert_eq!(plan(&[child], &[], Method::OnDelete), [Action::Delete { kind, key, uid }]);
     }
 
@@ -280,8 +280,11 @@ mod tests {
         leaving["metadata"]["deletionTimestamp"] = "2025-01-01T00:00:00Z".into();
         for mode in [ApplyMode::Dynamic, ApplyMode::ServerSide] {
             let ledger = Ledger::default();
-            assert_eq!(planned(&[leaving.clone()], &[], mode, Method::InPlace, &ledger), []);
-            assert_eq!(planned(&[leaving.clone()], &[wanted(2)], mode, Method::InPlace, &ledger), []);
+            assert_eq!(planned(std::slice::from_ref(&leaving), &[], mode, Method::InPlace, &ledger), []);
+            assert_eq!(
+                planned(std::slice::from_ref(&leaving), &[wanted(2)], mode, Method::InPlace, &ledger),
+                []
+            );
         }
     }
 
@@ -294,11 +297,14 @@ mod tests {
         let created = plan(&[], 1, Method::InPlace);
         let child = stored(&created[0]);
         let Action::Apply { kind, key, body, clean: false } = &created[0] else { panic!("{created:?}") };
-        assert_eq!(plan(&[child.clone()], 1, Method::InPlace).len(), 1, "after a restart, once");
+        assert_eq!(plan(std::slice::from_ref(&child), 1, Method::InPlace).len(), 1, "after a restart, once");
         ledger.note(kind, key, fingerprint(body), &child);
-        assert_eq!(plan(&[child.clone()], 1, Method::InPlace), []);
-        assert_eq!(plan(&[child.clone()], 2, Method::InPlace).len(), 1);
-        assert!(matches!(plan(&[child.clone()], 2, Method::Recreate)[0], Action::RecreateIfDifferent { .. }));
+        assert_eq!(plan(std::slice::from_ref(&child), 1, Method::InPlace), []);
+        assert_eq!(plan(std::slice::from_ref(&child), 2, Method::InPlace).len(), 1);
+        assert!(matches!(
+            plan(std::slice::from_ref(&child), 2, Method::Recreate)[0],
+            Action::RecreateIfDifferent { .. }
+        ));
         assert_eq!(plan(&[child], 2, Method::OnDelete), []);
     }
 }

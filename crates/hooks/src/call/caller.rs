@@ -311,7 +311,95 @@ fn pause(retry_after: Option<&str>, now: Timestamp) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use futures::future::BoxFuture;
+    use serde_json::json;
+
     use super::*;
+
+    /// Replies in order, and notes which ETags the requests had.
+    #[derive(Default)]
+    struct Scripted {
+        replies: Mutex<Vec<HookReply>>,
+        etags: Arc<Mutex<Vec<Option<String>>>>,
+    }
+
+    impl Transport for Scripted {
+        fn send(&self, request: HookRequest) -> BoxFuture<'static, Result<HookReply, String>> {
+            self.etags.lock().push(request.etag);
+            Box::pin(std::future::ready(Ok(self.replies.lock().remove(0))))
+        }
+    }
+
+    fn reply(status: u16, etag: Option<&str>, body: &'static str) -> HookReply {
+        HookReply { status, etag: etag.map(str::to_owned), ..HookReply::ok(body) }
+    }
+
+    /// Calls a hook once for each reply. Returns the answers and the ETags of the requests.
+    async fn called(
+        hook: Value,
+        replies: Vec<HookReply>,
+    ) -> (Vec<Result<String, CallError>>, Vec<Option<String>>) {
+        let count = replies.len();
+        let scripted = Scripted { replies: Mutex::new(replies), ..Scripted::default() };
+        let etags = scripted.etags.clone();
+        let settings = CallerSettings {
+            name: HookName::Sync,
+            transport: Arc::new(scripted),
+            labels: Labels { url: "http://h".into(), controller: "c".into(), controller_type: "t" },
+            clock: Clock::system(),
+            metrics: Metrics::new(),
+            on_health: Box::new(|_| {}),
+        };
+        let metrics = settings.metrics.clone();
+        let hook: Hook = serde_json::from_value(hook).expect("a hook");
+        let caller = Caller::new(&hook, Duration::from_secs(10), settings);
+        let parent = json!({"kind": "Thing", "metadata": {"name": "a", "namespace": "n"}});
+        let mut answers = Vec::new();
+        for _ in 0..count {
+            let read = |body: &[u8], _| Ok(String::from_utf8_lossy(body).into_owned());
+            answers.push(caller.call(&parent, &json!({}), read).await);
+        }
+        let counted = metrics.encode();
+        assert!(counted.contains("metacontroller_sync_requests_total{"), "{counted}");
+        assert!(counted.contains("metacontroller_sync_in_flight_requests{"), "{counted}");
+        let etags = etags.lock().clone();
+        (answers, etags)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_with_an_etag_is_used_again() {
+        let hook = json!({"webhook": {"url": "http://h", "etag": {"enabled": true}}});
+        let replies = vec![
+            reply(200, Some("1"), "one"),
+            reply(304, None, ""),
+            reply(412, None, ""),
+            reply(200, Some("2"), "two"),
+        ];
+        let (answers, etags) = called(hook, replies).await;
+        let answers: Vec<String> = answers.into_iter().map(|answer| answer.expect("an answer")).collect();
+        assert_eq!(answers, ["one", "one", "one", "two"]);
+        assert_eq!(etags, [None, Some("1".to_owned()), Some("1".to_owned()), Some("1".to_owned())]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_the_setting_etags_mean_nothing() {
+        let hook = json!({"webhook": {"url": "http://h"}});
+        let (answers, etags) = called(hook, vec![reply(200, Some("1"), "one"), reply(304, None, "")]).await;
+        assert!(
+            matches!(&answers[1], Err(CallError::Failed(why)) if why.contains("unsupported status code: 304"))
+        );
+        assert_eq!(etags, [None, None]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_200_is_success() {
+        let hook = json!({"webhook": {"url": "http://h"}});
+        let (answers, _) =
+            called(hook, vec![reply(201, None, "{}"), reply(503, None, "no"), reply(429, None, "")]).await;
+        assert!(matches!(&answers[0], Err(CallError::Failed(why)) if why.contains("status code: 201")));
+        assert!(matches!(&answers[1], Err(CallError::Failed(why)) if why.contains("503 body: no")));
+        assert_eq!(answers[2], Err(CallError::Busy(LEAST_PAUSE)));
+    }
 
     #[test]
     fn retry_after_has_seconds_or_a_time() {

@@ -122,3 +122,70 @@ fn reply(status: u16, headers: &HeaderMap, body: Bytes) -> HookReply {
     let text = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
     HookReply { status, body, etag: text(ETAG), retry_after: text(RETRY_AFTER) }
 }
+
+#[cfg(test)]
+mod tests {
+    use setpoint::Clock;
+    use setpoint_webhook::Tcp;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Calls a server that responds with these bytes. Returns the reply and the head of the request.
+    async fn exchange(response: Vec<u8>) -> (Result<HookReply, String>, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let known = [("hook.shop".to_owned(), address)].into();
+        let network = Network::new(Arc::new(Tcp), Commands::new(&Clock::system())).resolving(known);
+        let target = HookTarget {
+            url: "http://hook.shop/sync".into(),
+            authorization: Some("Bearer secret".into()),
+            ..HookTarget::default()
+        };
+        let hook = network.open(&target).expect("a target");
+        let request =
+            HookRequest { hook: "sync", body: Bytes::from_static(b"{}"), etag: Some("\"7\"".into()) };
+        let serving = async {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let mut head = vec![0; 4096];
+            let length = stream.read(&mut head).await.expect("a request");
+            // The client may hang up before it has read everything.
+            _ = stream.write_all(&response).await;
+            String::from_utf8_lossy(&head[..length]).to_lowercase()
+        };
+        tokio::join!(hook.send(request), serving)
+    }
+
+    #[tokio::test]
+    async fn a_request_is_a_post_with_json_credentials_and_the_known_etag() {
+        let response = b"HTTP/1.1 200 OK\r\netag: \"8\"\r\ncontent-length: 2\r\n\r\n{}".to_vec();
+        let (reply, head) = exchange(response).await;
+        let reply = reply.expect("a reply");
+        assert_eq!((reply.status, &reply.body[..], reply.etag.as_deref()), (200, &b"{}"[..], Some("\"8\"")));
+        assert!(head.starts_with("post /sync http/1.1\r\n"), "{head}");
+        for header in [
+            "content-type: application/json",
+            "authorization: bearer secret",
+            "if-none-match: \"7\"",
+            "host: hook.shop",
+        ] {
+            assert!(head.contains(header), "{header} is not in {head}");
+        }
+    }
+
+    #[tokio::test]
+    async fn other_statuses_are_replies_too() {
+        let response = b"HTTP/1.1 429 Slow\r\nretry-after: 30\r\ncontent-length: 0\r\n\r\n".to_vec();
+        let reply = exchange(response).await.0.expect("a reply");
+        assert_eq!((reply.status, reply.retry_after.as_deref()), (429, Some("30")));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_is_refused() {
+        let mut response = b"HTTP/1.1 200 OK\r\ncontent-length: 10485760\r\n\r\n".to_vec();
+        response.resize(response.len() + (10 << 20), b' ');
+        let error = exchange(response).await.0.expect_err("too long");
+        assert!(error.contains("longer than"), "{error}");
+    }
+}

@@ -15,7 +15,14 @@ const LEAST_AGE: Duration = Duration::from_secs(1);
 pub(crate) struct Kinds {
     client: Client,
     clock: Clock,
-    known: Arc<Mutex<Option<(Instant, Arc<Discovered>)>>>,
+    known: Arc<Mutex<Option<Found>>>,
+}
+
+/// What was discovered, and when.
+#[derive(Clone)]
+struct Found {
+    at: Instant,
+    kinds: Arc<Discovered>,
 }
 
 impl Kinds {
@@ -35,7 +42,7 @@ impl Kinds {
             discovered.resources().iter().map(|resource| &resource.kind).find(is_it).cloned()
         };
         let known = self.known.lock().clone();
-        if let Some((at, known)) = known {
+        if let Some(Found { at, kinds: known }) = known {
             let is_fresh = self.clock.instant().saturating_duration_since(at) < LEAST_AGE;
             match found(&known) {
                 Some(kind) => return Ok(kind),
@@ -46,7 +53,7 @@ impl Kinds {
         let discovered = discover(&self.client).await;
         let discovered = discovered.map_err(|error| error.into_reconcile_error("discover kinds".into()))?;
         let discovered = Arc::new(discovered);
-        *self.known.lock() = Some((self.clock.instant(), discovered.clone()));
+        *self.known.lock() = Some(Found { at: self.clock.instant(), kinds: discovered.clone() });
         found(&discovered).ok_or_else(|| missing(api_version, resource, &discovered))
     }
 }

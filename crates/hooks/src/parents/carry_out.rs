@@ -28,7 +28,7 @@ impl Parents {
         match action {
             Action::Delete { kind, key, uid } => self.delete(pass, "deleted", &kind, &key, uid).await,
             Action::Recreate { kind, key, uid } => {
-                self.delete(pass, "deleted, to be created anew,", &kind, &key, uid).await
+                self.delete(pass, "deleted to recreate", &kind, &key, uid).await
             }
             Action::Create { kind, key, body } => self.create(pass, &kind, &key, &body).await,
             Action::Update { kind, key, body } => self.update(pass, &kind, &key, &body).await,
@@ -121,7 +121,7 @@ impl Parents {
             return Ok(());
         }
         let uid = observed["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        self.delete(pass, "deleted, to be created anew,", kind, key, uid).await
+        self.delete(pass, "deleted to recreate", kind, key, uid).await
     }
 
     /// Patches a parent, unless it has changed. Returns nothing if it has, or is gone.

@@ -13,10 +13,12 @@
 //!  customize.rs  related objects
 //!  carry_out.rs  actions ─► requests
 //!  status.rs     what becomes of the parent's status                                  (pure)
+//!  alive.rs      parents that are gone although the cache shows them
 //!  damping.rs    parents whose status never settles                                   (pure)
 //!  report.rs     what a reconcile did, for whoever develops the hook
 //! ```
 
+mod alive;
 mod carry_out;
 mod claim;
 mod customize;

@@ -16,6 +16,7 @@ use setpoint::{
 };
 use tokio_util::sync::CancellationToken;
 
+use super::alive::Known;
 use super::claim::selector_of;
 use super::customize::Related;
 use super::damping::Damping;
@@ -49,6 +50,8 @@ pub(crate) struct Parents {
     pub(super) wiring: Wiring,
     /// One entry per parent whose last reconcile wrote to it.
     damping: Mutex<BTreeMap<ParentKey, Damping>>,
+    /// One entry per parent that has created something.
+    pub(super) known: Mutex<BTreeMap<ParentKey, Known>>,
     /// A digest of the events that the last answer about a parent had, if it had any.
     events: Mutex<BTreeMap<ParentKey, u64>>,
 }
@@ -60,6 +63,8 @@ pub(super) struct Pass {
     value: Value,
     /// A read from the API server has shown that the parent may adopt.
     pub(super) may_adopt: bool,
+    /// The parent is there, or there is no reason to doubt it.
+    pub(super) is_alive: bool,
     hook: Option<&'static str>,
     /// The version of the parent in the cache.
     first_version: Box<str>,
@@ -116,6 +121,7 @@ impl Pass {
             first_version: parent.meta().resource_version.clone(),
             parent,
             may_adopt: false,
+            is_alive: false,
             hook: None,
             writes: Vec::new(),
             is_observed,
@@ -202,11 +208,12 @@ impl Reconciler for Parents {
 
 impl Parents {
     pub(crate) fn new(setup: Arc<Setup>, wiring: Wiring) -> Self {
-        Self { setup, wiring, damping: Mutex::default(), events: Mutex::default() }
+        Self { setup, wiring, damping: Mutex::default(), known: Mutex::default(), events: Mutex::default() }
     }
 
     fn forget(&self, at: &ParentKey) {
         self.damping.lock().remove(at);
+        self.known.lock().remove(at);
         self.events.lock().remove(at);
         self.wiring.related.forget(at);
     }
@@ -229,6 +236,7 @@ impl Parents {
     }
 
     async fn sync(&self, pass: &mut Pass) -> Result<Outcome, Failure> {
+        self.check_gone(pass)?;
         self.ensure_finalizer(pass).await?;
         if !self.setup.concerns(&pass.at.kind, &pass.parent) {
             return Ok(Outcome::Settled);
@@ -341,7 +349,7 @@ impl Parents {
         let generation = pass.parent.meta().generation;
         status.insert("observedGeneration".into(), generation.into());
         self.write_status(pass, status, answer).await?;
-        managed.map_err(Failure::Error)
+        managed
     }
 
     async fn decorate(
@@ -367,7 +375,7 @@ impl Parents {
             let patched = patched.ok_or_else(changed)?;
             pass.go_on_with("decorated", patched);
         }
-        self.manage_children(pass, observed, desired).await.map_err(Failure::Error)
+        self.manage_children(pass, observed, desired).await
     }
 
     /// Returns the patch of labels, annotations and finalizers, if there is anything to change.
@@ -402,7 +410,7 @@ impl Parents {
         pass: &mut Pass,
         observed: &Objects,
         desired: &Desired,
-    ) -> Result<(), ReconcileError> {
+    ) -> Result<(), Failure> {
         if !self.manages_children(pass) {
             return Ok(());
         }
@@ -416,6 +424,7 @@ impl Parents {
             method: &|kind| self.setup.method(kind),
         };
         let (actions, problems) = plan(&intent);
+        self.check_before(pass, &actions).await?;
         let mut errors = self.carry_out(pass, actions).await;
         let unknown = pass.writes.iter_mut().filter(|write| write.before.is_none());
         unknown.for_each(|write| write.before = observed.get(&write.kind, &write.key).cloned());
@@ -423,10 +432,10 @@ impl Parents {
         errors.extend(problems.map(|why| ReconcileError::retry(why.clone())));
         match errors.len() {
             0 => Ok(()),
-            1 => Err(errors.remove(0)),
+            1 => Err(errors.remove(0).into()),
             count => {
                 let all: Vec<String> = errors.iter().take(5).map(ReconcileError::report).collect();
-                Err(ReconcileError::retry(format!("{count} errors: {}", all.join("; "))))
+                Err(Failure::of(format!("{count} errors: {}", all.join("; "))))
             }
         }
     }
@@ -452,7 +461,8 @@ impl Parents {
         }
         match patched {
             Ok(patched) => pass.go_on_with("status", patched),
-            Err(error) if error.is_conflict() || error.is_not_found() => {}
+            Err(error) if error.is_not_found() => return Err(self.gone(pass)),
+            Err(error) if error.is_conflict() => {}
             Err(error) => {
                 return Err(Err::<(), _>(error)
                     .attempting(|| format!("update the status of {}", pass.at))

@@ -147,6 +147,7 @@ impl Parents {
     }
 
     async fn create_revision(&self, pass: &mut Pass, revision: &Revision) -> Result<(), Failure> {
+        self.check_alive(pass).await?;
         let kind = revision_kind();
         let body = json!({
             "apiVersion": kind.api_version(), "kind": kind.kind(),

@@ -1,0 +1,74 @@
+//! Parents that the cache still shows although they are gone.
+//!
+//! Children of a parent that is gone are deleted by the garbage collector. A controller that does not know would create
+//! them again, and so on until its cache catches up. So a parent that has been reconciled before, and whose children are to
+//! be created now, is read from the API server first. One that is gone is left alone for a while.
+
+use std::time::Duration;
+
+use setpoint::Instant;
+use setpoint::client::Optional;
+use setpoint::reconcile::ErrorContext;
+
+use super::reconcile::{Failure, Parents, Pass};
+use crate::apply::Action;
+
+/// How long a parent that is gone is left alone, if the cache shows nothing new by then.
+const LEFT_ALONE: Duration = Duration::from_secs(10);
+
+/// A parent that has created something.
+#[derive(Debug)]
+pub(super) struct Known {
+    uid: Box<str>,
+    gone_until: Option<Instant>,
+}
+
+impl Parents {
+    /// Ends the reconcile of a parent that is known to be gone.
+    pub(super) fn check_gone(&self, pass: &Pass) -> Result<(), Failure> {
+        let now = self.wiring.clock.instant();
+        let known = self.known.lock();
+        let known = known.get(&pass.at).filter(|known| known.uid == pass.parent.meta().uid);
+        match known.and_then(|known| known.gone_until).filter(|until| now < *until) {
+            Some(until) => Err(Failure::Later(until.saturating_duration_since(now))),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes sure that a parent is there, before actions that create children.
+    pub(super) async fn check_before(&self, pass: &mut Pass, actions: &[Action]) -> Result<(), Failure> {
+        let creates = |action: &Action| matches!(action, Action::Create { .. } | Action::Apply { .. });
+        match actions.iter().any(creates) {
+            true => self.check_alive(pass).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Makes sure, once per reconcile, that a parent that is about to create something is there. The first time, the cache
+    /// is trusted.
+    pub(super) async fn check_alive(&self, pass: &mut Pass) -> Result<(), Failure> {
+        if pass.is_alive {
+            return Ok(());
+        }
+        let uid = &pass.parent.meta().uid;
+        let known = Known { uid: uid.clone(), gone_until: None };
+        let before = self.known.lock().insert(pass.at.clone(), known);
+        if before.is_some_and(|before| before.uid == *uid) {
+            let read = self.wiring.client.get(&pass.at.kind, &pass.at.key).await.optional();
+            let live = read.attempting(|| format!("read {} before it creates children", pass.at))?;
+            if live.is_none_or(|live| live.meta().uid != *uid) {
+                return Err(self.gone(pass));
+            }
+        }
+        pass.is_alive = true;
+        Ok(())
+    }
+
+    /// Notes that a parent is gone.
+    pub(super) fn gone(&self, pass: &Pass) -> Failure {
+        let until = self.wiring.clock.instant() + LEFT_ALONE;
+        let known = Known { uid: pass.parent.meta().uid.clone(), gone_until: Some(until) };
+        self.known.lock().insert(pass.at.clone(), known);
+        Failure::Later(LEFT_ALONE)
+    }
+}

@@ -182,13 +182,14 @@ pub(crate) fn check_accept(headers: &HeaderMap, is_list: bool) -> Result<(), Sta
     Err(Status::no_representation(if is_list { LIST_TYPES } else { OBJECT_TYPES }))
 }
 
-/// Like [`check_accept`], for a text path such as logs.
+/// Like [`check_accept`], for a text path such as logs. As in v1.34, a client that accepts nothing but text is not served
+/// either, and the error does not offer text to it.
 pub(crate) fn check_accept_of_text(headers: &HeaderMap) -> Result<(), Status> {
     let is_text = |clause: &Clause<'_>| (clause.kind, clause.subkind) == ("text", "plain");
-    match clauses(headers).iter().any(is_text) || check_accept(headers, false).is_ok() {
-        true => Ok(()),
-        false => Err(Status::no_representation(&format!("text/plain, {OBJECT_TYPES}"))),
-    }
+    check_accept(headers, false).map_err(|_| match clauses(headers).iter().any(is_text) {
+        true => no_such_object_type(),
+        false => Status::no_representation(&format!("text/plain, {OBJECT_TYPES}")),
+    })
 }
 
 /// Like [`check_accept`], for a path that only reads and writes JSON.

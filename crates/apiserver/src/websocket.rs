@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{SinkExt, StreamExt};
 use http::header::{
-    CONNECTION, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    CONNECTION, CONTENT_TYPE, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
@@ -152,6 +152,7 @@ fn checked_key(headers: &HeaderMap) -> Result<&str, Box<Response<Body>>> {
     if header::text(headers, &SEC_WEBSOCKET_VERSION) != "13" {
         let mut refusal = health::text(StatusCode::BAD_REQUEST, "missing or bad WebSocket Version");
         refusal.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        refusal.headers_mut().remove(CONTENT_TYPE);
         return Err(Box::new(refusal));
     }
     Ok(key)

@@ -42,6 +42,7 @@ pub(super) fn check(
     };
     checker.check(&mut expr);
     if !checker.mistakes.is_empty() {
+        checker.mistakes.sort_by_key(|mistake| mistake.at);
         return Err(checker.mistakes);
     }
     let types = checker.types.iter().map(|(id, ty)| (*id, checker.found.resolve(ty, true))).collect();
@@ -216,7 +217,11 @@ impl Checker<'_> {
                 ty = self.unwrapped(value_at, &ty);
             }
             let Some(expected) = message::field_type(name, &field.name) else {
-                self.mistake(field.at, format!("undefined field '{}'", field.name));
+                // In the words of v1.34, whose types of messages know no missing fields.
+                let ty = self.found.resolve(&ty, true);
+                let why =
+                    format!("expected type of field '{}' is '' but provided type is '{ty}'", field.name);
+                self.mistake(field.at, why);
                 continue;
             };
             if !self.found.assign(&ty, &expected) {
@@ -276,9 +281,15 @@ impl Checker<'_> {
 
     fn expect(&mut self, at: usize, found: &Type, expected: &Type) {
         if !self.found.assign(found, expected) {
-            let (found, expected) = (self.found.resolve(found, true), self.found.resolve(expected, true));
+            let [found, expected] = [found, expected].map(|ty| self.shown(ty));
             self.mistake(at, format!("expected type '{expected}' but found '{found}'"));
         }
+    }
+
+    /// Formats a type for messages, where times have short names.
+    fn shown(&self, ty: &Type) -> String {
+        let name = self.found.resolve(ty, true).to_string();
+        name.replace("google.protobuf.Duration", "duration").replace("google.protobuf.Timestamp", "timestamp")
     }
 
     fn call(&mut self, expr: &mut Expr) -> Type {
@@ -297,6 +308,13 @@ impl Checker<'_> {
         let mut types: Vec<Type> = Vec::with_capacity(args.len() + 1);
         types.extend(target.as_mut().map(|target| self.check(target)));
         types.extend(args.iter_mut().map(|arg| self.check(arg)));
+        if matches!(function.as_str(), "_&&_" | "_||_") {
+            let before = self.mistakes.len();
+            args.iter().zip(&types).for_each(|(arg, ty)| self.expect(arg.at, ty, &Type::Bool));
+            if self.mistakes.len() > before {
+                return Type::Bool;
+            }
+        }
         self.resolve_call(id, at, &function, is_method, &types)
     }
 
@@ -379,8 +397,7 @@ impl Checker<'_> {
                 result
             }
             None => {
-                let shown: Vec<String> =
-                    types.iter().map(|ty| self.found.resolve(ty, true).to_string()).collect();
+                let shown: Vec<String> = types.iter().map(|ty| self.shown(ty)).collect();
                 let shown = match (is_method, shown.split_first()) {
                     (true, Some((target, args))) => format!("{target}.({})", args.join(", ")),
                     _ => format!("({})", shown.join(", ")),

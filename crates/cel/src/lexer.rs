@@ -1,17 +1,18 @@
 //! Lexer: splits text into tokens.
 
-/// A token and where it starts, as an offset in characters.
+/// A token and where it starts and ends, as offsets in characters.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Word {
     pub(super) token: Token,
     pub(super) at: usize,
+    pub(super) end: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
     Ident(String),
-    /// An identifier in backquotes, which may contain other characters.
-    Quoted(String),
+    /// An identifier in backquotes.
+    Quoted,
     Int(i64),
     Uint(u64),
     Double(f64),
@@ -107,7 +108,7 @@ impl Lexer<'_> {
     fn next(&mut self) -> Result<Word, Mistake> {
         self.skip();
         let at = self.at;
-        let Some(letter) = self.peek(0) else { return Ok(Word { token: Token::End, at }) };
+        let Some(letter) = self.peek(0) else { return Ok(Word { token: Token::End, at, end: at }) };
         let token = match letter {
             '"' | '\'' => self.text(false, false)?,
             'r' | 'R' | 'b' | 'B' if self.starts_text() => self.prefixed_text()?,
@@ -117,7 +118,7 @@ impl Lexer<'_> {
             _ if letter.is_ascii_alphabetic() || letter == '_' => self.ident(),
             _ => self.symbol()?,
         };
-        Ok(Word { token, at })
+        Ok(Word { token, at, end: self.at })
     }
 
     /// Returns whether a quote follows one or two prefix letters of a string literal.
@@ -140,13 +141,11 @@ impl Lexer<'_> {
     fn quoted(&mut self) -> Result<Token, Mistake> {
         let start = self.at;
         self.at += 1;
-        let mut name = String::new();
         while let Some(letter) = self.peek(0) {
             self.at += 1;
             if letter == '`' {
-                return Ok(Token::Quoted(name));
+                return Ok(Token::Quoted);
             }
-            name.push(letter);
         }
         Err(unexpected(start, &['`']))
     }

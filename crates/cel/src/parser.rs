@@ -18,12 +18,24 @@ pub(super) const ACCU: &str = "@result";
 /// The variable for the target of a macro that uses it twice.
 const TARGET: &str = "@target";
 const EXPECTED: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+const EXPECTED_OR_OPTIONAL: &str = "{'[', '{', '(', '.', '-', '!', '?', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+const EXPECTED_IN_LIST: &str = "{'[', ']', '{', '(', '.', ',', '-', '!', '?', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+const EXPECTED_IN_MAP: &str = "{'[', '{', '}', '(', '.', ',', '-', '!', '?', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 const EXPECTED_OR_CLOSED: &str = "{'[', '{', '(', ')', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
 pub(super) fn parse(text: &str) -> Result<Expr, Vec<Mistake>> {
     let Words { words, unrecognized } = words(text).map_err(|mistake| vec![mistake])?;
-    let mut parser =
-        Parser { words, at: 0, next_id: 0, depth: 0, deepest: 0, noted: Vec::new(), args_at: None };
+    let mut parser = Parser {
+        letters: text.chars().collect(),
+        words,
+        at: 0,
+        next_id: 0,
+        depth: 0,
+        deepest: 0,
+        noted: Vec::new(),
+        args_at: None,
+        open: Vec::new(),
+    };
     let parsed = parser.whole();
     let mut mistakes = unrecognized;
     match parsed {
@@ -48,6 +60,7 @@ fn words(text: &str) -> Result<Words, Mistake> {
 }
 
 struct Parser {
+    letters: Vec<char>,
     words: Vec<Word>,
     at: usize,
     next_id: usize,
@@ -58,6 +71,8 @@ struct Parser {
     noted: Vec<Mistake>,
     /// Where the arguments of the last call start.
     args_at: Option<usize>,
+    /// The brackets that are open, as those that close them.
+    open: Vec<&'static str>,
 }
 
 impl Parser {
@@ -65,11 +80,33 @@ impl Parser {
         let expr = self.ternary()?;
         match self.peek() {
             Token::End => Ok(expr),
-            other => {
-                let message = format!("Syntax error: extraneous input '{}' expecting <EOF>", shown(other));
-                Err(Mistake { at: self.place(), message })
-            }
+            _ => Err(self.unexpected("<EOF>", |next| *next == Token::End)),
         }
+    }
+
+    /// The error of a token that is not among the expected ones. In v1.34's words it is extraneous if the one after it is
+    /// expected, and mismatched otherwise.
+    fn unexpected(&self, expecting: &str, is_expected: impl Fn(&Token) -> bool) -> Mistake {
+        let is_extraneous = *self.peek() != Token::End && is_expected(self.peek_after());
+        let what = if is_extraneous { "extraneous" } else { "mismatched" };
+        let found = self.source();
+        Mistake {
+            at: self.place(),
+            message: format!("Syntax error: {what} input '{found}' expecting {expecting}"),
+        }
+    }
+
+    /// The text of the next token.
+    fn source(&self) -> String {
+        let word = &self.words[self.at.min(self.words.len() - 1)];
+        match word.token {
+            Token::End => "<EOF>".into(),
+            _ => self.letters[word.at..word.end].iter().collect(),
+        }
+    }
+
+    fn peek_after(&self) -> &Token {
+        &self.words[(self.at + 1).min(self.words.len() - 1)].token
     }
 
     fn peek(&self) -> &Token {
@@ -96,9 +133,22 @@ impl Parser {
         if self.eat(symbol) {
             return Ok(());
         }
-        let found = shown(self.peek());
-        let message = format!("Syntax error: mismatched input '{found}' expecting '{symbol}'");
+        let is_it = |token: &Token| matches!(token, Token::Symbol(other) if *other == symbol);
+        if is_it(self.peek_after()) || !self.may_follow(symbol) {
+            return Err(self.unexpected(&format!("'{symbol}'"), is_it));
+        }
+        let message = format!("Syntax error: missing '{symbol}' at '{}'", self.source());
         Err(Mistake { at: self.place(), message })
+    }
+
+    /// Whether the next token would be right if the symbol were there.
+    fn may_follow(&self, symbol: &str) -> bool {
+        match (symbol, self.peek(), self.open.last()) {
+            (":", next, _) => starts_expression(next),
+            (_, Token::End, open) => open.is_none(),
+            (_, Token::Symbol(next), Some(open)) => next == open || *next == ",",
+            _ => false,
+        }
     }
 
     /// Expects the end of a list, map or message, where another element may follow as well.
@@ -106,9 +156,44 @@ impl Parser {
         if self.eat(symbol) {
             return Ok(());
         }
-        let found = shown(self.peek());
-        let message = format!("Syntax error: mismatched input '{found}' expecting {{'{symbol}', ','}}");
-        Err(Mistake { at: self.place(), message })
+        let expecting = format!("{{'{symbol}', ','}}");
+        Err(self.unexpected(
+            &expecting,
+            |token| matches!(token, Token::Symbol(other) if *other == symbol || *other == ","),
+        ))
+    }
+
+    /// Whether the next token starts an element, as opposed to the end after a comma.
+    fn is_element(&self) -> bool {
+        starts_expression(self.peek()) || *self.peek() == Token::Symbol("?")
+    }
+
+    /// Parses the elements of a list or a map. A comma may follow them, and one may stand alone.
+    fn elements<T>(
+        &mut self,
+        end: &'static str,
+        expecting: &str,
+        element: impl Fn(&mut Self, bool) -> Result<T, Mistake>,
+    ) -> Result<Vec<T>, Mistake> {
+        let mut elements = Vec::new();
+        if !self.is_element() && !matches!(self.peek(), Token::Symbol(next) if *next == end || *next == ",") {
+            return Err(self.unexpected(expecting, starts_expression));
+        }
+        self.open.push(end);
+        while self.is_element() {
+            let is_optional = self.eat("?");
+            elements.push(element(self, is_optional)?);
+            if !self.eat(",") {
+                self.open.pop();
+                return self.expect_end(end).map(|()| elements);
+            }
+        }
+        if elements.is_empty() {
+            self.eat(",");
+        }
+        self.open.pop();
+        self.expect(end)?;
+        Ok(elements)
     }
 
     fn expr(&mut self, at: usize, kind: Kind) -> Expr {
@@ -301,19 +386,25 @@ impl Parser {
                 let is_optional = self.eat("?");
                 let name_at = self.place();
                 let name = self.name()?;
+                let open_at = self.place();
                 if is_optional {
                     let field = self.literal(name_at, Literal::String(name));
                     operand = self.call(at, "_?._", vec![operand, field]);
                 } else if self.eat("(") {
-                    let args = self.args(")")?;
-                    operand = self.method(at, operand, name, args)?;
+                    let args = self.args()?;
+                    operand = self.method(open_at, operand, name, args)?;
                 } else {
                     let kind = Kind::Select { operand: Box::new(operand), field: name, is_test: false };
                     operand = self.expr(at, kind);
                 }
             } else if self.eat("[") {
+                if !self.is_element() {
+                    return Err(self.unexpected(EXPECTED_OR_OPTIONAL, starts_expression));
+                }
                 let function = if self.eat("?") { "_[?_]" } else { "_[_]" };
+                self.open.push("]");
                 let index = self.ternary()?;
+                self.open.pop();
                 self.expect("]")?;
                 operand = self.call(at, function, vec![operand, index]);
             } else {
@@ -323,31 +414,31 @@ impl Parser {
     }
 
     fn name(&mut self) -> Result<String, Mistake> {
-        let at = self.place();
+        let (at, found) = (self.place(), self.source());
         match self.next() {
             Token::Ident(name) if !KEYWORDS.contains(&name.as_str()) => Ok(name),
-            Token::Quoted(name) => Ok(name),
+            Token::Quoted => Err(unsupported_quote(at)),
             other => {
-                let found = if other == Token::End { String::new() } else { shown(&other) };
+                let found = if other == Token::End { "" } else { &found };
                 let message = format!("{NO_FIELD}{found}'");
                 Err(Mistake { at, message })
             }
         }
     }
 
-    fn args(&mut self, end: &str) -> Result<Vec<Expr>, Mistake> {
+    /// Parses the arguments of a call, after its opening parenthesis.
+    fn args(&mut self) -> Result<Vec<Expr>, Mistake> {
         let mut args = Vec::new();
-        if self.eat(end) {
+        if self.eat(")") {
             return Ok(args);
         }
         self.args_at = Some(self.at);
+        self.open.push(")");
         loop {
             args.push(self.ternary()?);
             if !self.eat(",") {
-                self.expect(end)?;
-                return Ok(args);
-            }
-            if self.eat(end) {
+                self.open.pop();
+                self.expect(")")?;
                 return Ok(args);
             }
         }
@@ -355,6 +446,12 @@ impl Parser {
 
     fn primary(&mut self) -> Result<Expr, Mistake> {
         let at = self.place();
+        if !starts_expression(self.peek()) {
+            // The closing parenthesis of a call is expected in place of the first argument.
+            let is_first = self.args_at == Some(self.at);
+            let expecting = if is_first { EXPECTED_OR_CLOSED } else { EXPECTED };
+            return Err(self.unexpected(expecting, starts_expression));
+        }
         let literal = match self.next() {
             Token::Int(number) if number == i64::MIN => {
                 return Err(Mistake { at, message: "invalid int literal".into() });
@@ -378,22 +475,26 @@ impl Parser {
                 return self.named(at, name);
             }
             Token::Symbol("(") => {
+                self.open.push(")");
                 let inside = self.ternary()?;
+                self.open.pop();
                 self.expect(")")?;
                 return Ok(inside);
             }
-            Token::Symbol("[") => return self.list(at),
-            Token::Symbol("{") => return self.map(at),
-            other => {
-                // The closing parenthesis of a call is expected in place of the first argument.
-                let is_first = self.args_at == Some(self.at - 1);
-                let (found, expecting) =
-                    (shown(&other), if is_first { EXPECTED_OR_CLOSED } else { EXPECTED });
-                let message = match other {
-                    Token::End => format!("Syntax error: mismatched input '{found}' expecting {expecting}"),
-                    _ => format!("Syntax error: extraneous input '{found}' expecting {expecting}"),
-                };
-                return Err(Mistake { at, message });
+            Token::Symbol("[") => {
+                let elements = self.elements("]", EXPECTED_IN_LIST, |parser, is_optional| {
+                    Ok((parser.ternary()?, is_optional))
+                })?;
+                return Ok(self.expr(at, Kind::List(elements)));
+            }
+            // Nothing else starts an expression.
+            _ => {
+                let entries = self.elements("}", EXPECTED_IN_MAP, |parser, is_optional| {
+                    let key = parser.ternary()?;
+                    parser.expect(":")?;
+                    Ok((key, parser.ternary()?, is_optional))
+                })?;
+                return Ok(self.expr(at, Kind::Map(entries)));
             }
         };
         Ok(self.literal(at, literal))
@@ -403,18 +504,18 @@ impl Parser {
         if self.is_type_name() {
             return self.message(name);
         }
+        let open_at = self.place();
         if !self.eat("(") {
             return Ok(self.ident(at, &name));
         }
-        let open = self.at;
-        let args = self.args(")");
-        let no_field =
-            || Mistake { at: self.words[open].at, message: "invalid argument to has() macro".into() };
+        let first_at = self.place();
+        let args = self.args();
+        let no_field = |at: usize| Mistake { at, message: "invalid argument to has() macro".into() };
         if let Err(why) = &args
             && name == "has"
             && why.message.starts_with(NO_FIELD)
         {
-            let also = no_field();
+            let also = no_field(first_at);
             self.noted.push(also);
         }
         let mut args = args?;
@@ -424,42 +525,10 @@ impl Parser {
                 Kind::Select { operand, field, .. } => {
                     Ok(self.expr(arg.at, Kind::Select { operand, field, is_test: true }))
                 }
-                _ => Err(no_field()),
+                _ => Err(no_field(arg.at)),
             };
         }
-        Ok(self.call(at, &name, args))
-    }
-
-    fn list(&mut self, at: usize) -> Result<Expr, Mistake> {
-        let mut elements = Vec::new();
-        loop {
-            if self.eat("]") {
-                return Ok(self.expr(at, Kind::List(elements)));
-            }
-            let is_optional = self.eat("?");
-            elements.push((self.ternary()?, is_optional));
-            if !self.eat(",") {
-                self.expect_end("]")?;
-                return Ok(self.expr(at, Kind::List(elements)));
-            }
-        }
-    }
-
-    fn map(&mut self, at: usize) -> Result<Expr, Mistake> {
-        let mut entries = Vec::new();
-        loop {
-            if self.eat("}") {
-                return Ok(self.expr(at, Kind::Map(entries)));
-            }
-            let is_optional = self.eat("?");
-            let key = self.ternary()?;
-            self.expect(":")?;
-            entries.push((key, self.ternary()?, is_optional));
-            if !self.eat(",") {
-                self.expect_end("}")?;
-                return Ok(self.expr(at, Kind::Map(entries)));
-            }
-        }
+        Ok(self.call(open_at, &name, args))
     }
 
     /// Builds a method call, or expands the macro of that name.
@@ -669,16 +738,17 @@ const NO_FIELD: &str = "Syntax error: no viable alternative at input '.";
 /// Keywords. Unlike other reserved words, they cannot name fields.
 const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
 
-fn shown(token: &Token) -> String {
+/// As in v1.34, names in backquotes are recognized but not enabled.
+fn unsupported_quote(at: usize) -> Mistake {
+    Mistake { at, message: "unsupported syntax: '`'".into() }
+}
+
+/// Whether a token starts an expression.
+fn starts_expression(token: &Token) -> bool {
     match token {
-        Token::Ident(name) => name.clone(),
-        Token::Quoted(name) => format!("`{name}`"),
-        Token::Int(number) => number.to_string(),
-        Token::Uint(number) => format!("{number}u"),
-        Token::Double(number) => number.to_string(),
-        Token::String(text) => format!("'{text}'"),
-        Token::Bytes(_) => "b''".into(),
-        Token::Symbol(symbol) => (*symbol).into(),
-        Token::End => "<EOF>".into(),
+        Token::Ident(name) => name != "in",
+        Token::Symbol(symbol) => matches!(*symbol, "[" | "{" | "(" | "." | "-" | "!"),
+        Token::Quoted | Token::End => false,
+        _ => true,
     }
 }

@@ -163,6 +163,42 @@ fn mistakes_are_shown_where_they_are() {
 }
 
 #[test]
+fn mistakes_are_named_as_in_v1_34() {
+    let syntax = |what: &str| format!("Syntax error: {what}");
+    let no_overload = |of: &str| format!("found no matching overload for {of}");
+    for (text, at, what) in [
+        ("size(1) == 1", 5, no_overload("'size' applied to '(int)'")),
+        ("self.name.startsWith(1)", 21, no_overload("'startsWith' applied to 'string.(int)'")),
+        ("'a'.nope()", 9, "undeclared reference to 'nope' (in container '')".into()),
+        ("[1].exists_one(x, 1)", 15, no_overload("'_?_:_' applied to '(int, int, int)'")),
+        ("duration('1h') + 1", 16, no_overload("'_+_' applied to '(duration, int)'")),
+        ("self.count && true", 5, "expected type 'bool' but found 'int'".into()),
+        ("[1].all(x, x)", 12, "expected type 'bool' but found 'int'".into()),
+        ("has(self.name.size())", 19, "invalid argument to has() macro".into()),
+        ("self.`a`", 6, "unsupported syntax: '`'".into()),
+        ("(true", 6, syntax("missing ')' at '<EOF>'")),
+        ("[1,", 4, syntax("missing ']' at '<EOF>'")),
+        ("{1 2}", 4, syntax("missing ':' at '2'")),
+        ("[1 2]", 4, syntax("extraneous input '2' expecting {']', ','}")),
+        ("size(1 2)", 8, syntax("extraneous input '2' expecting ')'")),
+        ("[1,,2]", 4, syntax("mismatched input ',' expecting ']'")),
+        ("{1: 2 \"b\": 3}", 7, syntax("mismatched input '\"b\"' expecting {'}', ','}")),
+        ("true and false", 6, syntax("mismatched input 'and' expecting <EOF>")),
+        ("'a' \"b\"", 5, syntax("extraneous input '\"b\"' expecting <EOF>")),
+    ] {
+        let found = environment().compile(text).unwrap_err().to_string();
+        let expected = format!("ERROR: <input>:1:{at}: {what}\n");
+        assert!(found.starts_with(&expected), "{text}: {found}");
+    }
+    let several = environment().compile("x.y(z)").unwrap_err().to_string();
+    let places: Vec<&str> = several.split("ERROR: <input>:1:").skip(1).map(|one| &one[..1]).collect();
+    assert_eq!(places, ["1", "4", "5"], "{several}");
+    let trailing = environment().compile("size([1],) == 1").unwrap_err().to_string();
+    assert!(trailing.starts_with("ERROR: <input>:1:10: Syntax error: mismatched input ')'"), "{trailing}");
+    assert_eq!(value("[,].size() == 0 && {,}.size() == 0 && [1,].size() == 1"), Ok(Val::Bool(true)));
+}
+
+#[test]
 fn costs_are_those_of_v1_34() {
     for (text, estimated, actual) in [
         ("true", 0, 0),

@@ -3,6 +3,7 @@
 //! Invariant: no write is blind. A create fails if the object exists. An update carries the resource version, a status
 //! patch and a delete carry the uid of the object that was read. Everything else is a server-side apply.
 
+mod applied;
 mod body;
 mod contained;
 #[cfg(test)]
@@ -15,7 +16,8 @@ use serde_json::json;
 
 use crate::client::{DeleteOptions, Optional, Patch, Subresource};
 use crate::source::Selection;
-use crate::{Client, ClientError, Identify, Identity, Key, Kind, Object, View};
+use crate::{Client, ClientError, Identify, Identity, Key, Kind, Object, View, WholeView};
+use applied::Applied;
 use body::Body;
 
 /// Typed reads and writes of objects of any kind. Cheap to clone.
@@ -39,6 +41,7 @@ use body::Body;
 pub struct Api {
     client: Client,
     manager: Arc<str>,
+    applied: Arc<Applied>,
 }
 
 /// The methods of [`Api`] for a kind that is known at run time. Bodies are anything that encodes to an object, such as
@@ -62,7 +65,7 @@ pub struct KindApi<'a> {
 impl Api {
     /// Wraps a client. `manager` is the field manager of server-side applies.
     pub fn new(client: Client, manager: impl Into<Arc<str>>) -> Self {
-        Self { client, manager: manager.into() }
+        Self { client, manager: manager.into(), applied: Arc::default() }
     }
 
     /// Returns the underlying client.
@@ -107,13 +110,24 @@ impl Api {
         decode(&self.of_kind(&V::kind()).apply(object).await?)
     }
 
-    /// Replaces an object that was read before. Fails with a conflict if it has changed since.
-    pub async fn update<V: View + Serialize>(&self, object: &V) -> Result<V, ClientError> {
+    /// Replaces an object that was read before. Fails with a conflict if it has changed since. Not for views with some of
+    /// the fields, because it would delete the others.
+    ///
+    /// ```compile_fail
+    /// # async fn example(context: setpoint::Context) -> Result<(), setpoint::ClientError> {
+    /// #[derive(serde::Deserialize, serde::Serialize)]
+    /// struct Labels { metadata: serde_json::Value }
+    /// setpoint::view!(Labels of k8s_openapi::api::core::v1::Namespace);
+    /// let labels: Labels = context.api.get(&setpoint::Key::cluster("shop")).await?;
+    /// context.api.update(&labels).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn update<V: WholeView + Serialize>(&self, object: &V) -> Result<V, ClientError> {
         decode(&self.of_kind(&V::kind()).update(object).await?)
     }
 
     /// Replaces the status of an object that was read before. Fails with a conflict if the object has changed since.
-    pub async fn update_status<V: View + Serialize>(&self, object: &V) -> Result<V, ClientError> {
+    pub async fn update_status<V: WholeView + Serialize>(&self, object: &V) -> Result<V, ClientError> {
         decode(&self.of_kind(&V::kind()).update_status(object).await?)
     }
 
@@ -194,18 +208,23 @@ impl KindApi<'_> {
         self.api.client.patch(self.kind, &key, Subresource::None, patch).await
     }
 
-    /// Applies the fields that are set, unless `observed` returns an object that has them. Returns whether it applied.
+    /// Applies the fields that are set, unless `observed` returns an object that has them, and they are all that was
+    /// applied last. Returns whether the object changed.
     pub(crate) async fn apply_unless(
         &self,
         object: &impl Serialize,
         observed: impl FnOnce(&Key) -> Option<Object>,
     ) -> Result<bool, ClientError> {
         let body = Body::of(self.kind, object)?;
-        let is_settled = observed(&body.key()).is_some_and(|observed| body.is_contained_in(&observed));
-        if !is_settled {
-            self.apply(object).await?;
+        let (key, observed) = (body.key(), observed(&body.key()));
+        let is_there = observed.as_ref().is_some_and(|observed| body.is_contained_in(observed));
+        let body = body.into_applied();
+        if is_there && self.api.applied.is_last(self.kind, &key, &body) {
+            return Ok(false);
         }
-        Ok(!is_settled)
+        let applied = self.apply(object).await?;
+        self.api.applied.add(self.kind, &key, &body);
+        Ok(observed.is_none_or(|before| !before.same_version(&applied)))
     }
 
     /// Replaces an object that was read before. Fails with a conflict if it has changed since.

@@ -120,6 +120,21 @@ where
     }
 }
 
+/// A [`View`] with all fields of its kind, as updates need. Types of `k8s_openapi` and of the `CustomResource` derive are,
+/// and views of [`view!`](crate::view) are not. Implement it for a view that keeps the fields it does not know.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has some of the fields of its kind, and an update with it would delete the others",
+    note = "apply the fields with `Api::apply`, or update the whole object"
+)]
+pub trait WholeView: View {}
+
+impl<K> WholeView for K
+where
+    K: kube::Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+    K::Scope: Scope,
+{
+}
+
 /// The scope of a resource, as a constant.
 pub trait Scope {
     /// Whether the resource is namespaced.

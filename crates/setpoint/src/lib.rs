@@ -106,7 +106,7 @@ pub use handler::Event;
 pub use identity::{Identify, Identity};
 pub use informer::{Informer, Informers};
 pub use key::Key;
-pub use kind::{Kind, View};
+pub use kind::{Kind, View, WholeView};
 pub use lister::{Cached, Decoded, Lister};
 pub use manager::{Context, Manager};
 pub use object::{Labels, Metadata, Object, OwnerRef, null_is_empty};

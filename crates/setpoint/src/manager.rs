@@ -88,8 +88,9 @@ pub struct Context {
     caches: Caches,
 }
 
-/// The manager of a process: it runs the controllers and everything they share. Informers start before workers; on
-/// shutdown, workers drain before informers stop.
+/// The manager of a process: it runs the controllers and everything they share. Informers start before workers. On
+/// shutdown, workers drain before what runs in every replica stops, such as webhooks, which their writes may need.
+/// Informers stop last.
 ///
 /// ```no_run
 /// use k8s_openapi::api::core::v1::Namespace;
@@ -309,7 +310,8 @@ impl Manager {
         let start_all = |runnables, stop: &CancellationToken| {
             TaskSet::start(runnables, &context.metrics, &ended, &starting, stop)
         };
-        let tasks = start_all(always, &stop);
+        let serving = CancellationToken::new();
+        let tasks = start_all(always, &serving);
         let work = async |stop: CancellationToken| {
             let leading = start_all(leading, &stop);
             stop.cancelled().await;
@@ -324,6 +326,7 @@ impl Manager {
             }
         };
         stop.cancel();
+        serving.cancel();
         tasks.finish(shutdown_timeout).await;
         if tokio::time::timeout(FLUSH, events.end()).await.is_err() {
             tracing::warn!("not all events were written within {FLUSH:?}");

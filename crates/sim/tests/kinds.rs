@@ -140,3 +140,33 @@ fn the_kind_of_a_definition_is_enough_for_typed_reads() {
         assert!(api.list::<Note>(Some("default")).await.expect("it is served").is_empty());
     });
 }
+
+/// Copies the first word, and a second one if there is one.
+fn with_two_words(context: &Context) -> Controller {
+    async fn copy(note: Cached<Note>, context: Context) -> Result<(), ReconcileError> {
+        let mut words = note.spec.text.split(' ');
+        let mut copy = copy_of(words.next().unwrap_or_default(), note.owned(note.name()));
+        let second = words.next().map(|second| ("second".to_owned(), second.to_owned()));
+        copy.data.get_or_insert_default().extend(second);
+        context.ensure(&copy).await?;
+        Ok(())
+    }
+    Controller::for_::<Note>(context, "with-two-words").owns::<ConfigMap>().run(copy)
+}
+
+#[test]
+fn a_field_that_is_no_longer_ensured_is_removed() {
+    TestCluster::new().with(with_two_words).run(async |cluster| {
+        cluster.install(&Note::crd()).await;
+        let api = Api::new(cluster.client().clone(), "user");
+        let note =
+            Note { metadata: key().metadata(), spec: NoteSpec { text: "one two".into() }, status: None };
+        api.create(&note).await.expect("it is valid");
+        let second = |map: &ConfigMap| map.data.as_ref().and_then(|data| data.get("second").cloned());
+        cluster.until(&key(), |map: &ConfigMap| second(map).as_deref() == Some("two")).await;
+        let mut note: Note = api.get(&key()).await.expect("it is there");
+        note.spec.text = "one".into();
+        api.update(&note).await.expect("it has not changed");
+        cluster.until(&key(), |map: &ConfigMap| second(map).is_none()).await;
+    });
+}

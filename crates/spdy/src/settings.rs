@@ -39,6 +39,9 @@ pub enum FlowControl {
 /// The number of bytes that a peer may send on a new stream, as SPDY/3.1 defines it.
 pub(crate) const INITIAL_WINDOW: u32 = 64 << 10;
 
+/// How much is read before it is reported to the peer: half a window.
+pub(crate) const REPORTED: u32 = INITIAL_WINDOW / 2;
+
 /// What all streams together may hold that was received and not read, besides a little for each of them. A stream that
 /// is over this is reset.
 pub(crate) const SHARED_BUFFER: usize = 2 << 20;

@@ -6,6 +6,7 @@ use std::task::{Context, Waker};
 
 use crate::frame::ResetStatus;
 use crate::headers::Headers;
+use crate::settings::REPORTED;
 
 /// What the peer may still send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +111,11 @@ impl Slot {
     /// Whether nothing is left to do for this stream.
     pub(crate) fn is_over(&self) -> bool {
         !self.is_held && self.outbound == Outbound::Finished && self.inbound != Inbound::Open
+    }
+
+    /// Whether the peer should hear how much was read.
+    pub(crate) fn has_report(&self) -> bool {
+        self.unreported >= REPORTED && self.inbound == Inbound::Open
     }
 
     /// Whether it has data, or its end, to send.

@@ -12,7 +12,9 @@ use crate::frame::{
     Frame, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, MAX_STREAM, ResetStatus, StreamId, encode_data_head,
 };
 use crate::headers::Headers;
-use crate::settings::{FlowControl, HEADER_BYTES, INITIAL_WINDOW, OWN_BUFFER, Role, SHARED_BUFFER, Settings};
+use crate::settings::{
+    FlowControl, HEADER_BYTES, INITIAL_WINDOW, OWN_BUFFER, REPORTED, Role, SHARED_BUFFER, Settings,
+};
 use crate::slot::{Inbound, Outbound, Slot};
 use crate::zlib::Deflate;
 
@@ -20,8 +22,6 @@ use crate::zlib::Deflate;
 const CONGESTED: usize = 64;
 /// Maximum size of a data frame, so that streams take turns.
 const DATA_BYTES: usize = 16 << 10;
-/// How much is read before it is reported to the peer: half a window.
-const REPORTED: u32 = INITIAL_WINDOW / 2;
 
 pub(crate) struct State {
     pub(crate) settings: Settings,
@@ -184,7 +184,7 @@ impl State {
         let is_reporting = self.is_reporting();
         let Some(slot) = self.streams.get_mut(&stream) else { return };
         slot.unreported = add(slot.unreported, count);
-        if is_reporting && slot.unreported >= REPORTED && slot.inbound == Inbound::Open {
+        if is_reporting && slot.has_report() {
             self.enqueue(stream);
         } else if was_full {
             self.wake_driver();
@@ -317,11 +317,19 @@ impl State {
             INITIAL_WINDOW_SIZE if self.is_honouring() => {
                 let initial = i64::from(value.min(MAX_STREAM));
                 let change = initial - std::mem::replace(&mut self.windows.initial, initial);
-                self.windows.is_kept = true;
+                self.keep_windows();
                 self.streams.values_mut().for_each(|slot| slot.window = slot.window.saturating_add(change));
-                self.enqueue_all();
+                self.enqueue_all(Slot::has_output);
             }
             _ => {}
+        }
+    }
+
+    /// The peer keeps windows from now on. If nothing was reported to it before, what was read until now is due: the peer
+    /// counts it, and may wait for the report before it sends more.
+    fn keep_windows(&mut self) {
+        if !std::mem::replace(&mut self.windows.is_kept, true) && self.is_reporting() {
+            self.enqueue_all(Slot::has_report);
         }
     }
 
@@ -329,11 +337,11 @@ impl State {
         if !self.is_honouring() {
             return;
         }
-        self.windows.is_kept = true;
+        self.keep_windows();
         if stream == 0 {
             self.windows.is_kept_overall = true;
             self.windows.overall = self.windows.overall.saturating_add(i64::from(delta));
-            return self.enqueue_all();
+            return self.enqueue_all(Slot::has_output);
         }
         let Some(slot) = self.streams.get_mut(&stream) else { return };
         slot.window = slot.window.saturating_add(i64::from(delta));
@@ -342,9 +350,9 @@ impl State {
         }
     }
 
-    /// Queues every stream that has something to send: some may have waited for a window.
-    fn enqueue_all(&mut self) {
-        let waiting = self.streams.iter().filter(|(_, slot)| slot.has_output()).map(|(stream, _)| *stream);
+    /// Queues every stream that has something to send: some may have waited for the peer.
+    fn enqueue_all(&mut self, has_something: impl Fn(&Slot) -> bool) {
+        let waiting = self.streams.iter().filter(|(_, slot)| has_something(slot)).map(|(stream, _)| *stream);
         waiting.collect::<Vec<_>>().into_iter().for_each(|stream| self.enqueue(stream));
     }
 

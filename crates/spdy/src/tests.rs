@@ -237,11 +237,9 @@ async fn reader(flow_control: FlowControl) -> (Connection, Stream, Peer) {
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_without_windows_is_sent_no_reports_unless_they_are_offered() {
-    let (_client, mut opened, mut peer) = reader(FlowControl::Answered).await;
+    let (_client, _opened, mut peer) = reader(FlowControl::Answered).await;
     assert!(timeout(Duration::from_secs(1), peer.receive()).await.is_err(), "nothing is reported");
     peer.send(Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 64 << 10)])).await;
-    peer.send_data(1, b"x").await;
-    opened.read_u8().await.unwrap();
     let mut reported = Vec::new();
     while let Ok(Some(Event::Control(Frame::WindowUpdate { stream, delta }))) =
         timeout(Duration::from_secs(1), peer.receive()).await
@@ -249,7 +247,27 @@ async fn a_peer_without_windows_is_sent_no_reports_unless_they_are_offered() {
         reported.push((stream, delta));
     }
     reported.sort_unstable();
-    assert_eq!(reported, [(0, (1 << 20) + 1), (1, (1 << 20) + 1)]);
+    assert_eq!(reported, [(0, 1 << 20), (1, 1 << 20)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_was_read_before_the_peer_kept_windows_goes_on() {
+    let (near, far) = duplex(8 << 10);
+    let answered = Settings { flow_control: FlowControl::Answered, ..Settings::default() };
+    let (client, _client_driver) = start(near, Role::Client, answered);
+    let (server, _server_driver) = start(far, Role::Server, Settings::default());
+    let (mut output, mut output_far) = stream(&client, &server, Headers::new()).await;
+    let (mut input, mut input_far) = stream(&client, &server, Headers::new()).await;
+    let (sent, mut received) = (vec![1; 200 << 10], vec![0; 200 << 10]);
+    let passing = async { tokio::try_join!(output_far.write_all(&sent), output.read_exact(&mut received)) };
+    passing.await.unwrap();
+    // The server reports what it reads, so both sides keep windows from here on.
+    let (question, mut asked) = (vec![2; 64 << 10], vec![0; 64 << 10]);
+    let asking = async { tokio::try_join!(input.write_all(&question), input_far.read_exact(&mut asked)) };
+    asking.await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let passing = async { tokio::try_join!(output_far.write_all(&sent), output.read_exact(&mut received)) };
+    timeout(Duration::from_secs(5), passing).await.expect("the server may send").unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::converted::ConvertedObjects;
 use super::policy::authorizer::{self, Checks};
@@ -14,7 +14,7 @@ use super::{Operation, Review};
 use crate::apply::ManagedFields;
 use crate::cel::{Val, Variables};
 use crate::codec;
-use crate::json::Json;
+use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
 use crate::metadata;
 use crate::registry::Served;
@@ -240,6 +240,13 @@ impl<'a> VersionedAttributes<'a> {
         }
     }
 
+    /// Returns the schema that apply configurations are merged by. As in v1.34, kinds that are only served as subresources
+    /// have none.
+    pub(super) fn merge_target(&self) -> Option<Target> {
+        let is_served = own_kind(self.review).is_none_or(|own| own.kind == "Binding");
+        self.target().filter(|_| is_served)
+    }
+
     /// Applies the defaults of the shown version.
     pub(super) fn default(&self, object: &mut Value) {
         if own_kind(self.review).is_none() {
@@ -317,15 +324,11 @@ impl<'a> VersionedAttributes<'a> {
         ])
     }
 
-    /// Returns the request for expressions, with every field present.
+    /// Returns the request for expressions. As in v1.34, empty texts are absent, and expressions that read them fail.
     fn request(&self) -> Value {
         let review = self.review;
-        let mut user = Map::new();
-        user.insert("username".into(), review.user.name.clone().into());
-        user.insert("uid".into(), review.user.uid.clone().into());
-        user.insert("groups".into(), json!(review.user.groups));
-        user.insert("extra".into(), json!(review.user.extra));
-        json!({
+        let mut user = json!({"username": review.user.name, "uid": review.user.uid});
+        let mut request = json!({
             "kind": self.shown_kind().shown(),
             "resource": resource(&self.served().kind),
             "subResource": self.subresource(),
@@ -335,10 +338,16 @@ impl<'a> VersionedAttributes<'a> {
             "name": self.name(),
             "namespace": self.namespace_name(),
             "operation": self.operation(),
-            "userInfo": user,
             "dryRun": review.dry_run,
             "options": review.options(),
-        })
+        });
+        for fields in [&mut user, &mut request].into_iter().filter_map(Value::as_object_mut) {
+            fields.retain(|_, value| value.as_str() != Some(""));
+        }
+        user.set("groups", json!(review.user.groups));
+        user.set("extra", json!(review.user.extra));
+        request.set("userInfo", user);
+        request
     }
 
     /// Returns the request as an `AdmissionReview` of this API version.

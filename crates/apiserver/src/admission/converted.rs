@@ -13,18 +13,26 @@ use crate::json::Json;
 /// held twice.
 const MOST: usize = 3;
 
-/// Pairs of the same object in two versions, oldest first. If several objects look the same in a version, the latest one
+/// Pairs of the same object in two versions, the one that was used last at the end. If several objects look the same in a version, the latest one
 /// counts.
 #[derive(Default)]
 pub(super) struct ConvertedObjects(VecDeque<[Value; 2]>);
 
 impl ConvertedObjects {
     /// Returns an object in another version.
-    pub(super) fn find(&self, object: &Value, api_version: &str) -> Option<Value> {
-        let is_it =
-            |(known, other): &(&Value, &Value)| *known == object && other.text("apiVersion") == api_version;
-        let mut both_ways = self.0.iter().rev().flat_map(|[one, other]| [(one, other), (other, one)]);
-        both_ways.find(is_it).map(|(_, other)| other.clone())
+    pub(super) fn find(&mut self, object: &Value, api_version: &str) -> Option<Value> {
+        let is_it = |known: &Value, other: &Value| known == object && other.text("apiVersion") == api_version;
+        let other_of = |[one, other]: &[Value; 2]| match () {
+            () if is_it(one, other) => Some(other.clone()),
+            () if is_it(other, one) => Some(one.clone()),
+            () => None,
+        };
+        let (place, found) =
+            self.0.iter().enumerate().rev().find_map(|(place, pair)| Some((place, other_of(pair)?)))?;
+        // What is used stays.
+        let pair = self.0.remove(place);
+        self.0.extend(pair);
+        Some(found)
     }
 
     pub(super) fn add(&mut self, object: &Value, converted: &Value) {
@@ -51,5 +59,15 @@ mod tests {
         assert_eq!(converted.find(&object("g/v2", 9), "g/v1"), Some(object("g/v1", 9)));
         assert_eq!(converted.find(&object("g/v1", 9), "g/v3"), None);
         assert_eq!(converted.find(&object("g/v1", 3), "g/v2"), None, "forgotten");
+    }
+
+    #[test]
+    fn an_object_that_is_used_again_and_again_is_kept() {
+        let object = |version: &str, spec: usize| json!({"apiVersion": version, "spec": spec});
+        let mut converted = ConvertedObjects::default();
+        for spec in 0..10 {
+            converted.add(&object("g/v1", spec), &object("g/v2", spec));
+            assert_eq!(converted.find(&object("g/v1", 0), "g/v2"), Some(object("g/v2", 0)), "after {spec}");
+        }
     }
 }

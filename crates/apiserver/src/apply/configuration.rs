@@ -113,6 +113,10 @@ mod tests {
                 json!({"spec": {"nodeName": 1}}),
                 ".spec.nodeName: expected string, got &value.valueUnstructured{Value:1}",
             ),
+            (
+                json!({"spec": {"nodeName": {"a": [1, "x", null]}}}),
+                r#".spec.nodeName: expected string, got &value.valueUnstructured{Value:map[string]interface {}{"a":[]interface {}{1, "x", interface {}(nil)}}}"#,
+            ),
         ] {
             let why = merged(pod(json!([])), configuration).unwrap_err();
             assert_eq!(why, format!("failed to convert patch object to typed object: {expected}"));

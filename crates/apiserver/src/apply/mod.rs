@@ -383,6 +383,15 @@ fn check_live(target: &Target, live: &Value, is_unmanaged: bool) -> Result<(), A
     })
 }
 
+/// The error of an applied object that is not of its kind after all.
+pub fn unconvertible(target: &Target, object: &Value, why: &str) -> String {
+    let (named, Target { group, version, kind, .. }) = (named(target, object), target);
+    let of_kind = format!("{group}/{version}, Kind={kind}");
+    format!(
+        "failed to convert new object ({named}) to proper version: unable to convert unstructured object to {of_kind}: {why}"
+    )
+}
+
 /// Names an object as v1.34's messages do.
 fn named(target: &Target, object: &Value) -> String {
     let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default();

@@ -124,7 +124,7 @@ fn scalar_error(scalar: Scalar, value: &Value) -> Option<String> {
             Some(format!("expected numeric (int or float), got {}", type_name(value)))
         }
         Scalar::String | Scalar::Bytes | Scalar::Time | Scalar::MicroTime if !value.is_string() => {
-            Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", shown(value)))
+            Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_syntax(value)))
         }
         Scalar::Bool if !value.is_boolean() => Some(format!("expected boolean, got &{{{}}}", shown(value))),
         Scalar::Quantity | Scalar::IntOrString if !is_scalar => {
@@ -142,6 +142,22 @@ fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
+    }
+}
+
+/// Formats a value in Go's syntax.
+fn go_syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".into(),
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(name, value)| format!("{name:?}:{}", go_syntax(value)));
+            format!("map[string]interface {{}}{{{}}}", fields.collect::<Vec<_>>().join(", "))
+        }
+        Value::Array(items) => {
+            let items = items.iter().map(go_syntax);
+            format!("[]interface {{}}{{{}}}", items.collect::<Vec<_>>().join(", "))
+        }
+        scalar => scalar.to_string(),
     }
 }
 

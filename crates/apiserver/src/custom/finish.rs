@@ -132,7 +132,12 @@ async fn is_done(server: &Server) -> bool {
     let (mut attempts, mut under_way) = (Attempts::default(), FuturesUnordered::new());
     loop {
         let reconciled = server.try_reconcile_definitions();
-        let ending = alongside(reconciled, &mut under_way, |name: String| attempts.ended(&name)).await;
+        let mut is_outdated = false;
+        let ended = |name: String| {
+            attempts.ended(&name);
+            is_outdated = true;
+        };
+        let ending = alongside(reconciled, &mut under_way, ended).await;
         let is_left = match &ending {
             Ok(None) => false,
             Ok(Some(ending)) => !ending.records.is_empty(),
@@ -144,6 +149,11 @@ async fn is_done(server: &Server) -> bool {
         if let Some(ending) = ending.ok().flatten().map(Arc::new) {
             let due = attempts.due(&ending.records).into_iter();
             under_way.extend(due.map(|record| finish(server, ending.clone(), record).boxed()));
+        }
+        // What was read may still show the CRDs that were removed meanwhile. Only attempts that began before come to
+        // this, so it repeats at most once for each.
+        if is_outdated {
+            continue;
         }
         if under_way.is_empty() {
             return !is_left;

@@ -14,8 +14,9 @@ use crate::json::Json;
 
 const TEXT: &str = include_str!("types.txt");
 
-/// Text beyond this is left out. An empty item of a list may take a thousand bytes, so a request of 3 MiB would take
-/// gigabytes. Messages show far less.
+/// Members beyond this are left out. An empty item of a list may take a thousand bytes, so a request of 3 MiB would take
+/// gigabytes. Messages show far less. The last member may exceed it by its own text: at most six bytes for each byte of the
+/// request, as `\u003c`.
 const MAX_BYTES: usize = 1 << 20;
 
 static TYPES: LazyLock<BTreeMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
@@ -77,12 +78,12 @@ fn write(into: &mut String, shape: &str, value: &Value, depth: usize) {
     match (shape.strip_prefix("[]"), shape) {
         (Some(item), _) if items.is_some() => {
             let items = items.into_iter().flatten().map(|value| (None, item, value));
-            write_all(into, ['[', ']'], items.collect(), depth);
+            write_all(into, ['[', ']'], items, depth);
         }
         (None, "map") if members.is_some() => {
             let members = members.into_iter().flatten();
             let members = members.map(|(name, value)| (Some(name.as_str()), "string", value));
-            write_all(into, ['{', '}'], members.collect(), depth);
+            write_all(into, ['{', '}'], members, depth);
         }
         (None, shape) if TYPES.contains_key(shape) => {
             write_all(into, ['{', '}'], fields(shape, value), depth);
@@ -93,7 +94,7 @@ fn write(into: &mut String, shape: &str, value: &Value, depth: usize) {
 }
 
 /// Returns the fields of an object, embedded ones included: name, shape and value.
-fn fields<'a>(shape: &str, object: &'a Value) -> Vec<(Option<&'static str>, &'static str, &'a Value)> {
+fn fields<'a>(shape: &str, object: &'a Value) -> Vec<(Option<&'a str>, &'a str, &'a Value)> {
     let declared = TYPES.get(shape).into_iter().flatten();
     let shown = declared.filter(|field| !field.omits_empty || !is_empty(field.of(object)));
     shown
@@ -113,19 +114,19 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn write_all(
+fn write_all<'a>(
     into: &mut String,
     [open, close]: [char; 2],
-    members: Vec<(Option<&str>, &str, &Value)>,
+    members: impl IntoIterator<Item = (Option<&'a str>, &'a str, &'a Value)>,
     depth: usize,
 ) {
     into.push(open);
-    let is_empty = members.is_empty();
-    for (index, (name, shape, value)) in members.into_iter().enumerate() {
+    let mut is_empty = true;
+    for (name, shape, value) in members {
         if into.len() > MAX_BYTES {
             break;
         }
-        into.push_str(if index == 0 { "\n" } else { ",\n" });
+        into.push_str(if std::mem::take(&mut is_empty) { "\n" } else { ",\n" });
         into.extend(std::iter::repeat_n(' ', depth + 1));
         if let Some(name) = name {
             into.push_str(&escaped(&Value::from(name).to_string()));
@@ -191,5 +192,13 @@ mod tests {
             text.contains("\"Selector\": {\n   \"matchLabels\": {\n    \"b\": \"2\"\n   }\n  },"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn the_text_of_a_huge_object_is_bounded() {
+        let spec = json!({"containers": vec![json!({}); 300_000], "nodeName": "n"});
+        let text = pretty("PodSpec", &spec);
+        assert!((MAX_BYTES..MAX_BYTES + 2_000).contains(&text.len()), "{}", text.len());
+        assert!(text.ends_with("\n  }\n ]\n}"), "what was opened is closed: {:?}", &text[text.len() - 40..]);
     }
 }

@@ -304,7 +304,9 @@ fn sizes(text: &[u8]) -> Option<(Vec<u8>, usize)> {
 async fn read_outcome(stream: &mut Stream) -> Vec<u8> {
     let mut message = Vec::new();
     // A truncated stream counts as ended.
-    let _ = stream.take(OUTCOME_BYTES).read_to_end(&mut message).await;
+    let _ = (&mut *stream).take(OUTCOME_BYTES + 1).read_to_end(&mut message).await;
+    // What no one reads would hold up the other streams.
+    let _ = tokio::io::copy(stream, &mut tokio::io::sink()).await;
     message
 }
 
@@ -335,6 +337,12 @@ struct EndedCause {
 fn outcome(message: &[u8], version: usize) -> Outcome {
     if message.is_empty() {
         return Outcome::Success;
+    }
+    if message.len() as u64 > OUTCOME_BYTES {
+        let limit = OUTCOME_BYTES >> 10;
+        return Outcome::Failed(format!(
+            "error stream protocol error: the outcome is longer than {limit} KiB"
+        ));
     }
     let text = String::from_utf8_lossy(message);
     if version < 3 {

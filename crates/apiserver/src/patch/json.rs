@@ -192,12 +192,21 @@ impl Operation {
         Ok(())
     }
 
+    /// Returns the path. The errors of some operations say less than those of others, as in v1.34.
     fn path(&self) -> Result<&str, String> {
-        self.path.as_deref().ok_or_else(|| "operation missing path field: missing value".to_owned())
+        self.path.as_deref().ok_or_else(|| {
+            let op = self.op.as_deref().unwrap_or_default();
+            let why =
+                if matches!(op, "add" | "remove" | "copy") { "" } else { "operation missing path field: " };
+            format!("{op} operation failed to decode path: {why}missing value")
+        })
     }
 
     fn from(&self) -> Result<&str, String> {
-        self.from.as_deref().ok_or_else(|| "operation, missing from field: missing value".to_owned())
+        self.from.as_deref().ok_or_else(|| {
+            let op = self.op.as_deref().unwrap_or_default();
+            format!("{op} operation failed to decode from: operation, missing from field: missing value")
+        })
     }
 
     fn add(&self, document: &mut Value, work: &mut Work) -> Result<(), String> {

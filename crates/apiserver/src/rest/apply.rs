@@ -1,13 +1,14 @@
 //! Server-side apply.
 
 use http::{Response, StatusCode};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::update::{self, UpdatedObjectInfo};
 use super::{Call, ownership, respond};
 use crate::apply::{self, ApplyError};
 use crate::body::Body;
 use crate::custom::decode;
+use crate::json::Json;
 use crate::metadata;
 use crate::negotiate;
 use crate::options::{OptionsOf, WriteOptions};
@@ -84,14 +85,17 @@ pub(crate) fn merge(
 
 /// Converts the merged state to the form that objects are stored in.
 fn typed(call: &Call<'_>, merged: Value) -> Result<Value, Status> {
-    let decoded = match call.served.kind.custom {
-        Some(_) => decode::applied(merged),
-        None => {
-            let decoded = call.served.target.decode_value(merged, FieldValidation::Ignore);
-            decoded.map(|decoded| decoded.object)
-        }
-    };
-    decoded.map_err(|misfit| Status::unknown(format!("failed to convert new object: {misfit}")))
+    if call.served.kind.custom.is_some() {
+        let failed = |misfit| Status::unknown(format!("failed to convert new object: {misfit}"));
+        return decode::applied(merged).map_err(failed);
+    }
+    let target = &call.served.target;
+    let named =
+        json!({"metadata": {"namespace": merged.at("metadata").text("namespace"), "name": call.name}});
+    let decoded = target.decode_value(merged, FieldValidation::Ignore);
+    decoded
+        .map(|decoded| decoded.object)
+        .map_err(|misfit| Status::unknown(apply::unconvertible(target, &named, &misfit.to_string())))
 }
 
 /// Rejects, or warns about, duplicate keys in the body.

@@ -157,10 +157,11 @@ fn ends(old: &[&str], new: &[&str]) -> Vec<Step> {
     let (old_rest, new_rest) = (&old[head..], &new[head..]);
     let tail = old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(old, new)| old == new).count();
     let changed = |rest: &[&str]| head..head + (rest.len() - tail).min(MAX_LINES);
-    vec![
-        Step { is_equal: true, old: 0..head, new: 0..head },
-        Step { is_equal: false, old: changed(old_rest), new: changed(new_rest) },
-    ]
+    let (old, new) = (changed(old_rest), changed(new_rest));
+    let equal = Step { is_equal: true, old: 0..head, new: 0..head };
+    let different = Step { is_equal: false, old, new };
+    let is_different = !different.old.is_empty() || !different.new.is_empty();
+    std::iter::once(equal).chain(is_different.then_some(different)).collect()
 }
 
 /// Groups changes that are close to each other, with the unchanged lines around them.
@@ -266,5 +267,6 @@ mod tests {
         let shown = unified(&text("x\n"), &text("y\n"));
         assert!(shown.starts_with("@@ -598,1003 +598,1003 @@\n a\n a\n a\n-x\n"), "{}", &shown[..60]);
         assert_eq!(shown.lines().count(), 1 + 3 + 2 * MAX_LINES);
+        assert_eq!(unified(&text("x\n"), &text("x\n")), "", "equal ones have no hunk");
     }
 }

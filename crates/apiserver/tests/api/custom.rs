@@ -1,11 +1,18 @@
 //! Custom resources, from definition to removal.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use setpoint_store::{Change, Expect, Payload, Resource, Store, Write};
+use setpoint_apiserver::Config;
+use setpoint_clock::Clock;
+use setpoint_store::{Change, Expect, MemoryStore, Payload, Resource, Store, Write};
 
 use crate::client::{Api, names};
+use crate::paced_store::{Call, Pace, Paced};
 
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const FOOS: &str = "/apis/e.com/v1/namespaces/default/foos";
@@ -131,6 +138,41 @@ async fn a_restarted_server_resumes_deleting_a_definition() {
     let api = api.restart().await;
     api.merge(&format!("{FOOS}/held"), json!({"metadata": {"finalizers": null}})).await.ok();
     gone(&api, "foos.e.com").await;
+}
+
+/// Store calls that take up to 31 ms each, in an order that depends on the seed.
+struct Uneven(AtomicU64);
+
+impl Pace for Uneven {
+    fn step(&self, _: Call<'_>) -> BoxFuture<'_, ()> {
+        let seed = self.0.load(Ordering::Relaxed).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.0.store(seed, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(seed >> 59)).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn definitions_that_are_removed_at_the_same_time_do_not_wait_for_a_retry() {
+    for seed in 0..20 {
+        let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        let pace = Uneven(AtomicU64::new(seed));
+        let paced = |config: Config| Config { store: Arc::new(Paced(config.store, pace)), ..config };
+        let api = Api::start_configured(store, clock, paced).await;
+        let plurals = ["foos", "gadgets", "widgets", "things"];
+        for plural in plurals {
+            let mut definition = definition(open());
+            definition["metadata"]["name"] = format!("{plural}.e.com").into();
+            definition["spec"]["names"] = json!({"plural": plural, "kind": plural.to_uppercase()});
+            api.post(DEFINITIONS, definition).await.created();
+        }
+        api.delete(DEFINITIONS).await.ok();
+        let started = tokio::time::Instant::now();
+        for plural in plurals {
+            gone(&api, &format!("{plural}.e.com")).await;
+        }
+        assert!(started.elapsed() < Duration::from_secs(4), "seed {seed}: {:?}", started.elapsed());
+    }
 }
 
 #[tokio::test(start_paused = true)]

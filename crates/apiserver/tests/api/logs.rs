@@ -28,11 +28,22 @@ async fn only_options_that_are_set_are_passed_on() {
         ("?sinceTime=2025-01-01T02:00:00.5%2B01:00", "?sinceTime=2025-01-01T01%3A00%3A00Z"),
         ("?insecureSkipTLSVerifyBackend=true", ""),
     ] {
-        let log = api.get_as("text/plain", &format!("{PODS}/a/log{query}")).await;
+        let log = api.get_as("application/json, text/plain", &format!("{PODS}/a/log{query}")).await;
         assert_eq!((log.code, &*log.content_type, &*log.text), (200, "text/plain", "line one\nline two\n"));
         assert_eq!(kubelet.take_target(), format!("/containerLogs/default/a/c{expected}"), "{query}");
     }
     assert_eq!(kubelet.take_dialed().first().map(String::as_str), Some(&*format!("{NODE}:10250")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_accepts_only_text_is_not_served() {
+    let api = talking().start().await;
+    let refused = api.get_as("text/plain", &format!("{PODS}/a/log")).await;
+    let types = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    let why = format!("only the following media types are accepted: {types}");
+    assert_eq!(refused.refusal(), (406, "NotAcceptable", &*why));
+    let protobuf = api.get_as("application/vnd.kubernetes.protobuf", &format!("{PODS}/a/log")).await;
+    assert_eq!((protobuf.code, &*protobuf.content_type), (200, "text/plain"));
 }
 
 #[tokio::test(start_paused = true)]

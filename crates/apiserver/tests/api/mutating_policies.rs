@@ -580,6 +580,24 @@ async fn scales_and_connections_are_mutated_as_their_own_kinds() {
 
 /// Policies cannot lock administrators out.
 #[tokio::test(start_paused = true)]
+async fn kinds_that_are_only_subresources_take_no_apply_configuration() {
+    let api = start().await;
+    let scales = json!({"matchConstraints": {"resourceRules": [rule("", "replicationcontrollers/scale", &["UPDATE"])]}});
+    bind(&api, "p", json!([configuration("Object{spec: Object.spec{replicas: 2}}")]), scales, json!({}))
+        .await;
+    let controllers = "/api/v1/namespaces/default/replicationcontrollers";
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"replicas": 1, "selector": {"a": "b"}, "template": template});
+    api.post(controllers, json!({"metadata": {"name": "a"}, "spec": spec})).await.created();
+    let refused = api.merge(&format!("{controllers}/a/scale"), json!({"spec": {"replicas": 3}})).await;
+    let why = "failed to convert patch object to typed object: no corresponding type for autoscaling/v1, Kind=Scale";
+    let (code, reason, message) = refused.refusal();
+    assert_eq!((code, reason), (403, "Invalid"));
+    assert!(message.ends_with(&format!("error applying patch: {why}")), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn policies_do_not_apply_to_policies_and_reviews() {
     let api = start().await;
     let all = json!({"matchConstraints": {"resourceRules": [rule("*", "*", &["*"])]}});

@@ -131,9 +131,10 @@ async fn audit_annotations_are_validated() {
 #[tokio::test(start_paused = true)]
 async fn a_policy_sees_the_options_of_a_request() {
     let manager = "(has(request.options.fieldManager) ? request.options.fieldManager : '')";
+    let name = "(has(request.name) ? request.name : '')";
     let validation = json!({
         "expression": "has(request.options.gracePeriodSeconds) && request.options.gracePeriodSeconds == 5",
-        "messageExpression": format!("request.options.kind + ' [' + request.name + '] ' + {manager}"),
+        "messageExpression": format!("request.options.kind + ' [' + {name} + '] ' + {manager}"),
     });
     let api = with_policy(json!({"validations": [validation]}), json!({})).await;
     let refused = api.post(&format!("{MAPS}?fieldManager=me"), map("a")).await;

@@ -154,6 +154,31 @@ async fn output_is_complete_even_if_the_runtime_is_gone_before_it_is_read() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_outcome_of_any_length_does_not_hold_up_the_session() {
+    let kubelet = FakeKubelet::new(|request| async move {
+        process(request, |process| async move {
+            let Process { stdout: Some(mut stdout), mut error, connection, .. } = process else {
+                panic!("without stdout")
+            };
+            let status = json!({"status": "Failure", "message": "m".repeat(1 << 20)});
+            error.write_all(status.to_string().as_bytes()).await.unwrap();
+            error.shutdown().await.unwrap();
+            stdout.write_all(b"done").await.unwrap();
+            stdout.shutdown().await.unwrap();
+            drop((stdout, error));
+            connection.close();
+        })
+    });
+    let api = kubelet.start().await;
+    let (mut socket, _) = websocket(&api, &format!("{EXEC}?command=x&stdout=1"), V5).await;
+    let ended = tokio::time::timeout(Duration::from_secs(10), rest(&mut socket)).await;
+    let (stdout, _, status) = ended.expect("the session ends");
+    assert_eq!(stdout, "done");
+    let message = "Internal error occurred: error stream protocol error: the outcome is longer than 64 KiB";
+    assert_eq!(status["message"], message);
+}
+
+#[tokio::test(start_paused = true)]
 async fn terminal_sizes_use_their_own_stream() {
     let kubelet = FakeKubelet::new(|request| async {
         process(request, |process| async move {

@@ -1,6 +1,6 @@
 //! Messages: values of named types, such as `Object.spec{replicas: 1}`.
 
-use super::{KEYWORDS, Parser, shown};
+use super::{KEYWORDS, Parser, unsupported_quote};
 use crate::ast::{Expr, Initializer, Kind};
 use crate::lexer::{Mistake, Token};
 
@@ -26,32 +26,43 @@ impl Parser {
         let at = self.place();
         self.expect("{")?;
         let mut fields = Vec::new();
-        loop {
-            if self.eat("}") {
-                return Ok(self.expr(at, Kind::Message { name, fields }));
-            }
+        if !self.is_initializer() && !matches!(self.peek(), Token::Symbol("}" | ",")) {
+            return Err(self.unexpected("{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}", |_| false));
+        }
+        self.open.push("}");
+        while self.is_initializer() {
             fields.push(self.initializer()?);
             if !self.eat(",") {
+                self.open.pop();
                 self.expect_end("}")?;
                 return Ok(self.expr(at, Kind::Message { name, fields }));
             }
+        }
+        if fields.is_empty() {
+            self.eat(",");
+        }
+        self.open.pop();
+        self.expect("}")?;
+        Ok(self.expr(at, Kind::Message { name, fields }))
+    }
+
+    /// Whether the next token starts the value of a field.
+    fn is_initializer(&self) -> bool {
+        match self.peek() {
+            Token::Ident(name) => !KEYWORDS.contains(&name.as_str()),
+            Token::Quoted | Token::Symbol("?") => true,
+            _ => false,
         }
     }
 
     fn initializer(&mut self) -> Result<Initializer, Mistake> {
         let is_optional = self.eat("?");
-        let at = self.place();
-        let name = match self.next() {
-            Token::Ident(name) if !KEYWORDS.contains(&name.as_str()) => name,
-            Token::Quoted(name) => name,
-            other => {
-                let found = shown(&other);
-                let message = format!(
-                    "Syntax error: mismatched input '{found}' expecting {{IDENTIFIER, ESC_IDENTIFIER}}"
-                );
-                return Err(Mistake { at, message });
-            }
+        let name = match self.peek() {
+            Token::Ident(name) if !KEYWORDS.contains(&name.as_str()) => name.clone(),
+            Token::Quoted => return Err(unsupported_quote(self.place())),
+            _ => return Err(self.unexpected("{IDENTIFIER, ESC_IDENTIFIER}", |_| false)),
         };
+        self.at += 1;
         let at = self.place();
         self.expect(":")?;
         Ok(Initializer { at, name, value: self.ternary()?, is_optional })

@@ -138,3 +138,20 @@ async fn objects_of_any_kind_are_read_by_key() {
     assert_eq!(error.expect_err("missing").class(), "terminal");
     assert_eq!(log.lines().len(), 5);
 }
+
+#[tokio::test]
+async fn what_is_observed_is_applied_once_and_again_when_it_changes() {
+    let (api, log) = api();
+    let raw = json!({"metadata": {"name": "settings", "namespace": "shop", "resourceVersion": "7"},
+        "data": {"colour": "red", "size": "big"}});
+    let observed = Object::from_json(raw.to_string().into()).expect("an object");
+    let kind = Kind::of::<ConfigMap>();
+    let mut sizes = Vec::new();
+    let both = Some([("colour".to_owned(), "red".to_owned()), ("size".to_owned(), "big".to_owned())].into());
+    for data in [both.clone(), both.clone(), settings(None).data, settings(None).data, both] {
+        let map = ConfigMap { data, ..settings(None) };
+        api.of_kind(&kind).apply_unless(&map, |_| Some(observed.clone())).await.expect("applied");
+        sizes.push(log.lines().len());
+    }
+    assert_eq!(sizes, [1, 1, 2, 2, 3], "requests so far");
+}

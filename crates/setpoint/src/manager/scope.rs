@@ -69,11 +69,11 @@ impl Context {
         Ok(informer)
     }
 
-    /// Applies the fields that are set, unless the cache shows them, so that a steady state makes no writes. Returns
-    /// whether it applied. See [`Api::apply`].
+    /// Applies the fields that are set, so that a steady state makes no writes. Returns whether the object changed. See
+    /// [`Api::apply`].
     ///
-    /// A field that was applied before and is now missing is removed by the next apply, which some other difference has
-    /// to cause.
+    /// Nothing is sent if the cache shows the fields, and this controller applied the same ones before. So the first call
+    /// for an object always sends a request, which removes fields that an earlier version of the controller applied.
     ///
     /// ```
     /// # async fn example(context: setpoint::Context) -> Result<(), setpoint::ReconcileError> {

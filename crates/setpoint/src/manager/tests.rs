@@ -128,6 +128,38 @@ async fn a_stop_finishes_the_work_and_writes_its_events() {
     assert!(context.health.livez().ok, "a stopped runnable does not count as exited");
 }
 
+/// Runs in every replica, and notes when it is stopped.
+struct Server(Clock, Arc<Mutex<Vec<String>>>);
+
+impl Runnable for Server {
+    fn name(&self) -> &str {
+        "server"
+    }
+
+    fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            stop.cancelled().await;
+            self.1.lock().push(format!("stopped at {}", self.0.now()));
+        })
+    }
+
+    fn needs_leader(&self) -> bool {
+        false
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_in_every_replica_serves_until_the_workers_have_drained() {
+    let World { mut manager, clock, calls, .. } = world(Duration::ZERO);
+    manager.add(Server(clock.clone(), calls.clone()));
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(manager.run(stop.clone()));
+    clock.sleep(Duration::from_millis(500)).await;
+    stop.cancel();
+    running.await.expect("no panic");
+    assert_eq!(*calls.lock(), ["shop/a at 2025-01-01T00:00:00Z", "stopped at 2025-01-01T00:00:01Z"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stop_before_the_caches_have_synced_ends_at_once() {
     let World { manager, clock, calls, .. } = world(Duration::from_secs(3600));

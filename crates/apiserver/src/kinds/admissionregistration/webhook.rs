@@ -6,6 +6,7 @@ use super::expressions::{Compiler, ExtraVariables};
 use super::matching::{
     FAILURE_POLICIES, MATCH_POLICIES, check_conditions, check_rule, default_rules, default_selection,
 };
+use super::url;
 use crate::cel::Type;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
@@ -217,11 +218,10 @@ fn check_url(url: &str, path: &Path<'_>, errors: &mut Errors) {
     const FORM: &str = "; desired format: https://host[/path]";
     let (before, fragment) = url.split_once('#').unwrap_or((url, ""));
     let (before, query) = before.split_once('?').unwrap_or((before, ""));
-    let (scheme, rest) = before.split_once(':').unwrap_or(("", before));
-    if scheme.is_empty() && before.starts_with(':') {
-        let detail = format!("url must be a valid URL: parse {url:?}: missing protocol scheme{FORM}");
-        return errors.required(path, detail);
+    if let Some(why) = url::mistake(url) {
+        return errors.required(path, format!("url must be a valid URL: parse {url:?}: {why}{FORM}"));
     }
+    let (scheme, rest) = before.split_once(':').unwrap_or(("", before));
     let authority = rest.strip_prefix("//").map_or("", |rest| rest.split('/').next().unwrap_or_default());
     let (user, host) =
         authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));

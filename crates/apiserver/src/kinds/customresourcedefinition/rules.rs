@@ -8,6 +8,7 @@ use crate::cel::Program;
 use crate::custom::declared::{self, REQUEST_BYTES};
 use crate::custom::props::{Props, Rule};
 use crate::custom::rules::{self, Compiled};
+use crate::declared::escaped;
 use crate::field::{Errors, Path, Reason};
 
 /// Maximum cost of a rule, over all values it is checked on, as in v1.34.
@@ -143,7 +144,7 @@ fn too_expensive(what: &str, cost: u64, limit: u64) -> String {
 
 /// Formats a rule for messages, with its fields in order.
 fn shown(rule: &Rule) -> String {
-    let json = |text: &str| Value::from(text).to_string();
+    let json = |text: &str| escaped(&Value::from(text).to_string());
     let reason = rule.reason.as_deref().map_or_else(|| "null".into(), json);
     let optional = rule.optional_old_self.map_or_else(|| "null".into(), |on| on.to_string());
     format!(

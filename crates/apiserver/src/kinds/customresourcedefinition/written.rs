@@ -9,6 +9,7 @@ pub(super) struct Spec<'v> {
     pub versions: Vec<Version<'v>>,
     /// The settings that all versions share.
     pub shared: Parts<'v>,
+    has_versions: bool,
 }
 
 pub(super) struct Version<'v> {
@@ -54,12 +55,15 @@ impl<'v> Spec<'v> {
                 Version { value, own }
             })
             .collect();
-        Self { versions, shared }
+        Self { versions, shared, has_versions: spec.at("versions").is_array() }
     }
 
     /// Formats the versions for messages.
     pub(super) fn shown_versions(&self) -> String {
-        format!("[{}]", self.versions.iter().map(Version::shown).collect::<Vec<_>>().join(","))
+        match self.has_versions {
+            true => format!("[{}]", self.versions.iter().map(Version::shown).collect::<Vec<_>>().join(",")),
+            false => "null".into(),
+        }
     }
 
     pub(super) fn has_status(&self, version: &Version<'_>) -> bool {

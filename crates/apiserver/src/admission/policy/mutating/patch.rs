@@ -117,7 +117,7 @@ fn apply_configuration(value: &Val, about: &VersionedAttributes<'_>) -> Result<V
     check_places(message)?;
     let failed = |why: String| Failure::Failed(format!("error applying patch: {why}"));
     let (api_version, kind) = about.shown_type();
-    let Some(target) = about.target() else {
+    let Some(target) = about.merge_target() else {
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
         let why = format!(
             "failed to convert patch object to typed object: no corresponding type for {group}/{version}, Kind={kind}"

@@ -16,7 +16,7 @@ use crate::apply::Action;
 /// How long a parent that is gone is left alone, if the cache shows nothing new by then.
 const LEFT_ALONE: Duration = Duration::from_secs(10);
 
-/// A parent that has created something.
+/// A parent that has been reconciled.
 #[derive(Debug)]
 pub(super) struct Known {
     uid: Box<str>,
@@ -62,6 +62,15 @@ impl Parents {
         }
         pass.is_alive = true;
         Ok(())
+    }
+
+    /// Notes the end of a reconcile: from now on, the parent is read before it creates anything.
+    pub(super) fn note_known(&self, pass: &Pass) {
+        let uid = &pass.parent.meta().uid;
+        let mut known = self.known.lock();
+        if known.get(&pass.at).is_none_or(|known| known.uid != *uid) {
+            known.insert(pass.at.clone(), Known { uid: uid.clone(), gone_until: None });
+        }
     }
 
     /// Notes that a parent is gone.

@@ -50,7 +50,7 @@ pub(crate) struct Parents {
     pub(super) wiring: Wiring,
     /// One entry per parent whose last reconcile wrote to it.
     damping: Mutex<BTreeMap<ParentKey, Damping>>,
-    /// One entry per parent that has created something.
+    /// One entry per parent that has been reconciled.
     pub(super) known: Mutex<BTreeMap<ParentKey, Known>>,
     /// A digest of the events that the last answer about a parent had, if it had any.
     events: Mutex<BTreeMap<ParentKey, u64>>,
@@ -258,6 +258,7 @@ impl Parents {
             Shape::Decorator => self.decorate(pass, &answer, &observed, &desired).await,
         };
         self.note_damping(pass, inputs);
+        self.note_known(pass);
         done?;
         let delays = [answer.resync_after, self.setup.resync];
         Ok(delays.into_iter().flatten().min().map_or(Outcome::Settled, Outcome::CheckAfter))

@@ -33,8 +33,9 @@ patch: metadata: name: "x" @tag(a,b="c")
     assert_eq!(at(&tree, "spec.containers").comments, ["+patchKey=name"]);
     assert_eq!(at(&tree, "spec.replicas").marker("patchStrategy"), Some("retainKeys"));
     assert_eq!(at(&tree, "spec.replicas").comments, ["+patchStrategy=retainKeys", "trailing"]);
-    assert_eq!(tree.marker("patchStrategy"), Some("open"));
+    // Without braces, a comment is about the innermost field.
     let name = at(&tree, "metadata.name");
+    assert_eq!((tree.marker("patchStrategy"), name.marker("patchStrategy")), (None, Some("open")));
     assert_eq!((name.attributes[0].name.as_str(), name.attributes[0].body.as_str()), ("tag", "a,b=\"c\""));
 }
 

@@ -155,21 +155,6 @@ situation!(
 );
 
 situation!(
-    a_container_whose_command_does_not_exist,
-    cluster(),
-    "pod/p",
-    ["Pod default/p", "exits with code 127"],
-    async |c| {
-        let command = json!(["sh", "-c", "serve --port 80"]);
-        c.create(pod(
-            "p",
-            json!({"containers": [container(json!({"image": "busybox", "command": command}))]}),
-        ))
-        .await;
-    }
-);
-
-situation!(
     a_readiness_probe_that_fails,
     cluster(),
     "deployment/web",

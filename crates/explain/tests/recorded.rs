@@ -116,7 +116,11 @@ fn bound() -> Value {
     claim(json!({"phase": "Bound", "capacity": {"storage": "20Gi"}}), json!({}))
 }
 
-fn check(objects: Vec<Value>, kind: GroupKind, name: &str, says: &[&str]) {
+fn check(mut objects: Vec<Value>, kind: GroupKind, name: &str, says: &[&str]) {
+    if !objects.iter().any(|object| object["kind"] == "Node") {
+        objects.push(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
+    }
     let explanation = explain(&Recorded { objects, forbidden: Vec::new() }, &kind, name);
     let missing: Vec<_> = says.iter().filter(|said| !explanation.headline.contains(**said)).collect();
     assert!(missing.is_empty(), "{missing:?} is missing in {}", explanation.headline);
@@ -350,4 +354,37 @@ fn devices_and_attachments() {
         "status": {"attached": false, "attachError": {"message": "disk is in use", "time": "2025-06-01T11:00:00Z"}}});
     let kind = GroupKind::of("storage.k8s.io", "VolumeAttachment");
     check(vec![attachment], kind, "a", &["VolumeAttachment a", "disk is in use"]);
+}
+
+#[test]
+fn a_claim_that_has_lost_its_volume() {
+    check(
+        vec![claim(json!({"phase": "Lost"}), json!({}))],
+        CLAIM,
+        "data",
+        &["PersistentVolumeClaim shop/data", "Lost"],
+    );
+}
+
+#[test]
+fn a_namespace_with_an_api_that_is_down() {
+    let condition = |kind: &str, status: &str, message: &str| json!([{"type": kind, "status": status, "message": message}]);
+    let failed =
+        condition("NamespaceDeletionDiscoveryFailure", "True", "Discovery failed: metrics.example.com/v1");
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "doomed",
+        "deletionTimestamp": "2025-06-01T11:00:00Z"}, "status": {"phase": "Terminating", "conditions": failed}});
+    let api = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": "v1.metrics.example.com"}, "spec": {"service": {"namespace": "shop", "name": "metrics"}},
+        "status": {"conditions": condition("Available", "False", "no response")}});
+    let says = ["Service shop/metrics", "does not exist", "APIService v1.metrics.example.com"];
+    check(vec![namespace, api], GroupKind::of("", "Namespace"), "doomed", &says);
+}
+
+#[test]
+fn a_container_whose_command_does_not_exist() {
+    let ended =
+        json!({"terminated": {"exitCode": 127, "reason": "Error", "finishedAt": "2025-06-01T11:59:30Z"}});
+    let status = json!({"phase": "Running", "containerStatuses": [{"name": "c", "restartCount": 2, "lastState": ended,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]});
+    check(vec![pod(status), bound()], POD, "p", &["Pod shop/p", "exits with code 127", "command"]);
 }

@@ -1,10 +1,10 @@
 //! Claims that do not bind, and volumes that nobody gets.
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Value, json};
 use setpoint::Kind;
 
-use crate::situation::{cluster, delete, global, merge, object, pass, patch, pod, situation};
+use crate::situation::{cluster, delete, global, merge, object, pass, pod, situation};
 
 fn claim(name: &str, class: Option<&str>, spec: Value) -> Value {
     let mut whole = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "5Gi"}}});
@@ -181,14 +181,6 @@ situation!(
         delete(c, &Kind::of::<PersistentVolumeClaim>(), "data", false).await;
     }
 );
-
-situation!(a_lost_volume, cluster(), "pvc/data", ["PersistentVolumeClaim default/data", "Lost"], async |c| {
-    c.create(volume("one", "manual", json!({}))).await;
-    c.create(claim("data", Some("manual"), json!({}))).await;
-    pass(c, 30).await;
-    patch(c, &Kind::of::<PersistentVolume>(), "one", json!({"metadata": {"finalizers": null}})).await;
-    delete(c, &Kind::of::<PersistentVolume>(), "one", false).await;
-});
 
 situation!(
     a_claim_that_is_deleted_while_in_use,

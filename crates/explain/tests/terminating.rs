@@ -72,36 +72,6 @@ situation!(
 );
 
 situation!(
-    a_namespace_with_an_api_that_is_down,
-    cluster(),
-    "namespace/doomed",
-    ["APIService v1.metrics.example.com", "not available"],
-    async |c| {
-        doomed(c).await;
-        let spec = json!({"group": "metrics.example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10,
-        "insecureSkipTLSVerify": true, "service": {"name": "metrics", "namespace": "default"}});
-        c.create(global(
-            "apiregistration.k8s.io/v1",
-            "APIService",
-            "v1.metrics.example.com",
-            json!({"spec": spec}),
-        ))
-        .await;
-        let available = json!({"status": {"conditions": [{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck",
-        "message": "no response", "lastTransitionTime": "2025-01-01T00:00:00Z"}]}});
-        let kind = Kind::new("apiregistration.k8s.io", "v1", "APIService", "apiservices", false);
-        crate::situation::patch_status(c, &kind, "v1.metrics.example.com", available).await;
-        delete(c, &Kind::of::<Namespace>(), "doomed", false).await;
-        let stuck = json!({"status": {"conditions": [{"type": "NamespaceDeletionDiscoveryFailure", "status": "True",
-        "reason": "DiscoveryFailed", "message": "Discovery failed for some groups, 1 failing: metrics.example.com/v1",
-        "lastTransitionTime": "2025-01-01T00:00:00Z"}]}});
-        if c.get(&Kind::of::<Namespace>(), &setpoint::Key::cluster("doomed")).await.is_some() {
-            crate::situation::patch_status(c, &Kind::of::<Namespace>(), "doomed", stuck).await;
-        }
-    }
-);
-
-situation!(
     a_foreground_deletion_that_waits,
     cluster(),
     "deployment/web",

@@ -26,7 +26,8 @@ pub(super) fn explain<'a>(
     title: &str,
     message: &str,
 ) -> Node {
-    let missing = missing(inquiry, pod);
+    // Volumes are mounted by now.
+    let missing = missing_in(inquiry, pod, &of_variables(pod));
     let field = Evidence::field("status", format!("CreateContainerConfigError: {}", clip(message)));
     let fix = match message {
         said if said.contains("runAsNonRoot") => {
@@ -42,7 +43,21 @@ pub(super) fn explain<'a>(
 
 /// Explains every ConfigMap, Secret and key that a pod needs and that does not exist.
 pub(super) fn missing<'a>(inquiry: &Inquiry<'a>, pod: &'a Item) -> Vec<Node> {
-    references(pod).iter().filter_map(|reference| reference.missing(inquiry, pod)).collect()
+    let mut references = of_volumes(pod);
+    // Those of the user come before the token of the ServiceAccount, which every pod has.
+    references.sort_by_key(|reference| reference.field.starts_with("volume kube-api-access-"));
+    references.extend(of_variables(pod));
+    missing_in(inquiry, pod, &references)
+}
+
+fn missing_in(inquiry: &Inquiry<'_>, pod: &Item, references: &[Reference<'_>]) -> Vec<Node> {
+    let mut found: Vec<Node> = Vec::new();
+    for node in references.iter().filter_map(|reference| reference.missing(inquiry, pod)) {
+        if !found.iter().any(|known| known.object == node.object) {
+            found.push(node);
+        }
+    }
+    found
 }
 
 impl Reference<'_> {
@@ -66,12 +81,16 @@ impl Reference<'_> {
     }
 }
 
-/// Lists the references of a pod that are not optional.
-fn references(pod: &Item) -> Vec<Reference<'_>> {
+/// Lists the references of a pod's volumes that are not optional.
+fn of_volumes(pod: &Item) -> Vec<Reference<'_>> {
     let mut found = Vec::new();
-    for volume in pod.items("/spec/volumes") {
-        of_volume(volume, &mut found);
-    }
+    pod.items("/spec/volumes").iter().for_each(|volume| of_volume(volume, &mut found));
+    found
+}
+
+/// Lists the references of its containers' variables.
+fn of_variables(pod: &Item) -> Vec<Reference<'_>> {
+    let mut found = Vec::new();
     for containers in ["/spec/initContainers", "/spec/containers"] {
         pod.items(containers).iter().for_each(|container| of_container(container, &mut found));
     }

@@ -25,8 +25,10 @@ pub(super) fn explain<'a>(
         (_, message) => message,
     };
     let secrets = problem_of_secrets(inquiry, pod, image);
+    // Both alternate as long as the image cannot be pulled.
+    let shown = if reason == "ErrImagePull" { "ErrImagePull, ImagePullBackOff" } else { reason };
     let (what, fix) = cause(reason, said);
-    let text = format!("the image {image} of {} cannot be pulled ({reason}): {what}", container.title());
+    let text = format!("the image {image} of {} cannot be pulled ({shown}): {what}", container.title());
     let text = match secrets.first() {
         Some(secret) => format!("{text}; {}", secret.summary),
         None => text,

@@ -80,9 +80,11 @@ pub(super) fn killed<'a>(
     for probe in kinds {
         let killing = format!("Container {name} failed {probe} probe");
         let event = inquiry.events(pod).into_iter().find(|event| event.message().starts_with(&killing));
-        let Some(event) = event else { continue };
-        let how = probe_target(container.spec.at(&format!("/{probe}Probe")));
         let why = unhealthy(inquiry, pod, probe);
+        if event.is_none() && !(why.is_some() && was_stopped(container)) {
+            continue;
+        }
+        let how = probe_target(container.spec.at(&format!("/{probe}Probe")));
         let said = why.as_ref().map(|event| format!(": {}", event.message())).unwrap_or_default();
         let restarts = container.status.number("/restartCount").unwrap_or_default();
         let title = container.title();
@@ -93,12 +95,18 @@ pub(super) fn killed<'a>(
         let text = format!(
             "the {probe} probe of {title} fails ({how}), so the kubelet restarts it{state}, {restarts} times so far{said}"
         );
-        let evidence = [Some(event), why].into_iter().flatten().map(|event| inquiry.evidence(&event));
+        let evidence = [event, why].into_iter().flatten().map(|event| inquiry.evidence(&event));
         let fix = "make the container answer the probe, or give it more time (initialDelaySeconds, failureThreshold, a \
                    startupProbe)";
         return Some(node.blocked(text, fix).evidence(evidence));
     }
     None
+}
+
+/// Whether the container was stopped from outside, as the kubelet does: SIGTERM, then SIGKILL.
+fn was_stopped(container: Container<'_>) -> bool {
+    let codes = ["/state/terminated/exitCode", "/lastState/terminated/exitCode"];
+    codes.iter().any(|path| matches!(container.status.number(path), Some(137 | 143)))
 }
 
 fn unhealthy<'a>(inquiry: &Inquiry<'a>, pod: &Item, probe: &str) -> Option<Event<'a>> {

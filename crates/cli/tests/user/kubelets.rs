@@ -81,7 +81,7 @@ async fn a_kubelet_sees_a_certificate_of_the_cluster_and_is_verified_from_the_fi
     // What a kubelet asks before it serves the user of that certificate.
     let may = |question: &[&str]| {
         let can_i = ["auth", "can-i", "--as", "kube-apiserver-kubelet-client"];
-        up.try_kubectl(&[&can_i, question].concat(), "").ok
+        up.try_kubectl(&[&can_i[..], question].concat(), "").ok
     };
     for verb in ["get", "create"] {
         assert!(may(&[verb, "nodes", "--subresource=proxy"]), "{verb}");

@@ -9,6 +9,7 @@ mod cluster;
 mod controller_manager;
 mod def;
 mod kubeconfig;
+mod kubelet_access;
 mod logging;
 mod member_clusters;
 mod new;

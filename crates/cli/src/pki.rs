@@ -112,6 +112,14 @@ impl Directory {
         Ok(all.into_iter().filter(|retired| retired.counts(now)).collect())
     }
 
+    /// Returns the chain from the CA to the retired ones that are still valid.
+    fn chain_to_retired(&self, now: Timestamp) -> anyhow::Result<Option<String>> {
+        match self.file("ca-cross.crt").filter(|path| path.exists()) {
+            Some(path) if !self.retired("ca", now)?.is_empty() => read_if_exists(&path),
+            _ => Ok(None),
+        }
+    }
+
     fn authority_or_new(&self, now: Timestamp) -> anyhow::Result<Authority> {
         if let Some(authority) = self.authority()? {
             return Ok(authority);
@@ -227,11 +235,7 @@ fn new_server_certificate(
     now: Timestamp,
 ) -> anyhow::Result<Identity> {
     let mut made = authority.server_certificate(addresses, now)?;
-    if let Some(path) = pki.file("ca-cross.crt")
-        && !pki.retired("ca", now)?.is_empty()
-    {
-        made.certificate.extend(read_if_exists(&path)?);
-    }
+    made.certificate.extend(pki.chain_to_retired(now)?);
     Ok(made)
 }
 

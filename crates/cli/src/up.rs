@@ -26,15 +26,14 @@ use tokio_util::sync::CancellationToken;
 use crate::apiserver_flags::encryption::health_checks;
 use crate::args::Up;
 use crate::controller_manager::controller_flags::selection;
-use crate::kubeconfig;
 use crate::member_clusters::MemberClusters;
 use crate::operator::Operators;
 use crate::pki::{
     Credentials, Directory, FRONT_PROXY_CLIENT, KUBELET_CLIENT, ProxyClient, ProxyClientSource, Served,
 };
-use crate::process;
 use crate::requests::Requests;
 use crate::reviews::Reviews;
+use crate::{kubeconfig, kubelet_access, process};
 
 /// How long the delivery of audit events may take after the server has stopped: one request to a webhook.
 const AUDIT_DRAIN: Duration = Duration::from_secs(30);
@@ -122,6 +121,9 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         missing_images: arguments.missing_images.clone(),
         own: own_controllers(&arguments, Arc::new(requests), Arc::new(members), operators.as_ref()),
     };
+    if arguments.proxying.kubelet_client().is_none() {
+        kubelet_access::allow(&cluster.client()).await?;
+    }
     if arguments.default_storage_class {
         make_default_storage_class(&cluster.client()).await?;
     }

@@ -18,24 +18,31 @@ use super::{Directory, Pair, is_fresh, read_if_exists};
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const FULL_CHECK_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
 
-/// A generated certificate: the name of its files, its user and its groups.
+/// A generated certificate: the name of its files, its user, and who signs it. The user is in no group, and has only the
+/// rights that it is given by name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Generated {
     pub(crate) file: &'static str,
     pub(crate) user: &'static str,
-    groups: &'static [&'static str],
+    signer: Signer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Signer {
+    Cluster,
+    FrontProxies,
 }
 
 /// Presented to extension API servers. The names are kubeadm's.
 pub(crate) const FRONT_PROXY_CLIENT: Generated =
-    Generated { file: "front-proxy-client", user: "front-proxy-client", groups: &[] };
+    Generated { file: "front-proxy-client", user: "front-proxy-client", signer: Signer::FrontProxies };
 
-/// Presented to kubelets, with the subject that the Kubernetes documentation names. Kubelets ask this server whether the
-/// user may use their API, so it needs permissions.
+/// Presented to kubelets. The names are kubeadm's. Kubelets ask this server whether the user may use their API, so it is
+/// bound to the role for that: [`crate::kubelet_access`].
 pub(crate) const KUBELET_CLIENT: Generated = Generated {
     file: "apiserver-kubelet-client",
     user: "kube-apiserver-kubelet-client",
-    groups: &["system:masters"],
+    signer: Signer::Cluster,
 };
 
 /// Where the certificate comes from.
@@ -49,13 +56,38 @@ pub(crate) enum Source {
 }
 
 impl Generated {
-    pub(super) fn issue(self, authority: &Authority, now: Timestamp) -> anyhow::Result<Identity> {
-        Ok(authority.client_certificate(self.user, self.groups, now)?)
+    /// Creates a certificate. If the cluster CA was renewed, it includes the chain to the previous ones, for kubelets that
+    /// trust only those.
+    pub(super) fn issue(
+        self,
+        directory: &Directory,
+        authority: &Authority,
+        now: Timestamp,
+    ) -> anyhow::Result<Identity> {
+        let mut made = authority.client_certificate(self.user, &[], now)?;
+        if self.signer == Signer::Cluster {
+            made.certificate.extend(directory.chain_to_retired(now)?);
+        }
+        Ok(made)
+    }
+
+    fn subject(self) -> String {
+        format!("CN={}", self.user)
+    }
+
+    /// Returns the CA that signs now. A renewed cluster CA takes over at once. The CA of front proxies that the server
+    /// started with is what extension API servers trust, so it signs until the server is restarted.
+    fn authority(self, directory: &Directory, at_start: &Authority) -> anyhow::Result<Authority> {
+        let stored = match self.signer {
+            Signer::Cluster => directory.authority()?,
+            Signer::FrontProxies => None,
+        };
+        Ok(stored.unwrap_or_else(|| at_start.clone()))
     }
 }
 
 impl Directory {
-    /// Returns the stored client certificate, or a new one if it is about to expire.
+    /// Returns the stored client certificate, or a new one if it is about to expire, or was made for another subject.
     pub(super) fn client(
         &self,
         certificate: Generated,
@@ -63,8 +95,10 @@ impl Directory {
         now: Timestamp,
     ) -> anyhow::Result<Identity> {
         let signer = &authority.identity().certificate;
-        let will_do = |found: &CertificateInfo| is_fresh(found, now) && found.is_signed_by(signer);
-        self.stored_or_new(certificate.file, will_do, || certificate.issue(authority, now))
+        let will_do = |found: &CertificateInfo| {
+            is_fresh(found, now) && found.is_signed_by(signer) && found.subject == certificate.subject()
+        };
+        self.stored_or_new(certificate.file, will_do, || certificate.issue(self, authority, now))
     }
 }
 
@@ -75,15 +109,19 @@ impl Source {
             Self::Files(pair) => pair
                 .read()?
                 .with_context(|| format!("{} or its key does not exist", pair.certificate.display()))?,
-            Self::Generated { directory, authority, certificate } => match current {
-                // Without a directory nothing else remembers it.
-                Some(current)
-                    if directory.pair(certificate.file).is_none() && is_still_fresh(current, now) =>
-                {
-                    current.clone()
+            Self::Generated { directory, authority, certificate } => {
+                let authority = certificate.authority(directory, authority)?;
+                let stored = directory.pair(certificate.file);
+                // What nothing else remembers, and what belongs to a CA that signs after a restart, is not replaced.
+                let is_kept = match &stored {
+                    None => true,
+                    Some(pair) => is_of_other_authority(pair, &authority, now),
+                };
+                match current.filter(|current| is_kept && is_still_fresh(current, now)) {
+                    Some(current) => current.clone(),
+                    None => directory.client(*certificate, &authority, now)?,
                 }
-                _ => directory.client(*certificate, authority, now)?,
-            },
+            }
         };
         certified(&identity.certificate, &identity.key).context("cannot use the client certificate")?;
         Ok(Some(identity))
@@ -104,6 +142,13 @@ impl Source {
         };
         (is_generated && now.duration_since(since) >= FULL_CHECK_INTERVAL) || pair.is_some_and(has_changed)
     }
+}
+
+/// Whether a stored certificate is valid, but signed by another CA.
+fn is_of_other_authority(pair: &Pair, authority: &Authority, now: Timestamp) -> bool {
+    let stored = pair.read().ok().flatten().filter(|stored| is_still_fresh(stored, now));
+    let found = stored.and_then(|stored| CertificateInfo::of_pem(&stored.certificate).ok());
+    found.is_some_and(|found| !found.is_signed_by(&authority.identity().certificate))
 }
 
 fn is_still_fresh(identity: &Identity, now: Timestamp) -> bool {
@@ -173,6 +218,7 @@ impl ProxyClient {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Renewal, renew};
     use super::*;
 
     #[test]
@@ -199,6 +245,76 @@ mod tests {
         let directory = Directory::new(Some(temporary.path().join("pki")));
         let again = directory.front_proxy_authority(now).unwrap();
         assert_eq!(directory.front_proxy_authority(now).unwrap(), again, "the CA is kept");
+    }
+
+    /// The running server's view of a directory, and its CAs.
+    fn running(directory: &Directory, certificate: Generated) -> (Source, Identity) {
+        let now = Clock::system().now();
+        let cluster = directory.authority_or_new(now).unwrap();
+        let authority = match certificate.signer {
+            Signer::Cluster => cluster,
+            Signer::FrontProxies => directory.front_proxy_authority(now).unwrap(),
+        };
+        let source = Source::Generated { directory: directory.clone(), authority, certificate };
+        let first = source.read(None, now).unwrap().unwrap();
+        (source, first)
+    }
+
+    fn stored(directory: &Directory, certificate: Generated) -> Identity {
+        directory.pair(certificate.file).unwrap().read().unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_certificate_of_a_renewed_ca_is_used_and_has_the_chain_to_the_old_one() {
+        let now = Clock::system().now();
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = Directory::new(Some(temporary.path().join("pki")));
+        let (source, first) = running(&directory, KUBELET_CLIENT);
+        let old = directory.authority().unwrap().unwrap();
+        let what = Renewal { authority: true, ..Renewal::default() };
+        renew(&directory, what, now).unwrap();
+        let renewed = stored(&directory, KUBELET_CLIENT);
+        assert_ne!(renewed, first, "it is renewed with the CA");
+        assert_eq!(source.read(Some(&first), now).unwrap().as_ref(), Some(&renewed));
+        assert_eq!(stored(&directory, KUBELET_CLIENT), renewed, "a running server does not replace it");
+        let new = directory.authority().unwrap().unwrap();
+        let chain = renewed.certificate.split_inclusive("-----END CERTIFICATE-----\n");
+        let chain: Vec<_> = chain.map(|pem| CertificateInfo::of_pem(pem).unwrap()).collect();
+        let [leaf, cross] = &*chain else { panic!("{} certificates", chain.len()) };
+        assert!(leaf.is_signed_by(&new.identity().certificate));
+        assert!(leaf.is_signed_by(&pem_of(&renewed, 1)) && cross.is_signed_by(&old.identity().certificate));
+    }
+
+    fn pem_of(identity: &Identity, nth: usize) -> String {
+        let mut pems = identity.certificate.split_inclusive("-----END CERTIFICATE-----\n");
+        pems.nth(nth).unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_certificate_of_a_renewed_ca_of_front_proxies_waits_for_a_restart() {
+        let now = Clock::system().now();
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = Directory::new(Some(temporary.path().join("pki")));
+        let (source, first) = running(&directory, FRONT_PROXY_CLIENT);
+        let what = Renewal { front_proxy_ca: true, front_proxy_client: true, ..Renewal::default() };
+        renew(&directory, what, now).unwrap();
+        let renewed = stored(&directory, FRONT_PROXY_CLIENT);
+        assert_eq!(source.read(Some(&first), now).unwrap(), Some(first));
+        assert_eq!(stored(&directory, FRONT_PROXY_CLIENT), renewed, "a running server does not replace it");
+        assert_eq!(running(&directory, FRONT_PROXY_CLIENT).1, renewed);
+    }
+
+    #[test]
+    fn a_certificate_with_more_rights_than_needed_is_replaced() {
+        let now = Clock::system().now();
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = Directory::new(Some(temporary.path().join("pki")));
+        let authority = directory.authority_or_new(now).unwrap();
+        let before = authority.client_certificate(KUBELET_CLIENT.user, &["system:masters"], now).unwrap();
+        directory.pair(KUBELET_CLIENT.file).unwrap().write(&before).unwrap();
+        let (_, now_used) = running(&directory, KUBELET_CLIENT);
+        let subject = CertificateInfo::of_pem(&now_used.certificate).unwrap().subject;
+        assert_eq!(subject, "CN=kube-apiserver-kubelet-client");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(crate) struct Renewal {
     pub(crate) admin: bool,
     pub(crate) server: bool,
     pub(crate) service_account_key: bool,
-    /// The client certificate for kubelets. If the CA is renewed, a server signs a new one when it starts.
+    /// The client certificate for kubelets. Renewed with the CA, if it exists.
     pub(crate) kubelet_client: bool,
     /// The client certificate for aggregated API servers.
     pub(crate) front_proxy_client: bool,
@@ -45,9 +45,9 @@ pub(crate) fn renew(directory: &Directory, what: Renewal, now: Timestamp) -> any
         renew_server(directory, &authority, now)?;
         done.push("apiserver: renewed".into());
     }
-    if what.kubelet_client {
-        let made = KUBELET_CLIENT.issue(&authority, now)?;
-        directory.pair(KUBELET_CLIENT.file).context("there is no data directory")?.write(&made)?;
+    let kubelet_client = directory.pair(KUBELET_CLIENT.file).context("there is no data directory")?;
+    if what.kubelet_client || (what.authority && kubelet_client.certificate.exists()) {
+        kubelet_client.write(&KUBELET_CLIENT.issue(directory, &authority, now)?)?;
         done.push(format!("{}: renewed", KUBELET_CLIENT.file));
     }
     if what.front_proxy_ca {
@@ -55,7 +55,7 @@ pub(crate) fn renew(directory: &Directory, what: Renewal, now: Timestamp) -> any
         done.push(format!("{FRONT_PROXY_CA}: renewed; the old CA stays trusted for a year"));
     }
     if what.front_proxy_client {
-        let made = FRONT_PROXY_CLIENT.issue(&directory.front_proxy_authority(now)?, now)?;
+        let made = FRONT_PROXY_CLIENT.issue(directory, &directory.front_proxy_authority(now)?, now)?;
         directory.pair(FRONT_PROXY_CLIENT.file).context("there is no data directory")?.write(&made)?;
         done.push(format!("{}: renewed", FRONT_PROXY_CLIENT.file));
     }

@@ -78,5 +78,14 @@ async fn a_kubelet_sees_a_certificate_of_the_cluster_and_is_verified_from_the_fi
     });
     eventually("there is a service account", || up.try_kubectl(&["create", "-f", "-"], &pod.to_string()).ok);
     assert_eq!(up.kubectl(&["logs", "web"]), "from the kubelet\n");
+    // What a kubelet asks before it serves the user of that certificate.
+    let may = |question: &[&str]| {
+        let can_i = ["auth", "can-i", "--as", "kube-apiserver-kubelet-client"];
+        up.try_kubectl(&[&can_i[..], question].concat(), "").ok
+    };
+    for verb in ["get", "create"] {
+        assert!(may(&[verb, "nodes", "--subresource=proxy"]), "{verb}");
+    }
+    assert!(!may(&["get", "secrets"]) && !may(&["create", "pods"]));
     assert!(up.stop());
 }

@@ -65,12 +65,12 @@ fn check_host(host: &str) -> Option<String> {
 
 /// The first `%` that two hexadecimal digits do not follow.
 fn bad_escape(text: &str) -> Option<String> {
-    let parts = text.match_indices('%').map(|(at, _)| &text[at..]);
+    let mut parts = text.match_indices('%').map(|(at, _)| &text[at..]);
     let is_escape = |part: &&str| {
         let digits = part.as_bytes().get(1..3);
         digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     };
-    let found = parts.into_iter().find(|part| !is_escape(part))?;
+    let found = parts.find(|part| !is_escape(part))?;
     let shown: String = found.chars().take(3).collect();
     Some(format!("invalid URL escape {shown:?}"))
 }

@@ -33,7 +33,7 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, app: &'a Item) -> Node {
         ));
     }
     match phase {
-        "running" | "succeeded" => node.converged(phase.to_owned()),
+        "running" | "succeeded" => node.converged(phase),
         "workflowSuspending" | "suspending" => suspended(app, node, &steps),
         _ => blocked(app, node, phase, &steps, failed.map(|failed| (failed.kind, failed.message))),
     }

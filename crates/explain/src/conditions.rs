@@ -208,7 +208,7 @@ fn by_phase(item: &Item, node: Node) -> Option<Node> {
     let node = node.evidence([field]);
     let word = phase.to_lowercase();
     Some(match () {
-        () if DONE.contains(&word.as_str()) => node.converged(phase.to_owned()),
+        () if DONE.contains(&word.as_str()) => node.converged(phase),
         () if FAILED.iter().any(|failed| word.contains(failed)) => node.blocked(
             format!("is {phase}{said}"),
             format!("correct what the controller of {} reports", item.kind),

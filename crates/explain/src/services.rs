@@ -166,7 +166,7 @@ fn wrong_port(service: &Item, node: Node, selected: &[&Item]) -> Option<Node> {
     None
 }
 
-fn port_names<'a>(pod: &'a Item) -> BTreeSet<&'a str> {
+fn port_names(pod: &Item) -> BTreeSet<&str> {
     let containers = pod.items("/spec/containers").iter().chain(pod.items("/spec/initContainers"));
     let ports = containers.flat_map(|container| container.items("/ports"));
     ports.map(|port| port.text("/name")).filter(|name| !name.is_empty()).collect()

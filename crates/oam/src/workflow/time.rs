@@ -1,7 +1,6 @@
 //! Dates in the layouts of Go, for `vela/time`. There is no clock here: dates and timestamps are turned into each other.
 
 use jiff::Timestamp;
-use jiff::civil::Time;
 use jiff::fmt::strtime::{self, BrokenDownTime};
 use jiff::tz::TimeZone;
 
@@ -79,7 +78,7 @@ pub(super) fn timestamp(date: &str, layout: &str) -> Result<i64, String> {
         return Ok(timestamp.as_second());
     }
     let day = parsed.to_date().map_err(|why| wrong(&why))?;
-    let at = day.to_datetime(parsed.to_time().unwrap_or(Time::midnight()));
+    let at = day.to_datetime(parsed.to_time().unwrap_or_default());
     let zoned = at.to_zoned(TimeZone::UTC).map_err(|why| wrong(&why))?;
     Ok(zoned.timestamp().as_second())
 }

@@ -323,6 +323,8 @@ fn built_in_definitions_that_users_have_edited_survive_an_installation() {
         let scaler = Key::namespaced("vela-system", "scaler");
         let edit = Patch::merge(&json!({"spec": {"schematic": {"cue": {"template": "parameter: {}"}}}}));
         cluster.client().patch(&traits, &scaler, Subresource::None, edit).await.unwrap();
+        // The controller records revisions of all definitions.
+        cluster.pass(Duration::from_secs(60)).await;
         let before = cluster.list(&traits, Some("vela-system")).await;
         install(cluster).await;
         assert_eq!(cluster.list(&traits, Some("vela-system")).await, before);

@@ -17,7 +17,7 @@ use crate::client::Faulty;
 use crate::faults::Faults;
 use crate::graph::{Counts, Graph, History};
 use crate::link::Link;
-use crate::snapshot::{self, Snapshot};
+use crate::snapshot;
 use crate::world::World;
 
 /// API servers by name. Cheap to clone.
@@ -51,10 +51,10 @@ impl Members {
         let clock = world.clock().clone();
         let seed = name.bytes().fold(1, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
         let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(seed) };
-        let parts = Components::default();
-        let store = Snapshot::of_new(&parts).await.fork(&clock);
-        let config = snapshot::config(store.clone(), &runtime, &parts);
-        let cluster = Cluster::with_config(config, runtime).await.expect("a snapshot can be started on");
+        // Not from a snapshot: clusters are told apart by the UIDs of their objects.
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        let config = snapshot::config(store.clone(), &runtime, &Components::default());
+        let cluster = Cluster::with_config(config, runtime).await.expect("an empty store can be started on");
         let (link, faults) = (Link::new(&clock), world.faults().clone());
         let member = Member { cluster, store, link, faults };
         world.joined(name, &member);

@@ -199,7 +199,7 @@ mod tests {
         check(json!({"a": 1}), &format!("patch: {{\n{retain}\na: 2\n}}"), Ok(json!({"a": 2})));
         check(
             json!({"m": {"x": 1}}),
-            &format!("patch: {{\n{retain}\nm: y: 2\n}}"),
+            &format!("patch: {{\n{retain}\nm: {{y: 2}}\n}}"),
             Ok(json!({"m": {"y": 2}})),
         );
         let keyed = format!("patch: {{\n// +patchKey=n\n{retain}\nl: [{{n: 1, b: 2}}]\n}}");

@@ -246,7 +246,7 @@ impl TestCluster {
     /// let cluster = TestCluster::new().all_controllers();
     /// let prepared = Snapshot::of(&cluster.parts(), async |world| {
     ///     let shop: Namespace = serde_json::from_value(serde_json::json!({"metadata": {"name": "shop"}})).unwrap();
-    ///     setpoint::Api::new(world.client()).create(&shop).await.unwrap();
+    ///     setpoint::Api::new(world.client(), "test").create(&shop).await.unwrap();
     /// });
     /// cluster.starting_from(&prepared).run(async |cluster| {
     ///     let namespaces: kube::Api<Namespace> = kube::Api::all(cluster.kube());

@@ -31,7 +31,7 @@ pub(crate) fn renewed(lease: &Item) -> Option<Timestamp> {
     lease.time("/spec/renewTime")
 }
 
-/// Says why nobody holds a lease. `None` if somebody does.
+/// Explains why a lease has no holder. `None` if it has one.
 fn down(inquiry: &Inquiry<'_>, lease: &Item) -> Option<String> {
     let holder = lease.text("/spec/holderIdentity");
     if holder.is_empty() {

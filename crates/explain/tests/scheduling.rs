@@ -216,7 +216,7 @@ situation!(
     }
 );
 
-/// A pod that may not preempt says so.
+/// Pods that may not preempt are reported as such.
 #[test]
 fn a_pod_that_may_not_preempt_says_why() {
     let explanation = check(cluster().nodes(1), "pod/p", &["Insufficient cpu"], async |c| {

@@ -1,4 +1,4 @@
-//! Claims that do not bind, and volumes that nobody gets.
+//! Claims that do not bind, and volumes that are not claimed.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Value, json};

@@ -454,7 +454,7 @@ situation!(
     }
 );
 
-/// What has converged says so, with exit code 0 in the command.
+/// Converged objects are reported as converged; the command exits with code 0.
 #[test]
 fn a_deployment_that_is_ready_has_converged() {
     let (explanation, text) = explained(cluster(), "deployment/web", async |c| {

@@ -1,4 +1,4 @@
-//! Restarts all controllers at run time, for whoever develops a hook.
+//! Restarts all controllers at run time, for hook developers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

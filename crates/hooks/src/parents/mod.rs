@@ -15,7 +15,7 @@
 //!  status.rs     what becomes of the parent's status                                  (pure)
 //!  alive.rs      parents that are gone although the cache shows them
 //!  damping.rs    parents whose status never settles                                   (pure)
-//!  report.rs     what a reconcile did, for whoever develops the hook
+//!  report.rs     what a reconcile did, for hook developers
 //! ```
 
 mod alive;

@@ -1,4 +1,4 @@
-//! What a reconcile did, for whoever develops the hook.
+//! What a reconcile did, for hook developers.
 
 use std::time::Duration;
 

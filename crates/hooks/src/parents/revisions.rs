@@ -61,7 +61,7 @@ impl Parents {
         Ok((answer, Desired { objects, problems }))
     }
 
-    /// Returns the ControllerRevisions of a parent. Those that nobody owns are adopted.
+    /// Returns the ControllerRevisions of a parent, and adopts orphans.
     async fn stored_revisions(
         &self,
         pass: &mut Pass,

@@ -194,8 +194,8 @@ impl Informers {
         Self { shared, requested: None }
     }
 
-    /// Returns another set of informers, with the same source and without any informer yet. Whoever uses it has to
-    /// [`run`](Self::run) it, and may remove its informers without regard to others.
+    /// Returns another set of informers, with the same source and without any informer yet. The caller has to
+    /// [`run`](Self::run) it, and may remove its informers without affecting others.
     pub fn separate(&self) -> Self {
         Self::new(self.shared.source.clone(), self.shared.runtime.clone())
     }

@@ -6,11 +6,11 @@
 //!  /debug/setpoint/keys?name=NAME       an object in all controllers; also namespace=, kind=, group=, controller=
 //! ```
 //!
-//! Answers are JSON. They name objects and contain error messages, so whoever serves them must authorize the caller.
+//! Answers are JSON. They name objects and contain error messages, so a server must authorize its callers.
 //!
 //! Invariants:
 //! - What is kept is bounded, and recorded in one place: the worker loop.
-//! - Nothing is computed before somebody asks.
+//! - Nothing is computed before a request.
 
 mod journal;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::text::duration;
 /// How long a controller may take to react.
 pub(crate) const MOMENT: i64 = 30;
 
-/// Explains why pods or other dependents of an object cannot be created. `None` if nothing says so.
+/// Explains why pods or other dependents of an object cannot be created. `None` if there is no sign of that.
 pub(crate) fn failed<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: &Node) -> Option<Node> {
     let condition = item.condition("ReplicaFailure").filter(|condition| condition.is_true());
     let event = inquiry.event(item, &["FailedCreate", "FailedCreatePod"]);

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - Only reads: get and list, logs, and the introspection API.
-//! - What is asked for together is fetched concurrently, with a bound; lists are read in pages.
+//! - Objects are fetched concurrently, within a limit; lists are read in pages.
 //! - What may not be read is an answer, not an error: the explanation says which permission is missing.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -65,8 +65,8 @@ impl Session<'_> {
         }
     }
 
-    /// Returns the definition of a step. That which applies components is always ours: KubeVela's has no template, since
-    /// its controller does that itself.
+    /// Returns the definition of a step. The one for `apply-component` is always ours: KubeVela's has no template, because
+    /// its controller applies components itself.
     pub(crate) fn step(&mut self, kind: &str) -> Option<&Definition> {
         if kind == APPLY_COMPONENT {
             return builtin::apply_component();

@@ -161,7 +161,7 @@ fn nodes_text(number: usize) -> String {
     format!("{}:", count(number, "node"))
 }
 
-/// Returns the rejections by what is said about them, the most frequent first.
+/// Groups the rejections by message, the most frequent first.
 fn by_filter(found: &Assessment) -> Vec<(String, Vec<&Rejection>)> {
     let mut groups: BTreeMap<String, Vec<&Rejection>> = BTreeMap::new();
     for rejection in &found.rejections {

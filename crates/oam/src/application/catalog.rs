@@ -56,8 +56,8 @@ impl Catalog {
         object.decode().ok()
     }
 
-    /// Adds the definition of a type to those that are known, if it is not among them and exists. One that cannot be read is
-    /// as good as none.
+    /// Adds the definition of a type, if it is still missing and exists. A definition that cannot be decoded counts as
+    /// missing.
     pub(crate) fn complete(
         &self,
         known: &mut BTreeMap<String, Definition>,

@@ -59,7 +59,7 @@ loom: ## Model-check the work queue with more preemptions than `make test` (PREE
 	LOOM_MAX_PREEMPTIONS=$(or $(PREEMPTIONS),4) cargo test --release --quiet -p setpoint --test queue_loom
 
 sim-search: ## Search longer for fault schedules that break a controller (SEED=n, COMBINATIONS=n)
-	SETPOINT_SIM_SEED=$(or $(SEED),1) SETPOINT_SIM_COMBINATIONS=$(or $(COMBINATIONS),2000) \
+	SETPOINT_SIM_EXHAUSTIVE=1 SETPOINT_SIM_SEED=$(or $(SEED),1) SETPOINT_SIM_COMBINATIONS=$(or $(COMBINATIONS),2000) \
 		cargo test --release --quiet -p setpoint-sim --test sim faults:: -- --nocapture
 
 historic: ## Reintroduce historical bugs of Kubernetes one by one, and check that tests notice (BUG=name tries one)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use setpoint_sim::{Fault, OnEvent, Scenario, check_all, check_faults};
+use setpoint_sim::{Depth, Fault, OnEvent, Scenario, check_at_depth, check_faults};
 
 use super::*;
 
@@ -125,21 +125,24 @@ fn scenarios() -> [Scenario; 3] {
 #[test]
 fn composites_survive_every_crash_and_every_lost_event() {
     let [composite, ..] = scenarios();
-    let report = check_all(&composite, 1, 10).unwrap_or_else(|failure| panic!("{failure:?}"));
+    let report =
+        check_at_depth(&composite, 1, 10, Depth::from_env()).unwrap_or_else(|failure| panic!("{failure:?}"));
     assert!(report.writes > 10 && report.plans > 2 * report.writes, "{report:?}");
 }
 
 #[test]
 fn rollouts_survive_every_crash_and_every_lost_event() {
     let [_, rollout, _] = scenarios();
-    let report = check_all(&rollout, 1, 10).unwrap_or_else(|failure| panic!("{failure:?}"));
+    let report =
+        check_at_depth(&rollout, 1, 10, Depth::from_env()).unwrap_or_else(|failure| panic!("{failure:?}"));
     assert!(report.writes > 10 && report.plans > 2 * report.writes, "{report:?}");
 }
 
 #[test]
 fn decorators_survive_every_crash_and_every_lost_event() {
     let [_, _, decorator] = scenarios();
-    let report = check_all(&decorator, 1, 10).unwrap_or_else(|failure| panic!("{failure:?}"));
+    let report =
+        check_at_depth(&decorator, 1, 10, Depth::from_env()).unwrap_or_else(|failure| panic!("{failure:?}"));
     assert!(report.writes > 5 && report.plans > 2 * report.writes, "{report:?}");
 }
 

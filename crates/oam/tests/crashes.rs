@@ -11,7 +11,9 @@ use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use setpoint::client::DeleteOptions;
 use setpoint::{Key, Kind};
-use setpoint_sim::{Fault, OnCall, OnEvent, Scenario, TestCluster, World, check_all, check_faults};
+use setpoint_sim::{
+    Depth, Fault, OnCall, OnEvent, Scenario, TestCluster, World, check_at_depth, check_faults,
+};
 
 use super::*;
 
@@ -159,16 +161,13 @@ fn scenario(name: &'static str, script: Script) -> Scenario {
     Scenario { name, parts: cluster().parts(), start: Some(installed()), script, always: |_| Ok(()) }
 }
 
-/// Runs a script with every fault: at every write, and at every event.
+/// Runs a script with a crash at every write, a fault at every event, and a storm.
 pub(super) fn survives(cluster: &TestCluster, name: &'static str, script: Script) {
     let scenario = Scenario { parts: cluster.parts(), ..scenario(name, script) };
     let seen = check_faults(&scenario, 1, []).expect("it runs without faults");
-    let on_write = |nth| [OnCall::CrashBefore, OnCall::CrashAfter].map(|what| Fault::Call { nth, what });
-    let late = OnEvent::Delay(Duration::from_secs(60));
-    let on_event = |nth| [OnEvent::Hide, late].map(|what| Fault::Event { nth, what });
-    let faults = (0..seen.writes).flat_map(on_write).chain((0..seen.events).flat_map(on_event));
+    let faults = seen.single_faults(Depth::from_env());
     let storm = Fault::Storm { percent: 30, seed: 2 };
-    match check_faults(&scenario, 1, faults.chain([storm]).map(|fault| vec![fault])) {
+    match check_faults(&scenario, 1, faults.into_iter().chain([storm]).map(|fault| vec![fault])) {
         Ok(report) => println!("{name}: {report:?}"),
         Err(failure) => panic!("{failure:?}"),
     }
@@ -198,7 +197,7 @@ survivors! {
 fn edits_survive_every_fault_also_of_the_installation() {
     let scenario =
         Scenario { start: None, ..scenario("edits", |world| edits_of_a_new_cluster(world).boxed_local()) };
-    match check_all(&scenario, 1, 4) {
+    match check_at_depth(&scenario, 1, 4, Depth::from_env()) {
         Ok(report) => println!("edits: {report:?}"),
         Err(failure) => panic!("{failure:?}"),
     }

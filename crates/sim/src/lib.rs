@@ -38,7 +38,7 @@ pub use faults::{Callee, Fault, Faults, OnCall, OnEvent, OnReply};
 pub use graph::{Counts, Graph, History};
 pub use link::{Link, Write};
 pub use members::Members;
-pub use plan::{Ending, Failure, Plan, Report, Scenario, check_all, check_faults, search, undisturbed};
+pub use plan::{Depth, Ending, Failure, Plan, Report, Scenario, check_all, check_at_depth, check_faults};
 pub use setpoint_cluster::{Executed, Kubelets, webhooks};
 pub use snapshot::Snapshot;
 pub use testing::{Running, TestCluster};

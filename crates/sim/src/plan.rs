@@ -69,6 +69,46 @@ pub struct Report {
     pub events: usize,
 }
 
+/// How many single faults a search tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Every write × crash before and after, and every event × hidden and stale.
+    Exhaustive,
+    /// Every write × crash before and after, but every event only once: hidden or stale, in turn. Most faults of a
+    /// search are at events, so this takes about half the time.
+    Bounded,
+}
+
+impl Depth {
+    /// [`Exhaustive`](Self::Exhaustive) if `SETPOINT_SIM_EXHAUSTIVE` is set: the same tests run bounded on every change,
+    /// and exhaustively in long searches.
+    pub fn from_env() -> Self {
+        if std::env::var_os("SETPOINT_SIM_EXHAUSTIVE").is_some() { Self::Exhaustive } else { Self::Bounded }
+    }
+
+    /// Returns the events of a run at which to try a fault that is tried nowhere else.
+    pub fn events(self, seen: usize) -> impl Iterator<Item = usize> {
+        (0..seen).step_by(if self == Self::Exhaustive { 1 } else { 2 })
+    }
+
+    fn at_event(self, nth: usize) -> Vec<Fault> {
+        let mut what = vec![OnEvent::Hide, OnEvent::Delay(STALE_FOR)];
+        if self == Self::Bounded {
+            what = vec![what.swap_remove(nth % 2)];
+        }
+        what.into_iter().map(|what| Fault::Event { nth, what }).collect()
+    }
+}
+
+impl Report {
+    /// Returns each fault that can happen on its own in a run like this one.
+    pub fn single_faults(&self, depth: Depth) -> Vec<Fault> {
+        let on_write = |nth| [OnCall::CrashBefore, OnCall::CrashAfter].map(|what| Fault::Call { nth, what });
+        let writes = (0..self.writes).flat_map(on_write);
+        writes.chain((0..self.events).flat_map(|nth| depth.at_event(nth))).collect()
+    }
+}
+
 impl Scenario {
     /// Runs a plan. Equal plans give equal traces.
     fn run(&self, plan: &Plan) -> Result<Ending, String> {
@@ -140,6 +180,12 @@ impl Scenario {
     }
 }
 
+impl Ending {
+    fn report(&self) -> Report {
+        Report { plans: 1, writes: self.writes, events: self.events }
+    }
+}
+
 impl Plan {
     fn is_storm(&self) -> bool {
         self.faults.iter().any(|fault| matches!(fault, Fault::Storm { .. }))
@@ -150,8 +196,18 @@ impl Plan {
 /// faults drawn from the seed, then storms in which a third of all calls fail, then a restart in a steady state. The
 /// first failure ends the search, and is reduced to the faults it needs.
 pub fn check_all(scenario: &Scenario, seed: u64, combinations: usize) -> Result<Report, Failure> {
+    check_at_depth(scenario, seed, combinations, Depth::Exhaustive)
+}
+
+/// Like [`check_all`], with the single faults of a depth.
+pub fn check_at_depth(
+    scenario: &Scenario,
+    seed: u64,
+    combinations: usize,
+    depth: Depth,
+) -> Result<Report, Failure> {
     let expected = undisturbed(scenario, seed)?;
-    let report = search(scenario, seed, &expected, combinations)?;
+    let report = search(scenario, seed, &expected, combinations, depth)?;
     let storms =
         (1..=STORMS).map(|nth| vec![Fault::Storm { percent: STORM_FAILURE_PERCENT, seed: seed + nth }]);
     let stormy = check_against(scenario, seed, &expected, storms)?;
@@ -172,20 +228,21 @@ pub fn check_faults(
 }
 
 /// Runs a scenario without faults. All other runs are compared with its result.
-pub fn undisturbed(scenario: &Scenario, seed: u64) -> Result<Ending, Failure> {
+fn undisturbed(scenario: &Scenario, seed: u64) -> Result<Ending, Failure> {
     let plan = Plan { seed, faults: Vec::new() };
     scenario.run(&plan).map_err(|why| scenario.failure(&plan, why))
 }
 
-/// Runs the single faults and combinations of [`check_all`], and also a run without faults, and compares each with an
+/// Runs the single faults and combinations of [`check_at_depth`], and also a run without faults, and compares each with an
 /// existing result.
-pub fn search(
+fn search(
     scenario: &Scenario,
     seed: u64,
     expected: &Ending,
     combinations: usize,
+    depth: Depth,
 ) -> Result<Report, Failure> {
-    let singles = single_faults(expected);
+    let singles = expected.report().single_faults(depth);
     let rng = Rng::seeded(seed);
     let combined: Vec<_> = (0..combinations).map(|_| combination(&rng, &singles)).collect();
     let disturbed = singles.into_iter().map(|fault| vec![fault]).chain(combined);
@@ -199,20 +256,13 @@ fn check_against(
     expected: &Ending,
     plans: impl IntoIterator<Item = Vec<Fault>>,
 ) -> Result<Report, Failure> {
-    let mut report = Report { plans: 1, writes: expected.writes, events: expected.events };
+    let mut report = expected.report();
     for faults in plans {
         let plan = Plan { seed, faults };
         scenario.check(&plan, expected).map_err(|failure| shrink(scenario, expected, failure))?;
         report.plans += 1;
     }
     Ok(report)
-}
-
-fn single_faults(reference: &Ending) -> Vec<Fault> {
-    let on_write = |nth| [OnCall::CrashBefore, OnCall::CrashAfter].map(|what| Fault::Call { nth, what });
-    let on_event = |nth| [OnEvent::Hide, OnEvent::Delay(STALE_FOR)].map(|what| Fault::Event { nth, what });
-    let writes = (0..reference.writes).flat_map(on_write);
-    writes.chain((0..reference.events).flat_map(on_event)).collect()
 }
 
 fn combination(rng: &Rng, singles: &[Fault]) -> Vec<Fault> {

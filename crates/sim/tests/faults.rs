@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use setpoint::client::{DeleteOptions, Patch, PropagationPolicy, Subresource};
 use setpoint::{Key, Kind};
 use setpoint_cluster::Components;
-use setpoint_sim::{History, Plan, Scenario, World, check_all};
+use setpoint_sim::{Depth, History, Plan, Scenario, World, check_at_depth};
 use setpoint_store::EventKind;
 
 /// The number of seeded fault combinations in addition to all single faults. A long search raises it.
@@ -160,7 +160,8 @@ fn anything(_: &History) -> Result<(), String> {
 }
 
 fn check(scenario: &Scenario) {
-    let report = check_all(scenario, seed(), combinations()).unwrap_or_else(|failure| panic!("{failure:?}"));
+    let report = check_at_depth(scenario, seed(), combinations(), Depth::from_env());
+    let report = report.unwrap_or_else(|failure| panic!("{failure:?}"));
     let name = scenario.name;
     println!("{name}: {} plans over {} writes and {} events", report.plans, report.writes, report.events);
 }

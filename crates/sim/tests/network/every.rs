@@ -10,7 +10,8 @@ use setpoint_controllers::{Entry, REGISTRY};
 const ROOMS: [&str; 2] = ["tests", "../controllers/tests"];
 
 /// The functions that run every plan for a script.
-const DISTURBS: [&str; 4] = ["survives(", "survives_with(", "survives_within(", "check_all("];
+const DISTURBS: [&str; 5] =
+    ["survives(", "survives_with(", "survives_within(", "check_all(", "check_at_depth("];
 
 #[test]
 fn every_controller_that_writes_is_in_some_plan() {

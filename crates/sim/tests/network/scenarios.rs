@@ -6,7 +6,7 @@ use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::source::Selection;
 use setpoint::{Key, Kind};
 use setpoint_cluster::Components;
-use setpoint_sim::{History, Scenario, World, check_all};
+use setpoint_sim::{Depth, History, Scenario, World, check_at_depth};
 
 /// The number of seeded fault combinations in addition to all single faults. A long search raises it.
 fn combinations() -> usize {
@@ -19,8 +19,8 @@ pub(crate) fn parts(controllers: &[&str]) -> Components {
     Components { controllers, ..Components::default() }
 }
 
-/// Crashes before and after every write, hides or delays every event, then tries combinations. The graph and the counts
-/// must be the same.
+/// Crashes before and after every write, hides or delays every event (a long search does both), then tries combinations.
+/// The graph and the counts must be the same.
 #[track_caller]
 pub(crate) fn survives(
     name: &'static str,
@@ -48,7 +48,8 @@ pub(crate) fn survives_within(
     always: fn(&History) -> Result<(), String>,
 ) {
     let scenario = Scenario { name, parts, start: None, script, always };
-    let report = check_all(&scenario, 1, combinations()).unwrap_or_else(|failure| panic!("{failure:?}"));
+    let report = check_at_depth(&scenario, 1, combinations(), Depth::from_env());
+    let report = report.unwrap_or_else(|failure| panic!("{failure:?}"));
     println!("{name}: {} plans over {} writes and {} events", report.plans, report.writes, report.events);
 }
 

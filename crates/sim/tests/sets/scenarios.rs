@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use setpoint::client::{Patch, Subresource};
 use setpoint::{Key, Kind, View};
 use setpoint_cluster::Components;
-use setpoint_sim::{Fault, History, OnEvent, Scenario, World, check_all};
+use setpoint_sim::{Depth, Fault, History, OnEvent, Scenario, World, check_at_depth};
 
 pub(crate) type Script = for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>;
 
@@ -37,16 +37,17 @@ pub(crate) fn scenario(name: &'static str, controllers: &[&str], script: Script,
     Scenario { name, parts: parts(controllers), start: None, script, always }
 }
 
-/// Crashes before and after every write, hides or delays every event, then tries combinations. The graph and the counts
-/// must be the same.
+/// Crashes before and after every write, hides or delays every event (a long search does both), then tries combinations.
+/// The graph and the counts must be the same.
 #[track_caller]
 pub(crate) fn survives(name: &'static str, controllers: &[&str], script: Script, always: Always) {
     let scenario = scenario(name, controllers, script, always);
-    let report = check_all(&scenario, 1, combinations()).unwrap_or_else(|failure| panic!("{failure:?}"));
+    let report = check_at_depth(&scenario, 1, combinations(), Depth::from_env());
+    let report = report.unwrap_or_else(|failure| panic!("{failure:?}"));
     println!("{name}: {} plans over {} writes and {} events", report.plans, report.writes, report.events);
 }
 
-/// Delays every event, and all that follow it in its watch. The invariant must hold.
+/// Delays every other event (a long search: every event), and all that follow it in its watch. The invariant must hold.
 pub(crate) fn tolerates_staleness(controllers: &[&str], script: Script, always: Always) {
     tolerates_staleness_with(&parts(controllers), script, always);
 }
@@ -61,7 +62,7 @@ pub(crate) fn tolerates_staleness_with(parts: &Components, script: Script, alway
         })
     };
     let events = run(Vec::new());
-    for nth in 0..events {
+    for nth in Depth::from_env().events(events) {
         run(vec![Fault::Event { nth, what: OnEvent::Delay(Duration::from_secs(20)) }]);
     }
 }

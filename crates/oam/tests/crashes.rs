@@ -161,7 +161,7 @@ fn scenario(name: &'static str, script: Script) -> Scenario {
     Scenario { name, parts: cluster().parts(), start: Some(installed()), script, always: |_| Ok(()) }
 }
 
-/// Runs a script with a crash at every write, a fault at every event, and a storm.
+/// Runs a script with a crash between any two writes, a fault at every event, and a storm.
 pub(super) fn survives(cluster: &TestCluster, name: &'static str, script: Script) {
     let scenario = Scenario { parts: cluster.parts(), ..scenario(name, script) };
     let seen = check_faults(&scenario, 1, []).expect("it runs without faults");

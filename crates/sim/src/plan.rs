@@ -74,14 +74,14 @@ pub struct Report {
 pub enum Depth {
     /// Every write × crash before and after, and every event × hidden and stale.
     Exhaustive,
-    /// Every write × crash before and after, but every event only once: hidden or stale, in turn. Most faults of a
-    /// search are at events, so this takes about half the time.
+    /// A crash between any two writes, and every event once: hidden or stale, in turn. Takes half the time. A crash before
+    /// a write leaves the same objects as one after the write before it.
     Bounded,
 }
 
 impl Depth {
-    /// [`Exhaustive`](Self::Exhaustive) if `SETPOINT_SIM_EXHAUSTIVE` is set: the same tests run bounded on every change,
-    /// and exhaustively in long searches.
+    /// [`Exhaustive`](Self::Exhaustive) if `SETPOINT_SIM_EXHAUSTIVE` is set, so that the tests of every change are also
+    /// the long searches.
     pub fn from_env() -> Self {
         if std::env::var_os("SETPOINT_SIM_EXHAUSTIVE").is_some() { Self::Exhaustive } else { Self::Bounded }
     }
@@ -91,21 +91,26 @@ impl Depth {
         (0..seen).step_by(if self == Self::Exhaustive { 1 } else { 2 })
     }
 
-    fn at_event(self, nth: usize) -> Vec<Fault> {
-        let mut what = vec![OnEvent::Hide, OnEvent::Delay(STALE_FOR)];
-        if self == Self::Bounded {
-            what = vec![what.swap_remove(nth % 2)];
+    fn at_write(self, nth: usize) -> &'static [OnCall] {
+        if self == Self::Exhaustive || nth == 0 {
+            &[OnCall::CrashBefore, OnCall::CrashAfter]
+        } else {
+            &[OnCall::CrashAfter]
         }
-        what.into_iter().map(|what| Fault::Event { nth, what }).collect()
+    }
+
+    fn at_event(self, nth: usize) -> &'static [OnEvent] {
+        const BOTH: &[OnEvent] = &[OnEvent::Hide, OnEvent::Delay(STALE_FOR)];
+        if self == Self::Exhaustive { BOTH } else { std::slice::from_ref(&BOTH[nth % BOTH.len()]) }
     }
 }
 
 impl Report {
     /// Returns each fault that can happen on its own in a run like this one.
     pub fn single_faults(&self, depth: Depth) -> Vec<Fault> {
-        let on_write = |nth| [OnCall::CrashBefore, OnCall::CrashAfter].map(|what| Fault::Call { nth, what });
-        let writes = (0..self.writes).flat_map(on_write);
-        writes.chain((0..self.events).flat_map(|nth| depth.at_event(nth))).collect()
+        let on_write = |nth| depth.at_write(nth).iter().map(move |&what| Fault::Call { nth, what });
+        let on_event = |nth| depth.at_event(nth).iter().map(move |&what| Fault::Event { nth, what });
+        (0..self.writes).flat_map(on_write).chain((0..self.events).flat_map(on_event)).collect()
     }
 }
 

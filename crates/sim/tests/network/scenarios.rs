@@ -19,8 +19,8 @@ pub(crate) fn parts(controllers: &[&str]) -> Components {
     Components { controllers, ..Components::default() }
 }
 
-/// Crashes before and after every write, hides or delays every event (a long search does both), then tries combinations.
-/// The graph and the counts must be the same.
+/// Crashes between any two writes, hides or delays every event, then tries combinations (see [`Depth`]). The graph and
+/// the counts must be the same.
 #[track_caller]
 pub(crate) fn survives(
     name: &'static str,

@@ -37,8 +37,8 @@ pub(crate) fn scenario(name: &'static str, controllers: &[&str], script: Script,
     Scenario { name, parts: parts(controllers), start: None, script, always }
 }
 
-/// Crashes before and after every write, hides or delays every event (a long search does both), then tries combinations.
-/// The graph and the counts must be the same.
+/// Crashes between any two writes, hides or delays every event, then tries combinations (see [`Depth`]). The graph and
+/// the counts must be the same.
 #[track_caller]
 pub(crate) fn survives(name: &'static str, controllers: &[&str], script: Script, always: Always) {
     let scenario = scenario(name, controllers, script, always);

@@ -29,6 +29,7 @@ pub mod formats;
 mod json;
 mod lexer;
 mod libraries;
+mod literals;
 mod message;
 pub mod names;
 pub mod number;

@@ -673,7 +673,7 @@ async fn hostile_policies_are_bounded() {
         std::iter::once(json!({"name": "v0", "expression": "['0123456789', '0123456789']"}))
             .chain((1..19).map(|at| {
                 json!({"name": format!("v{at}"),
-            "expression": format!("[dyn(variables.v{0}), variables.v{0}]", at - 1)})
+            "expression": format!("[dyn(variables.v{0}), dyn(variables.v{0})]", at - 1)})
             }))
             .collect();
     let copies = "[JSONPatch{op: 'add', path: '/metadata/annotations', value: {'a': 'x'}}] + lists.range(40).map(i, \

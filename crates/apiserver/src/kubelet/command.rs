@@ -403,7 +403,7 @@ fn exited(code: u8) -> Status {
         format!("command terminated with non-zero exit code: command terminated with exit code {code}");
     let cause = Cause { reason: "ExitCode".into(), message: code.to_string(), ..Cause::default() };
     let mut status = Status::success(0);
-    status.status = "Failure";
+    status.status = "Failure".into();
     status.message = message;
     status.reason = "NonZeroExitCode".into();
     status.details = Some(Details { causes: vec![cause], ..Details::default() });

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::ast::{Expr, Fold, Initializer, Kind, Literal};
-use super::declarations::{is_of_graphs, overloads};
+use super::declarations::{GRAPH_FORMAT, is_of_graphs, overloads};
 use super::lexer::Mistake;
 use super::literals;
 use super::message;
@@ -319,7 +319,14 @@ impl Checker<'_> {
                 return Type::Bool;
             }
         }
-        self.resolve_call(id, at, &function, is_method, &types)
+        let ty = self.resolve_call(id, at, &function, is_method, &types);
+        if self.extensions.graph_functions
+            && let Kind::Call { function, .. } = &mut expr.kind
+            && function == "format"
+        {
+            *function = GRAPH_FORMAT.into();
+        }
+        ty
     }
 
     /// Turns a field access into a variable if a variable has that dotted name.

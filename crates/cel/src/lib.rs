@@ -17,6 +17,7 @@
 pub mod admission;
 mod ast;
 mod check;
+mod clauses;
 mod cost;
 mod declarations;
 pub mod device;

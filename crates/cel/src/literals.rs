@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::ast::{Expr, Kind, Literal};
+use super::clauses::{self, Clause};
 use super::lexer::Mistake;
 use super::types::Type;
 
@@ -71,10 +72,6 @@ fn at_call(message: String) -> FormatMistake {
     (None, message)
 }
 
-fn unparsed(why: &str) -> FormatMistake {
-    at_call(format!("could not parse formatting clause: {why}"))
-}
-
 /// The arguments of a call of `format`.
 struct Format<'e> {
     values: &'e [&'e Expr],
@@ -108,24 +105,13 @@ impl Format<'_> {
 
     /// Checks the clause at the start of a text. Returns what follows it.
     fn check_clause<'t>(&self, text: &'t [u8], value: &Expr) -> Result<&'t [u8], FormatMistake> {
-        let after = after_precision(text)
-            .map_err(|why| unparsed(&format!("error while parsing precision: {why}")))?;
-        let (verb, rest) = after.split_first().ok_or_else(|| unparsed("unexpected end of string"))?;
+        let Clause { verb, rest, .. } = clauses::parse(text).map_err(at_call)?;
         let wrong = match verb {
-            b's' => self.not_shown(value).map(|bad| (bad, STRING)),
-            verb => match check_type(*verb, self.ty(value)) {
-                Some(fits) => fits.err().map(|words| (value, words)),
-                None => {
-                    let verb = char::from(*verb);
-                    return Err(unparsed(&format!("unrecognized formatting clause \"{verb}\"")));
-                }
-            },
+            b's' => self.not_shown(value),
+            _ => (!fits(verb, self.ty(value))).then_some(value),
         };
-        match wrong {
-            Some((bad, words)) => {
-                let message = format!("error during formatting: {words}, was given {}", self.ty(bad).name());
-                Err((Some(bad.at), message))
-            }
+        match wrong.and_then(|wrong| Some((wrong.at, clauses::misfit(verb, &self.ty(wrong).name())?))) {
+            Some((at, message)) => Err((Some(at), message)),
             None => Ok(rest),
         }
     }
@@ -149,39 +135,13 @@ impl Format<'_> {
     }
 }
 
-const STRING: &str = "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps";
-
-/// Checks that a clause formats values of a type: the error is what it formats. `None` if there is no such clause.
-fn check_type(verb: u8, ty: &Type) -> Option<Result<(), &'static str>> {
+/// Whether a clause formats values of a type.
+fn fits(verb: u8, ty: &Type) -> bool {
     use Type::{Bool, Bytes, Double, Dyn, Int, String, Uint};
-    let is_number = matches!(ty, Int | Uint);
-    let (is_fitting, words) = match verb {
-        b'd' => (is_number, "decimal clause can only be used on integers"),
-        b'o' => (is_number, "octal clause can only be used on integers"),
-        b'b' => (is_number || *ty == Bool, "only integers and bools can be formatted as binary"),
-        b'f' => (matches!(ty, Double | String), "fixed-point clause can only be used on doubles"),
-        b'e' => (matches!(ty, Double | String), "scientific clause can only be used on doubles"),
-        b'x' | b'X' => (
-            is_number || matches!(ty, String | Bytes),
-            "only integers, byte buffers, and strings can be formatted as hex",
-        ),
-        _ => return None,
-    };
-    Some(if is_fitting || *ty == Dyn { Ok(()) } else { Err(words) })
-}
-
-/// Skips a precision: a dot and a number.
-fn after_precision(text: &[u8]) -> Result<&[u8], String> {
-    let Some(after) = text.strip_prefix(b".") else { return Ok(text) };
-    let end = after.iter().position(|byte| !byte.is_ascii_digit());
-    let end = end.ok_or("could not find end of precision specifier")?;
-    let digits = std::str::from_utf8(&after[..end]).unwrap_or_default();
-    let failed = |why: &str| {
-        format!("error while converting precision to integer: strconv.Atoi: parsing {digits:?}: {why}")
-    };
-    match digits.parse::<i64>() {
-        Ok(_) => Ok(&after[end..]),
-        Err(_) if digits.is_empty() => Err(failed("invalid syntax")),
-        Err(_) => Err(failed("value out of range")),
+    match verb {
+        b'd' | b'o' => matches!(ty, Dyn | Int | Uint),
+        b'b' => matches!(ty, Dyn | Int | Uint | Bool),
+        b'f' | b'e' => matches!(ty, Dyn | Double | String),
+        _ => matches!(ty, Dyn | Int | Uint | String | Bytes),
     }
 }

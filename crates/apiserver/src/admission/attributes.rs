@@ -266,10 +266,10 @@ impl<'a> VersionedAttributes<'a> {
     }
 
     /// Drops what the kind of a patched custom resource does not know. Other objects were decoded before.
-    pub(super) fn pruned(&self, object: Value) -> Result<Value, Status> {
+    pub(super) fn pruned(&self, object: Value) -> Result<Value, String> {
         let Some(target) = self.target().filter(|target| target.custom.is_some()) else { return Ok(object) };
         let decoded = target.decode_value(object, FieldValidation::Ignore);
-        decoded.map(|decoded| decoded.object).map_err(|misfit| Status::unknown(misfit.to_string()))
+        decoded.map(|decoded| decoded.object).map_err(|misfit| misfit.to_string())
     }
 
     /// Returns the schema that apply configurations are merged by. As in v1.34, kinds that are only served as subresources

@@ -45,7 +45,8 @@ pub(super) async fn dispatch(
     review.audit.spent(Layer::MutatingWebhook, dispatch.spent);
     outcome?;
     let patched = std::mem::take(&mut attributes.object);
-    let patched = if dispatch.is_patched { attributes.pruned(patched)? } else { patched };
+    let patched =
+        if dispatch.is_patched { attributes.pruned(patched).map_err(Status::unknown)? } else { patched };
     review.reinvocation.lock().webhooks.end(&patched);
     match object {
         Some(object) if dispatch.is_patched => review.write_back(object, patched),

@@ -158,6 +158,10 @@ async fn dispatch(
             },
         };
     }
+    if is_patched {
+        let object = std::mem::take(&mut about.object);
+        about.object = about.pruned(object).map_err(unconvertible)?;
+    }
     let mut reinvocation = review.reinvocation.lock();
     if is_patched {
         // As in v1.34, whether or not the patches changed anything.

@@ -53,6 +53,7 @@ pub mod registry;
 mod request;
 mod rest;
 mod review_document;
+mod review_types;
 mod route;
 pub mod runtime_config;
 pub mod schema;

@@ -22,13 +22,16 @@ impl ReviewVersion {
         })
     }
 
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::V1 => "v1",
             Self::V1Beta1 => "v1beta1",
         }
     }
 }
+
+/// The types that v1.34's decoder knows besides reviews.
+const UNVERSIONED: [&str; 5] = ["Status", "APIVersions", "APIGroupList", "APIGroup", "APIResourceList"];
 
 /// A type of review: its group and kind.
 #[derive(Clone, Copy, Debug)]
@@ -73,16 +76,18 @@ impl ReviewType {
             return Ok(());
         }
         let known = [ReviewVersion::V1, ReviewVersion::V1Beta1];
-        match known.into_iter().find(|known| self.api_version(*known) == api_version) {
-            Some(other) if kind == self.kind => Err(format!(
-                "converting ({}.{kind}) to ({}.{kind}): unknown conversion",
-                other.name(),
-                version.name()
-            )),
-            _ => Err(format!(
-                "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/util/webhook/client.go:71\""
-            )),
-        }
+        let other = known.into_iter().find(|known| self.api_version(*known) == api_version);
+        let found = match other {
+            Some(other) if kind == self.kind => other.name(),
+            None if api_version == "v1" && UNVERSIONED.contains(&kind) => "v1",
+            _ => {
+                return Err(format!(
+                    "no kind {kind:?} is registered for version {api_version:?} in scheme \"k8s.io/apiserver/pkg/util/webhook/client.go:71\""
+                ));
+            }
+        };
+        let own = version.name();
+        Err(format!("converting ({found}.{kind}) to ({own}.{}): unknown conversion", self.kind))
     }
 }
 

@@ -20,7 +20,7 @@ pub struct Status {
     #[serde(rename = "apiVersion", skip_serializing_if = "str::is_empty")]
     api_version: &'static str,
     pub(crate) metadata: ListMetadata,
-    pub status: &'static str,
+    pub status: Cow<'static, str>,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub message: String,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -72,7 +72,7 @@ pub struct Details {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
     #[serde(skip_serializing_if = "is_zero")]
-    pub retry_after_seconds: u16,
+    pub retry_after_seconds: u32,
 }
 
 /// One of the causes of a status.
@@ -86,9 +86,8 @@ pub struct Cause {
     pub field: String,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn is_zero(number: &u16) -> bool {
-    *number == 0
+fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
 }
 
 /// A group and a resource (or kind) in it, as in messages: `deployments.apps`.
@@ -139,7 +138,7 @@ impl Status {
             kind: "Status",
             api_version: "v1",
             metadata: ListMetadata::default(),
-            status: "Failure",
+            status: Cow::Borrowed("Failure"),
             message: message.into(),
             reason: Cow::Borrowed(reason),
             details: None,
@@ -166,12 +165,12 @@ impl Status {
     /// Builds the response to a deletion: the object is gone.
     pub fn deleted(of: Named<'_>, name: &str, uid: &str) -> Self {
         let details = Details { uid: uid.into(), ..of.details(name) };
-        Self { status: "Success", code: 0, ..Self::failure(0, "", "") }.about(details)
+        Self { status: Cow::Borrowed("Success"), code: 0, ..Self::failure(0, "", "") }.about(details)
     }
 
     /// Builds the response to a successful request without an object.
     pub fn success(code: u16) -> Self {
-        Self { status: "Success", ..Self::failure(code, "", "") }
+        Self { status: Cow::Borrowed("Success"), ..Self::failure(code, "", "") }
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -284,7 +283,7 @@ impl Status {
         Self::failure(422, "Invalid", message).about(Details::default())
     }
 
-    pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u16) -> Self {
+    pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
         let details = Details { retry_after_seconds, ..Details::default() };
         Self::failure(429, "TooManyRequests", message).about(details)
     }
@@ -304,7 +303,7 @@ impl Status {
         Self::failure(503, "ServiceUnavailable", message)
     }
 
-    pub fn timeout(message: impl std::fmt::Display, retry_after_seconds: u16) -> Self {
+    pub fn timeout(message: impl std::fmt::Display, retry_after_seconds: u32) -> Self {
         let details = Details { retry_after_seconds, ..Details::default() };
         Self::failure(504, "Timeout", format!("Timeout: {message}")).about(details)
     }

@@ -5,10 +5,12 @@
 //! discarded, except for pings and close. Streams to pods talk in both directions ([`crate::kubelet`]); only their
 //! handshake is here ([`accepted`]).
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use futures::stream::BoxStream;
+use futures::stream::{BoxStream, SplitSink};
 use futures::{SinkExt, StreamExt};
 use http::header::{
     CONNECTION, CONTENT_TYPE, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
@@ -17,8 +19,10 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 
 use crate::body::Body;
 use crate::header;
@@ -29,6 +33,9 @@ const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Maximum size of a message from the client: none are kept, and control frames have 125 bytes.
 const RECEIVED_BYTES: usize = 64 << 10;
+
+/// How long closing a connection may take.
+const CLOSE: Duration = Duration::from_secs(5);
 
 /// Whether a request asks for a WebSocket.
 pub(crate) fn is_request(headers: &HeaderMap) -> bool {
@@ -215,7 +222,21 @@ where
             return;
         }
     }
-    if let Err(error) = to_client.close().await {
+    close(&mut to_client).await;
+}
+
+/// Closes a WebSocket normally. If the client has closed it, this is the answer.
+pub(crate) async fn close<Io>(sink: &mut SplitSink<WebSocketStream<Io>, Message>)
+where
+    Io: AsyncRead + AsyncWrite + Unpin,
+{
+    let farewell = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
+    let closing = async {
+        // Fails if the client was first: then its code is sent back.
+        let _ = sink.send(Message::Close(Some(farewell))).await;
+        sink.close().await
+    };
+    if let Ok(Err(error)) = tokio::time::timeout(CLOSE, closing).await {
         tracing::debug!(%error, "a WebSocket ended early");
     }
 }
@@ -262,6 +283,16 @@ mod tests {
         }
         let mut plain = headers(&[("sec-websocket-protocol", &format!("{token}, v1"))]);
         assert_eq!(take_token(&mut plain), Ok(None), "only on requests for a WebSocket");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_the_messages_is_a_normal_close() {
+        let (near, far) = tokio::io::duplex(1024);
+        tokio::spawn(send(far, Messages::Text, futures::stream::iter([Bytes::from_static(b"x")]).boxed()));
+        let mut client = WebSocketStream::from_raw_socket(near, Role::Client, None).await;
+        assert_eq!(client.next().await.unwrap().unwrap(), Message::text("x"));
+        let Message::Close(Some(frame)) = client.next().await.unwrap().unwrap() else { panic!() };
+        assert_eq!(frame.code, CloseCode::Normal);
     }
 
     #[tokio::test(start_paused = true)]

@@ -89,7 +89,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Returns the direct subexpressions.
-    fn parts(&self) -> Vec<&Expr> {
+    pub(super) fn parts(&self) -> Vec<&Expr> {
         match self {
             Self::Literal(_) | Self::Ident(_) => Vec::new(),
             Self::Select { operand, .. } => vec![operand],

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::ast::{Expr, Fold, Initializer, Kind, Literal};
-use super::declarations::{is_of_graphs, overloads};
+use super::declarations::{GRAPH_FORMAT, is_of_graphs, overloads};
 use super::lexer::Mistake;
+use super::literals;
 use super::message;
 use super::types::{Type, TypeBindings};
 
@@ -46,6 +47,10 @@ pub(super) fn check(
         return Err(checker.mistakes);
     }
     let types = checker.types.iter().map(|(id, ty)| (*id, checker.found.resolve(ty, true))).collect();
+    let mistakes = literals::mistakes(&expr, &types);
+    if !extensions.graph_functions && !mistakes.is_empty() {
+        return Err(mistakes);
+    }
     let ty = checker.found.resolve(&checker.types[&expr.id], true);
     Ok(Checked { expr, ty, types, overloads: checker.overloads, used: checker.used })
 }
@@ -286,10 +291,9 @@ impl Checker<'_> {
         }
     }
 
-    /// Formats a type for messages, where times have short names.
+    /// Formats a type for messages.
     fn shown(&self, ty: &Type) -> String {
-        let name = self.found.resolve(ty, true).to_string();
-        name.replace("google.protobuf.Duration", "duration").replace("google.protobuf.Timestamp", "timestamp")
+        self.found.resolve(ty, true).shown()
     }
 
     fn call(&mut self, expr: &mut Expr) -> Type {
@@ -315,7 +319,14 @@ impl Checker<'_> {
                 return Type::Bool;
             }
         }
-        self.resolve_call(id, at, &function, is_method, &types)
+        let ty = self.resolve_call(id, at, &function, is_method, &types);
+        if self.extensions.graph_functions
+            && let Kind::Call { function, .. } = &mut expr.kind
+            && function == "format"
+        {
+            *function = GRAPH_FORMAT.into();
+        }
+        ty
     }
 
     /// Turns a field access into a variable if a variable has that dotted name.

@@ -1,5 +1,6 @@
 //! Runtime costs of calls, as v1.34 computes them.
 
+use super::declarations::GRAPH_FORMAT;
 use super::eval::LIST_COST;
 use super::value::Val;
 
@@ -82,7 +83,7 @@ pub(super) fn of_call(function: &str, args: &[Val], result: &Val) -> u64 {
         {
             letters(value, LETTER)
         }
-        ("strings.quote" | "format", [value, ..]) => letters(value, LETTER),
+        ("strings.quote" | "format" | GRAPH_FORMAT, [value, ..]) => letters(value, LETTER),
         ("@in", [_, list @ Val::List(_)]) => list.size(),
         ("_==_" | "_!=_", [a, b]) => smaller(a, b),
         ("_<_" | "_<=_" | "_>_" | "_>=_", [a @ (Val::String(_) | Val::Bytes(_)), b]) => smaller(a, b),

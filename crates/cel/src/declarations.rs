@@ -270,6 +270,9 @@ const ORDERED: [&str; 8] = ["bool", "int", "uint", "double", "string", "bytes", 
 /// Types whose lists can be summed.
 const SUMMED: [&str; 4] = ["int", "uint", "double", "duration"];
 
+/// What calls of `format` in resource graphs become. No expression can have this name.
+pub(super) const GRAPH_FORMAT: &str = "format in graphs";
+
 /// The named formats, as functions without arguments.
 pub(super) const FORMATS: [&str; 13] = [
     "dns1123Label",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::ast::{Expr, Fold, Kind, Literal};
 use super::check::Checked;
 use super::cost::{LETTER, PATTERN_LETTER};
-use super::declarations::overloads;
+use super::declarations::{GRAPH_FORMAT, overloads};
 use super::estimate_path::Route;
 use super::eval::{LIST_COST, MESSAGE_COST};
 use super::types::{Declared, Type};
@@ -471,7 +471,7 @@ impl Coster<'_> {
                 (if is_text(1) { cost.add(size_of(1).scaled(LETTER)) } else { cost }, None)
             }
             "validate" => (size_of(1).scaled(LETTER).scaled(128.0 * PATTERN_LETTER), None),
-            "format" => (size_of(0).scaled(LETTER), None),
+            "format" | GRAPH_FORMAT => (size_of(0).scaled(LETTER), None),
             "bytes" if is_text(0) => {
                 let size = size_of(0);
                 (size.scaled(LETTER), Some(Span { min: size.min, max: size.max.wrapping_mul(4) }))

@@ -17,6 +17,7 @@
 pub mod admission;
 mod ast;
 mod check;
+mod clauses;
 mod cost;
 mod declarations;
 pub mod device;
@@ -29,6 +30,7 @@ pub mod formats;
 mod json;
 mod lexer;
 mod libraries;
+mod literals;
 mod message;
 pub mod names;
 pub mod number;

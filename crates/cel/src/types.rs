@@ -133,6 +133,36 @@ impl Type {
         }
     }
 
+    /// Formats it for messages, where times have short names.
+    pub(super) fn shown(&self) -> String {
+        let name = self.to_string();
+        name.replace("google.protobuf.Duration", "duration").replace("google.protobuf.Timestamp", "timestamp")
+    }
+
+    /// Returns its name, without the types of its parts.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Null => "null_type".into(),
+            Self::List(_) => "list".into(),
+            Self::Map(..) => "map".into(),
+            Self::Optional(_) => "optional_type".into(),
+            Self::Type(_) => "type".into(),
+            other => other.to_string(),
+        }
+    }
+
+    /// Whether it is the same type as another one.
+    pub(super) fn is_equivalent(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::List(a), Self::List(b))
+            | (Self::Optional(a), Self::Optional(b))
+            | (Self::Type(a), Self::Type(b)) => a.is_equivalent(b),
+            (Self::Map(a, b), Self::Map(c, d)) => a.is_equivalent(c) && b.is_equivalent(d),
+            (Self::Object(a), Self::Object(b)) => a == b || a.name == b.name,
+            (first, second) => first == second,
+        }
+    }
+
     /// Returns whether all values have the same size.
     pub(super) fn is_scalar(&self) -> bool {
         match self {

@@ -5,6 +5,7 @@
 //! parts, so thirty steps can build a list of a billion items. Therefore an evaluation also has a limit on the items it
 //! creates, and on those it visits. Reasonable expressions stay far below both.
 
+use super::declarations::GRAPH_FORMAT;
 use super::eval::EvalError;
 use super::value::Val;
 
@@ -34,7 +35,7 @@ impl Work {
             }
             (
                 "_==_" | "_!=_" | "indexOf" | "lastIndexOf" | "sets.contains" | "sets.equivalent"
-                | "sets.intersects" | "format",
+                | "sets.intersects" | "format" | GRAPH_FORMAT,
                 args,
             ) => self.see(args),
             ("@in", [_, Val::List(_)]) => self.see(args),

@@ -292,6 +292,6 @@ fn client_error(status: Status) -> ClientError {
         reason: status.reason.to_string(),
         message: status.message,
         causes: causes.collect(),
-        retry_after_seconds: Some(u32::from(details.retry_after_seconds)).filter(|seconds| *seconds > 0),
+        retry_after_seconds: Some(details.retry_after_seconds).filter(|seconds| *seconds > 0),
     }
 }

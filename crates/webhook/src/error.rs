@@ -67,6 +67,10 @@ struct RawStatus {
     #[serde(default)]
     kind: String,
     #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
     message: String,
     #[serde(default)]
     reason: String,
@@ -80,13 +84,22 @@ struct Details {
     retry_after_seconds: u32,
 }
 
+impl RawStatus {
+    /// Whether it is a `Status` that reports a failure. As in v1.34, the kind may be left out.
+    fn is_failure(&self) -> bool {
+        matches!(&*self.kind, "" | "Status")
+            && matches!(&*self.api_version, "" | "v1")
+            && self.status == "Failure"
+    }
+}
+
 /// How much of an unstructured response is shown: 2 KiB, as in v1.34.
 const SHOWN_BYTES: usize = 2048;
 
 impl StatusError {
     pub(crate) fn of(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let written = serde_json::from_slice::<RawStatus>(body).ok();
-        if let Some(written) = written.filter(|written| written.kind == "Status") {
+        if let Some(written) = written.filter(RawStatus::is_failure) {
             let RawStatus { message, reason, details, .. } = written;
             return Self { code: code.as_u16(), message, reason, retry_after: details.retry_after_seconds };
         }

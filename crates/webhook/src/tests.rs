@@ -185,7 +185,7 @@ async fn a_connection_that_breaks_is_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn the_servers_error_message_is_passed_on() {
-    let status = r#"{"kind":"Status","reason":"Forbidden","message":"not you"}"#;
+    let status = r#"{"kind":"Status","status":"Failure","reason":"Forbidden","message":"not you"}"#;
     let fake =
         Fake::new(&[Reply::WebhookResponse(403, &[("content-type", "application/json")], status.into())]);
     assert_eq!(post(&fake).await.unwrap_err().to_string(), "not you");

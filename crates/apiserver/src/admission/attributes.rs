@@ -20,7 +20,7 @@ use crate::metadata;
 use crate::registry::Served;
 use crate::rest::review::user_info;
 use crate::rest::scale::scale_of;
-use crate::schema::Target;
+use crate::schema::{FieldValidation, Target};
 use crate::status::{Named, Status};
 
 /// The input of policies and webhooks.
@@ -36,6 +36,31 @@ pub(super) struct VersionedAttributes<'a> {
     shown_as: Option<Arc<Served>>,
     checks: Checks,
     equivalents: Equivalents,
+}
+
+/// Why an object is not converted to another version.
+#[derive(Debug)]
+pub(super) enum Unconverted {
+    /// The client has disconnected.
+    GivenUp(Status),
+    /// v1.34's message. The response depends on what the conversion was for.
+    Failed(String),
+}
+
+impl Unconverted {
+    /// Returns the error for the client, unless it has disconnected.
+    pub(super) fn or(self, failed: impl FnOnce(String) -> Status) -> Status {
+        match self {
+            Self::GivenUp(status) => status,
+            Self::Failed(why) => failed(why),
+        }
+    }
+}
+
+impl From<Unconverted> for Status {
+    fn from(unconverted: Unconverted) -> Self {
+        unconverted.or(Self::internal)
+    }
 }
 
 /// A group, version and kind.
@@ -183,7 +208,7 @@ impl<'a> VersionedAttributes<'a> {
     }
 
     /// The same with the objects in another version.
-    pub(super) async fn shown_as(&self, other: &Arc<Served>) -> Result<Self, Status> {
+    pub(super) async fn shown_as(&self, other: &Arc<Served>) -> Result<Self, Unconverted> {
         let served = self.review.served;
         Ok(Self {
             review: self.review,
@@ -197,7 +222,7 @@ impl<'a> VersionedAttributes<'a> {
     }
 
     /// Converts an object from the shown version to the version of the request.
-    pub(super) async fn as_requested(&self, object: Value) -> Result<Value, Status> {
+    pub(super) async fn as_requested(&self, object: Value) -> Result<Value, Unconverted> {
         match &self.shown_as {
             Some(other) => self.converted(&object, other, self.review.served, &self.review.converted).await,
             None => Ok(object),
@@ -211,7 +236,7 @@ impl<'a> VersionedAttributes<'a> {
         from: &Served,
         to: &Served,
         known: &Mutex<ConvertedObjects>,
-    ) -> Result<Value, Status> {
+    ) -> Result<Value, Unconverted> {
         if object.is_null() || own_kind(self.review).is_some() {
             return Ok(object.clone());
         }
@@ -225,9 +250,9 @@ impl<'a> VersionedAttributes<'a> {
         let converted = tokio::select! {
             biased;
             converted = self.review.server.conversions.between(from, object, &to) => converted,
-            given_up = self.review.given_up() => return Err(given_up),
+            given_up = self.review.given_up() => return Err(Unconverted::GivenUp(given_up)),
         };
-        let converted = converted.map_err(|failed| Status::internal(failed.message))?;
+        let converted = converted.map_err(|failed| Unconverted::Failed(failed.message))?;
         known.lock().add(object, &converted);
         Ok(converted)
     }
@@ -238,6 +263,13 @@ impl<'a> VersionedAttributes<'a> {
             Some(own) => own.target(),
             None => Some(self.served().target.clone()),
         }
+    }
+
+    /// Drops what the kind of a patched custom resource does not know. Other objects were decoded before.
+    pub(super) fn pruned(&self, object: Value) -> Result<Value, String> {
+        let Some(target) = self.target().filter(|target| target.custom.is_some()) else { return Ok(object) };
+        let decoded = target.decode_value(object, FieldValidation::Ignore);
+        decoded.map(|decoded| decoded.object).map_err(|misfit| misfit.to_string())
     }
 
     /// Returns the schema that apply configurations are merged by. As in v1.34, kinds that are only served as subresources

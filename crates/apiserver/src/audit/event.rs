@@ -122,7 +122,7 @@ impl From<&Status> for ResponseStatus {
     fn from(status: &Status) -> Self {
         Self {
             metadata: Metadata {},
-            status: status.status.to_owned(),
+            status: status.status.to_string(),
             message: status.message.clone(),
             reason: status.reason.to_string(),
             details: status.details.clone(),

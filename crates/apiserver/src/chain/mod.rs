@@ -23,18 +23,18 @@ mod weight;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use http::request::Parts as Head;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use parking_lot::Mutex;
 use setpoint_clock::{Clock, Instant};
 use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use self::deadline::Limits;
 pub(crate) use self::deadline::{exceeded as deadline_exceeded, is_long_running};
 use self::detach::Detached;
 pub(crate) use self::panics::{count as panic_count, guard_poll};
@@ -57,9 +57,6 @@ use crate::status::Status;
 use crate::tls::Peer;
 use crate::tunnel::Tunnel;
 
-/// The total time a handler waits for webhooks, as in v1.34.
-const HANDLER_TIMEOUT: Duration = Duration::from_secs(34);
-
 /// When a response must have been sent, stored for the sending side.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline(pub(crate) Instant);
@@ -78,6 +75,8 @@ pub(crate) struct Context {
     pub(crate) warnings: Warnings,
     /// The deadline for the response; `None` for long-running requests.
     pub(crate) deadline: Option<Instant>,
+    /// The deadline of the handler; `None` if it has no limit of its own.
+    pub(crate) handler_deadline: Option<Instant>,
     /// Cancelled when the client has hung up or been answered: only writes continue then.
     pub(crate) waiting: Option<CancellationToken>,
     pub(crate) audit: Record,
@@ -105,8 +104,7 @@ impl Context {
 
     /// The deadline for work that depends on others: the client's deadline, or v1.34's limit for handlers.
     pub(crate) fn work_deadline(&self) -> Option<Instant> {
-        let bound = self.received.map(|received| received + HANDLER_TIMEOUT);
-        [self.deadline, bound].into_iter().flatten().min()
+        [self.deadline, self.handler_deadline].into_iter().flatten().min()
     }
 
     /// Runs work that is worthless once the client has hung up.
@@ -212,9 +210,12 @@ async fn in_time(
     id: Option<&HeaderValue>,
 ) -> Response<Body> {
     let encoding = negotiate::of_refusal(request.headers());
-    let timeout = deadline::timeout(request.method(), request.uri(), server.request_timeout);
+    let limits = deadline::limits(request.method(), request.uri(), server.request_timeout);
     let received = server.clock.instant();
-    let deadline = timeout.as_ref().ok().copied().flatten().map(|timeout| received + timeout);
+    let Limits { response, handler } = limits.as_ref().copied().unwrap_or_default();
+    let deadline = response.map(|limit| received + limit);
+    let handler_deadline = handler.map(|limit| received + limit);
+    let write = handler.map(|_| (request.method().clone(), request.uri().clone()));
     let audit = Record::begin(server.audit.as_ref(), &caller, id, deadline);
     let client = match &caller {
         Caller::InProcess(_) => None,
@@ -222,12 +223,13 @@ async fn in_time(
     };
     let audit_id = id.cloned();
     let received = Some(received);
-    let raw = match timeout {
-        Ok(None) => Raw::new(&request),
+    let raw = match limits {
+        Ok(Limits { response: None, .. }) => Raw::new(&request),
         _ => Raw::default(),
     };
-    let context = Context { deadline, audit, received, client, audit_id, raw, ..Context::default() };
-    if let Err(status) = timeout {
+    let context =
+        Context { deadline, handler_deadline, audit, received, client, audit_id, raw, ..Context::default() };
+    if let Err(status) = limits {
         return reject(&request.into_parts().0, status, context).await;
     }
     let answer = match is_mutating(request.method()) {
@@ -235,14 +237,40 @@ async fn in_time(
         false => panics::guard(pass(server, caller, request, context)).right_future(),
     };
     let Some(deadline) = deadline else { return answer.await };
-    match tokio::time::timeout_at(deadline, answer).await {
-        Ok(mut response) => {
-            if response.body().as_full().is_none() {
-                response.extensions_mut().insert(Deadline(deadline));
-            }
-            response
+    let mut answer = std::pin::pin!(answer);
+    if let Some((limit, (method, uri))) = handler_deadline.zip(write).filter(|(limit, _)| *limit < deadline) {
+        match tokio::time::timeout_at(limit, &mut answer).await {
+            Ok(response) => return ending_at(deadline, response),
+            Err(_) if is_forwarded(server, &method, &uri).await => {}
+            Err(_) => return respond::refusal(&deadline::exceeded(), encoding),
         }
-        Err(_) => respond::refusal(&deadline::exceeded(), encoding),
+    }
+    match tokio::time::timeout_at(deadline, answer).await {
+        // A handler may notice first that time is up.
+        Ok(response)
+            if server.clock.instant() >= deadline && response.status() == StatusCode::GATEWAY_TIMEOUT =>
+        {
+            deadline::page()
+        }
+        Ok(response) => ending_at(deadline, response),
+        Err(_) => deadline::page(),
+    }
+}
+
+/// Makes the body of a response end at the deadline, if it is sent in pieces.
+fn ending_at(deadline: Instant, mut response: Response<Body>) -> Response<Body> {
+    if response.body().as_full().is_none() {
+        response.extensions_mut().insert(Deadline(deadline));
+    }
+    response
+}
+
+/// Whether an extension API server handles a request. Its handlers have no limit here.
+async fn is_forwarded(server: &Server, method: &Method, uri: &Uri) -> bool {
+    let query = Query::parse(uri.query().unwrap_or(""));
+    match Target::parse(method, uri.path(), &query) {
+        Ok(target) => server.remote_for(&target).await.is_ok_and(|service| service.is_some()),
+        Err(_) => false,
     }
 }
 

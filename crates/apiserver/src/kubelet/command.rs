@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use http::header::{CONNECTION, LOCATION, UPGRADE};
+use http::header::{CONNECTION, LOCATION, UPGRADE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
@@ -20,7 +20,7 @@ use super::log::error_text;
 use super::spdy_in_websocket::is_spdy;
 use super::streams::Channels;
 use super::translate::{Output, STDERR, STDOUT};
-use super::{CLOSE, Kubelets};
+use super::{AGENT, CLOSE, Kubelets};
 use crate::declared::escaped;
 use crate::header;
 use crate::proxy::Location;
@@ -155,6 +155,7 @@ fn spdy_headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("SPDY/3.1"));
+    headers.insert(USER_AGENT, AGENT);
     for version in VERSIONS {
         headers.append(STREAM_PROTOCOL, HeaderValue::from_static(version));
     }
@@ -403,7 +404,7 @@ fn exited(code: u8) -> Status {
         format!("command terminated with non-zero exit code: command terminated with exit code {code}");
     let cause = Cause { reason: "ExitCode".into(), message: code.to_string(), ..Cause::default() };
     let mut status = Status::success(0);
-    status.status = "Failure";
+    status.status = "Failure".into();
     status.message = message;
     status.reason = "NonZeroExitCode".into();
     status.details = Some(Details { causes: vec![cause], ..Details::default() });

@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use futures::StreamExt;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body_util::{BodyStream, Limited};
 use hyper::body::Incoming;
 use setpoint_webhook::{Transport, no_body};
 
+use super::AGENT;
 use crate::body::Body;
 use crate::proxy::Location;
 use crate::status::{Named, Status};
@@ -23,7 +24,8 @@ pub(crate) async fn read(
 ) -> Result<Response<Body>, Status> {
     let url = location.url();
     let failed = |why: &str| Status::unknown(format!("Get {url:?}: {why}"));
-    let request = location.request(Method::GET, HeaderMap::new(), no_body());
+    let headers = HeaderMap::from_iter([(USER_AGENT, AGENT)]);
+    let request = location.request(Method::GET, headers, no_body());
     let request = request.map_err(|why| failed(&why))?;
     let response = transport.send(request).await.map_err(|why| failed(&why.0))?;
     let code = response.status();

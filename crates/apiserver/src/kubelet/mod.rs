@@ -23,6 +23,7 @@ mod translate;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
 use parking_lot::Mutex;
 use setpoint_webhook::{ClientIdentity, Dial, TlsSettings, Transport};
 
@@ -30,6 +31,9 @@ pub(crate) use self::nodes::{Kubelet, is_proxyable, join};
 use crate::aggregation::ProxyIdentity;
 use crate::status::Status;
 use crate::tunnel::IDLE;
+
+/// What kubelets see of requests that this server makes itself, for logs and processes, as in v1.34.
+const AGENT: HeaderValue = HeaderValue::from_static("Go-http-client/1.1");
 
 /// How long closing a connection may take.
 const CLOSE: Duration = Duration::from_secs(5);

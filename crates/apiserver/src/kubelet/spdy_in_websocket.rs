@@ -15,7 +15,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 
 use super::IDLE;
 use super::streams::Request;
-use super::translate::{close, limits};
+use super::translate::limits;
 use crate::body::Body;
 use crate::proxy::{headers, not_upgraded};
 use crate::status::Status;
@@ -125,7 +125,7 @@ async fn pass(client: Dialed, backend: impl AsyncRead + AsyncWrite, idle: &Idle)
         () = put_in(from_backend, &mut to_client, idle) => {}
         () = idle.expired() => {}
     }
-    close(&mut to_client).await;
+    websocket::close(&mut to_client).await;
     let _ = tokio::time::timeout(super::CLOSE, to_backend.shutdown()).await;
 }
 

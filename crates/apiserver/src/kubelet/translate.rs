@@ -13,13 +13,12 @@ use http::Response;
 use setpoint_webhook::Dialed;
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit, mpsc};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
-use tokio_tungstenite::tungstenite::{Bytes, Utf8Bytes};
+use tokio_tungstenite::tungstenite::Bytes;
+use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 
 use super::command::{Command, Outcome};
 use super::streams::{Channels, Request};
-use super::{CLOSE, IDLE, Kubelets};
+use super::{IDLE, Kubelets};
 use crate::body::Body;
 use crate::metrics::StreamMetrics;
 use crate::proxy::Location;
@@ -124,11 +123,15 @@ impl Session {
         let outcome = tokio::select! {
             outcome = commanding => outcome,
             () = inputs.receive(source, &output) => None,
-            () = idle.expired() => None,
+            // As in v1.34, nothing can be sent any more.
+            () = idle.expired() => return,
         };
-        if let Some(outcome) = outcome {
-            metrics.translated(outcome.code());
-            output.finish(outcome).await;
+        match outcome {
+            Some(outcome) => {
+                metrics.translated(outcome.code());
+                output.finish(outcome).await;
+            }
+            None => output.close().await,
         }
     }
 }
@@ -215,18 +218,12 @@ impl Output<'_> {
         let status = outcome.status();
         let sending = self.send(ERROR, status.as_bytes());
         let _ = tokio::time::timeout(STATUS_TIMEOUT, sending).await;
-        close(&mut self.sink.into_inner()).await;
+        self.close().await;
     }
-}
 
-/// Closes a WebSocket normally.
-pub(super) async fn close(sink: &mut SplitSink<WebSocketStream<Dialed>, Message>) {
-    let farewell = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
-    let closing = async {
-        let _ = sink.send(Message::Close(Some(farewell))).await;
-        let _ = sink.close().await;
-    };
-    let _ = tokio::time::timeout(CLOSE, closing).await;
+    async fn close(self) {
+        websocket::close(&mut self.sink.into_inner()).await;
+    }
 }
 
 #[cfg(test)]

@@ -194,7 +194,7 @@ fn unprocessed(budget: &str) -> Status {
     too_many(format!("The disruption budget {budget} is still being processed by the server."), 10)
 }
 
-fn too_many(message: String, retry_after_seconds: u16) -> Status {
+fn too_many(message: String, retry_after_seconds: u32) -> Status {
     let what = "Cannot evict pod as it would violate the pod's disruption budget.";
     let mut status = Status::too_many_requests(what, retry_after_seconds);
     status.add_cause(Cause { reason: "DisruptionBudget".into(), message, ..Cause::default() });

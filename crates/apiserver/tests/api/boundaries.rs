@@ -78,11 +78,20 @@ async fn a_request_that_takes_too_long_is_answered_and_its_write_is_whole_or_abs
     .await;
     let map = json!({"metadata": {"name": "a"}});
     let began = api.clock.now();
-    for (query, seconds) in [("", 60), ("?timeout=5s", 5), ("?timeout=1h", 60), ("?timeout=0s", 60)] {
+    let by_handler = "Timeout: request did not complete within requested timeout - context deadline exceeded";
+    let by_filter = "Timeout: request did not complete within the allotted timeout";
+    let (json_type, text_type) = ("application/json", "text/plain; charset=utf-8");
+    for (query, seconds, why, content_type) in [
+        ("", 34, by_handler, json_type),
+        ("?timeout=5s", 5, by_filter, text_type),
+        ("?timeout=1h", 34, by_handler, json_type),
+        ("?timeout=0s", 34, by_handler, json_type),
+    ] {
         let before = api.clock.now();
         let answer = api.post(&format!("{MAPS}{query}"), map.clone()).await;
-        let why = "Timeout: request did not complete within the allotted timeout";
         assert_eq!(answer.refusal(), (504, "Timeout", why), "{query}");
+        assert_eq!(answer.content_type, content_type, "{query}");
+        assert_eq!(answer.body.get("kind").is_some(), content_type == json_type, "{query}");
         assert_eq!(api.clock.now().duration_since(before).as_secs(), seconds, "{query}");
     }
     assert!(api.clock.now() > began);
@@ -92,6 +101,32 @@ async fn a_request_that_takes_too_long_is_answered_and_its_write_is_whole_or_abs
         404,
         "no write happens after the client got its response"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deletion_of_a_collection_may_take_as_long_as_a_request() {
+    struct Thoughtful(Clock);
+    impl Plugin for Thoughtful {
+        fn handles(&self, review: &Review<'_>) -> bool {
+            review.is_for("", "configmaps")
+        }
+
+        async fn mutate_deletion(&self, _: &Review<'_>, _: &Value) -> Result<(), Status> {
+            self.0.sleep(Duration::from_secs(50)).await;
+            Ok(())
+        }
+    }
+    let api = start(|config| {
+        let slow = Box::new(Thoughtful(config.clock.clone()));
+        Config { admission: vec![slow], ..config }
+    })
+    .await;
+    api.post(MAPS, json!({"metadata": {"name": "a"}})).await.created();
+    assert_eq!(api.delete(&format!("{MAPS}/a")).await.code, 504, "one object has the time of a handler");
+    api.clock.sleep(Duration::from_secs(50)).await;
+    api.get(&format!("{MAPS}/a")).await.ok();
+    api.delete(MAPS).await.ok();
+    assert_eq!(api.get(&format!("{MAPS}/a")).await.code, 404);
 }
 
 #[tokio::test(start_paused = true)]

@@ -660,12 +660,65 @@ async fn an_admission_webhook_is_not_skipped_if_its_object_cannot_be_converted()
     let (hooked, fails) = start_failing().await;
     let mut rule = rule("e.com", "widgets", &["CREATE"]);
     rule["apiVersions"] = json!(["v2"]);
-    hooked.validating(json!({"rules": [rule], "failurePolicy": "Ignore"})).await;
+    let ignoring = json!({"rules": [rule], "failurePolicy": "Ignore"});
+    hooked.validating(ignoring.clone()).await;
     fails.store(true, Ordering::Relaxed);
+    let internal = "Internal error occurred: ";
+    let failed = "conversion webhook for e.com/v1, Kind=Widget failed: an error on the server";
+    let refused = async |begin: String| {
+        let answer = hooked.api.post(V1, v1("w", "h:1")).await;
+        let (code, reason, message) = answer.refusal();
+        assert_eq!((code, reason), (500, "InternalError"));
+        assert!(message.starts_with(&begin), "{message}");
+    };
+    refused(format!("{internal}{failed}")).await;
+    // As in v1.34, which wraps errors of mutating webhooks once more.
+    hooked.mutating(ignoring).await;
+    refused(format!("{internal}{internal}{failed}")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_only_converted_for_policies_that_are_bound_to_them() {
+    let (hooked, fails) = start_failing().await;
+    let mut rule = rule("e.com", "widgets", &["CREATE"]);
+    rule["apiVersions"] = json!(["v2"]);
+    let policy = json!({"metadata": {"name": "p"}, "spec": {
+        "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "true"}]}});
+    let binding = json!({"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny"],
+        "matchResources": {"objectSelector": {"matchLabels": {"a": "b"}}}}});
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    hooked.api.post(&format!("{group}/validatingadmissionpolicies"), policy).await.created();
+    hooked.api.post(&format!("{group}/validatingadmissionpolicybindings"), binding).await.created();
+    fails.store(true, Ordering::Relaxed);
+    hooked.api.post(V1, v1("unbound", "h:1")).await.created();
+    let mut bound = v1("bound", "h:1");
+    bound["metadata"]["labels"] = json!({"a": "b"});
+    let denied = hooked.api.post(V1, bound).await;
+    let why = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: failed to configure binding: failed to \
+                 convert object version: conversion webhook for e.com/v1, Kind=Widget failed: ";
+    assert!(denied.refusal().2.contains(why), "{}", denied.text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_that_cannot_be_converted_back_is_an_error_without_a_reason() {
+    let fails = Arc::new(AtomicBool::new(false));
+    let seen = fails.clone();
+    let extension = Extension::new(move |path, review| match path {
+        "/m" => {
+            seen.store(true, Ordering::Relaxed);
+            Reply::Json(patch(review, &json!([{"op": "replace", "path": "/spec/port", "value": "9"}])))
+        }
+        _ if seen.load(Ordering::Relaxed) => Reply::Code(500, Vec::new(), "no".into()),
+        _ => answer(review, |_| ()),
+    });
+    let hooked = start_with(extension).await;
+    let mut rule = rule("e.com", "widgets", &["CREATE"]);
+    rule["apiVersions"] = json!(["v2"]);
+    hooked.mutating(json!({"rules": [rule]})).await;
     let answer = hooked.api.post(V1, v1("w", "h:1")).await;
     let (code, reason, message) = answer.refusal();
-    assert_eq!((code, reason), (500, "InternalError"));
-    assert!(message.contains("conversion webhook for e.com/v1, Kind=Widget failed"), "{message}");
+    assert_eq!((code, reason), (500, ""), "{message}");
+    assert!(message.starts_with("conversion webhook for e.com/v2, Kind=Widget failed: "), "{message}");
 }
 
 #[tokio::test(start_paused = true)]

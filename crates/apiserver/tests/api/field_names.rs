@@ -9,7 +9,7 @@ use regex::Regex;
 use setpoint_apiserver::schema::Table;
 
 /// Map keys and query parameters, which no type declares.
-const NOT_FIELDS: [&str; 17] = [
+const NOT_FIELDS: [&str; 18] = [
     "cpu",
     "endpoints.kubernetes.io/managed-by",
     "export",
@@ -26,6 +26,7 @@ const NOT_FIELDS: [&str; 17] = [
     // AdmissionReview, ConversionReview and WebhookAdmissionConfiguration are not served.
     "convertedObjects",
     "kubeConfigFile",
+    "patch",
     "response",
     "result",
     "warnings",

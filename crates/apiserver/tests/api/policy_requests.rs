@@ -98,6 +98,8 @@ async fn no_further_objects_of_a_collection_are_deleted_after_a_denial() {
     for name in ["a", "b", "c", "d"] {
         api.post(MAPS, map(name)).await.created();
     }
-    assert_eq!(api.delete(MAPS).await.code, 422);
+    let denied = api.delete(MAPS).await;
+    let details = &denied.body["details"];
+    assert_eq!((denied.code, &details["name"]), (422, &json!("Unknown")), "no object is named");
     assert_eq!(names(&api.get(MAPS).await.ok()), ["b", "c", "d"]);
 }

@@ -12,6 +12,8 @@ use setpoint_spdy::{Headers, Role, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use crate::audit::Memory;
 use crate::client::Api;
@@ -335,7 +337,8 @@ async fn a_disconnected_client_ends_the_kubelet_connection() {
         assert_eq!(next(&mut socket).await, Some((1, b"x".to_vec())));
         assert_eq!(kubelet.open(), 1);
         if closes {
-            socket.close(None).await.unwrap();
+            socket.close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() })).await.unwrap();
+            assert_eq!(next(&mut socket).await, None, "the server closes its side, too");
         }
         drop(socket);
         kubelet.closed().await;

@@ -4,7 +4,8 @@ use http::Method;
 use serde_json::{Value, json};
 use setpoint_apiserver::egress::in_process::{allow, patch};
 
-use crate::webhooks::{Hooked, MAPS, PODS, map, pod, rule};
+use crate::conversion_webhooks::DEFINITIONS;
+use crate::webhooks::{Hooked, MAPS, PODS, map, pod, rule, widgets};
 
 fn add(path: &str, value: Value) -> Value {
     json!([{"op": "add", "path": path, "value": value}])
@@ -142,6 +143,67 @@ async fn a_webhook_that_asks_for_it_is_called_once_more_after_a_change() {
     let created = hooked.api.post(MAPS, map("x")).await.created();
     assert_eq!(created["data"], json!({"a": "2", "b": "1", "k": "v"}));
     assert_eq!(hooked.called(), ["/a", "/b", "/c", "/a", "/c"]);
+}
+
+/// Unlike objects of built-in kinds, which are decoded after each patch.
+#[tokio::test(start_paused = true)]
+async fn a_patched_custom_resource_is_pruned_after_all_webhooks() {
+    let hooked = Hooked::start(|path, review| match path {
+        "/b" => {
+            let operations = [("/spec/unknown", json!(1)), ("/metadata/labels", json!({}))];
+            let operations =
+                operations.map(|(path, value)| json!({"op": "add", "path": path, "value": value}));
+            patch(review, &json!(operations))
+        }
+        _ => allow(review),
+    })
+    .await;
+    hooked.api.post(DEFINITIONS, widgets()).await.created();
+    let rules = json!([rule("example.com", "widgets", &["*"])]);
+    let again = json!({"rules": rules, "reinvocationPolicy": "IfNeeded"});
+    let once = json!({"rules": rules});
+    let webhooks =
+        [hooked.webhook("/a", again), hooked.webhook("/b", once.clone()), hooked.webhook("/c", once.clone())];
+    hooked.configure("mutating", "m", &webhooks).await.created();
+    hooked.validating(once).await;
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"},
+        "spec": {"size": 1}});
+    let path = "/apis/example.com/v1/namespaces/default/widgets";
+    let created = hooked.api.post(path, widget).await.created();
+    assert_eq!((&created["spec"], created["metadata"].get("labels")), (&json!({"size": 1}), None));
+    let seen = hooked.extension.take();
+    let called: Vec<&str> = seen.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(called, ["/a", "/b", "/c", "/a", "/v"], "empty labels are a change");
+    let object = |index: usize| &seen[index].1["request"]["object"];
+    let unpruned = json!({"size": 1, "unknown": 1});
+    assert_eq!((&object(2)["spec"], &object(2)["metadata"]["labels"]), (&unpruned, &json!({})));
+    assert_eq!(object(4)["spec"], json!({"size": 1}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_that_leaves_no_custom_resource_is_an_error() {
+    let hooked = Hooked::start(|_, review| match review["request"]["name"].as_str() {
+        Some("kind") => patch(review, &json!([{"op": "remove", "path": "/kind"}])),
+        _ => patch(review, &add("/metadata/labels", json!(1))),
+    })
+    .await;
+    hooked.api.post(DEFINITIONS, widgets()).await.created();
+    hooked.mutating(json!({"rules": [rule("example.com", "widgets", &["*"])]})).await;
+    let refused = async |name: &str| {
+        let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}});
+        hooked.api.post("/apis/example.com/v1/namespaces/default/widgets", widget).await
+    };
+    let kind = refused("kind").await;
+    let (code, reason, message) = kind.refusal();
+    assert_eq!((code, reason), (500, "InternalError"));
+    assert!(message.starts_with("Internal error occurred: Object 'Kind' is missing in '{"), "{message}");
+    let labels = refused("labels").await;
+    let (code, reason, message) = labels.refusal();
+    assert_eq!((code, reason), (500, ""), "{message}");
+    assert!(
+        message.starts_with("json: cannot unmarshal number into Go struct field ObjectMeta.labels"),
+        "{message}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -159,6 +159,37 @@ async fn a_denial_is_the_webhooks_own_status() {
     assert_eq!(hooked.api.get(&format!("{MAPS}/a")).await.code, 404);
 }
 
+/// Denies every request with this status.
+async fn denying(status: Value) -> Answer {
+    let hooked = Hooked::start(move |_, review| {
+        let mut denied = deny(review, "");
+        denied["response"]["status"] = status.clone();
+        denied
+    })
+    .await;
+    hooked.validating(json!({})).await;
+    hooked.api.post(MAPS, map("a")).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_is_passed_on_with_a_status_of_its_own() {
+    let details = json!({"retryAfterSeconds": 100_000});
+    let denied = denying(json!({"status": "Denied", "code": 403, "details": details})).await;
+    let message = "admission webhook \"v.hook.example\" denied the request without explanation";
+    assert_eq!(denied.refusal(), (403, "", message));
+    assert_eq!((&denied.body["status"], &denied.body["details"]), (&json!("Denied"), &details));
+    let success = denying(json!({"status": "Success"})).await;
+    assert_eq!((success.code, &success.body["status"]), (400, &json!("Failure")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_with_a_field_of_another_type_is_a_failed_call() {
+    let failed = denying(json!({"code": "403", "message": "no"})).await;
+    let why = "Internal error occurred: failed calling webhook \"v.hook.example\": failed to call webhook: json: \
+               cannot unmarshal string into Go struct field Status.response.status.code of type int32";
+    assert_eq!(failed.refusal(), (500, "InternalError", why));
+}
+
 #[tokio::test(start_paused = true)]
 async fn validating_webhooks_run_concurrently_and_all_results_count() {
     let hooked = Hooked::start(|path, review| {
@@ -246,7 +277,7 @@ async fn an_object_is_shown_in_the_version_of_the_rule() {
     assert_eq!(hooked.reviews().len(), 0);
 }
 
-fn widgets() -> Value {
+pub(crate) fn widgets() -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {
         "size": {"type": "integer", "default": 3, "maximum": 9}, "color": {"type": "string"}}}}}});
     let version = |name: &str, storage: bool| {

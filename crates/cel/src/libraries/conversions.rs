@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::{Outcome, failed};
 use crate::duration;
+use crate::eval::EvalError;
 use crate::number;
 use crate::value::Val;
 
@@ -66,12 +67,21 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     })
 }
 
-fn parse_failure(function: &str, text: &str) -> crate::eval::EvalError {
+fn parse_failure(function: &str, text: &str) -> EvalError {
     failed(format!("strconv.{function}: parsing {text:?}: invalid syntax"))
 }
 
 fn whole(number: f64) -> Option<i64> {
     (number > -9.3e18 && number < 9.223372036854775e18).then_some(number as i64)
+}
+
+/// Returns what `string` converts a value to.
+pub(super) fn text_of(value: &Val) -> Result<String, EvalError> {
+    let text = match value {
+        Val::String(_) => Ok(value.clone()),
+        value => text(value).unwrap_or_else(|| Err(EvalError::no_overload())),
+    };
+    text.map(|text| text.as_str().unwrap_or_default().to_owned())
 }
 
 /// Converts a value to a string. Returns `None` for types that have no string form.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::{Outcome, failed, md5, strings};
+use super::{Outcome, failed, graph_format, md5, strings};
+use crate::declarations::GRAPH_FORMAT;
 use crate::json::JsonLimit;
 use crate::value::Val;
 
@@ -18,6 +19,7 @@ const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     Some(match (function, args) {
+        (GRAPH_FORMAT, [Val::String(text), Val::List(values)]) => graph_format::format(text, &values.items),
         ("random.seededString", [Val::Int(length), Val::String(seed)]) => seeded_string(*length, seed),
         ("random.seededInt", [Val::Int(min), Val::Int(max), Val::String(seed)]) => {
             seeded_int(*min, *max, seed)
@@ -132,6 +134,7 @@ mod tests {
             "lists.setAtIndex([1, 2, 3], 1, 9) == [1, 9, 3] && lists.insertAtIndex([1], 1, 9) == [1, 9]",
             "lists.removeAtIndex([1, 2, 3], 0) == [2, 3]",
             "{'a': 1, 'b': 1}.merge({'b': 2}) == {'a': 1, 'b': 2}",
+            "'%s %.1f'.format([['a'], 1234.5]) == '[a] 1234.5'",
         ] {
             assert!(matches!(evaluate(text), Ok(Val::Bool(true))), "{text}: {:?}", evaluate(text));
         }

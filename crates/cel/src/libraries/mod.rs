@@ -3,6 +3,8 @@
 
 mod conversions;
 mod formats;
+mod formatted;
+mod graph_format;
 mod graphs;
 mod lists;
 mod md5;

@@ -6,9 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use regex::Regex;
 
-use super::{Outcome, failed};
+use super::{Outcome, failed, formatted};
 use crate::eval::EvalError;
-use crate::number;
 use crate::pattern;
 use crate::value::Val;
 
@@ -55,7 +54,7 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
             Ok(Val::text(text.replace('~', "~0").replace('/', "~1")))
         }
         ("strings.quote", [Val::String(text)]) => Ok(Val::text(format!("{text:?}"))),
-        ("format", [Val::String(text), Val::List(values)]) => format(text, &values.items),
+        ("format", [Val::String(text), Val::List(values)]) => formatted::format(text, &values.items),
         _ => return None,
     })
 }
@@ -78,9 +77,9 @@ fn find_all(text: &str, pattern: &str, most: i64) -> Outcome {
     Ok(Val::list(pattern.find_iter(text).take(most).map(|found| Val::text(found.as_str())).collect()))
 }
 
-/// The maximum length of a string that a replacement creates. Its cost is only known afterwards, and replacing every
+/// The maximum length of a string that a replacement or a list creates. Its cost is only known afterwards, and replacing every
 /// character of a megabyte with another string could use all memory.
-const LONGEST: usize = 16 << 20;
+pub(super) const LONGEST: usize = 16 << 20;
 
 fn replace(text: &str, old: &str, new: &str, most: usize) -> Outcome {
     let times = text.matches(old).take(most).count();
@@ -161,81 +160,4 @@ fn substring(text: &str, from: i64, to: Option<i64>) -> Outcome {
 fn join(items: &[Val], separator: &str) -> Outcome {
     let texts: Option<Vec<&str>> = items.iter().map(Val::as_str).collect();
     texts.map(|texts| Val::text(texts.join(separator))).ok_or_else(EvalError::no_overload)
-}
-
-/// `%s`, `%d`, `%f`, `%e`, `%x`, `%X`, `%o`, `%b`, `%%`, with a precision.
-fn format(text: &str, values: &[Val]) -> Outcome {
-    let mut result = String::new();
-    let mut values = values.iter();
-    let mut letters = text.chars();
-    while let Some(letter) = letters.next() {
-        if letter != '%' {
-            result.push(letter);
-            continue;
-        }
-        let mut precision = None;
-        let mut verb = letters.next();
-        if verb == Some('.') {
-            let mut digits = String::new();
-            verb = letters.next();
-            while let Some(digit) = verb.filter(char::is_ascii_digit) {
-                digits.push(digit);
-                verb = letters.next();
-            }
-            precision = digits.parse::<usize>().ok().filter(|precision| *precision <= 1000);
-        }
-        match verb {
-            Some('%') => result.push('%'),
-            Some(verb) => {
-                let value = values.next().ok_or_else(|| failed("index out of range"))?;
-                result.push_str(&formatted(verb, precision, value)?);
-            }
-            None => return Err(failed("unexpected end of string")),
-        }
-    }
-    Ok(Val::text(result))
-}
-
-fn formatted(verb: char, precision: Option<usize>, value: &Val) -> Result<String, EvalError> {
-    let digits = precision.unwrap_or(6);
-    Ok(match (verb, value) {
-        ('s', value) => shown(value),
-        ('d', Val::Int(number)) => number.to_string(),
-        ('d', Val::Uint(number)) => number.to_string(),
-        ('f', Val::Double(number)) => format!("{number:.digits$}"),
-        ('f', Val::Int(number)) => format!("{:.digits$}", *number as f64),
-        ('e', Val::Double(number)) => format!("{number:.digits$e}"),
-        ('x', Val::Int(number)) => format!("{number:x}"),
-        ('X', Val::Int(number)) => format!("{number:X}"),
-        ('x', Val::String(text)) => text.bytes().map(|byte| format!("{byte:02x}")).collect(),
-        ('X', Val::String(text)) => text.bytes().map(|byte| format!("{byte:02X}")).collect(),
-        ('o', Val::Int(number)) => format!("{number:o}"),
-        ('b', Val::Int(number)) => format!("{number:b}"),
-        ('b', Val::Bool(on)) => u8::from(*on).to_string(),
-        _ => {
-            return Err(failed(format!("could not format value of type {} with %{verb}", value.type_name())));
-        }
-    })
-}
-
-fn shown(value: &Val) -> String {
-    match value {
-        Val::String(text) => text.to_string(),
-        Val::Null => "null".into(),
-        Val::Double(double) => number::shown(*double),
-        Val::Type(name) => name.to_string(),
-        Val::Duration(nanoseconds) => format!("{}s", number::shown(*nanoseconds as f64 / 1e9)),
-        Val::Timestamp(time) => time.to_string(),
-        Val::List(list) => format!("[{}]", list.items.iter().map(shown).collect::<Vec<_>>().join(", ")),
-        Val::Map(entries) | Val::Domains(entries) | Val::Escaped(entries) => {
-            let entries: Vec<String> =
-                entries.iter().map(|(key, value)| format!("{key}: {}", shown(value))).collect();
-            format!("{{{}}}", entries.join(", "))
-        }
-        Val::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        other => match other.to_json() {
-            serde_json::Value::String(text) => text,
-            json => json.to_string(),
-        },
-    }
 }

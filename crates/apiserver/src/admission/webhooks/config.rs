@@ -110,7 +110,10 @@ impl Webhook {
         let holds = match &matched {
             _ if self.conditions.is_empty() => true,
             Matched::Exactly => self.holds(sort, attributes).await?,
-            Matched::As(other) => self.holds(sort, &attributes.shown_as(other).await?).await?,
+            Matched::As(other) => {
+                let shown = attributes.shown_as(other).await.map_err(|why| sort.unconvertible(why))?;
+                self.holds(sort, &shown).await?
+            }
         };
         Ok(holds.then_some(matched))
     }

@@ -34,6 +34,7 @@ use setpoint_clock::{Clock, Rng};
 use setpoint_store::Store;
 use setpoint_webhook::{ClientConfig, Clients, HostUsers, Settings};
 
+use super::attributes::Unconverted;
 use super::policy::GROUP;
 use super::policy::matching::Equivalents;
 use super::{Plugin, Review};
@@ -55,6 +56,17 @@ pub struct ValidatingAdmissionWebhook;
 pub(crate) enum WebhookType {
     Mutating,
     Validating,
+}
+
+impl WebhookType {
+    /// Returns the error of an object that cannot be sent in the version of a webhook. v1.34 says twice that an error of
+    /// mutating webhooks is internal.
+    fn unconvertible(self, why: Unconverted) -> Status {
+        match self {
+            Self::Mutating => why.or(|why| Status::internal(Status::internal(why).message)),
+            Self::Validating => why.into(),
+        }
+    }
 }
 
 /// The state of a server's webhooks.

@@ -44,7 +44,9 @@ pub(super) async fn dispatch(
     }
     review.audit.spent(Layer::MutatingWebhook, dispatch.spent);
     outcome?;
-    let VersionedAttributes { object: patched, .. } = attributes;
+    let patched = std::mem::take(&mut attributes.object);
+    let patched =
+        if dispatch.is_patched { attributes.pruned(patched).map_err(Status::unknown)? } else { patched };
     review.reinvocation.lock().webhooks.end(&patched);
     match object {
         Some(object) if dispatch.is_patched => review.write_back(object, patched),
@@ -74,7 +76,10 @@ impl Dispatch {
         }
         let other = match matched {
             Matched::Exactly => None,
-            Matched::As(other) => Some(attributes.shown_as(&other).await?),
+            Matched::As(other) => {
+                let shown = attributes.shown_as(&other).await;
+                Some(shown.map_err(|why| WebhookType::Mutating.unconvertible(why))?)
+            }
         };
         let shown = other.as_ref().unwrap_or(attributes);
         let notes = CallAudit { review, webhook, round: self.round, index };
@@ -82,7 +87,8 @@ impl Dispatch {
             Ok(None) => {}
             Ok(Some(patched)) => {
                 self.is_patched = true;
-                attributes.object = shown.as_requested(patched.object).await?;
+                let requested = shown.as_requested(patched.object).await;
+                attributes.object = requested.map_err(|why| why.or(Status::unknown))?;
             }
             Err(Failure::Calling(failed)) if webhook.ignores_failures => {
                 failed_open(webhook, &failed, &notes);

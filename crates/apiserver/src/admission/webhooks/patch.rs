@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::call::Failure;
 use super::response::{JSON_PATCH, ReviewResponse};
 use crate::admission::attributes::VersionedAttributes;
+use crate::json::Json;
 use crate::patch::PatchError;
 use crate::patch::json::Operations;
 use crate::schema::FieldValidation;
@@ -71,9 +72,16 @@ fn decode_patch(patch: &[u8]) -> Result<Operations, PatchError> {
     }
 }
 
-/// Decodes the object as its kind. Unknown fields are dropped.
+/// Decodes the object as its kind. Unknown fields are dropped, except those of custom resources: as in v1.34, other
+/// webhooks see them.
 fn decode(attributes: &VersionedAttributes<'_>, object: Value) -> Result<Value, Failure> {
     let Some(target) = attributes.target() else { return Ok(object) };
+    if target.custom.is_some() {
+        return match object.text("kind") {
+            "" => Err(Failure::internal(format_args!("Object 'Kind' is missing in '{object}'"))),
+            _ => Ok(object),
+        };
+    }
     match target.decode_value(object, FieldValidation::Ignore) {
         Ok(decoded) => Ok(decoded.object),
         Err(TypeMismatch::Wrong(why)) => Err(Failure::internal(why)),

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::WebhookType;
 use crate::json::Json;
 use crate::review_document::{ReviewType, ReviewVersion};
-use crate::schema::go;
+use crate::review_types;
 use crate::status::{Cause, Details, ListMetadata, Status};
 
 pub(super) const ADMISSION_REVIEW: ReviewType =
@@ -48,6 +48,7 @@ pub(super) fn read(
     sort: WebhookType,
 ) -> Result<ReviewResponse, Malformed> {
     let review = ADMISSION_REVIEW.decode(body, version).map_err(Malformed::Undecodable)?;
+    review_types::ADMISSION_REVIEW.check(&review, version).map_err(Malformed::Undecodable)?;
     let response = review.at("response");
     if response.is_null() {
         return Err(Malformed::Invalid("webhook response was absent".into()));
@@ -80,71 +81,34 @@ struct Response {
 }
 
 impl Response {
+    /// Reads a response whose fields have the right types.
     fn decode(written: &Value) -> Result<Self, String> {
-        let patch = text(written, "patch")?.unwrap_or_default();
+        let patch = written.text("patch");
         let patch = STANDARD.decode(patch).map_err(|why| match why {
             base64::DecodeError::InvalidByte(at, _) => format!("illegal base64 data at input byte {at}"),
             _ => format!("illegal base64 data at input byte {}", patch.len()),
         })?;
-        let is_allowed = match written.at("allowed") {
-            Value::Null => false,
-            Value::Bool(is_allowed) => *is_allowed,
-            other => return Err(wrong_type(other, "allowed", "bool")),
-        };
-        let status = match written.at("status") {
-            status @ (Value::Null | Value::Object(_)) => status.clone(),
-            other => return Err(wrong_type(other, "status", "v1.Status")),
-        };
         Ok(Self {
-            uid: text(written, "uid")?.unwrap_or_default().to_owned(),
-            is_allowed,
+            uid: written.text("uid").to_owned(),
+            is_allowed: written.at("allowed") == true,
             patch,
-            patch_type: text(written, "patchType")?.map(Into::into),
-            warnings: warnings(written.at("warnings"))?,
-            annotations: annotations(written.at("auditAnnotations"))?,
-            status,
+            patch_type: written.at("patchType").as_str().map(Into::into),
+            warnings: texts(written.at("warnings")),
+            annotations: text_map(written.at("auditAnnotations")),
+            status: written.at("status").clone(),
         })
     }
 }
 
-fn wrong_type(found: &Value, field: &str, expected: &str) -> String {
-    let kind = go::kind_of(found);
-    format!(
-        "json: cannot unmarshal {kind} into Go struct field AdmissionResponse.response.{field} of type {expected}"
-    )
+/// Returns the texts of a list. A null is an empty one.
+fn texts(written: &Value) -> Vec<String> {
+    let items = written.as_array().into_iter().flatten();
+    items.map(|item| item.as_str().unwrap_or_default().to_owned()).collect()
 }
 
-fn text<'v>(written: &'v Value, field: &str) -> Result<Option<&'v str>, String> {
-    match written.at(field) {
-        Value::Null => Ok(None),
-        Value::String(text) => Ok(Some(text)),
-        other => Err(wrong_type(other, field, "string")),
-    }
-}
-
-fn warnings(written: &Value) -> Result<Vec<String>, String> {
-    let Some(items) = written.as_array() else {
-        return if written.is_null() {
-            Ok(Vec::new())
-        } else {
-            Err(wrong_type(written, "warnings", "[]string"))
-        };
-    };
-    let item =
-        |item: &Value| item.as_str().map(Into::into).ok_or_else(|| wrong_type(item, "warnings", "string"));
-    items.iter().map(item).collect()
-}
-
-fn annotations(written: &Value) -> Result<BTreeMap<String, String>, String> {
-    let Some(entries) = written.as_object() else {
-        let failed = || wrong_type(written, "auditAnnotations", "map[string]string");
-        return if written.is_null() { Ok(BTreeMap::new()) } else { Err(failed()) };
-    };
-    let entry = |(key, value): (&String, &Value)| match value.as_str() {
-        Some(value) => Ok((key.clone(), value.to_owned())),
-        None => Err(wrong_type(value, "auditAnnotations", "string")),
-    };
-    entries.iter().map(entry).collect()
+fn text_map(written: &Value) -> BTreeMap<String, String> {
+    let entries = written.as_object().into_iter().flatten();
+    entries.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
 }
 
 /// Verifies the requirements that only v1 has.
@@ -179,6 +143,11 @@ impl ReviewResponse {
         };
         let code = status.int("code").unwrap_or_default().max(400);
         let mut denial = Status::unknown(message);
+        denial.status = match status.text("status") {
+            "" | "Success" => "Failure".into(),
+            // v1.34 passes on whatever else a webhook says.
+            other => other.to_owned().into(),
+        };
         denial.code = u16::try_from(code).ok().filter(|code| *code < 1000).unwrap_or(500);
         denial.reason = status.text("reason").to_owned().into();
         denial.metadata = list_metadata(status.at("metadata"));
@@ -209,7 +178,7 @@ fn details(written: &Value) -> Details {
         kind: text("kind"),
         uid: text("uid"),
         causes: written.list("causes").iter().map(cause).collect(),
-        retry_after_seconds: u16::try_from(written.count("retryAfterSeconds")).unwrap_or_default(),
+        retry_after_seconds: u32::try_from(written.count("retryAfterSeconds")).unwrap_or_default(),
     }
 }
 

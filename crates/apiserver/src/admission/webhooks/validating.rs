@@ -70,7 +70,7 @@ async fn one(
         Matched::Exactly => webhook.call(WebhookType::Validating, attributes).await,
         Matched::As(other) => match attributes.shown_as(other).await {
             Ok(shown) => webhook.call(WebhookType::Validating, &shown).await,
-            Err(status) => Err(Failure::Internal(Box::new(status))),
+            Err(why) => Err(Failure::Internal(Box::new(why.into()))),
         },
     };
     let took = clock.instant() - began;

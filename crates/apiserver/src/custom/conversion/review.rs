@@ -11,6 +11,7 @@ use super::metadata;
 use crate::codec;
 use crate::json::Json;
 use crate::review_document::{ReviewType, ReviewVersion};
+use crate::review_types;
 use crate::schema::go;
 
 const CONVERSION_REVIEW: ReviewType = ReviewType { group: "apiextensions.k8s.io", kind: "ConversionReview" };
@@ -171,7 +172,7 @@ pub(super) fn response(
     to: &str,
 ) -> Result<Vec<Value>, Failure> {
     let mut review = CONVERSION_REVIEW.decode(body, version).map_err(Failure::of_batch)?;
-    check_shape(&review).map_err(Failure::of_batch)?;
+    review_types::CONVERSION_REVIEW.check(&review, version).map_err(Failure::of_batch)?;
     verify(&review, version, uid).map_err(Failure::response)?;
     let converted = match review.pointer_mut("/response/convertedObjects").map(Value::take) {
         Some(Value::Array(converted)) => converted,
@@ -183,34 +184,6 @@ pub(super) fn response(
     }
     let pairs = originals.iter().zip(converted);
     pairs.map(|(original, converted)| checked(original, converted, to)).collect()
-}
-
-/// Checks the types of the fields that are read.
-fn check_shape(review: &Value) -> Result<(), String> {
-    let wrong = |value: &Value, field: &str, expected: &str| {
-        let found = go::kind_of(value);
-        Err(format!("json: cannot unmarshal {found} into Go struct field {field} of type {expected}"))
-    };
-    let response = review.at("response");
-    if !response.is_null() && !response.is_object() {
-        return wrong(response, "ConversionReview.response", "v1.ConversionResponse");
-    }
-    let (uid, objects, result) = (response.at("uid"), response.at("convertedObjects"), response.at("result"));
-    if !uid.is_null() && !uid.is_string() {
-        return wrong(uid, "ConversionResponse.response.uid", "types.UID");
-    }
-    if !objects.is_null() && !objects.is_array() {
-        return wrong(objects, "ConversionResponse.response.convertedObjects", "[]runtime.RawExtension");
-    }
-    if !result.is_null() && !result.is_object() {
-        return wrong(result, "ConversionResponse.response.result", "v1.Status");
-    }
-    for field in ["status", "message"] {
-        if !result.at(field).is_null() && !result.at(field).is_string() {
-            return wrong(result.at(field), &format!("Status.response.result.{field}"), "string");
-        }
-    }
-    Ok(())
 }
 
 /// Verifies that the response is to this request, and that the webhook reports success. v1beta1 does not check the

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::matching::{self, Matched};
 use super::source::{Binding, Hook, Policy};
 use super::{conditions, params};
-use crate::admission::attributes::VersionedAttributes;
+use crate::admission::attributes::{Unconverted, VersionedAttributes};
 use crate::admission::{Plugin, Review};
 use crate::cel::Val;
 use crate::json::Json;
@@ -145,16 +145,22 @@ async fn dispatch(
                 Ok(mut shown) => {
                     let is_patched = invoke(invocation, &mut shown, round, errors).await?;
                     if is_patched {
-                        about.object = shown.as_requested(shown.object.clone()).await?;
+                        let requested = shown.as_requested(shown.object.clone()).await;
+                        about.object = requested.map_err(|why| why.or(unconvertible))?;
                     }
                     is_patched
                 }
-                Err(status) => {
-                    errors.misconfigured(invocation.policy, None, &status.message);
+                Err(Unconverted::GivenUp(status)) => return Err(status),
+                Err(Unconverted::Failed(why)) => {
+                    errors.misconfigured(invocation.policy, None, &why);
                     false
                 }
             },
         };
+    }
+    if is_patched {
+        let object = std::mem::take(&mut about.object);
+        about.object = about.pruned(object).map_err(unconvertible)?;
     }
     let mut reinvocation = review.reinvocation.lock();
     if is_patched {
@@ -164,6 +170,11 @@ async fn dispatch(
     }
     reinvocation.policies.end(&about.object);
     Ok(is_patched.then_some(about.object))
+}
+
+/// The error of a result that cannot be converted back.
+fn unconvertible(why: String) -> Status {
+    Status::internal(format_args!("failed to convert object: {why}"))
 }
 
 /// Applies a policy. The attributes are then of what it leaves. Returns whether the object was patched, be it with what

@@ -8,6 +8,7 @@ use super::compiled::Patch;
 use crate::admission::attributes::VersionedAttributes;
 use crate::apply;
 use crate::cel::{JSON_PATCH, JsonLimit, Message, Val};
+use crate::json::Json;
 use crate::patch::PatchError;
 use crate::patch::json::Operations;
 use crate::schema::FieldValidation;
@@ -141,8 +142,13 @@ fn decode(
     validation: FieldValidation,
 ) -> Result<Value, String> {
     let Some(target) = about.target() else { return Ok(object) };
-    // Custom resources are pruned when they are stored.
-    let validation = if target.custom.is_some() { FieldValidation::Ignore } else { validation };
+    // As in v1.34, other policies see what is pruned after the last one.
+    if target.custom.is_some() {
+        return match object.text("kind") {
+            "" => Err(format!("Object 'Kind' is missing in '{object}'")),
+            _ => Ok(object),
+        };
+    }
     match target.decode_value(object, validation) {
         Ok(decoded) => Ok(decoded.object),
         Err(TypeMismatch::Wrong(why)) => Err(why.to_string()),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::matching::{self, Matched};
 use super::source::{Binding, Hook, Policy};
 use super::{conditions, params};
-use crate::admission::attributes::VersionedAttributes;
+use crate::admission::attributes::{Unconverted, VersionedAttributes};
 use crate::admission::{Plugin, Review};
 use crate::declared;
 use crate::registry::Registry;
@@ -59,7 +59,7 @@ impl Plugin for ValidatingAdmissionPolicy {
             enforce(hook, &about, &registry, &mut denials).await?;
         }
         match denials.0 {
-            Some(denial) => Err(denial.status(review, object.or(old))),
+            Some(denial) => Err(denial.status(review, object)),
             None => Ok(()),
         }
     }
@@ -85,28 +85,25 @@ async fn enforce(
         denials.misconfigured(policy, None, &why);
         return Ok(());
     }
-    match matched {
-        Matched::Exactly => enforce_bindings(hook, about, registry, denials).await,
-        Matched::As(other) => match about.shown_as(&other).await {
-            Ok(shown) => enforce_bindings(hook, &shown, registry, denials).await,
-            Err(status) => {
-                let why = format!("failed to convert object version: {}", status.message);
-                denials.misconfigured(policy, hook.bindings.first().map(|binding| &**binding), &why);
-                Ok(())
-            }
-        },
-    }
+    enforce_bindings(hook, matched, about, registry, denials).await
 }
 
 /// Enforces all bindings of a policy that match a request.
 async fn enforce_bindings(
     hook: &Hook<Validations>,
+    matched: Matched,
     about: &VersionedAttributes<'_>,
     registry: &Registry,
     denials: &mut Denials,
 ) -> Result<(), Status> {
     let (policy, review) = (&*hook.policy, about.review);
     let mut noted = AuditAnnotations::default();
+    let other = match matched {
+        Matched::Exactly => None,
+        Matched::As(other) => Some(other),
+    };
+    // Converted for the first binding that evaluates the policy: no other needs it.
+    let mut shown = None;
     for binding in &hook.bindings {
         review.check_awaited()?;
         match super::is_bound(binding, about) {
@@ -125,6 +122,18 @@ async fn enforce_bindings(
                 continue;
             }
         };
+        if let Some(other) = other.as_ref().filter(|_| shown.is_none() && !found.is_empty()) {
+            match about.shown_as(other).await {
+                Ok(made) => shown = Some(made),
+                Err(Unconverted::GivenUp(status)) => return Err(status),
+                Err(Unconverted::Failed(why)) => {
+                    let why = format!("failed to convert object version: {why}");
+                    denials.misconfigured(policy, Some(binding), &why);
+                    continue;
+                }
+            }
+        }
+        let about = shown.as_ref().unwrap_or(about);
         about.check_namespace()?;
         let mut values = about.variables(&Value::Null);
         for one in &found {

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use super::kept::Inputs;
 use crate::model::Service;
 
-/// The most components whose health is kept. One takes about a kilobyte, so these are 8 MB.
-const KEPT: usize = 8_192;
+/// The most components whose health is kept. One takes about a kilobyte, so these are 4 MB.
+const KEPT: usize = 4_096;
 
 /// Health by run and place. Cheap to clone.
 #[derive(Clone, Debug, Default)]

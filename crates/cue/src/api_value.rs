@@ -152,6 +152,14 @@ impl<'a> Value<'a> {
             .collect()
     }
 
+    /// Returns whether a struct has a regular field of this name, set or not.
+    pub fn declares(&self, name: &str) -> bool {
+        let mut evaluator = self.instance.evaluator.borrow_mut();
+        evaluator.evaluate(self.node);
+        let node = evaluator.default(self.node).unwrap_or(self.node);
+        evaluator.shape(node).arms.contains_key(&Label::regular(name))
+    }
+
     fn all_fields(&self) -> Vec<(Label, Presence, Self)> {
         let mut evaluator = self.instance.evaluator.borrow_mut();
         evaluator.evaluate(self.node);

@@ -51,6 +51,46 @@ impl Data {
         })
     }
 
+    /// Returns the elements of a list.
+    pub(crate) fn items(&self) -> Option<&[Arc<Self>]> {
+        match self {
+            Self::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// Writes the data as JSON, with fields in their order.
+    pub(crate) fn json_text(&self) -> Result<String, Error> {
+        let mut out = String::new();
+        self.write_json(&mut out)?;
+        Ok(out)
+    }
+
+    fn write_json(&self, out: &mut String) -> Result<(), Error> {
+        match self {
+            Self::Atom(atom) => out.push_str(&atom_to_json(atom)?.to_string()),
+            Self::List(items) => {
+                out.push('[');
+                for (index, item) in items.iter().enumerate() {
+                    out.push_str(if index > 0 { "," } else { "" });
+                    item.write_json(out)?;
+                }
+                out.push(']');
+            }
+            Self::Struct(fields) => {
+                out.push('{');
+                for (index, (name, value)) in fields.iter().enumerate() {
+                    out.push_str(if index > 0 { "," } else { "" });
+                    out.push_str(&Json::from(&**name).to_string());
+                    out.push(':');
+                    value.write_json(out)?;
+                }
+                out.push('}');
+            }
+        }
+        Ok(())
+    }
+
     /// Returns about how many bytes the data takes as text: exactly, but for escapes and indentation.
     pub(crate) fn written_size(&self) -> usize {
         match self {

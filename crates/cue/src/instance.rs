@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Errors, Position};
 use crate::eval::Evaluator;
 use crate::eval::node::{Conjunct, Term, Ties};
 use crate::host::Packages;
+use crate::input::Input;
 use crate::limits::Limits;
 use crate::path::{Path, Step};
 use crate::resolve;
@@ -45,11 +46,22 @@ impl Builder {
 
     /// Unifies the value at a path with data, without going through text.
     #[must_use]
-    pub fn fill(mut self, path: &str, data: &Json) -> Self {
-        match filled(path, data) {
-            Ok((name, data)) => {
-                self.names.extend(name);
-                self.data.push(Arc::new(data));
+    pub fn fill(self, path: &str, data: &Json) -> Self {
+        let data = Data::from_json(data).map(Arc::new);
+        self.filled(path, data)
+    }
+
+    /// Does the same with data that other instances may share.
+    #[must_use]
+    pub fn input(self, path: &str, data: &Input) -> Self {
+        self.filled(path, Ok(data.0.clone()))
+    }
+
+    fn filled(mut self, path: &str, data: Result<Arc<Data>, Error>) -> Self {
+        match data.and_then(|data| placed(path, data)) {
+            Ok((names, data)) => {
+                self.names.extend(names);
+                self.data.push(data);
             }
             Err(error) => {
                 self.error.get_or_insert(error);
@@ -148,14 +160,9 @@ impl Builder {
     }
 }
 
-/// Wraps data into structs along a path. Returns the first label as well.
-fn filled(path: &str, json: &Json) -> Result<(Vec<String>, Data), Error> {
+/// Wraps data into structs along a path. Returns the names of the outermost fields as well.
+fn placed(path: &str, mut data: Arc<Data>) -> Result<(Vec<String>, Arc<Data>), Error> {
     let path = Path::parse(path)?;
-    let mut data = Data::from_json(json)?;
-    let mut first = match &data {
-        Data::Struct(fields) => fields.iter().map(|(name, _)| name.to_string()).collect(),
-        _ => Vec::new(),
-    };
     for step in path.steps.iter().rev() {
         let Step::Label(label) = step else {
             return Err(Error::new(ErrorKind::Reference, "data is filled in at fields, not at indexes"));
@@ -164,10 +171,13 @@ fn filled(path: &str, json: &Json) -> Result<(Vec<String>, Data), Error> {
             let message = format!("data is filled in at regular fields, not at `{label}`");
             return Err(Error::new(ErrorKind::Reference, message));
         }
-        first = vec![label.name.to_string()];
-        data = Data::Struct(vec![(label.name.clone(), Arc::new(data))]);
+        data = Arc::new(Data::Struct(vec![(label.name.clone(), data)]));
     }
-    Ok((first, data))
+    let names = match &*data {
+        Data::Struct(fields) => fields.iter().map(|(name, _)| name.to_string()).collect(),
+        _ => Vec::new(),
+    };
+    Ok((names, data))
 }
 
 /// Sources and data, evaluated on demand.

@@ -1,22 +1,23 @@
-//! Compressed parts of records, as KubeVela writes them: `spec.compression` holds a type and base64.
+//! Compressed parts of records, as KubeVela writes and reads them: `spec.compression` holds a type and base64.
 //!
 //! Invariant: what cannot be read is an error, never an empty record. Its objects would be forgotten.
 
-use std::io::Read;
+use std::io::{Read, Write};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use ruzstd::decoding::StreamingDecoder;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The most bytes that a record has without compression. With it, an object of 1.5 MiB could have gigabytes.
 const MAX_BYTES: u64 = 32 << 20;
 
 /// A compressed part of a record.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct Compression {
     #[serde(rename = "type", deserialize_with = "setpoint::null_is_empty")]
@@ -29,6 +30,14 @@ impl Compression {
     /// Returns whether there is anything compressed.
     pub(crate) fn is_used(&self) -> bool {
         !self.kind.is_empty()
+    }
+
+    /// Compresses a part. With gzip: of the types that KubeVela reads, it makes the smallest records here.
+    pub(crate) fn of(part: &Value) -> Result<Self, String> {
+        let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::default());
+        let packed = encoder.write_all(part.to_string().as_bytes()).and_then(|()| encoder.finish());
+        let packed = packed.map_err(|why| format!("compress: {why}"))?;
+        Ok(Self { kind: "gzip".to_owned(), data: STANDARD.encode(packed) })
     }
 
     /// Decompresses and decodes the part. The error says what is wrong with it.
@@ -73,11 +82,25 @@ pub fn unpack_tracker(tracker: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
+/// Turns an ApplicationRevision that is compressed into one that is not. The error says what is wrong with it.
+///
+/// ```
+/// let mut revision = serde_json::json!({"spec": {"application": {"spec": {}}}});
+/// setpoint_oam::unpack_revision(&mut revision).unwrap();
+/// assert_eq!(revision["spec"]["application"]["spec"], serde_json::json!({}));
+/// ```
+pub fn unpack_revision(revision: &mut Value) -> Result<(), String> {
+    let Some(spec) = revision.get_mut("spec") else { return Ok(()) };
+    let packed = Option::<Compression>::deserialize(&spec["compression"])
+        .map_err(|why| format!("spec.compression: {why}"))?;
+    if let Some(packed) = packed.filter(Compression::is_used) {
+        *spec = packed.read()?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
-    use flate2::write::GzEncoder;
     use ruzstd::encoding::{CompressionLevel, compress_to_vec};
     use serde_json::json;
 
@@ -105,6 +128,16 @@ mod tests {
         let mut plain = json!({"spec": {"compression": {}, "managedResources": entries}});
         unpack_tracker(&mut plain).unwrap();
         assert_eq!(plain["spec"]["managedResources"], entries);
+    }
+
+    #[test]
+    fn a_compressed_revision_is_read() {
+        let spec = json!({"application": {"spec": {"components": [{"name": "a"}]}}});
+        let mut compressed = json!({"spec": {"compression": Compression::of(&spec).unwrap()}});
+        unpack_revision(&mut compressed).unwrap();
+        assert_eq!(compressed, json!({"spec": spec}));
+        unpack_revision(&mut compressed).unwrap();
+        assert_eq!(compressed, json!({"spec": spec}));
     }
 
     #[test]

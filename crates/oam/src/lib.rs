@@ -57,7 +57,7 @@ use setpoint::{Context, Runnable};
 
 pub use clusters::credential::{Credential, Identity, Trust};
 pub use clusters::members::{Connect, Connection};
-pub use compression::unpack_tracker;
+pub use compression::{unpack_revision, unpack_tracker};
 pub use definition::file::{BadDefinition, definition_object};
 pub use egress::{Egress, Request, Response};
 pub use install::{InstallError, install};

@@ -3,7 +3,7 @@
 //! Components are placed as the workflow's `deploy` and `apply-component` steps say. Other steps are not run: they may
 //! read or change the cluster.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::application::app::Application;
 use crate::clusters::inventory::Inventory;
 use crate::definition::builtin;
 use crate::definition::file::BadDefinition;
-use crate::definition::model::Definition;
+use crate::definition::model::{ByType, Definition};
 use crate::digest;
 use crate::model::{Component, Step};
 use crate::names::LOCAL_CLUSTER;
@@ -181,14 +181,14 @@ fn by_type(definitions: &[Value]) -> Result<Definitions, String> {
     let mut all = Definitions::default();
     for object in definitions {
         let definition = Definition::of(object).map_err(|error| format!("definition: {error}"))?;
-        let of_kind: &mut BTreeMap<String, Definition> = match object["kind"].as_str().unwrap_or_default() {
+        let of_kind: &mut ByType = match object["kind"].as_str().unwrap_or_default() {
             "ComponentDefinition" => &mut all.components,
             "TraitDefinition" => &mut all.traits,
             "PolicyDefinition" => &mut all.policies,
             "WorkflowStepDefinition" => &mut all.steps,
             _ => continue,
         };
-        of_kind.insert(definition.metadata.name.clone(), definition);
+        of_kind.insert(definition.metadata.name.clone(), Arc::new(definition));
     }
     Ok(all)
 }

@@ -1,5 +1,7 @@
 //! What one reconcile of an application works with.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use setpoint::Key;
 
@@ -15,6 +17,8 @@ use crate::policy::Policies;
 use crate::policy::placement::Placement;
 use crate::render::component::{Definitions, Renderer};
 use crate::render::context::AppContext;
+use crate::render::judged::Judgements;
+use crate::render::kept::Renders;
 use crate::render::sources::Sources;
 use crate::workflow::exchanges::Exchanges;
 use crate::workflow::steps::APPLY_COMPONENT;
@@ -32,10 +36,13 @@ pub(crate) struct Session<'a> {
     pub(crate) sources: &'a Sources,
     /// Definitions that the revision has not recorded: steps may add components and traits of other types.
     pub(crate) catalog: &'a Catalog,
+    /// What components were rendered to in earlier rounds.
+    pub(crate) renders: &'a Renders,
+    pub(crate) judgements: &'a Judgements,
     /// Requests of steps.
     pub(crate) exchanges: &'a Exchanges,
     pub(crate) app: AppRef,
-    /// What the attempts of steps are counted by.
+    /// What the attempts of steps are counted by, and rendered components are kept by.
     pub(crate) attempts: String,
     pub(crate) context: AppContext,
     pub(crate) spec: Spec,
@@ -73,7 +80,7 @@ impl Session<'_> {
         }
         let steps = &mut self.definitions.steps;
         self.catalog.complete(steps, "WorkflowStepDefinition", &self.app.namespace, kind);
-        steps.get(kind)
+        steps.get(kind).map(Arc::as_ref)
     }
 
     pub(crate) fn renderer(&self) -> Renderer<'_> {

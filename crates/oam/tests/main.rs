@@ -3,6 +3,7 @@
 mod admission;
 mod clusters;
 mod crashes;
+mod effort;
 mod examples;
 mod graph_checks;
 mod graph_crashes;

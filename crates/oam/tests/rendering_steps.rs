@@ -213,7 +213,7 @@ fn each_cloud_has_its_own_credentials() {
             (
                 "ucloud",
                 json!({"publicKey": "b", "privateKey": "v", "projectID": "p", "region": "r"}),
-                "privateKey: v\nprojectID: p\npublicKey: b\n",
+                "publicKey: b\nprivateKey: v\nprojectID: p\n",
             ),
         ] {
             let mut properties = properties;

@@ -20,6 +20,7 @@ fn number(revision: &Value) -> i64 {
 pub(super) async fn of(connection: &Connection, app: &str) -> anyhow::Result<Vec<Value>> {
     let labels = format!("app.oam.dev/name={app}");
     let mut found = connection.list(&kind(), Some(&connection.namespace), Some(labels)).await?;
+    found.iter_mut().try_for_each(setpoint_oam::unpack_revision).map_err(anyhow::Error::msg)?;
     found.sort_by_key(|revision| -number(revision));
     Ok(found)
 }

@@ -7,14 +7,16 @@ use serde_json::Value as Json;
 
 use super::{Args, Builtin, base64, yaml};
 use crate::data::Data;
+use crate::error::Error;
 use crate::eval::Res;
 use crate::eval::value_of::Val;
 use crate::value::Atom;
 
 pub(super) const JSON: &[Builtin] = &[
-    Builtin::new("Marshal", 1, |args| written(args, |json| Some(json.to_string()))),
+    Builtin::new("Marshal", 1, |args| written(args, |data| Some(data.json_text()))),
     Builtin::new("MarshalStream", 1, |args| {
-        written(args, |json| Some(json.as_array()?.iter().map(|item| format!("{item}\n")).collect()))
+        let line = |item: &Arc<Data>| item.json_text().map(|line| line + "\n");
+        written(args, move |data| Some(data.items()?.iter().map(line).collect()))
     }),
     Builtin::new("Indent", 3, indent),
     Builtin::new("Unmarshal", 1, |args| {
@@ -36,11 +38,12 @@ pub(super) const JSON: &[Builtin] = &[
 ];
 
 pub(super) const YAML: &[Builtin] = &[
-    Builtin::new("Marshal", 1, |args| written(args, |json| Some(yaml::write(json)))),
+    Builtin::new("Marshal", 1, |args| written(args, |data| Some(yaml::write(data)))),
     Builtin::new("MarshalStream", 1, |args| {
-        written(args, |json| {
-            let documents: Vec<String> = json.as_array()?.iter().map(yaml::write).collect();
-            Some(documents.join("---\n"))
+        written(args, |data| {
+            let documents: Result<Vec<String>, Error> =
+                data.items()?.iter().map(|item| yaml::write(item)).collect();
+            Some(documents.map(|documents| documents.join("---\n")))
         })
     }),
     Builtin::new("Unmarshal", 1, |args| {
@@ -106,13 +109,13 @@ fn alphabet(args: &mut Args<'_>) -> Res<()> {
 }
 
 /// Writes the first argument. It is charged before it is written: a level of nesting adds at most two spaces a line, and
-/// a character at most six times itself as an escape.
-fn written(args: &mut Args<'_>, write: fn(&Json) -> Option<String>) -> Res<Val> {
+/// a character at most six times itself as an escape. Fields keep their order.
+fn written(args: &mut Args<'_>, write: impl FnOnce(&Data) -> Option<Result<String, Error>>) -> Res<Val> {
     let data = args.data(0)?;
     let size = data.written_size();
     args.evaluator.charge_text(size)?;
-    let json = data.to_json().map_err(Rc::new)?;
-    let Some(text) = write(&json) else { return args.fail("argument 1 must be a list") };
+    let Some(text) = write(&data) else { return args.fail("argument 1 must be a list") };
+    let text = text.map_err(Rc::new)?;
     args.evaluator.charge_text(text.len().saturating_sub(size))?;
     Ok(Val::text(text))
 }

@@ -1,63 +1,67 @@
 //! Writing YAML in block style, two spaces deep, as the reference implementation lays it out.
 
-use serde_json::Value as Json;
+use crate::data::{Data, atom_to_json};
+use crate::error::Error;
+use crate::value::Atom;
 
-/// Writes a document, ended by a line break.
-pub(super) fn write(json: &Json) -> String {
+/// Writes a document, ended by a line break. Fields keep their order.
+pub(super) fn write(data: &Data) -> Result<String, Error> {
     let mut out = String::new();
-    value(json, 0, &mut out);
-    if !out.ends_with('\n') {
-        out.push('\n');
-    }
-    out
+    value(data, 0, &mut out)?;
+    end_line(&mut out);
+    Ok(out)
 }
 
-fn value(json: &Json, indent: usize, out: &mut String) {
-    match json {
-        Json::Object(fields) if !fields.is_empty() => {
+fn value(data: &Data, indent: usize, out: &mut String) -> Result<(), Error> {
+    match data {
+        Data::Struct(fields) if !fields.is_empty() => {
             for (index, (name, field)) in fields.iter().enumerate() {
-                if index > 0 {
-                    out.push_str(&" ".repeat(indent));
-                }
+                begin_line(index, indent, out);
                 out.push_str(&text(name, indent));
                 out.push(':');
-                member(field, indent, out);
+                member(field, indent, out)?;
             }
         }
-        Json::Array(items) if !items.is_empty() => {
+        Data::List(items) if !items.is_empty() => {
             for (index, item) in items.iter().enumerate() {
-                if index > 0 {
-                    out.push_str(&" ".repeat(indent));
-                }
+                begin_line(index, indent, out);
                 out.push_str("- ");
-                value(item, indent + 2, out);
+                value(item, indent + 2, out)?;
                 end_line(out);
             }
         }
-        Json::String(string) => out.push_str(&text(string, indent)),
-        other => out.push_str(&other.to_string()),
+        Data::Atom(Atom::Text(string)) => out.push_str(&text(string, indent)),
+        Data::Atom(other) => out.push_str(&atom_to_json(other)?.to_string()),
+        Data::Struct(_) => out.push_str("{}"),
+        Data::List(_) => out.push_str("[]"),
     }
+    Ok(())
 }
 
 /// Writes the value of a field: on the same line if it fits there.
-fn member(json: &Json, indent: usize, out: &mut String) {
-    match json {
-        Json::Object(fields) if !fields.is_empty() => {
-            out.push('\n');
-            out.push_str(&" ".repeat(indent + 2));
-            value(json, indent + 2, out);
-        }
-        Json::Array(items) if !items.is_empty() => {
-            out.push('\n');
-            out.push_str(&" ".repeat(indent + 2));
-            value(json, indent + 2, out);
-        }
-        _ => {
-            out.push(' ');
-            value(json, indent, out);
-        }
+fn member(data: &Data, indent: usize, out: &mut String) -> Result<(), Error> {
+    let is_long = match data {
+        Data::Struct(fields) => !fields.is_empty(),
+        Data::List(items) => !items.is_empty(),
+        Data::Atom(_) => false,
+    };
+    if is_long {
+        out.push('\n');
+        out.push_str(&" ".repeat(indent + 2));
+        value(data, indent + 2, out)?;
+    } else {
+        out.push(' ');
+        value(data, indent, out)?;
     }
     end_line(out);
+    Ok(())
+}
+
+/// Indents every line but the first, which goes on where the caller is.
+fn begin_line(index: usize, indent: usize, out: &mut String) {
+    if index > 0 {
+        out.push_str(&" ".repeat(indent));
+    }
 }
 
 fn end_line(out: &mut String) {
@@ -127,8 +131,8 @@ mod tests {
             serde_json::json!([[1, 2], [[3]]]),
         ];
         for case in cases {
-            let written = write(&case);
-            let read: Json =
+            let written = write(&Data::from_json(&case).unwrap()).unwrap();
+            let read: serde_json::Value =
                 serde_saphyr::from_str(&written).unwrap_or_else(|error| panic!("{error}:\n{written}"));
             assert_eq!(read, case, "{written}");
         }

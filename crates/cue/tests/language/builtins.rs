@@ -125,6 +125,8 @@ fn encodings_round_trip() {
         "encoding/json",
         &[
             ("json.Marshal({a: [1, null]})", r#""{\"a\":[1,null]}""#),
+            ("json.Marshal({b: 1, a: {d: \"\", c: {}}})", r#""{\"b\":1,\"a\":{\"d\":\"\",\"c\":{}}}""#),
+            ("json.MarshalStream([{b: 1, a: 2}, []])", r#""{\"b\":1,\"a\":2}\n[]\n""#),
             ("json.Unmarshal(\"{\\\"a\\\": 1}\").a", "1"),
             ("json.Unmarshal(\"{\")", "!not JSON"),
             ("json.Marshal({a: string})", "!not concrete"),
@@ -134,7 +136,7 @@ fn encodings_round_trip() {
     calls(
         "encoding/yaml",
         &[
-            ("yaml.Marshal({b: [1, {c: \"x\"}], a: \"z\"})", r#""a: z\nb:\n  - 1\n  - c: x\n""#),
+            ("yaml.Marshal({b: [1, {c: \"x\"}], a: \"z\"})", r#""b:\n  - 1\n  - c: x\na: z\n""#),
             ("yaml.Unmarshal(\"a: [1, 2]\").a", "[1, 2]"),
         ],
     );

@@ -1,13 +1,13 @@
 //! Definitions, policies and workflows from the caches.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 use setpoint::source::Selection;
 use setpoint::{Context, Informer, Key};
 
 use crate::crds::{self, Crd};
-use crate::definition::model::Definition;
+use crate::definition::model::{ByType, Definition};
 use crate::names::SYSTEM_NAMESPACE;
 
 /// Everything that applications refer to by name. Cheap to clone.
@@ -58,18 +58,12 @@ impl Catalog {
 
     /// Adds the definition of a type, if it is still missing and exists. A definition that cannot be decoded counts as
     /// missing.
-    pub(crate) fn complete(
-        &self,
-        known: &mut BTreeMap<String, Definition>,
-        kind: &str,
-        namespace: &str,
-        name: &str,
-    ) {
+    pub(crate) fn complete(&self, known: &mut ByType, kind: &str, namespace: &str, name: &str) {
         if known.contains_key(name) {
             return;
         }
         let found = self.definition(kind, namespace, name).and_then(|found| Definition::of(&found).ok());
-        known.extend(found.map(|definition| (name.to_owned(), definition)));
+        known.extend(found.map(|definition| (name.to_owned(), Arc::new(definition))));
     }
 
     /// Returns the definition of a type. It is looked up in the application's namespace, then among the shared ones. A

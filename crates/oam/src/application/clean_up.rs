@@ -2,6 +2,7 @@
 
 use super::app::Application;
 use super::reconcile::Applications;
+use super::revision::application_spec;
 use crate::apply::cluster::ClusterError;
 use crate::apply::collect::{Collector, Left};
 use crate::apply::tracker::Trackers;
@@ -36,7 +37,7 @@ impl Applications {
         let current = self.with_external_policies(app);
         current.and_then(|(spec, _)| Policies::garbage_of(&spec.policies)).or_else(|why| {
             let known = self.known_revisions(app)?;
-            let recorded = known.latest().and_then(|revision| revision.application_spec().ok());
+            let recorded = known.latest().and_then(|revision| application_spec(revision).ok());
             let recorded = recorded.and_then(|spec| Policies::garbage_of(&spec.policies).ok());
             recorded.ok_or_else(|| ClusterError::Refused(format!("spec.policies: {why}")))
         })

@@ -8,6 +8,7 @@
 //!  app.rs        an Application, as read
 //!  catalog.rs    definitions, policies and workflows from the caches
 //!  revision.rs   which revision an Application is at
+//!  recorded.rs   what revisions record, decoded once
 //!  resolve.rs    what an Application refers to
 //!  policies.rs   policies with definitions of their own
 //!  referred.rs   objects that exist and that components copy
@@ -29,6 +30,7 @@ mod clean_up;
 mod policies;
 mod progress;
 mod reconcile;
+mod recorded;
 mod referred;
 mod resolve;
 mod revision;
@@ -37,23 +39,27 @@ mod status;
 
 use std::sync::Arc;
 
-use setpoint::handler::enqueue_self;
+use setpoint::handler::{Handler, enqueue_self};
 use setpoint::queue::limiter;
 use setpoint::shard::Sharded;
-use setpoint::{Access, Context, Controller, Informer, Key, Object, Queue, Runnable};
+use setpoint::{Access, Context, Controller, Event, Informer, Key, Object, Queue, Runnable};
 
 use crate::apply::cluster::Cluster;
+use crate::apply::echoes::Echoes;
 use crate::apply::tracker::{BY_APPLICATION, Tracker};
 use crate::clusters::Clusters;
 use crate::clusters::members::Follower;
 use crate::names;
 use crate::registry::{ANYTHING, Entry, Options};
+use crate::render::judged::Judgements;
+use crate::render::kept::Renders;
 use crate::render::sources::Sources;
 use crate::workflow::attempts::Attempts;
 use crate::workflow::exchanges::Exchanges;
 use app::{Application, Standing};
 use catalog::Catalog;
 use reconcile::Applications;
+use recorded::Recollection;
 use revision::Revision;
 
 pub(crate) const NAME: &str = "application-controller";
@@ -106,11 +112,15 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         &context.runtime,
         limiter::kubernetes_limiter(&context.runtime.clock),
     );
-    apps.add_handler(enqueue_self(&queue));
+    let echoes = Echoes::new(queue.clone());
+    let own = echoes.clone();
+    let is_news = move |event: &Event| own.is_news(event.object().key(), event);
+    apps.add_handler(enqueue_self(&queue).when(is_news));
     let catalog = Catalog::new(context);
     let (exchanges, requests) = Exchanges::new(&context.runtime.clock, options.egress.clone(), queue.clone());
     let (members, mut parts) = options.members(context);
-    let clusters = Clusters::new(Cluster::of_applications(context, queue.clone()), members.clone());
+    let clusters =
+        Clusters::new(Cluster::of_applications(context, queue.clone(), echoes.clone()), members.clone());
     members.follow(wake_users(&apps, &queue));
     let reconciler = Applications {
         client: context.client.clone(),
@@ -118,10 +128,14 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         recorder: context.recorder(NAME),
         clusters: clusters.clone(),
         sources: Sources::new(),
+        renders: Renders::default(),
+        judgements: Judgements::default(),
         exchanges,
+        echoes,
         apps: apps.lister(),
         trackers: trackers.lister(),
         revisions: revisions.lister(),
+        recollection: Recollection::default(),
         attempts: Attempts::default(),
         catalog: catalog.clone(),
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use setpoint::Outcome;
+use setpoint::{Cached, Outcome};
 
 use super::app::Application;
 use super::clean_up::deletion_order;
@@ -59,16 +59,17 @@ impl Applications {
             Err(why) => return Ok(stuck(status, "Parsed", phase::RENDERING, why, now)),
         };
         status.ready("Parsed", now);
-        status.latest_revision = Some(revision.reference());
+        status.latest_revision = Some(revision::reference(&revision));
         status.ready("Revision", now);
         let limit = resolved.policies.garbage.revision_limit;
-        known.prune(&self.client, &app.metadata.namespace, &revision.metadata.name, limit).await?;
+        known.prune(&self.client, &app.metadata.namespace, revision.name(), limit).await?;
         let mut session = match self.session(app, &clusters, resolved, &revision, status, now).await? {
             Ok(session) => session,
             Err(why) => return Ok(stuck(status, "Render", phase::RENDERING, why, now)),
         };
         if restart(&session, status, &revision) {
             self.attempts.forget(&session.app.uid);
+            self.renders.forget(&session.app.uid);
             self.exchanges.end(&session.key());
             // The run is in the status before it does anything. The next pass begins it.
             return Ok(Outcome::CheckAfter(Duration::ZERO));
@@ -85,7 +86,7 @@ impl Applications {
         clusters: &Clusters,
         resolved: &Resolved,
         known: &Revisions,
-    ) -> Result<Result<Revision, String>, ClusterError> {
+    ) -> Result<Result<Cached<Revision>, String>, ClusterError> {
         let spec = &resolved.spec;
         // A revision has recorded its definitions. Only an application that follows theirs has to look at them.
         if !app.follows_definitions()
@@ -113,8 +114,7 @@ impl Applications {
     }
 
     pub(super) fn known_revisions(&self, app: &Application) -> Result<Revisions, ClusterError> {
-        let known =
-            self.revisions.read_indexed(crate::apply::tracker::BY_APPLICATION, &app.reference().key());
+        let known = self.revisions.indexed(crate::apply::tracker::BY_APPLICATION, &app.reference().key());
         let known = known
             .map_err(|error| ClusterError::Refused(format!("decode an ApplicationRevision: {error}")))?;
         Ok(Revisions::of(app, known))
@@ -131,34 +131,30 @@ impl Applications {
         app: &Application,
         clusters: &'a Clusters,
         resolved: Resolved,
-        revision: &Revision,
+        revision: &Cached<Revision>,
         status: &Status,
         now: Timestamp,
     ) -> Result<Result<Session<'a>, String>, ClusterError> {
         let (mut spec, policies) = match app.publish_version().is_empty() {
             true => (resolved.spec, resolved.policies),
-            false => match revision
-                .application_spec()
+            false => match revision::application_spec(revision)
                 .and_then(|spec| Ok((Policies::parse(&spec.policies)?, spec)))
             {
                 Ok((policies, spec)) => (spec, policies),
                 Err(why) => return Ok(Err(why)),
             },
         };
-        let definitions = match revision.definitions() {
-            Ok(definitions) => definitions,
+        let recorded = match self.recollection.of(revision) {
+            Ok(recorded) => recorded,
             Err(why) => return Ok(Err(why)),
         };
-        match revision.referred() {
-            Ok(referred) => referred::fill(&mut spec, &referred),
-            Err(why) => return Ok(Err(why)),
-        }
+        referred::fill(&mut spec, &recorded.referred);
         let reference = app.reference();
         let context = AppContext {
             name: reference.name.clone(),
             namespace: reference.namespace.clone(),
-            revision: revision.metadata.name.clone(),
-            revision_number: revision.number(),
+            revision: revision.name().to_owned(),
+            revision_number: revision::number(revision),
             labels: app.metadata.labels.clone(),
             annotations: app.metadata.annotations.clone(),
             publish_version: reference.publish_version.clone(),
@@ -172,12 +168,14 @@ impl Applications {
             sources: &self.sources,
             catalog: &self.catalog,
             exchanges: &self.exchanges,
+            renders: &self.renders,
+            judgements: &self.judgements,
             trackers: Trackers::load(&self.trackers, &self.client, reference.clone())?,
             attempts: reference.uid.clone(),
             app: reference,
             context,
             spec,
-            definitions,
+            definitions: recorded.definitions.clone(),
             policies,
             variables: Variables::default(),
             services: status.services.clone(),
@@ -239,6 +237,9 @@ impl Applications {
             workflow.context_backend =
                 Some(session.variables.save(self.clusters.local(), &session.owner()).await?);
         }
+        if workflow.finished {
+            self.renders.forget(&session.attempts);
+        }
         status.workflow = Some(workflow);
         let wait =
             round.wake.map(|wake| Duration::try_from(wake.duration_since(session.now)).unwrap_or_default());
@@ -250,7 +251,7 @@ impl Applications {
         &self,
         session: &mut Session<'_>,
         status: &mut Status,
-        revision: &Revision,
+        revision: &Cached<Revision>,
         mut outcome: Outcome,
     ) -> Result<Outcome, ClusterError> {
         let now = session.now;
@@ -366,9 +367,9 @@ fn summary(errors: &[ClusterError]) -> String {
 
 /// Starts the workflow over if the revision is another one, or if the latest record is of another one: the status that
 /// noted that run was lost. Returns whether it did.
-fn restart(session: &Session<'_>, status: &mut Status, revision: &Revision) -> bool {
+fn restart(session: &Session<'_>, status: &mut Status, revision: &Cached<Revision>) -> bool {
     let version = &session.app.publish_version;
-    let wanted = if version.is_empty() { &revision.metadata.name } else { version };
+    let wanted = if version.is_empty() { revision.name() } else { version };
     let recorded = session.trackers.current().map(Tracker::revision);
     let is_at = status.workflow.as_ref().is_some_and(|workflow| {
         let begins = workflow.status == INITIALIZING;
@@ -379,7 +380,7 @@ fn restart(session: &Session<'_>, status: &mut Status, revision: &Revision) -> b
         return false;
     }
     status.workflow = Some(WorkflowStatus {
-        app_revision: wanted.clone(),
+        app_revision: wanted.to_owned(),
         status: INITIALIZING.into(),
         start_time: Some(session.now),
         ..WorkflowStatus::default()

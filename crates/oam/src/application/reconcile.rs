@@ -12,14 +12,18 @@ use setpoint::{
 
 use super::app::Application;
 use super::catalog::Catalog;
+use super::recorded::Recollection;
 use super::revision::Revision;
 use super::status::phase;
 use crate::apply::cluster::ClusterError;
 use crate::apply::collect::Left;
+use crate::apply::echoes::Echoes;
 use crate::apply::tracker::Tracker;
 use crate::clusters::Clusters;
 use crate::model::Status;
 use crate::names;
+use crate::render::judged::Judgements;
+use crate::render::kept::Renders;
 use crate::render::sources::Sources;
 use crate::workflow::attempts::Attempts;
 use crate::workflow::exchanges::Exchanges;
@@ -34,10 +38,14 @@ pub(super) struct Applications {
     pub(super) recorder: Recorder,
     pub(super) clusters: Clusters,
     pub(super) sources: Sources,
+    pub(super) renders: Renders,
+    pub(super) judgements: Judgements,
     pub(super) exchanges: Exchanges,
+    pub(super) echoes: Echoes,
     pub(super) apps: Lister<Application>,
     pub(super) trackers: Lister<Tracker>,
     pub(super) revisions: Lister<Revision>,
+    pub(super) recollection: Recollection,
     pub(super) catalog: Catalog,
     pub(super) attempts: Attempts,
 }
@@ -46,6 +54,7 @@ impl Reconciler for Applications {
     type Key = Key;
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let _running = self.echoes.begin(key);
         let Some(app) = self.apps.read(key)? else {
             self.exchanges.end(key);
             return Ok(Outcome::Settled);
@@ -55,11 +64,10 @@ impl Reconciler for Applications {
             FinalizerAction::CleanUp => return self.delete(&app, &finalizer).await,
             FinalizerAction::Nothing => return Ok(Outcome::Settled),
             FinalizerAction::Ensure => {
-                finalizer
-                    .ensure(app.object())
-                    .await
-                    .attempting(format!("add the finalizer of Application {key}"))?;
-                return Ok(Outcome::Settled);
+                let ensured = finalizer.ensure(app.object()).await;
+                let ensured = ensured.attempting(format!("add the finalizer of Application {key}"))?;
+                self.echoes.wrote(key, &ensured);
+                return Ok(Outcome::CheckAfter(Duration::ZERO));
             }
             FinalizerAction::Reconcile => {}
         }
@@ -100,6 +108,8 @@ impl Applications {
         finalizer: &Finalizer,
     ) -> Result<Outcome, ReconcileError> {
         self.attempts.forget(&app.metadata.uid);
+        self.renders.forget(&app.metadata.uid);
+        self.judgements.forget(&app.metadata.uid);
         self.exchanges.end(app.key());
         let orphans = app.meta().has_finalizer(names::ORPHAN_FINALIZER);
         let left = match self.clean_up(app, orphans).await {
@@ -155,7 +165,9 @@ impl Applications {
         }
         let body = UpdateBody::of(app.object()).set(&["status"], status);
         let written = self.client.update(&Application::kind(), app.key(), Subresource::Status, &body).await;
-        written.map(drop).attempting(format!("update the status of Application {}", app.key()))
+        let written = written.attempting(format!("update the status of Application {}", app.key()))?;
+        self.echoes.wrote(app.key(), &written);
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! ApplicationRevisions: an application and all definitions it uses, as they were when it changed.
 //!
-//! Most of a revision is read rarely, and there are thousands of them: it stays encoded until it is needed.
+//! Most of a revision is read rarely, and there are thousands of them: they are compressed, as KubeVela's are, and stay
+//! encoded until they are needed.
 
 use std::collections::BTreeMap;
 
@@ -9,45 +10,39 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use setpoint::client::{DeleteOptions, Patch, Subresource};
-use setpoint::{Client, Decoded, Key, Kind, View};
+use setpoint::{Cached, Client, Key, Kind, View};
 
 use super::app::Application;
 use crate::apply::cluster::ClusterError;
 use crate::compression::Compression;
 use crate::crds;
-use crate::definition::model::Definition;
 use crate::digest;
 use crate::model::{RevisionRef, Spec};
 use crate::names;
-use crate::render::component::Definitions;
 
 /// How many revisions beside the one in use are kept.
 const KEPT: usize = 2;
 
-/// A revision, as read.
+/// What every reconcile reads of a revision. It is kept with the object; the rest stays encoded until it is needed.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Revision {
     pub(crate) metadata: Meta,
-    spec: Option<Box<RawValue>>,
     pub(crate) status: RevisionStatus,
 }
 
-/// How KubeVela has compressed a revision.
+/// The spec of a revision, encoded.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Encoded {
+    spec: Option<Box<RawValue>>,
+}
+
+/// How a revision is compressed.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Packed {
     compression: Option<Compression>,
-}
-
-/// The definitions in a revision.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct RecordedDefinitions {
-    component_definitions: BTreeMap<String, Definition>,
-    trait_definitions: BTreeMap<String, Definition>,
-    policy_definitions: BTreeMap<String, Definition>,
-    workflow_step_definitions: BTreeMap<String, Definition>,
 }
 
 /// The application in a revision.
@@ -66,19 +61,8 @@ struct RecordedSpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Meta {
-    pub(crate) name: String,
-    pub(crate) uid: String,
-    pub(crate) labels: BTreeMap<String, String>,
     #[serde(deserialize_with = "setpoint::null_is_empty")]
     pub(crate) annotations: BTreeMap<String, String>,
-    #[serde(rename = "ownerReferences", deserialize_with = "setpoint::null_is_empty")]
-    owners: Vec<Owner>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Owner {
-    uid: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -100,14 +84,6 @@ pub(crate) struct Recorded(pub(crate) BTreeMap<&'static str, Map<String, Value>>
 /// How many of the referred objects each component copies, in order of names.
 const REFERRED_BY: &str = "referredBy";
 
-/// The objects that components copy, in a revision.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct ReferredObjects {
-    referred_objects: Vec<Value>,
-    referred_by: BTreeMap<String, usize>,
-}
-
 pub(crate) const FIELDS: [(&str, &str); 4] = [
     ("ComponentDefinition", "componentDefinitions"),
     ("TraitDefinition", "traitDefinitions"),
@@ -126,63 +102,40 @@ pub(crate) struct Content<'a> {
     pub(crate) hash: String,
 }
 
-impl Revision {
-    pub(crate) fn number(&self) -> i64 {
-        self.metadata.name.rsplit_once("-v").and_then(|(_, number)| number.parse().ok()).unwrap_or_default()
-    }
+/// Returns the number of a revision.
+pub(crate) fn number(revision: &Cached<Revision>) -> i64 {
+    revision.name().rsplit_once("-v").and_then(|(_, number)| number.parse().ok()).unwrap_or_default()
+}
 
-    fn hash(&self) -> &str {
-        self.metadata.labels.get(names::APP_REVISION_HASH).map_or("", String::as_str)
-    }
+fn hash_of(revision: &Cached<Revision>) -> &str {
+    revision.meta().label(names::APP_REVISION_HASH).unwrap_or_default()
+}
 
-    /// Returns whether the revision is of the application with this uid, and not of one that had its name before.
-    fn is_of(&self, uid: &str) -> bool {
-        self.metadata.owners.iter().any(|owner| owner.uid == uid)
+/// Returns what the status of an application says about its revision.
+pub(crate) fn reference(revision: &Cached<Revision>) -> RevisionRef {
+    RevisionRef {
+        name: revision.name().to_owned(),
+        revision: number(revision),
+        revision_hash: hash_of(revision).to_owned(),
     }
+}
 
-    pub(crate) fn reference(&self) -> RevisionRef {
-        RevisionRef {
-            name: self.metadata.name.clone(),
-            revision: self.number(),
-            revision_hash: self.hash().to_owned(),
-        }
+/// Decodes a part of what a revision records.
+pub(super) fn recorded<T: DeserializeOwned + Default>(revision: &Cached<Revision>) -> Result<T, String> {
+    let at = |why: &dyn std::fmt::Display| format!("revision {}: {why}", revision.name());
+    let Encoded { spec } = revision.object().decode().map_err(|why| at(&why))?;
+    let Some(spec) = &spec else { return Ok(T::default()) };
+    let Packed { compression } = serde_json::from_str(spec.get()).map_err(|why| at(&why))?;
+    match compression.filter(Compression::is_used) {
+        Some(packed) => packed.read().map_err(|why| at(&why)),
+        None => serde_json::from_str(spec.get()).map_err(|why| at(&why)),
     }
+}
 
-    /// Reads a part of what is recorded.
-    fn recorded<T: DeserializeOwned + Default>(&self) -> Result<T, String> {
-        let Some(spec) = &self.spec else { return Ok(T::default()) };
-        let at = |why: &dyn std::fmt::Display| format!("revision {}: {why}", self.metadata.name);
-        let Packed { compression } = serde_json::from_str(spec.get()).map_err(|why| at(&why))?;
-        match compression.filter(Compression::is_used) {
-            Some(packed) => packed.read().map_err(|why| at(&why)),
-            None => serde_json::from_str(spec.get()).map_err(|why| at(&why)),
-        }
-    }
-
-    /// Returns the definitions as recorded.
-    pub(crate) fn definitions(&self) -> Result<Definitions, String> {
-        let recorded: RecordedDefinitions = self.recorded()?;
-        Ok(Definitions {
-            components: recorded.component_definitions,
-            traits: recorded.trait_definitions,
-            policies: recorded.policy_definitions,
-            steps: recorded.workflow_step_definitions,
-        })
-    }
-
-    /// Returns the objects that components copy, by component.
-    pub(crate) fn referred(&self) -> Result<Map<String, Value>, String> {
-        let recorded: ReferredObjects = self.recorded()?;
-        let mut objects = recorded.referred_objects.into_iter();
-        let of_component = |(name, count): (String, usize)| (name, objects.by_ref().take(count).collect());
-        Ok(recorded.referred_by.into_iter().map(of_component).collect())
-    }
-
-    /// Returns the spec as recorded.
-    pub(crate) fn application_spec(&self) -> Result<Spec, String> {
-        let recorded: RecordedApplication = self.recorded()?;
-        Ok(recorded.application.spec)
-    }
+/// Returns the spec of the application as recorded.
+pub(crate) fn application_spec(revision: &Cached<Revision>) -> Result<Spec, String> {
+    let recorded: RecordedApplication = recorded(revision)?;
+    Ok(recorded.application.spec)
 }
 
 /// Returns what tells a revision apart: the spec, the version that the user publishes, and the definitions if the
@@ -193,7 +146,7 @@ pub(crate) fn hash(app: &Application, spec: &Spec, definitions: Option<&Recorded
 }
 
 impl Content<'_> {
-    fn object(&self, name: &str) -> Value {
+    fn object(&self, name: &str) -> Result<Value, String> {
         let meta = &self.app.metadata;
         let mut spec = json!({
             "application": {
@@ -218,7 +171,7 @@ impl Content<'_> {
         if !self.app.publish_version().is_empty() {
             annotations[names::PUBLISH_VERSION] = self.app.publish_version().into();
         }
-        json!({
+        Ok(json!({
             "apiVersion": "core.oam.dev/v1beta1", "kind": "ApplicationRevision",
             "metadata": {
                 "name": name, "namespace": meta.namespace, "annotations": annotations,
@@ -228,8 +181,8 @@ impl Content<'_> {
                     "name": meta.name, "uid": meta.uid, "controller": true, "blockOwnerDeletion": true,
                 }],
             },
-            "spec": spec,
-        })
+            "spec": {"compression": Compression::of(&spec)?},
+        }))
     }
 }
 
@@ -242,30 +195,33 @@ fn shown(annotations: &Map<String, Value>) -> Map<String, Value> {
 
 /// The revisions that are known of an application.
 pub(crate) struct Revisions {
-    own: Vec<Revision>,
+    own: Vec<Cached<Revision>>,
     /// The largest number of a revision with the application's name. Numbers are not used again.
     last: i64,
 }
 
 impl Revisions {
     /// Sorts out the revisions of an application among those with its name.
-    pub(crate) fn of(app: &Application, named: Vec<Decoded<Revision>>) -> Self {
+    pub(crate) fn of(app: &Application, named: Vec<Cached<Revision>>) -> Self {
         let status = app.status.latest_revision.as_ref().map_or(0, |latest| latest.revision);
-        let last = named.iter().map(|revision| revision.number()).max().unwrap_or_default().max(status);
-        let named = named.into_iter().map(Decoded::into_view);
-        let mut own: Vec<_> = named.filter(|revision| revision.is_of(&app.metadata.uid)).collect();
-        own.sort_by_key(|revision| revision.number());
+        let last = named.iter().map(number).max().unwrap_or_default().max(status);
+        // Others may be of an application that had its name before.
+        let is_own = |revision: &Cached<Revision>| {
+            revision.meta().owner_references.iter().any(|owner| *owner.uid == app.metadata.uid)
+        };
+        let mut own: Vec<_> = named.into_iter().filter(is_own).collect();
+        own.sort_by_key(number);
         Self { own, last }
     }
 
     /// Returns the revision that an application is at, if there is one.
-    pub(crate) fn find(&self, app: &Application, hash: &str) -> Option<Revision> {
+    pub(crate) fn find(&self, app: &Application, hash: &str) -> Option<Cached<Revision>> {
         let version = app.publish_version();
         let of_version = |revision: &Revision| {
             revision.metadata.annotations.get(names::PUBLISH_VERSION).map_or("", String::as_str) == version
         };
         let found = self.own.iter().rev().find(|revision| match version.is_empty() {
-            true => revision.hash() == hash,
+            true => hash_of(revision) == hash,
             false => of_version(revision),
         });
         found.cloned()
@@ -273,12 +229,13 @@ impl Revisions {
 
     /// Returns a definition as the latest revision that uses it has recorded it.
     pub(crate) fn definition(&self, field: &str, name: &str) -> Option<Value> {
-        let of = |revision: &Revision| revision.recorded::<Value>().ok()?.get(field)?.get(name).cloned();
+        let of =
+            |revision: &Cached<Revision>| recorded::<Value>(revision).ok()?.get(field)?.get(name).cloned();
         self.own.iter().rev().find_map(of)
     }
 
     /// Returns the latest revision.
-    pub(crate) fn latest(&self) -> Option<&Revision> {
+    pub(crate) fn latest(&self) -> Option<&Cached<Revision>> {
         self.own.last()
     }
 
@@ -287,15 +244,14 @@ impl Revisions {
         &self,
         client: &Client,
         content: &Content<'_>,
-    ) -> Result<Revision, ClusterError> {
+    ) -> Result<Cached<Revision>, ClusterError> {
         let meta = &content.app.metadata;
         let name = format!("{}-v{}", meta.name, self.last + 1);
-        let object = content.object(&name);
+        let object = content.object(&name).map_err(ClusterError::Refused)?;
         let created = client.create(&Revision::kind(), Some(&meta.namespace), &object).await;
         let created = created
             .map_err(|error| ClusterError::new(format!("create ApplicationRevision {name}"), error))?;
-        created
-            .decode()
+        Cached::new(created)
             .map_err(|error| ClusterError::Refused(format!("decode ApplicationRevision {name}: {error}")))
     }
 
@@ -308,13 +264,13 @@ impl Revisions {
         limit: Option<usize>,
     ) -> Result<(), ClusterError> {
         let succeeded = self.own.iter().rev().find(|revision| revision.status.succeeded);
-        let succeeded = succeeded.map(|revision| revision.metadata.name.as_str());
-        let old: Vec<_> = self.own.iter().filter(|revision| revision.metadata.name != used).collect();
+        let succeeded = succeeded.map(Cached::name);
+        let old: Vec<_> = self.own.iter().filter(|revision| revision.name() != used).collect();
         let excess = old.len().saturating_sub(limit.unwrap_or(KEPT));
-        let excess = old[..excess].iter().filter(|old| Some(old.metadata.name.as_str()) != succeeded);
+        let excess = old[..excess].iter().filter(|old| Some(old.name()) != succeeded);
         for revision in excess {
-            let key = Key::namespaced(namespace, &revision.metadata.name);
-            let options = DeleteOptions::of_uid(&revision.metadata.uid);
+            let key = Key::namespaced(namespace, revision.name());
+            let options = DeleteOptions::of_uid(&*revision.meta().uid);
             match client.delete(&Revision::kind(), &key, &options).await {
                 Err(error) if !error.is_not_found() => {
                     return Err(ClusterError::new(format!("delete ApplicationRevision {key}"), error));
@@ -330,12 +286,12 @@ impl Revisions {
 pub(crate) async fn succeed(
     client: &Client,
     namespace: &str,
-    revision: &Revision,
+    revision: &Cached<Revision>,
 ) -> Result<(), ClusterError> {
     if revision.status.succeeded {
         return Ok(());
     }
-    let key = Key::namespaced(namespace, &revision.metadata.name);
+    let key = Key::namespaced(namespace, revision.name());
     let patch = Patch::merge(&json!({"status": {"succeeded": true}}));
     let patched = client.patch(&Revision::kind(), &key, Subresource::Status, patch).await;
     patched.map(drop).map_err(|error| ClusterError::new(format!("update ApplicationRevision {key}"), error))

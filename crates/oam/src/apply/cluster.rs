@@ -7,10 +7,11 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint::client::{DeleteOptions, Patch, PropagationPolicy, Subresource};
 use setpoint::discovery::{Discovered, discover};
-use setpoint::handler::enqueue_mapped;
+use setpoint::handler::{Handler, enqueue_mapped};
 use setpoint::source::Selection;
-use setpoint::{Client, ClientError, Context, Informer, Informers, Key, Kind, Object, Queue};
+use setpoint::{Client, ClientError, Context, Event, Informer, Informers, Key, Kind, Object, Queue};
 
+use super::echoes::Echoes;
 use super::identity::Identity;
 use super::{managers, paths};
 use crate::clusters::members::{MAX_WATCHED, Member};
@@ -38,6 +39,8 @@ pub(crate) struct Watcher {
     /// Adds a handler to the informer of a kind.
     pub(crate) follow: Arc<dyn Fn(&Informer) + Send + Sync>,
     pub(crate) field_manager: &'static str,
+    /// Is told about every object that was written.
+    pub(crate) wrote: Arc<dyn Fn(&Object) + Send + Sync>,
 }
 
 /// What is known of the cluster. Bounded by the kinds it serves.
@@ -152,19 +155,36 @@ impl Cluster {
     }
 
     /// Returns access for applications: changes wake the application that an object's labels name.
-    pub(crate) fn of_applications(context: &Context, queue: Queue<Key>) -> Self {
-        let follow =
-            move |informer: &Informer| drop(informer.add_handler(enqueue_mapped(&queue, application_of)));
-        let watcher =
-            Watcher { label: names::APP_NAME, follow: Arc::new(follow), field_manager: names::FIELD_MANAGER };
+    pub(crate) fn of_applications(context: &Context, queue: Queue<Key>, echoes: Echoes) -> Self {
+        let own = echoes.clone();
+        let wrote = move |object: &Object| {
+            if let Some(app) = application_of(object) {
+                own.wrote(&app, object);
+            }
+        };
+        let follow = move |informer: &Informer| {
+            let echoes = echoes.clone();
+            let is_news = move |event: &Event| is_news(&echoes, event);
+            drop(informer.add_handler(enqueue_mapped(&queue, application_of).when(is_news)));
+        };
+        let watcher = Watcher {
+            label: names::APP_NAME,
+            follow: Arc::new(follow),
+            field_manager: names::FIELD_MANAGER,
+            wrote: Arc::new(wrote),
+        };
         Self::new(context, watcher)
     }
 
     /// Returns access for WorkflowRuns: changes wake the run that an object's labels name.
     pub(crate) fn of_runs(context: &Context, queue: Queue<Key>) -> Self {
         let follow = move |informer: &Informer| drop(informer.add_handler(enqueue_mapped(&queue, run_of)));
-        let watcher =
-            Watcher { label: names::RUN_NAME, follow: Arc::new(follow), field_manager: names::FIELD_MANAGER };
+        let watcher = Watcher {
+            label: names::RUN_NAME,
+            follow: Arc::new(follow),
+            field_manager: names::FIELD_MANAGER,
+            wrote: Arc::new(|_| {}),
+        };
         Self::new(context, watcher)
     }
 
@@ -465,6 +485,7 @@ impl Cluster {
         match answer {
             Ok(object) => {
                 self.member.iter().for_each(|member| member.reach.succeeded());
+                (self.watcher.wrote)(&object);
                 decoded(&object)
             }
             Err(error) => {
@@ -513,6 +534,14 @@ pub(crate) fn decoded(object: &Object) -> Result<Value, ClusterError> {
 fn application_of(object: &Object) -> Option<Key> {
     let meta = object.meta();
     Some(Key::namespaced(meta.label(names::APP_NAMESPACE)?, meta.label(names::APP_NAME)?))
+}
+
+/// Returns whether an event tells the application of an object something new. One that gives the object to another
+/// application does.
+fn is_news(echoes: &Echoes, event: &Event) -> bool {
+    let app = application_of(event.object());
+    let is_moved = event.old().is_some_and(|old| application_of(old) != app);
+    is_moved || app.is_none_or(|app| echoes.is_news(&app, event))
 }
 
 /// Returns the WorkflowRun that an object's labels name.

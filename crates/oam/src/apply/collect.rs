@@ -56,6 +56,9 @@ impl Collector<'_> {
     /// Deletes what older records name and no newer one, and what the current record marks.
     pub(crate) async fn after_update(&self, trackers: &mut Trackers) -> Result<Left, ClusterError> {
         let mut left = Left::default();
+        if !trackers.has_garbage() {
+            return Ok(left);
+        }
         let kept = trackers.kept();
         for tracker in trackers.current().into_iter().cloned().collect::<Vec<_>>() {
             let marked: Vec<Managed> =

@@ -1,5 +1,8 @@
 //! Check, record, write: how objects of an application get into clusters.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use serde_json::Value;
 use setpoint::client::PropagationPolicy;
 
@@ -31,7 +34,7 @@ const ATTEMPTS: usize = 4;
 pub(crate) struct Checked {
     cluster: Cluster,
     pub(crate) identity: Identity,
-    pub(crate) manifest: Value,
+    pub(crate) manifest: Arc<Value>,
     live: Option<Value>,
     read_only: bool,
     permissions: Permissions,
@@ -92,7 +95,7 @@ impl Dispatcher<'_> {
         }
         let hash = digest::hash(&manifest);
         set_label(&mut manifest, names::RENDER_HASH, &hash);
-        self.checked(cluster, identity, manifest).await
+        self.checked(cluster, identity, Arc::new(manifest)).await
     }
 
     /// Checks a manifest from a record.
@@ -107,7 +110,7 @@ impl Dispatcher<'_> {
         &self,
         cluster: &Cluster,
         identity: Identity,
-        manifest: Value,
+        manifest: Arc<Value>,
     ) -> Result<Checked, ClusterError> {
         let subject = Subject(&manifest);
         let (read_only, permissions) =
@@ -184,7 +187,7 @@ impl Dispatcher<'_> {
         if drift::has(live, &manifest) {
             return Ok(live.clone());
         }
-        self.update(object, live, manifest).await
+        self.update(object, live, manifest.into_owned()).await
     }
 
     async fn update(
@@ -212,8 +215,9 @@ impl Dispatcher<'_> {
     }
 
     /// Takes over the live values at paths that a policy leaves to others.
-    fn keep_live_values(&self, manifest: &mut Value, live: &Value, moment: Moment) {
+    fn keep_live_values(&self, manifest: &mut Cow<'_, Value>, live: &Value, moment: Moment) {
         for path in self.policies.kept_paths(&Subject(manifest), moment) {
+            let manifest = manifest.to_mut();
             if path == "*" {
                 let own = manifest["metadata"].clone();
                 manifest.clone_from(live);
@@ -229,19 +233,20 @@ impl Dispatcher<'_> {
     }
 
     /// Adds this application to the sharers of an object that it writes.
-    fn shared(&self, object: &Checked, live: Option<&Value>) -> Value {
-        let mut manifest = object.manifest.clone();
-        if object.permissions.shared {
-            let mut sharers = live.map(ownership::sharers).unwrap_or_default();
-            if !sharers.iter().any(|name| name == self.app) {
-                sharers.insert(0, self.app.to_owned());
-            }
-            if !manifest["metadata"]["annotations"].is_object() {
-                manifest["metadata"]["annotations"] = serde_json::json!({});
-            }
-            manifest["metadata"]["annotations"][names::SHARED_BY] = sharers.join(",").into();
+    fn shared<'o>(&self, object: &'o Checked, live: Option<&Value>) -> Cow<'o, Value> {
+        if !object.permissions.shared {
+            return Cow::Borrowed(&object.manifest);
         }
-        manifest
+        let mut manifest = Value::clone(&object.manifest);
+        let mut sharers = live.map(ownership::sharers).unwrap_or_default();
+        if !sharers.iter().any(|name| name == self.app) {
+            sharers.insert(0, self.app.to_owned());
+        }
+        if !manifest["metadata"]["annotations"].is_object() {
+            manifest["metadata"]["annotations"] = serde_json::json!({});
+        }
+        manifest["metadata"]["annotations"][names::SHARED_BY] = sharers.join(",").into();
+        Cow::Owned(manifest)
     }
 
     /// Joins the sharers of an object that another application writes.

@@ -12,6 +12,7 @@
 //!  dispatch.rs  check, record, write
 //!  collect.rs   garbage collection by difference of records
 //!  keep.rs      restores recorded objects
+//!  echoes.rs    events that only show what was just written
 //!  replaced.rs  whether a cluster is still the one that a record is about
 //! ```
 //!
@@ -26,6 +27,7 @@ pub(crate) mod cluster;
 pub(crate) mod collect;
 pub(crate) mod dispatch;
 pub(crate) mod drift;
+pub(crate) mod echoes;
 pub(crate) mod identity;
 pub(crate) mod keep;
 mod managers;

@@ -10,6 +10,7 @@
 //! - An object that moves between the records is in the new one before it leaves the old one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -81,8 +82,8 @@ pub(crate) struct Managed {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) creator: String,
     /// The manifest, to restore the object from. Null if it is not restored.
-    #[serde(skip_serializing_if = "Value::is_null")]
-    pub(crate) raw: Value,
+    #[serde(skip_serializing_if = "is_null")]
+    pub(crate) raw: Arc<Value>,
     /// Whether the object is to be deleted once the workflow has succeeded.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) deleted: bool,
@@ -138,7 +139,7 @@ impl Managed {
     pub(crate) fn of(
         cluster: &str,
         identity: &Identity,
-        manifest: &Value,
+        manifest: &Arc<Value>,
         creator: &str,
         restored: bool,
     ) -> Self {
@@ -152,7 +153,7 @@ impl Managed {
             component: label(names::APP_COMPONENT),
             trait_type: label(names::TRAIT_TYPE),
             creator: creator.to_owned(),
-            raw: if restored { manifest.clone() } else { Value::Null },
+            raw: if restored { manifest.clone() } else { Arc::default() },
             deleted: false,
             skip_gc: false,
         }
@@ -175,6 +176,10 @@ impl Managed {
             && self.namespace == other.namespace
             && group(&self.api_version) == group(&other.api_version)
     }
+}
+
+fn is_null(raw: &Arc<Value>) -> bool {
+    raw.is_null()
 }
 
 fn group(api_version: &str) -> &str {

@@ -1,7 +1,13 @@
 //! What rendering reads of a definition.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::Value;
+
+/// Definitions by the names of their types.
+pub(crate) type ByType = BTreeMap<String, Arc<Definition>>;
 
 /// A definition of any type.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -76,9 +82,22 @@ pub(crate) enum Stage {
     Post,
 }
 
+impl Status {
+    /// Returns whether nothing is judged.
+    pub(crate) fn is_empty(&self) -> bool {
+        [&self.health_policy, &self.custom_status, &self.details]
+            .iter()
+            .all(|template| template.trim().is_empty())
+    }
+}
+
 impl Definition {
     pub(crate) fn of(object: &Value) -> Result<Self, serde_json::Error> {
         Self::deserialize(object)
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
     }
 
     /// Returns the CUE template, or an error for a definition of another language.

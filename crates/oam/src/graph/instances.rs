@@ -77,8 +77,12 @@ pub(super) fn build(context: &Context, graphs: &Graphs) -> Vec<Box<dyn Runnable>
             informer.add_handler(enqueue_mapped(&queue, move |object: &Object| instance_of(&kinds, object))),
         );
     };
-    let watcher =
-        Watcher { label: label::INSTANCE_ID, follow: Arc::new(follow), field_manager: super::FIELD_MANAGER };
+    let watcher = Watcher {
+        label: label::INSTANCE_ID,
+        follow: Arc::new(follow),
+        field_manager: super::FIELD_MANAGER,
+        wrote: Arc::new(|_| {}),
+    };
     let reconciler = Instances {
         cluster: Cluster::new(context, watcher),
         clock: context.runtime.clock.clone(),

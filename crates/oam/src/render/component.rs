@@ -1,15 +1,13 @@
 //! A component and its traits, rendered to objects.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value, json};
-use setpoint_cue::{ErrorKind, Instance, Source, Tree};
+use setpoint_cue::{ErrorKind, Input, Instance, Source, Tree};
 
 use super::context::{AppContext, Place};
 use super::sources::Sources;
 use super::{RenderError, patch};
 use crate::apply::shape;
-use crate::definition::model::{Definition, Stage};
+use crate::definition::model::{ByType, Definition, Stage};
 use crate::digest::short_hash;
 use crate::model::{Component, Trait};
 use crate::names;
@@ -17,10 +15,10 @@ use crate::names;
 /// The definitions that an application uses, by type.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Definitions {
-    pub(crate) components: BTreeMap<String, Definition>,
-    pub(crate) traits: BTreeMap<String, Definition>,
-    pub(crate) policies: BTreeMap<String, Definition>,
-    pub(crate) steps: BTreeMap<String, Definition>,
+    pub(crate) components: ByType,
+    pub(crate) traits: ByType,
+    pub(crate) policies: ByType,
+    pub(crate) steps: ByType,
 }
 
 /// What a component comes to.
@@ -73,9 +71,12 @@ impl Renderer<'_> {
         let definition = definition.ok_or_else(|| {
             RenderError::new(&at, format!("ComponentDefinition {:?} not found", component.kind))
         })?;
+        let context = self.app.of_component(place);
+        let input = input(&json!(context)).map_err(|why| RenderError::new(&at, why))?;
         let mut building = Building {
             renderer: self,
-            context: self.app.of_component(place),
+            context,
+            input,
             output: None,
             others: Vec::new(),
             manages_workload: false,
@@ -89,18 +90,13 @@ impl Renderer<'_> {
         patched.and_then(|()| building.finish(component)).map_err(|message| RenderError::new(&at, message))
     }
 
-    fn instance(
-        &self,
-        source: &Source,
-        parameter: &Value,
-        context: &Map<String, Value>,
-    ) -> Result<Instance, String> {
+    fn instance(&self, source: &Source, parameter: &Value, context: &Input) -> Result<Instance, String> {
         let parameter = if parameter.is_null() { &json!({}) } else { parameter };
         Instance::builder()
             .source(source)
             .packages(self.sources.packages.clone())
             .fill("parameter", parameter)
-            .fill("context", &Value::Object(context.clone()))
+            .input("context", context)
             .build()
             .map_err(|errors| errors.to_string())
     }
@@ -109,7 +105,7 @@ impl Renderer<'_> {
         &self,
         definition: &Definition,
         parameter: &Value,
-        context: &Map<String, Value>,
+        context: &Input,
     ) -> Result<Instance, String> {
         let name = format!("{}.cue", definition.metadata.name);
         let source =
@@ -125,6 +121,8 @@ impl Renderer<'_> {
 struct Building<'a> {
     renderer: &'a Renderer<'a>,
     context: Map<String, Value>,
+    /// The context, as templates take it.
+    input: Input,
     output: Option<Value>,
     others: Vec<Auxiliary>,
     manages_workload: bool,
@@ -132,7 +130,7 @@ struct Building<'a> {
 
 impl Building<'_> {
     fn component(&mut self, component: &Component, definition: &Definition) -> Result<(), String> {
-        let instance = self.renderer.evaluate(definition, &component.properties, &self.context)?;
+        let instance = self.renderer.evaluate(definition, &component.properties, &self.input)?;
         self.output = field(&instance, "output")?;
         self.add_outputs(&instance, names::AUXILIARY, Stage::Default, "")
     }
@@ -141,9 +139,8 @@ impl Building<'_> {
         let definition = self.renderer.definitions.traits.get(&attached.kind);
         let definition =
             definition.ok_or_else(|| format!("TraitDefinition {:?} not found", attached.kind))?;
-        let mut context = self.context.clone();
-        context.insert("output".into(), self.output.clone().unwrap_or_default());
-        context.insert("outputs".into(), self.outputs_by_key());
+        let output = input(self.output.as_ref().unwrap_or(&Value::Null))?;
+        let context = self.input.with("output", &output).with("outputs", &input(&self.outputs_by_key())?);
         let instance = self.renderer.evaluate(definition, &attached.properties, &context)?;
         self.check_unsupported(&instance)?;
         raised(&instance)?;
@@ -371,9 +368,14 @@ fn name_other(other: &mut Auxiliary, component: &str) {
     name_if_missing(&mut other.object, &name);
 }
 
+/// Returns data as templates take it.
+pub(crate) fn input(data: &Value) -> Result<Input, String> {
+    Input::new(data).map_err(|errors| errors.to_string())
+}
+
 /// Returns whether a template has a top-level field.
 pub(crate) fn declares(instance: &Instance, name: &str) -> bool {
-    instance.root().fields().iter().any(|(field, ..)| field == name)
+    instance.root().declares(name)
 }
 
 fn field(instance: &Instance, name: &str) -> Result<Option<Value>, String> {

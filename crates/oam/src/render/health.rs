@@ -1,7 +1,7 @@
 //! Health, message and details of what is in the cluster, judged by a definition's templates.
 
 use serde_json::{Map, Value, json};
-use setpoint_cue::Instance;
+use setpoint_cue::{Input, Instance};
 
 use super::sources::Sources;
 use crate::definition::model::Status;
@@ -29,15 +29,12 @@ impl Default for Health {
 }
 
 /// Evaluates the status templates. `context` holds the live objects as `output` and `outputs`.
-pub(crate) fn judge(
-    sources: &Sources,
-    status: &Status,
-    context: &Map<String, Value>,
-    parameter: &Value,
-) -> Health {
-    let mut context = context.clone();
-    let (hidden, details) = details(sources, status, &context, parameter);
-    context.insert("status".into(), json!({"details": hidden}));
+pub(crate) fn judge(sources: &Sources, status: &Status, context: &Input, parameter: &Value) -> Health {
+    if status.is_empty() {
+        return Health::default();
+    }
+    let (hidden, details) = details(sources, status, context, parameter);
+    let context = with_status(context, &json!({"details": hidden}));
     let (healthy, problem) = match status.health_policy.trim() {
         "" => (true, String::new()),
         policy => match is_health(sources, policy, &context, parameter) {
@@ -45,7 +42,7 @@ pub(crate) fn judge(
             Err(why) => (false, why),
         },
     };
-    context["status"]["healthy"] = healthy.into();
+    let context = with_status(&context, &json!({"details": hidden, "healthy": healthy}));
     let message = match status.custom_status.trim() {
         "" => problem,
         custom => message(sources, custom, &context, parameter).unwrap_or(problem),
@@ -53,10 +50,15 @@ pub(crate) fn judge(
     Health { healthy, message: bounded(message), details }
 }
 
+/// Adds what is known of the status. Details come from templates, so they can be data again.
+fn with_status(context: &Input, status: &Value) -> Input {
+    Input::new(status).map_or_else(|_| context.clone(), |status| context.with("status", &status))
+}
+
 fn instance(
     sources: &Sources,
     template: &str,
-    context: &Map<String, Value>,
+    context: &Input,
     parameter: &Value,
 ) -> Result<Instance, String> {
     let source = sources.parse("status.cue", template).map_err(|errors| errors.to_string())?;
@@ -64,18 +66,13 @@ fn instance(
     Instance::builder()
         .source(&source)
         .packages(sources.packages.clone())
-        .fill("context", &Value::Object(context.clone()))
+        .input("context", context)
         .fill("parameter", parameter)
         .build()
         .map_err(|errors| errors.to_string())
 }
 
-fn is_health(
-    sources: &Sources,
-    policy: &str,
-    context: &Map<String, Value>,
-    parameter: &Value,
-) -> Result<bool, String> {
+fn is_health(sources: &Sources, policy: &str, context: &Input, parameter: &Value) -> Result<bool, String> {
     let instance = instance(sources, policy, context, parameter)?;
     let value = instance.lookup("isHealth").map_err(|errors| errors.to_string())?;
     match value.as_bool() {
@@ -86,12 +83,7 @@ fn is_health(
     }
 }
 
-fn message(
-    sources: &Sources,
-    custom: &str,
-    context: &Map<String, Value>,
-    parameter: &Value,
-) -> Option<String> {
+fn message(sources: &Sources, custom: &str, context: &Input, parameter: &Value) -> Option<String> {
     let instance = instance(sources, custom, context, parameter).ok()?;
     instance.lookup("message").ok()?.as_text()
 }
@@ -101,7 +93,7 @@ fn message(
 fn details(
     sources: &Sources,
     status: &Status,
-    context: &Map<String, Value>,
+    context: &Input,
     parameter: &Value,
 ) -> (Value, Map<String, Value>) {
     let (mut all, mut shown) = (Map::new(), Map::new());

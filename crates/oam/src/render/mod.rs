@@ -4,6 +4,8 @@
 //!  sources.rs    parsed templates, kept
 //!  context.rs    what templates see as `context`
 //!  component.rs  template + traits in order ─► workload and other objects
+//!  kept.rs       rendered components of workflows that go on
+//!  judged.rs     health, judged once for each version of the objects
 //!  patch.rs      patches with strategies
 //!  json_patch.rs RFC 6902 and RFC 7396
 //!  health.rs     health, message and details of what is in the cluster
@@ -13,6 +15,8 @@ pub(crate) mod component;
 pub(crate) mod context;
 pub(crate) mod health;
 pub(crate) mod json_patch;
+pub(crate) mod judged;
+pub(crate) mod kept;
 pub(crate) mod patch;
 pub(crate) mod sources;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::model::Component;
 fn definitions() -> Definitions {
     let mut all = Definitions::default();
     for object in builtin::objects().unwrap() {
-        let definition = Definition::of(&object).unwrap();
+        let definition = std::sync::Arc::new(Definition::of(&object).unwrap());
         let name = definition.metadata.name.clone();
         match object["kind"].as_str().unwrap() {
             "ComponentDefinition" => all.components.insert(name, definition),
@@ -120,7 +120,7 @@ parameter: {
     let object =
         json!({"metadata": {"name": "looping"}, "spec": {"schematic": {"cue": {"template": template}}}});
     let mut all = definitions();
-    all.components.insert("looping".into(), Definition::of(&object).unwrap());
+    all.components.insert("looping".into(), Definition::of(&object).unwrap().into());
     let component = component("looping", json!({"second": ["a"]}), json!([]));
     let rendered = rendered_with(&all, component).unwrap();
     let keys: Vec<&str> = rendered.others.iter().map(|other| other.key.as_str()).collect();

@@ -1,18 +1,23 @@
 //! Applies a component, stage by stage, and judges its health.
 
+use std::cell::LazyCell;
+use std::sync::Arc;
+
+use serde::Serialize;
 use serde_json::{Map, Value, json};
-use setpoint_cue::Tree;
+use setpoint_cue::{Errors, Input, Tree};
 
 use crate::apply::cluster::ClusterError;
-use crate::definition::model::Stage;
+use crate::definition::model::{Stage, Status};
 use crate::digest;
-use crate::model::{Component, Service, TraitHealth};
+use crate::model::{Component, Service, TraitHealth, bounded};
 use crate::names::AUXILIARY;
 use crate::policy::placement::Placement;
 use crate::render::RenderError;
-use crate::render::component::{Auxiliary, Rendered};
+use crate::render::component::{Auxiliary, Definitions, Rendered};
 use crate::render::context::Place;
 use crate::render::health::{Health, judge};
+use crate::render::kept::Inputs;
 use crate::session::Session;
 
 /// Why a step did not go on.
@@ -84,6 +89,12 @@ impl LiveObjects {
         self.outputs.iter().map(|(key, _, value)| (key.clone(), value.clone())).collect()
     }
 
+    /// Returns which versions of which objects these are. None if one does not say.
+    fn versions(&self) -> Option<Vec<(&str, &str, &str)>> {
+        let others = self.outputs.iter().map(|(key, _, object)| version(key, object));
+        std::iter::once(version("", &self.output)).chain(others).collect()
+    }
+
     fn put(&mut self, key: Option<(String, String)>, object: Value) {
         match key {
             None => self.output = object,
@@ -114,8 +125,8 @@ impl Session<'_> {
             cluster_version,
         };
         self.complete(component);
-        let rendered = self.renderer().render_patched(component, &at, patch)?;
         let context = self.context.of_component(&at);
+        let rendered = self.rendered(component, &at, &context, patch)?;
         let (mut live, mut service) = (LiveObjects::default(), Service::default());
         let last = last_stage(&rendered);
         for stage in stages(&rendered) {
@@ -135,6 +146,34 @@ impl Session<'_> {
         };
         self.put_service(service);
         Ok(applied)
+    }
+
+    /// Renders a component, unless that has been done with the same inputs.
+    fn rendered(
+        &self,
+        component: &Component,
+        at: &Place<'_>,
+        context: &Map<String, Value>,
+        patch: Option<&Tree>,
+    ) -> Result<Arc<Rendered>, RenderError> {
+        let render = || self.renderer().render_patched(component, at, patch).map(Arc::new);
+        let (Some(inputs), None) = (self.inputs(component, context), patch) else { return render() };
+        let place = format!("{}/{}/{}/{}", at.cluster, at.namespace, component.name, component.replica_key);
+        if let Some(known) = self.renders.find(&self.attempts, &place, &inputs) {
+            return Ok(known);
+        }
+        let rendered = render()?;
+        self.renders.keep(&self.attempts, place, inputs, &rendered);
+        Ok(rendered)
+    }
+
+    /// Returns what a component is rendered or judged from. None without one of its definitions.
+    fn inputs(&self, component: &Component, seen: &impl Serialize) -> Option<Inputs> {
+        let Definitions { components, traits, .. } = &self.definitions;
+        let own = components.get(&component.kind).cloned();
+        let attached = component.traits.iter().map(|attached| traits.get(&attached.kind).cloned());
+        let definitions = std::iter::once(own).chain(attached).collect::<Option<_>>()?;
+        Some(Inputs { digest: digest::hash(&(component, seen)), definitions })
     }
 
     async fn apply_stage(
@@ -174,7 +213,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Judges live objects. Before the last stage, traits of later stages have no objects and are not judged.
+    /// Judges live objects, unless that has been done with the same versions. Before the last stage, traits of later stages
+    /// have no objects and are not judged.
     pub(crate) fn judge(
         &self,
         component: &Component,
@@ -182,15 +222,40 @@ impl Session<'_> {
         live: &LiveObjects,
         stage: Option<Stage>,
     ) -> Service {
-        let mut context = context.clone();
-        context.insert("output".into(), live.output.clone());
-        context.insert("outputs".into(), live.by_key().into());
+        let judge = || self.judge_again(component, context, live, stage);
+        let seen = (context, live.versions(), stage.map(|stage| stage as u8), self.ignores_health);
+        let Some(inputs) = self.inputs(component, &seen).filter(|_| seen.1.is_some()) else { return judge() };
+        let text = |name: &str| context.get(name).and_then(Value::as_str).unwrap_or_default();
+        let (cluster, namespace) = (text("cluster"), text("namespace"));
+        let place =
+            format!("{} {cluster}/{namespace}/{}/{}", self.attempts, component.name, component.replica_key);
+        if let Some(known) = self.judgements.find(&place, &inputs) {
+            return known;
+        }
+        let judged = judge();
+        self.judgements.keep(place, inputs, &judged);
+        judged
+    }
+
+    fn judge_again(
+        &self,
+        component: &Component,
+        context: &Map<String, Value>,
+        live: &LiveObjects,
+        stage: Option<Stage>,
+    ) -> Service {
+        let seen = LazyCell::new(|| input(context, live));
+        let health = |status: &Status, parameter: &Value| match self.ignores_health || status.is_empty() {
+            true => Health::default(),
+            false => match &*seen {
+                Ok(seen) => judge(self.sources, status, seen, parameter),
+                Err(why) => Health { healthy: false, message: bounded(why.to_string()), ..Health::default() },
+            },
+        };
         let definition = self.definitions.components.get(&component.kind);
         let reached = stage.is_none_or(|stage| stage >= Stage::Default);
-        let health = match definition {
-            Some(definition) if reached && !self.ignores_health => {
-                judge(self.sources, &definition.spec.status, &context, &component.properties)
-            }
+        let own = match definition {
+            Some(definition) if reached => health(&definition.spec.status, &component.properties),
             _ => Health::default(),
         };
         let mut traits = Vec::new();
@@ -199,10 +264,7 @@ impl Session<'_> {
             if stage.is_some_and(|stage| definition.spec.stage.unwrap_or_default() > stage) {
                 continue;
             }
-            let health = match self.ignores_health {
-                true => Health::default(),
-                false => judge(self.sources, &definition.spec.status, &context, &attached.properties),
-            };
+            let health = health(&definition.spec.status, &attached.properties);
             traits.push(TraitHealth {
                 kind: attached.kind.clone(),
                 healthy: health.healthy,
@@ -215,9 +277,9 @@ impl Session<'_> {
             workload_definition: definition
                 .and_then(|definition| definition.spec.workload.definition.as_ref())
                 .map(|workload| json!(workload)),
-            healthy: health.healthy,
-            message: health.message,
-            details: health.details,
+            healthy: own.healthy,
+            message: own.message,
+            details: own.details,
             traits,
             ..Service::default()
         }
@@ -234,6 +296,22 @@ impl Session<'_> {
             Some(known) => *known = service,
             None => self.services.push(service),
         }
+    }
+}
+
+/// Returns what templates of a status see.
+fn input(context: &Map<String, Value>, live: &LiveObjects) -> Result<Input, Errors> {
+    let context = Input::new(&json!(context))?;
+    let outputs = Input::new(&live.by_key().into())?;
+    Ok(context.with("output", &Input::new(&live.output)?).with("outputs", &outputs))
+}
+
+/// Returns which version of which object something is: nothing for one that does not exist.
+fn version<'o>(key: &'o str, object: &'o Value) -> Option<(&'o str, &'o str, &'o str)> {
+    let meta = &object["metadata"];
+    match object.is_null() {
+        true => Some((key, "", "")),
+        false => Some((key, meta["uid"].as_str()?, meta["resourceVersion"].as_str()?)),
     }
 }
 

@@ -14,7 +14,7 @@ use super::calls::Reply;
 use super::component::StepError;
 use super::steps::{APPLY_COMPONENT, Plan, STEP_GROUP};
 use super::template::{MAX_CALLS, Returned, StepTemplate};
-use super::{condition, duration};
+use super::{condition, direct, duration};
 use crate::apply::paths;
 use crate::digest;
 use crate::model::{Input, Output, Phase, Step, StepStatus, WorkflowStatus, bounded};
@@ -101,6 +101,7 @@ impl<'a, 's> Engine<'a, 's> {
     /// Runs one round. Changes the status; errors of steps are in it.
     pub(crate) async fn round(mut self, plan: &Plan, status: &mut WorkflowStatus) -> Round {
         status.mode = plan.modes.name();
+        let before = phases(status);
         let start = *status.start_time.get_or_insert(self.session.now);
         // A WorkflowRun has no record that counts.
         self.run = self.session.trackers.current().map_or(json!(start), |record| json!(record.run()));
@@ -115,6 +116,9 @@ impl<'a, 's> Engine<'a, 's> {
             status.steps = steps;
         }
         conclude(status, plan, held, self.session.now);
+        if !status.finished && awaits_others(status, plan) && phases(status) != before {
+            self.round.wake_at(self.session.now);
+        }
         self.round
     }
 
@@ -422,6 +426,10 @@ impl<'a, 's> Engine<'a, 's> {
             started,
             inputs,
         };
+        if let Some(call) = direct::call(step, &parameter).filter(|_| self.outputs(step).is_empty()) {
+            let reply = self.session.perform(&call, &running).await?;
+            return Ok(self.ends(step, reply).unwrap_or_else(|| Outcome::new(Phase::Succeeded, "", "")));
+        }
         let (source, context) =
             (self.source(&step.kind)?, self.session.context.of_step(&step.name, group, &status.id));
         let sources = self.session.sources.clone();
@@ -438,18 +446,27 @@ impl<'a, 's> Engine<'a, 's> {
                     message = text;
                     returned.add(&call, json!({}));
                 }
-                Reply::Wait(text) => return Ok(self.waits(step, text)),
-                Reply::Suspend { message, until } => {
-                    return Ok(Outcome {
-                        wake: until,
-                        ..Outcome::new(Phase::Suspending, reason::SUSPEND, message)
-                    });
+                other => {
+                    return Ok(self
+                        .ends(step, other)
+                        .unwrap_or_else(|| Outcome::new(Phase::Succeeded, "", message)));
                 }
-                Reply::Fail(text) => return Ok(Outcome::new(Phase::Failed, reason::ACTION, text)),
-                Reply::Break(text) => return Ok(Outcome::new(Phase::Succeeded, "", text)),
             }
         }
         Err(StepError::Fail(format!("the step makes more than {MAX_CALLS} calls")))
+    }
+
+    /// Returns what comes of an attempt that a reply ends. None if it goes on.
+    fn ends(&mut self, step: &Step, reply: Reply) -> Option<Outcome> {
+        match reply {
+            Reply::Done(_) | Reply::Message(_) => None,
+            Reply::Wait(text) => Some(self.waits(step, text)),
+            Reply::Suspend { message, until } => {
+                Some(Outcome { wake: until, ..Outcome::new(Phase::Suspending, reason::SUSPEND, message) })
+            }
+            Reply::Fail(text) => Some(Outcome::new(Phase::Failed, reason::ACTION, text)),
+            Reply::Break(text) => Some(Outcome::new(Phase::Succeeded, "", text)),
+        }
     }
 
     fn source(&mut self, kind: &str) -> Result<Source, StepError> {
@@ -483,6 +500,21 @@ impl<'a, 's> Engine<'a, 's> {
         }
         Ok(())
     }
+}
+
+/// Returns the phases of all steps.
+fn phases(status: &WorkflowStatus) -> Vec<Phase> {
+    let all = status.steps.iter().flat_map(|step| std::iter::once(step).chain(&step.sub_steps));
+    all.map(|step| step.phase).collect()
+}
+
+/// Returns whether a step waits for another, which may be done by now: one that has not begun, also of a group.
+fn awaits_others(status: &WorkflowStatus, plan: &Plan) -> bool {
+    let mut steps = plan.steps.iter().zip(&status.steps);
+    let is_partial = |(step, status): (&Step, &StepStatus)| {
+        !status.phase.is_done() && status.sub_steps.len() < step.sub_steps.len()
+    };
+    status.steps.len() < plan.steps.len() || phases(status).contains(&Phase::Pending) || steps.any(is_partial)
 }
 
 /// Sets inputs at paths of a step's properties.

@@ -9,6 +9,7 @@
 //!  time.rs       dates in the layouts of Go                                       (pure)
 //!  duration.rs   durations such as 1m30s                                      (pure)
 //!  engine.rs     one round: which steps run, and what comes of them
+//!  direct.rs     calls that are known without a template                      (pure)
 //!  attempts.rs   how often a step is tried, and when again
 //!  calls.rs      what calls of templates do
 //!  component.rs  applies a component and judges its health
@@ -24,6 +25,7 @@ pub(crate) mod calls;
 pub(crate) mod component;
 pub(crate) mod condition;
 mod config;
+mod direct;
 pub(crate) mod duration;
 mod endpoints;
 pub(crate) mod engine;

@@ -33,7 +33,7 @@ pub(crate) struct Call {
     /// The patch among the parameters, with the strategies in its comments.
     pub(crate) patch: Option<Tree>,
     /// Whether results are fields of the call itself.
-    flat: bool,
+    pub(super) flat: bool,
 }
 
 impl Call {

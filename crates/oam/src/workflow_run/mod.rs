@@ -25,6 +25,8 @@ use crate::apply::cluster::Cluster;
 use crate::clusters::Clusters;
 use crate::clusters::members::Follower;
 use crate::registry::{ANYTHING, Entry, Options};
+use crate::render::judged::Judgements;
+use crate::render::kept::Renders;
 use crate::render::sources::Sources;
 use crate::workflow::attempts::Attempts;
 use crate::workflow::exchanges::Exchanges;
@@ -72,6 +74,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         recorder: context.recorder(NAME),
         clusters: Clusters::new(Cluster::of_runs(context, queue.clone()), members.clone()),
         sources: Sources::new(),
+        renders: Renders::default(),
+        judgements: Judgements::default(),
         exchanges,
         runs: runs.lister(),
         catalog: catalog.clone(),

@@ -1,5 +1,6 @@
 //! One round of a WorkflowRun.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -21,6 +22,8 @@ use crate::names;
 use crate::policy::Policies;
 use crate::render::component::Definitions;
 use crate::render::context::AppContext;
+use crate::render::judged::Judgements;
+use crate::render::kept::Renders;
 use crate::render::sources::Sources;
 use crate::session::Session;
 use crate::workflow::attempts::Attempts;
@@ -41,6 +44,8 @@ pub(super) struct Runs {
     pub(super) recorder: Recorder,
     pub(super) clusters: Clusters,
     pub(super) sources: Sources,
+    pub(super) renders: Renders,
+    pub(super) judgements: Judgements,
     pub(super) exchanges: Exchanges,
     pub(super) runs: Lister<WorkflowRun>,
     pub(super) catalog: Catalog,
@@ -104,7 +109,7 @@ impl Runs {
             let found = self.catalog.definition("WorkflowStepDefinition", namespace, &step.kind);
             let found = found.ok_or_else(|| format!("WorkflowStepDefinition {:?} not found", step.kind))?;
             let definition = Definition::of(&found).map_err(|error| format!("{}: {error}", step.kind))?;
-            definitions.steps.insert(step.kind.clone(), definition);
+            definitions.steps.insert(step.kind.clone(), Arc::new(definition));
         }
         Ok(Prepared { plan, definitions, clusters })
     }
@@ -160,6 +165,8 @@ impl Runs {
         }
         if status.finished {
             self.attempts.forget(&session.attempts);
+            self.renders.forget(&session.attempts);
+            self.judgements.forget(&session.attempts);
             self.exchanges.end(run.key());
             return Ok(Outcome::Settled);
         }
@@ -187,6 +194,8 @@ impl Runs {
             sources: &self.sources,
             catalog: &self.catalog,
             exchanges: &self.exchanges,
+            renders: &self.renders,
+            judgements: &self.judgements,
             trackers: Trackers::none(&self.client, reference.clone()),
             app: reference,
             attempts,

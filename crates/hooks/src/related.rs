@@ -27,7 +27,7 @@ const KNOWN: &[&str] =
 
 /// For whom a rule selects.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Viewer<'a> {
+pub(crate) struct Visibility<'a> {
     pub(crate) version: HookVersion,
     /// The namespace of the parent.
     pub(crate) namespace: Option<&'a str>,
@@ -35,7 +35,7 @@ pub(crate) struct Viewer<'a> {
     pub(crate) namespaced: bool,
 }
 
-impl Viewer<'_> {
+impl Visibility<'_> {
     /// Whether only the parent's namespace can be seen.
     fn is_confined(&self) -> bool {
         self.version == HookVersion::V1 && self.namespace.is_some() && self.namespaced
@@ -69,15 +69,15 @@ impl RelatedRule {
     }
 
     /// Returns why a parent cannot use this rule.
-    pub(crate) fn check_for(&self, viewer: Viewer<'_>) -> Result<(), String> {
-        if self.namespace_selector.is_some() && !viewer.namespaced {
+    pub(crate) fn check_for(&self, visibility: Visibility<'_>) -> Result<(), String> {
+        if self.namespace_selector.is_some() && !visibility.namespaced {
             return Err(format!("namespaceSelector: {} have no namespaces", self.resource));
         }
-        if viewer.is_confined() && self.namespace_selector.is_some() {
+        if visibility.is_confined() && self.namespace_selector.is_some() {
             return Err("namespaceSelector: a namespaced parent needs version v2 of the hook for it".into());
         }
-        let own = viewer.namespace.unwrap_or_default();
-        if viewer.is_confined() && !self.namespace.is_empty() && self.namespace != own {
+        let own = visibility.namespace.unwrap_or_default();
+        if visibility.is_confined() && !self.namespace.is_empty() && self.namespace != own {
             let Self { namespace, .. } = self;
             return Err(format!(
                 "namespace {namespace}: a parent in {own} needs version v2 of the hook to see another"
@@ -87,10 +87,10 @@ impl RelatedRule {
     }
 
     /// Returns the only namespace that can have selected objects, if there is only one.
-    pub(crate) fn only_namespace<'a>(&'a self, viewer: Viewer<'a>) -> Option<&'a str> {
-        match viewer {
-            _ if !viewer.namespaced => None,
-            _ if viewer.is_confined() => viewer.namespace,
+    pub(crate) fn only_namespace<'a>(&'a self, visibility: Visibility<'a>) -> Option<&'a str> {
+        match visibility {
+            _ if !visibility.namespaced => None,
+            _ if visibility.is_confined() => visibility.namespace,
             _ => Some(self.namespace.as_str()).filter(|namespace| !namespace.is_empty()),
         }
     }
@@ -98,15 +98,15 @@ impl RelatedRule {
     /// Returns whether an object of the rule's kind is selected. `labels_of` returns the labels of a namespace.
     pub(crate) fn selects(
         &self,
-        viewer: Viewer<'_>,
+        visibility: Visibility<'_>,
         key: &Key,
         labels: &Labels,
         labels_of: impl Fn(&str) -> Option<Labels>,
     ) -> bool {
-        if self.check_for(viewer).is_err() {
+        if self.check_for(visibility).is_err() {
             return false;
         }
-        if let Some(only) = self.only_namespace(viewer)
+        if let Some(only) = self.only_namespace(visibility)
             && key.namespace() != Some(only)
         {
             return false;
@@ -136,12 +136,12 @@ mod tests {
 
     fn selected(more: Value, version: HookVersion, namespace: Option<&str>) -> Vec<String> {
         let rule = rule(more).expect("a rule");
-        let viewer = Viewer { version, namespace, namespaced: true };
+        let visibility = Visibility { version, namespace, namespaced: true };
         let all = [("here", "a", "red"), ("here", "b", "blue"), ("there", "a", "red")];
         let labels_of = |name: &str| Some([("zone", name)].into_iter().collect());
         let selected = all.iter().filter(|(namespace, name, colour)| {
             let labels = [("colour", *colour)].into_iter().collect();
-            rule.selects(viewer, &Key::namespaced(namespace, name), &labels, labels_of)
+            rule.selects(visibility, &Key::namespaced(namespace, name), &labels, labels_of)
         });
         selected.map(|(namespace, name, _)| format!("{namespace}/{name}")).collect()
     }
@@ -188,12 +188,12 @@ mod tests {
 
     #[test]
     fn a_namespaced_parent_of_version_1_sees_its_own_namespace_only() {
-        let viewer = Viewer { version: HookVersion::V1, namespace: HERE, namespaced: true };
+        let visibility = Visibility { version: HookVersion::V1, namespace: HERE, namespaced: true };
         let other = rule(json!({"namespace": "there"})).expect("a rule");
-        assert!(other.check_for(viewer).is_err());
-        assert!(other.check_for(Viewer { version: HookVersion::V2, ..viewer }).is_ok());
+        assert!(other.check_for(visibility).is_err());
+        assert!(other.check_for(Visibility { version: HookVersion::V2, ..visibility }).is_ok());
         let zone = rule(json!({"namespaceSelector": {}})).expect("a rule");
-        assert!(zone.check_for(viewer).is_err());
-        assert!(zone.check_for(Viewer { namespaced: false, namespace: None, ..viewer }).is_err());
+        assert!(zone.check_for(visibility).is_err());
+        assert!(zone.check_for(Visibility { namespaced: false, namespace: None, ..visibility }).is_err());
     }
 }

@@ -136,6 +136,54 @@ fn children_are_recreated_or_left_alone_by_strategy() {
 }
 
 #[test]
+fn a_child_with_immutable_fields_is_recreated_if_a_new_one_is_valid() {
+    for apply in [ApplyMode::Dynamic, ApplyMode::ServerSide] {
+        let (hooks, _) = counted(|request| {
+            let mut answer = maps(request);
+            answer["children"][0]["immutable"] = json!(true);
+            let field = request["parent"]["spec"]["field"].as_str().unwrap_or("field").to_owned();
+            answer["children"][0]["data"][field] = json!("1");
+            answer
+        });
+        with_options(Options { apply, ..Options::new(hooks) }, async |cluster| {
+            create_controller(cluster, composite("maps", "Recreate")).await;
+            create_thing(cluster, "a", json!({"value": "1"})).await;
+            until_value(cluster, &config_maps(), "a-0", "/data/value", json!("1")).await;
+            patch(cluster, &things(), &key("a"), json!({"spec": {"value": "2"}})).await;
+            until_value(cluster, &config_maps(), "a-0", "/data/value", json!("2")).await;
+            if apply == ApplyMode::ServerSide {
+                patch(cluster, &things(), &key("a"), json!({"spec": {"field": "not valid!"}})).await;
+                cluster.pass(Duration::from_secs(60)).await;
+                until_value(cluster, &config_maps(), "a-0", "/data/value", json!("2")).await;
+                assert!(messages(cluster, "a", "SyncError").await[0].contains("compare ConfigMap"));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_cluster_scoped_child_of_a_namespaced_parent_comes_back() {
+    let (hooks, _) = counted(|request| {
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": name_of(&request["parent"])}, "rules": []});
+        json!({"status": {}, "children": [role]})
+    });
+    with_hooks(hooks, async |cluster| {
+        let roles = Kind::new("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false);
+        let mut controller = composite("roles", "InPlace");
+        controller["spec"]["childResources"] =
+            json!([{"apiVersion": "rbac.authorization.k8s.io/v1", "resource": "clusterroles"}]);
+        create_controller(cluster, controller).await;
+        create_thing(cluster, "a", json!({})).await;
+        World::until(cluster, &roles, &Key::cluster("a"), |role| role.is_some()).await;
+        cluster.pass(Duration::from_secs(60)).await;
+        delete(cluster, &roles, &Key::cluster("a")).await;
+        cluster.pass(Duration::from_secs(5)).await;
+        assert!(cluster.get(&roles, &Key::cluster("a")).await.is_some());
+    });
+}
+
+#[test]
 fn orphans_are_adopted_and_children_that_no_longer_match_released() {
     let (hooks, _) = counted(labelled);
     with_hooks(hooks, async |cluster| {
@@ -232,6 +280,25 @@ fn a_parent_is_finalized_before_it_goes() {
             parent["metadata"]["finalizers"].is_null(),
             "it is finalized, because it is no longer selected"
         );
+    });
+}
+
+#[test]
+fn a_parent_is_finalized_even_if_its_children_are_wrong() {
+    let hooks = Functions::new().on(SYNC, |request| labelled(&request)).on(FINALIZE, |request| {
+        let mut answer = maps(&request);
+        answer["finalized"] = json!(true);
+        answer
+    });
+    with_hooks(hooks, async |cluster| {
+        let mut controller = composite("maps", "InPlace");
+        controller["spec"]["generateSelector"] = json!(false);
+        controller["spec"]["hooks"]["finalize"] = json!({"webhook": {"url": FINALIZE}});
+        create_controller(cluster, controller).await;
+        create_thing(cluster, "a", json!({"selector": {"matchLabels": {"app": "a"}}})).await;
+        until_value(cluster, &things(), "a", "/status/children", json!(1)).await;
+        delete(cluster, &things(), &key("a")).await;
+        gone(cluster, &things(), "a").await;
     });
 }
 

@@ -96,3 +96,39 @@ fn a_rule_for_another_namespace_is_an_error_in_version_1() {
         assert!(message.contains("needs version v2 of the hook"), "{message}");
     });
 }
+
+#[test]
+fn the_rules_of_an_object_without_generations_follow_its_changes() {
+    let hooks = Functions::new()
+        .on(SYNC, |request| {
+            let related = request["related"]["ConfigMap.v1"].as_object().cloned().unwrap_or_default();
+            let names: Vec<String> = related.into_iter().map(|(name, _)| name).collect();
+            json!({"annotations": {"related": names.join(",")}})
+        })
+        .on(CUSTOMIZE, |request| {
+            let name = &request["parent"]["data"]["wants"];
+            json!({"relatedResources": [{"apiVersion": "v1", "resource": "configmaps", "names": [name]}]})
+        });
+    with_hooks(hooks, async |cluster| {
+        create_map(cluster, "default", "red", "red").await;
+        create_map(cluster, "default", "blue", "blue").await;
+        let hook = |url: &str| json!({"webhook": {"url": url}});
+        let selector = json!({"matchLabels": {"follows": "yes"}});
+        let controller = json!({
+            "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "DecoratorController",
+            "metadata": {"name": "following"},
+            "spec": {
+                "resources": [{"apiVersion": "v1", "resource": "configmaps", "labelSelector": selector}],
+                "hooks": {"sync": hook(SYNC), "customize": hook(CUSTOMIZE)},
+            },
+        });
+        create_controller(cluster, controller).await;
+        let follower = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"wants": "red"},
+            "metadata": {"name": "follower", "labels": {"follows": "yes"}}});
+        make(cluster, &config_maps(), follower).await;
+        until_value(cluster, &config_maps(), "follower", "/metadata/annotations/related", json!("red")).await;
+        patch(cluster, &config_maps(), &key("follower"), json!({"data": {"wants": "blue"}})).await;
+        until_value(cluster, &config_maps(), "follower", "/metadata/annotations/related", json!("blue"))
+            .await;
+    });
+}

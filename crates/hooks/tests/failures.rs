@@ -8,13 +8,13 @@ use setpoint_hooks::{HookReply, MAX_ANSWER};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A hook that does something else for the parent `bad`.
+/// A hook that does something else for parents whose names begin with `bad`.
 fn but_for_bad<F>(bad: impl Fn() -> F + Send + Sync + 'static) -> Functions
 where
     F: Future<Output = Result<HookReply, String>> + Send + 'static,
 {
     Functions::new().replying(SYNC, move |request| {
-        let is_bad = name_of(&request["parent"]) == "bad";
+        let is_bad = name_of(&request["parent"]).starts_with("bad");
         let failing = is_bad.then(&bad);
         async move {
             match failing {
@@ -111,6 +111,63 @@ fn a_hook_that_fails_for_everyone_is_left_alone_and_shown_until_it_works() {
         for nth in 0..20 {
             until_value(cluster, &things(), &format!("t{nth}"), "/status/children", json!(1)).await;
         }
+    });
+}
+
+#[test]
+fn parents_that_a_hook_rejects_do_not_hold_up_the_others() {
+    let hooks = but_for_bad(async || Ok(HookReply { status: 500, ..HookReply::ok("no spec.value") }));
+    with_hooks(hooks, async |cluster| {
+        create_controller(cluster, composite("maps", "InPlace")).await;
+        for nth in 0..4 {
+            create_thing(cluster, &format!("bad-{nth}"), json!({})).await;
+        }
+        until_condition(cluster, &composites(), "maps", "HooksWorking", "False").await;
+        cluster.pass(Duration::from_secs(600)).await;
+        create_thing(cluster, "good", json!({"value": "1"})).await;
+        cluster.pass(Duration::from_secs(1)).await;
+        assert!(cluster.get(&config_maps(), &key("good-0")).await.is_some());
+        until_condition(cluster, &composites(), "maps", "HooksWorking", "True").await;
+    });
+}
+
+#[test]
+fn a_child_that_never_settles_does_not_keep_the_hook_busy() {
+    for method in ["InPlace", "Recreate"] {
+        let ticks = AtomicUsize::new(0);
+        let (hooks, calls) = counted(move |request| {
+            let mut answer = maps(request);
+            answer["children"][0]["data"]["tick"] = ticks.fetch_add(1, Ordering::Relaxed).to_string().into();
+            answer
+        });
+        with_hooks(hooks, async |cluster| {
+            create_controller(cluster, composite("maps", method)).await;
+            create_thing(cluster, "a", json!({"value": "1"})).await;
+            cluster.pass(Duration::from_secs(3600)).await;
+            assert!(count(&calls) < 60, "{method}: {} calls in an hour", count(&calls));
+            if method == "InPlace" {
+                let messages = messages(cluster, "a", "UnstableChild").await;
+                assert!(messages.len() == 1 && messages[0].contains("ConfigMap default/a-0"), "{messages:?}");
+            }
+            patch(cluster, &things(), &key("a"), json!({"spec": {"value": "2"}})).await;
+            cluster.pass(Duration::from_secs(5)).await;
+            until_value(cluster, &config_maps(), "a-0", "/data/value", json!("2")).await;
+        });
+    }
+}
+
+#[test]
+fn children_that_are_made_one_after_the_other_are_not_held_up() {
+    let (hooks, _) = counted(|request| {
+        let observed = request["children"]["ConfigMap.v1"].as_object().map_or(0, |children| children.len());
+        let child = |nth| config_map(&format!("a-{nth}"), &json!("1"));
+        json!({"status": {}, "children": (0..(observed + 1).min(30)).map(child).collect::<Vec<_>>()})
+    });
+    with_hooks(hooks, async |cluster| {
+        create_controller(cluster, composite("maps", "InPlace")).await;
+        create_thing(cluster, "a", json!({})).await;
+        cluster.pass(Duration::from_secs(10)).await;
+        assert!(cluster.get(&config_maps(), &key("a-29")).await.is_some());
     });
 }
 

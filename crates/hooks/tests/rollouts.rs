@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use setpoint_hooks::ApplyMode;
 
 /// Children with a status that the test sets: things of another kind.
 fn parts() -> Kind {
@@ -137,4 +138,63 @@ fn a_second_change_overtakes_the_first() {
         assert_eq!(values(cluster).await, ["3", "3", "3"]);
         assert_eq!(cluster.list(&revisions(), Some("default")).await.len(), 1);
     });
+}
+
+#[test]
+fn server_side_applies_are_rolled_out_one_after_the_other_too() {
+    for method in ["RollingInPlace", "RollingRecreate"] {
+        let (hooks, _) = counted(hook);
+        let options = Options { apply: ApplyMode::ServerSide, ..Options::new(hooks) };
+        with_options(options, async |cluster| {
+            begin(cluster, method).await;
+            set_ready(cluster, "a-2", "False").await;
+            set_ready(cluster, "a-1", "False").await;
+            patch(cluster, &things(), &key("a"), json!({"spec": {"value": "2"}})).await;
+            cluster.pass(Duration::from_secs(60)).await;
+            assert_eq!(values(cluster).await, ["1", "1", "2"], "{method}");
+            set_ready(cluster, "a-2", "True").await;
+            cluster.pass(Duration::from_secs(60)).await;
+            assert_eq!(values(cluster).await, ["1", "2", "2"], "{method}");
+            cluster.restart().await;
+            cluster.pass(Duration::from_secs(60)).await;
+            assert_eq!(values(cluster).await, ["1", "2", "2"], "{method}");
+            set_ready(cluster, "a-1", "True").await;
+            cluster.pass(Duration::from_secs(60)).await;
+            set_ready(cluster, "a-0", "True").await;
+            until_reason(cluster, "OnLatestRevision").await;
+            assert_eq!(values(cluster).await, ["2", "2", "2"], "{method}");
+        });
+    }
+}
+
+#[test]
+fn a_revision_that_only_removes_a_field_is_rolled_out_too() {
+    for apply in [ApplyMode::Dynamic, ApplyMode::ServerSide] {
+        let (hooks, _) = counted(|request| {
+            let mut answer = hook(request);
+            for child in answer["children"].as_array_mut().expect("a list") {
+                child["spec"]["extra"] = request["parent"]["spec"]["extra"].clone();
+                if child["spec"]["extra"].is_null() {
+                    child["spec"].as_object_mut().expect("a map").remove("extra");
+                }
+            }
+            answer
+        });
+        with_options(Options { apply, ..Options::new(hooks) }, async |cluster| {
+            begin(cluster, "RollingInPlace").await;
+            patch(cluster, &things(), &key("a"), json!({"spec": {"extra": "x"}})).await;
+            until_value(cluster, &parts(), "a-0", "/spec/extra", json!("x")).await;
+            until_reason(cluster, "OnLatestRevision").await;
+            set_ready(cluster, "a-2", "False").await;
+            patch(cluster, &things(), &key("a"), json!({"spec": {"extra": null}})).await;
+            cluster.pass(Duration::from_secs(60)).await;
+            let extra = async |name: &str| {
+                cluster.get(&parts(), &key(name)).await.expect("a child")["spec"]["extra"].clone()
+            };
+            assert_eq!((extra("a-2").await, extra("a-1").await), (Value::Null, json!("x")), "{apply:?}");
+            set_ready(cluster, "a-2", "True").await;
+            cluster.pass(Duration::from_secs(60)).await;
+            assert_eq!(extra("a-0").await, Value::Null);
+        });
+    }
 }

@@ -6,7 +6,8 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, DigitallySignedStruct, InconsistentKeys, SignatureScheme};
 
 use crate::signatures::Signatures;
 use crate::trusted::TrustedCertificates;
@@ -57,14 +58,18 @@ impl TlsSettings {
             ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
         let builder = match self.is_insecure {
             true => builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate {
-                signatures: Signatures::new(provider),
+                signatures: Signatures::new(provider.clone()),
             })),
-            false => builder.dangerous().with_custom_certificate_verifier(Arc::new(self.trusted(provider)?)),
+            false => {
+                let trusted = self.trusted(provider.clone())?;
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(trusted))
+            }
         };
         let mut config = match &self.identity {
             Some(identity) => {
                 let (chain, key) = identity.parse()?;
-                builder.with_client_auth_cert(chain, key)?
+                let identity = certified(&provider, chain, key)?;
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity)))
             }
             None => builder.with_no_client_auth(),
         };
@@ -86,6 +91,20 @@ impl TlsSettings {
             true => Err(TlsError::Authorities("unable to parse bytes as PEM block".into())),
             false => Ok(trusted),
         }
+    }
+}
+
+/// Returns a client certificate with its key. A certificate of X.509 version 1, as `openssl x509 -req` makes it, is for the
+/// server to judge: rustls cannot compare it with the key.
+fn certified(
+    provider: &CryptoProvider,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<CertifiedKey, rustls::Error> {
+    let certified = CertifiedKey::new(chain, provider.key_provider.load_private_key(key)?);
+    match certified.keys_match() {
+        Err(mismatch @ rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => Err(mismatch),
+        _ => Ok(certified),
     }
 }
 
@@ -145,5 +164,45 @@ impl ServerCertVerifier for AcceptAnyCertificate {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.signatures.schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Made with `openssl x509 -req` without extensions, which makes it one of version 1.
+    const VERSION_1: &str = "\
+-----BEGIN CERTIFICATE-----\n\
+MIIBGjCBwQIUV5GBjL4qH+V98Pqlg1Yy6QLC1LcwCgYIKoZIzj0EAwIwDTELMAkG\n\
+A1UEAwwCY2EwIBcNMjYxMTE5MDQxMjI0WhgPMjEyNjEwMjYwNDEyMjRaMBExDzAN\n\
+BgNVBAMMBmNsaWVudDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABAVpjY56gDSM\n\
+cWBQPKtVBwmww1ZEXci1HdMCrvW7kcJBFCJSGkHfNQdf8qyxJLCgm6AFAzTyGMHq\n\
+FY2AnE70+B8wCgYIKoZIzj0EAwIDSAAwRQIgK1YnGsJOMFa1++jWouwy+CuBTMpS\n\
+jD6fSVu/qanoAtYCIQD3PY5UFuuOkI89Kng+HnZhlJ+H0Iz36ev7OXiUf7MHEA==\n\
+-----END CERTIFICATE-----\n";
+    const KEY: &str = "\
+-----BEGIN PRIVATE KEY-----\n\
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgPcvkWAZCb1THCH5Y\n\
+RO0S2l7rKznLw+LxKy2XglrA+OGhRANCAAQFaY2OeoA0jHFgUDyrVQcJsMNWRF3I\n\
+tR3TAq71u5HCQRQiUhpB3zUHX/KssSSwoJugBQM08hjB6hWNgJxO9Pgf\n\
+-----END PRIVATE KEY-----\n";
+
+    fn config(certificate: &str, key: &str) -> Result<ClientConfig, TlsError> {
+        let identity = ClientIdentity { certificate: certificate.into(), key: key.into() };
+        TlsSettings { is_insecure: true, identity: Some(identity), ..TlsSettings::default() }.config()
+    }
+
+    #[test]
+    fn client_certificates_of_version_1_are_sent() {
+        assert!(config(VERSION_1, KEY).is_ok());
+    }
+
+    #[test]
+    fn a_key_of_another_certificate_is_an_error() {
+        let other = rcgen::generate_simple_self_signed(["client".to_owned()]).expect("a certificate");
+        let (certificate, key) = (other.cert.pem(), other.signing_key.serialize_pem());
+        assert!(config(&certificate, &key).is_ok());
+        assert!(matches!(config(&certificate, KEY), Err(TlsError::Rustls(_))));
     }
 }

@@ -1,10 +1,12 @@
 //! The three-way merge of a child, as Metacontroller's dynamic apply does it: without knowing the child's schema.
 //!
 //! Maps are merged by field. A list of objects is merged like a map if all items of all three sides have one of the
-//! fields that usually are keys; any other list is replaced. Fields that only the child has stay, and fields that the hook
-//! returned before and returns no longer are removed.
+//! fields that usually are keys, and no two items of a side have the same; any other list is replaced. Fields that only the
+//! child has stay, and fields that the hook returned before and returns no longer are removed.
 //!
 //! Invariant: metadata that the API server manages, and the status, are never changed. So they never cause a write.
+
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
@@ -41,6 +43,14 @@ pub(crate) fn updated(observed: &Value, desired: &Value) -> Result<Value, String
 /// Whether a child already is what the hook wants.
 pub(crate) fn is_settled(observed: &Value, desired: &Value) -> bool {
     updated(observed, desired).is_ok_and(|updated| same(&updated, observed))
+}
+
+/// Whether a child has everything that a hook wants, and perhaps more.
+pub(crate) fn includes(observed: &Value, desired: &Value) -> bool {
+    let mut merged = observed.clone();
+    let is_merged = merge("", &mut merged, None, desired).is_ok();
+    restore(&mut merged, observed);
+    is_merged && same(&merged, observed)
 }
 
 /// Returns what the hook wanted last.
@@ -180,13 +190,18 @@ fn merge_fields(
     Ok(())
 }
 
-/// Returns the field that is the key of a list of objects, if all items of all sides have it.
+/// Returns the field that is the key of a list of objects.
 fn list_key(sides: &[&[Value]]) -> Option<&'static str> {
-    let items: Vec<&Value> = sides.iter().flat_map(|items| items.iter()).collect();
-    if items.is_empty() || !items.iter().all(|item| item.is_object()) {
+    if sides.iter().all(|items| items.is_empty()) {
         return None;
     }
-    LIST_KEYS.into_iter().find(|key| items.iter().all(|item| item.get(key).is_some()))
+    LIST_KEYS.into_iter().find(|key| sides.iter().all(|items| is_key(items, key)))
+}
+
+/// Whether all items have a field, and no two the same. Ports 53 of TCP and of UDP are two.
+fn is_key(items: &[Value], field: &str) -> bool {
+    let mut seen = BTreeSet::new();
+    items.iter().all(|item| item.get(field).is_some_and(|value| seen.insert(key_text(value))))
 }
 
 fn merge_list(
@@ -271,6 +286,30 @@ mod tests {
         check([json!([{"name": "a"}]), json!([{"key": "b"}])], None);
         check([json!([{"name": "a"}]), json!(["b"])], None);
         check([json!([]), json!([])], None);
+        let dns = json!([{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]);
+        check([dns.clone(), dns], None);
+        let named = json!([{"port": 53, "name": "tcp"}, {"port": 53, "name": "udp"}]);
+        check([named.clone(), named], Some("name"));
+    }
+
+    #[test]
+    fn two_ports_with_the_same_number_stay_two() {
+        let ports = json!([{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]);
+        let service = json!({"metadata": {"name": "dns"}, "spec": {"ports": ports}});
+        assert_eq!(updated(&service, &service).expect("it merges")["spec"]["ports"], ports);
+    }
+
+    #[test]
+    fn a_child_with_more_than_the_hook_wants_includes_it() {
+        let child =
+            json!({"metadata": {"name": "a", "uid": "u"}, "spec": {"x": 1, "y": 2}, "status": {"z": 3}});
+        let check = |desired: Value, expected: bool| {
+            assert_eq!(includes(&child, &desired), expected, "{desired}");
+        };
+        check(json!({"metadata": {"name": "a"}, "spec": {"x": 1}}), true);
+        check(json!({"metadata": {"name": "a"}, "spec": {"x": 2}}), false);
+        check(json!({"metadata": {"name": "a", "labels": {"b": "c"}}}), false);
+        check(json!({"spec": [1]}), false);
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod same;
 pub(crate) use ledger::{Ledger, fingerprint};
 #[cfg(test)]
 pub(crate) use merge::updated;
-pub(crate) use merge::{encode, is_settled, system_fields_removed};
+pub(crate) use merge::{encode, includes, is_settled, system_fields_removed};
 pub use plan::ApplyMode;
-pub(crate) use plan::{Action, Intent, plan};
+pub(crate) use plan::{Action, Intent, apply_body, plan};
 pub(crate) use same::same;

@@ -48,12 +48,12 @@ pub(crate) enum Action {
         key: Key,
         body: Value,
     },
-    /// `clean` removes the note of an earlier dynamic apply first.
     Apply {
         kind: Kind,
         key: Key,
         body: Value,
-        clean: bool,
+        /// The uid of a child that still has the note of an earlier dynamic apply, which is removed first.
+        noted: Option<String>,
     },
     /// To be recreated if applying this would change it.
     RecreateIfDifferent {
@@ -113,7 +113,9 @@ impl Intent<'_> {
                 }
                 Action::Create { kind, key, body }
             }
-            ApplyMode::ServerSide => Action::Apply { kind, key, body: self.applied(desired), clean: false },
+            ApplyMode::ServerSide => {
+                Action::Apply { kind, key, body: apply_body(desired, self.owner), noted: None }
+            }
         }
     }
 
@@ -150,7 +152,7 @@ impl Intent<'_> {
         desired: &Value,
         method: Method,
     ) -> Option<Action> {
-        let body = self.applied(desired);
+        let body = apply_body(desired, self.owner);
         if self.ledger.shows(&kind, &key, fingerprint(&body), observed) {
             return None;
         }
@@ -159,18 +161,18 @@ impl Intent<'_> {
                 Action::RecreateIfDifferent { kind, key, body, observed: observed.clone() }
             }
             _ => {
-                let clean = observed["metadata"]["annotations"].get(crate::names::LAST_APPLIED).is_some();
-                Action::Apply { kind, key, body, clean }
+                let has_note = observed["metadata"]["annotations"].get(crate::names::LAST_APPLIED).is_some();
+                Action::Apply { kind, key, body, noted: has_note.then(|| uid(observed)) }
             }
         })
     }
+}
 
-    /// Returns the body of a server-side apply.
-    fn applied(&self, desired: &Value) -> Value {
-        let mut body = desired.clone();
-        own(&mut body, self.owner);
-        system_fields_removed(&body)
-    }
+/// Returns the body of a server-side apply.
+pub(crate) fn apply_body(desired: &Value, owner: &OwnerRef) -> Value {
+    let mut body = desired.clone();
+    own(&mut body, owner);
+    system_fields_removed(&body)
 }
 
 /// Adds a reference to the parent, unless there is one.
@@ -296,7 +298,7 @@ mod tests {
         };
         let created = plan(&[], 1, Method::InPlace);
         let child = stored(&created[0]);
-        let Action::Apply { kind, key, body, clean: false } = &created[0] else { panic!("{created:?}") };
+        let Action::Apply { kind, key, body, noted: None } = &created[0] else { panic!("{created:?}") };
         assert_eq!(plan(std::slice::from_ref(&child), 1, Method::InPlace).len(), 1, "after a restart, once");
         ledger.note(kind, key, fingerprint(body), &child);
         assert_eq!(plan(std::slice::from_ref(&child), 1, Method::InPlace), []);

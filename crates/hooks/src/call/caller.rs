@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint::Clock;
 use setpoint::metrics::Metrics;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::breaker::Breaker;
+use super::breaker::{Breaker, End};
 use super::etag::{EtagCache, ParentName};
 use super::transport::{HookReply, HookRequest, MAX_ANSWER, Transport};
 use crate::apply::fingerprint;
@@ -47,9 +47,10 @@ pub(crate) struct Labels {
 pub(crate) enum CallError {
     /// The hook is busy: it answered 429.
     Busy(Duration),
-    /// The hook has failed too often and is left alone for a while.
+    /// The hook has not answered too often and is left alone for a while.
     Paused(Duration),
     Failed(String),
+    NoAnswer(String),
 }
 
 /// What a caller is made from.
@@ -104,59 +105,65 @@ impl Caller {
             Err(error) => Err(error),
         };
         trial.ended = true;
-        let works = !matches!(result, Err(CallError::Failed(_)));
-        let parent = fingerprint(&parent["metadata"]["uid"]);
-        let (has_changed, is_open) = {
-            let mut breaker = self.breaker.lock();
-            (breaker.note(works, parent, clock.instant()), breaker.is_open())
+        let end = match &result {
+            Err(CallError::NoAnswer(_)) => End::NoAnswer,
+            Err(CallError::Failed(_)) => End::Failed,
+            _ => End::Succeeded,
         };
+        let result = result.map_err(|error| self.named(error));
+        self.note(end, fingerprint(&parent["metadata"]["uid"]), result.as_ref().err());
+        result
+    }
+
+    fn note(&self, end: End, parent: u64, error: Option<&CallError>) {
+        let mut breaker = self.breaker.lock();
+        let has_changed = breaker.note(end, parent, self.settings.clock.instant());
+        let (is_open, is_failing) = (breaker.is_open(), breaker.is_failing());
+        drop(breaker);
         if has_changed {
-            self.show_health(is_open, result.as_ref().err());
+            self.show_health(is_open, error.filter(|_| is_failing));
         }
-        result.map_err(|error| self.named(error))
     }
 
     fn named(&self, error: CallError) -> CallError {
+        let named = |why| format!("{} hook {}: {why}", self.settings.name.text(), self.settings.labels.url);
         match error {
-            CallError::Failed(why) => {
-                let hook = self.settings.name.text();
-                CallError::Failed(format!("{hook} hook {}: {why}", self.settings.labels.url))
-            }
+            CallError::Failed(why) => CallError::Failed(named(why)),
+            CallError::NoAnswer(why) => CallError::NoAnswer(named(why)),
             other => other,
         }
     }
 
     fn show_health(&self, is_open: bool, error: Option<&CallError>) {
-        let (labels, help) = (self.labels(), "Whether a hook is left alone because it has failed too often.");
+        let (labels, help) =
+            (self.labels(), "Whether a hook is left alone because it has not answered too often.");
         let labels: Vec<_> = labels.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let value = if is_open { 1.0 } else { 0.0 };
         self.settings.metrics.set_gauge("setpoint_hook_circuit_open", help, &labels, value);
-        let why = error.filter(|_| is_open).map(|error| match self.named(error.clone()) {
-            CallError::Failed(why) => why,
+        let why = error.map(|error| match error {
+            CallError::Failed(why) | CallError::NoAnswer(why) => why.clone(),
             _ => "it is busy".to_owned(),
         });
         (self.settings.on_health)(why);
     }
 
     async fn answer(&self, parent: &ParentName, request: &Value) -> Result<Bytes, CallError> {
-        let failed = |why: String| CallError::Failed(why);
         let clock = &self.settings.clock;
-        let body = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
-        // Never closed. Waiting for a place is not the hook's time.
-        let _place = self.places.acquire().await;
+        let body = serde_json::to_vec(request).map_err(|error| CallError::Failed(error.to_string()))?;
+        // Waiting for a place is not the hook's time.
+        let in_flight = InFlight::begin(self).await;
         let known = self.etags.as_ref().and_then(|etags| etags.get(parent, clock.instant()));
         let etag = known.as_ref().map(|(etag, _)| etag.clone());
         let hook = self.settings.name.text();
         let sending = self.settings.transport.send(HookRequest { hook, body: body.into(), etag });
         let start = clock.instant();
-        let counted = InFlight::begin(self);
         let reply = match tokio::time::timeout(self.limit, sending).await {
             Ok(reply) => reply,
             Err(_) => Err(format!("no answer within {:?}", self.limit)),
         };
-        drop(counted);
+        drop(in_flight);
         self.count(reply.as_ref().ok(), clock.instant().saturating_duration_since(start));
-        self.understand(parent, known, reply.map_err(failed)?)
+        self.understand(parent, known, reply.map_err(CallError::NoAnswer)?)
     }
 
     /// Returns the body that a reply stands for.
@@ -277,19 +284,25 @@ impl Drop for Trial<'_> {
     }
 }
 
-/// A call in flight.
-struct InFlight<'a>(&'a Caller);
+/// A call in flight, in one of the places.
+struct InFlight<'a> {
+    caller: &'a Caller,
+    place: Option<SemaphorePermit<'a>>,
+}
 
 impl<'a> InFlight<'a> {
-    fn begin(caller: &'a Caller) -> Self {
+    async fn begin(caller: &'a Caller) -> Self {
+        // The semaphore is never closed.
+        let place = caller.places.acquire().await.ok();
         caller.show_in_flight();
-        Self(caller)
+        Self { caller, place }
     }
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.show_in_flight();
+        self.place = None;
+        self.caller.show_in_flight();
     }
 }
 
@@ -361,7 +374,9 @@ mod tests {
         }
         let counted = metrics.encode();
         assert!(counted.contains("metacontroller_sync_requests_total{"), "{counted}");
-        assert!(counted.contains("metacontroller_sync_in_flight_requests{"), "{counted}");
+        let in_flight =
+            counted.lines().find(|line| line.starts_with("metacontroller_sync_in_flight_requests{"));
+        assert!(in_flight.is_some_and(|line| line.ends_with(" 0")), "{counted}");
         let etags = etags.lock().clone();
         (answers, etags)
     }

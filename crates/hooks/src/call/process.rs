@@ -68,8 +68,9 @@ pub struct Commands {
 
 /// The longest line: an answer and what is around it.
 const MAX_LINE: usize = MAX_ANSWER + 1024;
-/// The longest line of stderr that is logged as one.
+/// The longest line of stderr that is logged as one, and how many of them are: 800 KiB per second and process.
 const MAX_LOGGED: usize = 8 << 10;
+const LINES_PER_SECOND: usize = 100;
 /// How long a process that ended is not started again: 0.1, 0.2, 0.4 s and so on.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -170,20 +171,20 @@ impl Pool {
         let _place = self.places.acquire().await;
         let mut lease = Lease::take(self)?;
         let id = self.calls.fetch_add(1, Ordering::Relaxed);
-        let process = lease.running()?;
-        let reply = process.exchange(id, request, path).await;
-        match reply {
-            Ok(reply) => {
-                lease.keep();
-                Ok(reply)
-            }
-            Err(why) => {
-                process.last_words_said(&self.clock).await;
-                let why = process.explain(&why);
-                tracing::warn!(command = self.command.name, error = why, "a hook's process is stopped");
-                Err(why)
-            }
+        let reply = lease.exchange(id, request, path).await;
+        match &reply {
+            Ok(_) => lease.keep(),
+            Err(why) => tracing::warn!(command = self.command.name, error = why, "a hook's process failed"),
         }
+        reply
+    }
+}
+
+impl Slot {
+    /// Orders slots: first those whose process runs, then those that may start one soonest.
+    fn rank(&self, now: Instant) -> (bool, Duration) {
+        let pause = self.not_before.map_or(Duration::ZERO, |time| time.saturating_duration_since(now));
+        (self.process.is_none(), pause)
     }
 }
 
@@ -196,7 +197,12 @@ struct Lease<'a> {
 
 impl<'a> Lease<'a> {
     fn take(pool: &'a Pool) -> Result<Self, String> {
-        let slot = pool.idle.lock().pop().ok_or("there is no free process")?;
+        let mut idle = pool.idle.lock();
+        let now = pool.clock.instant();
+        let best =
+            (0..idle.len()).min_by_key(|nth| idle[*nth].rank(now)).ok_or("there is no free process")?;
+        let slot = idle.swap_remove(best);
+        drop(idle);
         let mut lease = Self { pool, slot, keep: false };
         let generation = pool.generation.load(Ordering::Acquire);
         if lease.slot.generation != generation {
@@ -205,10 +211,28 @@ impl<'a> Lease<'a> {
         Ok(lease)
     }
 
+    /// Calls the process. One that answered earlier calls and has ended since is replaced, once.
+    async fn exchange(&mut self, id: u64, request: &HookRequest, path: &str) -> Result<HookReply, String> {
+        let pool = self.pool;
+        loop {
+            let process = self.running()?;
+            let why = match process.exchange(id, request, path).await {
+                Ok(reply) => return Ok(reply),
+                Err(why) => why,
+            };
+            process.wait_for_end(&pool.clock).await;
+            if !process.has_answered || !process.has_ended() {
+                return Err(process.explain(&why));
+            }
+            self.slot.process = None;
+        }
+    }
+
     /// Returns the process, which is started if necessary.
     fn running(&mut self) -> Result<&mut Process, String> {
         let now = self.pool.clock.instant();
-        if self.slot.process.is_none() {
+        if self.slot.process.as_mut().is_none_or(Process::has_ended) {
+            self.slot.process = None;
             if let Some(not_before) = self.slot.not_before.filter(|time| now < *time) {
                 self.keep = true;
                 let left = not_before.saturating_duration_since(now);
@@ -217,7 +241,7 @@ impl<'a> Lease<'a> {
                     "the process has failed {times} times, and is started again in {left:.1?}"
                 ));
             }
-            self.slot.process = Some(Process::start(&self.pool.command)?);
+            self.slot.process = Some(Process::start(&self.pool.command, &self.pool.clock)?);
         }
         self.slot.process.as_mut().ok_or_else(|| "the process is not running".to_owned())
     }
@@ -248,11 +272,12 @@ struct Process {
     read: BytesMut,
     log: AbortHandle,
     /// The last line of stderr.
-    last_words: Arc<Mutex<String>>,
+    last_line: Arc<Mutex<String>>,
+    has_answered: bool,
 }
 
 impl Process {
-    fn start(command: &Command) -> Result<Self, String> {
+    fn start(command: &Command, clock: &Clock) -> Result<Self, String> {
         let (program, arguments) = command.command.split_first().ok_or("command: expected a program")?;
         let started = || -> io::Result<(Child, [UnixStream; 3])> {
             let [(stdin, of_stdin), (stdout, of_stdout), (stderr, of_stderr)] = [pair()?, pair()?, pair()?];
@@ -265,15 +290,34 @@ impl Process {
         let (child, [stdin, stdout, stderr]) =
             started().map_err(|error| format!("cannot start {program}: {error}"))?;
         tracing::info!(command = command.name, pid = child.id(), "started a hook's process");
-        let last_words = Arc::<Mutex<String>>::default();
-        let log = tokio::spawn(log(command.name.clone(), stderr, last_words.clone())).abort_handle();
-        Ok(Self { child: Some(child), stdin, stdout, read: BytesMut::new(), log, last_words })
+        let last_line = Arc::<Mutex<String>>::default();
+        let lines = Lines::new(&command.name, clock, &last_line);
+        let log = tokio::spawn(log(stderr, lines)).abort_handle();
+        let (read, has_answered) = (BytesMut::new(), false);
+        Ok(Self { child: Some(child), stdin, stdout, read, log, last_line, has_answered })
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// Checks that the process has written nothing since its last answer: that would be taken for the next one.
+    fn check_silent(&mut self) -> Result<(), String> {
+        match self.stdout.try_read_buf(&mut self.read) {
+            Ok(0) => return Err("it closed its output".to_owned()),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                return Err(format!("cannot read from it: {error}"));
+            }
+            _ => {}
+        }
+        match self.read.is_empty() {
+            true => Ok(()),
+            false => Err(format!("it wrote without being asked: {}", excerpt(&self.read))),
+        }
     }
 
     async fn exchange(&mut self, id: u64, request: &HookRequest, path: &str) -> Result<HookReply, String> {
-        if !self.read.is_empty() {
-            return Err(format!("it wrote without being asked: {}", excerpt(&self.read)));
-        }
+        self.check_silent()?;
         let head = serde_json::json!({"id": id, "hook": request.hook, "path": path}).to_string();
         let (head, _) = head.rsplit_once('}').unwrap_or((&head, ""));
         let mut line = Vec::with_capacity(head.len() + request.body.len() + 16);
@@ -289,14 +333,15 @@ impl Process {
             };
             futures::future::try_join(writing, read_line(stdout, read)).await?.1
         };
-        understand(id, &line)
+        let reply = understand(id, &line)?;
+        self.has_answered = true;
+        Ok(reply)
     }
 
     /// Waits a moment for a process that is ending, and for what it says.
-    async fn last_words_said(&mut self, clock: &Clock) {
+    async fn wait_for_end(&mut self, clock: &Clock) {
         for _ in 0..GRACE_CHECKS {
-            let has_ended = self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)));
-            if has_ended && self.log.is_finished() {
+            if self.has_ended() && self.log.is_finished() {
                 return;
             }
             clock.sleep(GRACE_CHECK).await;
@@ -310,7 +355,7 @@ impl Process {
             (Some(code), _) => format!(" (exit code {code})"),
             (None, signal) => format!(" (signal {})", signal.unwrap_or_default()),
         });
-        let words = self.last_words.lock().clone();
+        let words = self.last_line.lock().clone();
         let words = if words.is_empty() { words } else { format!("; stderr: {words}") };
         format!("{why}{}{words}", ended.unwrap_or_default())
     }
@@ -392,15 +437,15 @@ fn excerpt(line: &[u8]) -> String {
 }
 
 /// Logs what a process writes to stderr.
-async fn log(command: String, mut stderr: UnixStream, last_words: Arc<Mutex<String>>) {
+async fn log(mut stderr: UnixStream, mut lines: Lines) {
     let mut read = BytesMut::with_capacity(MAX_LOGGED);
     loop {
         let is_open = stderr.read_buf(&mut read).await.is_ok_and(|count| count > 0);
         while let Some(at) = read.iter().position(|byte| *byte == b'\n') {
-            say(&command, &read.split_to(at + 1), &last_words);
+            lines.log(&read.split_to(at + 1));
         }
         if read.len() >= MAX_LOGGED || !is_open {
-            say(&command, &read.split(), &last_words);
+            lines.log(&read.split());
         }
         if !is_open {
             return;
@@ -408,11 +453,45 @@ async fn log(command: String, mut stderr: UnixStream, last_words: Arc<Mutex<Stri
     }
 }
 
-fn say(command: &str, line: &[u8], last_words: &Mutex<String>) {
-    let text = String::from_utf8_lossy(line).trim_end().to_owned();
-    if !text.is_empty() {
-        tracing::info!(command, "{text}");
-        *last_words.lock() = text.chars().take(200).collect();
+/// The lines that a process writes to stderr. One that writes without end does not flood the log.
+struct Lines {
+    command: String,
+    clock: Clock,
+    last_line: Arc<Mutex<String>>,
+    /// The beginning of the current second, and the lines since then.
+    second: Instant,
+    count: usize,
+}
+
+impl Lines {
+    fn new(command: &str, clock: &Clock, last_line: &Arc<Mutex<String>>) -> Self {
+        let (command, last_line) = (command.to_owned(), last_line.clone());
+        Self { command, clock: clock.clone(), last_line, second: clock.instant(), count: 0 }
+    }
+
+    fn log(&mut self, line: &[u8]) {
+        let text = String::from_utf8_lossy(line).trim_end().to_owned();
+        if text.is_empty() {
+            return;
+        }
+        if self.may_log() {
+            tracing::info!(command = self.command, "{text}");
+        }
+        *self.last_line.lock() = text.chars().take(200).collect();
+    }
+
+    /// Counts a line. Returns whether there is room for it in the log.
+    fn may_log(&mut self) -> bool {
+        let now = self.clock.instant();
+        if now.saturating_duration_since(self.second) >= Duration::from_secs(1) {
+            let dropped = self.count.saturating_sub(LINES_PER_SECOND);
+            if dropped > 0 {
+                tracing::warn!(command = self.command, dropped, "a hook writes too much to stderr");
+            }
+            (self.second, self.count) = (now, 0);
+        }
+        self.count += 1;
+        self.count <= LINES_PER_SECOND
     }
 }
 
@@ -438,7 +517,11 @@ mod tests {
     }
 
     async fn call(hook: &Arc<dyn Transport>) -> Result<String, String> {
-        let request = HookRequest { hook: "sync", body: Bytes::from_static(br#"{"a":1}"#), etag: None };
+        call_with(hook, r#"{"a":1}"#).await
+    }
+
+    async fn call_with(hook: &Arc<dyn Transport>, body: &str) -> Result<String, String> {
+        let request = HookRequest { hook: "sync", body: body.to_owned().into(), etag: None };
         let reply = hook.send(request).await?;
         Ok(format!("{} {}", reply.status, String::from_utf8_lossy(&reply.body)))
     }
@@ -473,6 +556,47 @@ mod tests {
         assert!(error.contains("ended without an answer") || error.contains("cannot write"), "{error}");
         let error = call(&hook).await.expect_err("it is not started yet");
         assert!(error.contains("has failed 1 times"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_ends_after_its_answer_is_replaced_at_once() {
+        let hook = shell(r#"read -r line; echo "{\"response\":$$}""#, 1);
+        let first = call(&hook).await.expect("an answer");
+        let second = call(&hook).await.expect("another process answers");
+        assert_ne!(first, second);
+    }
+
+    #[tokio::test]
+    async fn a_crash_of_one_process_leaves_the_others_serving() {
+        let hook = shell(
+            r#"while read -r l; do case "$l" in *crash*) exit 1;; esac; echo '{"response":1}'; done"#,
+            2,
+        );
+        assert!(call_with(&hook, r#""crash""#).await.is_err());
+        for _ in 0..3 {
+            assert_eq!(call(&hook).await, Ok("200 1".into()), "the second process is free");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_second_answer_is_not_taken_for_that_to_the_next_call() {
+        let mark = std::env::temp_dir().join(format!("setpoint-hook-{}", std::process::id()));
+        let twice = r#"echo '{"response":1}'; sleep 0.05; echo '{"response":2}'"#;
+        let hook = shell(&format!("while read -r l; do {twice}; touch {}; done", mark.display()), 1);
+        assert_eq!(call(&hook).await, Ok("200 1".into()));
+        while !mark.exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        std::fs::remove_file(mark).expect("the mark");
+        assert!(call(&hook).await.expect_err("it wrote twice").contains("without being asked"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn endless_lines_on_stderr_do_not_flood_the_log() {
+        let mut lines = Lines::new("hook", &Clock::system(), &Arc::default());
+        assert_eq!((0..10_000).filter(|_| lines.may_log()).count(), LINES_PER_SECOND);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(lines.may_log());
     }
 
     #[tokio::test]

@@ -10,6 +10,9 @@ use super::setup::full;
 use crate::apply::{Action, fingerprint, same, system_fields_removed};
 use crate::names::LAST_APPLIED;
 
+/// The status of a request whose object is invalid.
+const INVALID: u16 = 422;
+
 impl Parents {
     /// Carries out actions. Returns the errors.
     pub(super) async fn carry_out(&self, pass: &mut Pass, actions: Vec<Action>) -> Vec<ReconcileError> {
@@ -32,7 +35,7 @@ impl Parents {
             }
             Action::Create { kind, key, body } => self.create(pass, &kind, &key, &body).await,
             Action::Update { kind, key, body } => self.update(pass, &kind, &key, &body).await,
-            Action::Apply { kind, key, body, clean } => self.apply(pass, &kind, &key, body, clean).await,
+            Action::Apply { kind, key, body, noted } => self.apply(pass, &kind, &key, body, noted).await,
             Action::RecreateIfDifferent { kind, key, body, observed } => {
                 self.recreate_if_different(pass, &kind, &key, body, &observed).await
             }
@@ -52,6 +55,7 @@ impl Parents {
         self.wiring.ledger.forget(kind, key);
         let deleted = self.wiring.client.delete(kind, key, &options).await;
         deleted.ignore_not_found()?;
+        pass.inputs.delete(kind, key);
         pass.wrote_values(verb, kind, key, None, None);
         Ok(())
     }
@@ -60,6 +64,7 @@ impl Parents {
     async fn create(&self, pass: &mut Pass, kind: &Kind, key: &Key, body: &Value) -> Result<(), ClientError> {
         match self.wiring.client.create(kind, key.namespace(), body).await {
             Ok(created) => {
+                pass.inputs.write(kind, key, created.meta());
                 pass.wrote("created", kind, key, None, Some(&created));
                 Ok(())
             }
@@ -72,6 +77,7 @@ impl Parents {
     async fn update(&self, pass: &mut Pass, kind: &Kind, key: &Key, body: &Value) -> Result<(), ClientError> {
         match self.wiring.client.update(kind, key, Subresource::None, body).await {
             Ok(updated) => {
+                pass.inputs.write(kind, key, updated.meta());
                 pass.wrote("updated", kind, key, None, Some(&updated));
                 Ok(())
             }
@@ -86,11 +92,11 @@ impl Parents {
         kind: &Kind,
         key: &Key,
         body: Value,
-        clean: bool,
+        noted: Option<String>,
     ) -> Result<(), ClientError> {
         let client = &self.wiring.client;
-        if clean {
-            let note = json!({"metadata": {"annotations": {LAST_APPLIED: null}}});
+        if let Some(uid) = noted {
+            let note = json!({"metadata": {"uid": uid, "annotations": {LAST_APPLIED: null}}});
             let cleaned =
                 client.patch_ignoring_response(kind, key, Subresource::None, Patch::merge(&note)).await;
             cleaned.ignore_not_found()?;
@@ -98,12 +104,12 @@ impl Parents {
         let wanted = fingerprint(&body);
         let manager = &self.setup.field_manager;
         let applied = client.apply(kind, key, Subresource::None, manager, body).await?;
+        pass.inputs.write(kind, key, applied.meta());
         pass.wrote("applied", kind, key, None, Some(&applied));
         self.wiring.ledger.note(kind, key, wanted, &full(kind, &applied));
         Ok(())
     }
 
-    /// Asks the API server what an apply would change, because that depends on defaults.
     async fn recreate_if_different(
         &self,
         pass: &mut Pass,
@@ -112,16 +118,44 @@ impl Parents {
         body: Value,
         observed: &Value,
     ) -> Result<(), ClientError> {
-        let wanted = fingerprint(&body);
-        let client = &self.wiring.client;
-        let preview = client.preview_apply(kind, key, &self.setup.field_manager, body).await?;
-        let preview = full(kind, &preview);
-        if same(&system_fields_removed(&preview), &system_fields_removed(observed)) {
-            self.wiring.ledger.note(kind, key, wanted, observed);
+        if self.is_applied(kind, key, body, observed).await? {
             return Ok(());
         }
         let uid = observed["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         self.delete(pass, "deleted to recreate", kind, key, uid).await
+    }
+
+    /// Whether a server-side apply would change nothing. Asks the API server, because that depends on defaults.
+    pub(super) async fn is_applied(
+        &self,
+        kind: &Kind,
+        key: &Key,
+        body: Value,
+        observed: &Value,
+    ) -> Result<bool, ClientError> {
+        let wanted = fingerprint(&body);
+        let client = &self.wiring.client;
+        let preview = match client.preview_apply(kind, key, &self.setup.field_manager, body.clone()).await {
+            Err(error) if error.code() == Some(INVALID) => {
+                return self.check_creatable(kind, key, body).await;
+            }
+            preview => full(kind, &preview?),
+        };
+        let is_applied = same(&system_fields_removed(&preview), &system_fields_removed(observed));
+        if is_applied {
+            self.wiring.ledger.note(kind, key, wanted, observed);
+        }
+        Ok(is_applied)
+    }
+
+    /// A change that the API server refuses may be one of immutable fields, which a new child could have. A child that it
+    /// would refuse anyway is not worth deleting the present one for.
+    async fn check_creatable(&self, kind: &Kind, key: &Key, mut body: Value) -> Result<bool, ClientError> {
+        let other = key.sibling(format!("preview-{:016x}", fingerprint(&body)));
+        body["metadata"]["name"] = other.name().into();
+        let client = &self.wiring.client;
+        client.preview_apply(kind, &other, &self.setup.field_manager, body).await?;
+        Ok(false)
     }
 
     /// Patches a parent, unless it has changed. Returns nothing if it has, or is gone.

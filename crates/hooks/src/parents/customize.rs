@@ -1,6 +1,6 @@
 //! Related objects: what a customize hook asks for, and which parents a change of such an object concerns.
 //!
-//! The answer of the hook is kept for a parent's generation, and at most for twenty minutes. The kinds that any parent asks
+//! The answer of the hook is kept while the parent's spec is the same, and at most for twenty minutes. The kinds that any parent asks
 //! for are watched until the controller stops.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use setpoint::handler::{Handler, enqueue_mapped, predicate};
 use setpoint::informer::Registration;
 use setpoint::source::Selection;
-use setpoint::{Informer, Instant, Key, Kind, Labels, Object, Queue};
+use setpoint::{Informer, Instant, Key, Kind, Labels, Metadata, Object, Queue};
 
 use super::reconcile::{Failure, Parents, Pass};
 use super::setup::{ParentKey, full};
@@ -20,7 +20,7 @@ use super::watch::SharedInformers;
 use crate::call::Caller;
 use crate::model::HookVersion;
 use crate::names::namespace_kind;
-use crate::related::{RelatedRule, Viewer};
+use crate::related::{RelatedRule, Visibility};
 use crate::wire::{CustomizeRequest, Objects, read_customize};
 
 const LASTS: Duration = Duration::from_secs(20 * 60);
@@ -48,10 +48,26 @@ struct Asked {
 #[derive(Clone)]
 struct Answer {
     uid: Box<str>,
-    generation: i64,
+    spec: SpecVersion,
     until: Instant,
     version: HookVersion,
     rules: Arc<[(RelatedRule, Kind)]>,
+}
+
+/// What changes with the spec of an object: its generation, or anything if its kind has none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SpecVersion {
+    Generation(i64),
+    ResourceVersion(Box<str>),
+}
+
+impl SpecVersion {
+    fn of(object: &Metadata) -> Self {
+        match object.generation {
+            generation if generation > 0 => Self::Generation(generation),
+            _ => Self::ResourceVersion(object.resource_version.clone()),
+        }
+    }
 }
 
 impl Related {
@@ -98,9 +114,11 @@ impl Asked {
         let answers = self.answers.lock();
         let concerned = answers.iter().filter(|(parent, answer)| {
             answer.rules.iter().any(|(rule, of)| {
-                let viewer = viewer(parent, answer.version, of);
+                let visibility = visibility(parent, answer.version, of);
                 let is_selected = of == kind
-                    && rule.selects(viewer, object.key(), &object.meta().labels, |name| self.labels_of(name));
+                    && rule.selects(visibility, object.key(), &object.meta().labels, |name| {
+                        self.labels_of(name)
+                    });
                 // A namespace may begin or cease to be selected.
                 is_selected || is_namespace && rule.namespace_selector.is_some()
             })
@@ -114,8 +132,8 @@ impl Asked {
     }
 }
 
-fn viewer<'a>(parent: &'a ParentKey, version: HookVersion, kind: &Kind) -> Viewer<'a> {
-    Viewer { version, namespace: parent.key.namespace(), namespaced: kind.namespaced() }
+fn visibility<'a>(parent: &'a ParentKey, version: HookVersion, kind: &Kind) -> Visibility<'a> {
+    Visibility { version, namespace: parent.key.namespace(), namespaced: kind.namespaced() }
 }
 
 impl Parents {
@@ -125,8 +143,9 @@ impl Parents {
         let Some(hook) = &self.setup.customize else { return Ok(related) };
         let answer = self.ask(hook, pass, parent).await?;
         for (rule, kind) in answer.rules.iter() {
-            let viewer = viewer(&pass.at, answer.version, kind);
-            rule.check_for(viewer).map_err(|why| Failure::of(format!("related {}: {why}", rule.resource)))?;
+            let visibility = visibility(&pass.at, answer.version, kind);
+            rule.check_for(visibility)
+                .map_err(|why| Failure::of(format!("related {}: {why}", rule.resource)))?;
             let informer = self.synced(kind).await?;
             if rule.namespace_selector.is_some() {
                 let namespaces = self.synced(&namespace_kind()).await?;
@@ -134,8 +153,9 @@ impl Parents {
             }
             related.declare(kind);
             let asked = &self.wiring.related.asked;
-            for object in informer.objects().list(rule.only_namespace(viewer)) {
-                if rule.selects(viewer, object.key(), &object.meta().labels, |name| asked.labels_of(name)) {
+            for object in informer.objects().list(rule.only_namespace(visibility)) {
+                if rule.selects(visibility, object.key(), &object.meta().labels, |name| asked.labels_of(name))
+                {
                     related.insert(kind, object.key().clone(), full(kind, &object));
                 }
             }
@@ -157,14 +177,14 @@ impl Parents {
         if is_current {
             let known = answers.lock().get(&pass.at).cloned();
             let is_valid = |known: &Answer| {
-                known.uid == meta.uid && known.generation == meta.generation && now < known.until
+                known.uid == meta.uid && known.spec == SpecVersion::of(meta) && now < known.until
             };
             if let Some(known) = known.filter(is_valid) {
                 return Ok(known);
             }
         }
         let request = CustomizeRequest { controller: &self.setup.object, parent }.encode();
-        let rules = hook.call(parent, &request, read_customize).await?;
+        let rules = self.unless_stopped(hook.call(parent, &request, read_customize)).await?;
         let mut resolved = Vec::with_capacity(rules.len());
         for rule in rules {
             let kind = self.wiring.kinds.resolve(&rule.api_version, &rule.resource).await?;
@@ -172,7 +192,7 @@ impl Parents {
         }
         let answer = Answer {
             uid: meta.uid.clone(),
-            generation: meta.generation,
+            spec: SpecVersion::of(meta),
             until: now + LASTS,
             version: hook.version(),
             rules: resolved.into(),

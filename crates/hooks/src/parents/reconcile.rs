@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::alive::Known;
 use super::claim::selector_of;
 use super::customize::Related;
-use super::damping::Damping;
+use super::damping::{Damping, Inputs, State};
 use super::desired::{Desired, desired};
 use super::report::{Observer, Report, Write};
 use super::setup::{ParentKey, Setup, full};
@@ -68,6 +68,8 @@ pub(super) struct Pass {
     hook: Option<&'static str>,
     /// The version of the parent in the cache.
     first_version: Box<str>,
+    /// The children and related objects, as we have left them so far.
+    pub(super) inputs: Inputs,
     writes: Vec<Write>,
     is_observed: bool,
 }
@@ -102,7 +104,7 @@ impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Busy(pause) | CallError::Paused(pause) => Self::Later(pause),
-            CallError::Failed(why) => Self::of(why),
+            CallError::Failed(why) | CallError::NoAnswer(why) => Self::of(why),
         }
     }
 }
@@ -123,6 +125,7 @@ impl Pass {
             may_adopt: false,
             is_alive: false,
             hook: None,
+            inputs: Inputs::default(),
             writes: Vec::new(),
             is_observed,
         }
@@ -249,15 +252,16 @@ impl Parents {
         };
         let observed = self.children(pass, &selector).await?;
         let related = self.related(pass, &pass.value).await?;
-        let inputs = inputs(&observed, &related);
-        self.check_damping(pass, inputs)?;
+        let inputs = Inputs::of(&observed, &related);
+        self.check_damping(pass, &inputs)?;
+        pass.inputs = inputs.clone();
         let (answer, desired) = self.answer(pass, &selector, &observed, &related).await?;
         self.record_events(pass, &answer);
         let done = match self.setup.shape {
-            Shape::Composite => self.compose(pass, &answer, &observed, &desired).await,
-            Shape::Decorator => self.decorate(pass, &answer, &observed, &desired).await,
+            Shape::Composite => self.compose(pass, &answer, &observed, desired).await,
+            Shape::Decorator => self.decorate(pass, &answer, &observed, desired).await,
         };
-        self.note_damping(pass, inputs);
+        self.note_damping(pass, &inputs);
         self.note_known(pass);
         done?;
         let delays = [answer.resync_after, self.setup.resync];
@@ -280,22 +284,24 @@ impl Parents {
         Ok(())
     }
 
-    /// Asks the hook, or for a rollout the hook for each revision.
+    /// Asks the hook, or for a rollout the hook for each revision. What is wrong with the children is for the caller to
+    /// report: a parent is finalized nevertheless.
     async fn answer(
         &self,
         pass: &mut Pass,
         selector: &LabelSelector,
         observed: &Objects,
         related: &Objects,
-    ) -> Result<(SyncAnswer, Desired), Failure> {
+    ) -> Result<(SyncAnswer, Result<Desired, String>), Failure> {
         pass.hook = Some(self.hook_for(pass).1.text());
         let manages = self.manages_children(pass);
         if let Some(revisions) = self.wiring.revisions.as_ref().filter(|_| manages) {
-            return self.roll_out(pass, revisions, selector, observed).await;
+            let (answer, desired) = self.roll_out(pass, revisions, selector, observed).await?;
+            return Ok((answer, Ok(desired)));
         }
         let answer = self.call_hook(pass, pass.parent_value(), observed, related).await?;
         let desired = desired(&self.setup, pass.parent.meta(), selector, &answer.children);
-        Ok((answer, desired.map_err(Failure::of)?))
+        Ok((answer, desired))
     }
 
     fn hook_for(&self, pass: &Pass) -> (&Caller, HookName) {
@@ -318,8 +324,20 @@ impl Parents {
         let finalizing = name == HookName::Finalize;
         let request = SyncRequest { controller: &self.setup.object, parent, children, related, finalizing };
         let (shape, request) = (self.setup.shape, request.encode(self.setup.shape, hook.version()));
-        let answer = hook.call(parent, &request, |body, strict| read_sync(shape, body, strict)).await?;
-        Ok(answer)
+        let call = hook.call(parent, &request, |body, strict| read_sync(shape, body, strict));
+        self.unless_stopped(call).await
+    }
+
+    /// Waits for a hook, unless the controller has to stop: its successor must not wait for a hook that hangs.
+    pub(super) async fn unless_stopped<T>(
+        &self,
+        call: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, Failure> {
+        tokio::select! {
+            biased;
+            () = self.wiring.stop.cancelled() => Err(Failure::Later(Duration::ZERO)),
+            result = call => Ok(result?),
+        }
     }
 
     /// Whether children follow the answer: not if the parent is being deleted and not finalized by a hook.
@@ -333,7 +351,7 @@ impl Parents {
         pass: &mut Pass,
         answer: &SyncAnswer,
         observed: &Objects,
-        desired: &Desired,
+        desired: Result<Desired, String>,
     ) -> Result<(), Failure> {
         if answer.finalized
             && let Some(patch) = finalizer::removal(pass.parent.meta(), &self.setup.finalizer)
@@ -345,7 +363,7 @@ impl Parents {
             };
             pass.go_on_with("finalized", patched);
         }
-        let managed = self.manage_children(pass, observed, desired).await;
+        let managed = self.manage_children(pass, observed, &desired.map_err(Failure::of)?).await;
         let mut status = answer.status.clone().unwrap_or_default();
         let generation = pass.parent.meta().generation;
         status.insert("observedGeneration".into(), generation.into());
@@ -358,7 +376,7 @@ impl Parents {
         pass: &mut Pass,
         answer: &SyncAnswer,
         observed: &Objects,
-        desired: &Desired,
+        desired: Result<Desired, String>,
     ) -> Result<(), Failure> {
         let status = match (&answer.status, answer.conditions.is_empty()) {
             (Some(status), _) => Some(status.clone()),
@@ -376,7 +394,7 @@ impl Parents {
             let patched = patched.ok_or_else(changed)?;
             pass.go_on_with("decorated", patched);
         }
-        self.manage_children(pass, observed, desired).await
+        self.manage_children(pass, observed, &desired.map_err(Failure::of)?).await
     }
 
     /// Returns the patch of labels, annotations and finalizers, if there is anything to change.
@@ -490,40 +508,34 @@ impl Parents {
         }
     }
 
-    fn check_damping(&self, pass: &Pass, inputs: u64) -> Result<(), Failure> {
-        let damping = self.damping.lock();
-        let known = damping.get(&pass.at);
+    fn check_damping(&self, pass: &Pass, inputs: &Inputs) -> Result<(), Failure> {
+        let state = State { version: &pass.first_version, inputs };
         let now = self.wiring.clock.instant();
-        match known.and_then(|known| known.pause(&pass.first_version, inputs, now)) {
+        let damping = self.damping.lock();
+        match damping.get(&pass.at).and_then(|known| known.pause(state, now)) {
             Some(pause) => Err(Failure::Later(pause)),
             None => Ok(()),
         }
     }
 
-    fn note_damping(&self, pass: &Pass, inputs: u64) {
+    fn note_damping(&self, pass: &Pass, inputs: &Inputs) {
         let mut all = self.damping.lock();
         let mut damping = all.remove(&pass.at).unwrap_or_default();
-        let written = &*pass.parent.meta().resource_version;
-        let is_news = damping.note(&pass.first_version, inputs, Some(written), self.wiring.clock.instant());
+        let before = State { version: &pass.first_version, inputs };
+        let after = State { version: &pass.parent.meta().resource_version, inputs: &pass.inputs };
+        let unstable = damping.note(&pass.at, before, after, self.wiring.clock.instant());
         if damping != Damping::default() {
             all.insert(pass.at.clone(), damping);
         }
         drop(all);
-        if is_news {
-            let message =
-                "each answer of the hook changes the object again: it is called less and less often";
-            self.event(pass, EventType::Warning, "UnstableStatus", message.to_owned());
+        if let Some((kind, key)) = unstable {
+            let is_parent = (&kind, &key) == (&pass.at.kind, &pass.at.key);
+            let reason = if is_parent { "UnstableStatus" } else { "UnstableChild" };
+            let message = format!(
+                "each answer of the hook changes {} {key} again: it is called less and less often",
+                kind.kind()
+            );
+            self.event(pass, EventType::Warning, reason, message);
         }
     }
-}
-
-/// Returns a digest of the versions of children and related objects.
-fn inputs(children: &Objects, related: &Objects) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for (kind, key, object) in children.iter().chain(related.iter()) {
-        (kind, key).hash(&mut hasher);
-        object["metadata"]["uid"].as_str().hash(&mut hasher);
-        object["metadata"]["resourceVersion"].as_str().hash(&mut hasher);
-    }
-    hasher.finish()
 }

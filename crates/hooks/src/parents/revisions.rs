@@ -2,16 +2,17 @@
 
 use futures::future::try_join_all;
 use serde_json::{Value, json};
-use setpoint::client::{DeleteOptions, IgnoreErrors, Patch, Subresource};
+use setpoint::client::{DeleteOptions, IgnoreErrors, Optional, Patch, Subresource};
 use setpoint::owner::controller_ref;
 use setpoint::reconcile::ErrorContext;
-use setpoint::{Informer, LabelSelector, Object};
+use setpoint::{Informer, Key, LabelSelector, Object};
 
 use super::desired::{Desired, desired, identify};
 use super::reconcile::{Failure, Parents, Pass};
+use crate::apply::{ApplyMode, apply_body, fingerprint, includes, is_settled, same};
 use crate::names::{CONTROLLER_UID, PARENT_GROUP, PARENT_RESOURCE, revision_kind};
 use crate::rollout::{
-    Claims, Revision, Rollout, merged_children, patch_of, patched, progress, revision_name,
+    Claims, Revision, Rollout, Settled, merged_children, patch_of, patched, progress, revision_name,
 };
 use crate::wire::{Objects, SyncAnswer};
 
@@ -46,12 +47,14 @@ impl Parents {
             problems.extend(read.problems);
             (revision.answer, revision.desired) = (answer, read.objects);
         }
+        let settled = self.settled(pass, &all[0].desired, observed).await?;
         let meta = pass.parent.meta();
         let rollout = Rollout {
             namespace: pass.at.key.namespace(),
             observed,
             strategy: &|kind| self.setup.strategy(kind),
             identify: &|child| identify(&self.setup, meta, child).ok(),
+            settled: &settled,
         };
         let updated = progress(&mut all, &rollout);
         let objects = merged_children(&all, pass.at.key.namespace());
@@ -59,6 +62,27 @@ impl Parents {
         let mut answer = combined(&all);
         updated.set_in(answer.status.get_or_insert_default());
         Ok((answer, Desired { objects, problems }))
+    }
+
+    /// Returns the children of rolling kinds that already are as the latest revision wants.
+    async fn settled(&self, pass: &Pass, desired: &Objects, observed: &Objects) -> Result<Settled, Failure> {
+        let owner = controller_ref(&pass.at.kind, pass.parent.meta());
+        let mut settled = Settled::new();
+        for (kind, key, wanted) in desired.iter().filter(|(kind, ..)| self.setup.method(kind).is_rolling()) {
+            let Some(child) = observed.get(kind, key) else { continue };
+            let is_settled = match self.setup.apply {
+                ApplyMode::Dynamic => is_settled(child, wanted),
+                ApplyMode::ServerSide => {
+                    let body = apply_body(wanted, &owner);
+                    let is_known = self.wiring.ledger.shows(kind, key, fingerprint(&body), child);
+                    is_known || includes(child, &body) && self.is_applied(kind, key, body, child).await?
+                }
+            };
+            if is_settled {
+                settled.insert((kind.clone(), key.clone()));
+            }
+        }
+        Ok(settled)
     }
 
     /// Returns the ControllerRevisions of a parent, and adopts orphans.
@@ -92,7 +116,7 @@ impl Parents {
             let value: Value = object.decode().unwrap_or_default();
             let claims = serde_json::from_value(value["children"].clone()).unwrap_or_default();
             let patch = value["parentPatch"].clone();
-            match patch == all[0].patch {
+            match same(&patch, &all[0].patch) {
                 true => (all[0].name, all[0].claims) = (object.key().name().to_owned(), claims),
                 false => all.push(revision(object.key().name().to_owned(), patch, claims)),
             }
@@ -163,16 +187,26 @@ impl Parents {
         let key = pass.at.key.sibling(&revision.name);
         let created = self.wiring.client.create(&kind, key.namespace(), &body).await;
         match created {
-            // The cache does not show it yet, or it belongs to an earlier parent of the name and is deleted with that.
-            Err(error) if error.is_already_exists() => {
-                Err(Failure::conflict(format!("create ControllerRevision {key}: it exists")))
-            }
+            Err(error) if error.is_already_exists() => Err(self.revision_exists(pass, &key).await?),
             created => {
                 let created = created.attempting(|| format!("create ControllerRevision {key}"))?;
                 pass.wrote("created", &kind, &key, None, Some(&created));
                 Ok(())
             }
         }
+    }
+
+    /// Returns why a revision cannot be created: the cache does not show it yet, or someone has taken it away.
+    async fn revision_exists(&self, pass: &Pass, key: &Key) -> Result<Failure, Failure> {
+        let read = self.wiring.client.get(&revision_kind(), key).await.optional();
+        let live = read.attempting(|| format!("read ControllerRevision {key}"))?;
+        let is_ours =
+            |live: Object| live.meta().controller().is_some_and(|owner| owner.uid == pass.parent.meta().uid);
+        let why = format!("create ControllerRevision {key}: it exists");
+        Ok(match live.is_none_or(is_ours) {
+            true => Failure::conflict(why),
+            false => Failure::of(format!("{why} and is not owned by {}", pass.at)),
+        })
     }
 
     fn revision_labels(&self, pass: &Pass) -> Value {

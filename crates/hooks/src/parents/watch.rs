@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use setpoint::handler::{Handler, enqueue_mapped, predicate};
 use setpoint::informer::Registration;
 use setpoint::source::Selection;
-use setpoint::{Event, Informer, Informers, Key, Kind, Object, Queue};
+use setpoint::{Event, Informer, Informers, Key, Kind, Object, OwnerRef, Queue};
 
 use super::claim::{BY_OWNER, by_owner, selector_of};
 use super::setup::{ParentKey, Setup, annotations};
@@ -118,14 +118,23 @@ impl Finder {
             Some(owner) => {
                 let named = |kind: &&Kind| kind.kind() == &*owner.kind && kind.group() == owner.group();
                 let kind = self.parents.keys().find(named);
-                let key = |kind: &Kind| match kind.namespaced() {
-                    true => child.key().sibling(&*owner.name),
-                    false => Key::cluster(&*owner.name),
-                };
-                kind.map(|kind| ParentKey { kind: kind.clone(), key: key(kind) }).into_iter().collect()
+                let found = kind.and_then(|kind| Some((kind, self.key_of(kind, owner, child.key())?)));
+                found.map(|(kind, key)| ParentKey { kind: kind.clone(), key }).into_iter().collect()
             }
             None if self.setup.shape == Shape::Decorator || child.meta().is_being_deleted() => Vec::new(),
             None => self.possible_parents(child),
+        }
+    }
+
+    /// Returns the key of the parent that owns a child. That of a cluster-scoped child does not tell the namespace.
+    fn key_of(&self, kind: &Kind, owner: &OwnerRef, child: &Key) -> Option<Key> {
+        match (kind.namespaced(), child.namespace()) {
+            (false, _) => Some(Key::cluster(&*owner.name)),
+            (true, Some(_)) => Some(child.sibling(&*owner.name)),
+            (true, None) => {
+                let mut parents = self.parents.get(kind)?.objects().list(None).into_iter();
+                Some(parents.find(|parent| parent.meta().uid == owner.uid)?.key().clone())
+            }
         }
     }
 

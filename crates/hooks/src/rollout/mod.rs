@@ -8,5 +8,5 @@
 mod progress;
 mod revision;
 
-pub(crate) use progress::{Rollout, merged_children, progress};
+pub(crate) use progress::{Rollout, Settled, merged_children, progress};
 pub(crate) use revision::{Claims, Revision, patch_of, patched, revision_name};

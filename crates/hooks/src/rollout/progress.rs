@@ -4,13 +4,17 @@
 //! It moves only if all children of the latest revision exist, are as they should be and pass their checks. Children that
 //! no revision claims, and those that already are what the latest revision wants, move at once.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 use setpoint::{Key, Kind};
 
 use super::revision::Revision;
-use crate::apply::is_settled;
 use crate::model::{Method, StatusChecks, UpdateStrategy};
 use crate::wire::Objects;
+
+/// The children that already are as the latest revision wants.
+pub(crate) type Settled = BTreeSet<(Kind, Key)>;
 
 /// What a rollout is about.
 pub(crate) struct Rollout<'a> {
@@ -20,6 +24,13 @@ pub(crate) struct Rollout<'a> {
     pub(crate) strategy: &'a (dyn Fn(&Kind) -> UpdateStrategy + Sync),
     /// Returns the key of a child in an answer.
     pub(crate) identify: &'a (dyn Fn(&Value) -> Option<(Kind, Key)> + Sync),
+    pub(crate) settled: &'a Settled,
+}
+
+impl Rollout<'_> {
+    fn is_settled(&self, kind: &Kind, key: &Key) -> bool {
+        self.settled.contains(&(kind.clone(), key.clone()))
+    }
 }
 
 /// The condition `Updated` of the parent.
@@ -80,16 +91,14 @@ fn forget_stale_claims(revisions: &mut [Revision], rollout: &Rollout<'_>) {
 fn move_settled(revisions: &mut [Revision], rollout: &Rollout<'_>) {
     let (latest, older) = revisions.split_first_mut().expect("there always is a latest revision");
     let namespace = rollout.namespace;
-    for (kind, key, desired) in latest.desired.iter() {
+    for (kind, key, _) in latest.desired.iter() {
         if !(rollout.strategy)(kind).method.is_rolling() || latest.claims.has(kind, namespace, key) {
             continue;
         }
         let claimant = older.iter_mut().find(|revision| revision.claims.has(kind, namespace, key));
-        let is_as_wanted =
-            || rollout.observed.get(kind, key).is_some_and(|observed| is_settled(observed, desired));
         match claimant {
             None => latest.claims.add(kind, namespace, key),
-            Some(claimant) if is_as_wanted() => {
+            Some(claimant) if rollout.is_settled(kind, key) => {
                 claimant.claims.remove(kind, namespace, key);
                 latest.claims.add(kind, namespace, key);
             }
@@ -124,8 +133,7 @@ fn check_latest(latest: &Revision, rollout: &Rollout<'_>) -> Result<(), String> 
         let child = format!("{} {}", kind.kind(), key.name());
         let strategy = (rollout.strategy)(kind);
         let observed = rollout.observed.get(kind, &key).ok_or_else(|| format!("missing child {child}"))?;
-        let is_updated = latest.desired.get(kind, &key).is_some_and(|desired| is_settled(observed, desired));
-        if !is_updated {
+        if !rollout.is_settled(kind, &key) {
             return Err(format!("child {child} is not updated yet"));
         }
         if strategy.method == Method::RollingInPlace && !has_observed_its_generation(observed) {
@@ -178,6 +186,7 @@ impl Updated {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apply::is_settled;
     use crate::rollout::Claims;
     use crate::wire::SyncAnswer;
 
@@ -219,11 +228,16 @@ mod tests {
         }
         let checks = json!({"method": "RollingInPlace", "statusChecks": {"conditions": [{"type": "Ready", "status": "True"}]}});
         let strategy = UpdateStrategy { method, ..serde_json::from_value(checks).expect("a strategy") };
+        let wanted = revisions[0].desired.clone();
+        let settled = wanted.iter().filter(|(kind, key, wanted)| {
+            observed.get(kind, key).is_some_and(|observed| is_settled(observed, wanted))
+        });
         let rollout = Rollout {
             namespace: Some("n"),
             observed: &observed,
             strategy: &move |_| strategy.clone(),
             identify: &|child| Some((pods(), key(child["metadata"]["name"].as_str()?))),
+            settled: &settled.map(|(kind, key, _)| (kind.clone(), key.clone())).collect(),
         };
         let updated = progress(revisions, &rollout);
         let claims = revisions.iter().map(|revision| {

@@ -5,21 +5,17 @@
 
 mod webhook;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueEnum};
-use setpoint::config::{LeaderElectionConfig, ShardBy, ShardingConfig};
-use setpoint::leader::ExitReason;
+use setpoint::config::{ShardBy, ShardingConfig};
 use setpoint::{Clock, ControllerConfig, Manager, Rng, Runtime};
-use setpoint_controllers::flags::duration;
 use setpoint_oam::admission::{self, Admission};
 use setpoint_oam::{Entry, Options, REGISTRY, selected};
 use setpoint_webhook::{Cidr, GuardedTcp};
 
-use crate::controller_manager::connection::ConnectionFlags;
+use crate::manager_flags::{Connection, ManagerFlags, denied, ended};
 use crate::member_clusters::MemberClusters;
 use crate::requests::Requests;
 use crate::up::stop_signal;
@@ -28,15 +24,17 @@ use webhook::WebhookFlags;
 /// The name of the lease, and the user agent of requests.
 const NAME: &str = "setpoint-application-manager";
 
+const ELECTS: &str = "Run only while holding the leader election lease; not with --shards [default: true]";
+
 #[derive(Debug, Args)]
+#[command(mut_arg("bind_address", |arg| arg.default_value("127.0.0.1:8085")))]
+#[command(mut_arg("leader_elect", |arg| arg.help(ELECTS)))]
+#[command(mut_arg("leader_elect_resource_namespace", |arg| arg.default_value("vela-system")))]
 pub(crate) struct ApplicationManager {
     #[command(flatten)]
-    connection: ConnectionFlags,
+    manager: ManagerFlags,
     #[command(flatten)]
-    replicas: ReplicaFlags,
-    /// Address for health checks, metrics and profiles, over plain HTTP; empty disables it.
-    #[arg(long, default_value = "127.0.0.1:8085", value_name = "ADDRESS", help_heading = "Serving")]
-    bind_address: String,
+    sharding: ShardFlags,
     #[command(flatten)]
     controllers: ApplicationControllers,
     /// Adapt the number of workers and the request rate to the load.
@@ -58,23 +56,7 @@ pub(crate) struct ApplicationManager {
 /// How several replicas share the work.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Replicas")]
-struct ReplicaFlags {
-    /// Run the controllers only while holding the leader election lease; not with --shards.
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set,
-        value_name = "BOOL")]
-    leader_elect: Option<bool>,
-    /// How long standbys wait before taking over a lease that is not renewed.
-    #[arg(long, default_value = "15s", value_name = "DURATION", value_parser = duration)]
-    leader_elect_lease_duration: Duration,
-    /// How long the leader keeps trying to renew its lease before it gives up.
-    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
-    leader_elect_renew_deadline: Duration,
-    /// Time between attempts to acquire or renew the lease.
-    #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = duration)]
-    leader_elect_retry_period: Duration,
-    /// Namespace of the lease.
-    #[arg(long, default_value = "vela-system", value_name = "NAMESPACE")]
-    leader_elect_resource_namespace: String,
+struct ShardFlags {
     /// Split the applications into this many shards, which the replicas share, instead of electing one leader; 0 for
     /// none.
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1024))]
@@ -162,45 +144,16 @@ impl clap::FromArgMatches for ApplicationControllers {
 impl ApplicationManager {
     /// Returns where workflow steps cannot send requests.
     fn denied(&self) -> anyhow::Result<Vec<Cidr>> {
-        let denied = self.request_denied_cidrs.iter().filter(|cidr| !cidr.is_empty());
-        denied.map(|cidr| cidr.parse()).collect::<Result<_, _>>().context("--request-denied-cidrs")
+        denied("--request-denied-cidrs", &self.request_denied_cidrs)
     }
 
     /// Returns the configuration of the framework's manager.
     fn config(&self) -> anyhow::Result<ControllerConfig> {
-        let replicas = &self.replicas;
-        let shards = (replicas.shards > 0).then_some(replicas.shards);
-        let bind_address = match self.bind_address.as_str() {
-            "" => None,
-            text => Some(text.parse::<SocketAddr>().with_context(|| {
-                format!("--bind-address {text}: expected an address and a port, such as 127.0.0.1:8085")
-            })?),
-        };
-        let config = ControllerConfig {
-            client_qps: self.connection.kube_api_qps,
-            client_burst: self.connection.kube_api_burst,
-            queue_size: None,
-            adaptive: self.adaptive,
-            bind_address,
-            leader_election: LeaderElectionConfig {
-                leader_elect: replicas.leader_elect.unwrap_or(shards.is_none()),
-                lease_duration: replicas.leader_elect_lease_duration,
-                renew_deadline: replicas.leader_elect_renew_deadline,
-                retry_period: replicas.leader_elect_retry_period,
-                resource_name: Some(NAME.to_owned()),
-                resource_namespace: replicas.leader_elect_resource_namespace.clone(),
-                release_on_exit: true,
-            },
-            sharding: ShardingConfig {
-                shards,
-                by: match replicas.shard_by {
-                    ShardByFlag::Namespace => ShardBy::Namespace,
-                    ShardByFlag::Hash => ShardBy::Hash,
-                },
-            },
-            ..ControllerConfig::default()
-        };
-        if config.leader_election.leader_elect && shards.is_some() {
+        let sharding = self.sharding.config();
+        let is_sharded = sharding.shards.is_some();
+        let config = self.manager.config(NAME, !is_sharded);
+        let config = ControllerConfig { adaptive: self.adaptive, sharding, ..config };
+        if config.leader_election.leader_elect && is_sharded {
             bail!("--leader-elect: not with --shards: either one replica works, or each on a part");
         }
         config.validate()?;
@@ -208,10 +161,17 @@ impl ApplicationManager {
     }
 }
 
-pub(crate) async fn run(arguments: ApplicationManager) -> anyhow::Result<()> {
-    if arguments.connection.use_service_account_credentials {
-        bail!("--use-service-account-credentials: the controllers of applications share one account");
+impl ShardFlags {
+    fn config(&self) -> ShardingConfig {
+        let by = match self.shard_by {
+            ShardByFlag::Namespace => ShardBy::Namespace,
+            ShardByFlag::Hash => ShardBy::Hash,
+        };
+        ShardingConfig { shards: (self.shards > 0).then_some(self.shards), by }
     }
+}
+
+pub(crate) async fn run(arguments: ApplicationManager) -> anyhow::Result<()> {
     let (entries, mut options) = arguments.controllers.chosen()?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
     let dial = Arc::new(GuardedTcp::new(arguments.denied()?));
@@ -219,10 +179,7 @@ pub(crate) async fn run(arguments: ApplicationManager) -> anyhow::Result<()> {
     options.egress = Some(Arc::new(requests.context("cannot prepare requests of workflow steps")?));
     options.connect = Some(Arc::new(MemberClusters::new(dial, &runtime)));
     let config = arguments.config()?;
-    let cluster = arguments.connection.config().await?;
-    let kube = kube::Client::try_from(cluster.clone()).context("cannot connect to the API server")?;
-    let version = kube.apiserver_version().await.context("cannot reach the API server")?;
-    let client = setpoint::Client::new(kube).with_user_agent(NAME);
+    let Connection { config: cluster, client, version } = arguments.manager.connect(NAME).await?;
     if arguments.install {
         let installed = setpoint_oam::install(&client, &runtime.clock).await;
         installed.context("cannot install the kinds of applications")?;
@@ -238,11 +195,8 @@ pub(crate) async fn run(arguments: ApplicationManager) -> anyhow::Result<()> {
         registered.context("cannot register the webhook of applications")?;
         tokio::spawn(webhook.serve(Admission::new(&context), stop.clone()));
     }
-    eprintln!("Running {} controllers against Kubernetes {}", entries.len(), version.git_version);
-    match manager.run(stop).await {
-        ExitReason::Stopped => Ok(()),
-        ExitReason::Lost => bail!("lost the leader election lease"),
-    }
+    eprintln!("Running {} controllers against Kubernetes {version}", entries.len());
+    ended(manager.run(stop).await)
 }
 
 #[cfg(test)]
@@ -296,8 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_address_is_refused() {
-        let error = parsed(&["--bind-address=here"]).config().unwrap_err();
-        assert!(error.to_string().contains("--bind-address here"), "{error}");
+    fn the_lease_is_where_velas_is() {
+        let config = parsed(&[]).config().unwrap();
+        assert_eq!(config.leader_election.resource_namespace, "vela-system");
+        assert_eq!(config.bind_address, Some("127.0.0.1:8085".parse().unwrap()));
     }
 }

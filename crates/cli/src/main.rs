@@ -11,6 +11,7 @@ mod def;
 mod kubeconfig;
 mod kubelet_access;
 mod logging;
+mod manager_flags;
 mod member_clusters;
 mod new;
 mod node;

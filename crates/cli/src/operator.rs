@@ -8,21 +8,16 @@ mod reload;
 mod show;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
-use setpoint::config::LeaderElectionConfig;
-use setpoint::leader::ExitReason;
-use setpoint::{Client, Clock, ControllerConfig, Manager, Runtime};
-use setpoint_controllers::flags::duration;
+use setpoint::{Client, Clock, ControllerConfig, LabelSelector, Manager, Runtime};
 use setpoint_hooks::{ApplyMode, Commands, Network, Options};
 use setpoint_webhook::{Cidr, Dial, GuardedTcp};
 
-use crate::controller_manager::connection::ConnectionFlags;
+use crate::manager_flags::{Connection, ManagerFlags, denied, ended};
 use crate::up::stop_signal;
 use directory::Directory;
 use manifests::Namespace;
@@ -34,6 +29,8 @@ const NAME: &str = "setpoint-operator";
 /// The namespace of manifests that name none, in the control plane of this process.
 const NAMESPACE: &str = "default";
 
+const ELECTS: &str = "Run only while holding the leader election lease [default: true, but false with --dev]";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Operator {
     /// Apply a directory of manifests and run its CompositeControllers and DecoratorControllers.
@@ -41,6 +38,8 @@ pub(crate) enum Operator {
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("bind_address", |arg| arg.default_value("127.0.0.1:8086")))]
+#[command(mut_arg("leader_elect", |arg| arg.help(ELECTS)))]
 pub(crate) struct Run {
     /// Directory with manifests and, for hooks that are child processes, a file of kind Operator.
     #[arg(long = "filename", short = 'f', value_name = "DIR")]
@@ -49,40 +48,13 @@ pub(crate) struct Run {
     #[arg(long)]
     dev: bool,
     #[command(flatten)]
-    connection: ConnectionFlags,
-    #[command(flatten)]
-    replicas: ReplicaFlags,
-    /// Address for health checks, metrics and profiles, over plain HTTP; empty disables it.
-    #[arg(long, default_value = "127.0.0.1:8086", value_name = "ADDRESS", help_heading = "Serving")]
-    bind_address: String,
+    manager: ManagerFlags,
     #[command(flatten)]
     hooks: HookFlags,
     /// Install the kinds of metacontroller.k8s.io on startup, or bring them up to date.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
         action = ArgAction::Set, value_name = "BOOL")]
     install: bool,
-}
-
-/// How several replicas share the work.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Replicas")]
-struct ReplicaFlags {
-    /// Run only while holding the leader election lease [default: true, but false with --dev].
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set,
-        value_name = "BOOL")]
-    leader_elect: Option<bool>,
-    /// How long standbys wait before taking over a lease that is not renewed.
-    #[arg(long, default_value = "15s", value_name = "DURATION", value_parser = duration)]
-    leader_elect_lease_duration: Duration,
-    /// How long the leader keeps trying to renew its lease before it gives up.
-    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
-    leader_elect_renew_deadline: Duration,
-    /// Time between attempts to acquire or renew the lease.
-    #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = duration)]
-    leader_elect_retry_period: Duration,
-    /// Namespace of the lease.
-    #[arg(long, default_value = "default", value_name = "NAMESPACE")]
-    leader_elect_resource_namespace: String,
 }
 
 /// How hooks are called and children written.
@@ -105,6 +77,9 @@ struct HookFlags {
     /// Number of parents of each controller that are reconciled concurrently.
     #[arg(long, default_value_t = 5, value_name = "N")]
     workers: usize,
+    /// Run only CompositeControllers and DecoratorControllers with these labels, such as team=shop. Empty runs all.
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "SELECTOR")]
+    target_label_selector: LabelSelector,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -121,40 +96,15 @@ fn address(text: &str) -> Result<(String, String), String> {
 }
 
 impl Run {
-    /// Returns the configuration of the framework's manager.
+    /// Returns the configuration of the framework's manager. Who develops needs no leader.
     fn config(&self) -> anyhow::Result<ControllerConfig> {
-        let replicas = &self.replicas;
-        let bind_address = match self.bind_address.as_str() {
-            "" => None,
-            text => Some(text.parse::<SocketAddr>().with_context(|| {
-                format!("--bind-address {text}: expected an address and a port, such as 127.0.0.1:8086")
-            })?),
-        };
-        let config = ControllerConfig {
-            client_qps: self.connection.kube_api_qps,
-            client_burst: self.connection.kube_api_burst,
-            queue_size: None,
-            bind_address,
-            leader_election: LeaderElectionConfig {
-                leader_elect: replicas.leader_elect.unwrap_or(!self.dev),
-                lease_duration: replicas.leader_elect_lease_duration,
-                renew_deadline: replicas.leader_elect_renew_deadline,
-                retry_period: replicas.leader_elect_retry_period,
-                resource_name: Some(NAME.to_owned()),
-                resource_namespace: replicas.leader_elect_resource_namespace.clone(),
-                release_on_exit: true,
-            },
-            ..ControllerConfig::default()
-        };
+        let config = self.manager.config(NAME, !self.dev);
         config.validate()?;
         Ok(config)
     }
 
     fn dial(&self) -> anyhow::Result<Arc<dyn Dial>> {
-        let denied = self.hooks.hook_denied_cidrs.iter().filter(|cidr| !cidr.is_empty());
-        let denied: Vec<Cidr> =
-            denied.map(|cidr| cidr.parse()).collect::<Result<_, _>>().context("--hook-denied-cidrs")?;
-        Ok(Arc::new(GuardedTcp::new(denied)))
+        Ok(Arc::new(GuardedTcp::new(denied("--hook-denied-cidrs", &self.hooks.hook_denied_cidrs)?)))
     }
 }
 
@@ -174,9 +124,6 @@ fn options(
 
 pub(crate) async fn run(command: Operator) -> anyhow::Result<()> {
     let Operator::Run(arguments) = command;
-    if arguments.connection.use_service_account_credentials {
-        bail!("--use-service-account-credentials: operators share one account");
-    }
     let runtime = Runtime::system();
     let directory = arguments.directory.as_deref().map(Directory::read).transpose()?.unwrap_or_default();
     let commands = Commands::new(&runtime.clock);
@@ -190,12 +137,10 @@ pub(crate) async fn run(command: Operator) -> anyhow::Result<()> {
     };
     options.field_manager = arguments.hooks.apply_strategy_ssa_field_manager.clone();
     options.workers = arguments.hooks.workers;
+    options.selector = arguments.hooks.target_label_selector.clone();
     let config = arguments.config()?;
-    let cluster = arguments.connection.config().await?;
+    let Connection { config: cluster, client, version } = arguments.manager.connect(NAME).await?;
     let namespace = cluster.default_namespace.clone();
-    let kube = kube::Client::try_from(cluster.clone()).context("cannot connect to the API server")?;
-    let version = kube.apiserver_version().await.context("cannot reach the API server")?;
-    let client = Client::new(kube).with_user_agent(NAME);
     if arguments.install {
         let installed = setpoint_hooks::install(&client, &runtime.clock).await;
         installed.context("cannot install the kinds of metacontroller.k8s.io")?;
@@ -208,7 +153,7 @@ pub(crate) async fn run(command: Operator) -> anyhow::Result<()> {
         manager.add(part);
     }
     let stop = stop_signal()?;
-    eprintln!("Applied {applied} manifests. Running operators against Kubernetes {}", version.git_version);
+    eprintln!("Applied {applied} manifests. Running operators against Kubernetes {version}");
     let reload = options.reload.clone();
     let reloading = Reloading { client, clock, namespace, creates_missing: false, commands, reload };
     let following = async {
@@ -217,13 +162,9 @@ pub(crate) async fn run(command: Operator) -> anyhow::Result<()> {
             None => std::future::pending().await,
         }
     };
-    let ended = tokio::select! {
-        ended = manager.run(stop) => ended,
-        () = following => ExitReason::Stopped,
-    };
-    match ended {
-        ExitReason::Stopped => Ok(()),
-        ExitReason::Lost => bail!("lost the leader election lease"),
+    tokio::select! {
+        reason = manager.run(stop) => ended(reason),
+        () = following => Ok(()),
     }
 }
 
@@ -283,6 +224,13 @@ mod tests {
     }
 
     #[test]
+    fn health_checks_have_an_address_of_their_own() {
+        let address = |flags: &[&str]| parsed(flags).config().expect("valid").bind_address;
+        assert_eq!(address(&[]), Some("127.0.0.1:8086".parse().expect("an address")));
+        assert_eq!(address(&["--bind-address="]), None);
+    }
+
+    #[test]
     fn hosts_are_resolved_by_flags() {
         let run = parsed(&["--resolve=hook.shop=127.0.0.1:8080,other=::1"]);
         assert_eq!(run.hooks.resolve[0], ("hook.shop".to_owned(), "127.0.0.1:8080".to_owned()));
@@ -291,7 +239,8 @@ mod tests {
 
     #[test]
     fn bad_addresses_are_refused() {
-        assert!(parsed(&["--bind-address=here"]).config().is_err());
+        let here = Arguments::try_parse_from(["setpoint", "operator", "run", "--bind-address=here"]);
+        assert!(here.expect_err("no address").to_string().contains("expected an address and a port"));
         assert!(parsed(&["--hook-denied-cidrs=10.0.0.0"]).dial().is_err());
         assert!(parsed(&["--hook-denied-cidrs="]).dial().is_ok());
     }

@@ -63,8 +63,9 @@ async fn explain(arguments: &Why) -> anyhow::Result<State> {
     let mut shown = String::new();
     loop {
         let explanation = gather::explain(&source, &target, || clock.now()).await;
-        if !explanation.found {
-            bail!("{}", explanation.headline);
+        // While it is watched, the API server may be away for a moment.
+        if !explanation.found && (shown.is_empty() || explanation.state != State::Unknown) {
+            bail!("{}", [vec![explanation.headline], explanation.unknown].concat().join("; "));
         }
         if explanation.headline != shown {
             print(&rendered(&explanation, arguments.output, &clock)?)?;

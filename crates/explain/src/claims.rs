@@ -153,14 +153,14 @@ fn pending<'a>(inquiry: &Inquiry<'a>, claim: &'a Item, node: Node) -> Node {
 
 /// Waits for the external provisioner.
 fn provisioning<'a>(inquiry: &Inquiry<'a>, claim: &'a Item, node: Node, provisioner: &str) -> Node {
-    let has_driver = inquiry.get(&CSI_DRIVER, None, provisioner).is_missing();
+    let lacks_driver = inquiry.get(&CSI_DRIVER, None, provisioner).is_missing();
     let seconds = inquiry.age(claim);
     let text =
         format!("waits for a volume to be created by the provisioner {provisioner} (ExternalProvisioning)");
-    if seconds < 60 && !has_driver {
+    if seconds < 60 && !lacks_driver {
         return node.progressing(text);
     }
-    let hint = if has_driver { ", which has no CSIDriver in this cluster" } else { "" };
+    let hint = if lacks_driver { ", which has no CSIDriver in this cluster" } else { "" };
     node.blocked(
         format!("{text}{hint}"),
         format!("run the provisioner {provisioner}, or use another StorageClass"),

@@ -8,7 +8,7 @@ use crate::kinds::*;
 use crate::model::{Evidence, Node, State};
 use crate::pods;
 use crate::read::{Condition, Read};
-use crate::snapshot::Item;
+use crate::snapshot::{Event, Item};
 use crate::text::duration;
 
 /// Conditions that are bad if they are true.
@@ -26,6 +26,8 @@ const BAD: [&str; 12] = [
     "Conflict",
     "Invalid",
 ];
+/// Conditions that have to be true, whatever others sum up: those of CompositeControllers whose hooks fail.
+const REQUIRED: [&str; 1] = ["HooksWorking"];
 /// Conditions that say that the controller is working, if they are true.
 const GOING_ON: [&str; 6] = ["Reconciling", "Progressing", "Updating", "Issuing", "Upgrading", "Deploying"];
 /// Conditions that sum the others up, the most telling first.
@@ -53,6 +55,8 @@ const DONE: [&str; 14] = [
 
 /// How long a controller may take to react.
 const MOMENT: i64 = 60;
+/// A controller that retries does so within this time, and says again why it fails.
+const RECENT: i64 = 1200;
 /// A controller that has been at it for longer than this is stuck.
 const LONG: i64 = 300;
 
@@ -77,11 +81,9 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, item: &'a Item) -> Node {
             format!("{observed}, metadata.generation is {generation}"),
         );
         let text = format!(
-            "its controller has not seen the latest change (observedGeneration {observed}, generation {generation})"
+            "its controller has not taken up the latest change (observedGeneration {observed}, generation {generation})"
         );
-        return node
-            .blocked(text, format!("check that the controller of {} runs", item.kind))
-            .evidence([field]);
+        return not_reported(inquiry, item, node.evidence([field]), &text);
     }
     let children = owned(inquiry, item);
     if !conditions.is_empty() {
@@ -138,21 +140,27 @@ fn may_have_status(item: &Item) -> bool {
 
 fn by_conditions(inquiry: &Inquiry<'_>, item: &Item, node: Node, conditions: &[Condition<'_>]) -> Node {
     let find = |kind: &str| conditions.iter().find(|one| one.kind == kind);
-    let bad = conditions.iter().find(|one| is_bad(one.kind) && one.is_true());
+    let is_wrong = |one: &&Condition<'_>| {
+        is_bad(one.kind) && one.is_true() || REQUIRED.contains(&one.kind) && one.is_false()
+    };
+    let bad = conditions.iter().find(is_wrong);
     let summary = SUMMARY.iter().find_map(|kind| find(kind));
     let open = conditions.iter().find(|one| one.is_false() && !is_good(one));
     let unknown = conditions.iter().find(|one| one.status == "Unknown");
     let going_on = GOING_ON.iter().find_map(|kind| find(kind)).filter(|one| one.is_true());
-    let told = |one: &Condition<'_>| format!("{}={} ({}): {}", one.kind, one.status, one.reason, one.message);
+    let described =
+        |one: &Condition<'_>| format!("{}={} ({}): {}", one.kind, one.status, one.reason, one.message);
     if let Some(bad) = bad {
-        return node.blocked(told(bad), fix(item, bad));
+        return node.blocked(described(bad), fix(item, bad));
     }
     match summary {
         Some(summary) if summary.is_true() => {
             return done(node, format!("{} ({})", summary.kind, summary.said()));
         }
         Some(summary) if going_on.is_some() && summary.kind != "Synced" && !is_old(inquiry, summary) => {
-            return node.progressing(told(summary)).because(told(summary), "wait for its controller");
+            return node
+                .progressing(described(summary))
+                .because(described(summary), "wait for its controller");
         }
         _ => {}
     }
@@ -163,14 +171,14 @@ fn by_conditions(inquiry: &Inquiry<'_>, item: &Item, node: Node, conditions: &[C
         Some(one) if one.is_false() => {
             let text = match summary.filter(|summary| summary.kind != one.kind && !summary.message.is_empty())
             {
-                Some(summary) => format!("{}; {}", told(summary), told(one)),
-                None => told(one),
+                Some(summary) => format!("{}; {}", described(summary), described(one)),
+                None => described(one),
             };
             node.blocked(text, fix(item, one))
         }
-        Some(one) => node.progressing(told(one)).because(told(one), "wait for its controller"),
+        Some(one) => node.progressing(described(one)).because(described(one), "wait for its controller"),
         None => match going_on {
-            Some(one) => node.progressing(told(one)).because(told(one), "wait for its controller"),
+            Some(one) => node.progressing(described(one)).because(described(one), "wait for its controller"),
             None => done(node, "all conditions are as they should be".to_owned()),
         },
     }
@@ -226,19 +234,34 @@ fn without_status<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: Node) -> Node
         return node.blocked("something that it owns is stuck", "see below");
     }
     if is_custom && item.has("/spec") && !item.has("/status") {
-        let age = inquiry.age(item);
-        let text = format!("no controller has reported on it for {} (it has no status)", duration(age));
-        return match age > MOMENT && node.children.is_empty() {
-            true => node.blocked(
-                text,
-                format!("check that the controller of {} runs and watches this namespace", item.kind),
-            ),
+        return match node.children.is_empty() {
+            true => not_reported(inquiry, item, node, "it has no status"),
             false => node.progressing("has no status yet"),
         };
     }
     match node.worst_child() {
         State::Progressing => node.progressing("something that it owns is in progress"),
         _ => node.converged("exists"),
+    }
+}
+
+/// An object whose controller has not reported on it. It may have said why in an event.
+fn not_reported(inquiry: &Inquiry<'_>, item: &Item, node: Node, what: &str) -> Node {
+    let age = inquiry.age_of_spec(item);
+    let events = inquiry.events(item);
+    let is_recent = |event: &&Event<'_>| {
+        event.time().is_some_and(|time| inquiry.now.duration_since(time).as_secs() < RECENT)
+    };
+    if let Some(warning) = events.iter().filter(is_recent).find(|event| event.is_warning()) {
+        let text = format!("{} ({what}): {}", warning.reason(), warning.message());
+        return node.blocked(text, format!("correct what the controller of {} reports", item.kind));
+    }
+    match age > MOMENT {
+        true => node.blocked(
+            format!("no controller has reported on it for {}: {what}", duration(age)),
+            format!("check that the controller of {} runs and watches this namespace", item.kind),
+        ),
+        false => node.progressing(what),
     }
 }
 

@@ -56,11 +56,11 @@ pub(crate) fn not_seen<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: &Node) -
         let text = format!("{what}: {down}");
         return Some(node.blocked(text, "start kube-controller-manager").children(lease));
     }
-    let age = inquiry.age(item);
+    let age = inquiry.age_of_spec(item);
     Some(match age > MOMENT {
         false => node.progressing(what),
         true => node.blocked(
-            format!("{what} ({} after it was created)", duration(age)),
+            format!("{what} for {}", duration(age)),
             "check that kube-controller-manager runs, and that this controller is enabled",
         ),
     })

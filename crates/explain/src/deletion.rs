@@ -10,7 +10,7 @@ use crate::model::{Evidence, Node, State};
 use crate::pods;
 use crate::read::Read;
 use crate::snapshot::{Item, Served};
-use crate::text::duration;
+use crate::text::{count, duration};
 use crate::{claims, namespaces};
 
 /// How long a controller may take to remove its finalizer.
@@ -44,7 +44,24 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, item: &'a Item) -> Node {
             );
             node.blocked(text, "run the cloud controller manager that made the load balancer")
         }
+        "customresourcecleanup.apiextensions.k8s.io" => instances(inquiry, item, node, &since),
         finalizer => foreign(inquiry, item, node, finalizer, seconds),
+    }
+}
+
+/// A CustomResourceDefinition, whose objects the API server deletes first.
+fn instances<'a>(inquiry: &Inquiry<'a>, definition: &'a Item, node: Node, since: &str) -> Node {
+    let kind = GroupKind::named(definition.text("/spec/group"), definition.text("/spec/names/kind"));
+    let left = inquiry.list(&kind, None);
+    let children = inquiry.explain_groups(&left, |one| one.at("/metadata/finalizers").to_string());
+    let node = node.children(children);
+    let text = match left.is_empty() {
+        true => format!("is being deleted for {since}"),
+        false => format!("is being deleted for {since}: {} of its kind left", count(left.len(), "object")),
+    };
+    match node.worst_child().is_stuck() {
+        true => node.blocked(text, "let the controllers of these objects finish, or remove their finalizers"),
+        false => node.progressing(text),
     }
 }
 

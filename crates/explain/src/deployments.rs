@@ -19,7 +19,11 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, deployment: &'a Item) -> Node {
     let (all, updated, available) = (count("replicas"), count("updatedReplicas"), count("availableReplicas"));
     let is_complete = updated == wanted && all == wanted && available >= wanted;
     let sets = sets(inquiry, deployment);
-    let children: Vec<Node> = sets.iter().map(|set| inquiry.explain(set)).collect();
+    let mut children: Vec<Node> = sets.iter().map(|set| inquiry.explain(set)).collect();
+    // What keeps the previous pods down is being replaced.
+    if children.first().is_some_and(|current| current.state == State::Progressing) {
+        children.truncate(1);
+    }
     let summary = format!("{}, {updated} updated", share(available, wanted, "pod", "available"));
     let is_paused = deployment.flag("/spec/paused");
     if is_complete && !(is_paused && differs(deployment, &sets)) {

@@ -40,18 +40,20 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, budget: &'a Item) -> Node {
     if allowed > 0 {
         return node.converged(numbers);
     }
+    if desired >= expected {
+        let how = if healthy >= expected {
+            "although all pods are healthy"
+        } else {
+            "even if all pods are healthy"
+        };
+        let text = format!("allows no disruption {how} ({}): {numbers}", rule(budget));
+        return node.blocked(text, "run more replicas, or lower minAvailable (raise maxUnavailable)").root();
+    }
     let members = members(inquiry, budget);
     let unhealthy: Vec<&'a Item> =
         members.into_iter().filter(|pod| !pods::is_ready(pod) && !pods::has_ended(pod)).collect();
     let children = pods::explain_all(inquiry, &unhealthy);
-    let (text, fix) = match healthy >= expected {
-        true => (
-            format!("allows no disruption although all pods are healthy ({}): {numbers}", rule(budget)),
-            "run more replicas, or lower minAvailable (raise maxUnavailable)",
-        ),
-        false => (format!("allows no disruption: {numbers}"), "make its pods ready"),
-    };
-    node.blocked(text, fix).children(children)
+    node.blocked(format!("allows no disruption: {numbers}"), "make its pods ready").children(children)
 }
 
 fn rule(budget: &Item) -> String {
@@ -65,22 +67,23 @@ fn rule(budget: &Item) -> String {
     "no rule".to_owned()
 }
 
-/// Whether a budget selects a pod.
-fn selects(budget: &Item, pod: &Item) -> bool {
-    let Ok(selector) = LabelSelector::deserialize(budget.at("/spec/selector")) else { return false };
-    selector.matches(&pod.object.meta().labels)
+/// Returns the selector of a budget. One without a selector has no pods.
+fn selector(budget: &Item) -> Option<LabelSelector> {
+    LabelSelector::deserialize(budget.at("/spec/selector")).ok()
 }
 
 fn members<'a>(inquiry: &Inquiry<'a>, budget: &Item) -> Vec<&'a Item> {
+    let Some(selector) = selector(budget) else { return Vec::new() };
     let pods = inquiry.list(&POD, budget.namespace());
-    pods.into_iter().filter(|pod| selects(budget, pod)).collect()
+    pods.into_iter().filter(|pod| selector.matches(&pod.object.meta().labels)).collect()
 }
 
 /// Lists the budgets that keep a pod from being evicted.
 pub(crate) fn blocking<'a>(inquiry: &Inquiry<'a>, pod: &Item) -> Vec<&'a Item> {
     let budgets = inquiry.list(&BUDGET, pod.namespace());
     let is_blocking = |budget: &&&Item| {
-        budget.number("/status/disruptionsAllowed").unwrap_or_default() == 0 && selects(budget, pod)
+        budget.number("/status/disruptionsAllowed").unwrap_or_default() == 0
+            && selector(budget).is_some_and(|selector| selector.matches(&pod.object.meta().labels))
     };
     budgets.iter().filter(is_blocking).copied().collect()
 }

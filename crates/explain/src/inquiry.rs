@@ -119,6 +119,14 @@ impl<'a> Inquiry<'a> {
         created.map_or(0, |created| self.now.duration_since(created).as_secs())
     }
 
+    /// Returns the seconds since the spec of an object was written, as far as its field managers tell.
+    pub fn age_of_spec(&self, item: &Item) -> i64 {
+        let managed = item.items("/metadata/managedFields").iter();
+        let written = managed.filter(|fields| fields.text("/subresource").is_empty());
+        let latest = written.filter_map(|fields| fields.time("/time")).max();
+        latest.map_or(i64::MAX, |time| self.now.duration_since(time).as_secs()).min(self.age(item))
+    }
+
     /// Describes when an event was seen.
     pub fn evidence(&self, event: &Event<'_>) -> Evidence {
         let times = match event.times() {

@@ -84,7 +84,10 @@ pub fn explain(snapshot: &Snapshot, target: &ObjectRef, now: Timestamp) -> Expla
             found = false;
             missing(&inquiry, target)
         }
-        Lookup::Unknown => Node::new(target.clone()).unknown("it could not be read"),
+        Lookup::Unknown => {
+            found = false;
+            Node::new(target.clone()).unknown("it could not be read")
+        }
     };
     explained(root, found, snapshot.denied())
 }

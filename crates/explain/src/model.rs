@@ -250,7 +250,7 @@ pub struct Explanation {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
     pub headline: String,
-    /// Whether the object exists, or may exist.
+    /// Whether the object exists and could be read.
     #[serde(skip)]
     pub found: bool,
     pub root: Node,

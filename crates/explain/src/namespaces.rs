@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use crate::inquiry::{Inquiry, node_of};
-use crate::kinds::{API_SERVICE, GroupKind};
+use crate::kinds::{API_SERVICE, GroupKind, LEASE};
+use crate::leases;
 use crate::model::{Evidence, Node, State};
 use crate::read::Read;
 use crate::snapshot::Item;
@@ -73,7 +74,14 @@ pub(crate) fn terminating<'a>(inquiry: &Inquiry<'a>, namespace: &'a Item, since:
             )
             .evidence([field]);
     }
-    node.progressing(format!("is Terminating for {since}"))
+    let text = format!("is Terminating for {since}");
+    match leases::component_down(inquiry, "kube-controller-manager") {
+        Some(down) => {
+            let lease = inquiry.explain_named(&LEASE, Some("kube-system"), "kube-controller-manager");
+            node.blocked(format!("{text}: {down}"), "start kube-controller-manager").children(lease)
+        }
+        None => node.progressing(text),
+    }
 }
 
 fn unavailable<'a>(inquiry: &Inquiry<'a>) -> Vec<Node> {

@@ -47,17 +47,18 @@ explainers! {
     JOB => jobs::explain, "suspension, backoff limits, deadlines, failed indexes, pod failure policies";
     CRON_JOB => cronjobs::explain, "suspension, missed schedules, concurrency policies, time zones, the last job";
     AUTOSCALER => autoscaling::explain, "missing metrics, missing requests, missing targets, bounds, disabled scaling";
-    SERVICE => services::explain, "selectors that match no pod with the closest labels, unready pods, port names, load \
-        balancers";
+    SERVICE => services::explain, "selectors that match no pod with the closest labels, workloads without pods, unready \
+        pods, missing EndpointSlices, port names, load balancers";
     INGRESS => ingresses::explain, "missing classes, Services, ports and TLS Secrets";
     CLAIM => claims::explain, "missing classes, provisioners and volumes, sizes, access modes, delayed binding, resizing";
     VOLUME => volumes::explain, "released, failed and unbound volumes";
     ATTACHMENT => volumes::explain_attachment, "volumes that cannot be attached or detached";
     NODE => nodes::explain, "lost nodes, pressure, taints, cordons, drains that a disruption budget blocks";
     NAMESPACE => namespaces::explain, "missing or terminating namespaces";
-    QUOTA => quota::explain, "exhausted resources, and what uses them";
+    QUOTA => quota::explain, "exhausted resources";
     BUDGET => disruption::explain, "budgets that allow no eviction, and the pods that would have to be ready";
-    DEFINITION => extension::explain_definition, "names that are not accepted, schemas that are not structural";
+    DEFINITION => extension::explain_definition, "names that are not accepted, schemas that are not structural, \
+        objects that hold up the deletion";
     API_SERVICE => extension::explain_api_service, "Services and endpoints that are missing or do not answer";
     VALIDATING_WEBHOOKS => extension::explain_webhooks, "Services without endpoints that requests wait for";
     MUTATING_WEBHOOKS => extension::explain_webhooks, "Services without endpoints that requests wait for";

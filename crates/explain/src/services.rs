@@ -1,11 +1,14 @@
 //! Services: selectors that match no pod, unready pods, ports that do not exist, load balancers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use setpoint::Labels;
 
+use crate::creation::MOMENT;
 use crate::inquiry::{Inquiry, node_of};
-use crate::kinds::{ENDPOINT_SLICE, ENDPOINTS, POD};
+use crate::kinds::{DAEMON_SET, DEPLOYMENT, ENDPOINT_SLICE, ENDPOINTS, LEASE, POD, STATEFUL_SET};
+use crate::leases;
 use crate::model::{Evidence, Node};
 use crate::pods;
 use crate::read::Read;
@@ -26,9 +29,17 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, service: &'a Item) -> Node {
         return node.unknown("its pods cannot be read");
     };
     let selected: Vec<&'a Item> = all.iter().filter(|pod| matches(pod, &selector)).copied().collect();
+    if selected.is_empty() {
+        return match workload(inquiry, service, &selector) {
+            Some(workload) => without_pods(inquiry, node, workload),
+            None => selects_nothing(node, &selector, &all),
+        };
+    }
+    let has_matches = count(selected.len(), "pod");
     let selected: Vec<&'a Item> = selected.into_iter().filter(|pod| !pods::has_ended(pod)).collect();
     if selected.is_empty() {
-        return selects_nothing(node, &selector, &all);
+        let text = format!("has no endpoints: its selector matches {has_matches}, which ended");
+        return node.blocked(text, "run the pods again: a Service leads to running pods only");
     }
     let is_ready = |pod: &&&Item| pods::is_ready(pod) && !pod.object.meta().is_being_deleted();
     let ready = selected.iter().filter(is_ready).count();
@@ -39,8 +50,39 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, service: &'a Item) -> Node {
     if let Some(node) = wrong_port(service, node.clone(), &selected) {
         return node;
     }
+    if selected.iter().any(|pod| has_been_ready(inquiry, pod)) && !has_endpoints(inquiry, service) {
+        return without_endpoints(inquiry, node);
+    }
     let node = node.children(pods::explain_all(inquiry, &selected));
     load_balancer(inquiry, service, node, format!("{ready} of {} ready", count(selected.len(), "pod")))
+}
+
+/// Whether a pod has been ready for long enough to be an endpoint.
+fn has_been_ready(inquiry: &Inquiry<'_>, pod: &Item) -> bool {
+    let ready = pod.condition("Ready").filter(|ready| ready.is_true());
+    let since = ready.and_then(|ready| ready.time);
+    since.is_some_and(|since| inquiry.now.duration_since(since).as_secs() > MOMENT)
+}
+
+/// Whether an EndpointSlice of a Service lists an endpoint. Also if that cannot be read.
+fn has_endpoints(inquiry: &Inquiry<'_>, service: &Item) -> bool {
+    let Some(slices) = inquiry.snapshot.list(&ENDPOINT_SLICE, service.namespace()) else { return true };
+    let mut own = slices
+        .iter()
+        .filter(|slice| slice.object.meta().label("kubernetes.io/service-name") == Some(service.name()));
+    own.any(|slice| slice.has("/endpoints"))
+}
+
+/// A Service whose pods are ready, but that no controller has written endpoints for.
+fn without_endpoints<'a>(inquiry: &Inquiry<'a>, node: Node) -> Node {
+    let text = "its pods are ready, but no EndpointSlice lists them";
+    match leases::component_down(inquiry, "kube-controller-manager") {
+        Some(down) => {
+            let lease = inquiry.explain_named(&LEASE, Some("kube-system"), "kube-controller-manager");
+            node.blocked(format!("{text}: {down}"), "start kube-controller-manager").children(lease)
+        }
+        None => node.blocked(text, "check that the endpointslice controller runs"),
+    }
 }
 
 fn written(labels: &[(&str, &str)]) -> String {
@@ -70,6 +112,31 @@ fn without_selector<'a>(inquiry: &Inquiry<'a>, service: &'a Item, node: Node) ->
     }
 }
 
+/// Returns a workload whose pods a selector would match.
+fn workload<'a>(inquiry: &Inquiry<'a>, service: &Item, selector: &[(&str, &str)]) -> Option<&'a Item> {
+    let kinds = [DEPLOYMENT, STATEFUL_SET, DAEMON_SET];
+    let mut all = kinds.iter().flat_map(|kind| inquiry.list(kind, service.namespace()));
+    all.find(|workload| {
+        let labels = workload.pairs("/spec/template/metadata/labels");
+        selector.iter().all(|label| labels.contains(label))
+    })
+}
+
+/// A Service of a workload that has no pods.
+fn without_pods<'a>(inquiry: &Inquiry<'a>, node: Node, workload: &'a Item) -> Node {
+    let (kind, name) = (&workload.kind.kind, workload.name());
+    if workload.number("/spec/replicas") == Some(0) {
+        let fix = format!("kubectl scale {}/{name} --replicas=1", kind.to_lowercase());
+        return node.blocked(format!("has no endpoints: {kind} {name} is scaled to 0"), fix);
+    }
+    let child = inquiry.explain(workload);
+    let text = format!("has no endpoints: {kind} {name} has no pods");
+    match child.state.is_stuck() {
+        true => node.blocked(text, format!("make {kind} {name} create pods")).children([child]),
+        false => node.progressing(text).children([child]),
+    }
+}
+
 /// Names the labels that come closest to a selector that matches nothing.
 fn selects_nothing(node: Node, selector: &[(&str, &str)], all: &[&Item]) -> Node {
     let wanted = written(selector);
@@ -84,11 +151,14 @@ fn selects_nothing(node: Node, selector: &[(&str, &str)], all: &[&Item]) -> Node
 
 /// Returns the pod that matches most of a selector, or has the most similar labels, and how it differs.
 fn closest<'a>(selector: &[(&str, &str)], all: &[&'a Item]) -> Option<(&'a Item, Vec<String>)> {
-    let score = |pod: &&&Item| -> usize {
+    let score = |pod: &&Item| -> usize {
         let labels = &pod.object.meta();
         selector.iter().map(|(key, value)| likeness(key, value, labels)).sum()
     };
-    let best = all.iter().max_by_key(|pod| (score(pod), std::cmp::Reverse(pod.name())))?;
+    // Pods of a workload have the same labels, which are compared once.
+    let distinct: BTreeMap<&Labels, &'a Item> =
+        all.iter().rev().map(|pod| (&pod.object.meta().labels, *pod)).collect();
+    let best = distinct.into_values().max_by_key(|pod| (score(pod), std::cmp::Reverse(pod.name())))?;
     if score(&best) == 0 {
         return None;
     }
@@ -99,7 +169,7 @@ fn closest<'a>(selector: &[(&str, &str)], all: &[&'a Item]) -> Option<(&'a Item,
         (None, Some((other, value))) => format!("{other}={value} in place of {key}"),
         (None, None) => format!("no label {key}"),
     });
-    Some((*best, shown.collect()))
+    Some((best, shown.collect()))
 }
 
 /// How much a pod's labels are like one of a selector: the same, the same key, a similar value, a similar key.

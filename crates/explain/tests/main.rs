@@ -9,5 +9,6 @@ mod recorded;
 mod scheduling;
 mod situation;
 mod storage;
+mod symptoms;
 mod terminating;
 mod workloads;

@@ -24,7 +24,7 @@ fn a_forbidden_list_is_unknown_with_the_missing_permission() {
 fn a_target_that_may_not_be_read_is_unknown() {
     let recorded = Recorded { objects: Vec::new(), forbidden: vec!["Pod"] };
     let explanation = explain(&recorded, &GroupKind::of("", "Pod"), "p");
-    assert_eq!((explanation.state, explanation.found), (State::Unknown, true));
+    assert_eq!((explanation.state, explanation.found), (State::Unknown, false));
     assert_eq!(explanation.unknown.len(), 1);
 }
 

@@ -83,7 +83,7 @@ pub(crate) fn explain(recorded: &Recorded, kind: &GroupKind, name: &str) -> Expl
     runtime.block_on(gather::explain(recorded, &target, now))
 }
 
-fn pod(status: Value) -> Value {
+pub(crate) fn pod(status: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "p", "namespace": "shop", "uid": "p", "creationTimestamp": "2025-06-01T11:00:00Z"},
         "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "registry.example.com/shop:1",
@@ -92,12 +92,12 @@ fn pod(status: Value) -> Value {
         "status": status})
 }
 
-fn waiting(reason: &str, message: &str) -> Value {
+pub(crate) fn waiting(reason: &str, message: &str) -> Value {
     pod(json!({"phase": "Pending", "startTime": "2025-06-01T11:00:00Z", "containerStatuses": [
         {"name": "c", "state": {"waiting": {"reason": reason, "message": message}}, "lastState": {}}]}))
 }
 
-fn event(reason: &str, message: &str) -> Value {
+pub(crate) fn event(reason: &str, message: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "shop"}, "type": "Warning",
         "involvedObject": {"kind": "Pod", "name": "p", "namespace": "shop", "uid": "p"},
         "reason": reason, "message": message, "count": 7, "lastTimestamp": "2025-06-01T11:59:00Z"})
@@ -116,7 +116,7 @@ fn bound() -> Value {
     claim(json!({"phase": "Bound", "capacity": {"storage": "20Gi"}}), json!({}))
 }
 
-fn check(mut objects: Vec<Value>, kind: GroupKind, name: &str, says: &[&str]) {
+pub(crate) fn check(mut objects: Vec<Value>, kind: GroupKind, name: &str, says: &[&str]) {
     if !objects.iter().any(|object| object["kind"] == "Node") {
         objects.push(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
@@ -126,7 +126,7 @@ fn check(mut objects: Vec<Value>, kind: GroupKind, name: &str, says: &[&str]) {
     assert!(missing.is_empty(), "{missing:?} is missing in {}", explanation.headline);
 }
 
-const POD: GroupKind = GroupKind::of("", "Pod");
+pub(crate) const POD: GroupKind = GroupKind::of("", "Pod");
 const CLAIM: GroupKind = GroupKind::of("", "PersistentVolumeClaim");
 
 /// Images: what runtimes say.

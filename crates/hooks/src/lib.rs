@@ -37,7 +37,7 @@ mod wire;
 
 use std::sync::Arc;
 
-use setpoint::{Context, Runnable};
+use setpoint::{Context, LabelSelector, Runnable};
 
 pub use apply::ApplyMode;
 pub use call::{
@@ -45,7 +45,7 @@ pub use call::{
     Recording, Transport, Transports,
 };
 pub use crds::definitions;
-pub use install::{InstallError, install};
+pub use install::install;
 pub use parents::{Observer, Report, Write};
 pub use reload::Reload;
 
@@ -63,6 +63,8 @@ pub struct Options {
     pub apply: ApplyMode,
     /// The field manager of server-side applies.
     pub field_manager: String,
+    /// Which CompositeControllers and DecoratorControllers run: those with these labels. Defaults to all.
+    pub selector: LabelSelector,
     /// How many parents of one controller are reconciled at the same time.
     pub workers: usize,
     /// Follows what is done.
@@ -78,6 +80,7 @@ impl Options {
             transports: Arc::new(transports),
             apply: ApplyMode::default(),
             field_manager: "metacontroller".into(),
+            selector: LabelSelector::default(),
             workers: fleet::WORKERS,
             observer: None,
             reload: Reload::default(),

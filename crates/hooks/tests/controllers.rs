@@ -41,6 +41,44 @@ fn a_controller_follows_its_spec_and_stops_with_its_object() {
 }
 
 #[test]
+fn a_hook_that_hangs_does_not_hold_up_a_changed_controller() {
+    let hooks = Functions::new()
+        .replying(SYNC, |_| std::future::pending())
+        .on("http://hooks/other", |request| maps(&request));
+    with_hooks(hooks, async |cluster| {
+        let mut controller = composite("maps", "InPlace");
+        controller["spec"]["hooks"]["sync"]["webhook"]["timeout"] = json!("1h");
+        create_controller(cluster, controller).await;
+        create_thing(cluster, "a", json!({})).await;
+        cluster.pass(Duration::from_secs(5)).await;
+        let other = json!({"spec": {"hooks": {"sync": {"webhook": {"url": "http://hooks/other"}}}}});
+        patch(cluster, &composites(), &Key::cluster("maps"), other).await;
+        cluster.pass(Duration::from_secs(2)).await;
+        assert!(cluster.get(&config_maps(), &key("a-0")).await.is_some());
+    });
+}
+
+#[test]
+fn only_controllers_with_the_chosen_labels_run() {
+    let (hooks, calls) = counted(maps);
+    let selector = "team=shop".parse().expect("a selector");
+    with_options(Options { selector, ..Options::new(hooks) }, async |cluster| {
+        World::create(cluster, &composites(), None, composite("maps", "InPlace")).await;
+        create_thing(cluster, "a", json!({})).await;
+        cluster.pass(Duration::from_secs(60)).await;
+        assert_eq!(count(&calls), 0);
+        let label = |team: Value| json!({"metadata": {"labels": {"team": team}}});
+        patch(cluster, &composites(), &Key::cluster("maps"), label(json!("shop"))).await;
+        until_value(cluster, &things(), "a", "/status/children", json!(1)).await;
+        patch(cluster, &composites(), &Key::cluster("maps"), label(Value::Null)).await;
+        cluster.pass(Duration::from_secs(60)).await;
+        create_thing(cluster, "b", json!({})).await;
+        cluster.pass(Duration::from_secs(60)).await;
+        assert!(cluster.get(&config_maps(), &key("b-0")).await.is_none());
+    });
+}
+
+#[test]
 fn a_controller_waits_for_its_kinds() {
     let (hooks, _) = counted(maps);
     with_hooks(hooks, async |cluster| {

@@ -1,10 +1,8 @@
 //! Installs what applications need in a cluster: kinds, a namespace, the built-in definitions, and a rule about names.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use setpoint::client::{Optional, Subresource};
-use setpoint::{Client, ClientError, Clock, Key, Kind};
+use setpoint::{Client, ClientError, Clock, Key, Kind, install_kinds};
 
 use crate::crds;
 use crate::definition::builtin;
@@ -12,13 +10,12 @@ use crate::definition::file::BadDefinition;
 use crate::graph;
 use crate::names::{FIELD_MANAGER, SYSTEM_NAMESPACE};
 
-/// How long a new kind may take until it is served.
-const SERVED_WITHIN: Duration = Duration::from_secs(30);
-const CHECK_EVERY: Duration = Duration::from_millis(50);
-
 /// Why the installation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
+    /// A kind could not be installed.
+    #[error(transparent)]
+    Kinds(#[from] setpoint::InstallError),
     /// The API server refused something.
     #[error("cannot install {what}")]
     Client {
@@ -30,26 +27,15 @@ pub enum InstallError {
     /// A built-in definition is broken.
     #[error(transparent)]
     Definition(#[from] BadDefinition),
-    /// A kind was accepted but is not served.
-    #[error("{0} is not served although its definition was accepted")]
-    NotServed(String),
 }
 
 /// Installs everything, or brings it up to date. Changes nothing if it is.
 pub async fn install(client: &Client, clock: &Clock) -> Result<(), InstallError> {
-    for crd in crds::ALL {
-        apply(client, &definition_kind(), &Key::cluster(crd.name()), crd.object()).await?;
-    }
-    for crd in crds::ALL {
-        served(client, clock, &crd.kind()).await?;
-    }
-    for crd in [graph::definition_crd(), graph::revision_crd()] {
-        let name = Key::cluster(crd["metadata"]["name"].as_str().unwrap_or_default());
-        apply(client, &definition_kind(), &name, crd).await?;
-    }
-    for kind in [graph::graph_kind(), graph::revision_kind()] {
-        served(client, clock, &kind).await?;
-    }
+    let definitions = crds::ALL.iter().map(|crd| crd.object());
+    let definitions = definitions.chain([graph::definition_crd(), graph::revision_crd()]);
+    let kinds = crds::ALL.iter().map(|crd| crd.kind());
+    let kinds: Vec<Kind> = kinds.chain([graph::graph_kind(), graph::revision_kind()]).collect();
+    install_kinds(client, clock, FIELD_MANAGER, definitions, &kinds).await?;
     let namespaces = Kind::new("", "v1", "Namespace", "namespaces", false);
     apply(client, &namespaces, &Key::cluster(SYSTEM_NAMESPACE), json!({})).await?;
     for object in builtin::objects()? {
@@ -75,26 +61,6 @@ async fn apply(client: &Client, kind: &Kind, key: &Key, object: Value) -> Result
     let applied = client.apply(kind, key, Subresource::None, FIELD_MANAGER, object).await;
     let what = || format!("{} {key}", kind.kind());
     applied.map(drop).map_err(|source| InstallError::Client { what: what(), source })
-}
-
-/// Waits until the server answers for a kind.
-async fn served(client: &Client, clock: &Clock, kind: &Kind) -> Result<(), InstallError> {
-    let give_up = clock.instant() + SERVED_WITHIN;
-    loop {
-        let selection = setpoint::source::Selection::default();
-        match client.list(kind, &selection).await {
-            Ok(_) => return Ok(()),
-            Err(error) if error.code() == Some(404) && clock.instant() < give_up => {
-                clock.sleep(CHECK_EVERY).await
-            }
-            Err(error) if error.code() == Some(404) => return Err(InstallError::NotServed(kind.to_string())),
-            Err(source) => return Err(InstallError::Client { what: kind.to_string(), source }),
-        }
-    }
-}
-
-fn definition_kind() -> Kind {
-    Kind::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false)
 }
 
 fn admission_kind(kind: &str, plural: &str) -> Kind {

@@ -38,19 +38,23 @@ fn text(report: &Report) -> String {
 }
 
 fn difference(write: &Write) -> String {
-    let yaml = |object: &Option<Value>| {
-        let object = object.clone().map(cleaned);
-        object.and_then(|object| serde_saphyr::to_string(&object).ok()).unwrap_or_default()
+    let (Some(after), before) = (&write.after, &write.before) else { return String::new() };
+    let is_secret = write.kind.group().is_empty() && write.kind.kind() == "Secret";
+    let shown = |object: &Value, other: Option<&Value>, state: &str| match is_secret {
+        true => yaml(masked(object.clone(), other, state)),
+        false => yaml(object.clone()),
     };
-    if write.after.is_none() {
-        return String::new();
-    }
-    let lines = unified(&yaml(&write.before), &yaml(&write.after));
+    let old = before.as_ref().map(|before| shown(before, Some(after), "before")).unwrap_or_default();
+    let lines = unified(&old, &shown(after, before.as_ref(), "after"));
     let mut shown: String = lines.lines().take(MAX_LINES).map(|line| format!("    {line}\n")).collect();
     if lines.lines().count() > MAX_LINES {
         shown.push_str("    ...\n");
     }
     shown
+}
+
+fn yaml(object: Value) -> String {
+    serde_saphyr::to_string(&cleaned(object)).unwrap_or_default()
 }
 
 /// Returns an object without what changes with every write.
@@ -69,6 +73,17 @@ fn cleaned(mut object: Value) -> Value {
     object
 }
 
+/// Returns a Secret without its values, which do not belong in logs. Those that differ from the other state say so.
+fn masked(mut secret: Value, other: Option<&Value>, state: &str) -> Value {
+    for field in ["data", "stringData"] {
+        for (name, value) in secret[field].as_object_mut().into_iter().flatten() {
+            let is_same = other.is_some_and(|other| other[field].get(name) == Some(&*value));
+            *value = if is_same { "(masked)".into() } else { format!("(masked, {state})").into() };
+        }
+    }
+    secret
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -80,14 +95,34 @@ mod tests {
 
     #[test]
     fn a_reconcile_is_a_line_and_its_differences() {
-        let maps = Kind::new("", "v1", "ConfigMap", "configmaps", true);
-        let map = |value: &str| json!({"kind": "ConfigMap", "metadata": {"name": "a", "resourceVersion": value}, "data": {"value": value}});
+        let text = shown("ConfigMap", "configmaps");
+        assert!(
+            text.starts_with("greeter: Thing default/t: sync in 12.0ms, updated ConfigMap default/a\n"),
+            "{text}"
+        );
+        assert!(text.contains("    -  value: first") && text.contains("    +  value: second"), "{text}");
+        assert!(!text.contains("resourceVersion"), "{text}");
+    }
+
+    #[test]
+    fn the_values_of_secrets_are_not_shown() {
+        let text = shown("Secret", "secrets");
+        assert!(
+            text.contains("    -  value: (masked, before)") && text.contains("    +  value: (masked, after)")
+        );
+        assert!(!text.contains("first") && !text.contains("second"), "{text}");
+    }
+
+    /// Returns what is shown of a write that changes a value from `first` to `second`.
+    fn shown(kind: &str, plural: &str) -> String {
+        let kind = Kind::new("", "v1", kind, plural, true);
+        let object = |value: &str| json!({"metadata": {"name": "a", "resourceVersion": value}, "data": {"value": value}});
         let write = Write {
             verb: "updated",
-            kind: maps,
+            kind,
             key: Key::namespaced("default", "a"),
-            before: Some(map("1")),
-            after: Some(map("2")),
+            before: Some(object("first")),
+            after: Some(object("second")),
         };
         let report = Report {
             controller: "greeter".into(),
@@ -98,12 +133,6 @@ mod tests {
             error: None,
             writes: vec![write],
         };
-        let text = text(&report);
-        assert!(
-            text.starts_with("greeter: Thing default/t: sync in 12.0ms, updated ConfigMap default/a\n"),
-            "{text}"
-        );
-        assert!(text.contains("    -  value: ") && text.contains("    +  value: "), "{text}");
-        assert!(!text.contains("resourceVersion"), "{text}");
+        text(&report)
     }
 }

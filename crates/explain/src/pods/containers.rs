@@ -76,6 +76,12 @@ impl<'a> Container<'a> {
         }
     }
 
+    /// Whether it has ended as it should.
+    fn has_succeeded(&self, pod: &Item) -> bool {
+        let code = self.status.number("/state/terminated/exitCode");
+        code == Some(0) && pod.text("/spec/restartPolicy") != "Always"
+    }
+
     fn restarts(&self) -> i64 {
         self.status.number("/restartCount").unwrap_or_default()
     }
@@ -108,15 +114,17 @@ pub(super) fn explain<'a>(inquiry: &Inquiry<'a>, pod: &'a Item, node: Node) -> N
     if !pod.has("/status/containerStatuses") && !pod.has("/status/initContainerStatuses") {
         return mounts::explain(inquiry, pod, node);
     }
+    // After a restart of its node, a pod that has run before is initialized again.
+    let is_initializing = main.iter().any(|one| one.waiting() == "PodInitializing");
     let started =
         main.iter().any(|one| one.status.has("/state/running") || one.status.has("/lastState/terminated"));
-    let first_open = init.iter().find(|one| !one.is_done()).filter(|_| !started);
+    let first_open = init.iter().find(|one| !one.is_done()).filter(|_| is_initializing || !started);
     if let Some(open) = first_open {
         return one(inquiry, pod, node, *open);
     }
     let sidecars = init.iter().filter(|one| one.role == Role::Sidecar && !one.status.flag("/ready"));
     let all: Vec<Container<'a>> = main.iter().filter(|one| !one.is_done()).chain(sidecars).copied().collect();
-    let worst = all.iter().max_by_key(|one| gravity(one));
+    let worst = all.iter().max_by_key(|one| severity(pod, one));
     match worst {
         Some(worst) => one(inquiry, pod, node, *worst),
         None => ready(inquiry, pod, node, &main),
@@ -124,11 +132,12 @@ pub(super) fn explain<'a>(inquiry: &Inquiry<'a>, pod: &'a Item, node: Node) -> N
 }
 
 /// Which of several containers is explained: the one that is worst off.
-fn gravity(container: &Container<'_>) -> usize {
+fn severity(pod: &Item, container: &Container<'_>) -> usize {
     match container.waiting() {
+        "" if container.has_succeeded(pod) => 0,
         "" if container.status.has("/state/terminated") => 3,
-        "" => 1,
-        "ContainerCreating" | "PodInitializing" => 0,
+        "" => 2,
+        "ContainerCreating" | "PodInitializing" => 1,
         _ => 4,
     }
 }
@@ -196,8 +205,7 @@ fn running<'a>(inquiry: &Inquiry<'a>, pod: &'a Item, node: Node, container: Cont
 
 /// A container that has ended and is not restarted, or not yet.
 fn terminated<'a>(inquiry: &Inquiry<'a>, pod: &'a Item, node: Node, container: Container<'a>) -> Node {
-    let end = container.status.at("/state/terminated");
-    if end.number("/exitCode") == Some(0) && pod.text("/spec/restartPolicy") != "Always" {
+    if container.has_succeeded(pod) {
         return node.progressing(format!("{} has succeeded, others still run", container.title()));
     }
     crashed(inquiry, pod, node, container)

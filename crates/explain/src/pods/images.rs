@@ -24,10 +24,12 @@ pub(super) fn explain<'a>(
         (Some(event), message) if message.starts_with("Back-off") || message.is_empty() => event.message(),
         (_, message) => message,
     };
+    // Names, tags and digests may contain the words that messages are told apart by.
+    let plain = said.replace(image, "");
     let secrets = problem_of_secrets(inquiry, pod, image);
     // Both alternate as long as the image cannot be pulled.
     let shown = if reason == "ErrImagePull" { "ErrImagePull, ImagePullBackOff" } else { reason };
-    let (what, fix) = cause(reason, said);
+    let (what, fix) = cause(reason, &plain, said);
     let text = format!("the image {image} of {} cannot be pulled ({shown}): {what}", container.title());
     let text = match secrets.first() {
         Some(secret) => format!("{text}; {}", secret.summary),
@@ -40,7 +42,7 @@ pub(super) fn explain<'a>(
         .evidence(evidence)
         .evidence([Evidence::field("status", format!("{reason}: {}", clip(said)))])
         .evidence((policy == "Never").then(|| Evidence::field("imagePullPolicy", policy)));
-    let blamed = is_about_credentials(said);
+    let blamed = is_about_credentials(&plain);
     let children = secrets.into_iter().filter(|_| blamed);
     match reason {
         "InvalidImageName" | "ErrImageNeverPull" => node,
@@ -49,9 +51,9 @@ pub(super) fn explain<'a>(
     .children(children)
 }
 
-/// Says why a pull failed, and what would help.
-fn cause(reason: &str, said: &str) -> (String, String) {
-    let short = clip(said);
+/// Says why a pull failed, and what would help. `said` is the message without the image, and `whole` with it.
+fn cause(reason: &str, said: &str, whole: &str) -> (String, String) {
+    let short = clip(whole);
     let (what, fix) = match reason {
         "InvalidImageName" => ("its name is not valid", "correct spec.containers[].image"),
         "ErrImageNeverPull" => (
@@ -208,7 +210,7 @@ mod tests {
             ("no match for platform in manifest", "platform"),
             ("x509: certificate signed by unknown authority", "not trusted"),
         ] {
-            let (what, _) = cause("ErrImagePull", said);
+            let (what, _) = cause("ErrImagePull", said, said);
             assert!(what.contains(expected), "{said}: {what}");
         }
     }

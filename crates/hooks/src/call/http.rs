@@ -82,7 +82,10 @@ impl Endpoint {
             identity: identity.map(|(certificate, key)| ClientIdentity { certificate, key }),
             ..TlsSettings::default()
         };
-        let http = setpoint_webhook::Transport::new(&tls, dial).map_err(|error| error.to_string())?;
+        let http = setpoint_webhook::Transport::new(&tls, dial).map_err(|error| {
+            let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
+            format!("{error}{}", source.unwrap_or_default())
+        })?;
         let header = |text: &String| {
             let mut value = HeaderValue::from_str(text).map_err(|_| "authorization: not a valid header")?;
             value.set_sensitive(true);

@@ -106,7 +106,10 @@ impl Reconciler for Supervisor {
             ControllerType::Decorator => &self.decorators,
         };
         let object = informer.objects().get(&Key::cluster(&key.name));
-        let Some(object) = object.filter(|object| !object.meta().is_being_deleted()) else {
+        let runs = |object: &Object| {
+            !object.meta().is_being_deleted() && self.options.selector.matches(&object.meta().labels)
+        };
+        let Some(object) = object.filter(runs) else {
             self.fleet.give_up(key);
             self.problems.0.lock().remove(key);
             return Ok(Outcome::Settled);

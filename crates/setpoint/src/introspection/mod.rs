@@ -70,6 +70,15 @@ struct Asked<'a> {
     kind: Option<&'a str>,
 }
 
+impl Asked<'_> {
+    /// Whether a key is written like this object: `NAMESPACE/NAME`, or with its kind before it.
+    fn is_written(&self, text: &str) -> bool {
+        let own = self.key.to_string();
+        text == own
+            || self.kind.is_some_and(|kind| text.strip_prefix(kind) == Some(format!(" {own}").as_str()))
+    }
+}
+
 /// A controller's queue and journal.
 pub(crate) struct Inspector<K> {
     pub(crate) name: &'static str,
@@ -139,11 +148,13 @@ impl<K: WorkKey> Inspector<K> {
         if let Some(key) = (&asked.key as &dyn Any).downcast_ref::<K>() {
             return Some(key.clone());
         }
-        let text = asked.key.to_string();
-        let in_queue = self.queue.states().into_keys().find(|key| key.to_string() == text);
+        let in_queue = self.queue.states().into_keys().find(|key| asked.is_written(&key.to_string()));
         in_queue.or_else(|| {
             let journal = self.journal.lock();
-            journal.recent().find(|entry| entry.key.to_string() == text).map(|entry| entry.key.clone())
+            journal
+                .recent()
+                .find(|entry| asked.is_written(&entry.key.to_string()))
+                .map(|entry| entry.key.clone())
         })
     }
 

@@ -97,3 +97,11 @@ fn the_journal_keeps_the_latest_and_the_slowest() {
     assert_eq!(journal.slowest()[0].took, Duration::from_millis(999));
     assert!(journal.recent().next().is_some_and(|entry| entry.key == Key::cluster("key-99")));
 }
+
+#[test]
+fn keys_with_a_kind_before_them_are_found() {
+    let asked = |kind| Asked { key: Key::namespaced("shop", "a"), group: None, kind };
+    assert!(asked(None).is_written("shop/a") && asked(Some("Thing")).is_written("shop/a"));
+    assert!(asked(Some("Thing")).is_written("Thing shop/a"));
+    assert!(!asked(Some("Thing")).is_written("Other shop/a") && !asked(None).is_written("Thing shop/a"));
+}

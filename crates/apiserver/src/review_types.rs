@@ -147,7 +147,7 @@ impl Form {
             },
             (Self::Object(of), Value::Object(_)) => of.check_at(value, place.path, place.version),
             (Self::Objects(item, of), Value::Array(items)) => {
-                items.iter().try_for_each(|value| Self::Object(*of).check_item(value, item, place))
+                items.iter().try_for_each(|value| Self::Object(of).check_item(value, item, place))
             }
             (Self::Texts, Value::Array(items)) => {
                 items.iter().try_for_each(|value| Self::Text.check_item(value, "string", place))

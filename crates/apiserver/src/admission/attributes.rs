@@ -42,7 +42,7 @@ pub(super) struct VersionedAttributes<'a> {
 #[derive(Debug)]
 pub(super) enum Unconverted {
     /// The client has disconnected.
-    GivenUp(Status),
+    GivenUp(Box<Status>),
     /// v1.34's message. The response depends on what the conversion was for.
     Failed(String),
 }
@@ -51,7 +51,7 @@ impl Unconverted {
     /// Returns the error for the client, unless it has disconnected.
     pub(super) fn or(self, failed: impl FnOnce(String) -> Status) -> Status {
         match self {
-            Self::GivenUp(status) => status,
+            Self::GivenUp(status) => *status,
             Self::Failed(why) => failed(why),
         }
     }
@@ -250,7 +250,7 @@ impl<'a> VersionedAttributes<'a> {
         let converted = tokio::select! {
             biased;
             converted = self.review.server.conversions.between(from, object, &to) => converted,
-            given_up = self.review.given_up() => return Err(Unconverted::GivenUp(given_up)),
+            given_up = self.review.given_up() => return Err(Unconverted::GivenUp(Box::new(given_up))),
         };
         let converted = converted.map_err(|failed| Unconverted::Failed(failed.message))?;
         known.lock().add(object, &converted);

@@ -150,7 +150,7 @@ async fn dispatch(
                     }
                     is_patched
                 }
-                Err(Unconverted::GivenUp(status)) => return Err(status),
+                Err(Unconverted::GivenUp(status)) => return Err(*status),
                 Err(Unconverted::Failed(why)) => {
                     errors.misconfigured(invocation.policy, None, &why);
                     false

@@ -125,7 +125,7 @@ async fn enforce_bindings(
         if let Some(other) = other.as_ref().filter(|_| shown.is_none() && !found.is_empty()) {
             match about.shown_as(other).await {
                 Ok(made) => shown = Some(made),
-                Err(Unconverted::GivenUp(status)) => return Err(status),
+                Err(Unconverted::GivenUp(status)) => return Err(*status),
                 Err(Unconverted::Failed(why)) => {
                     let why = format!("failed to convert object version: {why}");
                     denials.misconfigured(policy, Some(binding), &why);

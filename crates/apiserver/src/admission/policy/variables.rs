@@ -367,7 +367,8 @@ mod tests {
     fn a_value_that_doubles_with_each_variable_is_too_large() {
         let mut variables = named(&[("v0", "[1, 1]")]);
         variables.extend(
-            (1..40).map(|at| (format!("v{at}"), format!("[dyn(variables.v{0}), variables.v{0}]", at - 1))),
+            (1..40)
+                .map(|at| (format!("v{at}"), format!("[dyn(variables.v{0}), dyn(variables.v{0})]", at - 1))),
         );
         let why = evaluation(&variables, "variables.v39.size()", BUDGET).unwrap_err().message();
         assert!(why.contains("the value is too large"), "{why}");

@@ -42,7 +42,7 @@ fn an_application_is_deployed_in_a_few_calls() {
         );
         let most = [
             ("PATCH /applications/shop", 1),
-            ("PUT /applications/shop status", 3),
+            ("PUT /applications/shop status", 4),
             ("POST /applicationrevisions", 1),
             ("PATCH /applicationrevisions status", 1),
             ("POST /resourcetrackers", 1),

@@ -27,9 +27,7 @@ const NAME: &str = "setpoint-application-manager";
 const ELECTS: &str = "Run only while holding the leader election lease; not with --shards [default: true]";
 
 #[derive(Debug, Args)]
-#[command(mut_arg("bind_address", |arg| arg.default_value("127.0.0.1:8085")))]
-#[command(mut_arg("leader_elect", |arg| arg.help(ELECTS)))]
-#[command(mut_arg("leader_elect_resource_namespace", |arg| arg.default_value("vela-system")))]
+#[command(mut_args(with_own_defaults))]
 pub(crate) struct ApplicationManager {
     #[command(flatten)]
     manager: ManagerFlags,
@@ -51,6 +49,16 @@ pub(crate) struct ApplicationManager {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
         action = ArgAction::Set, value_name = "BOOL", help_heading = "Controllers")]
     install: bool,
+}
+
+/// Changes what this command has in common with others.
+fn with_own_defaults(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "bind_address" => arg.default_value("127.0.0.1:8085"),
+        "leader_elect" => arg.help(ELECTS),
+        "leader_elect_resource_namespace" => arg.default_value("vela-system"),
+        _ => arg,
+    }
 }
 
 /// How several replicas share the work.

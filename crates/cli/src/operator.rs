@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use clap::{ArgAction, Args, Subcommand, ValueEnum};
+use clap::{Arg, ArgAction, Args, Subcommand, ValueEnum};
 use setpoint::{Client, Clock, ControllerConfig, LabelSelector, Manager, Runtime};
 use setpoint_hooks::{ApplyMode, Commands, Network, Options};
 use setpoint_webhook::{Cidr, Dial, GuardedTcp};
@@ -38,8 +38,7 @@ pub(crate) enum Operator {
 }
 
 #[derive(Debug, Args)]
-#[command(mut_arg("bind_address", |arg| arg.default_value("127.0.0.1:8086")))]
-#[command(mut_arg("leader_elect", |arg| arg.help(ELECTS)))]
+#[command(mut_args(with_own_defaults))]
 pub(crate) struct Run {
     /// Directory with manifests and, for hooks that are child processes, a file of kind Operator.
     #[arg(long = "filename", short = 'f', value_name = "DIR")]
@@ -55,6 +54,15 @@ pub(crate) struct Run {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
         action = ArgAction::Set, value_name = "BOOL")]
     install: bool,
+}
+
+/// Changes what this command has in common with others.
+fn with_own_defaults(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "bind_address" => arg.default_value("127.0.0.1:8086"),
+        "leader_elect" => arg.help(ELECTS),
+        _ => arg,
+    }
 }
 
 /// How hooks are called and children written.

@@ -1,13 +1,19 @@
 //! Hooks over HTTP and HTTPS, and child processes by the scheme `exec`.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, RETRY_AFTER};
-use http::{HeaderMap, Method, Request, Uri};
+use http::header::{
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, RETRY_AFTER,
+    TRANSFER_ENCODING,
+};
+use http::{HeaderMap, Method, Request, Uri, Version};
+use http_body::Body;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use setpoint_webhook::{ClientIdentity, Dial, Dialed, TlsSettings};
 
@@ -110,15 +116,43 @@ impl Transport for Endpoint {
         let http = self.http.clone();
         Box::pin(async move {
             let (head, body) = http.send(sent).await.map_err(|error| error.to_string())?.into_parts();
-            let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| match error
-                .is::<LengthLimitError>(
-            ) {
-                true => format!("the answer is longer than {MAX_ANSWER} bytes"),
-                false => format!("cannot read the answer: {error}"),
-            })?;
-            Ok(reply(head.status.as_u16(), &head.headers, body.to_bytes()))
+            let is_open_ended = head.version <= Version::HTTP_11
+                && !head.headers.contains_key(CONTENT_LENGTH)
+                && !head.headers.contains_key(TRANSFER_ENCODING);
+            let body = read(body, is_open_ended).await?;
+            Ok(reply(head.status.as_u16(), &head.headers, body))
         })
     }
+}
+
+/// Reads a body. An open-ended one ends with the connection, which some servers close without the end that TLS asks for,
+/// such as Python's. Go's clients accept that too, and half a document is no JSON.
+async fn read<B>(body: B, is_open_ended: bool) -> Result<Bytes, String>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let mut body = pin!(Limited::new(body, MAX_ANSWER));
+    let mut read = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => read.extend(frame.into_data()),
+            Err(error) if error.is::<LengthLimitError>() => {
+                return Err(format!("the answer is longer than {MAX_ANSWER} bytes"));
+            }
+            Err(error) if is_open_ended && is_cut(&*error) => break,
+            Err(error) => return Err(format!("cannot read the answer: {error}")),
+        }
+    }
+    Ok(read.freeze())
+}
+
+/// Whether a connection was closed before its end was announced.
+fn is_cut(error: &(dyn Error + 'static)) -> bool {
+    let is_end = |error: &(dyn Error + 'static)| {
+        error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
+    };
+    std::iter::successors(Some(error), |&error| error.source()).any(is_end)
 }
 
 fn reply(status: u16, headers: &HeaderMap, body: Bytes) -> HookReply {
@@ -128,6 +162,8 @@ fn reply(status: u16, headers: &HeaderMap, body: Bytes) -> HookReply {
 
 #[cfg(test)]
 mod tests {
+    use http_body::Frame;
+    use http_body_util::StreamBody;
     use setpoint::Clock;
     use setpoint_webhook::Tcp;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -182,6 +218,17 @@ mod tests {
         let response = b"HTTP/1.1 429 Slow\r\nretry-after: 30\r\ncontent-length: 0\r\n\r\n".to_vec();
         let reply = exchange(response).await.0.expect("a reply");
         assert_eq!((reply.status, reply.retry_after.as_deref()), (429, Some("30")));
+    }
+
+    #[tokio::test]
+    async fn an_open_ended_answer_may_be_cut_where_it_ends() {
+        let answer = |kind: io::ErrorKind| {
+            let frames = [Ok(Frame::data(Bytes::from_static(b"{}"))), Err(io::Error::from(kind))];
+            StreamBody::new(futures::stream::iter(frames))
+        };
+        assert_eq!(read(answer(io::ErrorKind::UnexpectedEof), true).await, Ok(Bytes::from_static(b"{}")));
+        assert!(read(answer(io::ErrorKind::UnexpectedEof), false).await.is_err());
+        assert!(read(answer(io::ErrorKind::ConnectionReset), true).await.is_err());
     }
 
     #[tokio::test]

@@ -56,6 +56,7 @@ impl Reconciler for Applications {
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let _running = self.echoes.begin(key);
         let Some(app) = self.apps.read(key)? else {
+            self.echoes.forget(key);
             self.exchanges.end(key);
             return Ok(Outcome::Settled);
         };

@@ -103,6 +103,11 @@ impl Echoes {
         false
     }
 
+    /// Forgets an application that is gone: the events of kinds that are not watched never arrive.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.passes.lock().remove(key);
+    }
+
     fn end(&self, key: &Key) {
         let mut passes = self.passes.lock();
         let Some(pass) = passes.get_mut(key) else { return };
@@ -174,6 +179,18 @@ mod tests {
         assert!(queue.is_empty());
         drop(pass);
         assert_eq!(queue.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_kept_of_an_application_that_is_gone() {
+        let (echoes, _, app) = echoes();
+        let pass = echoes.begin(&app);
+        echoes.wrote(&app, &object("of a kind that is not watched", "7"));
+        drop(pass);
+        let pass = echoes.begin(&app);
+        echoes.forget(&app);
+        drop(pass);
+        assert!(echoes.passes.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -86,11 +86,6 @@ impl Depth {
         if std::env::var_os("SETPOINT_SIM_EXHAUSTIVE").is_some() { Self::Exhaustive } else { Self::Bounded }
     }
 
-    /// Returns the events of a run at which to try a fault that is tried nowhere else.
-    pub fn events(self, seen: usize) -> impl Iterator<Item = usize> {
-        (0..seen).step_by(if self == Self::Exhaustive { 1 } else { 2 })
-    }
-
     fn at_write(self, nth: usize) -> &'static [OnCall] {
         if self == Self::Exhaustive || nth == 0 {
             &[OnCall::CrashBefore, OnCall::CrashAfter]

@@ -24,7 +24,7 @@ pub(super) fn explain<'a>(
         (Some(event), message) if message.starts_with("Back-off") || message.is_empty() => event.message(),
         (_, message) => message,
     };
-    // Names, tags and digests may contain the words that messages are told apart by.
+    // Names, tags and digests may contain the words that classify a message.
     let plain = said.replace(image, "");
     let secrets = problem_of_secrets(inquiry, pod, image);
     // Both alternate as long as the image cannot be pulled.

@@ -39,7 +39,7 @@ pub(crate) struct Watcher {
     /// Adds a handler to the informer of a kind.
     pub(crate) follow: Arc<dyn Fn(&Informer) + Send + Sync>,
     pub(crate) field_manager: &'static str,
-    /// Is told about every object that was written.
+    /// Called with every object that was written.
     pub(crate) wrote: Arc<dyn Fn(&Object) + Send + Sync>,
 }
 

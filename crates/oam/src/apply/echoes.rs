@@ -1,4 +1,4 @@
-//! Events that only show what a reconcile has just written: they wake nobody.
+//! Drops events that only show what a reconcile has just written, so that they wake no application.
 //!
 //! An application that is deployed writes its status, its finalizer and its objects. Without this, every write would be
 //! followed by a reconcile that finds nothing to do.

@@ -1,7 +1,7 @@
 # The commands of this project. `make help` lists them.
 .DEFAULT_GOAL := help
 CHECKS ?= licenses bans sources
-.PHONY: help run test test-quick lint deny publish-check semver-check docs demo bench fuzz properties faults loom sim-search historic test-deploy dist image reproducible
+.PHONY: help run test test-quick lint deny publish-check semver-check docs demo bench fuzz properties faults loom sim-search sim-exhaustive historic test-deploy dist image reproducible
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ loom: ## Model-check the work queue with more preemptions than `make test` (PREE
 sim-search: ## Search longer for fault schedules that break a controller (SEED=n, COMBINATIONS=n)
 	SETPOINT_SIM_EXHAUSTIVE=1 SETPOINT_SIM_SEED=$(or $(SEED),1) SETPOINT_SIM_COMBINATIONS=$(or $(COMBINATIONS),2000) \
 		cargo test --release --quiet -p setpoint-sim --test sim faults:: -- --nocapture
+
+sim-exhaustive: ## Try every single fault in every simulated scenario, where `make test` tries half
+	SETPOINT_SIM_EXHAUSTIVE=1 cargo test --release --quiet --test sim --test oam --test hooks
 
 historic: ## Reintroduce historical bugs of Kubernetes one by one, and check that tests notice (BUG=name tries one)
 	scripts/historic $(BUG)

@@ -131,6 +131,10 @@ impl Shadow {
         let mut ledger = self.lock();
         let comparison = ledger.comparison;
         let Expected::Created(wanted) = &intention.expected else { return Verdict::NotDone };
+        // It may have been created after the intention expired, when no event could match it any more.
+        if ledger.observed.claim(family, wanted, comparison) {
+            return Verdict::Matched;
+        }
         if !family.is_unique() {
             let other = ledger.observed.take_any(family);
             return other.map_or(Verdict::NotDone, |other| {
@@ -215,5 +219,53 @@ impl Shadow {
             resolved: false,
             id: 0,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use setpoint::metrics::Metrics;
+    use setpoint::{Clock, Object, Rng, Runtime};
+
+    use super::*;
+    use crate::Config;
+    use crate::intention::Verb;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_is_created_after_its_intention_expired_matches_it() {
+        let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
+        let shadow = Shadow::new(Config::default(), Runtime { clock, rng: Rng::seeded(1) }, Metrics::new());
+        let service = tower::service_fn(|_: Request<Body>| async {
+            Ok::<_, Infallible>(Response::new(Body::from(b"{}".to_vec())))
+        });
+        let client = kube::Client::new(service, "default");
+        let target = Target::parse("/api/v1/namespaces/shop/pods").expect("a path");
+        let metadata = json!({"name": "web-2xb7k", "generateName": "web-", "namespace": "shop", "uid": "1", "resourceVersion": "5"});
+        let pod = json!({"metadata": metadata});
+        let object = Object::from_json(pod.to_string().into()).expect("an object");
+        let (family, live) = Family::of(&target, &pod).expect("a generated name");
+        let create = LiveCreate::new(&object, live, false, shadow.instant(), shadow.now());
+        shadow.lock().observed.created(family.clone(), create);
+        let wanted = json!({"metadata": {"generateName": "web-"}});
+        let intention = Intention {
+            controller: "test".into(),
+            verb: Verb::Create,
+            target,
+            expected: Expected::Created(Arc::new(wanted)),
+            input: None,
+            at: shadow.instant(),
+            last: shadow.instant(),
+            time: shadow.now(),
+            count: 1,
+            reported: None,
+            challenged: None,
+        };
+        assert_eq!(shadow.evaluate_generated(&client, &family, &intention).await, Verdict::Matched);
     }
 }

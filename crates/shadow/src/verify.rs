@@ -19,6 +19,8 @@ use crate::target::Target;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How long a controller may take to reconcile again and to repeat an intention.
 const RECONCILE_WAIT: Duration = Duration::from_secs(3);
+/// How long a read may take. A request that is never answered must not end all decisions.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of intentions decided in a row, each with one or two reads.
 const MAX_BATCH: usize = 200;
 
@@ -72,6 +74,12 @@ pub(crate) async fn recheck(shadow: &Shadow, client: &kube::Client) {
     }
 }
 
+/// Reads a live object. `None` if it cannot be read now.
+async fn read_in_time(client: &kube::Client, target: &Target) -> Option<Live> {
+    let path = target.read_path();
+    tokio::time::timeout(READ_TIMEOUT, read(client, &path)).await.ok()?.ok()
+}
+
 impl Shadow {
     async fn conclude(&self, client: &kube::Client) {
         let now = self.instant();
@@ -96,11 +104,11 @@ impl Shadow {
 
     /// Evaluates an intention. `None` if its controller may still repeat it.
     async fn evaluate(&self, client: &kube::Client, intention: &Intention) -> Option<Verdict> {
-        let live = match read(client, &intention.target.read_path()).await {
-            Ok(Live::Found(live)) => Some(live),
-            Ok(Live::Missing) => None,
+        let live = match read_in_time(client, &intention.target).await {
+            Some(Live::Found(live)) => Some(live),
+            Some(Live::Missing) => None,
             // The live object cannot be read now, so the write may have happened.
-            Ok(Live::Unknown(_)) | Err(_) => return None,
+            Some(Live::Unknown(_)) | None => return None,
         };
         let verdict = match &intention.expected {
             Expected::Emptied if live.as_ref().is_none_or(is_emptied) => Verdict::Matched,
@@ -157,10 +165,10 @@ impl Shadow {
             return true;
         }
         let Some(namespace) = intention.target.own_namespace() else { return false };
-        match read(client, &namespace.read_path()).await {
-            Ok(Live::Found(namespace)) => namespace["metadata"]["deletionTimestamp"].is_string(),
-            Ok(Live::Missing) => true,
-            Ok(Live::Unknown(_)) | Err(_) => false,
+        match read_in_time(client, &namespace).await {
+            Some(Live::Found(namespace)) => namespace["metadata"]["deletionTimestamp"].is_string(),
+            Some(Live::Missing) => true,
+            Some(Live::Unknown(_)) | None => false,
         }
     }
 

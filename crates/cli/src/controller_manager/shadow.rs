@@ -57,6 +57,10 @@ impl ShadowFlags {
         if self.shadow_window <= self.shadow_head_start {
             bail!("--shadow-window: expected more than --shadow-head-start ({:?})", self.shadow_head_start);
         }
+        // Nothing is reported before its window has ended.
+        if self.shadow_duration.is_some_and(|duration| duration <= self.shadow_window) {
+            bail!("--shadow-duration: expected more than --shadow-window ({:?})", self.shadow_window);
+        }
         Ok(())
     }
 

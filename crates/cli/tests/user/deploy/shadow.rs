@@ -86,4 +86,6 @@ fn the_exit_code_and_the_report_reflect_differences() {
     assert_eq!(up.kubectl(&["get", "replicasets", "-A", "-o", "name"]), "");
     let refused = shadow(&up, &["--use-service-account-credentials=true"]);
     assert!(refused.err.contains("--use-service-account-credentials"), "{}", refused.err);
+    let too_short = shadow(&up, &["--shadow-duration=30s"]);
+    assert!(!too_short.ok && too_short.err.contains("--shadow-duration"), "{}", too_short.err);
 }

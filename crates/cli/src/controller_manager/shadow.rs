@@ -109,15 +109,16 @@ impl ShadowFlags {
     }
 
     fn finish(&self, report: &Report) -> anyhow::Result<()> {
-        std::io::stdout()
-            .write_all(self.output.render(report)?.as_bytes())
-            .context("cannot print the report")?;
+        let text = self.output.render(report)?;
+        // The file is written even if nobody reads standard output any more.
+        let printed = std::io::stdout().write_all(text.as_bytes()).context("cannot print the report");
         if let Some(path) = &self.shadow_report {
             let is_yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
             let output = if is_yaml { Output::Yaml } else { Output::Json };
             std::fs::write(path, output.render(report)?)
                 .with_context(|| format!("--shadow-report: cannot write {}", path.display()))?;
         }
+        printed?;
         if self.shadow_duration.is_some() && !report.is_clean() {
             bail!("{} differences, {} missing writes", report.total().differences, report.missing);
         }

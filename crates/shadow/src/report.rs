@@ -145,6 +145,10 @@ impl Report {
             let _ = writeln!(text, "{}", cells.join("   ").trim_end());
         }
         let _ = writeln!(text, "\nMissing: {}. Accepted: {}.", self.missing, self.accepted);
+        let dropped = self.total().dropped;
+        if dropped > 0 {
+            let _ = writeln!(text, "Dropped: {dropped}. Too many were pending, so these were not compared.");
+        }
         self.differences.iter().for_each(|one| one.describe(&mut text));
         if self.unlisted > 0 {
             let _ = writeln!(text, "and {} more", self.unlisted);

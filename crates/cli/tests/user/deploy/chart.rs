@@ -123,7 +123,7 @@ fn the_binary_accepts_every_flag_that_the_chart_sets() {
     let everything = "keys.serviceAccount.secretName=a,keys.signing.secretName=b,keys.rootCA.configMapName=c,\
                       serving.tlsSecretName=d,network.allocateNodeCIDRs=true,network.clusterCIDR=10.1.0.0/16,\
                       network.serviceClusterIPRange=10.0.0.0/16,tracing.otlpEndpoint=http://c:4318,\
-                      featureGates.DRADeviceTaints=true";
+                      featureGates.DRADeviceTaints=true,serving.bindAddress=::";
     let [alongside, kubeadm, shadow] = ["alongside", "kubeadm", "shadow"].map(values);
     for setting in
         [&["--set", everything], &["--values", &alongside], &["--values", &kubeadm], &["--values", &shadow]]

@@ -4,6 +4,7 @@
 //! - Every path cited in a document exists, and every link works.
 //! - Every page is in the site's table of contents.
 //! - Dependencies between crates point one way, as described in ARCHITECTURE.md.
+//! - Every published crate has a README and the licence.
 //! - No module has a meaningless name (`utils`, `helpers`, `common`).
 //! - Every module starts with a doc comment.
 //! - Every test named in the feature table exists.
@@ -388,6 +389,21 @@ fn the_architecture_page_lists_the_same_dependencies() {
         }
     }
     assert_none(wrong);
+}
+
+#[test]
+fn every_published_crate_has_a_readme_and_a_licence() {
+    let mut missing = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).expect("the crates are there").flatten() {
+        let path = entry.path();
+        let is_published = !read(&path.join("Cargo.toml")).contains("publish.workspace = true");
+        for file in ["README.md", "LICENSE"] {
+            if is_published && !path.join(file).is_file() {
+                missing.push(format!("{}: has no {file}", relative(&path)));
+            }
+        }
+    }
+    assert_none(missing);
 }
 
 /// Returns the names in backquotes in the last column of a document's tables.

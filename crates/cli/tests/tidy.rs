@@ -5,6 +5,7 @@
 //! - Every page is in the site's table of contents.
 //! - Dependencies between crates point one way, as described in ARCHITECTURE.md.
 //! - Every published crate has a README and the licence.
+//! - Workflows pin actions to commits, and call targets of the Makefile that exist.
 //! - No module has a meaningless name (`utils`, `helpers`, `common`).
 //! - Every module starts with a doc comment.
 //! - Every test named in the feature table exists.
@@ -548,6 +549,21 @@ fn no_test_waits_for_the_wall_clock() {
         }
     }
     assert_none(waiting);
+}
+
+/// Tags of actions can be moved, and the code behind them runs with the rights of a release.
+#[test]
+fn every_action_is_pinned_to_a_commit() {
+    let mut unpinned = Vec::new();
+    for workflow in files(&root().join(".github/workflows"), &["yml"]) {
+        for action in read(&workflow).lines().filter_map(|line| line.trim().strip_prefix("- uses: ")) {
+            let version = action.split([' ', '@']).nth(1).unwrap_or_default();
+            if version.len() != 40 || !version.chars().all(|c| c.is_ascii_hexdigit()) {
+                unpinned.push(format!("{}: {action} is not pinned to a commit", relative(&workflow)));
+            }
+        }
+    }
+    assert_none(unpinned);
 }
 
 #[test]

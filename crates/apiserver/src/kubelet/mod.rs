@@ -32,7 +32,7 @@ use crate::aggregation::ProxyIdentity;
 use crate::status::Status;
 use crate::tunnel::IDLE;
 
-/// What kubelets see of requests that this server makes itself, for logs and processes, as in v1.34.
+/// The user agent of requests that this server makes itself, for logs and processes, as in v1.34.
 const AGENT: HeaderValue = HeaderValue::from_static("Go-http-client/1.1");
 
 /// How long closing a connection may take.

@@ -153,12 +153,12 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     parts
 }
 
-/// Returns what wakes the applications that use a cluster, or may be waiting for it.
+/// Returns a callback that enqueues the applications that use a cluster, or may be waiting for it.
 fn wake_users(apps: &Informer, queue: &Queue<Key>) -> Follower {
     let (apps, queue) = (apps.lister::<Application>(), queue.clone());
     Box::new(move |cluster| {
         for app in apps.objects().list(None) {
-            // One that cannot be decoded is not reconciled either.
+            // An application that cannot be decoded is not reconciled either.
             if app.decode().is_ok_and(|Standing { status }| status.concerns(cluster)) {
                 queue.add(app.key().clone());
             }
@@ -166,7 +166,7 @@ fn wake_users(apps: &Informer, queue: &Queue<Key>) -> Follower {
     })
 }
 
-/// Returns the application that a record belongs to, as `namespace/name`.
+/// Returns the application of a record, as `namespace/name`.
 fn application_label(object: &Object) -> Option<String> {
     let meta = object.meta();
     Some(format!("{}/{}", meta.label(names::APP_NAMESPACE)?, meta.label(names::APP_NAME)?))

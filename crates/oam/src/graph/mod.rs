@@ -57,7 +57,7 @@ mod label {
     pub(super) const COLLECTION_SIZE: &str = "kro.run/collection-size";
     pub(super) const DEFINITION: &str = "kro.run/resource-graph-definition-name";
     pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-    /// On an object: the ApplySet it is a member of.
+    /// On an object: its ApplySet.
     pub(super) const PART_OF: &str = "applyset.kubernetes.io/part-of";
     pub(super) const RECONCILE: &str = "kro.run/reconcile";
     /// On an instance: the ApplySet of its objects, their kinds, and what manages it.
@@ -69,11 +69,11 @@ mod label {
     /// On a revision: its definition, and the hash of the definition's spec.
     pub(super) const REVISION_OF: &str = "internal.kro.run/resource-graph-definition-name";
     pub(super) const REVISION_HASH: &str = "kro.run/graph-revision-hash";
-    /// On a definition: its schema may change in ways that break instances.
+    /// On a definition: allows schema changes that break instances.
     pub(super) const ALLOW_BREAKING: &str = "kro.run/allow-breaking-changes";
-    /// On an object: the hash of what was applied, so that fields that a template drops are removed.
+    /// On an object: the hash of the applied fields, so that fields dropped from a template are removed.
     pub(super) const HASH: &str = "internal.kro.run/hash";
-    /// On an object: its place in the order, so that it can be deleted without the definition.
+    /// On an object: its position in the order, so that it can be deleted without the definition.
     pub(super) const ORDER: &str = "internal.kro.run/order";
     pub(super) const FINALIZER: &str = "kro.run/finalizer";
 }

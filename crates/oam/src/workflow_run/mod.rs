@@ -92,7 +92,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     parts
 }
 
-/// Returns what wakes the runs that may wait for a cluster.
+/// Returns a callback that enqueues the runs that may be waiting for a cluster.
 fn wake_unfinished(runs: &Informer, queue: &Queue<Key>) -> Follower {
     let (runs, queue) = (runs.lister::<WorkflowRun>(), queue.clone());
     Box::new(move |_| {

@@ -87,7 +87,7 @@ impl Command<'_> {
             Ok(dialed) => dialed,
             Err(outcome) => return outcome,
         };
-        // A report that the kubelet cannot pass on to the container runtime would cost output.
+        // A WINDOW_UPDATE that the kubelet cannot pass on to the container runtime would lose output.
         let flow_control = FlowControl::Answered;
         let settings = Settings { ping_period: Some(PING_PERIOD), flow_control, ..Settings::default() };
         let (connection, driver) = setpoint_spdy::connect(TokioIo::new(transport), Role::Client, settings);

@@ -1,20 +1,20 @@
-//! The application controller: drives Applications to what their specs say.
+//! The application controller: drives Applications towards their specs.
 //!
-//! Owns: what an Application applies, its ApplicationRevisions, ResourceTrackers and the ConfigMap of its workflow.
-//! Watches: Applications, definitions, their revisions, records, and every kind that an Application has applied.
+//! Owns: the applied objects of Applications, ApplicationRevisions, ResourceTrackers and the ConfigMaps of workflows.
+//! Watches: Applications, definitions, their revisions, ResourceTrackers, and all applied kinds.
 //! Writes: all of these, and the status of Applications.
 //!
 //! ```text
-//!  app.rs        an Application, as read
+//!  app.rs        a decoded Application
 //!  catalog.rs    definitions, policies and workflows from the caches
-//!  revision.rs   which revision an Application is at
-//!  recorded.rs   what revisions record, decoded once
-//!  resolve.rs    what an Application refers to
-//!  policies.rs   policies with definitions of their own
-//!  referred.rs   objects that exist and that components copy
-//!  services.rs   health of what is in the cluster
+//!  revision.rs   ApplicationRevisions
+//!  recorded.rs   the decoded contents of revisions
+//!  resolve.rs    resolves the references of an Application
+//!  policies.rs   policies with their own definitions
+//!  referred.rs   existing objects that components copy
+//!  services.rs   health of deployed components
 //!  status.rs     phases and conditions                                          (pure)
-//!  progress.rs   parse, revision, workflow, health, state, garbage
+//!  progress.rs   parse, revision, workflow, health, drift, garbage collection
 //!  clean_up.rs   deletion
 //!  reconcile.rs  glue: finalizer, progress, status
 //! ```
@@ -22,7 +22,7 @@
 //! Invariants:
 //! - Nothing is deleted while a workflow has not succeeded, unless a policy demands it.
 //! - A settled Application makes no writes.
-//! - Deletion evaluates no template: it works from the records.
+//! - Deletion evaluates no templates: it uses the ResourceTrackers.
 
 pub(crate) mod app;
 pub(crate) mod catalog;

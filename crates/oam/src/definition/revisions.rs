@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! - revisions are numbered from one and never reused;
-//! - the revision of a `spec.version` never changes: other content needs another version;
-//! - a definition whose latest revision has its content makes no writes.
+//! - the revision of a `spec.version` never changes: changed content needs a new version;
+//! - a definition whose latest revision has the same content makes no writes.
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
-//! Resource graphs (kro): a ResourceGraphDefinition makes a kind, and every object of that kind a set of objects.
+//! Resource graphs (kro): a ResourceGraphDefinition defines a kind, and each of its objects becomes a set of objects.
 //!
 //! ```text
 //!  schema.rs      SimpleSchema ─► OpenAPI                                       (pure)
 //!  markers.rs     `required=true default=3` of a field                          (pure)
 //!  expression.rs  `${…}` in templates, evaluated as CEL                         (pure)
 //!  parse.rs       a definition ─► resources in order                            (pure)
-//!  types.rs       OpenAPI ─► CEL types; which values fit which field            (pure, but for reading the documents)
+//!  types.rs       OpenAPI ─► CEL types; which values fit which field            (pure, except for fetching)
 //!  check.rs       types of templates and expressions                            (pure)
 //!  compatible.rs  whether a new schema accepts old instances                    (pure)
 //!  crd.rs         the CustomResourceDefinitions                                 (pure)
@@ -14,14 +14,14 @@
 //!  instances.rs   the controller of their instances
 //!  applyset.rs    an instance and its objects as an ApplySet                    (pure)
 //!  resolve.rs     an instance ─► objects, one resource after the other
-//!  remove.rs      deletes objects in reverse order, from what is recorded on them
+//!  remove.rs      deletes objects in reverse order, from the records on them
 //! ```
 //!
 //! Invariants:
 //! - A resource is applied when everything it refers to exists and is ready.
-//! - Deletion needs no definition: objects carry the id of their instance and their place in the order.
+//! - Deletion needs no definition: objects carry the id of their instance and their position in the order.
 //! - Expressions are checked when a definition is written: names, syntax, and types against the schemas of the kinds.
-//! - Instances follow the newest accepted definition. One that is refused changes nothing.
+//! - Instances follow the newest accepted definition. A rejected definition changes nothing.
 
 mod applyset;
 mod check;

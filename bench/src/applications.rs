@@ -1,5 +1,5 @@
-//! Applications with two components and two traits each, on simulated nodes: time, CPU and memory until all of them run,
-//! and what it costs to hold more of them.
+//! Applications with two components and two traits each, on simulated nodes: time, CPU and memory until all of them
+//! run, and the cost of holding more of them.
 //!
 //! `APPLICATIONS` and `HELD` set the numbers (3,000 and 12,000).
 
@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use crate::control_plane::{ControlPlane, block_on, call};
 use crate::report::Report;
 
-/// Requests under way at once.
+/// Concurrent requests.
 const CONCURRENT: usize = 16;
-/// Pods that a simulated node has room for.
+/// The pod capacity of a simulated node.
 const PODS_PER_NODE: usize = 100;
 /// How long the idle control plane is observed.
 const IDLE: Duration = Duration::from_secs(30);

@@ -1,5 +1,5 @@
-//! An operator whose hook is one Python process: parents with five children each. Hook calls per second, our CPU, and that
-//! parents at rest cause no calls.
+//! An operator whose hook is one Python process: parents with five children each. Measures hook calls per second and
+//! our CPU, and checks that settled parents cause no calls.
 //!
 //! `PARENTS` sets the number (2,000).
 
@@ -16,7 +16,7 @@ use crate::control_plane::{ControlPlane, binary, block_on, call};
 use crate::process;
 use crate::report::Report;
 
-/// Requests under way at once.
+/// Concurrent requests.
 const CONCURRENT: usize = 16;
 const CHILDREN: usize = 5;
 const PATH: &str = "/apis/example.com/v1/namespaces/bench/sets";
@@ -136,7 +136,7 @@ fn start(plane: &ControlPlane, directory: &Path) -> Operator {
     Operator(command.stderr(Stdio::null()).spawn().expect("`make bench` builds the binary first"))
 }
 
-/// What the operator has used so far.
+/// The resources that the operator has used so far.
 struct Usage {
     calls: u64,
     cpu: Duration,

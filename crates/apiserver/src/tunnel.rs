@@ -1,8 +1,7 @@
 //! Protocols that follow HTTP on a connection.
 //!
-//! A response that switches protocols carries a [`Tunnel`]: what to do with the client's connection from then on. The
-//! owner of the connection ([`crate::serve`]) runs it. Most tunnels copy bytes to and from a server behind this one,
-//! whatever they mean.
+//! A response that switches protocols carries a [`Tunnel`], which takes over the client's connection. The owner of the
+//! connection ([`crate::serve`]) runs it. Most tunnels copy bytes to and from a server behind this one.
 
 use std::io;
 use std::sync::Arc;
@@ -17,15 +16,15 @@ use setpoint_clock::{Clock, Instant};
 use setpoint_webhook::Dialed;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// How long a connection may be unused, as in v1.34's streams. Some of those who have gone leave no other trace.
+/// How long a connection may be idle, as in v1.34's streams. Some disconnected peers cannot be detected otherwise.
 pub(crate) const IDLE: Duration = Duration::from_secs(4 * 3600);
 /// How long closing both sides may take.
 const CLOSE: Duration = Duration::from_secs(5);
 /// How much is copied at once, in each direction.
 const COPIED_BYTES: usize = 16 << 10;
 
-/// What follows a response that switches protocols: a response extension. Can be run once; dropping it closes what it
-/// leads to.
+/// The protocol after a response that switches protocols: a response extension. Can be run once; dropping it closes the
+/// connection behind it.
 #[derive(Clone)]
 pub struct Tunnel(Arc<Mutex<Option<Inner>>>);
 
@@ -38,7 +37,7 @@ struct Inner {
 }
 
 impl Tunnel {
-    /// A tunnel to a server that has switched protocols, too. It ends when it has been unused for too long.
+    /// A tunnel to a server that has switched protocols, too. It ends when it has been idle for too long.
     pub(crate) fn new(backend: OnUpgrade, idle: Idle) -> Self {
         Self::running(move |client| async move {
             if let Ok(backend) = backend.await {
@@ -47,7 +46,7 @@ impl Tunnel {
         })
     }
 
-    /// A tunnel that does this with the client's connection.
+    /// A tunnel that runs this on the client's connection.
     pub(crate) fn running<F>(run: impl FnOnce(Dialed) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -70,8 +69,8 @@ impl Tunnel {
     }
 }
 
-/// Copies until either side ends, as in v1.34. While one side does not read, the end of the other is only noticed by what
-/// is sent to it, or by the limit on idle connections: what is not written does not count as use.
+/// Copies until either side ends, as in v1.34. While one side does not read, the end of the other is only noticed when
+/// data is sent to it, or by the limit on idle connections: unwritten data does not count as use.
 async fn copy(client: impl AsyncRead + AsyncWrite, backend: impl AsyncRead + AsyncWrite, idle: &Idle) {
     let (from_client, mut to_client) = tokio::io::split(client);
     let (from_backend, mut to_backend) = tokio::io::split(backend);
@@ -83,7 +82,7 @@ async fn copy(client: impl AsyncRead + AsyncWrite, backend: impl AsyncRead + Asy
     if let Err(error) = ended {
         tracing::debug!(%error, "a forwarded connection broke off");
     }
-    // So that neither side takes the end for a failure.
+    // So that neither side mistakes the end for a failure.
     let closing = futures::future::join(to_client.shutdown(), to_backend.shutdown());
     let _ = tokio::time::timeout(CLOSE, closing).await;
 }
@@ -105,7 +104,7 @@ async fn copy_one_way(
     }
 }
 
-/// Measures how long a connection has been unused.
+/// Measures how long a connection has been idle.
 pub(crate) struct Idle {
     clock: Clock,
     limit: Duration,
@@ -122,7 +121,7 @@ impl Idle {
         *self.last_use.lock() = self.clock.instant();
     }
 
-    /// Waits until the connection has been unused for too long.
+    /// Waits until the connection has been idle for too long.
     pub(crate) async fn expired(&self) {
         loop {
             let due = *self.last_use.lock() + self.limit;

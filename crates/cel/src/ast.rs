@@ -39,7 +39,7 @@ impl Expr {
 }
 
 impl Expr {
-    /// Collects the fields of a variable that are selected. Returns false if the variable is also used otherwise.
+    /// Collects the fields of a variable that are selected. Returns false if the variable is also used in other ways.
     pub(super) fn fields_of<'e>(&'e self, variable: &str, fields: &mut Vec<&'e str>) -> bool {
         match &self.kind {
             Kind::Ident(name) => name != variable,

@@ -22,8 +22,8 @@ pub(super) struct Checked {
     pub(super) used: Vec<String>,
 }
 
-/// The maximum number of parts of the type of an expression: many times what people write. Types nest at most this deep,
-/// which bounds the stack of what walks them.
+/// The maximum number of parts of the type of an expression: many times what people write. Types nest at most this
+/// deep, which bounds the stack of functions that walk them.
 const LARGEST_TYPE: usize = 500;
 
 pub(super) fn check(
@@ -97,7 +97,7 @@ impl Checker<'_> {
         ty
     }
 
-    /// Rejects a type that would take too long to look at.
+    /// Rejects a type that would take too long to walk.
     fn bounded(&mut self, at: usize, ty: Type) -> Type {
         match self.found.is_larger(&ty, LARGEST_TYPE) {
             true => {
@@ -222,7 +222,7 @@ impl Checker<'_> {
                 ty = self.unwrapped(value_at, &ty);
             }
             let Some(expected) = message::field_type(name, &field.name) else {
-                // In the words of v1.34, whose types of messages know no missing fields.
+                // v1.34's wording: it does not report undefined fields of messages.
                 let ty = self.found.resolve(&ty, true);
                 let why =
                     format!("expected type of field '{}' is '' but provided type is '{ty}'", field.name);
@@ -419,7 +419,7 @@ impl Checker<'_> {
     }
 }
 
-/// What only some expressions have.
+/// Features that only some expressions have.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Extensions {
     /// Whether expressions can construct `Object` and `JSONPatch`.
@@ -434,7 +434,7 @@ impl Extensions {
     }
 }
 
-/// The function that only expressions with patch types have.
+/// The function for expressions with patch types.
 const ESCAPE_KEY: &str = "jsonpatch.escapeKey";
 
 /// Returns whether a string literal is a valid argument for the function.
@@ -448,7 +448,7 @@ fn is_sensible(function: &str, arg: &Expr) -> bool {
     }
 }
 
-/// Returns the dotted name `a.b.c` of an expression that is nothing but that.
+/// Returns the dotted name `a.b.c` if the expression is one.
 fn dotted(expr: &Expr) -> Option<String> {
     match &expr.kind {
         Kind::Ident(name) => Some(name.clone()),

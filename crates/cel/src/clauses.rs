@@ -1,6 +1,6 @@
-//! The clauses of texts for `format`: `%s`, `%.2f`.
+//! The clauses of format strings: `%s`, `%.2f`.
 
-/// A clause, and the text that follows it.
+/// A clause, and the text after it.
 pub(super) struct Clause<'t> {
     pub(super) verb: u8,
     pub(super) precision: Option<usize>,
@@ -10,7 +10,7 @@ pub(super) struct Clause<'t> {
 /// Maximum precision. Nothing needs more, and every digit takes memory.
 const PRECISION: usize = 1000;
 
-/// Reads the clause at the start of a text, without its percent sign. The error is v1.34's message.
+/// Reads the clause at the start of a string, after the percent sign. The error is v1.34's message.
 pub(super) fn parse(text: &[u8]) -> Result<Clause<'_>, String> {
     let unparsed = |why: String| format!("could not parse formatting clause: {why}");
     let (precision, after) =

@@ -18,8 +18,8 @@ fn pattern(text: &Val, pattern: &Val) -> u64 {
     text.saturating_mul(letters(pattern, PATTERN_LETTER))
 }
 
-/// Returns the part of a call's cost that is due even if the call fails. An authorization check fails until the authorizer
-/// has answered it; if that were free, one expression could start any number of them.
+/// Returns the part of a call's cost that is charged even if the call fails. An authorization check fails until the
+/// authorizer has responded; if that were free, one expression could start any number of checks.
 pub(super) fn in_advance(function: &str) -> u64 {
     if function == "check" { 350_000 } else { 0 }
 }

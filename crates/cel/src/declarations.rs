@@ -242,7 +242,7 @@ isSemver(string, bool) -> bool
 .error(kubernetes.authorization.Decision) -> string
 ";
 
-/// The functions that only expressions of resource graphs have.
+/// The functions for expressions of resource graphs.
 const GRAPH_SIGNATURES: &str = "
 random.seededString(int, string) -> string
 random.seededInt(int, int, string) -> int
@@ -259,18 +259,18 @@ lists.removeAtIndex(list(A), int) -> list(A)
 .merge(map(A, B), map(A, B)) -> map(A, B)
 ";
 
-/// Returns whether only expressions of resource graphs have a function.
+/// Returns whether a function is only for expressions of resource graphs.
 pub(super) fn is_of_graphs(function: &str) -> bool {
     GRAPH_SIGNATURES.lines().any(|line| line.trim_start_matches('.').split('(').next() == Some(function))
         && !function.is_empty()
 }
 
-/// Types with an order.
+/// Ordered types.
 const ORDERED: [&str; 8] = ["bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration"];
-/// Types whose lists can be summed.
+/// Summable types.
 const SUMMED: [&str; 4] = ["int", "uint", "double", "duration"];
 
-/// What calls of `format` in resource graphs become. No expression can have this name.
+/// The internal name of `format` in resource graphs. No expression can use it.
 pub(super) const GRAPH_FORMAT: &str = "format in graphs";
 
 /// The named formats, as functions without arguments.

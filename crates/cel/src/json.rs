@@ -7,10 +7,10 @@ use serde_json::{Map, Value as Json};
 
 use super::value::{Key, Val};
 
-/// The maximum nesting of a document: as deep as decoders read.
+/// The maximum nesting of a document: the limit of decoders.
 const DEEPEST: usize = 127;
 
-/// Limits the JSON that several values become together.
+/// Limits the total JSON of several values.
 #[derive(Debug)]
 pub struct JsonLimit {
     bytes: usize,

@@ -34,10 +34,11 @@ const SYMBOLS: [&str; 24] = [
     "[", "]", "{", "}",
 ];
 
-/// How many letters that start no token are reported. Each report repeats its line, of up to 100,000 letters.
+/// The maximum number of reported characters that start no token. Each report repeats its line, of up to 100,000
+/// characters.
 const MAX_UNRECOGNIZED: usize = 8;
 
-/// The tokens of a text, and the letters in between that start no token.
+/// The tokens of an expression, and the characters in between that start no token.
 #[derive(Debug)]
 pub(super) struct Words {
     pub(super) words: Vec<Word>,
@@ -84,7 +85,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// Whether the next letter starts no token: it belongs to none, or only to one of two equal letters.
+    /// Whether the next character starts no token: it belongs to none, or only to a token of two equal characters.
     fn starts_no_token(&self, letter: char) -> bool {
         match letter {
             '=' | '&' | '|' => self.peek(1) != Some(letter),
@@ -94,8 +95,8 @@ impl Lexer<'_> {
         }
     }
 
-    /// Skips a letter that starts no token, as v1.34's lexer does: if it could have started one, it is skipped with the
-    /// letter that ruled this out.
+    /// Skips a character that starts no token, as v1.34's lexer does: if it could have started one, it is skipped
+    /// together with the character that ruled this out.
     fn skip_unrecognized(&mut self) {
         let start = self.at;
         let length = if matches!(self.letters[start], '=' | '&' | '|') { 2 } else { 1 };

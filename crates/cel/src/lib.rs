@@ -89,15 +89,15 @@ impl Environment {
         self
     }
 
-    /// Adds the types and functions that mutating admission policies describe changes with: `Object`, `JSONPatch` and
+    /// Adds the types and functions for the mutations of admission policies: `Object`, `JSONPatch` and
     /// `jsonpatch.escapeKey`.
     pub fn with_patch_types(mut self) -> Self {
         self.extensions.patch_types = true;
         self
     }
 
-    /// Adds the functions that templates of resource graphs have in kro: `random`, `hash`, `json`, `base64`, and edits of
-    /// lists and maps. Literal lists and maps may mix types.
+    /// Adds kro's functions for templates of resource graphs: `random`, `hash`, `json`, `base64`, and list and map
+    /// edits. Literal lists and maps may mix types.
     pub fn with_graph_functions(mut self) -> Self {
         self.extensions.graph_functions = true;
         self
@@ -143,14 +143,13 @@ impl Program {
         })
     }
 
-    /// Returns the fields of a variable that the program selects. `None` if it also uses the variable as a whole, so that
-    /// it may select any.
+    /// Returns the fields of a variable that the program selects. `None` if it also uses the variable as a whole.
     pub fn fields_of(&self, variable: &str) -> Option<Vec<&str>> {
         let mut fields = Vec::new();
         self.checked.expr.fields_of(variable, &mut fields).then_some(fields)
     }
 
-    /// Returns whether the program can make lists, maps or messages, rather than only return those it is given.
+    /// Returns whether the program can create lists, maps or messages.
     pub fn makes_values(&self) -> bool {
         self.checked.expr.any(&|expr| {
             matches!(
@@ -160,7 +159,7 @@ impl Program {
         })
     }
 
-    /// Returns how deep the program nests: evaluation needs stack in proportion.
+    /// Returns the nesting depth of the program, which determines the stack usage of an evaluation.
     pub fn depth(&self) -> usize {
         self.checked.expr.depth
     }

@@ -1,5 +1,5 @@
-//! Checks of literals in well-typed expressions, as v1.34 makes them: elements of lists and maps have one type, and texts
-//! of `format` fit their arguments.
+//! Checks of literals in well-typed expressions, as in v1.34: elements of lists and maps have one type, and format
+//! strings match their arguments.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::types::Type;
 /// The types of all expressions, by ID.
 type Types = BTreeMap<usize, Type>;
 
-/// Returns what is wrong, by position.
+/// Returns the errors, by position.
 pub(super) fn mistakes(expr: &Expr, types: &Types) -> Vec<Mistake> {
     let mut mistakes = Vec::new();
     find(expr, types, false, &mut mistakes);
@@ -19,7 +19,7 @@ pub(super) fn mistakes(expr: &Expr, types: &Types) -> Vec<Mistake> {
     mistakes
 }
 
-/// Looks through an expression. The arguments of `format` may have any types. The recursion is bounded by the nesting depth.
+/// Walks an expression. The arguments of `format` may have any types. The recursion is bounded by the nesting depth.
 fn find(expr: &Expr, types: &Types, is_formatted: bool, mistakes: &mut Vec<Mistake>) {
     let is_format = matches!(&expr.kind, Kind::Call { function, .. } if function == "format");
     match &expr.kind {
@@ -50,7 +50,7 @@ fn find(expr: &Expr, types: &Types, is_formatted: bool, mistakes: &mut Vec<Mista
     }
 }
 
-/// Returns the first element that has another type than the first one.
+/// Returns the first element whose type differs from that of the first one.
 fn other_type<'e>(elements: impl Iterator<Item = (&'e Expr, bool)>, types: &Types) -> Option<Mistake> {
     let mut elements = elements.filter_map(|(element, is_optional)| {
         let ty = match types.get(&element.id)? {
@@ -79,7 +79,7 @@ struct Format<'e> {
 }
 
 impl Format<'_> {
-    /// Checks a text: its clauses, and that there is an argument of the right type for each.
+    /// Checks a format string: its clauses, and that there is an argument of the right type for each.
     fn check(&self, text: &str) -> Result<(), FormatMistake> {
         let (mut rest, mut index) = (text.as_bytes(), 0);
         while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
@@ -103,7 +103,7 @@ impl Format<'_> {
         }
     }
 
-    /// Checks the clause at the start of a text. Returns what follows it.
+    /// Checks the clause at the start of a string. Returns the rest.
     fn check_clause<'t>(&self, text: &'t [u8], value: &Expr) -> Result<&'t [u8], FormatMistake> {
         let Clause { verb, rest, .. } = clauses::parse(text).map_err(at_call)?;
         let wrong = match verb {
@@ -120,7 +120,7 @@ impl Format<'_> {
         self.types.get(&value.id).unwrap_or(&Type::Dyn)
     }
 
-    /// Returns the part of a value that has no text.
+    /// Returns the part of a value that cannot be formatted.
     fn not_shown<'v>(&self, value: &'v Expr) -> Option<&'v Expr> {
         let ty = self.ty(value);
         if matches!(ty, Type::Object(_) | Type::Opaque(_) | Type::Message(_) | Type::Optional(_)) {

@@ -3,7 +3,7 @@
 //! Mutating admission policies have two such types. `Object` and the types below it, named after the path of a field
 //! (`Object.spec.containers`), may have any fields. `JSONPatch` is an operation of a JSON patch.
 //!
-//! Whether a type below `Object` is at the place that its name says is only checked once there is a value, as in v1.34.
+//! Whether the name of a type below `Object` matches its field is only checked once there is a value, as in v1.34.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,8 +77,8 @@ impl Message {
         }
     }
 
-    /// Returns v1.34's errors about messages inside this one whose type is not named after the field they are in. Visits
-    /// parts as often as they occur: a value from an expression must have been bounded before.
+    /// Returns v1.34's errors about messages inside this one whose type is not named after the field they are in.
+    /// Shared parts are visited every time they occur, so the size of the value must be bounded beforehand.
     pub fn misplaced(&self) -> Vec<String> {
         let mut errors = Vec::new();
         self.check_places(&self.name, &mut errors);

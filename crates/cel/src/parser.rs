@@ -71,7 +71,7 @@ struct Parser {
     noted: Vec<Mistake>,
     /// Where the arguments of the last call start.
     args_at: Option<usize>,
-    /// The brackets that are open, as those that close them.
+    /// The closing brackets of the open ones.
     open: Vec<&'static str>,
 }
 
@@ -84,8 +84,8 @@ impl Parser {
         }
     }
 
-    /// The error of a token that is not among the expected ones. In v1.34's words it is extraneous if the one after it is
-    /// expected, and mismatched otherwise.
+    /// The error for an unexpected token. In v1.34's words it is extraneous if the next token is expected, and
+    /// mismatched otherwise.
     fn unexpected(&self, expecting: &str, is_expected: impl Fn(&Token) -> bool) -> Mistake {
         let is_extraneous = *self.peek() != Token::End && is_expected(self.peek_after());
         let what = if is_extraneous { "extraneous" } else { "mismatched" };
@@ -141,7 +141,7 @@ impl Parser {
         Err(Mistake { at: self.place(), message })
     }
 
-    /// Whether the next token would be right if the symbol were there.
+    /// Whether the next token would be valid if the symbol were present.
     fn may_follow(&self, symbol: &str) -> bool {
         match (symbol, self.peek(), self.open.last()) {
             (":", next, _) => starts_expression(next),
@@ -168,7 +168,7 @@ impl Parser {
         starts_expression(self.peek()) || *self.peek() == Token::Symbol("?")
     }
 
-    /// Parses the elements of a list or a map. A comma may follow them, and one may stand alone.
+    /// Parses the elements of a list or a map. A trailing comma is allowed, and so is a lone comma.
     fn elements<T>(
         &mut self,
         end: &'static str,
@@ -447,7 +447,7 @@ impl Parser {
     fn primary(&mut self) -> Result<Expr, Mistake> {
         let at = self.place();
         if !starts_expression(self.peek()) {
-            // The closing parenthesis of a call is expected in place of the first argument.
+            // Instead of the first argument, the closing parenthesis may follow.
             let is_first = self.args_at == Some(self.at);
             let expecting = if is_first { EXPECTED_OR_CLOSED } else { EXPECTED };
             return Err(self.unexpected(expecting, starts_expression));

@@ -1,6 +1,6 @@
 //! `setpoint operator run`: runs operators whose logic is a hook, against any Kubernetes API server.
 //!
-//! Everything but the flags and the directory is the framework's manager and `setpoint-hooks`.
+//! Only the flags and the directory are handled here; the rest is the framework's manager and `setpoint-hooks`.
 
 mod directory;
 mod manifests;
@@ -26,7 +26,7 @@ use show::Shown;
 
 /// The name of the lease, the user agent of requests, and the field manager of manifests.
 const NAME: &str = "setpoint-operator";
-/// The namespace of manifests that name none, in the control plane of this process.
+/// The default namespace of manifests, in the control plane of this process.
 const NAMESPACE: &str = "default";
 
 const ELECTS: &str = "Run only while holding the leader election lease [default: true, but false with --dev]";
@@ -104,7 +104,7 @@ fn address(text: &str) -> Result<(String, String), String> {
 }
 
 impl Run {
-    /// Returns the configuration of the framework's manager. Who develops needs no leader.
+    /// Returns the configuration of the framework's manager. In development, there is no leader election.
     fn config(&self) -> anyhow::Result<ControllerConfig> {
         let config = self.manager.config(NAME, !self.dev);
         config.validate()?;
@@ -116,7 +116,7 @@ impl Run {
     }
 }
 
-/// Returns how the hooks of a directory are run. In development, what they do is shown.
+/// Returns the options for the hooks of a directory. In development, their reconciles are printed.
 fn options(
     dial: Arc<dyn Dial>,
     commands: &Commands,
@@ -202,7 +202,7 @@ impl Operators {
         manifests::apply(client, clock, &place, &self.directory.manifests).await.map(drop)
     }
 
-    /// Follows the files until the future is dropped.
+    /// Watches the files until the future is dropped.
     pub(crate) async fn follow(&self, client: Client, clock: Clock) {
         let (commands, reload) = (self.commands.clone(), self.options.reload.clone());
         let namespace = NAMESPACE.to_owned();

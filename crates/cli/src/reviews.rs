@@ -1,5 +1,5 @@
-//! Admission reviews of Applications, on threads of their own: they evaluate templates, and the threads that serve requests
-//! have to stay free.
+//! Admission reviews of Applications, on dedicated threads: they evaluate templates, which must not block the threads
+//! that serve requests.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use setpoint_oam::admission::Admission;
 use tokio::sync::Semaphore;
 
-/// Reviews that wait for a thread. With the 8 MiB that a review may have, 512 MiB; the API server gives up on one after
-/// five seconds.
+/// The maximum number of waiting reviews. With at most 8 MiB each, they take 512 MiB; the API server's timeout is five
+/// seconds.
 const MAX_WAITING: usize = 64;
 
-/// Answers a review as long as the answer is wanted.
+/// Responds to a review, unless it is cancelled.
 type Review = dyn Fn(&Value, &dyn Fn() -> bool) -> Value + Send + Sync;
 
 /// Reviews Applications, on half of the cores. Cheap to clone.
@@ -24,7 +24,7 @@ pub(crate) struct Reviews {
     places: Arc<Semaphore>,
 }
 
-/// Tells a review that its caller has given up.
+/// Cancels a review when its caller has timed out.
 struct Abandons(Arc<AtomicBool>);
 
 impl Drop for Abandons {
@@ -46,7 +46,7 @@ impl Reviews {
         Self { review, threads: Arc::new(Semaphore::new(threads)), places }
     }
 
-    /// Answers an AdmissionReview. Refuses it if too many are waiting.
+    /// Responds to an AdmissionReview. Rejects it if too many are waiting.
     #[allow(clippy::disallowed_methods, reason = "simulations review inline, without this")]
     pub(crate) async fn review(&self, review: Value) -> Value {
         let uid = review["request"]["uid"].clone();
@@ -61,7 +61,7 @@ impl Reviews {
         let answer = self.review.clone();
         let answering = tokio::task::spawn_blocking(move || {
             let answer = answer(&review, &|| !abandoned.load(Ordering::Relaxed));
-            // The thread is free when the review has ended, not when its caller has given up.
+            // The thread is free when the review has ended, not when its caller has timed out.
             drop(thread);
             answer
         });
@@ -69,7 +69,7 @@ impl Reviews {
     }
 }
 
-/// Refuses a review for now.
+/// Rejects a review temporarily.
 fn refusal(uid: &Value, why: &str) -> Value {
     let status = json!({"code": 429, "reason": "TooManyRequests", "message": why});
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",

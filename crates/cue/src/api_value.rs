@@ -1,4 +1,4 @@
-//! Values of an instance, as its user sees them.
+//! The public view of an instance's values.
 
 use serde_json::Value as Json;
 
@@ -21,14 +21,14 @@ pub struct Value<'a> {
     node: NodeId,
 }
 
-/// Whether a field is set.
+/// The presence of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// Set: `a: 1`
     Set,
-    /// Must be set by someone else: `a!: int`
+    /// Required: `a!: int`
     Required,
-    /// May be set: `a?: int`
+    /// Optional: `a?: int`
     Optional,
 }
 
@@ -46,8 +46,7 @@ impl<'a> Value<'a> {
         self.instance.evaluator.borrow().path(self.node)
     }
 
-    /// Returns the value at a path below. Fields that are optional and not set are errors of kind
-    /// [`ErrorKind::Absent`].
+    /// Returns the value at a path below. Unset optional fields are errors of kind [`ErrorKind::Absent`].
     pub fn lookup(&self, path: &str) -> Result<Self, Errors> {
         let path = Path::parse(path)?;
         let mut node = self.node;
@@ -79,7 +78,7 @@ impl<'a> Value<'a> {
         evaluator.has_value(value.node, &nowhere).unwrap_or(false)
     }
 
-    /// Returns the error that the value itself is: a conflict, or something missing.
+    /// Returns the error if the value itself is one: a conflict, or a missing value.
     pub fn error(&self) -> Option<Error> {
         let mut evaluator = self.instance.evaluator.borrow_mut();
         evaluator.evaluate(self.node);
@@ -100,7 +99,7 @@ impl<'a> Value<'a> {
         introspect::kind(&mut evaluator, self.node)
     }
 
-    /// Returns the value as JSON, with defaults resolved. Values that are missing are errors.
+    /// Returns the value as JSON, with defaults resolved. Missing values are errors.
     pub fn to_json(&self) -> Result<Json, Errors> {
         export::to_json(&mut self.instance.evaluator.borrow_mut(), self.node)
     }
@@ -115,7 +114,7 @@ impl<'a> Value<'a> {
         show::show(&mut self.instance.evaluator.borrow_mut(), self.node)
     }
 
-    /// Checks the value and everything in it for conflicts. Missing values are no error.
+    /// Checks the value and everything in it for conflicts. Missing values are not errors.
     pub fn validate(&self) -> Result<(), Errors> {
         export::validate(&mut self.instance.evaluator.borrow_mut(), self.node)
     }
@@ -143,7 +142,7 @@ impl<'a> Value<'a> {
     }
 
     /// Returns the fields of a struct: name, presence and value, in source order. Definitions and hidden fields are
-    /// left out. A struct of which a part is missing has the fields that are known; see [`Value::error`].
+    /// omitted. An incomplete struct has its known fields; see [`Value::error`].
     pub fn fields(&self) -> Vec<(String, Presence, Self)> {
         self.all_fields()
             .into_iter()
@@ -202,7 +201,7 @@ impl<'a> Value<'a> {
         export::attributes(&evaluator, self.node)
     }
 
-    /// Returns where the value is declared first.
+    /// Returns the position of the value's first declaration.
     pub fn position(&self) -> Option<Position> {
         let evaluator = self.instance.evaluator.borrow();
         let conjuncts = &evaluator.node(self.node).conjuncts;
@@ -227,7 +226,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns whether the value is absent: it does not exist or is optional and not set.
+    /// Returns whether the value is absent: it does not exist, or is optional and unset.
     pub fn is_absent(&self) -> bool {
         self.error().is_some_and(|error| error.kind == ErrorKind::Absent)
     }

@@ -1,4 +1,4 @@
-//! Concrete data: what is injected into an instance, and what builtins take and return.
+//! Concrete data: injected into an instance, and the arguments and results of builtins.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) enum Data {
     Struct(Vec<(Arc<str>, Arc<Data>)>),
 }
 
-/// How deeply injected data may be nested: passes over it recurse.
+/// The maximum nesting of injected data: passes over it recurse.
 const MAX_DEPTH: usize = 64;
 
 impl Data {
@@ -91,7 +91,7 @@ impl Data {
         Ok(())
     }
 
-    /// Returns about how many bytes the data takes as text: exactly, but for escapes and indentation.
+    /// Returns the approximate size of the data as text: exact except for escapes and indentation.
     pub(crate) fn written_size(&self) -> usize {
         match self {
             Self::Atom(Atom::Text(text)) => text.len() + 2,

@@ -1,11 +1,11 @@
-//! Errors: what is wrong, where in the source, at which path, and what to change.
+//! Errors: a message, positions in the source, a path, and a hint.
 //!
 //! The kinds of "not a value" are kept apart: a conflict can never be repaired by adding data, an incomplete value can.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A place in a source file. Lines and columns start at 1; columns count characters.
+/// A position in a source file. Lines and columns start at 1; columns count characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The name of the file, as given to the parser.
@@ -33,21 +33,21 @@ impl fmt::Display for Position {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The text is not CUE.
+    /// The text is not valid CUE.
     Syntax,
-    /// A name refers to nothing, or a construct is used where it is not allowed.
+    /// A name cannot be resolved, or a construct is used where it is not allowed.
     Reference,
-    /// Values contradict each other. More data cannot repair it.
+    /// Values conflict. More data cannot fix it.
     Conflict,
-    /// The template raised the error itself, with `error(…)`.
+    /// The template raised the error with `error(…)`.
     User,
     /// A structure contains itself, so it would be infinite.
     StructuralCycle,
     /// A value is missing. It may still be supplied.
     Incomplete,
-    /// A field that is optional, or not there at all, was used.
+    /// A field that is optional and unset, or does not exist, was used.
     Absent,
-    /// Values depend on each other and none of them is given.
+    /// Values depend on each other, and none of them is set.
     Cycle,
     /// A limit was reached: the evaluation was stopped.
     Limit,
@@ -67,15 +67,15 @@ impl ErrorKind {
 pub struct Error {
     /// What kind of error it is.
     pub kind: ErrorKind,
-    /// The path of the value, such as `output.spec.replicas`. Empty for errors of syntax.
+    /// The path of the value, such as `output.spec.replicas`. Empty for syntax errors.
     pub path: String,
-    /// What is wrong.
+    /// The message.
     pub message: String,
-    /// What to change, if that is known.
+    /// The hint, if there is one.
     pub hint: Option<String>,
-    /// The places in the source that contribute, the most telling first.
+    /// The positions in the source, the most relevant first.
     pub positions: Vec<Position>,
-    /// Whether the message names the path where the error arose, because `path` is where it is felt.
+    /// Whether the message has the path where the error occurred, because `path` is where it has an effect.
     pub(crate) relayed: bool,
 }
 
@@ -110,7 +110,7 @@ impl Error {
     }
 }
 
-/// The most positions that one error carries: two that conflict, and the references that led there.
+/// The maximum number of positions of an error: two that conflict, and the references that led there.
 const MAX_POSITIONS: usize = 6;
 
 impl fmt::Display for Error {
@@ -135,7 +135,7 @@ impl fmt::Display for Error {
 pub struct Errors(Vec<Error>);
 
 impl Errors {
-    /// The most errors that are collected before evaluation stops looking for more.
+    /// The maximum number of collected errors.
     pub(crate) const MAX: usize = 20;
 
     pub(crate) fn new(errors: Vec<Error>) -> Option<Self> {

@@ -1,4 +1,4 @@
-//! Export: evaluated values as JSON and as trees, with every error that is found on the way.
+//! Export: evaluated values as JSON and as trees, with all errors.
 
 use serde_json::Value as Json;
 
@@ -39,7 +39,7 @@ struct Exporter<'a> {
     errors: Vec<Error>,
 }
 
-/// How deep an exported value may be. Structures that contain themselves are found long before.
+/// The maximum depth of an exported value. Recursive structures are detected long before.
 const MAX_DEPTH: usize = 100;
 
 impl Exporter<'_> {
@@ -73,7 +73,7 @@ impl Exporter<'_> {
         true
     }
 
-    /// Returns a concrete value. Where there is none, an error is noted.
+    /// Returns a concrete value. Records an error where there is none.
     fn node(&mut self, id: NodeId, depth: usize) -> Option<Tree> {
         self.evaluator.evaluate(id);
         if self.is_full() || self.too_deep(id, depth) {
@@ -135,7 +135,7 @@ impl Exporter<'_> {
                     self.fail(&bottom);
                 }
                 _ if !label.is_regular() => {
-                    // Never emitted and need not be complete, but must not contradict themselves.
+                    // Never exported and may be incomplete, but must not conflict.
                     if !label.is_definition()
                         && let Some(bottom) = self.evaluator.deep_error(node)
                     {
@@ -148,7 +148,7 @@ impl Exporter<'_> {
         TreeValue::Struct(fields)
     }
 
-    /// Returns what is concrete in a value that need not be.
+    /// Returns the concrete part of a value.
     fn partial(&mut self, id: NodeId, depth: usize) -> Option<Tree> {
         let outer = std::mem::take(&mut self.errors);
         let tree = self.node(id, depth);
@@ -180,7 +180,7 @@ impl Exporter<'_> {
         error
     }
 
-    /// Looks for conflicts, in optional fields of no struct.
+    /// Looks for conflicts, except in optional fields.
     fn check(&mut self, id: NodeId, depth: usize) {
         self.evaluator.evaluate(id);
         if self.is_full() || self.too_deep(id, depth) {

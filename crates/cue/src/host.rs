@@ -1,8 +1,8 @@
 //! Packages of the host: definitions as CUE text, functions as Rust.
 //!
-//! An import that is not part of the standard library is looked up here. What a host package offers is data: a
-//! definition such as `#Apply` is ordinary CUE, and the host reads the evaluated value to learn what to do. Functions
-//! must be pure, so that evaluation stays deterministic.
+//! An import that is not part of the standard library is looked up here. Host packages are data: a definition such as
+//! `#Apply` is ordinary CUE, and the host acts on the evaluated value. Functions must be pure, so that evaluation stays
+//! deterministic.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::ir;
 
 /// A function that templates can call.
 pub trait HostFunction: Send + Sync {
-    /// Calls the function. An error is reported at the place of the call.
+    /// Calls the function. An error is reported at the position of the call.
     fn call(&self, arguments: &[Json]) -> Result<Json, String>;
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use crate::data::Data;
 use crate::error::Errors;
 
-/// Data in the form in which it is evaluated. Cheap to clone: filling it into an instance copies nothing.
+/// Converted data, ready for evaluation. Cheap to clone: filling it into an instance copies nothing.
 ///
 /// ```
 /// use serde_json::json;
@@ -29,7 +29,7 @@ impl Input {
         Ok(Self(Arc::new(Data::from_json(json)?)))
     }
 
-    /// Returns a struct in which a field has another value. What is no struct becomes one.
+    /// Returns a struct with a field replaced. A value that is not a struct becomes one.
     #[must_use]
     pub fn with(&self, name: &str, value: &Self) -> Self {
         let known = match &*self.0 {

@@ -22,7 +22,7 @@ use crate::{builtins, ir};
 
 use crate::api_value::Value;
 
-/// Collects what an instance is made of.
+/// Builds an instance.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     sources: Vec<Source>,
@@ -51,7 +51,7 @@ impl Builder {
         self.filled(path, data)
     }
 
-    /// Does the same with data that other instances may share.
+    /// Like [`fill`](Self::fill), but with data that other instances may share.
     #[must_use]
     pub fn input(self, path: &str, data: &Input) -> Self {
         self.filled(path, Ok(data.0.clone()))
@@ -84,14 +84,14 @@ impl Builder {
         self
     }
 
-    /// Sets the packages that can be imported beside the standard library.
+    /// Sets the packages that can be imported in addition to the standard library.
     #[must_use]
     pub fn packages(mut self, packages: impl Into<Arc<Packages>>) -> Self {
         self.packages = packages.into();
         self
     }
 
-    /// Builds the instance. Fails if a name or an import is not known; nothing is evaluated yet.
+    /// Builds the instance. Fails if a name or an import is unknown; nothing is evaluated yet.
     pub fn build(self) -> Result<Instance, Errors> {
         if let Some(error) = self.error {
             return Err(error.into());
@@ -216,7 +216,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Starts an instance.
+    /// Starts building an instance.
     pub fn builder() -> Builder {
         Builder::default()
     }

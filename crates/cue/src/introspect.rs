@@ -1,4 +1,4 @@
-//! Introspection: what a value may be, without giving it one. Parameters are documented and checked with it.
+//! Introspection: the schema of a value, for documenting and checking parameters.
 
 use serde_json::Value as Json;
 
@@ -12,23 +12,23 @@ use crate::syntax::ast::Marker;
 use crate::tree::{Attribute, marker};
 use crate::value::{Atom, BoundOp, Kind};
 
-/// How deep schemas go.
+/// The maximum depth of schemas.
 const MAX_DEPTH: usize = 12;
-/// How often a definition is followed into itself.
+/// How often a recursive definition is expanded.
 const MAX_RECURSION: usize = 1;
 
-/// What a value may be.
+/// The schema of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schema {
     /// The types.
     pub kind: Kind,
     /// The default, if it is concrete.
     pub default: Option<Json>,
-    /// The values to choose from, if there is nothing but those.
+    /// The possible values, if they are enumerated.
     pub options: Vec<Json>,
-    /// The least value, and whether it is excluded.
+    /// The minimum, and whether it is exclusive.
     pub minimum: Option<(Json, bool)>,
-    /// The greatest value, and whether it is excluded.
+    /// The maximum, and whether it is exclusive.
     pub maximum: Option<(Json, bool)>,
     /// Regular expressions that a string must match.
     pub patterns: Vec<String>,
@@ -38,7 +38,7 @@ pub struct Schema {
     pub items: Option<Box<Schema>>,
     /// The values of further fields: those of `[string]: T`.
     pub others: Option<Box<Schema>>,
-    /// Whether a struct refuses fields that it does not declare.
+    /// Whether a struct rejects undeclared fields.
     pub closed: bool,
     /// The alternatives, if they are not all single values or types.
     pub alternatives: Vec<Schema>,
@@ -53,9 +53,9 @@ pub struct Schema {
 pub struct Field {
     /// The name.
     pub name: String,
-    /// Whether a value must be given: it is not optional, has no default and is not fixed.
+    /// Whether the field is required: it is not optional, has no default and is not fixed.
     pub required: bool,
-    /// What it may be.
+    /// Its schema.
     pub schema: Schema,
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn schema(evaluator: &mut Evaluator, id: NodeId) -> Schema {
     described(evaluator, id, Level::default())
 }
 
-/// How deep a description is.
+/// The depth of the description.
 #[derive(Clone, Copy, Default)]
 struct Level {
     depth: usize,
@@ -256,7 +256,7 @@ fn structure(evaluator: &mut Evaluator, id: NodeId, level: Level, schema: &mut S
     }
 }
 
-/// Returns whether a field needs no value from outside.
+/// Returns whether a field needs no value from the user.
 fn is_settled(schema: &Schema) -> bool {
     let is_struct = schema.kind == Kind::STRUCT && schema.alternatives.is_empty();
     schema.default.is_some() || (is_struct && schema.fields.iter().all(|field| !field.required))

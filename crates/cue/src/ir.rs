@@ -1,4 +1,4 @@
-//! The resolved tree: every name is bound, sugar is gone. This is what is evaluated.
+//! The resolved tree: every name is bound, and syntactic sugar is removed. It is the input of the evaluator.
 //!
 //! A reference counts scopes outwards. Scopes are opened by structs, `for` and `let` clauses, values of patterns and
 //! value aliases, at run time exactly as here.
@@ -32,7 +32,7 @@ pub(crate) enum ExprKind {
     Index(Arc<Expr>, Arc<Expr>),
     Slice(Arc<Expr>, Option<Arc<Expr>>, Option<Arc<Expr>>),
     Call(Arc<Expr>, Vec<Arc<Expr>>),
-    /// Literals and expressions in turn; `bytes` for byte sequences.
+    /// Alternating literals and expressions; `bytes` for byte sequences.
     Interpolation(Vec<Part>, bool),
     Not(Arc<Expr>),
     Sign(bool, Arc<Expr>),
@@ -50,7 +50,7 @@ pub(crate) enum Part {
     Expression(Arc<Expr>),
 }
 
-/// What a name is bound to, `up` scopes outwards.
+/// The binding of a name, `up` scopes outwards.
 #[derive(Debug)]
 pub(crate) enum Reference {
     /// A field of the struct.
@@ -84,7 +84,7 @@ pub(crate) struct StructLit {
     pub(crate) lets: Vec<Arc<Expr>>,
     /// Whether it has embeddings or comprehensions.
     pub(crate) embeds: bool,
-    /// Whether it is a struct whatever the embeddings are.
+    /// Whether it is a struct regardless of its embeddings.
     pub(crate) is_struct: bool,
     /// Whether it has an ellipsis.
     pub(crate) is_open: bool,

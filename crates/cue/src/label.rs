@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::syntax::lexer::is_letter;
 
-/// What kind of field a label names.
+/// The kind of a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LabelKind {
     Regular,
@@ -28,7 +28,7 @@ impl std::hash::Hash for Label {
 }
 
 impl Label {
-    /// Returns the label of a name that is written without quotes.
+    /// Returns the label of an unquoted name.
     pub(crate) fn ident(name: &str) -> Self {
         let kind = if name.starts_with("_#") {
             LabelKind::HiddenDefinition

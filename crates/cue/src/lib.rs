@@ -11,30 +11,31 @@
 //! # How evaluation works
 //!
 //! **Nodes.** Every value is a node: a list of conjuncts that are unified. A conjunct is an expression with the
-//! environment in which its names are looked up. `a: b & {x: 1}` gives the node `a` the conjuncts of `b` and a literal;
-//! names in `b`'s literal then refer to fields of `a`, which is what makes templates work.
+//! environment for its names. `a: b & {x: 1}` gives the node `a` the conjuncts of `b` and a literal. Names in `b`'s
+//! literal then refer to fields of `a`, which makes templates work.
 //!
 //! **On demand.** Evaluating a node takes its conjuncts apart until only fields, types, bounds, atoms and tasks are
-//! left. Fields are nodes that wait until they are read. Tasks (comprehensions, computed labels, operators, calls) need
-//! other values and run in rounds until none makes progress.
+//! left. Fields are nodes that are evaluated when they are read. Tasks (comprehensions, computed labels, operators,
+//! calls) need other values and run in rounds until none makes progress.
 //!
 //! **Cycles.** A reference to something that is already part of a node adds nothing, so `a: b, b: a` is `_`. A node
-//! whose only conjuncts refer to a node around it is infinite, an error. A value that is read while it is being worked
-//! out leaves a dependency behind, and what was computed from it is computed again when it has changed.
+//! whose only conjuncts refer to an enclosing node is infinite, which is an error. Reading a value while it is being
+//! evaluated creates a dependency: results computed from it are recomputed if it changes.
 //!
-//! **Disjunctions.** A node is evaluated once for every combination of alternatives, as a node of its own. Those with a
-//! conflict anywhere inside are dropped, equal ones are merged, and defaults follow the rules of the specification.
+//! **Disjunctions.** A node is evaluated once for every combination of alternatives, each time as a separate node.
+//! Those with a conflict anywhere inside are dropped, equal ones are merged, and defaults follow the rules of the
+//! specification.
 //!
 //! **Closedness.** Every use of a definition has a number that its conjuncts carry. A field without evidence for each
 //! number that closes its struct is rejected.
 //!
-//! **Not a value.** [`ErrorKind`] keeps apart conflicts, missing values, absent fields, cycles and limits. `x != _|_` is
-//! false for all of them, and for values of which only the type is known.
+//! **Not a value.** [`ErrorKind`] distinguishes conflicts, missing values, absent fields, cycles and limits. `x != _|_`
+//! is false for all of them, and for values of which only the type is known.
 //!
 //! # Invariants
 //!
 //! - Evaluation is a pure function of sources, data and packages: no clock, no I/O, no hash order.
-//! - It ends on every input, within [`Limits`]; the stack is bounded by the limits on nesting and depth.
+//! - It terminates on every input, within [`Limits`]; the stack is bounded by the limits on nesting and depth.
 //! - Sources are immutable and can be shared between threads. An [`Instance`] belongs to one.
 //!
 //! See [`Instance`] for an example, [`Package`] for host packages, [`Tree`] for comments and [`Schema`] for

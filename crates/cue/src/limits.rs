@@ -1,26 +1,26 @@
-//! Limits of parsing and evaluation, and the budget that counts against them.
+//! Limits of parsing and evaluation, and the budget that enforces them.
 //!
-//! Every loop and every recursion of the evaluator charges the budget, so that evaluation ends on any input. Limits are
-//! counts and not times: the same source reaches the same limit on every machine.
+//! Every loop and every recursion of the evaluator charges the budget, so that evaluation terminates on any input.
+//! Limits are counts and not times: the same source reaches the same limit on every machine.
 
 use crate::error::{Error, ErrorKind};
 
-/// What one evaluation may use.
+/// The limits of one evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest source, in bytes.
+    /// The maximum size of a source, in bytes.
     pub source_bytes: usize,
-    /// How deeply brackets, braces and field chains may be nested in a source.
+    /// The maximum nesting of brackets, braces and field chains in a source.
     pub nesting: usize,
-    /// The most steps: one for each unification, each reference that is followed, each iteration.
+    /// The maximum number of steps: one for each unification, each followed reference, each iteration.
     pub steps: u64,
-    /// How deeply evaluations may be nested: a value that needs a value that needs a value.
+    /// The maximum nesting of evaluations: a value that needs a value that needs a value.
     pub depth: usize,
-    /// The most values (nodes) of an evaluation.
+    /// The maximum number of values (nodes).
     pub nodes: usize,
-    /// The most bytes in strings that an evaluation creates.
+    /// The maximum total size of created strings, in bytes.
     pub string_bytes: usize,
-    /// The most alternatives of a single disjunction that are tried.
+    /// The maximum number of tried alternatives of a single disjunction.
     pub disjuncts: usize,
 }
 
@@ -41,7 +41,7 @@ impl Default for Limits {
     }
 }
 
-/// What an evaluation has used so far.
+/// The usage of an evaluation so far.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limits: Limits,

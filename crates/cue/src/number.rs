@@ -10,7 +10,7 @@ use crate::wide::{Wide, pow10};
 
 /// Significant digits of decimals.
 const PRECISION: u32 = 34;
-/// The largest exponent that is kept. Beyond it a number is refused, so that printing one stays cheap.
+/// The maximum exponent. Larger numbers are rejected, so that printing them stays cheap.
 const MAX_EXPONENT: i32 = 4096;
 
 /// A number: `coefficient × 10^exponent`. Integers have exponent 0.

@@ -49,7 +49,7 @@ pub(crate) fn predeclared(name: &str) -> Option<Predeclared> {
 }
 
 impl Predeclared {
-    /// Returns the expression that the name stands for.
+    /// Returns the expression of the name.
     pub(crate) fn into_expr(self, position: &Position) -> ir::ExprKind {
         let make = |kind| Arc::new(ir::Expr { position: position.clone(), kind });
         let bound =

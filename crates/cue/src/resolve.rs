@@ -1,4 +1,4 @@
-//! Resolution: binds names to scopes and turns the syntax tree into the tree that is evaluated.
+//! Resolution: binds names to scopes and converts the syntax tree to the resolved tree.
 //!
 //! A name that no scope of the file declares is looked up in the whole instance when it is built, because other files
 //! and injected data may declare it.
@@ -18,9 +18,9 @@ use crate::value::{Atom, BoundOp};
 #[derive(Debug)]
 pub(crate) struct Resolved {
     pub(crate) root: Arc<ir::StructLit>,
-    /// Names that are looked up in the instance, with a place each.
+    /// Names that are looked up in the instance, with their positions.
     pub(crate) free: BTreeMap<String, Position>,
-    /// Imported paths, with a place each.
+    /// Imported paths, with their positions.
     pub(crate) imports: BTreeMap<String, Position>,
 }
 

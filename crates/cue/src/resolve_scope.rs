@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind};
 use crate::label::Label;
 use crate::syntax::ast;
 
-/// What a name is bound to in its scope.
+/// The binding of a name in its scope.
 #[derive(Clone, Debug)]
 pub(crate) enum Binding {
     Field(Label),

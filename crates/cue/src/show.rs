@@ -5,7 +5,7 @@ use crate::eval::node::{Mode, NodeId, Value};
 use crate::introspect;
 use crate::syntax::ast::Marker;
 
-/// How deep a value is shown.
+/// The maximum depth of the output.
 const MAX_DEPTH: usize = 40;
 
 /// Returns a value as CUE.

@@ -1,4 +1,4 @@
-//! Parsed sources: what can be kept and evaluated any number of times.
+//! Parsed sources, which can be evaluated any number of times.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Evaluated values with their comments: what a patch needs to know beyond JSON.
+//! Evaluated values with their comments, which patches need in addition to JSON.
 
 use serde_json::Value as Json;
 
@@ -33,7 +33,7 @@ pub enum TreeValue {
         items: Vec<Tree>,
         /// Whether more elements may follow: `[…, ...]`.
         open: bool,
-        /// What further elements are unified with: `[...{x: 1}]`. Only its concrete fields are here.
+        /// The type of further elements: `[...{x: 1}]`. Contains only its concrete fields.
         rest: Option<Box<Tree>>,
     },
     /// A struct, with its regular fields in source order.

@@ -1,6 +1,6 @@
 //! Why the API server rejects an object: quota, limit ranges, pod security, policies, webhooks, permissions.
 //!
-//! The message is what remains of a rejection, in events and conditions. Its wording is part of Kubernetes' behaviour.
+//! Events and conditions only contain the message of a rejection. Its wording is part of Kubernetes' behaviour.
 
 use crate::inquiry::Inquiry;
 use crate::kinds::*;
@@ -84,7 +84,7 @@ fn quota(message: &str) -> Option<String> {
     Some(rest.split([',', ':', ' ']).next().unwrap_or_default().to_owned())
 }
 
-/// Explains a rejection: what blocks, what would help, and the objects behind it.
+/// Explains a rejection: the problem, the fix, and the objects behind it.
 pub(crate) fn explain<'a>(
     inquiry: &Inquiry<'a>,
     namespace: Option<&str>,
@@ -196,7 +196,7 @@ fn limit_ranges<'a>(inquiry: &Inquiry<'a>, namespace: Option<&str>) -> Vec<Node>
     all.iter().take(3).map(describe).collect()
 }
 
-/// The configuration of a webhook and the Service behind it.
+/// The configuration of a webhook, and its Service.
 fn webhook_nodes<'a>(inquiry: &Inquiry<'a>, webhook: &str) -> Vec<Node> {
     let both = [&VALIDATING_WEBHOOKS, &MUTATING_WEBHOOKS];
     let all: Vec<&'a Item> = both.into_iter().flat_map(|kind| inquiry.list(kind, None)).collect();

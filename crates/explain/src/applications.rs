@@ -39,7 +39,7 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, app: &'a Item) -> Node {
     }
 }
 
-/// Lists the steps, and those inside of groups, that have not succeeded.
+/// Lists the steps that have not succeeded, including those in groups.
 fn open_steps(app: &Item) -> Vec<&Value> {
     let paths = ["/status/workflow/steps", "/status/steps"];
     let steps = paths.iter().flat_map(|path| app.items(path));
@@ -88,7 +88,7 @@ fn blocked(app: &Item, node: Node, phase: &str, steps: &[&Value], failed: Option
     }
 }
 
-/// Explains the objects of an application in this cluster that are not fine.
+/// Explains the unhealthy objects of an application in this cluster.
 fn applied<'a>(inquiry: &Inquiry<'a>, app: &'a Item) -> Vec<Node> {
     let is_local = |entry: &&Value| matches!(entry.text("/cluster"), "" | "local");
     let explain = |entry: &Value| {

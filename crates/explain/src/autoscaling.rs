@@ -56,7 +56,7 @@ fn unseen<'a>(inquiry: &Inquiry<'a>, scaler: &'a Item, node: Node) -> Node {
     }
 }
 
-/// An autoscaler that computes no number of replicas.
+/// An autoscaler that cannot compute a number of replicas.
 fn inactive<'a>(inquiry: &Inquiry<'a>, node: Node, reason: &str, message: &str, target: &ObjectRef) -> Node {
     let text = format!("does not scale {target} ({reason}): {message}");
     if reason == "ScalingDisabled" {
@@ -98,7 +98,7 @@ fn inactive<'a>(inquiry: &Inquiry<'a>, node: Node, reason: &str, message: &str, 
     .children(service.filter(|service| service.state.is_stuck()))
 }
 
-/// An autoscaler that works, but may not go further.
+/// An autoscaler that works, but is at a bound.
 fn bounded<'a>(inquiry: &Inquiry<'a>, scaler: &'a Item, node: Node, target: &ObjectRef) -> Node {
     let number = |path: &str| scaler.number(path).unwrap_or_default();
     let (current, desired) = (number("/status/currentReplicas"), number("/status/desiredReplicas"));

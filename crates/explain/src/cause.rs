@@ -25,7 +25,7 @@ fn deepest(node: &Node) -> Option<Cause> {
     if node.problem.as_ref().is_some_and(|problem| problem.is_root) {
         return own;
     }
-    // A problem of its own outweighs objects below that are merely in progress.
+    // An object's own problem outweighs dependents that are merely in progress.
     let floor = if own.is_some() { Rank::Unknown } else { Rank::Progressing };
     let mut below: Vec<&Node> = node.children.iter().filter(|child| rank(child) >= floor).collect();
     below.sort_by_key(|child| std::cmp::Reverse((rank(child), child.more)));

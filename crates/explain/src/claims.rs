@@ -20,7 +20,8 @@ const SELECTED_NODE: &str = "/metadata/annotations/volume.kubernetes.io~1selecte
 const OLD_CLASS: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-/// Returns the names of the claims that a pod uses. Most pods use none, which a search of the encoded pod finds out.
+/// Returns the names of the claims that a pod uses. Most pods use none, which a text search of the encoded pod can
+/// tell.
 pub(crate) fn of_pod(pod: &Item) -> Vec<String> {
     if !pod.object.contains_text("olumeClaim") {
         return Vec::new();
@@ -33,14 +34,14 @@ pub(crate) fn of_pod(pod: &Item) -> Vec<String> {
     pod.items("/spec/volumes").iter().filter_map(name).collect()
 }
 
-/// A claim that a pod uses and that does not exist.
+/// A missing claim of a pod.
 pub(crate) fn missing(pod: &Item, name: &str) -> Node {
     let text = format!("the claim {name} does not exist (pod {} uses it)", pod.name());
     let node = Node::new(ObjectRef::new(&CLAIM, pod.namespace(), name));
     node.blocked(text, "create the PersistentVolumeClaim, or correct its name in the pod")
 }
 
-/// Whether a claim is only bound once its pod is scheduled, and nothing else keeps it from that.
+/// Whether a claim is unbound only because its pod is not scheduled yet.
 pub(crate) fn waits_for_pod(inquiry: &Inquiry<'_>, claim: &Item) -> bool {
     let class = inquiry.get(&STORAGE_CLASS, None, class_of(claim)).found();
     let is_delayed = class.is_some_and(|class| class.text("/volumeBindingMode") == "WaitForFirstConsumer");
@@ -72,7 +73,7 @@ fn lost(claim: &Item, node: Node) -> Node {
     node.evidence([Evidence::field("spec.volumeName", volume)])
 }
 
-/// A bound claim: only a resize may be open.
+/// A bound claim: only a resize may be pending.
 fn bound<'a>(inquiry: &Inquiry<'a>, claim: &'a Item, node: Node) -> Node {
     let volume = claim.text("/spec/volumeName");
     let size = |path: &str| Quantity::of(claim.at(path)).ok();
@@ -226,7 +227,7 @@ fn matching<'a>(inquiry: &Inquiry<'a>, claim: &Item) -> Vec<&'a Item> {
     all.into_iter().filter(|volume| mismatches(claim, volume).is_empty()).collect()
 }
 
-/// Says why a volume cannot be bound to a claim.
+/// Returns why a volume cannot be bound to a claim.
 fn mismatches(claim: &Item, volume: &Item) -> Vec<String> {
     let mut why = Vec::new();
     let (class, other) = (class_of(claim), volume.text("/spec/storageClassName"));
@@ -274,7 +275,7 @@ fn mismatches(claim: &Item, volume: &Item) -> Vec<String> {
     why
 }
 
-/// A claim that names a volume which is not bound to it.
+/// A claim that refers to a volume which is not bound to it.
 fn named_volume<'a>(inquiry: &Inquiry<'a>, claim: &'a Item, node: Node, name: &str) -> Node {
     let volume = match inquiry.get(&VOLUME, None, name) {
         Lookup::Found(volume) => volume,

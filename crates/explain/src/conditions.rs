@@ -1,7 +1,7 @@
-//! Kinds without an explainer, most of all custom resources: by their conditions, events and what they own.
+//! Kinds without an explainer, mostly custom resources: explained by their conditions, events and dependents.
 //!
 //! Follows the conventions of the ecosystem: `Ready`, `Available`, `Synced` and the like are good if true, `Stalled`,
-//! `Degraded` and the like are bad if true, `Reconciling` and `Progressing` say that it goes on.
+//! `Degraded` and the like are bad if true, `Reconciling` and `Progressing` mean work in progress.
 
 use crate::inquiry::{Inquiry, behind, node_of};
 use crate::kinds::*;
@@ -26,15 +26,15 @@ const BAD: [&str; 12] = [
     "Conflict",
     "Invalid",
 ];
-/// Conditions that have to be true, whatever others sum up: those of CompositeControllers whose hooks fail.
+/// Conditions that must be true, regardless of summary conditions: those of CompositeControllers whose hooks fail.
 const REQUIRED: [&str; 1] = ["HooksWorking"];
-/// Conditions that say that the controller is working, if they are true.
+/// Conditions that mean work in progress if they are true.
 const GOING_ON: [&str; 6] = ["Reconciling", "Progressing", "Updating", "Issuing", "Upgrading", "Deploying"];
-/// Conditions that sum the others up, the most telling first.
+/// Summary conditions, the most informative first.
 const SUMMARY: [&str; 8] =
     ["Ready", "Available", "Healthy", "Succeeded", "Synced", "Reconciled", "Established", "Accepted"];
 
-/// Words in a phase that mean that it has failed, that it is done, and that it goes on.
+/// Words in a phase that mean failed, done, and in progress.
 const FAILED: [&str; 4] = ["fail", "error", "degraded", "unhealthy"];
 const DONE: [&str; 14] = [
     "ready",
@@ -55,12 +55,12 @@ const DONE: [&str; 14] = [
 
 /// How long a controller may take to react.
 const MOMENT: i64 = 60;
-/// A controller that retries does so within this time, and says again why it fails.
+/// A failing controller retries and reports its error again within this time.
 const RECENT: i64 = 1200;
-/// A controller that has been at it for longer than this is stuck.
+/// A controller whose work takes longer than this is stuck.
 const LONG: i64 = 300;
 
-/// Kinds that controllers of custom resources usually make.
+/// Kinds that controllers of custom resources usually create.
 const OWNED: [GroupKind; 7] = [DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, REPLICA_SET, CLAIM, SERVICE];
 
 pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, item: &'a Item) -> Node {
@@ -95,7 +95,7 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, item: &'a Item) -> Node {
     without_status(inquiry, item, node.children(children))
 }
 
-/// Lists the conditions of an object, and those of its parts: routes have them per parent, gateways per listener.
+/// Lists the conditions of an object, including nested ones: routes have them per parent, gateways per listener.
 fn all(item: &Item) -> Vec<Condition<'_>> {
     let lists = ["/status/parents", "/status/listeners", "/status/ancestors"];
     let parts = lists.iter().flat_map(|path| item.items(path));
@@ -133,7 +133,7 @@ fn with_events<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: Node) -> Node {
     node.evidence(warnings.map(|event| inquiry.evidence(event)))
 }
 
-/// Whether it is an object that a controller works on. ConfigMaps and the like just exist.
+/// Whether a controller reconciles the object. ConfigMaps and the like just exist.
 fn may_have_status(item: &Item) -> bool {
     item.has("/spec") || item.has("/status")
 }
@@ -164,7 +164,7 @@ fn by_conditions(inquiry: &Inquiry<'_>, item: &Item, node: Node, conditions: &[C
         }
         _ => {}
     }
-    // The specific condition says more than the one that sums up.
+    // A specific condition is more informative than a summary.
     let specific =
         conditions.iter().find(|one| one.is_false() && !is_good(one) && !SUMMARY.contains(&one.kind));
     match specific.filter(|one| !one.message.is_empty()).or(open).or(unknown) {
@@ -188,7 +188,7 @@ fn is_old(inquiry: &Inquiry<'_>, condition: &Condition<'_>) -> bool {
     condition.time.is_some_and(|time| inquiry.now.duration_since(time).as_secs() > LONG)
 }
 
-/// Says what would help, as far as conditions can tell.
+/// Returns the fix, as far as conditions can tell.
 fn fix(item: &Item, condition: &Condition<'_>) -> String {
     match condition.kind {
         "Suspended" | "Paused" => "resume it".to_owned(),
@@ -227,7 +227,7 @@ fn by_phase(item: &Item, node: Node) -> Option<Node> {
     })
 }
 
-/// An object about which no controller has said anything.
+/// An object whose status no controller has written.
 fn without_status<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: Node) -> Node {
     let is_custom = item.kind.group.contains('.') && !item.kind.group.ends_with(".k8s.io");
     if node.worst_child().is_stuck() {
@@ -245,7 +245,7 @@ fn without_status<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: Node) -> Node
     }
 }
 
-/// An object whose controller has not reported on it. It may have said why in an event.
+/// An object whose controller has not written its status. An event may say why.
 fn not_reported(inquiry: &Inquiry<'_>, item: &Item, node: Node, what: &str) -> Node {
     let age = inquiry.age_of_spec(item);
     let events = inquiry.events(item);
@@ -265,7 +265,7 @@ fn not_reported(inquiry: &Inquiry<'_>, item: &Item, node: Node, what: &str) -> N
     }
 }
 
-/// Explains what an object owns, as far as that is not fine.
+/// Explains the unhealthy dependents of an object.
 fn owned<'a>(inquiry: &Inquiry<'a>, item: &'a Item) -> Vec<Node> {
     let is_custom = item.kind.group.contains('.') && !item.kind.group.ends_with(".k8s.io");
     if !is_custom || item.namespace().is_none() || !item.has("/spec") {

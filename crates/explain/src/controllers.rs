@@ -1,4 +1,4 @@
-//! What setpoint's controllers say about an object: whether it is queued, its retries, and its last error.
+//! The state of an object in setpoint's controllers: whether it is queued, its retries, and its last error.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::snapshot::Item;
 /// How many controllers are shown for one object.
 const SHOWN: usize = 4;
 
-/// Adds what the controllers say about an object that has not converged.
+/// Adds the controllers' state for an object that has not converged.
 pub(crate) fn add<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: Node) -> Node {
     if node.state == State::Converged {
         return node;
@@ -25,7 +25,7 @@ pub(crate) fn add<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: Node) -> Node
     })
 }
 
-/// Whether a controller has something to say beyond having succeeded.
+/// Whether a controller has more to report than a success.
 fn is_telling(state: &Value) -> bool {
     state.flag("/queued") || state.flag("/processing") || state.has("/lastError") || state.has("/nextAttempt")
 }

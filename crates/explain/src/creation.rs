@@ -1,4 +1,4 @@
-//! Workloads whose pods cannot be created, and controllers that do nothing.
+//! Workloads whose pods cannot be created, and controllers that do not react.
 
 use crate::admission;
 use crate::inquiry::{Inquiry, behind};
@@ -33,7 +33,7 @@ pub(crate) fn failed<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: &Node) -> 
     )
 }
 
-/// Explains an object that its controller has not looked at. `None` if it has.
+/// Explains an object that its controller has not reconciled. `None` if it has.
 pub(crate) fn not_seen<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: &Node) -> Option<Node> {
     let behind = behind(item);
     let untouched = !item.has("/status/observedGeneration");

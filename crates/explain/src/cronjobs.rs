@@ -56,7 +56,7 @@ fn created(cron: &Item) -> Timestamp {
     cron.object.meta().creation_timestamp.unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// A schedule that has passed without a job.
+/// A schedule that was missed.
 fn overdue<'a>(inquiry: &Inquiry<'a>, cron: &'a Item, node: Node, missed: Timestamp, active: usize) -> Node {
     let ago = inquiry.since(Some(missed));
     let policy = cron.text("/spec/concurrencyPolicy");
@@ -114,7 +114,7 @@ fn overdue<'a>(inquiry: &Inquiry<'a>, cron: &'a Item, node: Node, missed: Timest
     )
 }
 
-/// A schedule that is kept: the last job may still have failed.
+/// A schedule that is followed. The last job may still have failed.
 fn with_jobs<'a>(inquiry: &Inquiry<'a>, cron: &'a Item, node: Node, last: Option<Timestamp>) -> Node {
     let mut jobs = inquiry.owned(cron, &JOB);
     jobs.sort_by_key(|job| std::cmp::Reverse(job.object.meta().creation_timestamp));

@@ -46,7 +46,7 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, set: &'a Item) -> Node {
     of_pods(node, format!("{summary}, {updated} updated"), children)
 }
 
-/// A set that no node should run.
+/// A set that matches no node.
 fn nowhere<'a>(inquiry: &Inquiry<'a>, set: &'a Item, node: Node) -> Node {
     let nodes = inquiry.snapshot.list(&NODE, None);
     let selector = set.pairs("/spec/template/spec/nodeSelector");

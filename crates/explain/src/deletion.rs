@@ -1,4 +1,4 @@
-//! Objects that are being deleted and do not go: which finalizer, who owns it, and whether that controller runs.
+//! Objects that are stuck in deletion: the finalizer, its controller, and whether that controller is running.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ use crate::{claims, namespaces};
 /// How long a controller may take to remove its finalizer.
 const MOMENT: i64 = 30;
 
-/// How many kinds are searched for what an object waits for. A cluster serves about 60 of its own in a namespace.
+/// How many kinds are searched for blocking dependents. A cluster has about 60 built-in namespaced kinds.
 const MAX_KINDS: usize = 120;
 
 pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, item: &'a Item) -> Node {
@@ -65,7 +65,7 @@ fn instances<'a>(inquiry: &Inquiry<'a>, definition: &'a Item, node: Node, since:
     }
 }
 
-/// A deleted object without finalizers: only pods take their time.
+/// A deleted object without finalizers: only pods take time to disappear.
 fn without_finalizer<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: Node, seconds: i64) -> Node {
     let host = item.text("/spec/nodeName");
     if item.kind != POD || host.is_empty() {
@@ -190,7 +190,7 @@ fn used_volume<'a>(inquiry: &Inquiry<'a>, volume: &'a Item, node: Node, since: &
     node.blocked(text, format!("delete claim {namespace}/{name}")).children(claim)
 }
 
-/// A finalizer of a controller: who set it, and whether that controller runs.
+/// A finalizer of a controller: who set it, and whether that controller is running.
 fn foreign<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: Node, finalizer: &str, seconds: i64) -> Node {
     let since = duration(seconds);
     let manager = manager_of(item, finalizer);
@@ -257,7 +257,7 @@ fn manager_of<'a>(item: &'a Item, finalizer: &str) -> Option<&'a str> {
         .filter(|name| !name.is_empty())
 }
 
-/// Finds the controller of a finalizer: a workload that is named like the manager of the field, or like the finalizer's
+/// Finds the controller of a finalizer: a workload with a name similar to the field manager's or to the finalizer's
 /// domain.
 fn controllers<'a>(inquiry: &Inquiry<'a>, finalizer: &str, manager: Option<&str>) -> Vec<&'a Item> {
     let domain = finalizer.split('/').next().unwrap_or_default();

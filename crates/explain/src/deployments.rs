@@ -1,4 +1,4 @@
-//! Deployments: the rollout of the current ReplicaSet, and why it does not get further.
+//! Deployments: the rollout of the current ReplicaSet, and why it is stuck.
 
 use crate::creation;
 use crate::inquiry::{Inquiry, node_of, share};
@@ -20,7 +20,7 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, deployment: &'a Item) -> Node {
     let is_complete = updated == wanted && all == wanted && available >= wanted;
     let sets = sets(inquiry, deployment);
     let mut children: Vec<Node> = sets.iter().map(|set| inquiry.explain(set)).collect();
-    // What keeps the previous pods down is being replaced.
+    // Problems of the previous pods do not matter: they are being replaced.
     if children.first().is_some_and(|current| current.state == State::Progressing) {
         children.truncate(1);
     }
@@ -59,7 +59,7 @@ fn revision(set: &Item) -> i64 {
     set.text(REVISION).parse().unwrap_or_default()
 }
 
-/// Whether the template of a paused Deployment is not that of its latest ReplicaSet.
+/// Whether the template of a paused Deployment differs from that of its latest ReplicaSet.
 fn differs(deployment: &Item, sets: &[&Item]) -> bool {
     let containers = "/spec/template/spec/containers";
     sets.first().is_none_or(|set| set.at(containers) != deployment.at(containers))

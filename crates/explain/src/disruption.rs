@@ -67,7 +67,7 @@ fn rule(budget: &Item) -> String {
     "no rule".to_owned()
 }
 
-/// Returns the selector of a budget. One without a selector has no pods.
+/// Returns the selector of a budget. A budget without a selector has no pods.
 fn selector(budget: &Item) -> Option<LabelSelector> {
     LabelSelector::deserialize(budget.at("/spec/selector")).ok()
 }
@@ -78,7 +78,7 @@ fn members<'a>(inquiry: &Inquiry<'a>, budget: &Item) -> Vec<&'a Item> {
     pods.into_iter().filter(|pod| selector.matches(&pod.object.meta().labels)).collect()
 }
 
-/// Lists the budgets that keep a pod from being evicted.
+/// Lists the budgets that prevent the eviction of a pod.
 pub(crate) fn blocking<'a>(inquiry: &Inquiry<'a>, pod: &Item) -> Vec<&'a Item> {
     let budgets = inquiry.list(&BUDGET, pod.namespace());
     let is_blocking = |budget: &&&Item| {

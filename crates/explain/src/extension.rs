@@ -1,4 +1,4 @@
-//! What extends the API: CustomResourceDefinitions, APIServices, admission webhooks.
+//! API extensions: CustomResourceDefinitions, APIServices, admission webhooks.
 
 use crate::inquiry::{Inquiry, node_of};
 use crate::kinds::{SERVICE, STATEFUL_SET};
@@ -96,5 +96,5 @@ pub(crate) fn explain_webhooks<'a>(inquiry: &Inquiry<'a>, configuration: &'a Ite
     }
 }
 
-/// Lists objects that run controllers, where one is searched by name.
+/// Lists the workloads that may run a controller, to search by name.
 pub(crate) const CONTROLLER_KINDS: [crate::kinds::GroupKind; 2] = [crate::kinds::DEPLOYMENT, STATEFUL_SET];

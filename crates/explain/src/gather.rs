@@ -1,9 +1,9 @@
-//! Fetches what an explanation asks for, until it asks for nothing more.
+//! Fetches the objects that an explanation needs, until nothing is missing.
 //!
 //! Invariants:
-//! - Only reads: get and list, logs, and the introspection API.
+//! - Read-only: get and list, logs, and the introspection API.
 //! - Objects are fetched concurrently, within a limit; lists are read in pages.
-//! - What may not be read is an answer, not an error: the explanation says which permission is missing.
+//! - A denied read is not an error: the explanation names the missing permission.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,27 +18,27 @@ use crate::kinds::{EVENT, GroupKind};
 use crate::model::{Explanation, ObjectRef};
 use crate::snapshot::{Answer, Need, Served, Snapshot};
 
-/// How often an explanation may ask for more. Each object on the longest path asks at most three times: for itself, for
-/// its events and dependents, and for what those name.
+/// The maximum number of rounds. Each object on the longest path takes at most three: for itself, for its events and
+/// dependents, and for the objects that those refer to.
 const MAX_ROUNDS: usize = 32;
 /// Concurrent requests: enough to hide round trips, too few to load the server.
 const CONCURRENCY: usize = 16;
-/// How many things are fetched in all. An explanation names at most 200 objects.
+/// The maximum number of fetches. An explanation names at most 200 objects.
 const MAX_FETCHED: usize = 2_000;
-/// How much of a log is read: the last lines are the telling ones.
+/// How much of a log is read: the last lines are the relevant ones.
 const LOG_LINES: &str = "10";
 const LOG_BYTES: &str = "8192";
 
-/// Where an explanation gets what it needs.
+/// The source of an explanation's data.
 pub trait Source: Sync {
-    /// The kinds that are served.
+    /// The served kinds.
     fn served(&self) -> Vec<Served>;
 
     /// Fetches something.
     fn fetch(&self, need: &Need) -> impl Future<Output = Answer>;
 }
 
-/// Explains an object with what `source` provides. `now` is asked after each round, because fetching takes time.
+/// Explains an object with the data of `source`. `now` is called after each round, because fetching takes time.
 pub async fn explain(source: &impl Source, target: &ObjectRef, now: impl Fn() -> Timestamp) -> Explanation {
     let mut snapshot = Snapshot::new().serving(source.served());
     let mut fetched = 0;
@@ -63,7 +63,7 @@ pub async fn explain(source: &impl Source, target: &ObjectRef, now: impl Fn() ->
 pub struct ClusterSource {
     client: Client,
     discovered: Discovered,
-    /// Whether the API server has said that it has no introspection API.
+    /// Whether the API server is known to have no introspection API.
     has_no_queues: AtomicBool,
 }
 
@@ -122,7 +122,7 @@ impl ClusterSource {
         ];
         match self.client.get_path(&path, &query).await {
             Ok(text) => Answer::Text(String::from_utf8_lossy(&text).into_owned()),
-            // A log is a hint: the node may be gone, and the container may not have run.
+            // A log is optional: the node may be gone, and the container may not have run.
             Err(_) => Answer::Missing,
         }
     }

@@ -34,7 +34,7 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, ingress: &'a Item) -> Node {
     }
 }
 
-/// An Ingress that no controller takes.
+/// An Ingress without a controller.
 fn without_class<'a>(inquiry: &Inquiry<'a>, ingress: &'a Item, node: Node) -> Option<Node> {
     let class = ingress.text("/spec/ingressClassName");
     let classes = inquiry.snapshot.list(&INGRESS_CLASS, None);
@@ -68,7 +68,7 @@ fn without_class<'a>(inquiry: &Inquiry<'a>, ingress: &'a Item, node: Node) -> Op
     Some(node.blocked(text, "set spec.ingressClassName, or make a class the default"))
 }
 
-/// Explains the Services that it leads to, if they are not well.
+/// Explains its backend Services, if they are unhealthy.
 fn backends<'a>(inquiry: &Inquiry<'a>, ingress: &'a Item) -> Vec<Node> {
     let rules = ingress.items("/spec/rules").iter().flat_map(|rule| rule.items("/http/paths"));
     let paths = rules.map(|path| path.at("/backend/service"));

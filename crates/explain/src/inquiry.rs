@@ -1,7 +1,7 @@
-//! An explanation in progress: reads from the snapshot, explains objects, and follows them to others.
+//! An explanation in progress: reads from the snapshot, explains objects, and follows references to others.
 //!
 //! Invariants:
-//! - It ends: an object that is being explained is not explained again below itself, and the depth is bounded.
+//! - It terminates: an object is not explained again below itself, and the depth is bounded.
 //! - Equal objects are explained once and counted.
 
 use std::cell::{OnceCell, RefCell};
@@ -17,7 +17,7 @@ use crate::snapshot::{Event, Item, Lookup, Snapshot};
 use crate::text::{count, since};
 use crate::{controllers, deletion, registry};
 
-/// How far objects are followed: Application → Deployment → ReplicaSet → Pod → claim → volume → node, and one more.
+/// How deep references are followed: Application → Deployment → ReplicaSet → Pod → claim → volume → node, and one more.
 const MAX_DEPTH: usize = 8;
 
 /// How many different states of dependents are explained. The others are counted.
@@ -34,7 +34,7 @@ pub struct Inquiry<'a> {
     pub(crate) assessor: OnceCell<Option<Assessor>>,
 }
 
-/// How many objects are explained in all. Groups and depth allow 8^8; an explanation that is read has a few dozen.
+/// The maximum number of explained objects. Groups and depth allow 8^8; a readable explanation has a few dozen.
 const MAX_EXPLAINED: usize = 200;
 
 impl<'a> Inquiry<'a> {
@@ -119,7 +119,7 @@ impl<'a> Inquiry<'a> {
         created.map_or(0, |created| self.now.duration_since(created).as_secs())
     }
 
-    /// Returns the seconds since the spec of an object was written, as far as its field managers tell.
+    /// Returns the seconds since the spec of an object was written, according to its managed fields.
     pub fn age_of_spec(&self, item: &Item) -> i64 {
         let managed = item.items("/metadata/managedFields").iter();
         let written = managed.filter(|fields| fields.text("/subresource").is_empty());
@@ -191,7 +191,7 @@ pub fn behind(item: &Item) -> Option<(i64, i64)> {
     (observed < generation).then_some((observed, generation))
 }
 
-/// Returns a text such as `2 of 3 pods are ready`.
+/// Returns a string such as `2 of 3 pods are ready`.
 pub fn share(some: usize, all: usize, thing: &str, how: &str) -> String {
     let verb = if all == 1 { "is" } else { "are" };
     format!("{some} of {} {verb} {how}", count(all, thing))

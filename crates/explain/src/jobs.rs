@@ -1,4 +1,4 @@
-//! Jobs: suspension, limits of failures and time, failed indexes, pod failure policies.
+//! Jobs: suspension, backoff limits, deadlines, failed indexes, pod failure policies.
 
 use jiff::SignedDuration;
 

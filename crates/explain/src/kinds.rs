@@ -1,11 +1,11 @@
-//! The kinds that explainers read, by group and name. Versions are the cluster's business.
+//! The kinds that explainers read, by group and name. Their versions depend on the cluster.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::Serialize;
 
-/// A kind, whatever its version.
+/// A kind in any version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct GroupKind {
     #[serde(skip_serializing_if = "str::is_empty")]

@@ -1,4 +1,4 @@
-//! Leases: components that no longer renew theirs are down.
+//! Leases: a component that no longer renews its lease is down.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -51,7 +51,7 @@ fn down(inquiry: &Inquiry<'_>, lease: &Item) -> Option<String> {
     })
 }
 
-/// Says why a control plane component is known to be down. `None` if it is up, or cannot be judged.
+/// Returns why a control plane component is known to be down. `None` if it is up, or if that is unknown.
 pub(crate) fn component_down(inquiry: &Inquiry<'_>, component: &str) -> Option<String> {
     let lease = inquiry.get(&LEASE, Some("kube-system"), component).found()?;
     down(inquiry, lease)

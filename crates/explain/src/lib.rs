@@ -26,7 +26,7 @@
 //! Invariants:
 //! - Explaining is pure: the snapshot and the current time in, an explanation out.
 //! - It is bounded: depth, number of objects, dependents per object and the length of texts.
-//! - What cannot be read is unknown, with the permission that is missing, and not taken for missing.
+//! - Objects that cannot be read are unknown, with the missing permission. They do not count as missing.
 
 pub mod admission;
 mod applications;
@@ -72,7 +72,7 @@ use kinds::GroupKind;
 use model::{Explanation, Node, ObjectRef};
 use snapshot::{Lookup, Snapshot};
 
-/// Explains an object with what is known. What else would be needed is noted in the snapshot.
+/// Explains an object with the known data. The snapshot records the data that is missing.
 pub fn explain(snapshot: &Snapshot, target: &ObjectRef, now: Timestamp) -> Explanation {
     snapshot.begin();
     let inquiry = Inquiry::new(snapshot, now);
@@ -126,7 +126,7 @@ fn closest(inquiry: &Inquiry<'_>, target: &ObjectRef) -> String {
     }
 }
 
-/// Returns the kind that a name in a reference means.
+/// Returns the kind that a reference names.
 pub fn kind_of(api_version: &str, kind: &str) -> GroupKind {
     GroupKind::of_reference(api_version, kind)
 }

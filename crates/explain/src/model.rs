@@ -1,4 +1,4 @@
-//! What an explanation consists of: a tree of objects with states, evidence and what happens next, and the root cause.
+//! The parts of an explanation: a tree of objects with states, evidence and next steps, and the root cause.
 
 use std::fmt;
 
@@ -12,16 +12,16 @@ use crate::text::clip;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
-    /// It is as its spec asks.
+    /// It matches its spec.
     #[default]
     Converged,
-    /// It gets there on its own.
+    /// It will converge on its own.
     Progressing,
-    /// It could not be found out, usually for lack of permission.
+    /// It could not be determined, usually because a permission is missing.
     Unknown,
-    /// It does not get there unless something changes.
+    /// It will not converge unless something changes.
     Blocked,
-    /// It has ended without getting there.
+    /// It has ended without converging.
     Failed,
 }
 
@@ -99,7 +99,7 @@ impl Evidence {
     }
 }
 
-/// What happens without anyone's help.
+/// What happens without intervention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Next {
     pub what: String,
@@ -107,14 +107,14 @@ pub struct Next {
     pub at: Option<Timestamp>,
 }
 
-/// What keeps an object from converging.
+/// The reason why an object does not converge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// What blocks.
+    /// The problem.
     pub text: String,
-    /// What would unblock it.
+    /// The fix.
     pub fix: String,
-    /// The cause is here, whatever objects below may say.
+    /// The cause is here, regardless of objects below.
     #[serde(skip)]
     pub is_root: bool,
 }
@@ -152,8 +152,8 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// At most this many pieces of evidence and steps are kept per object: an object has a dozen conditions, and more
-/// evidence does not convince.
+/// The maximum number of pieces of evidence and of next steps per object: an object has a dozen conditions, and more
+/// evidence does not help.
 const MAX_FACTS: usize = 12;
 
 impl Node {
@@ -188,7 +188,7 @@ impl Node {
         self.with(State::Unknown, summary)
     }
 
-    /// Blocked by something: what it is, and what would help.
+    /// Blocked: by what, and the fix.
     pub fn blocked(self, text: impl AsRef<str>, fix: impl AsRef<str>) -> Self {
         self.stuck(State::Blocked, text, fix)
     }
@@ -204,13 +204,13 @@ impl Node {
         node
     }
 
-    /// Gives what happens to an object in progress a name, for when nothing below it is stuck.
+    /// Describes an object in progress, in case nothing below it is stuck.
     pub fn because(mut self, text: impl AsRef<str>, fix: impl AsRef<str>) -> Self {
         self.problem = Some(Problem { text: clip(text.as_ref()), fix: clip(fix.as_ref()), is_root: false });
         self
     }
 
-    /// Makes its own problem the cause, whatever objects below may say.
+    /// Makes its own problem the cause, regardless of objects below.
     pub fn root(mut self) -> Self {
         if let Some(problem) = &mut self.problem {
             problem.is_root = true;
@@ -246,7 +246,7 @@ impl Node {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
     pub state: State,
-    /// What blocks and what would unblock it. `None` if the object has converged.
+    /// The root cause and the fix. `None` if the object has converged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
     pub headline: String,
@@ -254,7 +254,7 @@ pub struct Explanation {
     #[serde(skip)]
     pub found: bool,
     pub root: Node,
-    /// What could not be read, and the permission that is missing.
+    /// The objects that could not be read, and the missing permissions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Namespaces. What keeps one in deletion is explained with [`deletion`](crate::deletion).
+//! Namespaces. [`deletion`](crate::deletion) explains why one is stuck in deletion.
 
 use serde_json::Value;
 

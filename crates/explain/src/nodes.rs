@@ -55,7 +55,7 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, host: &'a Item) -> Node {
     }
 }
 
-/// Returns the taints as kubectl writes them.
+/// Returns the taints in kubectl's format.
 fn taints(host: &Item) -> Vec<String> {
     let written = |taint: &serde_json::Value| match taint.text("/value") {
         "" => format!("{}:{}", taint.text("/key"), taint.text("/effect")),

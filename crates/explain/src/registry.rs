@@ -14,12 +14,12 @@ use crate::{
 
 type Explain = for<'a> fn(&Inquiry<'a>, &'a Item) -> Node;
 
-/// How a kind is explained.
+/// An explainer of a kind.
 pub struct Explainer {
     pub kind: GroupKind,
     /// The module that explains it.
     pub module: &'static str,
-    /// What it finds, in a phrase for the reference page.
+    /// Its findings, as a phrase for the reference page.
     pub finds: &'static str,
     explain: Explain,
 }

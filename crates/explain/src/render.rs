@@ -10,7 +10,7 @@ use crate::text::{clip, duration, since};
 /// How much detail converged objects get.
 const SHOWN_EVIDENCE: usize = 8;
 
-/// Returns the explanation as a tree. `paint` colors a text by the state that it shows.
+/// Returns the explanation as a tree. `paint` colors a string according to a state.
 pub fn tree(explanation: &Explanation, now: Timestamp, paint: impl Fn(&str, State) -> String) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}\n", paint(&explanation.headline, explanation.state));

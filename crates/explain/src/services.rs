@@ -64,7 +64,7 @@ fn has_been_ready(inquiry: &Inquiry<'_>, pod: &Item) -> bool {
     since.is_some_and(|since| inquiry.now.duration_since(since).as_secs() > MOMENT)
 }
 
-/// Whether an EndpointSlice of a Service lists an endpoint. Also if that cannot be read.
+/// Whether an EndpointSlice of a Service lists an endpoint. True if the slices cannot be read.
 fn has_endpoints(inquiry: &Inquiry<'_>, service: &Item) -> bool {
     let Some(slices) = inquiry.snapshot.list(&ENDPOINT_SLICE, service.namespace()) else { return true };
     let mut own = slices
@@ -73,7 +73,7 @@ fn has_endpoints(inquiry: &Inquiry<'_>, service: &Item) -> bool {
     own.any(|slice| slice.has("/endpoints"))
 }
 
-/// A Service whose pods are ready, but that no controller has written endpoints for.
+/// A Service with ready pods, but without endpoints from a controller.
 fn without_endpoints<'a>(inquiry: &Inquiry<'a>, node: Node) -> Node {
     let text = "its pods are ready, but no EndpointSlice lists them";
     match leases::component_down(inquiry, "kube-controller-manager") {
@@ -122,7 +122,7 @@ fn workload<'a>(inquiry: &Inquiry<'a>, service: &Item, selector: &[(&str, &str)]
     })
 }
 
-/// A Service of a workload that has no pods.
+/// A Service for a workload without pods.
 fn without_pods<'a>(inquiry: &Inquiry<'a>, node: Node, workload: &'a Item) -> Node {
     let (kind, name) = (&workload.kind.kind, workload.name());
     if workload.number("/spec/replicas") == Some(0) {
@@ -137,7 +137,7 @@ fn without_pods<'a>(inquiry: &Inquiry<'a>, node: Node, workload: &'a Item) -> No
     }
 }
 
-/// Names the labels that come closest to a selector that matches nothing.
+/// Returns the labels that are closest to a selector that matches nothing.
 fn selects_nothing(node: Node, selector: &[(&str, &str)], all: &[&Item]) -> Node {
     let wanted = written(selector);
     let closest = closest(selector, all);
@@ -155,7 +155,7 @@ fn closest<'a>(selector: &[(&str, &str)], all: &[&'a Item]) -> Option<(&'a Item,
         let labels = &pod.object.meta();
         selector.iter().map(|(key, value)| likeness(key, value, labels)).sum()
     };
-    // Pods of a workload have the same labels, which are compared once.
+    // The pods of a workload share labels, which are compared once.
     let distinct: BTreeMap<&Labels, &'a Item> =
         all.iter().rev().map(|pod| (&pod.object.meta().labels, *pod)).collect();
     let best = distinct.into_values().max_by_key(|pod| (score(pod), std::cmp::Reverse(pod.name())))?;
@@ -172,7 +172,7 @@ fn closest<'a>(selector: &[(&str, &str)], all: &[&'a Item]) -> Option<(&'a Item,
     Some((best, shown.collect()))
 }
 
-/// How much a pod's labels are like one of a selector: the same, the same key, a similar value, a similar key.
+/// How similar a pod's labels are to a selector's: the same, the same key, a similar value, a similar key.
 fn likeness(key: &str, value: &str, meta: &setpoint::Metadata) -> usize {
     match meta.label(key) {
         Some(found) if found == value => 8,
@@ -211,7 +211,7 @@ fn distance(one: &str, other: &str) -> usize {
     row[other.len()]
 }
 
-/// A Service with a named target port that its pods do not have.
+/// A Service with a named target port that its pods lack.
 fn wrong_port(service: &Item, node: Node, selected: &[&Item]) -> Option<Node> {
     for port in service.items("/spec/ports") {
         let Value::String(wanted) = port.at("/targetPort") else { continue };

@@ -1,12 +1,12 @@
-//! What is known of a cluster, and what else an explanation asked for.
+//! The known part of a cluster, and the reads that an explanation is missing.
 //!
-//! Explaining is pure, and what it needs depends on what it finds. So it reads from a snapshot, which notes every read
-//! that it cannot answer. The caller fetches those and explains again, until nothing is missing.
+//! Explaining is pure, and its inputs depend on its findings. So it reads from a snapshot, which records every read
+//! that misses. The caller fetches those and explains again, until nothing is missing.
 //!
 //! Invariants:
-//! - An object is decoded at most once, and only if an explanation looks into it.
+//! - An object is decoded at most once, and only if an explanation reads it.
 //! - Dependents are found through an index by owner, not by a search.
-//! - What could not be fetched has a reason, and is not mistaken for something that does not exist.
+//! - A failed fetch has a reason, and is not mistaken for a missing object.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ pub enum Need {
         kind: String,
         name: String,
     },
-    /// The last lines that a container printed, before its last restart if `previous`.
+    /// The last lines of a container's log, before its last restart if `previous`.
     Log {
         namespace: String,
         pod: String,
@@ -62,13 +62,13 @@ pub enum Answer {
     Missing,
     /// The cluster does not serve this.
     NotServed,
-    /// The caller may not read this: the permission that is missing.
+    /// The caller may not read this: the missing permission.
     Forbidden(String),
     /// It could not be read: why.
     Failed(String),
 }
 
-/// What is known about something that was needed.
+/// The state of a read.
 enum Known {
     Yes,
     Missing,
@@ -76,7 +76,7 @@ enum Known {
     Not(String),
 }
 
-/// An object, decoded when it is first looked into.
+/// An object, decoded on first use.
 pub struct Item {
     pub kind: GroupKind,
     pub object: Object,
@@ -131,7 +131,7 @@ pub struct Snapshot {
     texts: BTreeMap<Need, String>,
     documents: BTreeMap<Need, Value>,
     wanted: RefCell<BTreeSet<Need>>,
-    /// What a reader asked for and could not be read, with the reason.
+    /// The reads that failed, with the reason.
     denied: RefCell<BTreeSet<String>>,
 }
 
@@ -152,7 +152,7 @@ impl Item {
         &self.object.meta().uid
     }
 
-    /// Returns the pod at a glance.
+    /// Returns the summary of the pod.
     pub(crate) fn as_pod(&self) -> &Summary {
         self.pod.get_or_init(|| Summary::of(&self.object))
     }
@@ -183,29 +183,29 @@ impl Snapshot {
         &self.served
     }
 
-    /// Whether objects of a kind are known to have no namespace.
+    /// Whether a kind is known to be cluster-scoped.
     pub fn is_cluster_scoped(&self, kind: &GroupKind) -> bool {
         self.served.iter().any(|served| served.kind == *kind && !served.namespaced)
     }
 
-    /// Returns what has been asked for and is not known yet.
+    /// Returns the reads that are still missing.
     pub fn wanted(&self) -> Vec<Need> {
         let wanted = self.wanted.borrow();
         wanted.iter().filter(|need| !self.known.contains_key(need)).cloned().collect()
     }
 
-    /// Forgets what was asked for and denied, before explaining again.
+    /// Clears the missing and the failed reads, before explaining again.
     pub fn begin(&self) {
         self.wanted.borrow_mut().clear();
         self.denied.borrow_mut().clear();
     }
 
-    /// Returns what was asked for and could not be read.
+    /// Returns the reads that failed.
     pub fn denied(&self) -> Vec<String> {
         self.denied.borrow().iter().cloned().collect()
     }
 
-    /// Adds what was fetched.
+    /// Adds the result of a fetch.
     pub fn add(&mut self, need: Need, answer: Answer) {
         let known = match answer {
             Answer::Objects(objects) => {
@@ -296,7 +296,7 @@ impl Snapshot {
         })
     }
 
-    /// Whether a list is known. Asks for it if it is not.
+    /// Whether a list is known. If not, records it as missing.
     fn is_listed(&self, kind: &GroupKind, namespace: Option<&str>) -> bool {
         let everywhere = Need::List { kind: kind.clone(), namespace: None };
         if matches!(self.known.get(&everywhere), Some(Known::Yes)) {
@@ -344,7 +344,7 @@ impl Snapshot {
         if let Known::Not(why) = known {
             self.denied.borrow_mut().insert(why.clone());
         }
-        // Events about nodes have the name of the node in place of its UID, or none.
+        // Events about nodes have the node's name instead of its UID, or none.
         let concerns = |event: &Event<'_>| {
             let about = event.value.text("/involvedObject/uid");
             about.is_empty() || uid.is_empty() || about == uid || about == name
@@ -369,7 +369,7 @@ impl Snapshot {
         self.texts.get(&need).map(String::as_str)
     }
 
-    /// Returns the state of an object in the queues of setpoint's controllers, if they can be asked.
+    /// Returns the state of an object in the queues of setpoint's controllers, if it is available.
     pub fn queues(&self, item: &Item) -> Option<&Value> {
         let need = Need::Queues {
             kind: item.kind.clone(),

@@ -47,7 +47,7 @@ fn first_open<'a>(pods: &[&'a Item]) -> Option<&'a Item> {
     pods.iter().find(|pod| !pods::is_ready(pod)).copied()
 }
 
-/// A set that creates or updates one pod at a time, and does not get past this one.
+/// A set that creates or updates one pod at a time, and is stuck at this one.
 fn waits_for<'a>(
     inquiry: &Inquiry<'a>,
     node: Node,

@@ -1,11 +1,11 @@
-//! Texts of explanations: bounded, without control characters, with durations and amounts as Kubernetes writes them.
+//! The text of explanations: bounded, without control characters, with durations and amounts in Kubernetes' format.
 
 use jiff::Timestamp;
 
-/// The longest text that is shown. Messages of conditions may have 32 KiB.
+/// The maximum length of a message. Messages of conditions may have 32 KiB.
 const MAX_TEXT: usize = 600;
 
-/// Returns a text on one line without control characters, which a terminal would obey, and cut to a readable length.
+/// Returns a message on one line, truncated, and without control characters, which a terminal would interpret.
 pub fn clip(text: &str) -> String {
     let mut shown = String::new();
     for (nth, letter) in text.trim().chars().enumerate() {
@@ -42,7 +42,7 @@ pub fn names<T: AsRef<str>>(all: &[T], most: usize) -> String {
     }
 }
 
-/// Returns a duration as kubectl shows ages.
+/// Returns a duration in kubectl's format for ages.
 pub fn duration(seconds: i64) -> String {
     match seconds.max(0) {
         seconds @ 0..120 => format!("{seconds}s"),

@@ -7,7 +7,7 @@ use crate::names::{composite_kind, decorator_kind, revision_kind};
 
 const FIELD_MANAGER: &str = "setpoint-operator";
 
-/// Installs the kinds, or brings them up to date. Changes nothing if they are. Returns when they are served.
+/// Installs or updates the CRDs. Changes nothing if they are up to date. Returns when they are served.
 pub async fn install(client: &Client, clock: &Clock) -> Result<(), InstallError> {
     let kinds = [composite_kind(), decorator_kind(), revision_kind()];
     install_kinds(client, clock, FIELD_MANAGER, definitions(), &kinds).await

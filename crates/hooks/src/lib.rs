@@ -15,9 +15,9 @@
 //! ```
 //!
 //! Invariants:
-//! - A parent that has not changed, with children and related objects that have not changed, causes no call of its hook.
-//!   What is as the hook wants it is not written.
-//! - A hook that hangs, crashes or answers nonsense harms its own parents only, and within bounds.
+//! - The hook is not called for a parent that has not changed, if its children and related objects have not changed
+//!   either. Objects that already match the hook's response are not written.
+//! - A hook that hangs, crashes or returns invalid responses only affects its own parents, within bounds.
 //! - Every write has a precondition, or is a server-side apply.
 
 #![deny(missing_docs)]
@@ -49,7 +49,7 @@ pub use install::install;
 pub use parents::{Observer, Report, Write};
 pub use reload::Reload;
 
-/// How controllers run.
+/// The settings of controllers.
 ///
 /// ```
 /// let options = setpoint_hooks::Options::new(setpoint_hooks::Functions::new());
@@ -57,17 +57,17 @@ pub use reload::Reload;
 /// ```
 #[derive(Clone)]
 pub struct Options {
-    /// How hooks are called.
+    /// The transport to hooks.
     pub transports: Arc<dyn Transports>,
-    /// How children are written, unless a controller has the annotation `hooks.setpoint.dev/apply-strategy`.
+    /// The apply strategy for children, unless a controller has the annotation `hooks.setpoint.dev/apply-strategy`.
     pub apply: ApplyMode,
     /// The field manager of server-side applies.
     pub field_manager: String,
     /// Which CompositeControllers and DecoratorControllers run: those with these labels. Defaults to all.
     pub selector: LabelSelector,
-    /// How many parents of one controller are reconciled at the same time.
+    /// How many parents of one controller are reconciled concurrently.
     pub workers: usize,
-    /// Follows what is done.
+    /// Receives a report of each reconcile.
     pub observer: Option<Arc<dyn Observer>>,
     /// Restarts the controllers at run time.
     pub reload: Reload,
@@ -88,7 +88,7 @@ impl Options {
     }
 }
 
-/// Builds everything that runs CompositeControllers and DecoratorControllers. [`install`] has to run once.
+/// Builds everything that runs CompositeControllers and DecoratorControllers. Call [`install`] once before.
 pub fn runnables(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     fleet::runnables(context, options)
 }

@@ -1,20 +1,20 @@
-//! Names that others know too: kinds, labels, annotations, finalizers.
+//! Names shared with other programs: kinds, labels, annotations, finalizers.
 
 use setpoint::Kind;
 
 pub(crate) const GROUP: &str = "metacontroller.k8s.io";
 pub(crate) const VERSION: &str = "v1alpha1";
 
-/// On a child: the object that the hook last returned, as JSON.
+/// On a child: the last applied object, as JSON.
 pub(crate) const LAST_APPLIED: &str = "metacontroller.k8s.io/last-applied-configuration";
-/// On an attachment: the DecoratorController that made it.
+/// On an attachment: the DecoratorController that created it.
 pub(crate) const DECORATED_BY: &str = "metacontroller.k8s.io/decorator-controller";
 /// On a child of a parent whose selector is generated: the parent's uid.
 pub(crate) const CONTROLLER_UID: &str = "controller-uid";
-/// On a ControllerRevision: what kind its parent is.
+/// On a ControllerRevision: the kind of its parent.
 pub(crate) const PARENT_GROUP: &str = "metacontroller.k8s.io/apiGroup";
 pub(crate) const PARENT_RESOURCE: &str = "metacontroller.k8s.io/resource";
-/// On a CompositeController or DecoratorController: how its children are written.
+/// On a CompositeController or DecoratorController: the apply strategy for its children.
 pub(crate) const APPLY_STRATEGY: &str = "hooks.setpoint.dev/apply-strategy";
 
 /// The source of events.

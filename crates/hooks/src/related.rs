@@ -1,7 +1,7 @@
 //! Related objects: the rules that a customize hook answers with, and what they select.                       (pure)
 //!
-//! A rule selects by labels, by names, by namespace or by a selector of namespaces. In version 1 of the protocol, a
-//! namespaced parent sees its own namespace only.
+//! A rule selects by labels, names, namespace or namespace selector. In version 1 of the protocol, a namespaced parent
+//! only sees its own namespace.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub(crate) struct RelatedRule {
 const KNOWN: &[&str] =
     &["apiVersion", "resource", "labelSelector", "namespaceSelector", "namespace", "names"];
 
-/// For whom a rule selects.
+/// The scope in which a rule selects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visibility<'a> {
     pub(crate) version: HookVersion,
@@ -36,7 +36,7 @@ pub(crate) struct Visibility<'a> {
 }
 
 impl Visibility<'_> {
-    /// Whether only the parent's namespace can be seen.
+    /// Whether only the parent's namespace is visible.
     fn is_confined(&self) -> bool {
         self.version == HookVersion::V1 && self.namespace.is_some() && self.namespaced
     }
@@ -86,7 +86,7 @@ impl RelatedRule {
         Ok(())
     }
 
-    /// Returns the only namespace that can have selected objects, if there is only one.
+    /// Returns the namespace of all selected objects, if there is only one.
     pub(crate) fn only_namespace<'a>(&'a self, visibility: Visibility<'a>) -> Option<&'a str> {
         match visibility {
             _ if !visibility.namespaced => None,

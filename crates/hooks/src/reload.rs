@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 
 type Follower = Box<dyn Fn() + Send + Sync>;
 
-/// Restarts controllers, so that hooks are asked again about all parents. Cheap to clone.
+/// Restarts controllers, so that hooks are called again for all parents. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Reload(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
     generation: AtomicU64,
-    /// What restarts the controllers of the current manager.
+    /// The restart function of the current manager.
     follower: Mutex<Option<Follower>>,
 }
 

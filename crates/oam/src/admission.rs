@@ -1,8 +1,8 @@
 //! Admission of Applications: properties are checked against the parameters of their definitions.
 //!
-//! A webhook of the API server: in `setpoint up` a function in the same process, otherwise an HTTPS server. It refuses
-//! properties that cannot work and warns about unknown ones. A definition that cannot be found is no objection, because
-//! it may come later. Deletions and Applications that are being deleted are never refused.
+//! An admission webhook: in `setpoint up` a function in the same process, otherwise an HTTPS server. It rejects invalid
+//! properties and warns about unknown ones. A missing definition is accepted, because it may be created later.
+//! Deletions, and Applications that are being deleted, are never rejected.
 
 use serde_json::{Map, Value, json};
 use setpoint::client::Subresource;
@@ -23,17 +23,17 @@ pub const PATH: &str = "/validate-applications";
 /// The name of the webhook configuration.
 const NAME: &str = "setpoint-applications";
 
-/// How many components and traits are checked. Each takes two evaluations.
+/// The maximum number of checked components and traits. Each takes two evaluations.
 const MAX_CHECKED: usize = 200;
 
-/// Answers admission reviews of Applications. Cheap to clone.
+/// Responds to admission reviews of Applications. Cheap to clone.
 #[derive(Clone)]
 pub struct Admission {
     catalog: Catalog,
     sources: Sources,
 }
 
-/// What was found in an application.
+/// The findings in an application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Verdict {
     errors: Vec<String>,
@@ -48,18 +48,18 @@ impl Admission {
         Self { catalog: Catalog::new(context), sources: Sources::new() }
     }
 
-    /// Returns whether the caches are complete. Until then it cannot answer.
+    /// Returns whether the caches have synced. Until then it cannot respond.
     pub fn is_ready(&self) -> bool {
         self.catalog.informers().iter().all(Informer::has_synced)
     }
 
-    /// Answers an AdmissionReview. Fails closed: a review that cannot be read is refused. Evaluates templates, so it can
-    /// take seconds: call it on a thread that may block.
+    /// Responds to an AdmissionReview. Fails closed: an invalid review is rejected. Evaluates templates, so it can take
+    /// seconds: call it on a thread that may block.
     pub fn review(&self, review: &Value) -> Value {
         self.review_while(review, &|| true)
     }
 
-    /// Does the same as long as the answer is wanted. Otherwise ends soon with any answer.
+    /// Like the above, but returns early with any response once the result is no longer needed.
     pub fn review_while(&self, review: &Value, is_wanted: &dyn Fn() -> bool) -> Value {
         let request = &review["request"];
         let verdict = match self.is_ready() {
@@ -86,7 +86,7 @@ impl Admission {
         let object = &request["object"];
         let is_leaving =
             request["operation"] == "DELETE" || !object["metadata"]["deletionTimestamp"].is_null();
-        // An update that leaves the spec alone changes nothing that was not accepted before.
+        // An update that does not change the spec was accepted before.
         let is_same = !request["oldObject"].is_null() && request["oldObject"]["spec"] == object["spec"];
         if is_leaving || is_same {
             return Verdict::default();
@@ -99,7 +99,7 @@ impl Admission {
 
     fn check(&self, app: &Application, namespace: &str, is_wanted: &dyn Fn() -> bool) -> Verdict {
         let mut verdict = Verdict::default();
-        // An override may complete a component.
+        // An override may supply missing properties of a component.
         let overridden = app.spec.policies.iter().any(|policy| policy.kind == "override");
         for (index, component) in app.spec.components.iter().enumerate() {
             if !is_wanted() {
@@ -144,7 +144,7 @@ impl Admission {
 }
 
 impl Verdict {
-    /// Returns whether another component or trait is checked. Says once that the rest is not.
+    /// Returns whether another component or trait is checked. Warns once that the rest is not.
     fn may_check_another(&mut self) -> bool {
         self.checked += 1;
         if self.checked == MAX_CHECKED + 1 {
@@ -162,7 +162,7 @@ impl Verdict {
     }
 }
 
-/// Registers the webhook with the API server. `client_config` says where it is.
+/// Registers the webhook with the API server. `client_config` is its address.
 pub async fn register(client: &Client, client_config: &Value) -> Result<(), ClientError> {
     let kind = Kind::new(
         "admissionregistration.k8s.io",

@@ -1,6 +1,6 @@
-//! Compressed parts of records, as KubeVela writes and reads them: `spec.compression` holds a type and base64.
+//! Compressed parts of records in KubeVela's format: `spec.compression` has a type and base64 data.
 //!
-//! Invariant: what cannot be read is an error, never an empty record. Its objects would be forgotten.
+//! Invariant: an unreadable part is an error, never an empty record, whose objects would be lost.
 
 use std::io::{Read, Write};
 
@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The most bytes that a record has without compression. With it, an object of 1.5 MiB could have gigabytes.
+/// The maximum decompressed size of a record. Otherwise, an object of 1.5 MiB could expand to gigabytes.
 const MAX_BYTES: u64 = 32 << 20;
 
 /// A compressed part of a record.
@@ -27,12 +27,12 @@ pub(crate) struct Compression {
 }
 
 impl Compression {
-    /// Returns whether there is anything compressed.
+    /// Returns whether anything is compressed.
     pub(crate) fn is_used(&self) -> bool {
         !self.kind.is_empty()
     }
 
-    /// Compresses a part. With gzip: of the types that KubeVela reads, it makes the smallest records here.
+    /// Compresses a part with gzip: of the types that KubeVela reads, it gives the smallest records here.
     pub(crate) fn of(part: &Value) -> Result<Self, String> {
         let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::default());
         let packed = encoder.write_all(part.to_string().as_bytes()).and_then(|()| encoder.finish());
@@ -64,7 +64,7 @@ fn bounded(reader: impl Read) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Turns a ResourceTracker that KubeVela has compressed into one that is not. The error says what is wrong with it.
+/// Decompresses a ResourceTracker of KubeVela. The error says what is wrong with it.
 ///
 /// ```
 /// let mut tracker = serde_json::json!({"spec": {"managedResources": [{"kind": "ConfigMap", "name": "a"}]}});
@@ -82,7 +82,7 @@ pub fn unpack_tracker(tracker: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Turns an ApplicationRevision that is compressed into one that is not. The error says what is wrong with it.
+/// Decompresses an ApplicationRevision. The error says what is wrong with it.
 ///
 /// ```
 /// let mut revision = serde_json::json!({"spec": {"application": {"spec": {}}}});

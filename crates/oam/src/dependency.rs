@@ -1,18 +1,18 @@
-//! The order of things that depend on each other by name.
+//! Sorts items that depend on each other by name.
 
 use std::collections::BTreeMap;
 
-/// Things in an order in which each comes after what it depends on.
+/// The sorted items: each comes after its dependencies.
 #[derive(Debug)]
 pub(crate) struct Ordered<'a, T> {
-    /// What can be ordered. Otherwise in the given order.
+    /// The items that can be sorted. Otherwise in the given order.
     pub(crate) sorted: Vec<&'a T>,
-    /// What depends on itself, or on something that does.
+    /// The items that depend on themselves, or on items that do.
     pub(crate) cyclic: Vec<&'a T>,
 }
 
 impl<'a, T> Ordered<'a, T> {
-    /// Returns one of the things that depend on themselves.
+    /// Returns one of the items in a cycle.
     pub(crate) fn cycle(
         &self,
         name: impl Fn(&'a T) -> &'a str,
@@ -26,7 +26,7 @@ impl<'a, T> Ordered<'a, T> {
     }
 }
 
-/// Orders things. Names that nothing has do not count. Takes time in proportion to things and dependencies.
+/// Sorts items. Unknown names are ignored. Takes time proportional to the number of items and dependencies.
 pub(crate) fn ordered<'a, T>(
     things: &'a [T],
     name: impl Fn(&'a T) -> &'a str,

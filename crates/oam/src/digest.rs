@@ -1,4 +1,4 @@
-//! Hashes of JSON, for names and to notice changes.
+//! Hashes of JSON, for names and change detection.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Requests that workflow steps send. The program that runs the controllers decides whether, how and where to.
+//! Requests of workflow steps. The program that runs the controllers decides whether, how and where they are sent.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Installs what applications need in a cluster: kinds, a namespace, the built-in definitions, and a rule about names.
+//! Installs the prerequisites of applications in a cluster: CRDs, a namespace, the built-in definitions, and a policy
+//! for names.
 
 use serde_json::{Value, json};
 use setpoint::client::{Optional, Subresource};
@@ -16,7 +17,7 @@ pub enum InstallError {
     /// A kind could not be installed.
     #[error(transparent)]
     Kinds(#[from] setpoint::InstallError),
-    /// The API server refused something.
+    /// The API server rejected a request.
     #[error("cannot install {what}")]
     Client {
         /// What was being installed.
@@ -29,7 +30,7 @@ pub enum InstallError {
     Definition(#[from] BadDefinition),
 }
 
-/// Installs everything, or brings it up to date. Changes nothing if it is.
+/// Installs or updates everything. Changes nothing if it is up to date.
 pub async fn install(client: &Client, clock: &Clock) -> Result<(), InstallError> {
     let definitions = crds::ALL.iter().map(|crd| crd.object());
     let definitions = definitions.chain([graph::definition_crd(), graph::revision_crd()]);
@@ -45,7 +46,7 @@ pub async fn install(client: &Client, clock: &Clock) -> Result<(), InstallError>
         let live = client.get(&kind, &key).await.optional();
         let live =
             live.map_err(|source| InstallError::Client { what: format!("{} {key}", kind.kind()), source })?;
-        // One that cannot be decoded is not ours to replace.
+        // A definition that cannot be decoded is not replaced.
         let live = live.map(|live| live.decode::<Value>().unwrap_or_default());
         if let Some(update) = builtin::update(object.clone(), live.as_ref()) {
             apply(client, &kind, &key, update).await?;
@@ -77,7 +78,7 @@ fn unique_names() -> Value {
             "message": format!("spec: names of {what} must be unique"),
         })
     };
-    // The list may be left out, or have no value.
+    // The list may be missing or null.
     let listed = |list: &str| {
         let path = format!("object.spec.{list}");
         format!("has(object.spec) && has({path}) && dyn({path}) != null ? {path} : []")

@@ -27,8 +27,8 @@
 //!
 //! Invariants:
 //! - Rendering is a pure function of the application, its definitions and the context.
-//! - Records decide what is deleted; templates are never needed for it.
-//! - Objects that are applied are watched: drift and health take effect at once.
+//! - Garbage collection uses records only; it never needs templates.
+//! - Applied objects are watched: drift is corrected and health updated immediately.
 
 pub mod admission;
 mod application;
@@ -65,13 +65,13 @@ pub use parameters::{Parameter, parameters};
 pub use preview::{Preview, Rendered, builtin_definitions, preview};
 pub use registry::{Entry, Options, REGISTRY, UnknownController, rules, selected};
 
-/// Builds all controllers of this crate. [`install`] has to run once. Workflow steps cannot send requests, and there is
-/// only one cluster.
+/// Builds all controllers of this crate. Call [`install`] once before. Workflow steps cannot send requests, and there
+/// is only one cluster.
 pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
     runnables_with(context, &Options::default())
 }
 
-/// Builds all controllers of this crate. `options` must not have built any for another manager.
+/// Builds all controllers of this crate. `options` must not be shared with another manager.
 pub fn runnables_with(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     REGISTRY.iter().flat_map(|entry| entry.parts(context, options)).collect()
 }

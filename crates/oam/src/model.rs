@@ -1,6 +1,6 @@
 //! Applications as users write them, and their status.
 //!
-//! Reading is lenient: what a schema would refuse does not reach the controller. Writing leaves out empty fields.
+//! Decoding is lenient, because the schema has already been validated. Encoding omits empty fields.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -253,10 +253,10 @@ impl Phase {
     }
 }
 
-/// The longest message in a status or an event, in bytes: the limit of Kubernetes' own events.
+/// The maximum length of a message in a status or an event, in bytes: that of Kubernetes' own events.
 const MAX_MESSAGE: usize = 1_024;
 
-/// Cuts a message that is too long.
+/// Truncates a message that is too long.
 pub(crate) fn bounded(mut message: String) -> String {
     if message.len() > MAX_MESSAGE {
         let mark = '…';

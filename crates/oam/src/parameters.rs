@@ -1,4 +1,5 @@
-//! Properties against the parameters of a definition: what is wrong, what is unknown, and a table of the parameters.
+//! Checks properties against the parameters of a definition: invalid values, unknown properties, and a table of the
+//! parameters.
 
 use std::sync::Arc;
 
@@ -15,27 +16,27 @@ pub struct Parameter {
     pub name: String,
     /// The type in a few words.
     pub kind: String,
-    /// Whether it must be given.
+    /// Whether it is required.
     pub required: bool,
     /// The default, as JSON.
     pub default: Option<String>,
-    /// What the template's author says about it.
+    /// The description in the template.
     pub description: String,
 }
 
-/// How deeply the parameters in parameters are listed.
+/// The maximum depth of listed parameters.
 const DEPTH: usize = 4;
-/// The most parameters that are listed, and the most warnings about one definition.
+/// The maximum number of listed parameters, and of warnings per definition.
 const MOST: usize = 500;
 
-/// What properties lack or get wrong.
+/// The problems of properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
-    /// Values that do not fit.
+    /// Invalid values.
     pub(crate) wrong: Option<String>,
-    /// Required parameters that are not given. Inputs and policies may still supply them.
+    /// Missing required parameters. Inputs and policies may still supply them.
     pub(crate) missing: Option<String>,
-    /// The paths of properties that no parameter has.
+    /// The paths of unknown properties.
     pub(crate) unknown: Vec<String>,
 }
 
@@ -82,7 +83,7 @@ fn instance(
     builder.build().map_err(shown)
 }
 
-/// Returns what the parameters may be. `None` if the template has none.
+/// Returns the schema of the parameters. `None` if the template has none.
 fn schema(sources: &Sources, definition: &Definition) -> Result<Option<Arc<Schema>>, String> {
     sources.schema(definition.template()?, || {
         let instance = instance(sources, definition, None)?;
@@ -91,7 +92,7 @@ fn schema(sources: &Sources, definition: &Definition) -> Result<Option<Arc<Schem
     })
 }
 
-/// Returns the path of the first required parameter that is not given.
+/// Returns the path of the first missing required parameter.
 fn missing(schema: &Schema, value: &Value, path: &str) -> Option<String> {
     if !schema.alternatives.is_empty() {
         return None;
@@ -112,7 +113,7 @@ fn missing(schema: &Schema, value: &Value, path: &str) -> Option<String> {
     }
 }
 
-/// Collects properties that no parameter has. A struct that declares nothing takes anything.
+/// Collects unknown properties. A struct without declared fields accepts anything.
 fn unknown(schema: &Schema, value: &Value, path: &str, found: &mut Vec<String>) {
     if found.len() >= MOST || !schema.alternatives.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! What an Application would apply, rendered without a cluster.
+//! Renders the objects that an Application would apply, without a cluster.
 //!
 //! Components are placed as the workflow's `deploy` and `apply-component` steps say. Other steps are not run: they may
 //! read or change the cluster.
@@ -25,20 +25,20 @@ use crate::workflow::steps;
 /// The rendered objects of an application.
 #[derive(Clone, Debug, Default)]
 pub struct Preview {
-    /// The objects, in the order in which they are applied.
+    /// The objects, in apply order.
     pub objects: Vec<Rendered>,
     /// The steps that were not run, as `NAME (TYPE)`.
     pub skipped: Vec<String>,
 }
 
-/// A rendered object and where it goes.
+/// A rendered object and its destination.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rendered {
     /// The component it belongs to.
     pub component: String,
-    /// The cluster it is applied to.
+    /// Its cluster.
     pub cluster: String,
-    /// The namespace it is applied to, unless its kind has none.
+    /// Its namespace, unless its kind is cluster-scoped.
     pub namespace: String,
     /// The object.
     pub object: Value,
@@ -49,7 +49,7 @@ pub fn builtin_definitions() -> Result<Vec<Value>, BadDefinition> {
     builtin::objects()
 }
 
-/// Renders an application with these definitions; of two with the same name the later one counts. The error names the
+/// Renders an application with these definitions; of two with the same name, the later one is used. The error names the
 /// component, the trait and the path.
 ///
 /// ```
@@ -97,7 +97,7 @@ fn flattened(step: &Step) -> impl Iterator<Item = &Step> {
     std::iter::once(step).chain(&step.sub_steps)
 }
 
-/// Returns what a step applies, and where.
+/// Returns the components that a step applies, and their placements.
 fn placed(
     app: &Application,
     policies: &Policies,
@@ -159,7 +159,7 @@ impl Preview {
     }
 }
 
-/// An application that has not been applied has the revision that it would get first.
+/// An application that has not been applied has the first revision.
 fn context(app: &Application) -> AppContext {
     let reference = app.reference();
     AppContext {

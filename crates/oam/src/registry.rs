@@ -42,7 +42,7 @@ pub struct Entry {
 const LEASES: Access =
     Access::to("coordination.k8s.io", "leases", &["get", "list", "watch", "create", "update", "delete"]);
 
-/// Templates may apply objects of any kind, so their controllers need every permission that they hand out.
+/// Templates may apply objects of any kind, so their controllers need all permissions.
 pub(crate) const ANYTHING: Access =
     Access::to("*", "*", &["get", "list", "watch", "create", "update", "patch", "delete"]);
 
@@ -60,12 +60,12 @@ pub struct Options {
     pub egress: Option<Arc<dyn Egress>>,
     /// Connects to other clusters. Without it, there is only the local one.
     pub connect: Option<Arc<dyn Connect>>,
-    /// The clusters that the controllers of one manager share, once the first of them has been built.
+    /// The clusters shared by the controllers of one manager, set when the first of them is built.
     members: Arc<OnceLock<Members>>,
 }
 
 impl Options {
-    /// Returns the clusters that controllers share, and to the first of them what keeps track of those.
+    /// Returns the shared clusters and, for the first caller, the controller that maintains them.
     pub(crate) fn members(&self, context: &Context) -> (Members, Vec<Box<dyn Runnable>>) {
         if let Some(members) = self.members.get() {
             return (members.clone(), Vec::new());
@@ -96,7 +96,7 @@ impl Entry {
         let mut config = ControllerConfig::clone(&context.config);
         config.workers = workers;
         config.reconcile_config.max_concurrent = config.reconcile_config.max_concurrent.max(workers);
-        // Informers are shared with other controllers, which a full queue would hold up too. A queue holds each key once,
+        // Informers are shared with other controllers, which a full queue would block too. A queue holds each key once,
         // so it is bounded by the objects in the cluster.
         config.queue_size = None;
         let mut context = context.clone();
@@ -140,7 +140,7 @@ pub fn selected<S: AsRef<str>>(list: &[S]) -> Result<Vec<&'static Entry>, Unknow
     Ok(REGISTRY.iter().filter(is_wanted).collect())
 }
 
-/// Returns the rules of a ClusterRole with which these controllers work.
+/// Returns the ClusterRole rules that these controllers need.
 ///
 /// ```
 /// let rules = setpoint_oam::rules(&setpoint_oam::selected(&["definition-controller"]).unwrap());

@@ -1,4 +1,4 @@
-//! What one reconcile of an application works with.
+//! The state of one reconcile of an application.
 
 use std::sync::Arc;
 
@@ -36,13 +36,13 @@ pub(crate) struct Session<'a> {
     pub(crate) sources: &'a Sources,
     /// Definitions that the revision has not recorded: steps may add components and traits of other types.
     pub(crate) catalog: &'a Catalog,
-    /// What components were rendered to in earlier rounds.
+    /// The components rendered in earlier rounds.
     pub(crate) renders: &'a Renders,
     pub(crate) judgements: &'a Judgements,
     /// Requests of steps.
     pub(crate) exchanges: &'a Exchanges,
     pub(crate) app: AppRef,
-    /// What the attempts of steps are counted by, and rendered components are kept by.
+    /// The key for attempts of steps and for rendered components.
     pub(crate) attempts: String,
     pub(crate) context: AppContext,
     pub(crate) spec: Spec,
@@ -57,7 +57,7 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// The cluster that the application is in.
+    /// The cluster of the application.
     pub(crate) fn local(&self) -> &Cluster {
         self.clusters.local()
     }
@@ -72,8 +72,8 @@ impl Session<'_> {
         }
     }
 
-    /// Returns the definition of a step. The one for `apply-component` is always ours: KubeVela's has no template, because
-    /// its controller applies components itself.
+    /// Returns the definition of a step. For `apply-component` it is always the built-in one: KubeVela's has no
+    /// template, because its controller applies components itself.
     pub(crate) fn step(&mut self, kind: &str) -> Option<&Definition> {
         if kind == APPLY_COMPONENT {
             return builtin::apply_component();
@@ -103,7 +103,7 @@ impl Session<'_> {
         dispatcher.dispatch(&mut self.trackers, manifests, place, creator).await
     }
 
-    /// Tells this application apart from others, also from an earlier one of the same name.
+    /// Identifies this application, also among earlier ones of the same name.
     pub(crate) fn session_key(&self) -> SessionKey {
         SessionKey { key: self.key(), uid: self.app.uid.clone() }
     }

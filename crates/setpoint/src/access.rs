@@ -1,4 +1,4 @@
-//! What a controller requests of the API server: the rules of its role.
+//! The requests that a controller makes: the rules of its role.
 
 /// A resource and verbs: a rule of a role.
 ///

@@ -23,8 +23,8 @@ use body::Body;
 /// Typed reads and writes of objects of any kind. Cheap to clone.
 ///
 /// Reads go to the API server. [`Context::cached`](crate::Context::cached) and [`Lister`](crate::Lister) read caches.
-/// [`of_kind`](Self::of_kind) has the same methods for kinds that are only known at run time, and
-/// [`Client`] the requests below them.
+/// [`of_kind`](Self::of_kind) has the same methods for kinds that are only known at run time. [`Client`] sends the
+/// underlying requests.
 ///
 /// ```no_run
 /// # async fn example(context: setpoint::Context) -> Result<(), setpoint::ClientError> {
@@ -110,8 +110,8 @@ impl Api {
         decode(&self.of_kind(&V::kind()).apply(object).await?)
     }
 
-    /// Replaces an object that was read before. Fails with a conflict if it has changed since. Not for views with some of
-    /// the fields, because it would delete the others.
+    /// Replaces an object that was read before. Fails with a conflict if it has changed since. Not for views with only
+    /// some of the fields, because it would delete the others.
     ///
     /// ```compile_fail
     /// # async fn example(context: setpoint::Context) -> Result<(), setpoint::ClientError> {
@@ -131,9 +131,9 @@ impl Api {
         decode(&self.of_kind(&V::kind()).update_status(object).await?)
     }
 
-    /// Makes `status` the status of a cached object, unless it is already. Returns whether it was written.
+    /// Sets the status of a cached object, unless it is already `status`. Returns whether it was written.
     ///
-    /// The object may have changed in the meantime, but may not have been replaced by another of the same name.
+    /// The object may have changed in the meantime, but must not have been replaced by another of the same name.
     ///
     /// ```no_run
     /// # async fn example(context: setpoint::Context, pod: setpoint::Cached<k8s_openapi::api::core::v1::Pod>) -> Result<(), setpoint::ReconcileError> {
@@ -148,7 +148,7 @@ impl Api {
         self.of_kind(&V::kind()).patch_status(object.object(), status).await
     }
 
-    /// Deletes an object that was read before, and no other of the same name.
+    /// Deletes an object that was read before, but not another of the same name.
     pub async fn delete(&self, object: &impl Identify) -> Result<(), ClientError> {
         self.delete_with(object, DeleteOptions::default()).await
     }
@@ -208,8 +208,8 @@ impl KindApi<'_> {
         self.api.client.patch(self.kind, &key, Subresource::None, patch).await
     }
 
-    /// Applies the fields that are set, unless `observed` returns an object that has them, and they are all that was
-    /// applied last. Returns whether the object changed.
+    /// Applies the fields that are set, unless `observed` returns an object that has them and the last apply set the
+    /// same fields. Returns whether the object changed.
     pub(crate) async fn apply_unless(
         &self,
         object: &impl Serialize,
@@ -237,7 +237,7 @@ impl KindApi<'_> {
         self.replace(object, Subresource::Status).await
     }
 
-    /// Makes `status` the status of an object, unless it is already. See [`Api::patch_status`].
+    /// Sets the status of an object, unless it is already `status`. See [`Api::patch_status`].
     pub async fn patch_status(&self, object: &Object, status: &impl Serialize) -> Result<bool, ClientError> {
         let Identity { key, uid, .. } = object.of_kind(self.kind).identity();
         if uid.is_empty() {

@@ -1,4 +1,4 @@
-//! Makes many calls in growing batches, so that a failure common to all of them is hit once, not a thousand times. For
+//! Makes many calls in growing batches, so that an error common to all of them occurs once, not a thousand times. For
 //! example, an exhausted quota costs one rejected call per attempt.
 
 use futures::future::join_all;

@@ -126,9 +126,9 @@ impl Runnable for Box<dyn Runnable> {
     }
 }
 
-/// A queue of keys and the reconciler that processes them.
+/// A queue of keys with the reconciler that processes them.
 ///
-/// [`Controller::for_`] builds one in a sentence. [`Controller::new`] takes a queue that is fed by hand:
+/// [`Controller::for_`] is a builder for the common case. [`Controller::new`] takes a queue that you fill yourself:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -161,7 +161,7 @@ pub struct Controller<K: WorkKey = Key> {
     policy: Policy,
     drain: Duration,
     metrics: Option<Metrics>,
-    /// What can be asked about it, once it is observed.
+    /// Its introspection data, once it is observed.
     inspector: Option<Arc<Inspector<K>>>,
     adaptive: Option<(AdaptiveLimits, usize)>,
     queue_size: Option<usize>,
@@ -252,7 +252,7 @@ impl<K: WorkKey> Controller<K> {
         Self { adaptive: Some((adaptive.clone(), most)), ..self }
     }
 
-    /// Waits for the caches to sync. Returns `false` if stopped first.
+    /// Waits for the caches to sync. Returns `false` if it is stopped first.
     async fn wait_for_sync(&self, stop: &CancellationToken) -> bool {
         let informers = self.caches.all();
         tokio::select! {

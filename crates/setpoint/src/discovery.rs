@@ -111,8 +111,8 @@ impl Discovered {
         self.resources.iter().map(|resource| &resource.kind).find(|served| served.is_named(api_version, kind))
     }
 
-    /// Returns the resource that a user means, as kubectl does: by plural, singular or short name or by kind, in any
-    /// case, optionally followed by the group or by version and group. Built-in groups come first, in the server's order.
+    /// Resolves a resource name as kubectl does: a plural, singular or short name or a kind, in any case, optionally
+    /// followed by the group or by version and group. Built-in groups come first, in the server's order.
     ///
     /// ```
     /// use setpoint::Kind;

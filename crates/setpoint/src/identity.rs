@@ -130,7 +130,7 @@ pub struct OfKind<'a> {
 }
 
 impl Object {
-    /// Adds the kind, which the object itself does not know, for writes and events that need it.
+    /// Adds the kind, which the object itself does not contain, for writes and events that need it.
     pub fn of_kind<'a>(&'a self, kind: &'a Kind) -> OfKind<'a> {
         OfKind { object: self, kind }
     }

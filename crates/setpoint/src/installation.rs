@@ -8,14 +8,14 @@ use crate::client::Subresource;
 use crate::source::Selection;
 use crate::{Client, ClientError, Clock, Key, Kind};
 
-/// How long a new kind may take until it is served.
+/// How long to wait until a new kind is served.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// Why kinds could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// The API server refused something.
+    /// The API server rejected a request.
     #[error("cannot install {what}")]
     Client {
         /// What was being installed.
@@ -58,7 +58,7 @@ pub async fn install_kinds(
     Ok(())
 }
 
-/// Waits until the API server answers for a kind.
+/// Waits until the API server serves a kind.
 async fn served(client: &Client, clock: &Clock, kind: &Kind) -> Result<(), InstallError> {
     let give_up = clock.instant() + SERVED_WITHIN;
     loop {

@@ -16,7 +16,7 @@
 //!  client        writes with preconditions                      client/
 //! ```
 //!
-//! [`Controller::for_`] connects the stages in one sentence, and [`Manager`] runs them:
+//! [`Controller::for_`] connects the stages, and [`Manager`] runs them:
 //!
 //! ```no_run
 //! use k8s_openapi::api::core::v1::{ConfigMap, Namespace};

@@ -10,8 +10,8 @@ use crate::{Key, Metadata, Object, View};
 
 /// Typed access to the objects of a kind in the shared cache, through a view. Cheap to clone.
 ///
-/// An object that cannot be decoded is an error that names the object, and is never skipped: a controller that counted
-/// around a gap would create objects that already exist.
+/// An object that cannot be decoded is an error that names the object, and is never skipped: a controller that skipped
+/// an object in a count would create it again.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -43,7 +43,7 @@ pub struct Cached<V> {
     _view: PhantomData<fn() -> V>,
 }
 
-/// An object that was decoded for one reader.
+/// An object that was decoded without caching the view.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -91,13 +91,13 @@ impl<V: View> Lister<V> {
         self.indexer.indexed(name, value).into_iter().map(Cached::new).collect()
     }
 
-    /// Decodes the object with this key for the caller alone. The cache keeps only its bytes: for large objects that are
-    /// rarely read, views would take far more memory than time is saved.
+    /// Decodes the object with this key without caching the view. For large objects that are rarely read, cached views
+    /// would cost more memory than the saved time is worth.
     pub fn read(&self, key: &Key) -> Result<Option<Decoded<V>>, DecodeError> {
         self.indexer.get(key).map(Decoded::new).transpose()
     }
 
-    /// Decodes the objects under `value` in the index `name` for the caller alone, in key order.
+    /// Decodes the objects under `value` in the index `name` without caching the views, in key order.
     pub fn read_indexed(&self, name: &str, value: &str) -> Result<Vec<Decoded<V>>, DecodeError> {
         self.indexer.indexed(name, value).into_iter().map(Decoded::new).collect()
     }
@@ -133,7 +133,7 @@ impl<V> Decoded<V> {
 }
 
 impl<V: View> Cached<V> {
-    /// Decodes an object through the view, unless that has been done before.
+    /// Decodes an object through the view, unless it is already decoded.
     pub fn new(object: Object) -> Result<Self, DecodeError> {
         object.view::<V>()?;
         Ok(Self { object, _view: PhantomData })

@@ -64,7 +64,8 @@ pub use signal::stop_signal;
 pub struct Context {
     /// Typed reads and writes. Applies use the controller's name as field manager.
     pub api: Api,
-    /// The client for the API server, for kinds that are known at run time and everything that `api` does not offer.
+    /// The client for the API server, for kinds that are only known at run time and for everything that `api` does not
+    /// offer.
     pub client: Client,
     /// The shared caches.
     pub informers: Informers,
@@ -89,8 +90,8 @@ pub struct Context {
 }
 
 /// The manager of a process: it runs the controllers and everything they share. Informers start before workers. On
-/// shutdown, workers drain before what runs in every replica stops, such as webhooks, which their writes may need.
-/// Informers stop last.
+/// shutdown, workers drain first, then everything that runs in every replica stops, such as webhooks, which the last
+/// writes may need. Informers stop last.
 ///
 /// ```no_run
 /// use k8s_openapi::api::core::v1::Namespace;
@@ -113,7 +114,7 @@ pub struct Manager {
     context: Context,
     recording: recorder::Recording,
     runnables: Vec<Box<dyn Runnable>>,
-    /// Bypasses the fence: for leases and events.
+    /// Bypasses the fence, for leases and events.
     unfenced: Client,
     fence: Fence,
     coordination: Coordination,
@@ -260,7 +261,7 @@ impl Manager {
         &self.context
     }
 
-    /// Adds what `build` makes from the context: a controller, another runnable, or several.
+    /// Adds what `build` returns: a controller, another runnable, or several.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::Node;

@@ -1,8 +1,8 @@
 //! Records the writes of each reconcile, so that the next reconcile of the same key can wait for caches that show them.
 //!
-//! The client appends its writes to a list that belongs to the current reconcile, through a task-local variable:
-//! authors do nothing. Writes from separately spawned tasks are not recorded, and neither are writes that got no
-//! response, because it is unknown whether they happened.
+//! The client appends its writes to a list that belongs to the current reconcile, through a task-local variable, so
+//! that authors need no extra code. Writes from separately spawned tasks are not recorded, and neither are writes that
+//! got no response, because it is unknown whether they happened.
 //!
 //! Invariant: a key whose last reconcile wrote to a kind is not reconciled before the cache of that kind has reached
 //! the version of the write. After a delete, the cache must show the object as being deleted, or not at all.
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::Client;
 
-    /// Returns how many writes are remembered of a reconcile that creates an object.
+    /// Returns how many writes are recorded for a reconcile that creates an object.
     async fn remembered(untracked: bool) -> usize {
         let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
             let body = br#"{"metadata":{"name":"a","uid":"1","resourceVersion":"9"}}"#;

@@ -1,4 +1,4 @@
-//! What most controllers use: `use setpoint::prelude::*`.
+//! The items that most controllers need: `use setpoint::prelude::*`.
 
 pub use crate::api::Api;
 pub use crate::client::{Client, ClientError, IgnoreErrors, Optional};

@@ -82,11 +82,11 @@ struct Route {
     kind: Kind,
     operations: &'static [Operation],
     answer: Answer,
-    /// Which one of its purpose and kind it is, counted from 1.
+    /// Its number among the webhooks of the same purpose and kind, from 1.
     nth: usize,
 }
 
-/// What a webhook is for.
+/// The purpose of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Mutate,
@@ -123,12 +123,12 @@ impl Webhooks {
     }
 
     /// Converts objects of a kind between its versions. The converter is a [`Conversion`], or a
-    /// `Fn(Value, &str) -> Result<Value, String>` that gets the object and the wanted `apiVersion`.
+    /// `Fn(Value, &str) -> Result<Value, String>` that gets the object and the desired `apiVersion`.
     pub fn convert<K: View>(self, converter: impl Converter) -> Self {
         self.convert_kind(&K::kind(), converter)
     }
 
-    /// Converts objects of a kind that is known at run time.
+    /// Converts objects of a kind that is only known at run time.
     pub fn convert_kind(self, kind: &Kind, converter: impl Converter) -> Self {
         let converter = Arc::new(converter);
         let answer = move |review| {

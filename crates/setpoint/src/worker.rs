@@ -42,7 +42,7 @@ pub(crate) struct Worker<K: WorkKey> {
     pub(crate) reconciler: Box<dyn AnyReconciler<K>>,
     pub(crate) policy: Policy,
     pub(crate) reconciles: Arc<Reconciles>,
-    /// Where outcomes are recorded for those who ask, if anyone can.
+    /// Where outcomes are recorded for introspection, if it is enabled.
     pub(crate) inspector: Option<Arc<Inspector<K>>>,
     pub(crate) clock: Clock,
     /// The writes made so far, if the controller reads its own writes.
@@ -243,7 +243,7 @@ impl ReconcileEnd {
         }
     }
 
-    /// Records the outcome in the reconcile's span, and whether a trace shows it as failed.
+    /// Records the outcome in the reconcile's span, and its error status.
     fn mark(&self, span: &tracing::Span) {
         span.record("outcome", self.outcome());
         if self.category().is_some() {

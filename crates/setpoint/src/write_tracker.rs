@@ -1,7 +1,7 @@
 //! Tracks writes that a controller has made and that its cache does not show yet.
 //!
-//! A controller that acts on a cache without its own last writes repeats them: two slices where one was wanted. There
-//! are three ways to avoid that:
+//! A controller that acts on a cache without its own last writes repeats them, for example by creating two slices
+//! instead of one. There are three ways to avoid this:
 //! - [`Controller::reads_own_writes`](crate::Controller::reads_own_writes) needs no code. A key is not reconciled
 //!   before the caches show what its last reconcile wrote through a [`Client`](crate::Client).
 //! - [`WriteTracker`] lets the author record the writes for each owner, and read the owner's objects only once the cache
@@ -11,7 +11,7 @@
 //!
 //! Invariants:
 //! - A cache that has passed the newest write shows all writes, including those to objects that are already gone.
-//! - A change that is just the controller's own write coming back is not news.
+//! - An event for the controller's own write does not need a reconcile.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ impl<K: WorkKey> WriteTracker<K> {
         self.note(owner, uid, PendingWrite::Deleted);
     }
 
-    /// Forgets an owner that was deleted or that the controller no longer handles.
+    /// Removes an owner that was deleted or that the controller no longer handles.
     pub fn forget(&self, owner: &K) {
         self.owners.lock().remove(owner);
     }

@@ -101,7 +101,7 @@ async fn call(
     response
 }
 
-/// Returns the served groups. Groups whose servers are down are shown as an aggregating API server shows them.
+/// Returns the served groups. Groups whose servers are down are reported as by an aggregating API server.
 async fn without_dead_groups(response: Response<Body>, faults: &Faults) -> Response<Body> {
     let dead = faults.dead_groups();
     if dead.is_empty() {

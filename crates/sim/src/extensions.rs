@@ -144,7 +144,7 @@ async fn reviewed(webhooks: &Webhooks, path: &str, posted: &Value) -> Response<F
     response
 }
 
-/// Returns what a client gets in place of a lost response; `None` closes the connection.
+/// Returns the replacement for a lost response; `None` closes the connection.
 fn in_place(lost: Lost) -> Option<Response<Full<Bytes>>> {
     match lost {
         Lost::Dropped => None,

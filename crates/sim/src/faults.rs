@@ -1,7 +1,7 @@
 //! Fault injection: what goes wrong, and when.
 //!
 //! Faults trigger on occurrences (the n-th write, the n-th event), not on timers, so the narrowest window is hit as
-//! surely as the widest.
+//! reliably as the widest.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,7 +48,7 @@ pub enum OnEvent {
     Expire,
 }
 
-/// What the API server calls: functions and local servers of the test, and simulated kubelets.
+/// The servers that the API server calls: functions and local servers of the test, and simulated kubelets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Callee {
     /// The admission webhooks of the test, and every request to its local servers.
@@ -96,9 +96,9 @@ pub enum Fault {
     Compacted { nth: usize },
     /// In this percentage of calls, drawn from this seed.
     Storm { percent: u64, seed: u64 },
-    /// In the n-th call (from 0) that the API server makes of these.
+    /// In the n-th call (from 0) that the API server makes to these.
     Reply { of: Callee, nth: usize, what: OnReply },
-    /// In every call that the API server makes of these, until [`Faults::calm`].
+    /// In every call that the API server makes to these, until [`Faults::calm`].
     Replies { of: Callee, what: OnReply },
 }
 
@@ -137,7 +137,7 @@ struct State {
     steps: usize,
     lists: usize,
     watches: usize,
-    /// How often each was called.
+    /// The number of calls to each.
     calls: BTreeMap<Callee, usize>,
     view: View,
     storm: Option<(u64, setpoint::Rng)>,
@@ -145,7 +145,7 @@ struct State {
     refused: Vec<(&'static str, u16)>,
 }
 
-/// What managers see when they start.
+/// The state that managers see when they start.
 enum View {
     Current,
     /// The current state, which is also remembered.
@@ -229,12 +229,12 @@ impl Faults {
         (state.lists, state.watches)
     }
 
-    /// Remembers what managers list from now on, the first time for each kind.
+    /// From now on, remembers the first list of each kind that managers read.
     pub(crate) fn remember_view(&self) {
         self.0.state.lock().view = View::Remembered(BTreeMap::new());
     }
 
-    /// Shows the remembered state to the next manager, like an API server that is behind.
+    /// Shows the remembered state to the next manager, like a stale API server.
     pub(crate) fn show_remembered_view(&self) {
         let mut state = self.0.state.lock();
         if let View::Remembered(lists) = &mut state.view {
@@ -288,7 +288,7 @@ impl Faults {
         })
     }
 
-    /// Counts a call, waits if it is delayed, and returns what happens in place of the response.
+    /// Counts a call, waits if it is delayed, and returns the fault that replaces the response.
     pub(crate) async fn on_reply(&self, callee: Callee) -> Option<Lost> {
         match self.count_call(callee)? {
             OnReply::Drop => Some(Lost::Dropped),

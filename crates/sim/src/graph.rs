@@ -10,7 +10,7 @@ use setpoint_apiserver::registry::{Gvr, Registry};
 use setpoint_apiserver::selector::Selection;
 use setpoint_store::{Event, EventKind, Resource, Store};
 
-/// Kinds that say nothing about the result.
+/// Kinds that are not part of the result.
 const EXCLUDED: [&str; 2] = ["Event", "Lease"];
 
 /// Fields with random or timing-dependent values.
@@ -38,9 +38,9 @@ const MASKED: &[&str] = &[
     "token",
     // The time of the change that caused a write, which is unknown after a restart.
     "endpoints.kubernetes.io/last-change-trigger-time",
-    // Where a pod was going to be scheduled before there was room. A manager that takes over after that finds the room.
+    // The nominated node of a pod that waited for room. A manager that takes over later finds the room right away.
     "nominatedNodeName",
-    // When an autoscaler last scaled. A manager that takes over after that does not know.
+    // When an autoscaler last scaled. A manager that takes over later does not know it.
     "lastScaleTime",
 ];
 
@@ -158,7 +158,7 @@ impl Names {
             Value::String(uid) if refers(name) => (name.clone(), self.referred(uid)),
             value => (name.clone(), self.mask_value(value)),
         });
-        // Drop annotations if nothing is left of them.
+        // Drop the annotations if they are empty now.
         masked
             .filter(|(name, value)| {
                 name != "annotations" || value.as_object().is_none_or(|map| !map.is_empty())
@@ -166,7 +166,7 @@ impl Names {
             .collect()
     }
 
-    /// Returns what a reference points to. A volume may point to a claim that is gone.
+    /// Returns the target of a reference. A volume may refer to a claim that is gone.
     fn referred(&self, uid: &str) -> Value {
         self.0.get(uid).map_or("<uid of something gone>", String::as_str).into()
     }

@@ -2,7 +2,7 @@
 //!
 //! Several managers, each on its own [`Link`], are replicas of one controller. A cut link loses calls. A paused link
 //! simulates a replica that is suspended (a stopped process, or a long pause of its host): nothing passes in either
-//! direction, and what was about to be sent finds its connection closed after the resume.
+//! direction, and requests that were about to be sent find their connection closed after the resume.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl Link {
         self.0.state.send_replace(State::Open);
     }
 
-    /// Returns the writes that went through, except for events, which are best effort and have no consequences.
+    /// Returns the writes that reached the API server, except for events, which are best effort.
     pub fn writes(&self) -> Vec<Write> {
         self.0.writes.lock().clone()
     }

@@ -1,7 +1,7 @@
-//! Other API servers in the world of a test, which its controllers reach by name.
+//! Further API servers in the world of a test, which its controllers reach by name.
 //!
-//! They share the world's clock and faults: a write to one of them counts like a write to the world's own API server, and
-//! a run is compared with others by the objects of all. Each has a link, which can be cut.
+//! They share the world's clock and faults: a write to one of them counts like a write to the world's own API server,
+//! and runs are compared by the objects of all API servers. Each has a link, which can be cut.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Members {
         let clock = world.clock().clone();
         let seed = name.bytes().fold(1, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
         let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(seed) };
-        // Not from a snapshot: clusters are told apart by the UIDs of their objects.
+        // Not from a snapshot: clusters are distinguished by the UIDs of their objects.
         let store = Arc::new(MemoryStore::new(clock.clone()));
         let config = snapshot::config(store.clone(), &runtime, &Components::default());
         let cluster = Cluster::with_config(config, runtime).await.expect("an empty store can be started on");
@@ -65,8 +65,8 @@ impl Members {
         self.0.lock().get(name).cloned().unwrap_or_else(|| panic!("API server {name} has not been started"))
     }
 
-    /// Returns what a controller reaches an API server by, with all rights: subject to faults, and to the link. None if it
-    /// has not been started.
+    /// Returns a controller's connection to an API server, with all permissions, subject to faults and to the link.
+    /// `None` if the server has not been started.
     pub fn connect(&self, name: &str) -> Option<(Client, Arc<dyn Source>)> {
         let Member { cluster, link, faults, .. } = self.0.lock().get(name)?.clone();
         let connection = Faulty { inner: cluster.connection(), faults, link: Some(link) };

@@ -26,15 +26,15 @@ const AFTER_STORM: Duration = Duration::from_secs(1200);
 const STORMS: u64 = 2;
 const STORM_FAILURE_PERCENT: u64 = 30;
 
-/// What a user does, and what must always hold.
+/// The actions of a user, and an invariant.
 pub struct Scenario {
     pub name: &'static str,
     pub parts: Components,
-    /// What the cluster has when the script starts. `None`: what a new cluster has.
+    /// The initial objects. `None`: those of a new cluster.
     pub start: Option<Snapshot>,
-    /// The user's actions. Each waits until the cluster has followed.
+    /// The user's actions. Each waits until the cluster has reacted.
     pub script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
-    /// What must hold after every single change.
+    /// The invariant that must hold after every change.
     pub always: fn(&History) -> Result<(), String>,
 }
 
@@ -61,7 +61,7 @@ pub struct Failure {
     pub why: String,
 }
 
-/// What a search has covered.
+/// The coverage of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub plans: usize,
@@ -74,14 +74,14 @@ pub struct Report {
 pub enum Depth {
     /// Every write × crash before and after, and every event × hidden and stale.
     Exhaustive,
-    /// A crash between any two writes, and every event once: hidden or stale, in turn. Takes half the time. A crash before
-    /// a write leaves the same objects as one after the write before it.
+    /// A crash between any two writes, and every event once: hidden or stale, in turn. Takes half the time. A crash
+    /// before a write leaves the same objects as a crash after the previous write.
     Bounded,
 }
 
 impl Depth {
-    /// [`Exhaustive`](Self::Exhaustive) if `SETPOINT_SIM_EXHAUSTIVE` is set, so that the tests of every change are also
-    /// the long searches.
+    /// [`Exhaustive`](Self::Exhaustive) if `SETPOINT_SIM_EXHAUSTIVE` is set, so that the regular tests can also run the
+    /// long searches.
     pub fn from_env() -> Self {
         if std::env::var_os("SETPOINT_SIM_EXHAUSTIVE").is_some() { Self::Exhaustive } else { Self::Bounded }
     }
@@ -199,7 +199,7 @@ pub fn check_all(scenario: &Scenario, seed: u64, combinations: usize) -> Result<
     check_at_depth(scenario, seed, combinations, Depth::Exhaustive)
 }
 
-/// Like [`check_all`], with the single faults of a depth.
+/// Like [`check_all`], but with the single faults of a depth.
 pub fn check_at_depth(
     scenario: &Scenario,
     seed: u64,
@@ -217,7 +217,7 @@ pub fn check_at_depth(
     Ok(Report { plans: report.plans + stormy.plans, ..report })
 }
 
-/// Runs the scenario with each of these sets of faults, and expects the same result as without any.
+/// Runs the scenario with each of these sets of faults, and expects the same result as without faults.
 pub fn check_faults(
     scenario: &Scenario,
     seed: u64,

@@ -1,10 +1,10 @@
-//! What clusters start with: the objects of a prepared cluster, which many others share.
+//! Snapshots: the objects of a prepared cluster, shared as the initial state of many others.
 //!
-//! A search runs thousands of clusters that begin alike. Creating the objects of a new cluster takes longer than many of
-//! these runs, so it is done once per process.
+//! A search runs thousands of clusters with the same initial state. Creating the objects of a new cluster takes longer
+//! than many of these runs, so it is done once per process.
 //!
-//! - What a cluster starts with does not depend on which test prepared it: the seed and the time are constants.
-//! - A cluster never sees what others write: the store's maps are persistent.
+//! - A snapshot does not depend on which test prepared it: the seed and the time are constants.
+//! - A cluster never sees the writes of others: the store's maps are persistent.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use setpoint_store::MemoryStore;
 
 use crate::world::{EPOCH, World};
 
-/// The seed of the objects that clusters start with.
+/// The seed for the objects of snapshots.
 const SEED: u64 = 0;
 
 /// The objects of new clusters. Each takes about a megabyte, and the tests of a process use a handful of sets of feature
 /// gates.
 static NEW: Mutex<Vec<(Kinds, Snapshot)>> = Mutex::new(Vec::new());
 
-/// The objects that clusters start with. Cheap to clone.
+/// The initial objects of clusters. Cheap to clone.
 ///
 /// ```
 /// use setpoint::Kind;
@@ -43,7 +43,7 @@ static NEW: Mutex<Vec<(Kinds, Snapshot)>> = Mutex::new(Vec::new());
 #[derive(Clone)]
 pub struct Snapshot(Arc<MemoryStore>);
 
-/// What decides which objects a new cluster has.
+/// The options that determine the objects of a new cluster.
 #[derive(Clone, PartialEq, Eq)]
 struct Kinds {
     features: Features,
@@ -51,8 +51,8 @@ struct Kinds {
 }
 
 impl Snapshot {
-    /// Prepares a cluster without controllers, at the time at which every simulation starts. Not to be called in an async
-    /// context: it has a runtime of its own.
+    /// Prepares a cluster without controllers, at the time at which every simulation starts. Must not be called in an
+    /// async context: it runs its own runtime.
     pub fn of(parts: &Components, prepare: impl AsyncFnOnce(&World)) -> Self {
         World::without_manager(SEED, parts.clone(), async |world| {
             prepare(world).await;
@@ -60,7 +60,7 @@ impl Snapshot {
         })
     }
 
-    /// Returns what a new cluster has.
+    /// Returns the snapshot of a new cluster.
     pub(crate) async fn of_new(parts: &Components) -> Self {
         let kinds = Kinds::of(parts);
         let find =
@@ -91,7 +91,7 @@ impl Kinds {
     }
 }
 
-/// Returns the configuration of an API server of these parts.
+/// Returns the configuration of an API server with these parts.
 pub(crate) fn config(store: Arc<MemoryStore>, runtime: &Runtime, parts: &Components) -> Config {
     let config = Config::new(store, runtime.clock.clone(), runtime.rng.fork());
     let mut config = Cluster::with_gates(config, &parts.controller_options.gates).with_built_in_roles();

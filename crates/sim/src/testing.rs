@@ -21,7 +21,7 @@ use crate::world::{World, in_virtual_time};
 
 /// The configuration of a test cluster.
 ///
-/// It has an API server, and the built-in controllers, scheduler and simulated nodes that the test asks for, in the
+/// It has an API server, and the built-in controllers, scheduler and simulated nodes that the test selects, in the
 /// test's own process and on a virtual clock. It starts in milliseconds, shares nothing with other tests, and an hour
 /// passes as fast as its events can be computed. The author's controllers run next to the built-in ones. They can be
 /// crashed, disconnected, and given stale events.
@@ -49,7 +49,7 @@ pub struct TestCluster {
     extensions: Extensions,
     /// Created when the cluster starts.
     configurations: Vec<(Kind, Value)>,
-    /// `None`: with those of a new cluster.
+    /// `None`: those of a new cluster.
     start: Option<Snapshot>,
     seed: u64,
 }
@@ -159,8 +159,8 @@ impl TestCluster {
     }
 
     /// Registers a conversion webhook: a function that converts an object of any version to another one, as in the
-    /// `spec.conversion` of a CRD. It gets the object and the wanted API version, which is set afterwards. An error fails
-    /// the conversion. Connections stay in this process, so there is no certificate and no CA bundle.
+    /// `spec.conversion` of a CRD. It gets the object and the desired API version, which is set on the result. An error
+    /// fails the conversion. Connections stay in this process, so there is no certificate and no CA bundle.
     ///
     /// ```
     /// use setpoint_sim::TestCluster;
@@ -183,9 +183,10 @@ impl TestCluster {
         self
     }
 
-    /// An aggregated API server: answers the requests that are forwarded to a Service, whose host is `NAME.NAMESPACE.svc`.
-    /// The Service and an APIService that names it are created by the test. Requests carry the user in `X-Remote-User`
-    /// and `X-Remote-Group`; connections stay in this process, so there is no certificate and no CA bundle.
+    /// Registers an aggregated API server: a function that handles the requests forwarded to a Service, whose host is
+    /// `NAME.NAMESPACE.svc`. The test creates the Service and an APIService that refers to it. Requests carry the user
+    /// in `X-Remote-User` and `X-Remote-Group`; connections stay in this process, so there is no certificate and no CA
+    /// bundle.
     ///
     /// ```
     /// use setpoint_sim::{TestCluster, webhooks};
@@ -207,9 +208,9 @@ impl TestCluster {
         self
     }
 
-    /// Forwards every request to a host to a server on this machine, such as `https://127.0.0.1:9443`: a webhook of
-    /// another process, in any language. Its certificate is not verified. Virtual time stands still while it responds,
-    /// for at most 30 seconds of real time.
+    /// Forwards requests for a host to a server on this machine, such as `https://127.0.0.1:9443`: a webhook in another
+    /// process, in any language. Its certificate is not verified. Virtual time stands still while it responds, for at
+    /// most 30 seconds of real time.
     ///
     /// # Panics
     /// If the origin is not a scheme and a host with a port.
@@ -238,7 +239,7 @@ impl TestCluster {
         self
     }
 
-    /// Starts with the objects of a snapshot: those of a cluster that was prepared once, for many tests.
+    /// Starts with the objects of a snapshot, which was prepared once for many tests.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::Namespace;
@@ -318,7 +319,7 @@ pub struct Running {
     _managing: JoinSet<()>,
 }
 
-/// Fails the test if a built-in part lacked a permission, as [`TestCluster::run`] does.
+/// Fails the test if a built-in component lacked a permission, as [`TestCluster::run`] does.
 impl Drop for Running {
     fn drop(&mut self) {
         if !std::thread::panicking() {
@@ -396,7 +397,7 @@ impl Running {
         self.world.until(&Kind::of::<V>(), key, |object| object.is_none()).await;
     }
 
-    /// Returns what a container has printed in its current run, or in its last one. The pod is `NAMESPACE/NAME`.
+    /// Returns the output of a container's current run, or of its last one. The pod is `NAMESPACE/NAME`.
     ///
     /// # Panics
     /// If the container has not run on a simulated node. The message says why.
@@ -404,7 +405,7 @@ impl Running {
         self.log_of(pod, container, false).await
     }
 
-    /// Returns what a container printed in the run before its last restart.
+    /// Returns the output of a container before its last restart.
     ///
     /// # Panics
     /// If there was none.
@@ -417,8 +418,8 @@ impl Running {
         log.unwrap_or_else(|error| panic!("no log of container {container} of pod {pod}: {error}"))
     }
 
-    /// Runs a command in a running container of a simulated node, and waits in the cluster's time until it ends. The pod
-    /// is `NAMESPACE/NAME`. What is known besides `sh` and its syntax is in the documentation of simulated nodes.
+    /// Runs a command in a running container of a simulated node, and waits in the cluster's time until it ends. The
+    /// pod is `NAMESPACE/NAME`. The documentation of simulated nodes lists the known commands.
     ///
     /// # Panics
     /// If the container does not run. The message says why.

@@ -13,7 +13,7 @@ pub struct Trace {
     lines: Arc<Mutex<Vec<String>>>,
 }
 
-/// A scenario makes a few hundred calls. This many means that something spins.
+/// A scenario makes a few hundred calls. This many means that something is in a hot loop.
 const MAX_LINES: usize = 200_000;
 
 impl Trace {

@@ -82,7 +82,7 @@ impl World {
         result
     }
 
-    /// Runs `inside` in a new cluster whose manager does not run.
+    /// Runs `inside` in a new cluster whose manager is not running.
     pub(crate) fn without_manager<T>(
         seed: u64,
         parts: Components,
@@ -142,19 +142,19 @@ impl World {
         }
     }
 
-    /// Creates another manager of these parts, on its own link. The caller runs it.
+    /// Creates another manager with these parts, on its own link. The caller runs it.
     pub fn replica(&self, link: &Link, parts: &Components) -> Manager {
         let connection = OverLink { inner: self.cluster.connection(), link: link.clone() };
         self.cluster.manager_on(&connection, parts)
     }
 
-    /// Restarts the manager, and remembers what the new one sees.
+    /// Restarts the manager, and remembers the state that the new one sees.
     pub async fn remember_view(&self) {
         self.faults.remember_view();
         self.restart().await;
     }
 
-    /// Restarts the manager with the remembered state: its API server is behind, and catches up.
+    /// Restarts the manager with the remembered state: its API server is stale at first, then catches up.
     pub async fn restart_on_remembered_view(&self) {
         self.faults.show_remembered_view();
         self.restart().await;
@@ -183,7 +183,7 @@ impl World {
         &self.trace
     }
 
-    /// Returns the requests of built-in parts that were denied for lack of permission.
+    /// Returns the requests of built-in components that were denied because of missing permissions.
     pub fn denials(&self) -> &Denials {
         self.cluster.denials()
     }
@@ -246,7 +246,7 @@ impl World {
         History::of(&*self.store, &self.cluster.api().registry())
     }
 
-    /// Returns the current objects, those of other API servers too.
+    /// Returns the current objects, including those of other API servers.
     pub async fn graph(&self) -> Graph {
         let mut graph = Graph::of(self.cluster.api()).await;
         let members = self.members.lock().clone();
@@ -297,7 +297,7 @@ impl World {
     }
 }
 
-/// Runs a future on a paused, single-threaded runtime of its own.
+/// Runs a future on its own paused, single-threaded runtime.
 pub(crate) fn in_virtual_time<T>(inside: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime without I/O needs nothing from the system").block_on(inside)

@@ -16,7 +16,7 @@ use crate::slot::{Inbound, register};
 use crate::state::State;
 use crate::stream::Stream;
 
-/// What a driver, a connection and its streams share.
+/// The state shared by a driver, a connection and its streams.
 pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,
     ended: watch::Sender<bool>,
@@ -100,7 +100,7 @@ impl Connection {
         .await
     }
 
-    /// Closes the connection: no streams are opened or accepted any more, and it ends with its last stream.
+    /// Closes the connection: no further streams are opened or accepted, and it ends with its last stream.
     pub fn close(&self) {
         self.shared.state.lock().close();
     }

@@ -18,12 +18,12 @@ use crate::zlib::Deflate;
 
 /// How much is read at once.
 const READ_BYTES: usize = 16 << 10;
-/// Rounds of reading and writing before other tasks have a turn.
+/// Rounds of reading and writing before yielding to other tasks.
 const ROUNDS: usize = 32;
-/// How long streams may take to read what the peer sent before it was gone.
+/// How long streams may take to read data that the peer sent before it disconnected.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// The future that runs a connection: it ends with the connection. Dropping it ends the connection at once.
+/// The future that runs a connection: it ends with the connection. Dropping it closes the connection immediately.
 pub struct Driver<Io> {
     shared: Arc<Shared>,
     io: Io,
@@ -32,7 +32,7 @@ pub struct Driver<Io> {
     input: BytesMut,
     output: BytesMut,
     is_unflushed: bool,
-    /// Why nothing can be written any more, and how long what the peer sent before is still handled.
+    /// Why nothing more can be written, and until when received data is still handled.
     write_error: Option<(io::Error, Timer)>,
     /// Data that its stream had no room for.
     held: Option<(StreamId, Bytes, bool)>,
@@ -61,7 +61,7 @@ impl Timer {
     }
 }
 
-/// What a step of the driver led to.
+/// The result of a driver step.
 enum Step {
     /// Something was moved: there may be more.
     Moved,
@@ -105,7 +105,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Driver<Io> {
                 if let Some(error) = self.given_up(context) {
                     return Poll::Ready(Err(error.into()));
                 }
-                // Saying goodbye is one more frame to write.
+                // The GOAWAY frame still has to be written.
                 if self.shared.state.lock().has_control() && self.output.is_empty() {
                     continue;
                 }
@@ -117,7 +117,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Driver<Io> {
         Poll::Pending
     }
 
-    /// The error of a peer that takes nothing any more, once its last data was read or no one read it in time.
+    /// The error of a peer that no longer reads, once its last data was read or timed out.
     fn given_up(&mut self, context: &mut Context<'_>) -> Option<io::Error> {
         let (_, drain) = self.write_error.as_mut()?;
         if self.held.is_some() && drain.poll(context).is_pending() {
@@ -140,7 +140,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Driver<Io> {
         Poll::Pending
     }
 
-    /// Writes what it can. A failure ends the connection only once all that was received has been handled.
+    /// Writes as much as possible. After a failure, the connection ends once all received data has been handled.
     fn write(&mut self, context: &mut Context<'_>) -> Step {
         if self.write_error.is_some() {
             self.shared.state.lock().drop_output();
@@ -216,7 +216,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Driver<Io> {
         }
     }
 
-    /// Tells a peer that violated the protocol, if it can be told without waiting.
+    /// Sends an error to a peer that violated the protocol, if this is possible without waiting.
     fn complain(&mut self, context: &mut Context<'_>) {
         let goodbye = self.shared.state.lock().goodbye_for_violation();
         goodbye.encode(&mut self.deflate, &mut self.output);

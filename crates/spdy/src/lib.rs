@@ -8,9 +8,9 @@
 //!  Driver: frames ◄──────────┴──────► any AsyncRead + AsyncWrite
 //! ```
 //!
-//! [`connect`] returns a [`Connection`] to open and accept streams with, and a [`Driver`]: a future that moves bytes, to
-//! be spawned or polled. Dropping the driver ends the connection at once; dropping the connection ends it when its
-//! streams have ended.
+//! [`connect`] returns a [`Connection`] to open and accept streams with, and a [`Driver`]: a future that moves bytes,
+//! to be spawned or polled. Dropping the driver closes the connection immediately; dropping the connection ends it when
+//! its streams have ended.
 //!
 //! Invariants:
 //! - A stream buffers at most [`Settings::buffer`] and one read of the connection in each direction. A peer that sends
@@ -22,13 +22,13 @@
 //! # Flow control
 //!
 //! Kubernetes' own implementation (spdystream) neither sends WINDOW_UPDATE frames nor waits for them: it stops reading
-//! the connection when a stream is not read. A sender that insisted on windows would stall after 64 KiB. So this side
-//! honours windows only once the peer has sent a WINDOW_UPDATE or an initial window, which shows that it implements flow
-//! control. Until then, backpressure comes from the connection itself.
+//! the connection when a stream is not read. A sender that respected windows would stall after 64 KiB. So this side
+//! honours windows only once the peer has sent a WINDOW_UPDATE or an initial window, which shows that it implements
+//! flow control. Until then, backpressure comes from the connection itself.
 //!
-//! Clients of kubelets also report what they have read only from then on ([`FlowControl::Answered`]). A kubelet passes
-//! frames on to the container runtime, which closes its connection when a process ends. If a report cannot be passed on
-//! then, the kubelet drops the output that it has not sent yet.
+//! Likewise, clients of kubelets only send WINDOW_UPDATE frames from then on ([`FlowControl::Answered`]). A kubelet
+//! passes frames on to the container runtime, which closes its connection when a process ends. If it cannot pass on a
+//! WINDOW_UPDATE then, it drops unsent output.
 
 mod connection;
 mod driver;

@@ -14,13 +14,13 @@ use setpoint_webhook::{Address, ClientIdentity, Dial, Resolve, TlsSettings, Tran
 use super::services::{ApiServices, Remote};
 use crate::egress::ServiceResolver;
 
-/// A client certificate of this server: what the servers behind APIServices see (`--proxy-client-cert-file`), or kubelets
-/// (`--kubelet-client-certificate`). It can be replaced at any time. Cheap to clone; clones share it.
+/// A client certificate of this server: presented to the servers behind APIServices (`--proxy-client-cert-file`) or to
+/// kubelets (`--kubelet-client-certificate`). It can be replaced at any time. Cheap to clone; clones share it.
 #[derive(Clone, Default)]
 pub struct ProxyIdentity(Arc<RwLock<(u64, Option<ClientIdentity>)>>);
 
 impl ProxyIdentity {
-    /// Creates it from a certificate and its key, as PEM.
+    /// Creates the certificate from PEM: a certificate and its key.
     pub fn new(certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         let identity = Self::default();
         identity.replace(certificate, key);
@@ -62,7 +62,7 @@ impl Backends {
         Self { dial, resolver, identity, kept: Mutex::default(), generation: AtomicU64::new(0) }
     }
 
-    /// Returns the pool of an APIService. An error is for the client.
+    /// Returns the pool of an APIService. The error is shown to the client.
     pub(super) fn transport(&self, name: &str, remote: &Arc<Remote>) -> Result<Arc<Transport>, String> {
         let (generation, identity) = self.identity.current();
         let mut kept = self.kept.lock();
@@ -92,7 +92,7 @@ impl Backends {
         let host = remote.service.host();
         let tls = TlsSettings {
             authorities: (!remote.ca_bundle.is_empty()).then(|| remote.ca_bundle.clone()),
-            // There is no TLS within this process, and so no need to load the authorities of this machine.
+            // There is no TLS within this process, so the system's CAs need not be loaded.
             is_insecure: is_insecure || self.dial.is_in_process(&host),
             server_name: Some(host),
             identity,

@@ -10,7 +10,7 @@ use super::trust;
 use crate::registry::Served;
 use crate::server::Server;
 
-/// Something that has changed.
+/// A change.
 pub(super) enum Change {
     /// Events were missed.
     Everything,
@@ -140,7 +140,7 @@ async fn next(watch: &mut Option<Watch>) -> Option<Vec<Arc<Event>>> {
     }
 }
 
-/// Watches of a closed store end immediately: no need to hurry.
+/// Watches of a closed store end immediately, so wait before trying again.
 async fn closed<T>() -> T {
     std::future::pending().await
 }

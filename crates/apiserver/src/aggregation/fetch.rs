@@ -21,7 +21,7 @@ pub(super) struct Wanted<'a> {
     pub(super) path: &'a str,
     pub(super) user: &'a User,
     pub(super) accept: &'static str,
-    /// The ETag of the version that is known.
+    /// The ETag of the known version.
     pub(super) known: &'a str,
     /// From the first byte sent to the last byte received.
     pub(super) timeout: Duration,

@@ -61,14 +61,14 @@ struct State {
     generation: u64,
 }
 
-/// The merged document, and what it was made from.
+/// The merged document, and its inputs.
 struct Merged {
     generation: u64,
     registry: Arc<Registry>,
     document: Arc<Aggregated>,
 }
 
-/// What was discovered.
+/// The discovery results.
 #[derive(Default)]
 pub(crate) struct Discovered {
     state: Mutex<State>,
@@ -76,7 +76,7 @@ pub(crate) struct Discovered {
 }
 
 impl Discovered {
-    /// Returns the document of all groups but the core group; `None` if there are only this server's own.
+    /// Returns the document of all groups except the core group; `None` if there are only this server's own.
     pub(crate) fn document(&self, registry: &Arc<Registry>) -> Option<Arc<Aggregated>> {
         let (generation, versions) = {
             let state = self.state.lock();

@@ -1,7 +1,7 @@
 //! The headers of requests that are forwarded to the servers behind APIServices.
 //!
-//! Invariant: the extension server sees the identity that this server has established, not what the client claims, and
-//! no credentials of the client.
+//! Invariant: the extension server sees the identity that this server has authenticated, never the client's claims or
+//! credentials.
 
 use std::net::IpAddr;
 
@@ -22,11 +22,11 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
-/// Where a request comes from and where it goes.
+/// The source and the destination of a request.
 pub(super) struct Route<'a> {
-    /// The server that it goes to: address and port.
+    /// The destination: address and port.
     pub(super) host: &'a str,
-    /// Its path as sent on.
+    /// The forwarded path.
     pub(super) uri: &'a str,
     /// The client's address, unless it is part of this process.
     pub(super) client: Option<IpAddr>,
@@ -104,7 +104,7 @@ fn set(headers: &mut HeaderMap, name: HeaderName, text: &str) -> Result<(), Stri
     Ok(())
 }
 
-/// An identity that does not fit a header must not be truncated to another one.
+/// An identity that does not fit into a header must not be truncated to a different one.
 fn value(name: &HeaderName, text: &str) -> Result<HeaderValue, String> {
     HeaderValue::from_bytes(text.as_bytes())
         .map_err(|_| format!("net/http: invalid header field value for {:?}", name.as_str()))

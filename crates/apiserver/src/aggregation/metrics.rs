@@ -14,7 +14,7 @@ pub(crate) struct AggregationMetrics {
     ceased: Mutex<BTreeMap<(Box<str>, &'static str), u64>>,
 }
 
-/// The counters that are kept: with six reasons, those of 1,000 APIServices at least.
+/// The maximum number of counters: with six reasons, enough for at least 1,000 APIServices.
 const COUNTERS: usize = 6_000;
 
 impl AggregationMetrics {

@@ -50,7 +50,7 @@ pub(crate) struct Forward<'a> {
     pub(crate) is_long_running: bool,
 }
 
-/// An error response in place of the requested one.
+/// An error response.
 type Refusal = Box<Response<Body>>;
 
 impl Aggregation {
@@ -122,7 +122,7 @@ impl Aggregation {
     }
 }
 
-/// As in v1.34, the links of a page lead to the extension server itself.
+/// As in v1.34, links in pages are rewritten to the extension server's own address.
 fn to_backend(host: &str) -> Rewrite {
     let host = host.to_owned();
     Rewrite { prefix: String::new(), source: host.clone(), host: host.clone(), named: Some(host) }
@@ -152,7 +152,7 @@ pub(super) fn outgoing(
     body: RequestBody,
 ) -> Result<Request<RequestBody>, String> {
     let (path, query) = (escape::path(request.path), escape::query(request.query.pairs()));
-    // A slash at the end stays.
+    // A trailing slash is kept.
     let uri = escape::join("/", &path) + if path.ends_with('/') { "/" } else { "" };
     let (client, audit_id) = (request.client, request.audit_id);
     let route = headers::Route { host, uri: &uri, client, audit_id };
@@ -166,7 +166,7 @@ pub(super) fn outgoing(
     Ok(outgoing)
 }
 
-/// Passes a body on as it arrives. One without a length is complete at its end, unless it is a watch's.
+/// Streams a body. A body without a length is complete at its end, unless it belongs to a watch.
 fn streamed(body: Incoming, is_long_running: bool) -> Body {
     if body.is_end_stream() {
         return Body::empty();
@@ -203,7 +203,7 @@ fn upgraded(mut response: Response<Incoming>, idle: Idle) -> Result<Response<Bod
     Ok(Response::from_parts(head, streamed(body, false)))
 }
 
-/// Returns where a redirect leads through the proxy: to the extension server, by the address that it was reached at.
+/// Returns the target of a redirect through the proxy: the extension server, at the address that was dialed.
 fn rewritten(location: &HeaderValue, host: &str) -> Result<HeaderValue, String> {
     let text = location.to_str().map_err(|why| why.to_string())?;
     let parsed: Uri = text.parse().map_err(|why: http::uri::InvalidUri| why.to_string())?;

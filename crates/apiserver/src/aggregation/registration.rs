@@ -9,7 +9,7 @@
 //!
 //! So an APIService owned by a user keeps its group version, even if this server could serve it.
 //!
-//! Admission webhooks are called for updates and deletions, so they may take long or fail. Nothing else waits for them.
+//! Updates and deletions call admission webhooks, so they may be slow or fail. Nothing else waits for them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,10 +31,10 @@ use crate::server::Server;
 use crate::status::Status;
 use crate::system_objects;
 
-/// How long a write of a CRD waits for its APIServices. Without webhooks for them they take no time.
+/// How long a write of a CRD waits for its APIServices. Without webhooks for APIServices, this takes no time.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// Whether the APIServices of CRDs are being brought in line, and whether that is wanted.
+/// Whether the APIServices of CRDs are being synced, and whether another sync is requested.
 #[derive(Default)]
 pub(super) struct Settling {
     turn: Mutex<()>,
@@ -45,7 +45,7 @@ pub(super) fn api_services() -> Gvr {
     Gvr::new("apiregistration.k8s.io", "v1", "apiservices")
 }
 
-/// Registers the built-in group versions. Call it once, when the server starts.
+/// Registers the built-in group versions. Called once, when the server starts.
 pub(crate) async fn register_built_in(server: &Server) -> Result<(), Status> {
     let Ok(served) = server.served(&api_services()) else { return Ok(()) };
     let registry = server.registry.snapshot();
@@ -66,14 +66,14 @@ pub(crate) async fn register_built_in(server: &Server) -> Result<(), Status> {
     Ok(())
 }
 
-/// Brings the APIServices of custom group versions in line with the CRDs, in the background. Waits for that for a moment.
+/// Syncs the APIServices of custom group versions with the CRDs in the background. Waits briefly for the result.
 pub(crate) async fn reconcile_custom(server: &Server) {
     server.aggregation.settling.is_wanted.store(true, Ordering::SeqCst);
     let settling = tokio::spawn(server.tasks.track_future(settle(server.this.clone())));
     _ = tokio::time::timeout(MAX_WAIT, settling).await;
 }
 
-/// There is one at a time: while it works, others only tell it to look again. Failures are retried the next time.
+/// Only one sync runs at a time; further calls only request another one. Failures are retried by the next sync.
 async fn settle(server: Weak<Server>) {
     let Some(server) = server.upgrade() else { return };
     let settling = &server.aggregation.settling;
@@ -91,7 +91,7 @@ async fn settle(server: Weak<Server>) {
     }
 }
 
-/// Goes through all of them, even if some fail. Returns the last failure.
+/// Processes all of them, even if some fail. Returns the last failure.
 async fn reconcile_all(server: &Server) -> Result<(), Status> {
     let Ok(served) = server.served(&api_services()) else { return Ok(()) };
     let registry = server.registry.snapshot();

@@ -1,4 +1,5 @@
-//! The background work of aggregation: probes, discovery and OpenAPI documents, each with its own workers and times.
+//! The background work of aggregation: probes, discovery and OpenAPI documents, each with its own workers and
+//! intervals.
 //!
 //! Without APIServices of extension servers, it only waits for changes of APIServices.
 
@@ -23,7 +24,7 @@ use crate::server::Server;
 /// Concurrent checks, and pauses between those that fail, as in v1.34.
 const CHECKERS: usize = 5;
 const CHECK_PAUSES: Pauses = Pauses { first: Duration::from_millis(5), longest: Duration::from_secs(30) };
-/// How often an APIService is checked at least.
+/// The maximum time between two checks of an APIService.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
 /// Concurrent reads of discovery documents, and how often they are read.
 const DISCOVERERS: usize = 2;
@@ -36,7 +37,7 @@ const READ_SOON: Duration = Duration::from_secs(1);
 /// How often the published trust is compared with the current one.
 const PUBLISH_EVERY: Duration = Duration::from_secs(60);
 
-/// What was done, and with which APIService.
+/// A completed task, and its APIService.
 enum Done {
     Checked(Box<str>, Checked),
     Discovered(Box<str>),
@@ -45,7 +46,7 @@ enum Done {
     Published,
 }
 
-/// What the work depends on in an APIService.
+/// The fields of an APIService that the work depends on.
 #[derive(PartialEq)]
 struct Known {
     remote: Option<Arc<Remote>>,
@@ -53,7 +54,7 @@ struct Known {
     is_available: bool,
 }
 
-/// The plan of the work.
+/// The work schedule.
 #[derive(Default)]
 struct Plan {
     checks: Work,
@@ -66,8 +67,8 @@ struct Plan {
 }
 
 impl Server {
-    /// Keeps availability, documents and the APIServices of this server's own groups up to date until `stop`.
-    /// Run it once beside the server.
+    /// Keeps availability, documents and the APIServices of this server's own groups up to date until `stop`. Run it
+    /// once, alongside the server.
     pub(crate) async fn run_aggregation(&self, stop: CancellationToken) {
         let publish_at = self.aggregation.trust.as_ref().map(|_| self.clock.instant());
         let mut plan = Plan { publish_at, ..Plan::default() };
@@ -109,7 +110,7 @@ impl Plan {
         self.known.values().any(|known| known.remote.is_some())
     }
 
-    /// Takes work that is due, as long as there is a worker for it.
+    /// Takes due work while workers are available.
     fn next_work<'s>(&mut self, server: &'s Server) -> Option<BoxFuture<'s, Done>> {
         let now = server.clock.instant();
         if self.publish_at.is_some_and(|at| at <= now) {
@@ -127,7 +128,7 @@ impl Plan {
         take(&mut self.documents, READERS).map(|name| read(server, name).boxed())
     }
 
-    /// When there is work for an idle worker.
+    /// When the next work is due, if a worker is idle.
     fn next_time(&self) -> Option<Instant> {
         let of = |work: &Work, workers: usize| (work.busy() < workers).then(|| work.next()).flatten();
         let times = [
@@ -226,7 +227,7 @@ impl Plan {
         }
     }
 
-    /// Plans the work that a change of an APIService makes necessary. A change of the condition by a check makes none.
+    /// Schedules the work for a changed APIService. A change of only its condition needs none.
     fn observe(&mut self, server: &Server, name: &str, service: Option<&ApiService>) {
         let now = server.clock.instant();
         let Some(service) = service else { return self.forget(server, name) };

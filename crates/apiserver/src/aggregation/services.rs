@@ -28,7 +28,7 @@ pub(crate) struct ApiService {
     pub(crate) version: String,
     pub(crate) group_priority: i64,
     pub(crate) version_priority: i64,
-    /// The server that answers; `None` if it is this one.
+    /// The server that serves it; `None` if it is this one.
     pub(crate) remote: Option<Arc<Remote>>,
     pub(crate) is_available: bool,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Remote {
 }
 
 impl ApiService {
-    /// Reads an APIService. A port that cannot be one, or a bundle that is not base64, was rejected when it was written.
+    /// Reads an APIService. Invalid ports, and bundles that are not base64, were rejected when it was written.
     pub(super) fn read(name: &str, object: &Value) -> Self {
         let spec = object.at("spec");
         let conditions = object.at("status").list("conditions");
@@ -88,7 +88,7 @@ impl Remote {
 #[derive(Default)]
 pub(crate) struct ApiServices {
     by_name: BTreeMap<Box<str>, Arc<ApiService>>,
-    /// Those that another server answers, by group and version.
+    /// Those that another server serves, by group and version.
     remote: BTreeMap<(String, String), Arc<ApiService>>,
     /// Grows with every change.
     generation: u64,
@@ -210,7 +210,7 @@ mod tests {
             .iter()
             .map(|group| group.iter().map(|service| service.name.to_string()).collect())
             .collect();
-        // A group is where its version of the highest priority is. Of equal ones the name decides, with its version.
+        // A group is sorted by its version with the highest priority, then by name and version.
         assert_eq!(order[0], ["v1.z"]);
         assert_eq!(order[1], ["v1.b"]);
         assert_eq!(order[2], ["v10.a", "v2.a", "v1.a", "v1beta1.a"]);

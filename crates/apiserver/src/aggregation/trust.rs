@@ -30,7 +30,7 @@ pub struct ClusterTrust {
     pub front_proxy: Option<FrontProxyTrust>,
 }
 
-/// How front proxies are recognized, and how they name the user.
+/// How front proxies are recognized, and the headers in which they pass the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrontProxyTrust {
     /// As PEM.
@@ -50,7 +50,7 @@ pub(super) fn range() -> Range {
     Resource::new("configmaps").only(format!("{NAMESPACE}/{NAME}"))
 }
 
-/// Publishes the trust, if any of it is missing.
+/// Publishes the trust, if parts of it are missing.
 pub(crate) async fn publish(server: &Server) {
     let Some(source) = &server.aggregation.trust else { return };
     if let Err(why) = try_publish(server, &source()).await {
@@ -69,7 +69,7 @@ async fn try_publish(server: &Server, trust: &ClusterTrust) -> Result<(), Status
         }
         let map = json!({"metadata": {"name": NAME, "namespace": NAMESPACE}, "data": data});
         let collection = system_objects::path(&maps, NAMESPACE, "");
-        // Without its namespace, which is about to be created, it comes with the next round.
+        // The namespace is about to be created; retried in the next round.
         return server.loopback_request(Method::POST, &collection, &map, &[404, 409]).await.map(drop);
     };
     let map = served.decode_bare(&record)?;
@@ -89,7 +89,7 @@ async fn replace(
 ) -> Result<(), Status> {
     map["data"] = Value::Object(data);
     match server.loopback_request(Method::PUT, path, &map, &[404, 409]).await {
-        // Others have added to it. The next round starts over.
+        // Another server has changed it; retried in the next round.
         Err(why) if why.message.contains("Too long") || why.message.contains("too large") => {
             server.loopback_request(Method::DELETE, path, &Value::Null, &[404]).await?;
             Err(why)

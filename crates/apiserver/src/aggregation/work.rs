@@ -14,7 +14,7 @@ pub(super) struct Work {
     failures: BTreeMap<Box<str>, u32>,
 }
 
-/// Pauses after failures: doubled each time, up to a limit.
+/// Exponential backoff after failures.
 #[derive(Clone, Copy)]
 pub(super) struct Pauses {
     pub(super) first: Duration,

@@ -1,4 +1,4 @@
-//! The `clientConfig` of webhooks that objects configure.
+//! The `clientConfig` of webhooks configured by API objects.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -1,6 +1,6 @@
 //! Outgoing connections into the cluster: webhooks configured by objects, extension API servers, kubelets and pods.
 //!
-//! Users choose these addresses, so every connection goes through a [`Dial`] that refuses some of them. Webhooks that
+//! Users choose these addresses, so every connection goes through a [`Dial`] that rejects denied ones. Webhooks that
 //! the operator configures in files (authentication, authorization, audit) do not use this path.
 
 mod client_config;

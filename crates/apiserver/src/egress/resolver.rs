@@ -1,8 +1,8 @@
 //! Resolves a port of a Service to an address.
 //!
-//! v1.34 dials the cluster IP and leaves the rest to kube-proxy, or dials an endpoint with
-//! `--enable-aggregator-routing`. Here nothing routes cluster IPs, so it always dials an endpoint: a ready one from the
-//! Service's EndpointSlices, chosen as in v1.34.
+//! v1.34 dials the cluster IP and relies on kube-proxy, or dials an endpoint with `--enable-aggregator-routing`. Here
+//! nothing routes cluster IPs, so it always dials an endpoint: a ready one from the Service's EndpointSlices, chosen as
+//! in v1.34.
 
 use std::io;
 use std::sync::Arc;

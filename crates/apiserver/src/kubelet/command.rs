@@ -1,7 +1,7 @@
 //! The client side of exec and attach: the streams of a process in a container, over SPDY.
 //!
-//! The kubelet chooses one of five protocol versions. Since version 3 there is a stream for terminal sizes, and since
-//! version 4 the outcome is a `Status`.
+//! The kubelet chooses one of five protocol versions. Version 3 added a stream for terminal sizes; since version 4 the
+//! outcome is a `Status`.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ const PING_PERIOD: Duration = Duration::from_secs(5);
 const PIECE_BYTES: usize = 32 << 10;
 /// Maximum size of the outcome.
 const OUTCOME_BYTES: u64 = 64 << 10;
-/// Maximum size of a terminal size that has not ended.
+/// Maximum size of an incomplete terminal size.
 const RESIZE_BYTES: usize = 4 << 10;
 
 /// The process to connect to.
@@ -56,7 +56,7 @@ pub(super) enum Outcome {
     Exited(u8),
     /// It was not started, or its outcome is unknown.
     Failed(String),
-    /// The kubelet answered with a `Status`: its code and its text.
+    /// The kubelet responded with a `Status`: its code and text.
     Refused(u16, String),
 }
 
@@ -87,7 +87,7 @@ impl Command<'_> {
             Ok(dialed) => dialed,
             Err(outcome) => return outcome,
         };
-        // A report that the kubelet cannot pass on to the container runtime would cost output.
+        // A WINDOW_UPDATE that the kubelet cannot pass on to the container runtime would lose output.
         let flow_control = FlowControl::Answered;
         let settings = Settings { ping_period: Some(PING_PERIOD), flow_control, ..Settings::default() };
         let (connection, driver) = setpoint_spdy::connect(TokioIo::new(transport), Role::Client, settings);
@@ -174,7 +174,7 @@ fn refused(text: &str) -> Outcome {
     }
 }
 
-/// Opens a stream. As in v1.34, the end of the connection is not noticed before the time is over.
+/// Opens a stream. As in v1.34, the end of the connection is only noticed after the timeout.
 async fn open(connection: &Connection, kind: &str) -> Result<Stream, String> {
     let opening = async {
         match connection.open(Headers::new().with(STREAM_TYPE, kind)).await {
@@ -215,7 +215,7 @@ impl Streams {
     }
 }
 
-/// Copies a stream to a channel. A stream that breaks off has ended, as in v1.34.
+/// Copies a stream to a channel. A truncated stream counts as ended, as in v1.34.
 async fn copy_out(stream: Option<&mut Stream>, channel: u8, output: &Output<'_>) {
     let Some(stream) = stream else { return };
     let mut piece = vec![0; PIECE_BYTES];
@@ -306,7 +306,7 @@ async fn read_outcome(stream: &mut Stream) -> Vec<u8> {
     let mut message = Vec::new();
     // A truncated stream counts as ended.
     let _ = (&mut *stream).take(OUTCOME_BYTES + 1).read_to_end(&mut message).await;
-    // What no one reads would hold up the other streams.
+    // Unread data would block the other streams.
     let _ = tokio::io::copy(stream, &mut tokio::io::sink()).await;
     message
 }

@@ -32,25 +32,25 @@ use crate::aggregation::ProxyIdentity;
 use crate::status::Status;
 use crate::tunnel::IDLE;
 
-/// What kubelets see of requests that this server makes itself, for logs and processes, as in v1.34.
+/// The user agent of requests that this server makes itself, for logs and processes, as in v1.34.
 const AGENT: HeaderValue = HeaderValue::from_static("Go-http-client/1.1");
 
 /// How long closing a connection may take.
 const CLOSE: Duration = Duration::from_secs(5);
 
-/// How kubelets are reached.
+/// The settings for connections to kubelets.
 #[derive(Clone)]
 pub struct KubeletConfig {
     /// The authorities that verify kubelets, as PEM (`--kubelet-certificate-authority`). Without them any certificate is
     /// accepted, as in v1.34.
     pub authorities: Option<Vec<u8>>,
-    /// The certificate that kubelets see (`--kubelet-client-certificate`, `--kubelet-client-key`).
+    /// The certificate presented to kubelets (`--kubelet-client-certificate`, `--kubelet-client-key`).
     pub identity: ProxyIdentity,
-    /// The types of node addresses to use, the preferred one first (`--kubelet-preferred-address-types`).
+    /// The types of node addresses to use, in order of preference (`--kubelet-preferred-address-types`).
     pub address_types: Vec<String>,
-    /// The port of kubelets whose nodes report none (`--kubelet-port`).
+    /// The kubelet port of nodes that report none (`--kubelet-port`).
     pub port: u16,
-    /// Makes the connections to kubelets, if they are not reached like everything else.
+    /// Opens connections to kubelets, if they do not use the common dialer.
     pub dial: Option<Arc<dyn Dial>>,
 }
 
@@ -77,8 +77,7 @@ pub(crate) struct Kubelets {
     kept: Mutex<Kept>,
 }
 
-/// Connections, kept until the certificate that kubelets see is replaced. Requests in progress keep the connection that
-/// they have.
+/// Connections, kept until the client certificate for kubelets is replaced. Requests in progress keep their connection.
 #[derive(Default)]
 struct Kept {
     generation: u64,
@@ -90,7 +89,7 @@ struct Kept {
 enum Trust {
     /// A kubelet's certificate is verified, if there are authorities for it.
     Kubelet,
-    /// The client of this server does not want the kubelet's certificate verified.
+    /// The client asked to skip verification of the kubelet's certificate.
     AnyKubelet,
     /// No certificate is verified or presented.
     Pod,
@@ -107,7 +106,7 @@ impl Kubelets {
         self.connecting(Trust::Kubelet)
     }
 
-    /// Connections to kubelets whose certificates the client does not want verified.
+    /// Connections to kubelets for clients that skip verification of their certificates.
     pub(crate) fn unverified(&self) -> Result<Arc<Transport>, Status> {
         self.connecting(Trust::AnyKubelet)
     }
@@ -141,8 +140,8 @@ impl Kubelets {
             is_insecure: authorities.is_none(),
             authorities,
             identity: identity.filter(|_| !matches!(trust, Trust::Pod)),
-            // Logs and proxied responses last for as long as clients want. With HTTP/2 they would share one connection
-            // per node, and wait for each other when its streams are used up.
+            // Logs and proxied responses last as long as the client wants. With HTTP/2 they would share one connection
+            // per node, and block each other when its streams are used up.
             http1_only: true,
             ..TlsSettings::default()
         }

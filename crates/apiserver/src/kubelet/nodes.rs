@@ -1,4 +1,4 @@
-//! Where kubelets are: the addresses that nodes report, and which of them may be proxied to.
+//! The addresses of kubelets, as reported by nodes, and which of them may be proxied to.
 
 use std::net::IpAddr;
 
@@ -30,7 +30,7 @@ pub(crate) fn join(host: &str, port: impl std::fmt::Display) -> String {
 }
 
 impl Kubelets {
-    /// Finds the kubelet of a node by what the node reports.
+    /// Finds the kubelet of a node from the node's status.
     pub(crate) fn find(&self, node: &Value) -> Result<Kubelet, Status> {
         let status = node.at("status");
         let addresses = status.list("addresses");

@@ -1,4 +1,5 @@
-//! Port-forwarding with SPDY tunnelled through a WebSocket: the tunnel ends here, and the kubelet sees plain SPDY.
+//! Port-forwarding with SPDY tunnelled through a WebSocket: the tunnel is terminated here, and the kubelet sees plain
+//! SPDY.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -35,7 +36,7 @@ pub(super) fn inner_protocol(protocol: &str) -> Option<&str> {
     protocol.strip_prefix(PREFIX).filter(|inner| inner.ends_with(SUFFIX))
 }
 
-/// Connects to the kubelet, and then answers the client.
+/// Connects to the kubelet, then responds to the client.
 pub(super) async fn answer(request: Request<'_>) -> Result<Response<Body>, Status> {
     let Request { original, location, kubelets, metrics, clock, .. } = request;
     let sent = spdy_headers(headers::of_upgrade(original.headers, original.client));
@@ -71,7 +72,7 @@ pub(super) async fn answer(request: Request<'_>) -> Result<Response<Body>, Statu
     Ok(switched)
 }
 
-/// Asks for SPDY in place of a WebSocket.
+/// Requests SPDY instead of a WebSocket.
 fn spdy_headers(mut sent: HeaderMap) -> HeaderMap {
     let proposed: Vec<String> =
         websocket::first_protocols(&sent).filter_map(inner_protocol).map(str::to_owned).collect();

@@ -1,5 +1,5 @@
-//! Exec and attach over WebSockets with version 5 of the protocol. The WebSocket ends at this server: its channels map to
-//! the streams of a SPDY connection to the kubelet.
+//! Exec and attach over WebSockets with version 5 of the protocol. The WebSocket is terminated here: its channels map
+//! to the streams of a SPDY connection to the kubelet.
 //!
 //! As in v1.34, the handshake is answered before the kubelet is dialed. Later failures are sent as a `Status` on the
 //! error channel. A message starts with its channel number; 255 followed by a number closes that channel.
@@ -41,15 +41,15 @@ const SMALL_MESSAGE_BYTES: usize = 1 << 20;
 /// How many connections may send large messages at the same time. One message is received while another waits to be
 /// read: 8 · 2 · 32 MiB = 512 MiB.
 static LARGE: Semaphore = Semaphore::const_new(8);
-/// How much may wait to be sent. Messages are at most 32 KiB and one is sent at a time, so the rest is pongs: a client
-/// that pings and does not read gets an answer to its last ping only.
+/// The maximum size of unsent data. Messages are at most 32 KiB and sent one at a time, so the rest is pongs: a client
+/// that pings without reading only gets a pong for its last ping.
 const WAITING_BYTES: usize = 256 << 10;
 /// How often a client is pinged while its input is not read. The second ping detects a disconnected one.
 const PING_PERIOD: Duration = Duration::from_secs(30);
 /// How long the last message may take, as in v1.34.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The limits of a connection, and its permission to send large messages, to be kept as long.
+/// The limits of a connection, and its permit for large messages, which must live as long.
 pub(super) fn limits() -> (WebSocketConfig, Option<SemaphorePermit<'static>>) {
     let permit = LARGE.try_acquire().ok();
     let bytes = if permit.is_some() { MESSAGE_BYTES } else { SMALL_MESSAGE_BYTES };
@@ -114,7 +114,7 @@ impl Session {
             Inputs { stdin: channels.stdin.then_some(stdin), resize: channels.tty.then_some(resize) };
         let command = Command { kubelets, location, channels: *channels };
         let commanding = async {
-            // Tells the client that the connection is established.
+            // Signals the client that the connection is established.
             if output.send(channels.first(), &[]).await.is_err() {
                 return None;
             }
@@ -123,7 +123,7 @@ impl Session {
         let outcome = tokio::select! {
             outcome = commanding => outcome,
             () = inputs.receive(source, &output) => None,
-            // As in v1.34, nothing can be sent any more.
+            // As in v1.34, nothing more can be sent.
             () = idle.expired() => return,
         };
         match outcome {

@@ -1,4 +1,4 @@
-//! Escapes paths and queries as Go does, so that the backend sees one form, however the client escaped them.
+//! Escapes paths and queries as Go does, so that the backend sees one form, regardless of how the client escaped them.
 
 /// Escapes a decoded path.
 pub(crate) fn path(decoded: &str) -> String {
@@ -15,7 +15,7 @@ pub(crate) fn query<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> 
     pairs.join("&")
 }
 
-/// Joins paths as Go's `path.Join` does: cleaned, without a slash at the end.
+/// Joins paths as Go's `path.Join` does: cleaned, without a trailing slash.
 pub(crate) fn join(first: &str, second: &str) -> String {
     let joined = match (first, second) {
         ("", "") => return String::new(),

@@ -73,11 +73,11 @@ enum State {
     Passing,
 }
 
-/// Where in a tag the next byte is, and what was read of it.
+/// The position in a tag, and what was read of it so far.
 #[derive(Default)]
 struct Tag {
     part: Part,
-    /// An end tag passes as it is. Nothing of it is recorded, so that it may have any length.
+    /// An end tag passes unchanged. Nothing of it is recorded, so it may have any length.
     is_end: bool,
     name: Vec<u8>,
     attributes: Vec<(Vec<u8>, Vec<u8>)>,
@@ -367,7 +367,7 @@ fn reference(text: &str) -> Option<(usize, Option<char>)> {
     Some((end + 2, known))
 }
 
-/// Resolves the references that are known.
+/// Resolves the known references.
 fn unescaped(text: &str) -> Cow<'_, str> {
     if !text.contains('&') {
         return Cow::Borrowed(text);
@@ -406,7 +406,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Writes a value as v1.34 does. References that are not known here stay as they are.
+/// Writes a value as v1.34 does. Unknown references stay unchanged.
 fn normalized(text: &str) -> String {
     let (mut normalized, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find('&') {

@@ -34,7 +34,7 @@ use crate::tunnel::{IDLE, Idle, Tunnel};
 /// Time limit for forwarding the error response to an upgrade, as in v1.34.
 const ERROR_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where a request is forwarded to.
+/// The destination of a forwarded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Location {
     pub(crate) scheme: &'static str,
@@ -58,7 +58,7 @@ impl Location {
         self.url().parse().map_err(|why| format!("parse {:?}: {why}", self.url()))
     }
 
-    /// Builds a request to this place.
+    /// Builds a request to this destination.
     pub(crate) fn request(
         &self,
         method: Method,
@@ -123,7 +123,7 @@ pub(crate) async fn forward(
     passed_on(response, rewrite)
 }
 
-/// Redirects to a path that ends in a slash: links on the page at the root are relative to it.
+/// Redirects to the path with a trailing slash, because links on the root page are relative to it.
 fn to_root(original: &Original<'_>) -> Response<Body> {
     let separator = if original.query.is_empty() { "" } else { "?" };
     let location = format!("{}/{separator}{}", escape::path(&original.path), original.query);

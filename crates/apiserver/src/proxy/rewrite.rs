@@ -11,10 +11,10 @@ use http_body::Frame;
 use super::html::Page;
 use crate::body::{Aborted, Frames};
 
-/// How much compressed data is decompressed at once: at most a thousand times as much comes out.
+/// How much compressed data is decompressed at once. The output is at most a thousand times as large.
 const COMPRESSED_BYTES: usize = 1 << 10;
 
-/// Rewrites a page. Returns the frames as they are if their encoding is not known, as in v1.34.
+/// Rewrites a page. Returns the frames unchanged if their encoding is unknown, as in v1.34.
 pub(super) fn rewritten(frames: Frames, encoding: &str, page: Page) -> Frames {
     let level = Compression::default();
     let part_bytes = if encoding.is_empty() { usize::MAX } else { COMPRESSED_BYTES };
@@ -38,9 +38,9 @@ struct Rewriting {
     frames: Frames,
     page: Page,
     coding: Box<dyn Coding>,
-    /// How much is handled at once.
+    /// How much is processed at once.
     part_bytes: usize,
-    /// What was received but not yet handled.
+    /// Received but not yet processed data.
     rest: Bytes,
 }
 
@@ -118,11 +118,11 @@ impl<D: Codec, E: Codec> Coding for Compressed<D, E> {
     }
 }
 
-/// A decoder or encoder: what flate2's have in common.
+/// The common interface of flate2's decoders and encoders.
 trait Codec: Write + Send {
     fn output(&mut self) -> &mut Vec<u8>;
 
-    /// Returns what is left in it.
+    /// Returns the remaining output.
     fn end(self) -> io::Result<Vec<u8>>;
 }
 

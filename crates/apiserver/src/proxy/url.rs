@@ -7,7 +7,7 @@ use crate::query::decode;
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Url<'a> {
     scheme: String,
-    /// What follows a scheme without a slash: `mailto:someone`.
+    /// The part after a scheme without a slash: `mailto:someone`.
     opaque: &'a str,
     /// With user and password.
     authority: &'a str,
@@ -99,7 +99,7 @@ fn cut(text: &str, separator: char) -> (&str, &str) {
     text.split_at(text.find(separator).unwrap_or(text.len()))
 }
 
-/// Splits off the scheme, if there is one. A text that starts with a colon is no URL.
+/// Splits off the scheme, if there is one. A text that starts with a colon is not a URL.
 fn split_scheme(text: &str) -> Option<(&str, &str)> {
     for (at, byte) in text.bytes().enumerate() {
         match byte {

@@ -1,4 +1,4 @@
-//! `format`: texts with values in them, as version 2 of cel-go's library writes them in English.
+//! `format`: formats strings like version 2 of cel-go's library, in English.
 
 use super::strings::LONGEST;
 use super::{Outcome, conversions, failed};
@@ -27,7 +27,7 @@ pub(super) fn format(text: &str, values: &[Val]) -> Outcome {
         index += 1;
     }
     result.extend_from_slice(rest);
-    // Clauses are ASCII, so what is between them is text.
+    // Clauses are ASCII, so slices between them are valid UTF-8.
     String::from_utf8(result).map(Val::text).map_err(|_| failed("invalid UTF-8"))
 }
 
@@ -57,7 +57,7 @@ fn formatted(clause: &Clause<'_>, value: &Val) -> Result<Option<String>, EvalErr
     }))
 }
 
-/// The digits after the point, unless a clause says otherwise.
+/// The default precision.
 const DIGITS: usize = 6;
 
 fn signed(number: i64, digits: String) -> String {
@@ -104,7 +104,7 @@ fn fixed(number: f64, digits: usize) -> String {
     grouped + fraction
 }
 
-/// Formats a number with a power of ten. The precision of a clause does not count, as in cel-go.
+/// Formats a number with a power of ten. The precision of a clause is ignored, as in cel-go.
 fn scientific(number: f64) -> String {
     if let Some(name) = not_finite(number) {
         return name;
@@ -153,7 +153,7 @@ fn shown(value: &Val) -> Result<String, EvalError> {
     }
 }
 
-/// Joins the texts of elements. Those of numbers may be long.
+/// Joins formatted elements. Numbers may be long.
 fn joined(texts: impl Iterator<Item = Result<String, EvalError>>) -> Result<String, EvalError> {
     let mut joined = String::new();
     for (at, text) in texts.enumerate() {
@@ -175,7 +175,7 @@ fn key_text(key: &Key) -> String {
     }
 }
 
-/// Formats a value inside of a list or a map: as an expression would have it.
+/// Formats a value inside a list or map, in expression syntax.
 fn literal(value: &Val) -> Result<String, EvalError> {
     Ok(match value {
         Val::String(text) => format!("{text:?}"),

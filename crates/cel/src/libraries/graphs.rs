@@ -1,4 +1,4 @@
-//! Functions for templates of resource graphs, as in kro: seeded randomness, hashes, JSON, base64, edits of lists and maps.
+//! Functions for templates of resource graphs, as in kro: seeded randomness, hashes, JSON, base64, list and map edits.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::declarations::GRAPH_FORMAT;
 use crate::json::JsonLimit;
 use crate::value::Val;
 
-/// The longest text of `random.seededString`: as long as a name of an object can be.
+/// The maximum length for `random.seededString`: that of an object name.
 const LONGEST: i64 = 253;
 
-/// The most bytes of JSON that `json.marshal` writes: as much as a request may have.
+/// The maximum size of the JSON that `json.marshal` writes: that of a request.
 const MAX_JSON: usize = 3 << 20;
 
 const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
@@ -49,7 +49,7 @@ fn bytes(bytes: &[u8]) -> Val {
     Val::Bytes(Arc::from(bytes))
 }
 
-/// Every eighth letter repeats, as in kro: a seed gives eight letters.
+/// The string repeats every eight letters, as in kro: a seed gives eight letters.
 fn seeded_string(length: i64, seed: &str) -> Outcome {
     if length <= 0 {
         return Err(failed("random.seededString length must be positive"));

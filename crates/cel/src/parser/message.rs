@@ -5,7 +5,7 @@ use crate::ast::{Expr, Initializer, Kind};
 use crate::lexer::{Mistake, Token};
 
 impl Parser {
-    /// Returns whether what follows a name makes it the name of a type: `{`, or `.spec{`.
+    /// Returns whether a name is that of a type, because `{` or `.spec{` follows.
     pub(super) fn is_type_name(&self) -> bool {
         let token = |ahead: usize| self.words.get(self.at + ahead).map(|word| &word.token);
         let mut ahead = 0;
@@ -17,7 +17,7 @@ impl Parser {
         token(ahead) == Some(&Token::Symbol("{"))
     }
 
-    /// Parses a message after the first part of its type's name. Its position is that of its brace, as in v1.34.
+    /// Parses a message after the first part of its type's name. Its position is that of the brace, as in v1.34.
     pub(super) fn message(&mut self, mut name: String) -> Result<Expr, Mistake> {
         while self.eat(".") {
             name.push('.');

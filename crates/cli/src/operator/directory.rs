@@ -19,14 +19,14 @@ use setpoint_hooks::Command;
 
 use crate::app::render::documents;
 
-/// More files are no operator.
+/// The maximum number of files in an operator's directory.
 const MAX_FILES: usize = 5_000;
-/// How deep directories are nested.
+/// The maximum nesting of directories.
 const MAX_DEPTH: usize = 8;
-/// What belongs to other tools.
+/// Directories and files of other tools.
 const SKIPPED: [&str; 3] = ["node_modules", "__pycache__", "target"];
 
-/// What is in a directory.
+/// The contents of a directory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Directory {
     pub(crate) manifests: Vec<Value>,
@@ -57,7 +57,7 @@ impl Directory {
                 ("setpoint.dev/v1alpha1", "Operator") => {
                     self.read_operator(file, &document).with_context(|| format!("{shown}"))?;
                 }
-                // For other tools, or not for a cluster at all.
+                // For other tools, or not a manifest at all.
                 (api_version, "Kustomization") if api_version.starts_with("kustomize.config.k8s.io/") => {}
                 ("", _) | (_, "") => {}
                 _ if document["metadata"]["name"].is_string() => self.manifests.push(document),

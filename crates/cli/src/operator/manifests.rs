@@ -10,19 +10,19 @@ use setpoint::{Client, Clock, Key, Kind};
 
 use super::NAME;
 
-/// How long a new kind may take until it is served.
+/// How long to wait until a new kind is served.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// Where objects are.
+/// The destination of objects.
 pub(super) struct Namespace<'a> {
-    /// The namespace of objects that name none.
+    /// The default namespace.
     pub(super) default: &'a str,
-    /// Whether namespaces that are missing are created.
+    /// Whether missing namespaces are created.
     pub(super) creates_missing: bool,
 }
 
-/// Applies manifests. Returns how many they were.
+/// Applies manifests. Returns their number.
 pub(super) async fn apply(
     client: &Client,
     clock: &Clock,
@@ -73,7 +73,7 @@ fn rank(manifest: &Value) -> u8 {
     }
 }
 
-/// Returns the kind of a manifest. Waits a while for one that is not served yet.
+/// Returns the kind of a manifest. Waits for a kind that is not served yet.
 async fn kind_of(
     client: &Client,
     clock: &Clock,

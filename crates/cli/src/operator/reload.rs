@@ -1,4 +1,4 @@
-//! Development: what changes in the directory takes effect.
+//! Development: applies changes in the directory.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use setpoint_hooks::{Commands, Reload};
 use super::directory::{Directory, stamps};
 use super::manifests::{self, Namespace};
 
-/// How often files are looked at.
+/// How often files are polled.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
-/// What is reloaded.
+/// The reloaded operator.
 pub(crate) struct Reloading {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
-    /// The namespace of manifests that name none.
+    /// The default namespace of manifests.
     pub(crate) namespace: String,
     /// Whether missing namespaces are created.
     pub(crate) creates_missing: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Reloading {
 }
 
 impl Reloading {
-    /// Follows the files of a directory until the future is dropped.
+    /// Watches the files of a directory until the future is dropped.
     pub(crate) async fn follow(&self, path: &Path, mut known: Directory) {
         loop {
             self.clock.sleep(LOOK_EVERY).await;
@@ -41,7 +41,7 @@ impl Reloading {
             changed.extend(known.files.keys().filter(|file| !now.contains_key(*file)));
             let names: Vec<_> = changed.iter().map(|file| file.display().to_string()).collect();
             eprintln!("changed: {}", names.join(", "));
-            // A file that cannot be read now is tried again when it changes.
+            // An unreadable file is retried when it changes.
             known.files = now.clone();
             match Directory::read(path) {
                 Ok(next) => known = self.take_over(&known, next).await,

@@ -1,4 +1,4 @@
-//! Development: one line for each reconcile, and what it wrote.
+//! Development: prints one line for each reconcile, and its writes.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use setpoint_hooks::{Observer, Report, Write};
 
 use crate::app::lines::unified;
 
-/// The longest difference that is shown.
+/// The maximum length of a printed diff.
 const MAX_LINES: usize = 60;
 
 /// Prints to stderr.
@@ -57,7 +57,7 @@ fn yaml(object: Value) -> String {
     serde_saphyr::to_string(&cleaned(object)).unwrap_or_default()
 }
 
-/// Returns an object without what changes with every write.
+/// Returns an object without the fields that change with every write.
 fn cleaned(mut object: Value) -> Value {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         for field in ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"] {
@@ -73,7 +73,7 @@ fn cleaned(mut object: Value) -> Value {
     object
 }
 
-/// Returns a Secret without its values, which do not belong in logs. Those that differ from the other state say so.
+/// Returns a Secret without its values, which do not belong in logs. Changed values are marked.
 fn masked(mut secret: Value, other: Option<&Value>, state: &str) -> Value {
     for field in ["data", "stringData"] {
         for (name, value) in secret[field].as_object_mut().into_iter().flatten() {
@@ -113,7 +113,7 @@ mod tests {
         assert!(!text.contains("first") && !text.contains("second"), "{text}");
     }
 
-    /// Returns what is shown of a write that changes a value from `first` to `second`.
+    /// Returns the diff from `first` to `second`.
     fn shown(kind: &str, plural: &str) -> String {
         let kind = Kind::new("", "v1", kind, plural, true);
         let object = |value: &str| json!({"metadata": {"name": "a", "resourceVersion": value}, "data": {"value": value}});

@@ -100,7 +100,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The first argument is the alphabet; null is the standard one, and there is no other.
+/// The first argument is the alphabet; only null, the standard one, is supported.
 fn alphabet(args: &mut Args<'_>) -> Res<()> {
     match args.atom(0)? {
         Atom::Null => Ok(()),
@@ -158,7 +158,7 @@ fn charge_parsing(args: &mut Args<'_>, text: &str, separators: &[u8]) -> Res<()>
     args.evaluator.charge_values(values)
 }
 
-/// Parses the first argument. The inner error says what is wrong with it.
+/// Parses the first argument. The inner error says why it is invalid.
 fn read_json(args: &mut Args<'_>) -> Res<Result<Json, String>> {
     let text = args.text(0)?;
     charge_parsing(args, &text, b",:[{")?;

@@ -1,4 +1,4 @@
-//! Package `list`. Elements are passed on as they are, so that types and comments inside them survive.
+//! Package `list`. Elements are passed on unchanged, so that types and comments inside them survive.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ fn slice(args: &mut Args<'_>) -> Res<Val> {
 
 fn flatten(args: &mut Args<'_>) -> Res<Val> {
     let (items, depth) = (args.items(0)?, args.int(1)?);
-    // Elements that still have to be looked into, the next last, with the depth that is left.
+    // The elements still to visit, the next one last, with the remaining depth.
     let mut pending: Vec<(NodeId, i128)> = items.into_iter().rev().map(|item| (item, depth)).collect();
     let mut flat = Vec::new();
     while let Some((item, depth)) = pending.pop() {

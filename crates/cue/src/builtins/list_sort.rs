@@ -15,7 +15,7 @@ use crate::value::Atom;
 const ASCENDING: &str = "list.Ascending";
 const DESCENDING: &str = "list.Descending";
 
-/// Returns the ready-made comparators, which are names for [`sort`] to recognize.
+/// Returns the built-in comparators, which are names that [`sort`] recognizes.
 pub(super) fn constant(name: &str) -> Option<Atom> {
     match name {
         "Ascending" => Some(Atom::text(ASCENDING)),
@@ -41,7 +41,7 @@ pub(super) fn is_sorted(args: &mut Args<'_>) -> Res<Val> {
     Ok(Val::bool(true))
 }
 
-/// Sorts by merging: stable, and a comparator that contradicts itself cannot make it fail.
+/// Merge sort: stable, and an inconsistent comparator cannot make it fail.
 fn merge_sort(args: &mut Args<'_>, items: Vec<NodeId>) -> Res<Vec<NodeId>> {
     let mut runs: Vec<Vec<NodeId>> = items.into_iter().map(|item| vec![item]).collect();
     while runs.len() > 1 {
@@ -70,7 +70,7 @@ fn merge(args: &mut Args<'_>, a: Vec<NodeId>, b: Vec<NodeId>) -> Res<Vec<NodeId>
     Ok(merged)
 }
 
-/// Asks the comparator whether `x` comes before `y`.
+/// Calls the comparator to decide whether `x` comes before `y`.
 fn less(args: &mut Args<'_>, x: NodeId, y: NodeId) -> Res<bool> {
     args.evaluator.charge(1)?;
     if let Val::Atom(Atom::Text(name)) = args.value(1) {

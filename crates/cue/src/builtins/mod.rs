@@ -1,7 +1,7 @@
 //! Builtins: functions that need no import, and the packages of the standard library.
 //!
-//! A builtin is a pure function of concrete arguments. One that answers true or false can also be used as a constraint,
-//! with its first argument left out: `strings.MinRunes(3)`.
+//! A builtin is a pure function of concrete arguments. A builtin that returns a bool can also be used as a constraint,
+//! without its first argument: `strings.MinRunes(3)`.
 
 pub(crate) mod base64;
 mod core;
@@ -35,7 +35,7 @@ use crate::value::Atom;
 /// A builtin function.
 pub(crate) struct Builtin {
     name: &'static str,
-    /// The least and the greatest number of arguments.
+    /// The minimum and maximum number of arguments.
     arity: (usize, usize),
     /// Whether it can be used as a constraint.
     checks: bool,
@@ -176,7 +176,7 @@ impl Function {
         builtin.run(evaluator, values, at).map_err(|bottom| self.in_call(bottom))
     }
 
-    /// Names the function in an error that does not say where it comes from.
+    /// Adds the function's name to an error without one.
     fn in_call(&self, bottom: Rc<Error>) -> Rc<Error> {
         if bottom.kind != ErrorKind::Conflict || !bottom.path.is_empty() || self.name == "error" {
             return bottom;
@@ -208,7 +208,7 @@ impl Function {
         Ok(Val::Data(Arc::new(data)))
     }
 
-    /// Returns the function as a constraint, if it takes nothing but the value.
+    /// Returns the function as a constraint, if the value is its only argument.
     pub(crate) fn validator(&self, at: &Position) -> Option<Rc<Validator>> {
         match self.kind {
             FunctionKind::Builtin(builtin) if builtin.checks && builtin.arity.0 == 1 => {
@@ -233,9 +233,9 @@ fn shown(value: &Val) -> String {
     }
 }
 
-/// How many bytes of an argument a step stands for.
+/// The number of argument bytes per step.
 const BYTES_PER_STEP: usize = 64;
-/// What an element of a list takes beside its text: two reference counts, two lengths, a pointer and an enum.
+/// The size of a list element without its text: two reference counts, two lengths, a pointer and an enum.
 const BYTES_PER_ITEM: usize = 64;
 
 /// The arguments of a call.
@@ -268,7 +268,7 @@ impl Args<'_> {
         self.fail(format!("argument {} must be {wanted}, not {found}", index + 1))
     }
 
-    /// Returns a string, and charges for reading it: functions take time in proportion to their arguments.
+    /// Returns a string, and charges for reading it: functions take time proportional to their arguments.
     fn text(&mut self, index: usize) -> Res<Arc<str>> {
         let text = match self.atom(index)? {
             Atom::Text(text) => text,

@@ -1,4 +1,4 @@
-//! Writing YAML in block style, two spaces deep, as the reference implementation lays it out.
+//! Writes YAML in block style, indented by two spaces, in the reference implementation's layout.
 
 use crate::data::{Data, atom_to_json};
 use crate::error::Error;
@@ -57,7 +57,7 @@ fn member(data: &Data, indent: usize, out: &mut String) -> Result<(), Error> {
     Ok(())
 }
 
-/// Indents every line but the first, which goes on where the caller is.
+/// Indents every line except the first, which continues the caller's line.
 fn begin_line(index: usize, indent: usize, out: &mut String) {
     if index > 0 {
         out.push_str(&" ".repeat(indent));

@@ -1,4 +1,4 @@
-//! Closedness: which fields a struct may have once a definition or `close` takes part in it.
+//! Closedness: which fields a struct may have once it includes a definition or `close`.
 //!
 //! Every use of a definition opens a *group*. Its conjuncts carry the group, and so do the fields that they declare, all
 //! the way down. A struct that closes a group rejects every field without such evidence. A definition that is embedded
@@ -16,10 +16,10 @@ use crate::syntax::ast::Marker;
 /// A sorted set of group and scope numbers.
 pub(crate) type Members = Option<Rc<Vec<u32>>>;
 
-/// What a number stands for.
+/// The meaning of a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
-    /// A definition, with how it is embedded. Closes everything below as well.
+    /// A definition and how it is embedded. Also closes all nested structs.
     Definition(Embedding),
     /// `close(…)`
     Close,
@@ -27,16 +27,16 @@ pub(crate) enum Group {
     Scope,
 }
 
-/// How a conjunct is embedded.
+/// The embedding of a conjunct.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Embedding {
-    /// The scopes that it is embedded in: their fields are allowed beside its own.
+    /// The scopes that it is embedded in: their fields are allowed in addition to its own.
     pub(crate) scopes: Members,
-    /// The unifications `a & b` that it is an operand of: fields of the other operand are not allowed.
+    /// The unifications `a & b` of which it is an operand: fields of the other operand are not allowed.
     pub(crate) operand_of: Members,
 }
 
-/// A group that closes a node, and what else provides evidence for it.
+/// A group that closes a node, and the further evidence for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Closer {
     pub(crate) group: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Closer {
 pub(crate) fn with(members: &Members, number: u32) -> Members {
     let mut all = members.as_ref().map(|members| members.to_vec()).unwrap_or_default();
     if !all.contains(&number) {
-        // Numbers rise, so this keeps the order.
+        // Numbers increase, so this keeps the order.
         all.push(number);
         all.sort_unstable();
     }
@@ -78,7 +78,7 @@ impl Evaluator {
         (self.groups.len() - 1) as u32
     }
 
-    /// Returns what the fields of a conjunct inherit.
+    /// Returns the ties that the fields of a conjunct inherit.
     pub(crate) fn inherited(&self, ties: &Ties) -> Ties {
         let members = ties.members.as_ref().and_then(|members| {
             let is_kept = |number: &&u32| self.groups[**number as usize] != Group::Close;
@@ -97,7 +97,7 @@ impl Evaluator {
         }
     }
 
-    /// Notes that a struct literal with these ties takes part in a node.
+    /// Records that a node includes a struct literal with these ties.
     pub(super) fn note_struct(&mut self, id: NodeId, ties: &Ties) {
         let Some(members) = &ties.members else { return };
         let groups: Vec<u32> =
@@ -128,7 +128,7 @@ impl Evaluator {
         active
     }
 
-    /// Refuses the fields of a node that are not allowed.
+    /// Rejects fields of a node that are not allowed.
     pub(super) fn check_closed(&mut self, id: NodeId) {
         let active = self.active(id);
         if active.is_empty() {
@@ -168,7 +168,7 @@ impl Evaluator {
         rules.into_iter().any(|matcher| self.matches(matcher, label))
     }
 
-    /// Returns whether the node is closed and refuses the label.
+    /// Returns whether the node is closed and rejects the label.
     pub(super) fn refuses(&mut self, id: NodeId, label: &Label) -> bool {
         let active = self.active(id);
         !label.is_hidden() && !active.iter().all(|closer| self.allows(id, closer, label))

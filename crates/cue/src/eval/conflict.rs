@@ -98,7 +98,7 @@ impl Evaluator {
         Rc::new((*error).clone().hint(hint))
     }
 
-    /// Checks an atom against the type, bounds and validators of a node that is worked out.
+    /// Checks an atom against the type, bounds and validators of an evaluated node.
     pub(super) fn admits(&mut self, id: NodeId, atom: &Atom) -> Res<()> {
         match self.shape(id).value.clone() {
             Value::Bottom(bottom) => return Err(bottom),
@@ -163,7 +163,7 @@ impl Evaluator {
         Ok(regex.is_match(&text))
     }
 
-    /// Drops bounds that follow from others.
+    /// Drops bounds that are implied by others.
     pub(super) fn simplify_bounds(&mut self, id: NodeId) {
         let bounds = std::mem::take(&mut self.shape_mut(id).bounds);
         let follows = |index: usize| {
@@ -175,7 +175,7 @@ impl Evaluator {
         self.shape_mut(id).bounds = kept;
     }
 
-    /// Finds bounds that no number satisfies, or only one.
+    /// Detects bounds that no number satisfies, or only one.
     pub(super) fn check_range(&mut self, id: NodeId) -> Res<Option<Atom>> {
         let bounds = self.shape(id).bounds.clone();
         let lower = tightest(&bounds, [BoundOp::Greater, BoundOp::GreaterEqual], true);
@@ -192,7 +192,7 @@ impl Evaluator {
     }
 }
 
-/// Returns whether whatever satisfies `a` satisfies `b` as well. Not true both ways for different bounds.
+/// Returns whether `a` implies `b`. Different bounds never imply each other both ways.
 fn implies(a: &Bound, b: &Bound) -> bool {
     use BoundOp::{Greater, GreaterEqual, Less, LessEqual, NotEqual};
     let Some(order) = a.value.compare(&b.value) else { return false };

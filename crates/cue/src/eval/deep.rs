@@ -1,11 +1,11 @@
-//! Conflicts anywhere in a value: what decides whether an alternative holds and whether a struct is an error.
+//! Conflicts anywhere in a value, which decide whether an alternative is valid and whether a struct is an error.
 
 use super::node::{Bottom, NodeId, State, Value};
 use super::{Evaluator, Frame};
 use crate::syntax::ast::Marker;
 
 impl Evaluator {
-    /// Returns the first conflict in a value or below it. Missing values are no conflict.
+    /// Returns the first conflict in a value or below it. Missing values are not conflicts.
     pub(crate) fn deep_error(&mut self, id: NodeId) -> Option<Bottom> {
         self.evaluate(id);
         if self.node(id).state == State::Expanding {

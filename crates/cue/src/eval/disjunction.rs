@@ -1,8 +1,8 @@
 //! Disjunctions: trying alternatives and keeping the valid ones.
 //!
-//! A node with a disjunction is worked out once for every combination of alternatives, each time as a node of its own
-//! with its choices fixed. Choices are numbered in the order in which disjunctions are met, which depends on the
-//! choices before them only. While an alternative is tried, the node forwards to it.
+//! A node with a disjunction is evaluated once for every combination of alternatives, each time as a separate node with
+//! fixed choices. Choices are numbered in the order in which disjunctions are met, which depends on the choices before
+//! them only. While an alternative is tried, the node forwards to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 /// One choice of a combination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Choice {
-    /// Which disjunction it is a choice for.
+    /// The disjunction of the choice.
     disjunction: usize,
     index: usize,
     mode: Mode,
@@ -22,7 +22,7 @@ struct Choice {
     within: Option<usize>,
 }
 
-/// What became of the alternatives.
+/// The results of the alternatives.
 #[derive(Default)]
 struct Found {
     kept: Vec<(NodeId, Vec<Choice>)>,
@@ -122,7 +122,7 @@ impl Evaluator {
         shape.tasks = Vec::new();
     }
 
-    /// Explains why no alternative is left.
+    /// Explains why all alternatives have failed.
     fn all_failed(&self, id: NodeId, errors: &[Bottom]) -> Bottom {
         let incomplete = errors.iter().find(|bottom| bottom.kind.is_incomplete());
         if let Some(bottom) = incomplete {
@@ -156,7 +156,7 @@ impl Evaluator {
         );
     }
 
-    /// Follows a node to the one alternative that is left.
+    /// Follows a node to the only remaining alternative.
     pub(crate) fn only(&self, id: NodeId) -> NodeId {
         let node = self.node(id);
         match node.shape.as_deref() {
@@ -181,7 +181,7 @@ impl Evaluator {
     }
 }
 
-/// Returns the alternatives that remain if the value has to be chosen.
+/// Returns the remaining alternatives if a value must be chosen.
 pub(crate) fn defaults(alternatives: &[(NodeId, Mode)]) -> Vec<NodeId> {
     let of = |wanted: Mode| alternatives.iter().filter(move |(_, mode)| *mode == wanted).map(|(id, _)| *id);
     let marked: Vec<NodeId> = of(Mode::Default).collect();
@@ -200,21 +200,21 @@ fn branches(choices: &[Choice], undecided: &Undecided) -> Vec<Vec<Choice>> {
     continued.collect()
 }
 
-/// The disjunctions around a choice and what was chosen for each, innermost first.
+/// The disjunctions around a choice and their choices, innermost first.
 type ChoicePath = Vec<(usize, usize)>;
 
 /// Decides whether a combination is a default, following the specification's pairs of value and default.
 struct Modes {
-    /// Disjunctions, with the path around them, of which an alternative has a default of its own.
+    /// The disjunctions, with their path, that have an alternative with its own default.
     with_default: BTreeSet<(usize, ChoicePath)>,
-    /// What was chosen inside an alternative, if that is the same in all combinations that were kept.
+    /// The choice inside an alternative, if it is the same in all remaining combinations.
     inside: BTreeMap<ChoicePath, Option<ChoicePath>>,
 }
 
 impl Modes {
     fn new(found: &Found) -> Self {
         let mut with_default = BTreeSet::new();
-        // Combinations that failed count as well: a default that is eliminated is still a default.
+        // Failed combinations count as well: an eliminated default is still a default.
         for choices in &found.tried {
             for at in (0..choices.len()).filter(|at| choices[*at].mode != Mode::Maybe) {
                 let mut outer = choices[at].within;
@@ -255,7 +255,7 @@ impl Modes {
         }
         let nested = (level + 1..choices.len()).filter(|at| choices[*at].within == Some(level));
         let mode = nested.fold(own, |mode, at| mode.combine(self.level(choices, at)));
-        // Beside an alternative that has a default, one without is none.
+        // If another alternative has a default, an alternative without one is not a default.
         let beside = (choices[level].disjunction, path(choices, choices[level].within));
         if mode == Mode::Maybe && self.with_default.contains(&beside) { Mode::Not } else { mode }
     }

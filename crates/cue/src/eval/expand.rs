@@ -24,13 +24,13 @@ impl Evaluator {
         }
     }
 
-    /// Notes an error that nothing can repair.
+    /// Records a permanent error.
     pub(super) fn conflict(&mut self, id: NodeId, bottom: Bottom) {
         let shape = self.shape_mut(id);
         shape.error.get_or_insert(bottom);
     }
 
-    /// Works on queued conjuncts until none is left, a conflict is found or a choice is needed.
+    /// Processes queued conjuncts until none are left, a conflict is found or a choice is needed.
     pub(super) fn drain(&mut self, id: NodeId) -> Res<()> {
         while self.shape(id).undecided.is_none() {
             let Some(conjunct) = self.shape_mut(id).queue.pop() else { break };
@@ -93,7 +93,7 @@ impl Evaluator {
         }
     }
 
-    /// Notes that a conjunct contributes, and whether only by way of a cycle.
+    /// Records that a conjunct contributes, and whether only through a cycle.
     pub(super) fn liven(&mut self, id: NodeId, conjunct: &Conjunct) {
         let shape = self.shape_mut(id);
         shape.is_live |= !conjunct.ties.cyclic;
@@ -174,7 +174,7 @@ impl Evaluator {
         self.shape_mut(id).queue.push(conjunct);
     }
 
-    /// Includes a reference at once if its target is known, else later.
+    /// Includes a reference now if its target is known, otherwise later.
     fn direct(&mut self, id: NodeId, expr: &Arc<ir::Expr>, conjunct: Conjunct) -> Res<()> {
         match self.resolve(expr, &conjunct.env) {
             Ok(target) => self.include(id, target, &conjunct, names_definition(expr)),
@@ -226,7 +226,7 @@ impl Evaluator {
                 self.enqueue(id, Conjunct { term: term(choice), env: conjunct.env.clone(), ties });
             }
             None => {
-                // Choices are numbered by node: one that is not before this belongs to another.
+                // Choices are numbered by node: a choice that does not precede this one belongs to another node.
                 let within = conjunct.ties.within.filter(|within| *within < met);
                 self.shape_mut(id).undecided = Some(Undecided { modes, identity, within });
             }
@@ -313,7 +313,7 @@ pub(super) fn names_definition(expr: &ir::Expr) -> bool {
     }
 }
 
-/// Makes the error of an operation.
+/// Creates the error of an operation.
 pub(super) fn mistake(kind: ErrorKind, message: impl Into<String>, at: &crate::error::Position) -> Bottom {
     Rc::new(Error::new(kind, message).at(at))
 }

@@ -1,7 +1,7 @@
-//! Inclusion: unifying a node with what a reference points to, by taking over its conjuncts.
+//! Inclusion: unifies a node with the target of a reference by copying its conjuncts.
 //!
-//! A reference to something that is already part of the node adds nothing, which is what makes `a: b, b: a` mean `_`. A
-//! reference to a node that contains this one makes its conjuncts *cyclic*: a node that has no others is an infinite
+//! A reference to something that is already part of the node adds nothing, so `a: b, b: a` means `_`. A reference to a
+//! node that contains this one makes its conjuncts *cyclic*: a node with only cyclic conjuncts is an infinite
 //! structure.
 
 use std::rc::Rc;
@@ -62,7 +62,7 @@ impl Evaluator {
         }
     }
 
-    /// Checks that a target can be referred to, and notes it if more may be added to it.
+    /// Checks that a target can be referenced, and records it if more may be added to it.
     fn available(&mut self, target: NodeId) -> Res<()> {
         let node = self.node(target);
         if let Some(refused) = &node.refused {

@@ -1,4 +1,4 @@
-//! Reading nodes: fields, elements, concrete values, and what to say about them.
+//! Reading nodes: fields, elements, concrete values, and their descriptions.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use crate::syntax::ast::Marker;
 use crate::value::Kind;
 
 impl Evaluator {
-    /// Returns the node that currently stands for one that may be in progress: the alternative being tried, the
+    /// Returns the node that currently represents one that may be in progress: the alternative being tried, the
     /// default, or itself.
     fn standing(&mut self, id: NodeId, at: &Position) -> Res<NodeId> {
         let mut id = id;
@@ -135,7 +135,7 @@ impl Evaluator {
         }
     }
 
-    /// Reads a node that is being worked out: its atom is known if it has one.
+    /// Reads a node that is being evaluated: its atom is known if it has one.
     fn in_progress(&mut self, id: NodeId, at: &Position) -> Res<NodeId> {
         self.node_mut(id).was_read = true;
         self.depend(id, id);
@@ -149,7 +149,7 @@ impl Evaluator {
         Err(error.hint("give one of the values that depend on each other").into())
     }
 
-    /// Returns whether a node has a value. That of a type alone is not known yet, so it has none.
+    /// Returns whether a node has a value. A mere type has none yet.
     pub(crate) fn has_value(&mut self, id: NodeId, at: &Position) -> Res<bool> {
         let standing = match self.standing(id, at) {
             Ok(standing) => standing,
@@ -186,7 +186,7 @@ impl Evaluator {
         error.hint("choose one of the alternatives, or mark one as default with `*`").into()
     }
 
-    /// Describes a value in a message.
+    /// Describes a value for a message.
     pub(crate) fn describe(&self, id: NodeId) -> String {
         let node = self.node(id);
         let Some(shape) = node.shape.as_deref().filter(|_| node.state == State::Done) else {

@@ -1,9 +1,9 @@
-//! The evaluator: an arena of nodes, worked out on demand.
+//! The evaluator: an arena of nodes, evaluated on demand.
 //!
-//! [`Evaluator::evaluate`] works out the shape of one node: which kind of value it is and which fields it has. Fields
-//! are nodes of their own and wait until they are needed. A node that is read while it, or its parent, is still being
-//! worked out leaves a [`Dependency`](node::Dependency) behind: what was computed from it is thrown away if that turns
-//! out to have been premature.
+//! [`Evaluator::evaluate`] determines the shape of one node: its kind of value and its fields. Fields are separate
+//! nodes that are evaluated when they are needed. Reading a node while it, or its parent, is still being evaluated
+//! creates a [`Dependency`](node::Dependency): results computed from it are discarded if the read turns out to have
+//! been premature.
 
 pub(crate) mod closed;
 mod comprehension;
@@ -43,7 +43,7 @@ use crate::syntax::ast::Marker;
 /// A value, or why there is none.
 pub(crate) type Res<T> = Result<T, Bottom>;
 
-/// A node that is being worked out, and what it has read so far.
+/// A node that is being evaluated, and its reads so far.
 #[derive(Debug)]
 struct Frame {
     dependencies: Vec<Dependency>,
@@ -56,13 +56,13 @@ pub(crate) struct Evaluator {
     pub(super) groups: Vec<Group>,
     frames: Vec<Frame>,
     pub(crate) budget: Budget,
-    /// Rises when something was not found in a node that is still being worked out.
+    /// Increases when something was not found in a node that is still being evaluated.
     missing: u64,
-    /// The fields that were not found in this way, while a task is being attempted.
+    /// The fields that were not found in this way during the current task.
     missed: Vec<(NodeId, Label)>,
     pub(crate) root: NodeId,
     pub(crate) packages: Arc<Packages>,
-    /// The roots of the packages that were imported from the host.
+    /// The roots of the imported host packages.
     imported: BTreeMap<String, NodeId>,
     patterns: Patterns,
     /// The validators that are running: a value is not checked while it is being checked.
@@ -105,7 +105,7 @@ impl Evaluator {
         &mut self.nodes[id.0 as usize]
     }
 
-    /// Returns the shape of a node. One that was not worked out, or was forgotten since, could be anything.
+    /// Returns the shape of a node. A node that is not evaluated, or no longer, could be anything.
     pub(crate) fn shape(&self, id: NodeId) -> &Shape {
         self.node(id).shape.as_deref().unwrap_or(&self.unknown)
     }
@@ -120,7 +120,7 @@ impl Evaluator {
         id
     }
 
-    /// Adds a node for a value that has no place of its own.
+    /// Adds a node for an anonymous value.
     pub(crate) fn anonymous(&mut self, conjunct: Conjunct) -> NodeId {
         let id = self.add_node(None, Key::Anonymous);
         let node = self.node_mut(id);
@@ -141,7 +141,7 @@ impl Evaluator {
         self.forget(id);
     }
 
-    /// Throws away what was worked out for a node.
+    /// Discards the evaluation of a node.
     pub(crate) fn forget(&mut self, id: NodeId) {
         let node = self.node_mut(id);
         if node.state == State::Done {
@@ -165,7 +165,7 @@ impl Evaluator {
         self.budget.text(bytes).map_err(|error| self.stop(error))
     }
 
-    /// Checks that the evaluation may have this many more values.
+    /// Checks that the evaluation may create this many more values.
     pub(crate) fn charge_values(&mut self, values: usize) -> Res<()> {
         let charged = self.budget.nodes(self.nodes.len().saturating_add(values));
         charged.map_err(|error| self.stop(error))
@@ -184,7 +184,7 @@ impl Evaluator {
         })
     }
 
-    /// Works out the shape of a node. Nothing happens if it is done, or being done further up the stack.
+    /// Evaluates the shape of a node. Does nothing if it is done, or in progress further up the stack.
     pub(crate) fn evaluate(&mut self, id: NodeId) {
         let state = self.node(id).state;
         match state {
@@ -220,7 +220,7 @@ impl Evaluator {
         }
     }
 
-    /// Marks a node as an error without working it out.
+    /// Marks a node as an error without evaluating it.
     fn fail(&mut self, id: NodeId, bottom: Bottom) {
         let mut shape = Shape::new();
         shape.value = Value::Bottom(bottom.clone());
@@ -244,7 +244,7 @@ impl Evaluator {
         self.node_mut(id).dependencies = kept;
     }
 
-    /// Passes dependencies on to the node that is being worked out.
+    /// Passes dependencies on to the node being evaluated.
     fn inherit(&mut self, dependencies: &[Dependency]) {
         let Some(frame) = self.frames.last_mut() else { return };
         for dependency in dependencies {
@@ -254,7 +254,7 @@ impl Evaluator {
         }
     }
 
-    /// Returns whether what a node was computed from is unchanged.
+    /// Returns whether the inputs of a node are unchanged.
     fn still_holds(&mut self, id: NodeId) -> bool {
         if self.node(id).dependencies.is_empty() {
             return true;
@@ -270,7 +270,7 @@ impl Evaluator {
         holds
     }
 
-    /// Notes that the node being worked out has read from `node` while `owner` was not complete.
+    /// Records that the node being evaluated has read from `node` while `owner` was incomplete.
     pub(super) fn depend(&mut self, owner: NodeId, node: NodeId) {
         let version = self.node(node).version;
         self.inherit(&[Dependency { owner, node, version }]);
@@ -300,7 +300,7 @@ impl Evaluator {
         path
     }
 
-    /// Returns where a conjunct is written.
+    /// Returns the position of a conjunct.
     pub(crate) fn place(&self, conjunct: &Conjunct) -> Option<Position> {
         match &conjunct.term {
             Term::Expr(expr) => Some(expr.position.clone()),

@@ -14,7 +14,7 @@ use crate::label::Label;
 use crate::syntax::ast::{Marker, Meta};
 use crate::value::{Atom, Bound, Kind};
 
-/// The place of a node in the arena.
+/// The index of a node in the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeId(pub(crate) u32);
 
@@ -30,7 +30,7 @@ pub(crate) enum Key {
     Index(usize),
 }
 
-/// What a conjunct consists of.
+/// The content of a conjunct.
 #[derive(Clone, Debug)]
 pub(crate) enum Term {
     Expr(Arc<ir::Expr>),
@@ -56,7 +56,7 @@ pub(crate) struct Validator {
     pub(crate) position: Position,
 }
 
-/// One value that a node is unified from.
+/// One of the values that are unified into a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Conjunct {
     pub(crate) term: Term,
@@ -64,13 +64,13 @@ pub(crate) struct Conjunct {
     pub(crate) ties: Ties,
 }
 
-/// How a conjunct is tied to where it came from.
+/// The origin of a conjunct.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ties {
     /// The groups and scopes that it belongs to: evidence that its fields are allowed.
     pub(crate) members: Members,
     pub(crate) embedding: Embedding,
-    /// The references that led here.
+    /// The references that were followed.
     pub(crate) chain: Option<Rc<Link>>,
     /// Whether it refers to a node that contains it.
     pub(crate) cyclic: bool,
@@ -114,11 +114,11 @@ impl Mode {
     }
 }
 
-/// A disjunction for which an alternative has to be chosen.
+/// A disjunction that needs a choice.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Undecided {
     pub(crate) modes: Vec<Mode>,
-    /// Tells it from others; only compared.
+    /// Its identity; only compared.
     pub(crate) identity: usize,
     /// The choice that it is nested in.
     pub(crate) within: Option<usize>,
@@ -131,10 +131,10 @@ pub(crate) enum State {
     Done,
 }
 
-/// A value that was read while it, or its parent, was still being worked out.
+/// A value that was read while it, or its parent, was still being evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dependency {
-    /// The node that was being worked out.
+    /// The node that was being evaluated.
     pub(crate) owner: NodeId,
     pub(crate) node: NodeId,
     pub(crate) version: u32,
@@ -149,16 +149,16 @@ pub(crate) struct Node {
     pub(crate) conjuncts: Vec<Conjunct>,
     pub(crate) meta: Vec<Arc<Meta>>,
     pub(crate) marker: Marker,
-    /// An error that the parent put here, such as a field that is not allowed.
+    /// An error set by the parent, such as a field that is not allowed.
     pub(crate) refused: Option<Bottom>,
     /// Which alternatives to take, in the order in which disjunctions are met.
     pub(crate) choices: Vec<usize>,
     pub(crate) is_alternative: bool,
     pub(crate) state: State,
-    /// Rises when what was read from the node may no longer hold.
+    /// Increases when earlier reads of the node may be outdated.
     pub(crate) version: u32,
     pub(crate) dependencies: Vec<Dependency>,
-    /// Whether the value was read while it was being worked out.
+    /// Whether the value was read while it was being evaluated.
     pub(crate) was_read: bool,
     /// The alternative that is being tried.
     pub(crate) forward: Option<NodeId>,
@@ -185,7 +185,7 @@ pub(crate) struct PatternRule {
     pub(crate) matcher: Option<NodeId>,
 }
 
-/// One list that a node is unified from.
+/// One of the lists that are unified into a node.
 #[derive(Clone, Debug)]
 pub(crate) struct ListPart {
     pub(crate) elements: Vec<Conjunct>,
@@ -194,7 +194,7 @@ pub(crate) struct ListPart {
     pub(crate) position: Option<Position>,
 }
 
-/// What is left to do for a node.
+/// The remaining work for a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Task {
     Expr(Conjunct),
@@ -203,7 +203,7 @@ pub(crate) enum Task {
     List(Arc<ir::ListLit>, Env, Ties),
 }
 
-/// The value of a node that has been worked out.
+/// The value of an evaluated node.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Bottom(Bottom),
@@ -223,14 +223,14 @@ pub(crate) struct Shape {
     pub(crate) arms: IndexMap<Label, Arm>,
     pub(crate) patterns: Vec<PatternRule>,
     pub(crate) kind: Kind,
-    /// Where the kind was narrowed.
+    /// The positions where the kind was narrowed.
     pub(crate) kind_at: Option<Position>,
     pub(crate) atom: Option<(Atom, Option<Position>)>,
     pub(crate) bounds: Vec<(Bound, Position)>,
     pub(crate) validators: Vec<Rc<Validator>>,
-    /// A struct literal that is a struct whatever is embedded.
+    /// A struct literal that is a struct regardless of its embeddings.
     pub(crate) has_struct: bool,
-    /// A struct literal with nothing but embeddings.
+    /// A struct literal with only embeddings.
     pub(crate) has_braces: bool,
     pub(crate) closers: Vec<Closer>,
     /// Groups of which a struct literal takes part here.
@@ -242,7 +242,7 @@ pub(crate) struct Shape {
     pub(crate) error: Option<Bottom>,
     pub(crate) incomplete: Option<Bottom>,
     pub(crate) alternatives: Vec<(NodeId, Mode)>,
-    /// Alternatives of the next disjunction for which no choice was given.
+    /// Alternatives of the next disjunction without a choice.
     pub(crate) undecided: Option<Undecided>,
     pub(crate) choices_met: usize,
     pub(crate) is_live: bool,

@@ -267,7 +267,7 @@ impl Evaluator {
         self.validate(id, validator, Val::Atom(atom.clone()), &atom.to_string())
     }
 
-    /// Runs a validator of a struct or list. Its shape is complete, so it can be read although it is not done.
+    /// Runs a validator of a struct or list. Its shape is complete, so it can be read before it is done.
     pub(super) fn validate_parts(&mut self, id: NodeId, validator: &Rc<Validator>) -> Res<()> {
         let value = if self.shape(id).lists.is_empty() { Value::Struct } else { Value::List };
         self.shape_mut(id).value = value;
@@ -296,7 +296,7 @@ impl Evaluator {
     }
 }
 
-/// Turns the failure of a calculation into an error.
+/// Converts the failure of a calculation to an error.
 pub(crate) fn arithmetic(result: Result<Number, NumberError>, at: &Position) -> Res<Number> {
     result.map_err(|why| mistake(ErrorKind::Conflict, why.to_string(), at))
 }

@@ -1,6 +1,6 @@
 //! Compiled regular expressions: few, small, and charged before they are built or used.
 //!
-//! Matching takes time in proportion to the text and, in the worst case, to the automaton. Patterns that need a large
+//! Matching takes time proportional to the text and, in the worst case, to the automaton. Patterns that need a large
 //! one are charged accordingly.
 
 use std::collections::BTreeMap;
@@ -9,15 +9,15 @@ use regex::{Regex, RegexBuilder};
 
 use super::{Evaluator, Res};
 
-/// The most patterns that are kept: 64 of at most 512 KiB, with a cache of the same size, are 64 MiB.
+/// The maximum number of cached patterns: 64 of at most 512 KiB, with a cache of the same size, are 64 MiB.
 const KEPT: usize = 64;
-/// The automaton of a pattern that people write, such as one of a DNS name, in bytes.
+/// The automaton size of a typical pattern, such as one for DNS names, in bytes.
 const SMALL: usize = 64 << 10;
-/// The largest automaton, in bytes.
+/// The maximum automaton size, in bytes.
 const LARGEST: usize = 512 << 10;
-/// What it takes to build a small and a large automaton, in steps of about a microsecond.
+/// The cost of building a small and a large automaton, in steps of about a microsecond.
 const BUILDING: [usize; 2] = [200, 10_000];
-/// How many bytes of text a step stands for, with a small and a large automaton.
+/// The number of text bytes per step, with a small and a large automaton.
 const BYTES_PER_STEP: [usize; 2] = [64, 4];
 
 /// Patterns by text.
@@ -32,8 +32,8 @@ struct Pattern {
 }
 
 impl Evaluator {
-    /// Returns the compiled regular expression, to match a text of `length` bytes. The inner error says what is wrong
-    /// with the pattern.
+    /// Returns the compiled regular expression, to match a text of `length` bytes. The inner error says why the pattern
+    /// is invalid.
     pub(crate) fn pattern(&mut self, text: &str, length: usize) -> Res<Result<Regex, String>> {
         let pattern = match self.patterns.0.get(text) {
             Some(known) => known.clone(),

@@ -1,4 +1,4 @@
-//! References: from an expression and its environment to the node that it stands for.
+//! References: resolves an expression in its environment to a node.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::label::Label;
 use crate::value::Atom;
 
 impl Evaluator {
-    /// Returns the node that a reference, selector or index stands for.
+    /// Returns the node that a reference, selector or index resolves to.
     pub(super) fn resolve(&mut self, expr: &Arc<ir::Expr>, env: &Env) -> Res<NodeId> {
         match &expr.kind {
             ExprKind::Reference(reference) => self.reference(reference, env, &expr.position),

@@ -1,4 +1,4 @@
-//! Settling: once all conjuncts have been taken apart, deciding what kind of value a node is.
+//! Settling: decides the kind of value of a node once all conjuncts have been expanded.
 
 use std::rc::Rc;
 
@@ -56,7 +56,7 @@ impl Evaluator {
         self.decide_type(id)
     }
 
-    /// Decides what a node without concrete value is.
+    /// Decides the value of a node without a concrete value.
     fn decide_type(&mut self, id: NodeId) -> Res<Value> {
         let shape = self.shape(id);
         if let Some(incomplete) = shape.incomplete.clone() {
@@ -87,7 +87,7 @@ impl Evaluator {
         Rc::new(error.hint("make the field optional, or add `null |` before the reference"))
     }
 
-    /// Adds the path to an error that has none, and the place of the first conjunct.
+    /// Adds the path to an error without one, and the position of the first conjunct.
     fn located(&self, id: NodeId, bottom: Bottom) -> Bottom {
         let path = self.path(id);
         let is_own = bottom.path.is_empty() || bottom.path == path;

@@ -60,7 +60,7 @@ impl Evaluator {
         Ok(())
     }
 
-    /// Notes what a literal says about the struct as a whole.
+    /// Records the properties of a literal that affect the whole struct.
     fn begin_struct(&mut self, id: NodeId, literal: &ir::StructLit, ties: &Ties) -> Res<()> {
         let shape = self.shape_mut(id);
         if literal.is_struct {
@@ -123,7 +123,7 @@ impl Evaluator {
         Ok(())
     }
 
-    /// Creates a field and applies the patterns that are known.
+    /// Creates a field and applies the known patterns.
     fn new_arm(&mut self, id: NodeId, label: &Label) -> Res<NodeId> {
         self.charge(1)?;
         let child = self.add_node(Some(id), Key::Label(label.clone()));
@@ -136,7 +136,7 @@ impl Evaluator {
         Ok(child)
     }
 
-    /// Finds atoms that contradict each other before anything is evaluated. That prunes alternatives early.
+    /// Detects conflicting atoms before anything is evaluated, which prunes alternatives early.
     fn contradiction(&mut self, id: NodeId, child: NodeId, marker: Marker, conjunct: &Conjunct) -> Res<()> {
         let Some(new) = written_atom(conjunct) else { return Ok(()) };
         if marker == Marker::Optional
@@ -157,7 +157,7 @@ impl Evaluator {
         Err(error.into())
     }
 
-    /// Adds a pattern constraint and applies it to the fields that are known.
+    /// Adds a pattern constraint and applies it to the known fields.
     fn add_pattern(&mut self, id: NodeId, pattern: &Arc<ir::Pattern>, env: &Env, ties: &Ties) -> Res<()> {
         let matcher = match &pattern.pattern.kind {
             ExprKind::Top => None,
@@ -235,7 +235,7 @@ impl Evaluator {
     }
 }
 
-/// Returns the atom that a conjunct is written as.
+/// Returns the atom if a conjunct is a literal.
 fn written_atom(conjunct: &Conjunct) -> Option<Atom> {
     match &conjunct.term {
         Term::Atom(atom, _) => Some(atom.clone()),

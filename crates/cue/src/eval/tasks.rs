@@ -1,7 +1,7 @@
-//! Tasks: what needs other values before it can take part in a node.
+//! Tasks: conjuncts that need other values first.
 //!
-//! Tasks run in rounds until none makes progress. One that would act on something missing from a node that is still
-//! being worked out waits for the last round, because another task may supply it.
+//! Tasks run in rounds until none makes progress. A task that depends on the absence of something in a node that is
+//! still being evaluated waits for the last round, because another task may supply it.
 
 use std::rc::Rc;
 
@@ -91,14 +91,14 @@ impl Evaluator {
         }
     }
 
-    /// Remembers what the node was assumed not to have, for [`Evaluator::check_assumptions`].
+    /// Remembers the assumed absences, for [`Evaluator::check_assumptions`].
     fn assume(&mut self, id: NodeId) {
         let missed = std::mem::take(&mut self.missed);
         let own = missed.into_iter().filter(|(base, _)| *base == id).map(|(_, label)| label);
         self.shape_mut(id).assumed_absent.extend(own);
     }
 
-    /// Refuses a field whose absence was the condition for something else.
+    /// Rejects a field whose absence was a condition for something else.
     pub(super) fn check_assumptions(&self, id: NodeId) -> Res<()> {
         let shape = self.shape(id);
         let wrong = shape.assumed_absent.iter().find(|label| {

@@ -1,4 +1,4 @@
-//! Values of expressions: what operators and calls work on.
+//! Values of expressions: the operands of operators and calls.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -245,7 +245,7 @@ fn range(bounds: [Option<usize>; 2], length: usize, at: &Position) -> Res<std::o
     Ok(low..high)
 }
 
-/// Makes a struct of two nodes.
+/// Creates a struct of two nodes.
 pub(crate) fn pair_struct(evaluator: &mut Evaluator, fields: [(&str, NodeId); 2]) -> NodeId {
     let id = evaluator.term(Term::Fields(Rc::new(fields.map(|(name, node)| (Label::ident(name), node)))));
     evaluator.evaluate(id);

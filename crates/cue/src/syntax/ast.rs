@@ -20,7 +20,7 @@ pub(crate) struct Import {
     pub(crate) position: Position,
     /// The name in this file.
     pub(crate) name: String,
-    /// Whether the name is written out.
+    /// Whether the name is explicit.
     pub(crate) renamed: bool,
     pub(crate) path: String,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Import {
 pub(crate) struct Meta {
     /// Comment lines directly before it, then those at the end of its line, without slashes.
     pub(crate) comments: Vec<String>,
-    /// How many of the comments are before it.
+    /// How many of the comments precede it.
     pub(crate) before: usize,
     /// Name and body of each attribute.
     pub(crate) attributes: Vec<(String, String)>,

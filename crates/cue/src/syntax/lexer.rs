@@ -1,7 +1,7 @@
 //! The lexer: text to tokens, with commas inserted at line breaks.
 //!
-//! Comments and attributes stay in the stream: the parser attaches them to what they belong to. An interpolated
-//! expression is lexed together with its string and kept as tokens inside it.
+//! Comments and attributes stay in the stream: the parser attaches them to declarations. An interpolated expression is
+//! lexed together with its string and kept as tokens inside it.
 
 use std::sync::Arc;
 
@@ -41,10 +41,10 @@ pub(crate) struct Lexer {
     pub(super) at: usize,
     line: u32,
     line_start: usize,
-    /// Whether a line break now stands for a comma.
+    /// Whether a line break would count as a comma here.
     wants_comma: bool,
     starts_line: bool,
-    /// How many strings with interpolations are open around this place.
+    /// The number of enclosing strings with interpolations.
     pub(super) nesting: usize,
     max_nesting: usize,
 }
@@ -110,7 +110,7 @@ impl Lexer {
         Ok(Token { kind, position, starts_line })
     }
 
-    /// Skips blanks. Returns a comma if a line break stands for one.
+    /// Skips blanks. Returns a comma if a line break counts as one.
     fn blanks(&mut self) -> Option<Token> {
         loop {
             let position = self.position();
@@ -267,7 +267,7 @@ impl Lexer {
                 TokenKind::Op("(") => depth += 1,
                 TokenKind::Op(")") if depth == 0 => break,
                 TokenKind::Op(")") => depth -= 1,
-                // Line breaks mean nothing in parentheses.
+                // Line breaks are ignored in parentheses.
                 TokenKind::Comma { auto: true } if depth == 0 => continue,
                 _ => {}
             }
@@ -283,7 +283,7 @@ pub(crate) fn is_letter(letter: char) -> bool {
     letter == '_' || letter == '$' || letter.is_alphabetic()
 }
 
-/// Returns whether a line break after this token stands for a comma.
+/// Returns whether a line break after this token counts as a comma.
 fn ends_a_line(kind: &TokenKind) -> bool {
     match kind {
         TokenKind::Ident(_)

@@ -1,4 +1,4 @@
-//! Syntax: text to tokens to a tree, and the tree back to text. Nothing here knows what a name means.
+//! Syntax: text to tokens to a tree, and the tree back to text. Names are not resolved here.
 
 pub(crate) mod ast;
 pub(crate) mod format;

@@ -5,7 +5,7 @@ use super::parser::Parser;
 use super::token::TokenKind;
 use crate::error::{Error, Position};
 
-/// Returns the field that comments are about: of `a: b: 1`, that is `b`.
+/// Returns the field that comments apply to: `b` in `a: b: 1`.
 fn innermost(decl: &mut Decl) -> &mut Decl {
     if !decl.is_chain() {
         return decl;
@@ -95,7 +95,7 @@ impl Parser {
         word && (!is_label || self.is_guard_with_not())
     }
 
-    /// Tells `if !x {` from the field `if!: x`.
+    /// Distinguishes `if !x {` from the field `if!: x`.
     fn is_guard_with_not(&self) -> bool {
         matches!(self.kind_after(1), TokenKind::Op("!")) && !matches!(self.kind_after(2), TokenKind::Op(":"))
     }
@@ -150,7 +150,7 @@ impl Parser {
         })
     }
 
-    /// Tells the pattern `[x]: y` from a list that is embedded.
+    /// Distinguishes the pattern `[x]: y` from an embedded list.
     fn is_pattern(&self) -> bool {
         let mut depth = 0usize;
         for ahead in 0.. {
@@ -169,7 +169,7 @@ impl Parser {
         false
     }
 
-    /// Parses a field, or an expression that is embedded.
+    /// Parses a field, or an embedded expression.
     fn field_or_embedding(&mut self) -> Result<DeclKind, Error> {
         let alias = self.field_alias();
         if let Some(label) = self.simple_label()? {
@@ -304,7 +304,7 @@ impl Parser {
         }
     }
 
-    /// Tells `a: X=b: c` from `a: X={…}`.
+    /// Distinguishes `a: X=b: c` from `a: X={…}`.
     fn alias_is_of_label(&self) -> bool {
         matches!(self.kind_after(2), TokenKind::Ident(_) | TokenKind::Text { .. })
             && matches!(self.kind_after(3), TokenKind::Op(":"))

@@ -5,10 +5,10 @@ use super::parser::Parser;
 use super::token::{TextPart, TokenKind};
 use crate::error::{Error, ErrorKind, Position};
 
-/// The greatest height of an expression: `1+1+…` and `a.b.c…` count as well. Passes over the tree recurse this deep.
+/// The maximum height of an expression, which also limits `1+1+…` and `a.b.c…`. Passes over the tree recurse this deep.
 const MAX_DEPTH: usize = 200;
 
-/// Binary operators and how tightly they bind. `&` and `|` are handled apart.
+/// Binary operators and their precedence. `&` and `|` are handled separately.
 fn precedence(op: &str) -> Option<u8> {
     Some(match op {
         "||" => 3,
@@ -29,7 +29,7 @@ pub(super) fn plain_text(parts: &[TextPart]) -> Option<String> {
 }
 
 impl Parser {
-    /// Makes an expression, refusing trees that are too high.
+    /// Creates an expression. Rejects trees that are too high.
     pub(super) fn make(&self, position: &Position, kind: ExprKind) -> Result<Expr, Error> {
         let depth = 1 + children_depth(&kind);
         if depth > MAX_DEPTH {
@@ -41,7 +41,7 @@ impl Parser {
         Ok(Expr { position: position.clone(), depth, kind })
     }
 
-    /// Parses an expression, perhaps with a name: `X=expr`.
+    /// Parses an expression, optionally with a name: `X=expr`.
     pub(super) fn alias_expr(&mut self) -> Result<Expr, Error> {
         let position = self.position();
         if let TokenKind::Ident(name) = self.kind()

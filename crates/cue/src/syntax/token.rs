@@ -3,7 +3,7 @@
 use crate::error::Position;
 use crate::number::Number;
 
-/// A token and its place.
+/// A token and its position.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
     pub(crate) kind: TokenKind,
@@ -12,7 +12,7 @@ pub(crate) struct Token {
     pub(crate) starts_line: bool,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TokenKind {
     /// A name or keyword.
@@ -31,7 +31,7 @@ pub(crate) enum TokenKind {
     Attribute(String, String),
     /// A comment without its slashes.
     Comment(String),
-    /// A comma; `auto` if a line break stands for it.
+    /// A comma; `auto` if it is a line break.
     Comma {
         auto: bool,
     },
@@ -57,7 +57,7 @@ impl PartialEq for TextPart {
 }
 
 impl TokenKind {
-    /// Describes the token in a message.
+    /// Describes the token for a message.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Ident(name) => format!("`{name}`"),

@@ -1,4 +1,4 @@
-//! ConfigMaps, Secrets and keys that a pod refers to and that do not exist.
+//! Missing ConfigMaps, Secrets and keys that a pod refers to.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ struct Reference<'a> {
     field: String,
 }
 
-/// Explains a container that waits with CreateContainerConfigError.
+/// Explains a container waiting with CreateContainerConfigError.
 pub(super) fn explain<'a>(
     inquiry: &Inquiry<'a>,
     pod: &'a Item,
@@ -26,7 +26,7 @@ pub(super) fn explain<'a>(
     title: &str,
     message: &str,
 ) -> Node {
-    // Volumes are mounted by now.
+    // At this point, volumes are mounted.
     let missing = missing_in(inquiry, pod, &of_variables(pod));
     let field = Evidence::field("status", format!("CreateContainerConfigError: {}", clip(message)));
     let fix = match message {
@@ -41,10 +41,10 @@ pub(super) fn explain<'a>(
         .children(missing)
 }
 
-/// Explains every ConfigMap, Secret and key that a pod needs and that does not exist.
+/// Explains every missing ConfigMap, Secret and key that a pod needs.
 pub(super) fn missing<'a>(inquiry: &Inquiry<'a>, pod: &'a Item) -> Vec<Node> {
     let mut references = of_volumes(pod);
-    // Those of the user come before the token of the ServiceAccount, which every pod has.
+    // The user's own references come before the ServiceAccount token, which every pod has.
     references.sort_by_key(|reference| reference.field.starts_with("volume kube-api-access-"));
     references.extend(of_variables(pod));
     missing_in(inquiry, pod, &references)
@@ -88,7 +88,7 @@ fn of_volumes(pod: &Item) -> Vec<Reference<'_>> {
     found
 }
 
-/// Lists the references of its containers' variables.
+/// Lists the references in the environment of its containers.
 fn of_variables(pod: &Item) -> Vec<Reference<'_>> {
     let mut found = Vec::new();
     for containers in ["/spec/initContainers", "/spec/containers"] {

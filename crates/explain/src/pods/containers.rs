@@ -38,9 +38,9 @@ const IMAGE: [&str; 7] = [
 
 /// An init container that runs longer than this is stuck.
 const LONG: i64 = 120;
-/// A container that has restarted within this time still crashes.
+/// A container that has restarted within this time is still crashing.
 const RECENT: i64 = 600;
-/// This many restarts are no accident.
+/// This many restarts count as crashing.
 const REPEATED: i64 = 2;
 
 impl<'a> Container<'a> {
@@ -76,7 +76,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Whether it has ended as it should.
+    /// Whether it has terminated as expected.
     fn has_succeeded(&self, pod: &Item) -> bool {
         let code = self.status.number("/state/terminated/exitCode");
         code == Some(0) && pod.text("/spec/restartPolicy") != "Always"
@@ -131,7 +131,7 @@ pub(super) fn explain<'a>(inquiry: &Inquiry<'a>, pod: &'a Item, node: Node) -> N
     }
 }
 
-/// Which of several containers is explained: the one that is worst off.
+/// Ranks containers: the one in the worst state is explained.
 fn severity(pod: &Item, container: &Container<'_>) -> usize {
     match container.waiting() {
         "" if container.has_succeeded(pod) => 0,
@@ -203,7 +203,7 @@ fn running<'a>(inquiry: &Inquiry<'a>, pod: &'a Item, node: Node, container: Cont
     node.blocked(format!("{text}, and the other containers wait for it"), fix).evidence(log)
 }
 
-/// A container that has ended and is not restarted, or not yet.
+/// A terminated container that is not restarted, or not yet.
 fn terminated<'a>(inquiry: &Inquiry<'a>, pod: &'a Item, node: Node, container: Container<'a>) -> Node {
     if container.has_succeeded(pod) {
         return node.progressing(format!("{} has succeeded, others still run", container.title()));
@@ -235,7 +235,7 @@ fn crashed<'a>(inquiry: &Inquiry<'a>, pod: &'a Item, node: Node, container: Cont
     with_backoff(node, &container, end, is_looping)
 }
 
-/// Says how a container ended, and what would help.
+/// Returns how a container terminated, and the fix.
 fn exit(container: &Container<'_>, end: &Value) -> (String, String) {
     let code = end.number("/exitCode").unwrap_or_default();
     let message = match end.text("/message") {
@@ -273,7 +273,7 @@ fn ended(end: &Value) -> Evidence {
     Evidence::new(Source::Field, "terminated", &value, end.time("/finishedAt"))
 }
 
-/// Adds when the container is started again.
+/// Adds when the container will be restarted.
 fn with_backoff(node: Node, container: &Container<'_>, end: &Value, is_looping: bool) -> Node {
     if !is_looping {
         return node;
@@ -288,7 +288,7 @@ fn restart_at(container: &Container<'_>, end: &Value) -> Option<Timestamp> {
     end.time("/finishedAt")?.checked_add(SignedDuration::from_secs(seconds)).ok()
 }
 
-/// Returns the last line that a container printed.
+/// Returns the last line of a container's log.
 fn log<'a>(
     inquiry: &Inquiry<'a>,
     pod: &'a Item,

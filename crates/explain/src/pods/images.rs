@@ -27,7 +27,7 @@ pub(super) fn explain<'a>(
     // Names, tags and digests may contain the words that classify a message.
     let plain = said.replace(image, "");
     let secrets = problem_of_secrets(inquiry, pod, image);
-    // Both alternate as long as the image cannot be pulled.
+    // These two alternate as long as the image cannot be pulled.
     let shown = if reason == "ErrImagePull" { "ErrImagePull, ImagePullBackOff" } else { reason };
     let (what, fix) = cause(reason, &plain, said);
     let text = format!("the image {image} of {} cannot be pulled ({shown}): {what}", container.title());
@@ -51,7 +51,7 @@ pub(super) fn explain<'a>(
     .children(children)
 }
 
-/// Says why a pull failed, and what would help. `said` is the message without the image, and `whole` with it.
+/// Returns why a pull failed, and the fix. `said` is the message without the image, and `whole` with it.
 fn cause(reason: &str, said: &str, whole: &str) -> (String, String) {
     let short = clip(whole);
     let (what, fix) = match reason {
@@ -124,7 +124,7 @@ fn is_about_network(said: &str) -> bool {
     )
 }
 
-/// Returns what is wrong with the pod's pull secrets, each as an object.
+/// Returns the problems of the pod's pull secrets, each as an object.
 fn problem_of_secrets<'a>(inquiry: &Inquiry<'a>, pod: &'a Item, image: &str) -> Vec<Node> {
     let account = match pod.text("/spec/serviceAccountName") {
         "" => "default",

@@ -1,4 +1,4 @@
-//! Pods: from their creation to readiness, in the order in which a pod gets there.
+//! Pods: from creation to readiness, in this order.
 //!
 //! ```text
 //!  gated ─► scheduled ─► volumes ─► sandbox ─► init containers ─► images, configuration ─► started ─► ready
@@ -99,7 +99,7 @@ fn waiting_for_node<'a>(inquiry: &Inquiry<'a>, pod: &'a Item, node: Node) -> Nod
     }
 }
 
-/// A pod about which no scheduler has said anything.
+/// A pod without any report from a scheduler.
 fn not_seen_by_scheduler<'a>(inquiry: &Inquiry<'a>, pod: &'a Item, node: Node) -> Node {
     if let Some(event) = inquiry.event(pod, &["FailedScheduling"]) {
         let evidence = inquiry.evidence(&event);
@@ -179,7 +179,7 @@ fn resized(pod: &Item, node: Node) -> Node {
     node.blocked(text, fix).evidence([pending.evidence()])
 }
 
-/// Returns the priority of a pod and the class that gives it.
+/// Returns the priority of a pod and its PriorityClass.
 pub(crate) fn priority(inquiry: &Inquiry<'_>, pod: &Item) -> String {
     let value = pod.number("/spec/priority").unwrap_or_default();
     match pod.text("/spec/priorityClassName") {

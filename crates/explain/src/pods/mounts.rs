@@ -1,5 +1,5 @@
 //! Pods whose containers are not created yet: volumes that cannot be attached or mounted, sandboxes that cannot be
-//! created, and nodes that do not react.
+//! created, and unresponsive nodes.
 
 use super::configuration;
 use crate::claims;

@@ -1,4 +1,4 @@
-//! Probes that fail, and readiness gates that are closed.
+//! Failing probes, and readiness gates that are not met.
 
 use super::containers::Container;
 use crate::inquiry::Inquiry;
@@ -135,7 +135,7 @@ fn probe_target(probe: &serde_json::Value) -> String {
     format!("exec {}", command.join(" "))
 }
 
-/// Explains a pod whose containers are ready and which is not.
+/// Explains a pod that is not ready although its containers are.
 pub(super) fn gates(pod: &Item, node: Node) -> Node {
     let gates = pod.items("/spec/readinessGates").iter().map(|gate| gate.text("/conditionType"));
     let closed: Vec<&str> =

@@ -1,5 +1,5 @@
 //! Unschedulable pods: which filter rejects each node and by how much, the smallest change that would help, and whether
-//! preemption could.
+//! preemption would.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ fn unbound_claims<'a>(inquiry: &Inquiry<'a>, pod: &'a Item) -> Vec<Node> {
         crate::snapshot::Lookup::Missing => Some(claims::missing(pod, name)),
         found => {
             let claim = found.found().filter(|claim| claim.text("/status/phase") != "Bound")?;
-            // Delayed binding waits for this pod: nodes are the problem, not the claim.
+            // The claim waits for this pod to be scheduled: the nodes are the problem, not the claim.
             (!claims::waits_for_pod(inquiry, claim)).then(|| inquiry.explain(claim))
         }
     });
@@ -63,7 +63,7 @@ fn assess(inquiry: &Inquiry<'_>, pod: Object) -> Option<Assessment> {
 fn assessor(inquiry: &Inquiry<'_>) -> Option<Assessor> {
     let snapshot = inquiry.snapshot;
     let (nodes, pods) = (snapshot.list(&NODE, None), snapshot.list(&POD, None));
-    // Asked for together, so that they are fetched together.
+    // Requested together, so that they are fetched in one round.
     let all = |kind| snapshot.objects(kind);
     let inputs = Inputs {
         namespaces: all(&NAMESPACE),
@@ -84,7 +84,7 @@ fn assessor(inquiry: &Inquiry<'_>) -> Option<Assessor> {
     Assessor::new(inputs).ok()
 }
 
-/// Without permission to read nodes and pods, only the scheduler's message is known.
+/// Without permission to read nodes and pods, only the scheduler's message is available.
 fn from_message(said: &str, node: Node) -> Node {
     let reasons = said.split(" preemption:").next().unwrap_or_default();
     node.blocked(
@@ -120,7 +120,7 @@ fn judged(inquiry: &Inquiry<'_>, pod: &Item, node: Node, said: &str, found: &Ass
         .children(claims)
 }
 
-/// A pod that fits on no node, whatever the nodes are.
+/// A pod that cannot fit on any node.
 fn refused(inquiry: &Inquiry<'_>, pod: &Item, node: Node, refusal: &str) -> Node {
     let claims = device_claims(inquiry, pod);
     let fix = match refusal {
@@ -132,7 +132,7 @@ fn refused(inquiry: &Inquiry<'_>, pod: &Item, node: Node, refusal: &str) -> Node
     node.blocked(format!("is unschedulable: {refusal}"), fix).children(claims)
 }
 
-/// The resource claims of a pod, if devices keep it off nodes.
+/// The resource claims of a pod, if devices are why nodes are rejected.
 fn devices_of(inquiry: &Inquiry<'_>, pod: &Item, found: &Assessment) -> Vec<Node> {
     match found.rejections.iter().any(|rejection| rejection.filter == "DynamicResources") {
         true => device_claims(inquiry, pod),
@@ -148,7 +148,7 @@ fn device_claims(inquiry: &Inquiry<'_>, pod: &Item) -> Vec<Node> {
     all.filter_map(|name| inquiry.explain_named(&DEVICE_CLAIM, pod.namespace(), name)).collect()
 }
 
-/// Says what keeps the pod off the node where the least is missing, and what would help there.
+/// Returns why the closest node is rejected, and what would help there.
 fn cause(inquiry: &Inquiry<'_>, pod: &Item, found: &Assessment) -> (String, String) {
     let groups = by_filter(found);
     let counts = groups.iter().map(|(what, nodes)| format!("{} {what}", nodes_text(nodes.len())));
@@ -172,7 +172,7 @@ fn by_filter(found: &Assessment) -> Vec<(String, Vec<&Rejection>)> {
     groups
 }
 
-/// Says why a node is rejected, in the scheduler's words without `node(s)`.
+/// Returns why a node is rejected, in the scheduler's words without `node(s)`.
 fn reason(rejection: &Rejection) -> String {
     let all = rejection.reasons.iter().map(|reason| reason.trim_start_matches("node(s) "));
     all.collect::<Vec<_>>().join(", ")
@@ -230,13 +230,13 @@ fn smallest_change(inquiry: &Inquiry<'_>, pod: &Item, found: &Assessment) -> Str
     }
 }
 
-/// How much of the requested is missing, as the largest share.
+/// The missing share of the request, for the resource that lacks the most.
 fn distance(rejection: &Rejection) -> f64 {
     let missing = |one: &Shortage| (one.requested - one.free) as f64 / (one.requested.max(1)) as f64;
     rejection.shortages.iter().map(missing).fold(0.0, f64::max)
 }
 
-/// How much it takes to overcome a filter: the easiest first.
+/// The effort to pass a filter: the easiest first.
 fn effort(filter: &str) -> usize {
     const ORDER: [&str; 9] = [
         "NodeUnschedulable",
@@ -252,7 +252,7 @@ fn effort(filter: &str) -> usize {
     ORDER.iter().position(|one| *one == filter).unwrap_or(ORDER.len())
 }
 
-/// Says how a node that lacks resources could take the pod.
+/// Returns how a node that lacks resources could take the pod.
 fn room(inquiry: &Inquiry<'_>, pod: &Item, rejection: &Rejection) -> String {
     let name = &rejection.node;
     let lacks: Vec<String> = rejection
@@ -277,14 +277,14 @@ fn room(inquiry: &Inquiry<'_>, pod: &Item, rejection: &Rejection) -> String {
     }
 }
 
-/// Whether the node takes the pod if its requests are lowered to what is free.
+/// Whether the node takes the pod if its requests are lowered to the free capacity.
 fn fits_when_smaller(inquiry: &Inquiry<'_>, pod: &Item, rejection: &Rejection) -> bool {
     let Some(smaller) = smaller(pod.value(), &rejection.shortages) else { return false };
     let Ok(object) = Object::from_json(smaller.to_string().into()) else { return false };
     assess(inquiry, object).is_some_and(|found| found.feasible.contains(&rejection.node))
 }
 
-/// Lowers the requests of a pod: what is too much is taken from its largest container.
+/// Lowers the requests of a pod: the excess is taken from its largest container.
 fn smaller(pod: &Value, shortages: &[Shortage]) -> Option<Value> {
     let mut pod = pod.clone();
     for shortage in shortages {
@@ -308,7 +308,7 @@ fn smaller(pod: &Value, shortages: &[Shortage]) -> Option<Value> {
     Some(pod)
 }
 
-/// Says how a filter other than resources could be overcome.
+/// Returns how the pod could pass a filter other than resources.
 fn remedy(pod: &Item, rejection: &Rejection) -> String {
     let node = &rejection.node;
     match rejection.filter {

@@ -1,4 +1,4 @@
-//! The few facts about a pod that groups are made of, decoded without the rest of it: there may be ten thousand pods.
+//! The few fields of a pod that are needed for grouping, decoded without the rest: there may be ten thousand pods.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -7,12 +7,12 @@ use setpoint::Object;
 
 use crate::read::Read;
 
-/// What is known of a pod at a glance.
+/// A summary of a pod.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) is_ready: bool,
     pub(crate) has_ended: bool,
-    /// Pods with the same text are in the same state for the same reason.
+    /// Pods with the same fingerprint are in the same state for the same reason.
     pub(crate) fingerprint: String,
 }
 
@@ -31,7 +31,7 @@ struct Spec {
 }
 
 impl Summary {
-    /// Summarizes a pod. One that cannot be decoded is in no known state.
+    /// Summarizes a pod. The state of a pod that cannot be decoded is unknown.
     pub(crate) fn of(pod: &Object) -> Self {
         let light: Light = pod.decode().unwrap_or_default();
         let conditions = light.status.items("/conditions");

@@ -1,7 +1,8 @@
-//! What was applied to which version of a child, so that a server-side apply is not sent again for nothing.
+//! Remembers what was applied to which version of a child, so that unchanged server-side applies are not sent again.
 //!
-//! An entry is valid while the hook wants the same, and the child is the same object of the same generation (of the same
-//! resource version if its kind has no generations). It is kept in memory: after a restart, each child is applied once.
+//! An entry is valid while the hook returns the same child, and the live child is the same object at the same
+//! generation (or resource version, if its kind has no generation). Entries are in memory: after a restart, each child
+//! is applied once.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint::{Key, Kind};
 
-/// One entry takes about 200 bytes, so that all of them take at most 20 MB. Beyond that, children are applied again.
+/// One entry takes about 200 bytes, so all of them take at most 20 MB. Evicted children are applied again.
 const MAX_ENTRIES: usize = 100_000;
 
 #[derive(Default)]
@@ -24,7 +25,7 @@ struct Applied {
 }
 
 impl Ledger {
-    /// Whether this was applied to the child as it is.
+    /// Whether this was applied to the current version of the child.
     pub(crate) fn shows(&self, kind: &Kind, key: &Key, wanted: u64, observed: &Value) -> bool {
         let entries = self.0.lock();
         entries.get(&(kind.clone(), key.clone())).is_some_and(|known| *known == Applied::to(observed, wanted))

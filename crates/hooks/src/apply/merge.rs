@@ -1,8 +1,8 @@
 //! The three-way merge of a child, as Metacontroller's dynamic apply does it: without knowing the child's schema.
 //!
-//! Maps are merged by field. A list of objects is merged like a map if all items of all three sides have one of the
-//! fields that usually are keys, and no two items of a side have the same; any other list is replaced. Fields that only the
-//! child has stay, and fields that the hook returned before and returns no longer are removed.
+//! Maps are merged by field. A list of objects is merged like a map if all items on all three sides have one of the
+//! usual key fields, with unique values on each side; any other list is replaced. Fields that only the child has are
+//! kept, and fields that the hook no longer returns are removed.
 //!
 //! Invariant: metadata that the API server manages, and the status, are never changed. So they never cause a write.
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::apply::same;
 use crate::names::LAST_APPLIED;
 
-/// The fields that are taken for the key of a list, the first one first.
+/// The fields that can be the key of a list, in order of preference.
 const LIST_KEYS: [&str; 7] = ["containerPort", "port", "mountPath", "name", "uid", "ip", "path"];
 
 /// The fields of metadata that belong to the API server.
@@ -28,7 +28,7 @@ const SYSTEM_FIELDS: [&str; 8] = [
     "managedFields",
 ];
 
-/// Returns the child as it should be: `observed`, changed from what the hook wanted last to what it wants now.
+/// Returns the desired child: `observed`, with the hook's changes from its last to its current response.
 pub(crate) fn updated(observed: &Value, desired: &Value) -> Result<Value, String> {
     let last = last_applied(observed)?;
     let mut desired = desired.clone();
@@ -40,12 +40,12 @@ pub(crate) fn updated(observed: &Value, desired: &Value) -> Result<Value, String
     Ok(merged)
 }
 
-/// Whether a child already is what the hook wants.
+/// Whether a child already matches the hook's response.
 pub(crate) fn is_settled(observed: &Value, desired: &Value) -> bool {
     updated(observed, desired).is_ok_and(|updated| same(&updated, observed))
 }
 
-/// Whether a child has everything that a hook wants, and perhaps more.
+/// Whether a child has all fields of the hook's response. It may have more.
 pub(crate) fn includes(observed: &Value, desired: &Value) -> bool {
     let mut merged = observed.clone();
     let is_merged = merge("", &mut merged, None, desired).is_ok();
@@ -53,7 +53,7 @@ pub(crate) fn includes(observed: &Value, desired: &Value) -> bool {
     is_merged && same(&merged, observed)
 }
 
-/// Returns what the hook wanted last.
+/// Returns the last applied child.
 fn last_applied(object: &Value) -> Result<Option<Value>, String> {
     match object["metadata"]["annotations"][LAST_APPLIED].as_str() {
         None | Some("") => Ok(None),
@@ -64,7 +64,7 @@ fn last_applied(object: &Value) -> Result<Option<Value>, String> {
     }
 }
 
-/// Notes in an object what the hook wanted.
+/// Sets the last-applied annotation.
 pub(super) fn annotate(object: &mut Value, desired: &Value) {
     let text = encode(desired);
     if let Some(annotations) = annotations(object) {
@@ -72,7 +72,7 @@ pub(super) fn annotate(object: &mut Value, desired: &Value) {
     }
 }
 
-/// Removes the note of what the hook wanted last: a hook that returns children as it got them includes it.
+/// Removes the last-applied annotation: a hook that returns children as it received them includes it.
 pub(super) fn remove_annotation(object: &mut Value) {
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
@@ -80,7 +80,7 @@ pub(super) fn remove_annotation(object: &mut Value) {
     }
 }
 
-/// Returns an object without the metadata of the API server, without a status and without the note.
+/// Returns an object without the API server's metadata, the status and the last-applied annotation.
 pub(crate) fn system_fields_removed(object: &Value) -> Value {
     let mut object = object.clone();
     remove_annotation(&mut object);
@@ -93,7 +93,7 @@ pub(crate) fn system_fields_removed(object: &Value) -> Value {
     object
 }
 
-/// Returns the annotations, which are created if necessary.
+/// Returns the annotations, creating them if necessary.
 fn annotations(object: &mut Value) -> Option<&mut Map<String, Value>> {
     let metadata = object.as_object_mut()?.entry("metadata").or_insert_with(|| Map::new().into());
     let annotations = metadata.as_object_mut()?.entry("annotations").or_insert(Value::Null);
@@ -103,13 +103,13 @@ fn annotations(object: &mut Value) -> Option<&mut Map<String, Value>> {
     annotations.as_object_mut()
 }
 
-/// Encodes JSON as Go does: sorted, and with some letters escaped. So notes of Metacontroller and ours are equal.
+/// Encodes JSON as Go does: sorted, and with some characters escaped. So the annotation is equal to Metacontroller's.
 pub(crate) fn encode(value: &Value) -> String {
     let text = value.to_string();
     if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
         return text;
     }
-    // Outside of texts, JSON has none of these letters.
+    // Outside of strings, JSON has none of these characters.
     text.replace('<', "\\u003c")
         .replace('>', "\\u003e")
         .replace('&', "\\u0026")
@@ -132,7 +132,7 @@ fn restore_field(merged: &mut Value, observed: &Value, field: &str) {
     }
 }
 
-/// Changes `target` from `last` to `desired`.
+/// Applies the changes from `last` to `desired` to `target`.
 fn merge(path: &str, target: &mut Value, last: Option<&Value>, desired: &Value) -> Result<(), String> {
     match target {
         Value::Object(fields) => {
@@ -198,7 +198,7 @@ fn list_key(sides: &[&[Value]]) -> Option<&'static str> {
     LIST_KEYS.into_iter().find(|key| sides.iter().all(|items| is_key(items, key)))
 }
 
-/// Whether all items have a field, and no two the same. Ports 53 of TCP and of UDP are two.
+/// Whether all items have a field, with unique values. TCP port 53 and UDP port 53 have the same.
 fn is_key(items: &[Value], field: &str) -> bool {
     let mut seen = BTreeSet::new();
     items.iter().all(|item| item.get(field).is_some_and(|value| seen.insert(key_text(value))))
@@ -216,7 +216,7 @@ fn merge_list(
     };
     let mut merged = by_key(items);
     merge_fields(path, &mut merged, &by_key(last), &by_key(desired))?;
-    // The order of the child first, then that of the answer.
+    // The child's order first, then the response's.
     let order: Vec<String> = items.iter().chain(desired).map(|item| key_text(&item[key])).collect();
     *items = order.iter().filter_map(|key| merged.remove(key)).collect();
     Ok(())

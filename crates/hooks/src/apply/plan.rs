@@ -1,9 +1,9 @@
-//! What has to be done so that a parent has the children that its hook wants.
+//! Plans the actions that give a parent the children that its hook returned.
 //!
 //! Invariants:
-//! - A plan whose actions have been carried out is followed by an empty one.
-//! - A child that is being deleted is left alone: it is created again when it is gone.
-//! - Deletions name the uid of the child, and updates its resource version.
+//! - After the actions of a plan have been carried out, the next plan is empty.
+//! - A child that is being deleted is left alone; it is recreated once it is gone.
+//! - Deletes carry the uid of the child, and updates its resource version.
 
 use serde_json::{Value, json};
 use setpoint::{Key, Kind, OwnerRef};
@@ -17,7 +17,7 @@ use crate::wire::Objects;
 /// How children are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApplyMode {
-    /// Metacontroller's default: a three-way merge in this process, with the last answer in an annotation.
+    /// Metacontroller's default: a three-way merge in this process, with the last applied child in an annotation.
     #[default]
     Dynamic,
     /// Forced server-side apply.
@@ -26,13 +26,13 @@ pub enum ApplyMode {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
-    /// The hook no longer wants it.
+    /// The hook no longer returns it.
     Delete {
         kind: Kind,
         key: Key,
         uid: String,
     },
-    /// It is deleted now, and created when it is gone.
+    /// It is deleted now, and recreated once it is gone.
     Recreate {
         kind: Kind,
         key: Key,
@@ -52,10 +52,10 @@ pub(crate) enum Action {
         kind: Kind,
         key: Key,
         body: Value,
-        /// The uid of a child that still has the note of an earlier dynamic apply, which is removed first.
+        /// The uid of a child that still has the annotation of an earlier dynamic apply, which is removed first.
         noted: Option<String>,
     },
-    /// To be recreated if applying this would change it.
+    /// Recreate the child if applying this would change it.
     RecreateIfDifferent {
         kind: Kind,
         key: Key,
@@ -64,19 +64,19 @@ pub(crate) enum Action {
     },
 }
 
-/// What a plan is made from.
+/// The inputs of a plan.
 pub(crate) struct Intent<'a> {
     pub(crate) observed: &'a Objects,
     pub(crate) desired: &'a Objects,
-    /// The reference of children to their parent.
+    /// The owner reference of children to their parent.
     pub(crate) owner: &'a OwnerRef,
     pub(crate) mode: ApplyMode,
     pub(crate) ledger: &'a Ledger,
-    /// How children of a kind are changed.
+    /// The update strategies of children, by kind.
     pub(crate) method: &'a (dyn Fn(&Kind) -> Method + Sync),
 }
 
-/// Returns the actions, deletions first, and what is wrong with single children.
+/// Returns the actions, deletes first, and the errors of individual children.
 pub(crate) fn plan(intent: &Intent<'_>) -> (Vec<Action>, Vec<String>) {
     let (mut actions, mut errors) = (Vec::new(), Vec::new());
     for (kind, key, child) in intent.observed.iter() {
@@ -108,7 +108,7 @@ impl Intent<'_> {
                 annotate(&mut body, &wanted);
                 own(&mut body, self.owner);
                 if let Some(fields) = body["metadata"].as_object_mut() {
-                    // A hook may return a child as it was before it was deleted.
+                    // A hook may return a child in its state before it was deleted.
                     ["uid", "resourceVersion"].iter().for_each(|field| _ = fields.remove(*field));
                 }
                 Action::Create { kind, key, body }
@@ -175,7 +175,7 @@ pub(crate) fn apply_body(desired: &Value, owner: &OwnerRef) -> Value {
     system_fields_removed(&body)
 }
 
-/// Adds a reference to the parent, unless there is one.
+/// Adds an owner reference to the parent, unless there is one.
 fn own(child: &mut Value, owner: &OwnerRef) {
     let Some(metadata) = child["metadata"].as_object_mut() else { return };
     let owners = metadata.entry("ownerReferences").or_insert(Value::Null);
@@ -243,7 +243,7 @@ mod tests {
         actions
     }
 
-    /// Returns a child as the API server has it after an action.
+    /// Returns the stored child after an action.
     fn stored(action: &Action) -> Value {
         let (Action::Create { body, .. } | Action::Update { body, .. } | Action::Apply { body, .. }) = action
         else {

@@ -1,4 +1,4 @@
-//! Whether two JSON values mean the same: `1` and `1.0` do. A hook may write either, and the API server stores one.
+//! Whether two JSON values are equal, where `1` equals `1.0`: a hook may return either, and the API server stores one.
 
 use serde_json::{Number, Value};
 

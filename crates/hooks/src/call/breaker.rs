@@ -1,4 +1,4 @@
-//! The circuit breaker of a hook: closed while it answers, open for a while after it did not, then half open.
+//! The circuit breaker of a hook: closed while it responds, open for a while after it has not, then half open.
 //!
 //! ```text
 //!  closed ── no answers in a row, for several parents ──► open ── after a while ──► one trial call
@@ -7,14 +7,14 @@
 //!                                                          └──── no answer: longer ─────┘
 //! ```
 //!
-//! A hook that answers with errors is called on: only some parents may be at fault, and the others must not wait for them.
-//! A hook that fails for one parent only stays closed: that parent is retried less and less often anyway.
+//! If a hook responds with errors, the breaker stays closed: maybe only some parents cause them, and the others must
+//! not wait. It also stays closed if a hook fails for a single parent, which is retried with backoff anyway.
 
 use std::time::Duration;
 
 use setpoint::Instant;
 
-/// So many failures in a row open it, if they are of so many different parents.
+/// The breaker opens after this many failures in a row, for this many different parents.
 const FAILURES: u32 = 5;
 const PARENTS: usize = 3;
 const FIRST: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Succeeded,
-    /// The hook answered, with an error or nonsense.
+    /// The hook responded with an error, or its response is invalid.
     Failed,
     NoAnswer,
 }
@@ -32,7 +32,7 @@ pub(super) enum End {
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     failures: u32,
-    /// The parents of these failures, at most three of them.
+    /// The parents that these failures are for, at most three.
     parents: Vec<u64>,
     is_failing: bool,
     open: Option<Open>,
@@ -42,7 +42,7 @@ pub(super) struct Breaker {
 struct Open {
     until: Instant,
     lasts: Duration,
-    /// A call has been let through to see whether the hook works again.
+    /// A trial call is in progress.
     trial: bool,
 }
 
@@ -60,7 +60,7 @@ impl Breaker {
         }
     }
 
-    /// Notes the end of a call. Returns whether the health of the hook has changed.
+    /// Records the result of a call. Returns whether the health of the hook has changed.
     pub(super) fn note(&mut self, end: End, parent: u64, now: Instant) -> bool {
         let before = (self.is_failing, self.is_open());
         match end {
@@ -98,7 +98,7 @@ impl Breaker {
         }
     }
 
-    /// Notes that a trial call ended without a result: its future was dropped.
+    /// Records that a trial call ended without a result, because its future was dropped.
     pub(super) fn abandon(&mut self) {
         if let Some(open) = &mut self.open {
             open.trial = false;

@@ -1,4 +1,4 @@
-//! Calls of one hook, with everything that keeps a bad hook from doing harm.
+//! Calls one hook, with limits that contain a misbehaving hook.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use super::transport::{HookReply, HookRequest, MAX_ANSWER, Transport};
 use crate::apply::fingerprint;
 use crate::model::{Hook, HookVersion};
 
-/// Concurrent calls of a hook: with answers of at most 8 MiB, they hold at most 64 MiB.
+/// Concurrent calls of a hook: with responses of at most 8 MiB, they hold at most 64 MiB.
 const IN_FLIGHT: usize = 8;
-/// The least time after which a hook that is busy is called again.
+/// The minimum delay before a busy hook is called again.
 const LEAST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest: a hook cannot put off a parent for ever.
+/// The maximum delay: a hook cannot postpone a parent forever.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
-/// How much of an answer that is not understood is shown.
+/// How much of an invalid response is included in an error.
 const EXCERPT: usize = 512;
 
-/// Which hook of a controller it is.
+/// The hook of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HookName {
     Sync,
@@ -42,25 +42,25 @@ pub(crate) struct Labels {
     pub(crate) controller_type: &'static str,
 }
 
-/// Why there is no answer.
+/// Why a call has no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallError {
-    /// The hook is busy: it answered 429.
+    /// The hook is busy: it responded with 429.
     Busy(Duration),
-    /// The hook has not answered too often and is left alone for a while.
+    /// The circuit breaker is open.
     Paused(Duration),
     Failed(String),
     NoAnswer(String),
 }
 
-/// What a caller is made from.
+/// The settings of a caller.
 pub(crate) struct CallerSettings {
     pub(crate) name: HookName,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) labels: Labels,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
-    /// Called with the reason when the hook has failed too often, and with nothing when it works again.
+    /// Called with the reason when the hook has failed too often, and with `None` when it works again.
     pub(crate) on_health: Box<dyn Fn(Option<String>) + Send + Sync>,
 }
 
@@ -89,7 +89,7 @@ impl Caller {
         self.version
     }
 
-    /// Calls the hook about a parent, and reads its answer.
+    /// Calls the hook for a parent, and decodes its response.
     pub(crate) async fn call<T>(
         &self,
         parent: &Value,
@@ -150,7 +150,7 @@ impl Caller {
     async fn answer(&self, parent: &ParentName, request: &Value) -> Result<Bytes, CallError> {
         let clock = &self.settings.clock;
         let body = serde_json::to_vec(request).map_err(|error| CallError::Failed(error.to_string()))?;
-        // Waiting for a place is not the hook's time.
+        // Waiting for a slot does not count towards the hook's timeout.
         let in_flight = InFlight::begin(self).await;
         let known = self.etags.as_ref().and_then(|etags| etags.get(parent, clock.instant()));
         let etag = known.as_ref().map(|(etag, _)| etag.clone());
@@ -166,7 +166,7 @@ impl Caller {
         self.understand(parent, known, reply.map_err(CallError::NoAnswer)?)
     }
 
-    /// Returns the body that a reply stands for.
+    /// Returns the body of a reply, or the cached one that it refers to.
     fn understand(
         &self,
         parent: &ParentName,
@@ -205,7 +205,7 @@ impl Caller {
         ]
     }
 
-    /// Counts a call by the names that Metacontroller uses.
+    /// Counts a call in Metacontroller's metrics.
     fn count(&self, reply: Option<&HookReply>, took: Duration) {
         let Labels { url, controller, controller_type } = &self.settings.labels;
         let code = reply.map_or_else(|| "error".to_owned(), |reply| reply.status.to_string());
@@ -270,7 +270,7 @@ impl HookName {
     }
 }
 
-/// A call whose end is noted even if its future is dropped.
+/// A call whose end is recorded even if its future is dropped.
 struct Trial<'a> {
     breaker: &'a Mutex<Breaker>,
     ended: bool,
@@ -284,7 +284,7 @@ impl Drop for Trial<'_> {
     }
 }
 
-/// A call in flight, in one of the places.
+/// A call in flight, which holds one of the slots.
 struct InFlight<'a> {
     caller: &'a Caller,
     place: Option<SemaphorePermit<'a>>,
@@ -311,7 +311,7 @@ fn parent_name(parent: &Value) -> ParentName {
     (text(&parent["kind"]), text(&parent["metadata"]["namespace"]), text(&parent["metadata"]["name"]))
 }
 
-/// Returns how long to wait: `Retry-After` has seconds or a time.
+/// Returns how long to wait. `Retry-After` contains seconds or a time.
 fn pause(retry_after: Option<&str>, now: Timestamp) -> Duration {
     let text = retry_after.unwrap_or_default().trim();
     let seconds = text.parse::<u64>().ok().or_else(|| {
@@ -329,7 +329,7 @@ mod tests {
 
     use super::*;
 
-    /// Replies in order, and notes which ETags the requests had.
+    /// Replies in order, and records the ETags of the requests.
     #[derive(Default)]
     struct Scripted {
         replies: Mutex<Vec<HookReply>>,
@@ -347,7 +347,7 @@ mod tests {
         HookReply { status, etag: etag.map(str::to_owned), ..HookReply::ok(body) }
     }
 
-    /// Calls a hook once for each reply. Returns the answers and the ETags of the requests.
+    /// Calls a hook once for each reply. Returns the responses and the ETags of the requests.
     async fn called(
         hook: Value,
         replies: Vec<HookReply>,

@@ -1,6 +1,6 @@
-//! What hooks are called with: CAs, client certificates and tokens, from Secrets and ConfigMaps.
+//! Credentials for calling hooks: CAs, client certificates and tokens, from Secrets and ConfigMaps.
 //!
-//! Invariant: what a hook's own fields say wins, and then nothing is taken from `endpointConfigs`.
+//! Invariant: a hook's own fields take precedence; if it has any, `endpointConfigs` is ignored.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,9 +19,9 @@ pub(crate) struct Credentials<'a> {
 /// Why a hook cannot be called.
 #[derive(Debug)]
 pub(crate) enum CredentialError {
-    /// What the user wrote cannot work.
+    /// The configuration is invalid.
     Wrong(String),
-    /// It may work later: something is missing or could not be read.
+    /// Temporary: something is missing or could not be read.
     Missing(String),
 }
 
@@ -38,7 +38,7 @@ struct Fields<'a> {
 }
 
 impl Credentials<'_> {
-    /// Returns where a hook is and what it is called with.
+    /// Returns the address of a hook and its credentials.
     pub(crate) async fn target(&self, webhook: &Webhook, endpoints: &[EndpointConfig]) -> Result<HookTarget> {
         let url = webhook.address().map_err(Wrong)?;
         let own = Fields {
@@ -158,8 +158,7 @@ fn or_else<'a>(text: &'a str, default: &'a str) -> &'a str {
     if text.is_empty() { default } else { text }
 }
 
-/// Returns the first entry for the host of a URL. Letter case does not matter, and the default port may be left out on
-/// either side.
+/// Returns the first entry for the host of a URL. Case is ignored, and the default port may be omitted on either side.
 fn matching<'a>(url: &str, endpoints: &'a [EndpointConfig]) -> Option<&'a EndpointConfig> {
     let url: Uri = url.parse().ok()?;
     let host = url.host()?;

@@ -1,4 +1,4 @@
-//! Answers with an ETag, by parent. A hook that answers 304 or 412 means the known one.
+//! Responses with an ETag, by parent. A 304 or 412 refers to the cached one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use setpoint::Instant;
 
-/// Both limits hold: at most so many answers, and so many bytes of them. Beyond, the cache starts again.
+/// Limits on the number of responses and on their size in bytes. Beyond either, the cache is cleared.
 const MAX_ANSWERS: usize = 10_000;
 const MAX_BYTES: usize = 64 << 20;
 
@@ -15,7 +15,7 @@ const MAX_BYTES: usize = 64 << 20;
 pub(crate) type ParentName = (String, String, String);
 
 pub(super) struct EtagCache {
-    /// None: for as long as there is room.
+    /// `None`: as long as there is room.
     lasts: Option<Duration>,
     known: Mutex<Known>,
 }
@@ -37,7 +37,7 @@ impl EtagCache {
         Self { lasts, known: Mutex::default() }
     }
 
-    /// Returns the ETag and the body of the known answer.
+    /// Returns the ETag and the body of the cached response.
     pub(super) fn get(&self, parent: &ParentName, now: Instant) -> Option<(String, Bytes)> {
         let known = self.known.lock();
         let answer = known.answers.get(parent)?;

@@ -30,7 +30,7 @@ impl Functions {
         Self::default()
     }
 
-    /// Adds a hook that always answers.
+    /// Adds a hook that always succeeds.
     pub fn on(self, url: &str, answer: impl Fn(Value) -> Value + Send + Sync + 'static) -> Self {
         self.replying(url, move |request| {
             let answer = answer(request).to_string();
@@ -38,7 +38,7 @@ impl Functions {
         })
     }
 
-    /// Adds a hook that may take time, answer with another status, or fail.
+    /// Adds a hook that may take time, respond with another status, or fail.
     pub fn replying<F>(mut self, url: &str, answer: impl Fn(Value) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<HookReply, String>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Hooks over HTTP and HTTPS, and child processes by the scheme `exec`.
+//! Hooks over HTTP and HTTPS, and child processes with the scheme `exec`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -20,7 +20,7 @@ use setpoint_webhook::{ClientIdentity, Dial, Dialed, TlsSettings};
 use super::process::Commands;
 use super::transport::{HookReply, HookRequest, HookTarget, MAX_ANSWER, Transport, Transports};
 
-/// Hooks on the network and, by `exec://NAME/…`, hooks that are child processes of this program. Cheap to clone.
+/// Hooks on the network and, with URLs `exec://NAME/…`, hooks that are child processes of this program. Cheap to clone.
 #[derive(Clone)]
 pub struct Network {
     dial: Arc<dyn Dial>,
@@ -33,14 +33,14 @@ impl Network {
         Self { dial, commands }
     }
 
-    /// Connects to other addresses than those of these hosts, such as `hook.shop` ─► `127.0.0.1:8080`.
+    /// Overrides the addresses of hosts, such as `hook.shop` ─► `127.0.0.1:8080`.
     pub fn resolving(self, addresses: BTreeMap<String, String>) -> Self {
         let dial = Arc::new(Resolved { addresses, inner: self.dial });
         Self { dial, ..self }
     }
 }
 
-/// A dialer that knows the addresses of some hosts.
+/// A dialer with fixed addresses for some hosts.
 struct Resolved {
     addresses: BTreeMap<String, String>,
     inner: Arc<dyn Dial>,
@@ -125,8 +125,8 @@ impl Transport for Endpoint {
     }
 }
 
-/// Reads a body. An open-ended one ends with the connection, which some servers close without the end that TLS asks for,
-/// such as Python's. Go's clients accept that too, and half a document is no JSON.
+/// Reads a body. A body without a length ends with the connection, which some servers, such as Python's, close without
+/// a TLS close notification. Go's clients accept that too, and a truncated document is not valid JSON.
 async fn read<B>(body: B, is_open_ended: bool) -> Result<Bytes, String>
 where
     B: Body<Data = Bytes>,
@@ -147,7 +147,7 @@ where
     Ok(read.freeze())
 }
 
-/// Whether a connection was closed before its end was announced.
+/// Whether a connection was closed without a TLS close notification.
 fn is_cut(error: &(dyn Error + 'static)) -> bool {
     let is_end = |error: &(dyn Error + 'static)| {
         error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// Calls a server that responds with these bytes. Returns the reply and the head of the request.
+    /// Calls a server that responds with these bytes. Returns the reply and the request head.
     async fn exchange(response: Vec<u8>) -> (Result<HookReply, String>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound").to_string();

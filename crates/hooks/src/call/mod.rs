@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Invariants:
-//! - A call ends at its time limit. An answer has at most [`MAX_ANSWER`] bytes.
-//! - A hook that fails for several parents is called less and less often, and the others go on.
+//! - A call ends at its timeout. A response has at most [`MAX_ANSWER`] bytes.
+//! - A hook that fails for several parents is called with backoff; other hooks are not affected.
 
 mod breaker;
 mod caller;

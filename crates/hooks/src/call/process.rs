@@ -1,4 +1,4 @@
-//! Hooks that are child processes: long-lived programs that read a request per line and write an answer per line.
+//! Hooks as child processes: long-lived programs that read one request per line and write one response per line.
 //!
 //! ```text
 //!  {"id":7,"hook":"sync","path":"/sync","request":{…}}   ─► stdin
@@ -13,10 +13,10 @@
 //! ```
 //!
 //! Invariants:
-//! - A process has one request at a time. More processes of a command serve more requests.
-//! - A process whose call was given up is killed, with everything it has started: what it would still write belongs to no
-//!   call.
-//! - Lines are bounded, and so are the pauses between starts.
+//! - A process handles one request at a time. Several processes of a command handle requests concurrently.
+//! - A process whose call was cancelled is killed, with all its child processes: its late output would not belong to
+//!   any call.
+//! - Lines and the backoff between starts are bounded.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -47,15 +47,15 @@ use super::transport::{HookReply, HookRequest, MAX_ANSWER, Transport};
 /// A program that is a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Its name: hooks with the URL `exec://NAME/…` are calls of it.
+    /// Its name: hooks with the URL `exec://NAME/…` call it.
     pub name: String,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Variables beside those of this process.
+    /// Variables in addition to those of this process.
     pub environment: BTreeMap<String, String>,
-    /// Where it runs.
+    /// Its working directory.
     pub directory: PathBuf,
-    /// How many processes serve calls at the same time, at least one.
+    /// The number of processes that handle calls concurrently, at least one.
     pub processes: usize,
 }
 
@@ -66,18 +66,18 @@ pub struct Commands {
     known: Arc<Mutex<BTreeMap<String, Arc<Pool>>>>,
 }
 
-/// The longest line: an answer and what is around it.
+/// The maximum line length: a response and its envelope.
 const MAX_LINE: usize = MAX_ANSWER + 1024;
-/// The longest line of stderr that is logged as one, and how many of them are: 800 KiB per second and process.
+/// The maximum length of a logged stderr line, and the number of lines per second: 800 KiB per second and process.
 const MAX_LOGGED: usize = 8 << 10;
 const LINES_PER_SECOND: usize = 100;
-/// How long a process that ended is not started again: 0.1, 0.2, 0.4 s and so on.
+/// The backoff before a process is restarted: 0.1, 0.2, 0.4 s and so on.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How long a process that fails may take to say why: a tenth of a second.
+/// How long to wait for the error output of a failed process: a tenth of a second.
 const GRACE_CHECKS: usize = 10;
 const GRACE_CHECK: Duration = Duration::from_millis(10);
-/// More processes than this help no hook.
+/// The maximum number of processes of a hook.
 const MAX_PROCESSES: usize = 64;
 
 impl Commands {
@@ -86,7 +86,7 @@ impl Commands {
         Self { clock: clock.clone(), known: Arc::default() }
     }
 
-    /// Replaces the commands. Processes of commands that have changed or are gone end.
+    /// Replaces the commands. Ends the processes of changed and removed commands.
     pub fn set(&self, commands: impl IntoIterator<Item = Command>) {
         let mut known = self.known.lock();
         let mut next = BTreeMap::new();
@@ -100,7 +100,7 @@ impl Commands {
         gone.values().for_each(|pool| pool.restart());
     }
 
-    /// Ends all processes that have no call, and the others after theirs. The next calls start new ones.
+    /// Ends all idle processes immediately, and the others after their call. The next calls start new ones.
     pub fn restart(&self) {
         self.known.lock().values().for_each(|pool| pool.restart());
     }
@@ -113,7 +113,7 @@ impl Commands {
     }
 }
 
-/// Calls of one hook of a command.
+/// Calls one hook of a command.
 struct Exec {
     commands: Commands,
     name: String,
@@ -135,7 +135,7 @@ impl Transport for Exec {
 struct Pool {
     command: Command,
     clock: Clock,
-    /// Processes that have no call, and places for processes.
+    /// Idle processes, and free slots for processes.
     idle: Mutex<Vec<Slot>>,
     places: Semaphore,
     /// Processes of an earlier generation end.
@@ -143,7 +143,7 @@ struct Pool {
     calls: AtomicU64,
 }
 
-/// A place for a process.
+/// A slot for a process.
 #[derive(Default)]
 struct Slot {
     process: Option<Process>,
@@ -163,7 +163,7 @@ impl Pool {
 
     fn restart(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
-        // Processes in a call are given back later, and then end for their generation.
+        // Busy processes are returned later, and then end because of their generation.
         self.idle.lock().iter_mut().for_each(|slot| *slot = Slot::default());
     }
 
@@ -181,14 +181,14 @@ impl Pool {
 }
 
 impl Slot {
-    /// Orders slots: first those whose process runs, then those that may start one soonest.
+    /// Orders slots: first those with a running process, then those that may start one soonest.
     fn rank(&self, now: Instant) -> (bool, Duration) {
         let pause = self.not_before.map_or(Duration::ZERO, |time| time.saturating_duration_since(now));
         (self.process.is_none(), pause)
     }
 }
 
-/// A slot in use. Unless it is to be kept, its process is killed in the end.
+/// A slot in use. Unless it is kept, its process is killed on drop.
 struct Lease<'a> {
     pool: &'a Pool,
     slot: Slot,
@@ -211,7 +211,7 @@ impl<'a> Lease<'a> {
         Ok(lease)
     }
 
-    /// Calls the process. One that answered earlier calls and has ended since is replaced, once.
+    /// Calls the process. If it has responded before and has exited since, it is replaced, once.
     async fn exchange(&mut self, id: u64, request: &HookRequest, path: &str) -> Result<HookReply, String> {
         let pool = self.pool;
         loop {
@@ -228,7 +228,7 @@ impl<'a> Lease<'a> {
         }
     }
 
-    /// Returns the process, which is started if necessary.
+    /// Returns the process, starting it if necessary.
     fn running(&mut self) -> Result<&mut Process, String> {
         let now = self.pool.clock.instant();
         if self.slot.process.as_mut().is_none_or(Process::has_ended) {
@@ -284,7 +284,7 @@ impl Process {
             let mut child = std::process::Command::new(program);
             child.args(arguments).current_dir(&command.directory).envs(&command.environment);
             child.stdin(of_stdin).stdout(of_stdout).stderr(of_stderr);
-            // A group of its own, so that everything it starts ends with it.
+            // Its own process group, so that its child processes end with it.
             Ok((child.process_group(0).spawn()?, [stdin, stdout, stderr]))
         };
         let (child, [stdin, stdout, stderr]) =
@@ -301,7 +301,7 @@ impl Process {
         self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
     }
 
-    /// Checks that the process has written nothing since its last answer: that would be taken for the next one.
+    /// Checks that the process has written nothing since its last response: it would be mistaken for the next one.
     fn check_silent(&mut self) -> Result<(), String> {
         match self.stdout.try_read_buf(&mut self.read) {
             Ok(0) => return Err("it closed its output".to_owned()),
@@ -327,7 +327,7 @@ impl Process {
         line.extend_from_slice(b"}\n");
         let line = {
             let Self { stdin, stdout, read, .. } = self;
-            // A process may begin to answer before it has read everything.
+            // A process may start to respond before it has read everything.
             let writing = async {
                 stdin.write_all(&line).await.map_err(|error| format!("cannot write to it: {error}"))
             };
@@ -338,7 +338,7 @@ impl Process {
         Ok(reply)
     }
 
-    /// Waits a moment for a process that is ending, and for what it says.
+    /// Waits briefly for a process that is exiting, and for its stderr.
     async fn wait_for_end(&mut self, clock: &Clock) {
         for _ in 0..GRACE_CHECKS {
             if self.has_ended() && self.log.is_finished() {
@@ -348,7 +348,7 @@ impl Process {
         }
     }
 
-    /// Adds to an error how the process ended, and what it said last.
+    /// Adds the exit status and the last line of stderr to an error.
     fn explain(&mut self, why: &str) -> String {
         let status = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
         let ended = status.map(|status| match (status.code(), status.signal()) {
@@ -368,7 +368,7 @@ impl Drop for Process {
             _ = kill_process_group(group, Signal::KILL);
         }
         let log = self.log.clone();
-        // Reaping a killed process is quick, but not for this thread to wait for.
+        // Reaping a killed process is quick, but this thread must not block.
         std::thread::spawn(move || {
             _ = child.wait();
             log.abort();
@@ -376,14 +376,14 @@ impl Drop for Process {
     }
 }
 
-/// Returns our end of a stream, and that of the child.
+/// Returns both ends of a stream, ours first.
 fn pair() -> io::Result<(UnixStream, Stdio)> {
     let (ours, theirs) = Pair::pair()?;
     ours.set_nonblocking(true)?;
     Ok((UnixStream::from_std(ours)?, Stdio::from(OwnedFd::from(theirs))))
 }
 
-/// Reads a line. What follows it stays in `read`.
+/// Reads a line. Data after it stays in `read`.
 async fn read_line(stream: &mut UnixStream, read: &mut BytesMut) -> Result<Bytes, String> {
     let mut searched = 0;
     loop {
@@ -402,7 +402,7 @@ async fn read_line(stream: &mut UnixStream, read: &mut BytesMut) -> Result<Bytes
     }
 }
 
-/// A line of an answer.
+/// A response line.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line<'a> {
@@ -436,7 +436,7 @@ fn excerpt(line: &[u8]) -> String {
     String::from_utf8_lossy(&line[..line.len().min(200)]).trim().to_owned()
 }
 
-/// Logs what a process writes to stderr.
+/// Logs the stderr of a process.
 async fn log(mut stderr: UnixStream, mut lines: Lines) {
     let mut read = BytesMut::with_capacity(MAX_LOGGED);
     loop {
@@ -453,12 +453,12 @@ async fn log(mut stderr: UnixStream, mut lines: Lines) {
     }
 }
 
-/// The lines that a process writes to stderr. One that writes without end does not flood the log.
+/// The stderr lines of a process, rate limited so that they cannot flood the log.
 struct Lines {
     command: String,
     clock: Clock,
     last_line: Arc<Mutex<String>>,
-    /// The beginning of the current second, and the lines since then.
+    /// The start of the current second, and the lines since then.
     second: Instant,
     count: usize,
 }

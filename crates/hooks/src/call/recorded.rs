@@ -1,7 +1,6 @@
 //! Recorded hooks: calls of a real hook, replayed in a test without it.
 //!
-//! A request is recognized by what it means: uids, resource versions and times are masked, because they differ in each
-//! run.
+//! Requests are matched by content: uids, resource versions and times are masked, because they differ in each run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::transport::{HookReply, HookRequest, HookTarget, Transport, Transports};
 
-/// The most calls of a recording. Later ones are made and not recorded.
+/// The maximum number of calls in a recording. Later calls are made but not recorded.
 const MAX_CALLS: usize = 10_000;
 
 /// The fields that differ in each run.
@@ -27,7 +26,7 @@ const MASKED: [&str; 7] = [
     "lastTransitionTime",
 ];
 
-/// A call, as it is in a recording: one line of JSON each.
+/// A recorded call: one line of JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Exchange {
     url: String,
@@ -85,12 +84,12 @@ impl Transport for Recorder {
     }
 }
 
-/// Answers as a recorded hook did. A request that was not recorded is an error.
+/// Replays the responses of a recorded hook. A request that was not recorded is an error.
 #[derive(Clone)]
 pub struct Recorded(Arc<BTreeMap<(String, String), (u16, String)>>);
 
 impl Recorded {
-    /// Reads what [`Recording::text`] returned.
+    /// Parses the output of [`Recording::text`].
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut calls = BTreeMap::new();
         for (nth, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {

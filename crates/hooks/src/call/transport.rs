@@ -1,14 +1,14 @@
-//! How requests get to hooks. The program that runs the controllers decides.
+//! The transport of requests to hooks, which the program that runs the controllers provides.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
-/// The longest answer. Up to eight calls of a hook are in flight, so a hook holds at most 64 MiB.
+/// The maximum size of a response. Up to eight calls of a hook are in flight, so a hook holds at most 64 MiB.
 pub const MAX_ANSWER: usize = 8 << 20;
 
-/// Where a hook is, and with which credentials it is called.
+/// The address of a hook, and the credentials for calling it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct HookTarget {
     /// The URL: `http://…`, `https://…`, or `exec://NAME/…` for a child process.
@@ -28,16 +28,16 @@ pub struct HookRequest {
     pub hook: &'static str,
     /// The request, as JSON.
     pub body: Bytes,
-    /// The ETag of the answer that is known already.
+    /// The ETag of the cached response.
     pub etag: Option<String>,
 }
 
-/// What came back.
+/// The reply of a hook.
 #[derive(Clone, Debug, Default)]
 pub struct HookReply {
     /// The HTTP status: only 200 is success.
     pub status: u16,
-    /// The answer, as JSON. At most [`MAX_ANSWER`] bytes.
+    /// The response, as JSON. At most [`MAX_ANSWER`] bytes.
     pub body: Bytes,
     /// The header `ETag`.
     pub etag: Option<String>,
@@ -47,18 +47,18 @@ pub struct HookReply {
 
 /// Sends requests to one hook.
 pub trait Transport: Send + Sync + 'static {
-    /// Sends a request. It ends when the future is dropped. The error says why there is no answer.
+    /// Sends a request. Dropping the future cancels it. The error says why there is no response.
     fn send(&self, request: HookRequest) -> BoxFuture<'static, Result<HookReply, String>>;
 }
 
-/// Finds the way to hooks.
+/// Connects to hooks.
 pub trait Transports: Send + Sync + 'static {
-    /// Prepares calls of a hook, without sending anything. The error says what is wrong with the target.
+    /// Prepares calls to a hook, without sending anything. The error says what is wrong with the target.
     fn open(&self, target: &HookTarget) -> Result<Arc<dyn Transport>, String>;
 }
 
 impl HookReply {
-    /// A successful answer.
+    /// A successful response.
     pub fn ok(body: impl Into<Bytes>) -> Self {
         Self { status: 200, body: body.into(), ..Self::default() }
     }

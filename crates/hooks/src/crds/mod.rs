@@ -1,6 +1,7 @@
 //! The CustomResourceDefinitions of Metacontroller: the same names, schemas and defaults.
 //!
-//! One difference: the status of the two controllers has conditions. Metacontroller never writes a status.
+//! One difference: the status of CompositeControllers and DecoratorControllers has conditions. Metacontroller never
+//! writes a status.
 
 mod schema;
 

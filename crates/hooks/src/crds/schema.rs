@@ -64,7 +64,7 @@ pub(super) fn revision() -> Value {
     kind(&["metadata", "parentPatch"], json!({"parentPatch": patch, "children": list(children)}))
 }
 
-/// What the two controllers report of themselves.
+/// The status of CompositeControllers and DecoratorControllers.
 fn status() -> Value {
     let condition = required(
         &["type", "status"],
@@ -120,7 +120,7 @@ fn endpoints() -> Value {
     list(required(&["host"], merged(connection(), json!({"host": text()}))))
 }
 
-/// How a hook is reached securely: on the hook itself or for its host.
+/// TLS and credentials of a hook: on the hook itself or for its host.
 fn connection() -> Value {
     let secret = || required(&["name", "namespace"], json!({"name": text(), "namespace": text()}));
     let key =

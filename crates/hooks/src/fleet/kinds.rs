@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use setpoint::discovery::{Discovered, discover};
 use setpoint::{Client, Clock, Instant, Kind, ReconcileError};
 
-/// A kind that is missing is looked for again, but not more often than this.
+/// The minimum interval between two discoveries for a missing kind.
 const LEAST_AGE: Duration = Duration::from_secs(1);
 
 /// The kinds that the API server serves. Cheap to clone.
@@ -18,7 +18,7 @@ pub(crate) struct Kinds {
     known: Arc<Mutex<Option<Found>>>,
 }
 
-/// What was discovered, and when.
+/// The discovery result and its time.
 #[derive(Clone)]
 struct Found {
     at: Instant,
@@ -30,12 +30,12 @@ impl Kinds {
         Self { client: client.clone(), clock: clock.clone(), known: Arc::default() }
     }
 
-    /// Forgets everything: definitions have changed.
+    /// Clears the cache after CustomResourceDefinitions have changed.
     pub(crate) fn forget(&self) {
         *self.known.lock() = None;
     }
 
-    /// Returns a kind, or an error that names it.
+    /// Returns a kind, or an error with its name.
     pub(crate) async fn resolve(&self, api_version: &str, resource: &str) -> Result<Kind, ReconcileError> {
         let found = |discovered: &Discovered| {
             let is_it = |kind: &&Kind| kind.plural() == resource && kind.api_version() == api_version;

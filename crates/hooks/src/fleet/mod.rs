@@ -1,4 +1,4 @@
-//! The controllers that run: one for each CompositeController and DecoratorController.
+//! The running controllers: one for each CompositeController and DecoratorController.
 //!
 //! ```text
 //!  CompositeController ─► supervise.rs: read, check, prepare ─► Launch ─► runner.rs: one controller of parents each
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariants:
-//! - A controller is started again when its spec, its kinds or its credentials change, after the former one has ended.
-//! - What cannot run is said in the condition `Ready`, and is tried again.
+//! - A controller is restarted when its spec, its kinds or its credentials change, after the previous one has ended.
+//! - If a controller cannot run, the condition `Ready` says why, and starting it is retried.
 
 mod kinds;
 mod prepare;

@@ -25,13 +25,13 @@ use crate::wire::Shape;
 pub(super) struct NotReady {
     pub(super) reason: &'static str,
     pub(super) message: String,
-    /// Whether it may run later without a change of its spec.
+    /// Whether it may run later without a change to its spec.
     pub(super) retry: bool,
 }
 
 pub(super) type Prepared<T> = Result<T, NotReady>;
 
-/// What controllers are prepared with.
+/// The settings for preparing controllers.
 pub(super) struct Preparation<'a> {
     pub(super) client: &'a Client,
     pub(super) clock: &'a Clock,
@@ -44,7 +44,7 @@ pub(super) struct Preparation<'a> {
     pub(super) on_health: Arc<dyn Fn(HookName, Option<String>) + Send + Sync>,
 }
 
-/// A prepared controller, and what tells it apart from one with other kinds or credentials.
+/// A prepared controller, and a fingerprint of its kinds and credentials.
 pub(super) struct Ready {
     pub(super) setup: Setup,
     pub(super) identity: Vec<String>,
@@ -187,8 +187,8 @@ impl Preparation<'_> {
         Ok(children)
     }
 
-    /// A composite writes the status of its parents, which has to be a subresource, so that it is not mixed up with what
-    /// users write.
+    /// A composite writes the status of its parents, which must be a subresource, so that these writes do not conflict
+    /// with users' writes.
     async fn check_definition(&self, parent: &ParentKind) -> Prepared<()> {
         let kind = &parent.kind;
         let name = format!("{}.{}", kind.plural(), kind.group());
@@ -260,7 +260,7 @@ impl Preparation<'_> {
         })?;
         identity.push(digest(&target));
         let limit = webhook.time_limit().map_err(|why| invalid(format!("{field}: {why}")))?;
-        // The way to a hook may not be known yet: a child process of an operator that is reloaded, for example.
+        // A hook may be unknown for now, for example a child process of an operator that is being reloaded.
         let transport = self.transports.open(&target).map_err(|why| NotReady {
             reason: "HookNotReachable",
             message: format!("{field}: {why}"),
@@ -294,7 +294,7 @@ fn period(seconds: Option<i32>) -> Option<Duration> {
     Some(Duration::from_secs(seconds.max(1)))
 }
 
-/// Tells credentials apart without keeping them.
+/// Returns a fingerprint of credentials.
 fn digest(target: &HookTarget) -> String {
     let mut digest = ring::digest::Context::new(&ring::digest::SHA256);
     let identity = target.identity.as_ref();

@@ -1,4 +1,4 @@
-//! Runs one controller of parents for each controller that is wanted.
+//! Runs one parent controller for each CompositeController and DecoratorController.
 //!
 //! ```text
 //!  wanted ─► starting ─► running ─► stopping (its spec has changed, or it is gone) ─► ended ─► wanted …
@@ -7,7 +7,7 @@
 //! Invariants:
 //! - All tasks belong to the runner's future. Dropping it ends them, as in a crash.
 //! - Two controllers of one name never run at the same time.
-//! - What a controller has watched is given up when it ends, unless others watch it too.
+//! - When a controller ends, its watches are closed, unless others share them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,13 +26,13 @@ use crate::apply::Ledger;
 use crate::names::COMPONENT;
 use crate::parents::{Observer, ParentKey, Parents, Related, Setup, SharedInformers, Watched, Wiring, watch};
 
-/// How many parents of one controller are reconciled at the same time, as in Metacontroller.
+/// How many parents of one controller are reconciled concurrently, as in Metacontroller.
 pub(crate) const WORKERS: usize = 5;
-/// Names of controllers are kept for the life of the process, because metrics and logs are labelled with them. Further
-/// ones share a label.
+/// The maximum number of controller names, which are leaked because metrics and logs are labelled with them. Further
+/// controllers share a label.
 const MAX_NAMES: usize = 1024;
 
-/// The controllers that are wanted.
+/// The desired controllers.
 pub(super) struct Fleet {
     context: Context,
     informers: SharedInformers,
@@ -89,7 +89,7 @@ impl Fleet {
         self.recorder.event(&key.of.kind(), &launch.object, EventType::Normal, reason, message);
     }
 
-    /// Starts a controller. The future ends when it has stopped and given up what it watched.
+    /// Starts a controller. The future ends when it has stopped and closed its watches.
     fn start(
         self: &Arc<Self>,
         key: &ControllerKey,
@@ -157,7 +157,7 @@ pub(super) struct Runner {
     fleet: Arc<Fleet>,
 }
 
-/// A controller that runs.
+/// A running controller.
 struct Running {
     launch: Arc<Launch>,
     stop: CancellationToken,

@@ -26,10 +26,10 @@ use crate::wire::AnsweredCondition;
 use crate::{Options, Reload};
 
 const NAME: &str = "hook-controller";
-/// How often kinds and credentials are looked at again.
+/// How often kinds and credentials are checked.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
 
-/// What is wrong with the hooks of controllers, by hook. Cheap to clone.
+/// The errors of controllers' hooks, by hook. Cheap to clone.
 #[derive(Clone, Default)]
 struct Problems(Arc<Mutex<BTreeMap<ControllerKey, BTreeMap<&'static str, String>>>>);
 
@@ -70,7 +70,7 @@ pub(super) fn controller(context: &Context, options: &Options, fleet: &Arc<Fleet
     Box::new(controller.waits_for(&composites).waits_for(&decorators).reads_own_writes())
 }
 
-/// A definition that changes may concern any controller. So does a reload.
+/// A changed definition may affect any controller. So does a reload.
 fn follow_definitions(
     definitions: &Informer,
     queue: &Queue<ControllerKey>,
@@ -161,7 +161,7 @@ impl Supervisor {
         preparation.prepare(key, value).await
     }
 
-    /// Starts a controller, unless it runs already with the same spec, kinds and credentials.
+    /// Starts a controller, unless it is already running with the same spec, kinds and credentials.
     fn start(&self, key: &ControllerKey, object: &Object, ready: Ready) {
         let Ready { setup, identity } = ready;
         if self.fleet.wanted(key).is_some_and(|known| known.identity == identity) {
@@ -171,8 +171,8 @@ impl Supervisor {
         self.fleet.want(key, Launch { object: object.clone(), setup: Arc::new(setup), identity });
     }
 
-    /// Notes that a controller cannot be started. One that runs with the same spec goes on: a kind or a Secret that is
-    /// missing for a moment is no reason to stop.
+    /// Records that a controller cannot be started. A running one with the same spec continues: a kind or a Secret that
+    /// is briefly missing is no reason to stop it.
     fn refuse(&self, key: &ControllerKey, object: &Object, value: &Value, problem: &NotReady) {
         let (event, message) = match problem.reason {
             "ParentNotSupported" => ("SyncError", format!("[{}] Sync error - {}", key.name, problem.message)),
@@ -223,7 +223,7 @@ fn working(problem: Option<String>) -> AnsweredCondition {
 }
 
 fn condition(kind: &str, status: &str, reason: &str, message: &str) -> AnsweredCondition {
-    // As much as the API allows in a condition would be 32 KiB. A sentence is enough.
+    // The API allows 32 KiB in a condition, but a sentence is enough.
     let message = message.chars().take(1024).collect();
     AnsweredCondition { kind: kind.into(), status: status.into(), reason: reason.into(), message }
 }

@@ -2,7 +2,7 @@
 
 use super::{ChildRule, CompositeSpec, DecoratorSpec, EndpointConfig, Hook, Hooks, Resource, Webhook};
 
-/// More of each would only be a mistake: every kind is watched.
+/// The maximum number of each: every kind is watched.
 const MAX_RESOURCES: usize = 256;
 
 type Checked = Result<(), String>;

@@ -1,4 +1,4 @@
-//! Hooks: where they are, and how they are called.
+//! Hooks: their address, and how they are called.
 
 use std::time::Duration;
 
@@ -117,11 +117,11 @@ pub(crate) struct EndpointConfig {
     pub(crate) basic_auth: Option<BasicAuth>,
 }
 
-/// How long an answer may take, unless the hook says otherwise.
+/// The default timeout of a hook.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Hook {
-    /// Whether an answer with unknown or duplicate fields is an error.
+    /// Whether a response with unknown or duplicate fields is an error.
     pub(crate) fn is_strict(&self) -> bool {
         let mode = self.webhook.as_ref().and_then(|webhook| webhook.response_mode);
         match mode {
@@ -148,7 +148,7 @@ impl Webhook {
         Ok(format!("{protocol}://{name}.{namespace}:{port}{path}"))
     }
 
-    /// Returns how long an answer may take. Anything below zero counts as not given, as in Metacontroller.
+    /// Returns the timeout. A negative value counts as unset, as in Metacontroller.
     pub(crate) fn time_limit(&self) -> Result<Duration, String> {
         let Some(text) = &self.timeout else { return Ok(TIMEOUT) };
         let (is_negative, text) = match text.strip_prefix('-') {

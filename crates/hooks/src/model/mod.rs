@@ -1,6 +1,6 @@
 //! CompositeControllers and DecoratorControllers as users write them.
 //!
-//! Invariant: what [`check`] accepts can be run, as far as that can be told without a cluster.
+//! Invariant: a controller that [`check`] accepts can run, as far as this can be determined without a cluster.
 
 mod check;
 mod hook;
@@ -78,7 +78,7 @@ pub(crate) struct DecoratedRule {
     pub(crate) ignore_status_changes: bool,
 }
 
-/// A label selector that is matched with annotations.
+/// A selector for annotations.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct AnnotationSelector {
@@ -108,14 +108,14 @@ pub(crate) struct UpdateStrategy {
     pub(crate) status_checks: StatusChecks,
 }
 
-/// How children are changed.
+/// How children are updated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) enum Method {
-    /// Not at all. A child that someone deletes is created as the hook wants it by then.
+    /// They are not. A deleted child is recreated from the hook's current response.
     #[default]
     #[serde(alias = "")]
     OnDelete,
-    /// They are deleted, and created again once they are gone.
+    /// They are deleted, and recreated once they are gone.
     Recreate,
     /// They are updated.
     InPlace,
@@ -137,7 +137,7 @@ pub(crate) struct StatusChecks {
     pub(crate) conditions: Vec<ConditionCheck>,
 }
 
-/// What a condition of a child has to be before the next child is changed.
+/// The required condition of a child before the next child is updated.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct ConditionCheck {
     #[serde(rename = "type")]

@@ -1,8 +1,8 @@
-//! Parents that the cache still shows although they are gone.
+//! Parents that are gone but still in the cache.
 //!
-//! Children of a parent that is gone are deleted by the garbage collector. A controller that does not know would create
-//! them again, and so on until its cache catches up. So a parent that has been reconciled before, and whose children are to
-//! be created now, is read from the API server first. One that is gone is left alone for a while.
+//! The garbage collector deletes the children of a deleted parent. A controller with a stale cache would recreate them
+//! again and again until the cache catches up. So before it creates children of a parent that was reconciled before, it
+//! reads the parent from the API server. A parent that is gone is ignored for a while.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use setpoint::reconcile::ErrorContext;
 use super::reconcile::{Failure, Parents, Pass};
 use crate::apply::Action;
 
-/// How long a parent that is gone is left alone, if the cache shows nothing new by then.
+/// How long a parent that is gone is ignored, unless the cache shows something new.
 const LEFT_ALONE: Duration = Duration::from_secs(10);
 
-/// A parent that has been reconciled.
+/// A reconciled parent.
 #[derive(Debug)]
 pub(super) struct Known {
     uid: Box<str>,
@@ -35,7 +35,7 @@ impl Parents {
         }
     }
 
-    /// Makes sure that a parent is there, before actions that create children.
+    /// Checks that a parent exists, before actions that create children.
     pub(super) async fn check_before(&self, pass: &mut Pass, actions: &[Action]) -> Result<(), Failure> {
         let creates = |action: &Action| matches!(action, Action::Create { .. } | Action::Apply { .. });
         match actions.iter().any(creates) {
@@ -44,8 +44,8 @@ impl Parents {
         }
     }
 
-    /// Makes sure, once per reconcile, that a parent that is about to create something is there. The first time, the cache
-    /// is trusted.
+    /// Checks, once per reconcile, that a parent exists before something is created for it. In its first reconcile, the
+    /// cache is trusted.
     pub(super) async fn check_alive(&self, pass: &mut Pass) -> Result<(), Failure> {
         if pass.is_alive {
             return Ok(());
@@ -64,7 +64,7 @@ impl Parents {
         Ok(())
     }
 
-    /// Notes the end of a reconcile: from now on, the parent is read before it creates anything.
+    /// Records the end of a reconcile: from now on, the parent is read before anything is created for it.
     pub(super) fn note_known(&self, pass: &Pass) {
         let uid = &pass.parent.meta().uid;
         let mut known = self.known.lock();
@@ -73,7 +73,7 @@ impl Parents {
         }
     }
 
-    /// Notes that a parent is gone.
+    /// Records that a parent is gone.
     pub(super) fn gone(&self, pass: &Pass) -> Failure {
         let until = self.wiring.clock.instant() + LEFT_ALONE;
         let known = Known { uid: pass.parent.meta().uid.clone(), gone_until: Some(until) };

@@ -1,4 +1,4 @@
-//! Actions, as requests. Each is tried, whatever becomes of the others.
+//! Carries out actions as requests. Each is attempted, even if others fail.
 
 use serde_json::{Value, json};
 use setpoint::client::{DeleteOptions, IgnoreErrors, Patch, PropagationPolicy, Subresource};
@@ -60,7 +60,7 @@ impl Parents {
         Ok(())
     }
 
-    /// A child that exists already is adopted or left alone when the cache shows it.
+    /// A child that already exists is adopted or left alone once the cache shows it.
     async fn create(&self, pass: &mut Pass, kind: &Kind, key: &Key, body: &Value) -> Result<(), ClientError> {
         match self.wiring.client.create(kind, key.namespace(), body).await {
             Ok(created) => {
@@ -73,7 +73,7 @@ impl Parents {
         }
     }
 
-    /// After a conflict or when the child is gone, an event causes the next try.
+    /// After a conflict, or if the child is gone, an event causes the next attempt.
     async fn update(&self, pass: &mut Pass, kind: &Kind, key: &Key, body: &Value) -> Result<(), ClientError> {
         match self.wiring.client.update(kind, key, Subresource::None, body).await {
             Ok(updated) => {
@@ -125,7 +125,7 @@ impl Parents {
         self.delete(pass, "deleted to recreate", kind, key, uid).await
     }
 
-    /// Whether a server-side apply would change nothing. Asks the API server, because that depends on defaults.
+    /// Whether a server-side apply would change nothing. This takes a dry run, because it depends on defaults.
     pub(super) async fn is_applied(
         &self,
         kind: &Kind,
@@ -148,8 +148,8 @@ impl Parents {
         Ok(is_applied)
     }
 
-    /// A change that the API server refuses may be one of immutable fields, which a new child could have. A child that it
-    /// would refuse anyway is not worth deleting the present one for.
+    /// A rejected change may be to an immutable field, in which case the child has to be recreated. If the API server
+    /// would reject the new child as well, the current one is kept.
     async fn check_creatable(&self, kind: &Kind, key: &Key, mut body: Value) -> Result<bool, ClientError> {
         let other = key.sibling(format!("preview-{:016x}", fingerprint(&body)));
         body["metadata"]["name"] = other.name().into();
@@ -158,7 +158,7 @@ impl Parents {
         Ok(false)
     }
 
-    /// Patches a parent, unless it has changed. Returns nothing if it has, or is gone.
+    /// Patches a parent, unless it has changed. Returns `None` if it has changed or is gone.
     pub(super) async fn patch_parent(
         &self,
         pass: &Pass,

@@ -1,4 +1,4 @@
-//! The children that a parent has: it adopts orphans that its selector matches, and releases children that it no longer
+//! The children of a parent: it adopts orphans that its selector matches, and releases children that it no longer
 //! matches.
 //!
 //! Invariant: a parent adopts only after a read from the API server has shown that it still exists and is not being deleted.
@@ -79,7 +79,7 @@ impl Parents {
         Ok(children)
     }
 
-    /// Returns the attachments that this decorator has made.
+    /// Returns the attachments that this decorator has created.
     fn decorations(&self, pass: &Pass, informer: &Informer) -> Vec<Object> {
         let mut owned = informer.objects().indexed(BY_OWNER, &pass.parent.meta().uid);
         owned.retain(|child| annotations(child).get(DECORATED_BY) == Some(self.setup.name.as_str()));

@@ -1,7 +1,7 @@
-//! Related objects: what a customize hook asks for, and which parents a change of such an object concerns.
+//! Related objects: those that a customize hook selects, and the parents that a change to such an object affects.
 //!
-//! The answer of the hook is kept while the parent's spec is the same, and at most for twenty minutes. The kinds that any parent asks
-//! for are watched until the controller stops.
+//! The hook's response is cached while the parent's spec is unchanged, for at most twenty minutes. The kinds that any
+//! parent selects are watched until the controller stops.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use crate::related::{RelatedRule, Visibility};
 use crate::wire::{CustomizeRequest, Objects, read_customize};
 
 const LASTS: Duration = Duration::from_secs(20 * 60);
-/// How long a reconcile waits for a cache that has just been requested. Then it comes again.
+/// How long a reconcile waits for a cache that has just been requested. Then it is requeued.
 const SYNCED_WITHIN: Duration = Duration::from_secs(1);
-/// More kinds are not watched for one controller.
+/// The maximum number of related kinds per controller.
 const MAX_KINDS: usize = 256;
 
-/// What parents have asked for.
+/// The related objects of parents.
 pub(crate) struct Related {
     informers: SharedInformers,
     queue: Queue<ParentKey>,
@@ -38,7 +38,7 @@ pub(crate) struct Related {
     followed: Mutex<BTreeMap<Kind, (Informer, Registration)>>,
 }
 
-/// Bounded by the parents that there are.
+/// Bounded by the number of parents.
 #[derive(Default)]
 struct Asked {
     answers: Mutex<BTreeMap<ParentKey, Answer>>,
@@ -54,7 +54,7 @@ struct Answer {
     rules: Arc<[(RelatedRule, Kind)]>,
 }
 
-/// What changes with the spec of an object: its generation, or anything if its kind has none.
+/// A value that changes with the spec of an object: its generation, or its resource version if its kind has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SpecVersion {
     Generation(i64),
@@ -80,12 +80,12 @@ impl Related {
         self.asked.answers.lock().remove(parent);
     }
 
-    /// Stops watching. Returns what was followed.
+    /// Stops watching. Returns the removed watches.
     pub(crate) fn end(&self) -> Vec<(Informer, Registration)> {
         std::mem::take(&mut *self.followed.lock()).into_values().collect()
     }
 
-    /// Returns the cache of a kind that parents ask for. It may not have synced yet.
+    /// Returns the cache of a related kind. It may not have synced yet.
     fn follow(&self, kind: &Kind) -> Result<Informer, String> {
         let mut followed = self.followed.lock();
         if let Some((informer, _)) = followed.get(kind) {
@@ -119,7 +119,7 @@ impl Asked {
                     && rule.selects(visibility, object.key(), &object.meta().labels, |name| {
                         self.labels_of(name)
                     });
-                // A namespace may begin or cease to be selected.
+                // A namespace may start or stop being selected.
                 is_selected || is_namespace && rule.namespace_selector.is_some()
             })
         });

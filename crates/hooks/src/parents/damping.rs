@@ -1,9 +1,9 @@
-//! Parents that never settle: their hook returns the time, say, or a counter, in the status or in a child.
+//! Parents that never settle, for example because their hook returns the time or a counter in the status or in a child.
 //!
-//! Every write to a parent or a child causes another reconcile, so that hooks see what became of it. A hook that answers
-//! something else each time would be called for ever, as fast as possible. So, if an object is written again and again and
-//! nothing but our own writes has changed, the hook is called less and less often. Any other change to the parent, its
-//! children or its related objects counts at once. So does progress: writes to one object after the other are not held up.
+//! Every write to a parent or a child causes another reconcile, so that hooks see the result. A hook with a different
+//! response each time would be called in a hot loop. So if an object is written repeatedly and nothing changes except
+//! through our own writes, the hook is called with backoff. Any other change to the parent, its children or its related
+//! objects takes effect immediately. So does progress: writes to one object after another are not delayed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,13 +14,13 @@ use setpoint::{Instant, Key, Kind, Metadata};
 use super::setup::ParentKey;
 use crate::wire::Objects;
 
-/// So many writes in a row to the same object are followed at once.
+/// After this many consecutive writes to the same object, backoff starts.
 const FREE: u32 = 3;
 const LONGEST: Duration = Duration::from_secs(300);
 
 type Name = (Kind, Key);
 
-/// The versions of the children and related objects that a hook is asked with: uids and resource versions.
+/// The versions of the children and related objects in a request to a hook: uids and resource versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Inputs(BTreeMap<Name, (String, String)>);
 
@@ -33,18 +33,18 @@ impl Inputs {
         Self(versions.collect())
     }
 
-    /// Notes an object as we have written it.
+    /// Records an object that we have written.
     pub(super) fn write(&mut self, kind: &Kind, key: &Key, written: &Metadata) {
         let version = (written.uid.to_string(), written.resource_version.to_string());
         self.0.insert((kind.clone(), key.clone()), version);
     }
 
-    /// Notes that we have deleted an object.
+    /// Records that we have deleted an object.
     pub(super) fn delete(&mut self, kind: &Kind, key: &Key) {
         self.0.remove(&(kind.clone(), key.clone()));
     }
 
-    /// Returns the objects that are not as they were.
+    /// Returns the objects that have changed.
     fn changed_since(&self, before: &Self) -> BTreeSet<Name> {
         let names = self.0.keys().chain(before.0.keys());
         names.filter(|name| self.0.get(name) != before.0.get(name)).cloned().collect()
@@ -57,7 +57,7 @@ impl Inputs {
     }
 }
 
-/// What a reconcile began with, or left behind.
+/// The state before or after a reconcile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State<'a> {
     /// The resource version of the parent.
@@ -65,13 +65,13 @@ pub(super) struct State<'a> {
     pub(super) inputs: &'a Inputs,
 }
 
-/// What is known of a parent whose last reconcile wrote something. Bounded by its children.
+/// The state of a parent whose last reconcile wrote something. Bounded by its children.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Damping {
     /// The version of the parent, and its inputs, after the last write.
     version: String,
     inputs: u64,
-    /// How often each object was written in a row, without another change.
+    /// The number of consecutive writes of each object, without another change.
     writes: BTreeMap<Name, u32>,
     not_before: Option<Instant>,
 }
@@ -81,13 +81,13 @@ impl Damping {
         !self.writes.is_empty() && self.version == state.version && self.inputs == state.inputs.digest()
     }
 
-    /// Returns how long the hook is not to be called.
+    /// Returns how long to wait before the hook may be called.
     pub(super) fn pause(&self, state: State<'_>, now: Instant) -> Option<Duration> {
         let until = self.not_before.filter(|_| self.is_as_left(state))?;
         Some(until.saturating_duration_since(now)).filter(|left| !left.is_zero())
     }
 
-    /// Notes the end of a reconcile. Returns an object for which it has just become clear that it does not settle.
+    /// Records the end of a reconcile. Returns an object that has just been found not to settle.
     pub(super) fn note(
         &mut self,
         parent: &ParentKey,
@@ -142,7 +142,7 @@ mod tests {
         inputs
     }
 
-    /// A parent whose reconciles each leave the next state.
+    /// A parent whose reconciles each produce a new state.
     struct Run {
         damping: Damping,
         version: u32,
@@ -156,7 +156,7 @@ mod tests {
             Self { damping: Damping::default(), version: 1, inputs: children(&[1, 1]), now }
         }
 
-        /// Notes a reconcile that writes. Returns the pause in seconds, and whether there is news.
+        /// Records a reconcile that writes. Returns the delay in seconds, and whether an object was reported.
         fn write(&mut self, version: u32, inputs: Inputs) -> (u64, bool) {
             let (before, after) = (self.version.to_string(), version.to_string());
             let news = self.damping.note(

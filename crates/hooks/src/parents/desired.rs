@@ -1,4 +1,4 @@
-//! The children that an answer describes.
+//! The desired children in a hook's response.
 
 use serde_json::{Value, json};
 use setpoint::{Key, Kind, LabelSelector, Labels, Metadata};
@@ -7,14 +7,14 @@ use super::setup::Setup;
 use crate::names::{CONTROLLER_UID, DECORATED_BY};
 use crate::wire::{Objects, Shape};
 
-/// The children, and what is wrong with single ones: those are left out.
+/// The children, and the errors of individual ones, which are left out.
 pub(super) struct Desired {
     pub(super) objects: Objects,
     pub(super) problems: Vec<String>,
 }
 
-/// Reads the children of an answer. An error is about all of them: a child that does not match the selector would be
-/// released at once.
+/// Reads the children in a response. An error concerns all of them: a child that does not match the selector would be
+/// released immediately.
 pub(super) fn desired(
     setup: &Setup,
     parent: &Metadata,
@@ -58,7 +58,7 @@ pub(super) fn identify(setup: &Setup, parent: &Metadata, child: &Value) -> Resul
     }
 }
 
-/// Completes a child with its namespace and with what marks it as ours.
+/// Adds the namespace and the ownership markers to a child.
 fn prepared(setup: &Setup, parent: &Metadata, kind: &Kind, key: &Key, child: &Value) -> Value {
     let mut child = child.clone();
     let Some(metadata) = child["metadata"].as_object_mut() else { return child };

@@ -1,7 +1,8 @@
-//! The parents of one CompositeController or DecoratorController: what makes their children follow the hook's answers.
+//! The controller for the parents of one CompositeController or DecoratorController: makes their children match the
+//! hook's responses.
 //!
-//! Owns: the children of parents, their finalizer, and what the hook says of their status, labels and annotations.
-//! Watches: parents, children, ControllerRevisions, and the related objects that the customize hook asks for.
+//! Owns: the children of parents, the finalizer of parents, and the status, labels and annotations that the hook
+//! returns. Watches: parents, children, ControllerRevisions, and the related objects that the customize hook selects.
 //!
 //! ```text
 //!  setup.rs      what a controller was set up with

@@ -29,7 +29,7 @@ use crate::call::{CallError, Caller, HookName};
 use crate::fleet::Kinds;
 use crate::wire::{Objects, Shape, SyncAnswer, SyncRequest, read_sync};
 
-/// What the reconciler of a controller works with.
+/// The dependencies of the reconciler.
 pub(crate) struct Wiring {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
@@ -52,7 +52,7 @@ pub(crate) struct Parents {
     damping: Mutex<BTreeMap<ParentKey, Damping>>,
     /// One entry per parent that has been reconciled.
     pub(super) known: Mutex<BTreeMap<ParentKey, Known>>,
-    /// A digest of the events that the last answer about a parent had, if it had any.
+    /// A digest of the events in the last response for a parent, if there were any.
     events: Mutex<BTreeMap<ParentKey, u64>>,
 }
 
@@ -63,12 +63,12 @@ pub(super) struct Pass {
     value: Value,
     /// A read from the API server has shown that the parent may adopt.
     pub(super) may_adopt: bool,
-    /// The parent is there, or there is no reason to doubt it.
+    /// The parent exists, or there is no reason to doubt it.
     pub(super) is_alive: bool,
     hook: Option<&'static str>,
     /// The version of the parent in the cache.
     first_version: Box<str>,
-    /// The children and related objects, as we have left them so far.
+    /// The children and related objects after our writes so far.
     pub(super) inputs: Inputs,
     writes: Vec<Write>,
     is_observed: bool,
@@ -77,7 +77,7 @@ pub(super) struct Pass {
 /// Why a reconcile could not be finished.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The hook is to be called later. Nothing is wrong with the parent.
+    /// The hook has to be called later. Nothing is wrong with the parent.
     Later(Duration),
     /// The cache of a related kind has not synced.
     NotSynced,
@@ -135,7 +135,7 @@ impl Pass {
         &self.value
     }
 
-    /// Goes on with the parent as the API server returned it.
+    /// Continues with the parent that the API server returned.
     fn go_on_with(&mut self, verb: &'static str, parent: Object) {
         let (kind, key) = (self.at.kind.clone(), self.at.key.clone());
         let before = self.parent.clone();
@@ -268,7 +268,7 @@ impl Parents {
         Ok(delays.into_iter().flatten().min().map_or(Outcome::Settled, Outcome::CheckAfter))
     }
 
-    /// Adds the finalizer before anything else is done, or removes one that is left over.
+    /// Adds the finalizer before anything else, or removes a leftover one.
     async fn ensure_finalizer(&self, pass: &mut Pass) -> Result<(), Failure> {
         let (meta, name) = (pass.parent.meta(), &self.setup.finalizer);
         let patch = match self.setup.finalize {
@@ -284,8 +284,8 @@ impl Parents {
         Ok(())
     }
 
-    /// Asks the hook, or for a rollout the hook for each revision. What is wrong with the children is for the caller to
-    /// report: a parent is finalized nevertheless.
+    /// Calls the hook, or for a rollout the hook for each revision. The caller reports errors of children: they do not
+    /// prevent a parent from being finalized.
     async fn answer(
         &self,
         pass: &mut Pass,
@@ -328,7 +328,7 @@ impl Parents {
         self.unless_stopped(call).await
     }
 
-    /// Waits for a hook, unless the controller has to stop: its successor must not wait for a hook that hangs.
+    /// Waits for a hook, unless the controller has to stop: its successor must not wait for a hanging hook.
     pub(super) async fn unless_stopped<T>(
         &self,
         call: impl Future<Output = Result<T, CallError>>,
@@ -340,7 +340,7 @@ impl Parents {
         }
     }
 
-    /// Whether children follow the answer: not if the parent is being deleted and not finalized by a hook.
+    /// Whether children are written: not if the parent is being deleted and has no finalize hook.
     fn manages_children(&self, pass: &Pass) -> bool {
         let meta = pass.parent.meta();
         !meta.is_being_deleted() || self.setup.manages_while_deleted(meta)
@@ -397,7 +397,7 @@ impl Parents {
         self.manage_children(pass, observed, &desired.map_err(Failure::of)?).await
     }
 
-    /// Returns the patch of labels, annotations and finalizers, if there is anything to change.
+    /// Returns the patch for labels, annotations and finalizers, if anything changes.
     fn decoration(&self, pass: &Pass, answer: &SyncAnswer) -> Option<Value> {
         let metadata = &pass.value["metadata"];
         let mut patch = Map::new();
@@ -459,7 +459,7 @@ impl Parents {
         }
     }
 
-    /// Replaces the status of the parent, if it differs. A parent that is gone or has been replaced is left alone.
+    /// Replaces the status of the parent, if it differs. Does nothing if the parent is gone or has been replaced.
     async fn write_status(
         &self,
         pass: &mut Pass,
@@ -492,7 +492,7 @@ impl Parents {
         Ok(())
     }
 
-    /// Records the events of an answer, unless the last answer had the same.
+    /// Records the events in a response, unless the last response had the same.
     fn record_events(&self, pass: &Pass, answer: &SyncAnswer) {
         if answer.events.is_empty() {
             self.events.lock().remove(&pass.at);

@@ -1,11 +1,11 @@
-//! What a reconcile did, for hook developers.
+//! Reports of reconciles, for hook developers.
 
 use std::time::Duration;
 
 use serde_json::Value;
 use setpoint::{Key, Kind};
 
-/// Follows what controllers do.
+/// Receives reports of reconciles.
 pub trait Observer: Send + Sync + 'static {
     /// A parent has been reconciled.
     fn reconciled(&self, report: &Report);
@@ -20,13 +20,13 @@ pub struct Report {
     pub kind: Kind,
     /// The parent.
     pub key: Key,
-    /// The hook that was called: `sync` or `finalize`. None if there was no need.
+    /// The hook that was called: `sync` or `finalize`. `None` if no call was needed.
     pub hook: Option<&'static str>,
     /// How long it took.
     pub took: Duration,
     /// Why it failed.
     pub error: Option<String>,
-    /// What was written, in order.
+    /// The writes, in order.
     pub writes: Vec<Write>,
 }
 

@@ -1,4 +1,4 @@
-//! ControllerRevisions of a parent: the hook is asked for each, and they are written before any child is touched.
+//! ControllerRevisions of a parent: the hook is called for each, and they are written before any child is.
 
 use futures::future::try_join_all;
 use serde_json::{Value, json};
@@ -16,11 +16,11 @@ use crate::rollout::{
 };
 use crate::wire::{Objects, SyncAnswer};
 
-/// A rollout that is overtaken by so many others has gone wrong: each revision costs a call of the hook.
+/// The maximum number of revisions: each costs a call of the hook, and a rollout superseded this often has gone wrong.
 const MAX_REVISIONS: usize = 100;
 
 impl Parents {
-    /// Asks the hook for the latest and all earlier revisions, and moves the rollout on.
+    /// Calls the hook for the latest and all earlier revisions, and advances the rollout.
     pub(super) async fn roll_out(
         &self,
         pass: &mut Pass,
@@ -64,7 +64,7 @@ impl Parents {
         Ok((answer, Desired { objects, problems }))
     }
 
-    /// Returns the children of rolling kinds that already are as the latest revision wants.
+    /// Returns the children of rolling kinds that already match the latest revision.
     async fn settled(&self, pass: &Pass, desired: &Objects, observed: &Objects) -> Result<Settled, Failure> {
         let owner = controller_ref(&pass.at.kind, pass.parent.meta());
         let mut settled = Settled::new();
@@ -99,7 +99,7 @@ impl Parents {
             match_expressions: selector.match_expressions.clone(),
         };
         let owned = revisions.objects().indexed(super::claim::BY_OWNER, &pass.parent.meta().uid);
-        // What it owns is its own, whatever its labels are: a parent without spec.template has none for revisions.
+        // Owned revisions count regardless of their labels: for a parent without spec.template they have none.
         let claimed = match owned.is_empty() {
             true => self.claim(pass, &revision_kind(), revisions, &adoptable).await?,
             false => owned,
@@ -107,7 +107,7 @@ impl Parents {
         Ok(claimed)
     }
 
-    /// Returns the latest revision, and then the others.
+    /// Returns the latest revision, then the others.
     fn known_revisions(&self, pass: &Pass, stored: &[Object]) -> Vec<Revision> {
         let patch = patch_of(pass.parent_value(), &self.setup.field_paths);
         let name = revision_name(&pass.at.kind, &pass.parent.meta().uid, &patch);
@@ -196,7 +196,7 @@ impl Parents {
         }
     }
 
-    /// Returns why a revision cannot be created: the cache does not show it yet, or someone has taken it away.
+    /// Returns why a revision cannot be created: the cache does not show it yet, or its owner reference was removed.
     async fn revision_exists(&self, pass: &Pass, key: &Key) -> Result<Failure, Failure> {
         let read = self.wiring.client.get(&revision_kind(), key).await.optional();
         let live = read.attempting(|| format!("read ControllerRevision {key}"))?;
@@ -226,7 +226,7 @@ fn revision(name: String, patch: Value, claims: Claims) -> Revision {
     Revision { name, patch, claims, answer: SyncAnswer::default(), desired: Objects::default() }
 }
 
-/// Combines the answers for revisions: the status of the latest, the least delay, finalized if all are.
+/// Combines the responses for revisions: the latest status, the shortest delay, finalized if all are.
 fn combined(revisions: &[Revision]) -> SyncAnswer {
     let mut answer = revisions[0].answer.clone();
     for older in &revisions[1..] {

@@ -1,4 +1,4 @@
-//! What a controller was set up with: its kinds, hooks and settings.
+//! The setup of a controller: its kinds, hooks and settings.
 
 use std::fmt;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(crate) struct Setup {
     pub(crate) shape: Shape,
     /// The name of the CompositeController or DecoratorController.
     pub(crate) name: String,
-    /// The controller, as hooks get it.
+    /// The controller, as sent to hooks.
     pub(crate) object: Value,
     pub(crate) parents: Vec<ParentKind>,
     pub(crate) children: Vec<ChildKind>,
@@ -39,14 +39,14 @@ pub(crate) struct Setup {
     pub(crate) finalizer: String,
     pub(crate) resync: Option<Duration>,
     pub(crate) generate_selector: bool,
-    /// The fields of a parent that make a revision.
+    /// The fields of a parent that are part of a revision.
     pub(crate) field_paths: Vec<String>,
     pub(crate) apply: ApplyMode,
     /// The field manager of server-side applies.
     pub(crate) field_manager: String,
 }
 
-/// A kind of parents, and which of them are meant.
+/// A kind of parents, and a selector.
 pub(crate) struct ParentKind {
     pub(crate) kind: Kind,
     pub(crate) labels: Option<LabelSelector>,
@@ -64,7 +64,7 @@ impl Setup {
         self.parents.iter().find(|parent| parent.kind == *kind)
     }
 
-    /// Returns the declared kind of children that an object names.
+    /// Returns the declared child kind of an object.
     pub(crate) fn child_kind(&self, child: &Value) -> Option<&Kind> {
         let text = |field: &str| child[field].as_str().unwrap_or_default();
         let named = |declared: &&ChildKind| declared.kind.is_named(text("apiVersion"), text("kind"));
@@ -99,7 +99,7 @@ impl Setup {
         parent.has_finalizer(&self.finalizer)
     }
 
-    /// Whether children are managed although the parent is being deleted. Not if the garbage collector deletes or orphans
+    /// Whether children are managed while the parent is being deleted. Not if the garbage collector deletes or orphans
     /// them first.
     pub(crate) fn manages_while_deleted(&self, parent: &Metadata) -> bool {
         let is_collected = ["foregroundDeletion", "orphan"].iter().any(|name| parent.has_finalizer(name));
@@ -114,7 +114,7 @@ impl ParentKind {
     }
 }
 
-/// Returns the annotations of an object, which are not among the metadata that caches hold.
+/// Returns the annotations of an object, which are not part of the cached metadata.
 pub(crate) fn annotations(object: &Object) -> Labels {
     #[derive(Default, Deserialize)]
     #[serde(default)]

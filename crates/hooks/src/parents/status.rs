@@ -1,4 +1,4 @@
-//! What becomes of a parent's status.
+//! The status of a parent.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::apply::same;
 use crate::wire::AnsweredCondition;
 
-/// Returns the status that a hook wants, with its conditions. `before` is the status as it is, whose conditions keep their
+/// Returns the status in a response, with its conditions. `before` is the current status, whose conditions keep their
 /// times.
 pub(crate) fn with_conditions(
     mut status: Map<String, Value>,
@@ -40,7 +40,7 @@ pub(crate) fn with_conditions(
     status
 }
 
-/// Returns the merge patch that turns one status into another, or nothing if they are the same. `null` is the same as
+/// Returns the merge patch that turns one status into another, or `None` if they are equal. `null` is the same as
 /// absent.
 pub(crate) fn patch(before: &Value, after: &Map<String, Value>) -> Option<Value> {
     let (before, after) = (without_nulls(before), without_nulls(&Value::Object(after.clone())));

@@ -1,4 +1,4 @@
-//! What is watched for a controller, and which parents an event concerns.
+//! The watches of a controller, and the parents that an event affects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl SharedInformers {
         &self.informers
     }
 
-    /// Changes what is followed.
+    /// Changes the watches.
     pub(super) fn change<T>(&self, change: impl FnOnce(&Informers) -> T) -> T {
         let _changing = self.changing.lock();
         change(&self.informers)
@@ -52,9 +52,9 @@ impl SharedInformers {
 pub(crate) struct Watched {
     pub(crate) parents: BTreeMap<Kind, Informer>,
     pub(crate) children: BTreeMap<Kind, Informer>,
-    /// If children are rolled out.
+    /// Only if children are rolled out.
     pub(crate) revisions: Option<Informer>,
-    /// What to undo when the controller stops.
+    /// The handlers to remove when the controller stops.
     pub(crate) followed: Vec<(Informer, Registration)>,
 }
 
@@ -106,7 +106,7 @@ fn is_about_status_only(event: &Event) -> bool {
         && annotations(old) == annotations(new)
 }
 
-/// Finds the parents of children.
+/// Maps children to parents.
 struct Finder {
     setup: Arc<Setup>,
     parents: BTreeMap<Kind, Informer>,
@@ -126,7 +126,7 @@ impl Finder {
         }
     }
 
-    /// Returns the key of the parent that owns a child. That of a cluster-scoped child does not tell the namespace.
+    /// Returns the key of the parent that owns a child. For a cluster-scoped child, the namespace is unknown.
     fn key_of(&self, kind: &Kind, owner: &OwnerRef, child: &Key) -> Option<Key> {
         match (kind.namespaced(), child.namespace()) {
             (false, _) => Some(Key::cluster(&*owner.name)),

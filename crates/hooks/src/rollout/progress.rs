@@ -1,8 +1,8 @@
-//! Which child moves to the latest revision next.
+//! Decides which child moves to the latest revision next.
 //!
-//! Per reconcile, one child moves: the first in the order of the hook's answer that does not follow the latest revision.
-//! It moves only if all children of the latest revision exist, are as they should be and pass their checks. Children that
-//! no revision claims, and those that already are what the latest revision wants, move at once.
+//! One child moves per reconcile: the first in the order of the hook's response that is not at the latest revision. It
+//! moves only if all children of the latest revision exist, are up to date and pass their status checks. Children that
+//! no revision claims, and those that already match the latest revision, move immediately.
 
 use std::collections::BTreeSet;
 
@@ -13,16 +13,16 @@ use super::revision::Revision;
 use crate::model::{Method, StatusChecks, UpdateStrategy};
 use crate::wire::Objects;
 
-/// The children that already are as the latest revision wants.
+/// The children that already match the latest revision.
 pub(crate) type Settled = BTreeSet<(Kind, Key)>;
 
-/// What a rollout is about.
+/// The inputs of a rollout.
 pub(crate) struct Rollout<'a> {
     /// The namespace of the parent.
     pub(crate) namespace: Option<&'a str>,
     pub(crate) observed: &'a Objects,
     pub(crate) strategy: &'a (dyn Fn(&Kind) -> UpdateStrategy + Sync),
-    /// Returns the key of a child in an answer.
+    /// Returns the key of a child in a response.
     pub(crate) identify: &'a (dyn Fn(&Value) -> Option<(Kind, Key)> + Sync),
     pub(crate) settled: &'a Settled,
 }
@@ -69,8 +69,8 @@ pub(crate) fn merged_children(revisions: &[Revision], namespace: Option<&str>) -
     merged
 }
 
-/// Drops claims on children that are not rolled out, that the latest revision no longer wants, or that a revision further
-/// up claims too.
+/// Drops claims on children that are not rolled out, that the latest revision no longer has, or that a newer revision
+/// claims too.
 fn forget_stale_claims(revisions: &mut [Revision], rollout: &Rollout<'_>) {
     let wanted = revisions[0].desired.clone();
     let mut claimed = Objects::default();
@@ -168,7 +168,7 @@ fn check_status(checks: &StatusChecks, child: &Value) -> Result<(), String> {
 }
 
 impl Updated {
-    /// Sets the condition in a status. Other conditions stay.
+    /// Sets the condition in a status. Other conditions are kept.
     pub(crate) fn set_in(&self, status: &mut Map<String, Value>) {
         let condition = json!({
             "type": "Updated", "status": if self.done { "True" } else { "False" },
@@ -202,7 +202,7 @@ mod tests {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "n"}, "spec": {"image": image}})
     }
 
-    /// A pod as it is after it was made as wanted.
+    /// A pod that was created as desired.
     fn live(name: &str, image: &str, ready: &str) -> Value {
         let mut live = crate::apply::updated(&pod(name, image), &pod(name, image)).expect("it merges");
         live["status"] = json!({"conditions": [{"type": "Ready", "status": ready}]});
@@ -219,7 +219,7 @@ mod tests {
         Revision { name: format!("revision-{image}"), patch: Value::Null, claims, answer, desired }
     }
 
-    /// Makes progress once, and returns the reason and who claims what.
+    /// Advances once, and returns the reason and the claims.
     fn step(revisions: &mut Vec<Revision>, live: &[Value], method: Method) -> (&'static str, Vec<String>) {
         let mut observed = Objects::default();
         observed.declare(&pods());

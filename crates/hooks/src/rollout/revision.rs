@@ -1,4 +1,4 @@
-//! ControllerRevisions: what a parent was, and which children still follow that.
+//! ControllerRevisions: earlier states of a parent, and the children that are still at them.
 
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use serde::{Deserialize, Serialize};
@@ -13,10 +13,10 @@ use crate::wire::{Objects, SyncAnswer, relative_key, relative_name};
 pub(crate) struct Revision {
     /// The name of its ControllerRevision.
     pub(crate) name: String,
-    /// The fields of the parent that it has.
+    /// The recorded fields of the parent.
     pub(crate) patch: Value,
     pub(crate) claims: Claims,
-    /// What the hook answered for it.
+    /// The hook's response for it.
     pub(crate) answer: SyncAnswer,
     pub(crate) desired: Objects,
 }
@@ -45,8 +45,7 @@ impl Claims {
         self.0.iter().all(|claimed| claimed.names.is_empty())
     }
 
-    /// Returns the children that are claimed, as far as their kinds are among the known ones. `namespace` is that of the
-    /// parent.
+    /// Returns the claimed children of known kinds. `namespace` is that of the parent.
     pub(crate) fn children<'a>(
         &'a self,
         known: &'a Objects,
@@ -97,7 +96,7 @@ pub(crate) fn patch_of(parent: &Value, paths: &[String]) -> Value {
     patch
 }
 
-/// Returns the parent as it was in a revision.
+/// Returns the parent at a revision.
 pub(crate) fn patched(parent: &Value, patch: &Value, paths: &[String]) -> Value {
     let mut parent = parent.clone();
     for path in paths {
@@ -123,7 +122,7 @@ fn set_field(object: &mut Value, path: &str, value: Value) {
     *at = value;
 }
 
-/// The longest name of an object, and what follows the prefix: a dash and 40 digits.
+/// The maximum length of an object name, and of the suffix: a dash and 40 digits.
 const MAX_NAME: usize = 253;
 const SUFFIX: usize = 41;
 

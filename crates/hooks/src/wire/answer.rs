@@ -1,7 +1,7 @@
-//! The answers of hooks.
+//! The responses of hooks.
 //!
-//! Loosely read, unknown and duplicate fields are ignored; strictly read, they are errors. A field of the wrong type is
-//! always one. Beyond Metacontroller, an answer may have `events` and `conditions`.
+//! In loose mode, unknown and duplicate fields are ignored; in strict mode, they are errors. A field of the wrong type
+//! is always an error. Unlike in Metacontroller, a response may have `events` and `conditions`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use serde_json::{Map, Value};
 use super::document;
 use crate::related::RelatedRule;
 
-/// Whose hook it is: that decides how fields are called.
+/// The type of controller, which determines the names of fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Composite,
     Decorator,
 }
 
-/// What a sync or finalize hook answered.
+/// The response of a sync or finalize hook.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SyncAnswer {
     pub(crate) status: Option<Map<String, Value>>,
@@ -72,10 +72,10 @@ pub(crate) struct AnsweredCondition {
     pub(crate) message: String,
 }
 
-/// An answer has at most this many events, as many as a source may have in a burst, and conditions.
+/// The maximum number of events in a response, as many as a source may record in a burst, and of conditions.
 const MAX_EVENTS: usize = 25;
 const MAX_CONDITIONS: usize = 100;
-/// What a message or reason of an event is cut to, as the API server allows.
+/// The length to which messages and reasons of events are truncated: the API server's limit.
 const MAX_MESSAGE: usize = 1024;
 const MAX_REASON: usize = 128;
 /// A longer delay means never.
@@ -93,7 +93,7 @@ const DECORATOR: &[&str] = &[
     "conditions",
 ];
 
-/// Reads the answer of a sync or finalize hook.
+/// Reads the response of a sync or finalize hook.
 pub(crate) fn read_sync(shape: Shape, body: &[u8], strict: bool) -> Result<SyncAnswer, String> {
     let (known, list) = match shape {
         Shape::Composite => (COMPOSITE, "children"),
@@ -121,7 +121,7 @@ pub(crate) fn read_sync(shape: Shape, body: &[u8], strict: bool) -> Result<SyncA
     Ok(answer)
 }
 
-/// Reads the answer of a customize hook.
+/// Reads the response of a customize hook.
 pub(crate) fn read_customize(body: &[u8], strict: bool) -> Result<Vec<RelatedRule>, String> {
     let mut fields = fields(body, &["relatedResources"], strict)?;
     let rules: Vec<Value> = taken(&mut fields, "relatedResources")?.unwrap_or_default();
@@ -131,7 +131,7 @@ pub(crate) fn read_customize(body: &[u8], strict: bool) -> Result<Vec<RelatedRul
     rules.iter().enumerate().filter(|(_, rule)| !rule.is_null()).map(read).collect()
 }
 
-/// Returns the fields of an answer. `null` has none.
+/// Returns the fields of a response. `null` has none.
 fn fields(body: &[u8], known: &[&str], strict: bool) -> Result<Map<String, Value>, String> {
     let document = document::read(body).map_err(|error| format!("it is not JSON: {error}"))?;
     let fields = match document.value {
@@ -181,7 +181,7 @@ fn delay(seconds: Option<f64>) -> Option<Duration> {
     Some(Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST).min(LONGEST))
 }
 
-/// Checks that a child says what it is.
+/// Checks that a child has a kind and a name.
 fn check_child(child: &Value) -> Result<(), String> {
     if !child.is_object() {
         return Err(format!(": expected an object, found {}", excerpt(child)));
@@ -208,14 +208,14 @@ fn check_child(child: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the beginning of a value.
+/// Returns the start of a value, for messages.
 fn excerpt(value: &Value) -> String {
     let mut text = value.to_string();
     cut(&mut text, 80);
     text
 }
 
-/// Shortens a text to at most so many bytes.
+/// Truncates a string to at most this many bytes.
 fn cut(text: &mut String, most: usize) {
     if text.len() > most {
         let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();

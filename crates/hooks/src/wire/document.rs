@@ -1,4 +1,4 @@
-//! JSON documents, with the fields that occur twice. A strict reader objects to those.
+//! JSON documents, with their duplicate fields, which strict mode rejects.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// More would not make the message clearer.
+/// The maximum number of duplicate fields in a message.
 const MAX_REPORTED: usize = 10;
 
 /// A document and the paths of its duplicate fields. Of two values for a field, the last one counts.
@@ -24,7 +24,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Document, serde_json::Error> {
     Ok(Document { value, duplicates: duplicates.into_inner() })
 }
 
-/// Where a value is. Only written out if there is something to report.
+/// The path of a value. Only formatted if there is something to report.
 enum Path<'a> {
     Root,
     Field(&'a Path<'a>, &'a str),

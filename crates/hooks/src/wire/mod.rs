@@ -1,4 +1,4 @@
-//! What hooks are sent and what they answer: Metacontroller's protocol, in its versions 1 and 2.
+//! Requests to hooks and their responses: Metacontroller's protocol, versions 1 and 2.
 //!
 //! ```text
 //!  request.rs   parent, children, related ─► the request

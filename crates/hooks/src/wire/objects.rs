@@ -1,7 +1,7 @@
 //! Objects by kind and key, and how hooks name them.
 //!
-//! In version 1, names are relative to the parent: bare below a namespaced parent, which sees its own namespace only, and
-//! `NAMESPACE/NAME` below a cluster-scoped one. In version 2, they are always `NAMESPACE/NAME`, or bare for an object
+//! In version 1, names are relative to the parent: plain for a namespaced parent, which only sees its own namespace,
+//! and `NAMESPACE/NAME` for a cluster-scoped one. In version 2, they are always `NAMESPACE/NAME`, or bare for an object
 //! without namespace.
 
 use std::collections::BTreeMap;
@@ -11,12 +11,12 @@ use setpoint::{Key, Kind};
 
 use crate::model::HookVersion;
 
-/// Objects by kind and key. A kind may be there without objects.
+/// Objects by kind and key. A kind may have no objects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Objects(BTreeMap<Kind, BTreeMap<Key, Value>>);
 
 impl Objects {
-    /// Makes a kind known.
+    /// Adds a kind.
     pub(crate) fn declare(&mut self, kind: &Kind) {
         self.0.entry(kind.clone()).or_default();
     }
@@ -38,7 +38,7 @@ impl Objects {
         self.0.iter().flat_map(|(kind, objects)| objects.iter().map(move |(key, value)| (kind, key, value)))
     }
 
-    /// Returns the kind that has these names in any version.
+    /// Returns the kind with these names, in any version.
     pub(crate) fn kind_named(&self, group: &str, kind: &str) -> Option<&Kind> {
         self.0.keys().find(|known| known.group() == group && known.kind() == kind)
     }

@@ -6,7 +6,7 @@ use super::answer::Shape;
 use super::objects::Objects;
 use crate::model::HookVersion;
 
-/// What a sync or finalize hook gets.
+/// The request to a sync or finalize hook.
 pub(crate) struct SyncRequest<'a> {
     pub(crate) controller: &'a Value,
     pub(crate) parent: &'a Value,
@@ -15,7 +15,7 @@ pub(crate) struct SyncRequest<'a> {
     pub(crate) finalizing: bool,
 }
 
-/// What a customize hook gets.
+/// The request to a customize hook.
 pub(crate) struct CustomizeRequest<'a> {
     pub(crate) controller: &'a Value,
     pub(crate) parent: &'a Value,

@@ -34,14 +34,14 @@ pub(crate) struct Line {
     pub(crate) text: Vec<u8>,
 }
 
-/// What a log keeps. A kubelet keeps 10 MiB of each container on disk; these are in memory, and so are those of
-/// all pods that were asked for.
+/// The maximum size of a log. A kubelet keeps 10 MiB of each container on disk; these logs are in memory, for all pods
+/// that were queried.
 const LOG_BYTES: usize = 256 << 10;
 
-/// What a line takes besides its text.
+/// The overhead of a line.
 const LINE_BYTES: usize = 64;
 
-/// A line is cut after this many bytes, as in a container runtime.
+/// A line is split after this many bytes, as in a container runtime.
 const MAX_LINE: usize = 16 << 10;
 
 /// The lines of a container.
@@ -87,7 +87,7 @@ pub(crate) struct LogBuffer(Arc<Mutex<Collected>>);
 struct Collected {
     lines: Vec<Line>,
     bytes: usize,
-    /// The beginning of a line of stdout and of stderr.
+    /// The incomplete lines of stdout and stderr.
     partial: [Vec<u8>; 2],
 }
 
@@ -142,7 +142,7 @@ impl Collected {
         }
         self.bytes += text.len() + LINE_BYTES;
         self.lines.push(Line { at, stream, text });
-        // Nothing that the log would drop anyway has to be kept for it.
+        // Text that the log would drop anyway need not be kept.
         if self.bytes > 2 * LOG_BYTES {
             let kept = self.lines.split_off(self.lines.len() / 2);
             self.bytes = kept.iter().map(|line| line.text.len() + LINE_BYTES).sum();

@@ -29,7 +29,7 @@ pub(crate) enum QueryError {
 }
 
 impl LogQuery {
-    /// Asks for the log of the current run of a container, or of the one before.
+    /// Selects the current run of a container, or the previous one.
     pub(crate) fn of_run(is_previous: bool) -> Self {
         Self { previous: is_previous, ..Self::default() }
     }
@@ -92,19 +92,19 @@ fn is_true(value: &str) -> bool {
     !matches!(value.to_ascii_lowercase().as_str(), "false" | "0")
 }
 
-/// Which lines of a log a request gets.
+/// Selects the lines of a log for a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     since: Option<Timestamp>,
     timestamps: bool,
-    /// Only this many of the lines that are there at the start.
+    /// Only this many of the initial lines.
     tail: Option<usize>,
     /// How many bytes may still be sent.
     left: Option<usize>,
 }
 
 impl Selection {
-    /// Returns the text of the lines that are selected. The first call gets those that are there at the start.
+    /// Returns the text of the selected lines. The first call gets the initial lines.
     pub(crate) fn text<'l>(&mut self, lines: impl ExactSizeIterator<Item = &'l Line>) -> Vec<u8> {
         let skipped = self.tail.take().map_or(0, |tail| lines.len().saturating_sub(tail));
         let mut text = Vec::new();
@@ -127,11 +127,11 @@ impl Selection {
     }
 }
 
-/// How often a log that is followed is looked at, if nothing else wakes its follower: as often as a kubelet looks whether
-/// the container still runs.
+/// The polling interval of a followed log, if nothing else wakes its follower: that of a kubelet's check whether the
+/// container is still running.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a follower waits at least: a program that prints all the time is looked at ten times a second.
+/// The minimum wait of a follower: a program that prints constantly is polled ten times a second.
 pub(crate) const LOOK_AFTER: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Log lines that an annotation or a ConfigMap scripts. Pure.
+//! Scripted log lines of an annotation or a ConfigMap. Pure.
 //!
 //! ```text
 //!  starting up                      when the container starts
@@ -30,7 +30,7 @@ struct Scripted {
     text: String,
 }
 
-/// The most lines of a script. With the size of an annotation or ConfigMap, their text is below 1 MiB.
+/// The maximum number of lines of a script. With the size of an annotation or ConfigMap, their text is below 1 MiB.
 const MAX_LINES: usize = 10_000;
 
 /// The shortest interval of a repeated line.
@@ -60,7 +60,7 @@ impl LogScript {
         let after = after.and_then(|after| passed(since, after));
         let mut newest = Newest::default();
         for (index, scripted) in self.lines.iter().enumerate() {
-            // A line that is not kept ends the search: those before it are older.
+            // A line that is not kept ends the search, because all further ones are older.
             scripted.times_back(after, until).all(|time| newest.keep((time, index), scripted.bytes()));
         }
         let lines = newest.into_sorted().into_iter();
@@ -75,7 +75,7 @@ impl LogScript {
     }
 }
 
-/// When a line is printed, and which one of the script it is.
+/// The time of a line, and its index in the script.
 type Printed = (Duration, usize);
 
 /// The newest lines, as many as a log keeps.
@@ -141,7 +141,7 @@ impl Scripted {
         Some(Line { at: since.checked_add(after).ok()?, stream: self.stream, text })
     }
 
-    /// What the line takes in a log.
+    /// The size of the line in a log.
     fn bytes(&self) -> usize {
         self.text.len() + "\n".len() + LINE_BYTES
     }

@@ -3,7 +3,7 @@
 use super::{Done, Io, Manner, Shell, Stop, base_name};
 use crate::shell::parse;
 
-/// Parsing a byte takes as long as copying so many.
+/// Parsing a byte takes as long as copying this many.
 pub(super) const PARSED_BYTE: usize = 8;
 
 impl Shell {
@@ -50,7 +50,7 @@ impl Shell {
         }
     }
 
-    /// Returns what a command that is not understood does.
+    /// Returns the effect of an unknown command.
     pub(super) fn unclear(&self, code: i32) -> Stop {
         match self.machine.manner {
             Manner::Certain => Stop::Unknown,
@@ -145,7 +145,7 @@ impl Shell {
                         Some("nounset") => self.options.rejects_unset = on,
                         _ => {}
                     },
-                    // Tracing and the others change nothing that the simulation shows.
+                    // Tracing and the other options have no visible effect in the simulation.
                     _ => {}
                 }
             }
@@ -163,7 +163,7 @@ impl Shell {
         Ok(0)
     }
 
-    /// Traps of signals are accepted: no signal is simulated. One for the end of the script would have to run.
+    /// Traps of signals are accepted, because no signals are simulated. A trap on exit would have to run.
     fn trap(&self, arguments: &[String]) -> Done {
         let at_exit = arguments.iter().skip(1).any(|signal| signal == "EXIT" || signal == "0");
         if at_exit { Err(self.unclear(2)) } else { Ok(0) }
@@ -210,7 +210,7 @@ impl Shell {
             let is_builtin = BUILTINS.contains(&name.as_str()) || self.functions.contains_key(name);
             let is_known = super::is_known(base_name(name));
             if !is_builtin && !is_known {
-                // The image may have it.
+                // The image may contain it.
                 if self.machine.manner == Manner::Certain {
                     return Err(Stop::Unknown);
                 }

@@ -1,6 +1,6 @@
-//! Loops that never end, as far as their text shows. Pure.
+//! Detects endless loops from their text. Pure.
 //!
-//! Most programs that run until they are stopped are loops around a `sleep`. They need not be followed to know that.
+//! Most programs that run until they are stopped are loops around a `sleep`, which need not be simulated.
 
 use crate::shell::{List, Stage, Step};
 
@@ -48,7 +48,7 @@ fn collect_stage<'l>(stage: &'l Stage, names: &mut Vec<Option<&'l str>>) {
             collect(body, names);
         }
         Step::For { body, .. } | Step::Group(body) => collect(body, names),
-        // What a subshell does leaves only itself.
+        // A subshell can only leave itself.
         Step::Subshell(_) => {}
         Step::Case { arms, .. } => arms.iter().for_each(|(_, list)| collect(list, names)),
         Step::Function(_, body) => collect_stage(body, names),

@@ -8,11 +8,11 @@ use super::{Io, Manner, Output, Shell, Stop, arithmetic};
 use crate::files::{path, pattern};
 use crate::shell::{Expansion, List, Operator, Part, Word};
 
-/// What a field takes besides its text.
+/// The overhead of a field.
 const FIELD_BYTES: usize = 32;
 
-/// How much text a command may still expand to, at any pace. Its fields take up to three times that while they are made:
-/// 3 MiB.
+/// The remaining size of a command's expansion, at any pace. Its fields take up to three times that during expansion: 3
+/// MiB.
 pub(super) struct Room(usize);
 
 impl Default for Room {
@@ -281,7 +281,7 @@ impl Shell {
         }
     }
 
-    /// Returns what a list prints, without the newlines at its end.
+    /// Returns the output of a list, without trailing newlines.
     async fn printed(&mut self, list: &List, io: &Io) -> Result<String, Stop> {
         let (stdout, buffer) = Output::buffer();
         let io = Io { stdout, ..io.clone() };

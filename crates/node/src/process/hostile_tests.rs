@@ -1,4 +1,4 @@
-//! Scripts that try to take the stack, the memory or the time of the process they are simulated in.
+//! Scripts that try to exhaust the stack, memory or CPU of the simulating process.
 
 use futures::FutureExt;
 use setpoint::Clock;
@@ -11,7 +11,7 @@ use crate::shell::parse;
 /// larger.
 const STACK: usize = 4 * (2 << 20);
 
-/// Runs a script in reckoned time on a worker's stack.
+/// Runs a script in computed time on a worker's stack.
 fn reckoned(script: String) -> Done {
     reckoned_within(100_000, script)
 }

@@ -25,13 +25,13 @@ pub(crate) enum Input {
     Empty,
     /// The output of another command, or a file.
     Text(Arc<Mutex<Bytes>>),
-    /// What a client sends.
+    /// The input of a client.
     Client(Arc<tokio::sync::Mutex<Incoming>>),
-    /// Open, but nothing will ever come.
+    /// Open, but without any input.
     Silent,
 }
 
-/// What comes from a client, in pieces.
+/// The input of a client, in pieces.
 pub(crate) struct Incoming {
     pieces: mpsc::Receiver<Bytes>,
     rest: Bytes,
@@ -52,10 +52,10 @@ pub(crate) enum Output {
     Both(Arc<(Self, Self)>),
 }
 
-/// As much as fits between two commands. They do not run at the same time, so this is more than a pipe of Linux holds.
+/// The capacity of a pipe. Its commands do not run concurrently, so this is more than in Linux.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// The largest piece that is sent to a client at once.
+/// The maximum size of a piece that is sent to a client.
 const PIECE_BYTES: usize = 32 << 10;
 
 /// The exit code of a process that writes where nothing reads.
@@ -134,7 +134,7 @@ impl Input {
         Ok(Some(line).filter(|line| !line.is_empty()))
     }
 
-    /// Puts back what was read too much.
+    /// Puts back excess input.
     pub(super) async fn unread(&self, rest: Bytes) {
         match self {
             Self::Text(text) => *text.lock() = rest,

@@ -1,4 +1,4 @@
-//! What a process sees of its container: files, time, names. It also keeps track of what is not known about the image.
+//! A process's view of its container: files, time, names. Also tracks assumptions about the unknown image.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,17 +22,17 @@ pub(crate) struct Machine {
     /// The streams of the container's main process: stdout and stderr.
     pub(crate) main: Option<Arc<(Output, Output)>>,
     doubts: Arc<Mutex<Doubts>>,
-    /// Work that was done and not counted as steps yet, in bytes.
+    /// Work that is not counted as steps yet, in bytes.
     owed: Arc<AtomicUsize>,
 }
 
 /// Copying, comparing or parsing this many bytes takes about as long as a step.
 const BYTES_PER_STEP: usize = 1024;
 
-/// What to do about commands and files that the simulation does not know.
+/// How to handle unknown commands and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Stop: what follows is not known.
+    /// Stop: the rest is unknown.
     Certain,
     /// Report that they do not exist.
     Interactive,
@@ -47,7 +47,7 @@ pub(crate) struct Identity {
     pub(crate) group: i64,
 }
 
-/// Files that a run has assumed things about. Both sets are bounded by the run's text.
+/// Files that a run has made assumptions about. Both sets are bounded by the run's text.
 #[derive(Debug, Default)]
 struct Doubts {
     /// Files that it has created or removed.
@@ -70,12 +70,12 @@ impl Machine {
         }
     }
 
-    /// Notes work that takes as long as copying so many bytes. It counts with the next step.
+    /// Records work that takes as long as copying this many bytes. It counts with the next step.
     pub(super) fn owe(&self, bytes: usize) {
         self.owed.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the work that was noted, in steps.
+    /// Returns the recorded work, in steps.
     pub(super) fn take_owed(&self) -> u64 {
         let steps = self.owed.load(Ordering::Relaxed) / BYTES_PER_STEP;
         self.owed.fetch_sub(steps * BYTES_PER_STEP, Ordering::Relaxed);
@@ -83,7 +83,7 @@ impl Machine {
     }
 
     /// Returns when the run first assumed that a file is absent which may be part of the image, and which it did not
-    /// create or remove itself. What it did from then on is not certain.
+    /// create or remove itself. Its behaviour from then on is uncertain.
     pub(crate) fn first_doubt(&self) -> Option<Timestamp> {
         let doubts = self.doubts.lock();
         let open = doubts.missed.iter().filter(|(path, _)| !doubts.touched.contains(*path));
@@ -96,7 +96,7 @@ impl Machine {
             && !self.doubts.lock().touched.contains(path)
     }
 
-    /// Notes that a file is created or removed.
+    /// Records that a file is created or removed.
     pub(crate) fn touch(&self, path: &str) {
         if self.manner == Manner::Certain {
             self.doubts.lock().touched.insert(path.to_owned());
@@ -112,7 +112,7 @@ impl Machine {
         found
     }
 
-    /// Returns the result of an operation on a file. It is not known if the file may be part of the image.
+    /// Returns the result of an operation on a file. It is unknown if the file may be part of the image.
     pub(crate) fn certain<T>(
         &self,
         path: &str,

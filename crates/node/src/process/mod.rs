@@ -15,12 +15,11 @@
 //!  commands/     all others
 //! ```
 //!
-//! The program of a container runs in reckoned time: `sleep` advances a counter, so an hour takes microseconds, and what
-//! a run does is a function of its inputs. As little is known about images, such a run stops at the first command or file
-//! that it does not know ([`Stop::Unknown`]). A command of a user reports it instead ([`Manner::Interactive`]).
+//! The program of a container runs in computed time: `sleep` advances a counter, so an hour takes microseconds, and a
+//! run is a function of its inputs. The contents of images are unknown, so such a run stops at the first unknown
+//! command or file ([`Stop::Unknown`]). A user's command reports it instead ([`Manner::Interactive`]).
 //!
-//! Invariant: a run is bounded in steps, in the text it expands and in the memory of its files, or else in real
-//! time and slowed down.
+//! Invariant: a run is bounded in steps, expanded text and memory of its files; in real time, it is throttled instead.
 
 mod arithmetic;
 mod builtins;
@@ -58,7 +57,7 @@ pub(crate) enum Stop {
     Continue(usize),
     /// A command cannot write its output to a file. Only this command stops.
     WriteFailed(FileError),
-    /// It does something that the simulation does not know.
+    /// It does something unknown to the simulation.
     Unknown,
     /// It waits forever.
     Forever,

@@ -11,28 +11,28 @@ use setpoint::Clock;
 
 use super::Stop;
 
-/// Real time, or time that is reckoned from sleeps.
+/// Real time, or time computed from sleeps.
 #[derive(Clone, Debug)]
 pub(crate) enum Pace {
     Real(Clock),
     Reckoned(Arc<Reckoning>),
 }
 
-/// In real time, a process rests after every so many steps, so that an endless loop takes a tenth of a core.
+/// In real time, a process pauses regularly, so that an endless loop takes a tenth of a core.
 const STEPS_AT_ONCE: u64 = 1000;
 const REST: Duration = Duration::from_millis(10);
 
-/// The most rests in a row, after a step that took long.
+/// The maximum number of consecutive pauses, after a long step.
 const MAX_RESTS: u64 = 100;
 
-/// Anything longer than a year never ends.
+/// A sleep of more than a year never ends.
 const FOREVER: Duration = Duration::from_secs(366 * 86400);
 
-/// The maximum total length of expanded words in a reckoned run, which also bounds its files and output: a variable can
-/// double with every line.
+/// The maximum total length of expanded words in a run in computed time, which also bounds its files and output: a
+/// variable can double with every line.
 pub(crate) const MAX_TEXT: usize = 1 << 20;
 
-/// Time as a run's own sleeps make it.
+/// Time computed from a run's own sleeps.
 #[derive(Debug)]
 pub(crate) struct Reckoning {
     since: Timestamp,
@@ -46,7 +46,7 @@ struct State {
     horizon: Duration,
     /// Until when it sleeps.
     asleep: Option<Duration>,
-    /// How many steps are left in all, and until the run has to let others run.
+    /// The remaining steps in total, and until the run has to yield.
     steps: u64,
     burst: u64,
     /// The total length of expanded words.
@@ -54,7 +54,7 @@ struct State {
 }
 
 impl Reckoning {
-    /// Starts a run that may take so many steps. Its time ends at the horizon.
+    /// Starts a run with a limit on steps. Its time ends at the horizon.
     pub(crate) fn new(since: Timestamp, horizon: Duration, steps: u64) -> Arc<Self> {
         let state = State { elapsed: Duration::ZERO, horizon, asleep: None, steps, burst: steps, read: 0 };
         Arc::new(Self { since, state: Mutex::new(state) })
@@ -79,14 +79,14 @@ impl Reckoning {
         self.state.lock().asleep
     }
 
-    /// Moves the horizon, and lets the run take so many steps before it is polled again.
+    /// Moves the horizon, and sets the number of steps before it must be polled again.
     pub(crate) fn extend(&self, horizon: Duration, burst: u64) {
         let mut state = self.state.lock();
         state.horizon = state.horizon.max(horizon);
         state.burst = burst;
     }
 
-    /// Whether the run only waits to be polled again.
+    /// Whether the run is only waiting to be polled again.
     pub(crate) fn is_in_the_middle(&self) -> bool {
         let state = self.state.lock();
         state.burst == 0 && state.steps > 0
@@ -126,7 +126,7 @@ impl Pace {
         };
         let until = reckoning.elapsed().checked_add(duration).filter(|until| *until < FOREVER);
         let until = until.ok_or(Stop::Forever)?;
-        // Whoever extends the horizon polls the run.
+        // The code that extends the horizon polls the run.
         poll_fn(|_| {
             let mut state = reckoning.state.lock();
             let is_due = state.horizon >= until;

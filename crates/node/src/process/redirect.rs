@@ -1,4 +1,4 @@
-//! Redirections: where the streams of a command lead.
+//! Redirections of a command's streams.
 
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ impl Shell {
         Ok(Output::File(Arc::from(path)))
     }
 
-    /// Notes the work of looking at all parents of a path.
+    /// Records the work of checking all parents of a path.
     pub(super) fn owe_parents(&self, path: &str) {
         self.machine.owe(path.len().min(MAX_PATH) * path.matches('/').count().min(MAX_PATH) / 2);
     }
@@ -104,7 +104,7 @@ impl Shell {
         self.owe_parents(path);
         let ends = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0);
         for end in ends {
-            // Fails where it exists, which is as good.
+            // Fails if it exists, which is fine.
             _ = self.machine.files.make_directory(&path[..end], self.machine.pace.now());
         }
     }

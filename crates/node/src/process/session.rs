@@ -1,7 +1,7 @@
 //! Runs a command for a client, with or without a terminal.
 //!
-//! A terminal does what a pseudo-terminal of Linux does in its usual mode: it echoes, collects lines, and turns Ctrl-C
-//! into an interrupt and Ctrl-D into an end of input. Escape sequences are dropped.
+//! A terminal behaves like a Linux pseudo-terminal in canonical mode: it echoes, collects lines, and turns Ctrl-C into
+//! an interrupt and Ctrl-D into the end of input. Escape sequences are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,19 +30,19 @@ pub(crate) struct Terminal {
     shells: AtomicUsize,
 }
 
-/// How many lines a terminal holds that nothing has read. Further input waits.
+/// The maximum number of unread lines of a terminal. Further input waits.
 const LINES: usize = 16;
 
-/// The longest line of a terminal, as in Linux. More is dropped.
+/// The maximum length of a terminal line, as in Linux. The rest is dropped.
 const MAX_LINE: usize = 4096;
 
-/// The longest script that a shell reads from its input before it must be complete.
+/// The maximum length of a multi-line script from stdin.
 const MAX_SCRIPT: usize = 256 << 10;
 
 /// The exit code of an interrupted command.
 const INTERRUPTED: i32 = 128 + 2;
 
-/// Runs a script for a client. What it prints also goes to `log`: stdout and stderr.
+/// Runs a script for a client. Its stdout and stderr are also written to `log`.
 pub(crate) async fn run_session(
     mut shell: Shell,
     script: &List,
@@ -97,7 +97,7 @@ fn both(first: Output, second: Output) -> Output {
 }
 
 impl Terminal {
-    /// Turns what a client types into lines, and echoes it. Ends when the client closes its input.
+    /// Collects a client's input into lines, and echoes it. Ends when the client closes its input.
     async fn pump(
         &self,
         mut raw: mpsc::Receiver<Bytes>,

@@ -31,16 +31,16 @@ pub(crate) struct Shell {
     pub(super) options: Options,
     /// The exit code of the last command.
     pub(super) status: i32,
-    /// How many conditions this is inside of. A failure there does not end the script.
+    /// The nesting depth in conditions, where a failure does not end the script.
     conditions: usize,
     calls: usize,
     subshells: usize,
-    /// How many stages run inside each other.
+    /// The nesting depth of stages.
     stages: usize,
     steps: u64,
 }
 
-/// What `set` sets.
+/// The options of `set`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Options {
     /// `-e`
@@ -60,7 +60,7 @@ pub(crate) struct Invocation {
     pub(crate) directory: String,
 }
 
-/// The most functions of a script.
+/// The maximum number of functions of a script.
 const MAX_FUNCTIONS: usize = 256;
 
 /// The maximum depth of calls, which count functions, substitutions, and commands that run commands. Each is a stack of
@@ -171,7 +171,7 @@ impl Shell {
         Ok(if self.options.pipes_fail { failure } else { code })
     }
 
-    /// Runs a stage in this shell, which ends with it.
+    /// Runs a stage in this shell, which exits with it.
     async fn contained(&mut self, stage: &Stage, io: &Io) -> Done {
         match self.stage(stage, io).await {
             Err(Stop::Exit(code) | Stop::Return(code)) => Ok(code),
@@ -234,7 +234,7 @@ impl Shell {
         self.machine.pace.step(&mut self.steps, 1 + owed).await
     }
 
-    /// Counts the work since the last step, in the middle of a step that may take long.
+    /// Counts the work since the last step, in the middle of a long step.
     pub(super) async fn pay(&mut self) -> Result<(), Stop> {
         match self.machine.take_owed() {
             0 => Ok(()),
@@ -354,7 +354,7 @@ impl Shell {
         done
     }
 
-    /// Returns the values that a command assigns, which are bounded together.
+    /// Returns the values that a command assigns, whose total size is bounded.
     async fn assigned<'c>(&mut self, command: &'c Command, io: &Io) -> Result<Vec<(&'c str, String)>, Stop> {
         let (mut assigned, mut room) = (Vec::new(), Room::default());
         for (name, word) in &command.assigned {
@@ -384,7 +384,7 @@ impl Shell {
         .boxed()
     }
 
-    /// Begins a call, unless there are too many inside each other.
+    /// Starts a call, unless they are nested too deeply.
     pub(super) fn enter_call(&mut self) -> Result<(), Stop> {
         if self.calls == MAX_CALLS {
             return Err(self.unclear(2));
@@ -435,7 +435,7 @@ impl Shell {
     }
 }
 
-/// How deep inside of commands a shell is.
+/// The nesting depth of a shell in commands.
 pub(super) struct Depth {
     conditions: usize,
     calls: usize,

@@ -11,8 +11,8 @@ pub(super) struct Variable {
     pub(super) is_exported: bool,
 }
 
-/// What a variable takes besides its name and value, and what all of them may take. A subshell that sets one has a copy,
-/// so that a session takes at most `MAX_SUBSHELLS` times that: 32 MiB, and as much again for the environment.
+/// The overhead of a variable, and the maximum size of all variables. A subshell that sets a variable has a copy, so a
+/// session takes at most `MAX_SUBSHELLS` times that: 32 MiB, and the same for the environment.
 const VARIABLE_BYTES: usize = 128;
 const MAX_VARIABLE_BYTES: usize = 2 << 20;
 
@@ -42,7 +42,7 @@ impl Shell {
         }
     }
 
-    /// Gives back what a variable took.
+    /// Releases the size of a variable.
     fn free_variable(&mut self, name: &str, old: &Variable) {
         self.variable_bytes =
             self.variable_bytes.saturating_sub(name.len() + old.value.len() + VARIABLE_BYTES);

@@ -9,22 +9,22 @@ use super::downward;
 use super::pod::Pod;
 use super::sources::Sources;
 
-/// Everything that variables are resolved from.
+/// The inputs of variables.
 #[derive(Clone, Copy)]
 pub(crate) struct Scope<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) sources: &'a Sources,
     /// What the node has.
     pub(crate) allocatable: &'a Resources,
-    /// Variables of Services, which are not looked up for the programs of containers.
+    /// Variables of Services, which are omitted for the programs of containers.
     pub(crate) services: &'a BTreeMap<String, String>,
 }
 
-/// The most that the variables of a container take, and the words of its command: half of what Linux passes to a program.
-/// A sandbox keeps the variables of each run.
+/// The maximum size of a container's variables, and of the words of its command: half of Linux' limit for a program. A
+/// sandbox keeps the variables of each run.
 pub(crate) const MAX_BYTES: usize = 1 << 20;
 
-/// What a variable takes besides its name and value.
+/// The overhead of a variable.
 const VARIABLE_BYTES: usize = 64;
 
 /// The variables of a container under construction.
@@ -50,7 +50,7 @@ fn too_many() -> String {
     format!("the environment variables of the container take more than {MAX_BYTES} bytes")
 }
 
-/// Resolves the variables of a container. An error is the kubelet's, except for variables that take too much.
+/// Resolves the variables of a container. Errors are the kubelet's, except for variables that are too large.
 pub(crate) fn environment(
     scope: Scope<'_>,
     container: &Container,
@@ -138,8 +138,8 @@ impl Scope<'_> {
     }
 }
 
-/// Expands each `$(name)` of a text. `$$` is a dollar sign, and a name that is not known stays as it is. `None` if the
-/// result has more than `most` bytes.
+/// Expands each `$(name)` of a text. `$$` is a dollar sign, and an unknown name is kept unchanged. `None` if the result
+/// has more than `most` bytes.
 pub(crate) fn expand<'v>(
     text: &str,
     most: usize,

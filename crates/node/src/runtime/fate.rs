@@ -1,8 +1,8 @@
-//! How a run of a container ends, as far as its command shows. Pure, given what was read for the pod.
+//! Determines from its command how a run of a container ends. Pure, given the pod's objects.
 //!
-//! Files on volumes outlive a container: the next run finds what the last one left, and the containers of a pod find what
-//! its init containers left. A file that a script checks is assumed absent only if the script creates it itself; other
-//! files may be part of the image.
+//! Files on volumes outlive a container: the next run finds the files of the previous one, and the containers of a pod
+//! find the files of its init containers. A file that a script checks is assumed absent only if the script creates it
+//! itself; other files may be part of the image.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(crate) struct Ending {
 /// How many runs of a container are simulated for the files they leave on volumes.
 const MAX_SIMULATED_RUNS: u32 = 16;
 
-/// How many steps a run is followed. A loop of a thousand rounds is, and takes milliseconds.
+/// The maximum number of simulated steps of a run. A loop of a thousand rounds is within it, and takes milliseconds.
 const STEPS: u64 = 10_000;
 
 /// The memory for the files of a run.
@@ -59,7 +59,7 @@ const FILE_BYTES: usize = 4 << 20;
 const MESSAGE_OF_FILE: usize = 4096;
 const MESSAGE_OF_LOG: usize = 2048;
 
-/// Everything that the fate of a run depends on.
+/// The inputs of a run's fate.
 pub(crate) struct Inputs<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) sources: &'a Sources,
@@ -131,7 +131,7 @@ pub(crate) fn with_usual(environment: BTreeMap<String, String>, pod: &Pod) -> BT
     all
 }
 
-/// Whom the processes of a container run as.
+/// The user of a container's processes.
 pub(crate) fn identity(pod: &Pod, container: &Container) -> Identity {
     let own = container.security_context.as_ref();
     let of_pod = &pod.spec.security_context;

@@ -1,4 +1,4 @@
-//! A run of a container's program, followed as time passes.
+//! A run of a container's program, simulated as time passes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::shell::List;
 /// How many steps a run may take in all: some days of a loop with one round a second, and half a second to compute.
 const STEPS: u64 = 2_000_000;
 
-/// How many steps it takes before others may run.
+/// How many steps it takes before it yields.
 const BURST: u64 = 20_000;
 
-/// A run of a program. What it prints goes to a log, what it writes to the files of its container.
+/// A run of a program. Its output goes to a log, its files to those of the container.
 pub(crate) struct LiveRun {
     since: Timestamp,
     reckoning: Arc<Reckoning>,
@@ -51,7 +51,7 @@ impl LiveRun {
         Self { since, reckoning, running: Some(running), log: log.clone() }
     }
 
-    /// Follows the run up to a time.
+    /// Simulates the run up to a time.
     pub(crate) async fn advance(&mut self, until: Timestamp) {
         let Ok(horizon) = Duration::try_from(until.duration_since(self.since)) else { return };
         while self.poll(horizon) {
@@ -71,7 +71,7 @@ impl LiveRun {
         self.reckoning.extend(horizon, BURST);
         let mut context = Context::from_waker(futures::task::noop_waker_ref());
         match Pin::new(running).poll(&mut context) {
-            // It has ended, or does something that is not known.
+            // It has ended, or does something unknown.
             Poll::Ready(done) => {
                 self.running = None;
                 if done.is_ok() {

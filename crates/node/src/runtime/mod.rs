@@ -1,4 +1,4 @@
-//! The simulated container runtime: what containers do, print, and hold in their files.
+//! The simulated container runtime: the behaviour, logs and files of containers.
 //!
 //! ```text
 //!  pod.rs              the pod, decoded with everything that its containers need
@@ -14,7 +14,7 @@
 //!  fates.rs            the fates of all running containers
 //! ```
 //!
-//! A pod that nothing asks about costs nothing here: its sandbox is made by the first request for a log or a command, from
+//! A pod without requests costs nothing here: its sandbox is created by the first request for a log or a command, from
 //! the pod and the time. It is kept in memory, and lost when the process ends.
 
 mod container_files;
@@ -60,7 +60,7 @@ const FILE_BYTES: usize = 256 << 20;
 /// How many sandboxes are kept. Each has some 10 KiB, a log of up to 256 KiB for each run of a container, and its files.
 const SANDBOXES: usize = 256;
 
-/// How many are kept if users have changed them all. Above that, no more pods can be entered.
+/// How many are kept if users have changed all of them. Above that, no further pods can be entered.
 const CHANGED_SANDBOXES: usize = 2048;
 
 /// The key of a ConfigMap with a script, if none is named.
@@ -70,7 +70,7 @@ const USUAL_KEY: &str = "log";
 #[derive(Clone)]
 pub(crate) struct Runtime {
     clock: Clock,
-    /// The client that reads what nodes may not.
+    /// The client for reads that nodes are not permitted.
     simulator: Client,
     quota: Arc<Quota>,
     kept: Arc<Mutex<Kept>>,
@@ -91,7 +91,7 @@ struct Slot {
     used: u64,
 }
 
-/// A sandbox and what is kept with it.
+/// A sandbox and its related state.
 pub(crate) struct SandboxState {
     pub(crate) sandbox: Sandbox,
     tokens: Tokens,
@@ -134,7 +134,7 @@ impl Runtime {
         }
     }
 
-    /// Returns a pod with its containers as they are now, and what they read from the API.
+    /// Returns a pod with the current state of its containers, and their API objects.
     pub(crate) async fn enter(&self, object: &Object, entrance: Entrance<'_>) -> Result<Entered, EnterError> {
         let pod: Pod = object.decode()?;
         let state = self.slot(&pod.metadata.uid)?;

@@ -1,4 +1,4 @@
-//! The program of a container, as far as its command and image show it. Pure.
+//! Determines the program of a container from its command and image. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use super::environment::{MAX_BYTES, expand};
 use crate::process::base_name;
 use crate::shell::{List, command};
 
-/// What is known about the program of a container, before it is run.
+/// What is known about the program of a container before it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Entrypoint {
-    /// Nothing: it is that of an image.
+    /// Nothing: it is the entrypoint of an image.
     #[default]
     Unknown,
-    /// That of an image which is known to run until it is stopped.
+    /// The entrypoint of an image that is known to run until it is stopped.
     Server,
     /// A command, or a shell that someone may attach to.
     Command,

@@ -1,6 +1,6 @@
 //! The containers of one pod, in memory: their files, environments, programs and logs.
 //!
-//! Everything here can be computed again from the pod, except for what `exec` and `attach` have done.
+//! Everything here can be recomputed from the pod, except for the effects of `exec` and `attach`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use crate::log::{Line, Log, LogBuffer, LogScript, LogStream};
 use crate::process::{Identity, Invocation, Io, Machine, Manner, Output, Pace, Reckoning, Shell};
 use crate::view::ContainerStatus;
 
-/// How much memory the files of a pod take.
+/// The maximum memory for the files of a pod.
 const POD_BYTES: usize = 32 << 20;
 
-/// How many runs are repeated at most, and how many steps of each.
+/// The maximum number of repeated runs, and of steps in each.
 const MAX_REPEATED_RUNS: u32 = 16;
 const REPEATED_STEPS: u64 = 10_000;
 
-/// What was read from the API for a pod.
+/// The API objects of a pod.
 pub(crate) struct Read<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) sources: &'a Sources,
@@ -46,7 +46,7 @@ pub(crate) struct Sandbox {
     volumes: Volumes,
     quota: Arc<Quota>,
     containers: BTreeMap<String, ContainerRuns>,
-    /// Whether a user has changed something that cannot be computed again.
+    /// Whether a user has changed something that cannot be recomputed.
     pub(crate) is_changed: Arc<AtomicBool>,
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn spans(status: &ContainerStatus) -> (Option<Span>, Option<Span>) {
         Some(terminated) => {
             (ended(terminated, restarts), last.zip(before).and_then(|(last, number)| ended(last, number)))
         }
-        // It waits to be restarted: the last run is both.
+        // It is waiting to be restarted: the last run is both.
         None => {
             let last = last.and_then(|last| ended(last, restarts));
             (last, last)
@@ -131,7 +131,7 @@ impl Sandbox {
             let (current, previous) = spans(status);
             let previous = previous.filter(|previous| Some(*previous) != current);
             self.place_runs((current, previous), container, read);
-            // Followed in place: a request that is cancelled here loses nothing.
+            // Updated in place: a request that is cancelled here loses nothing.
             let runs = self.containers.entry(container.name.clone()).or_default();
             let spans = [(&mut runs.previous, previous), (&mut runs.current, current)];
             for (run, span) in spans {
@@ -143,7 +143,7 @@ impl Sandbox {
         }
     }
 
-    /// Puts the current run of a container and the one before in their places. Starts those that are not known yet.
+    /// Updates the current and the previous run of a container. Starts unknown ones.
     fn place_runs(
         &mut self,
         (current, previous): (Option<Span>, Option<Span>),
@@ -197,7 +197,7 @@ impl Sandbox {
 
     /// Returns a container at the start of a run.
     fn parts(&self, container: &Container, read: &Read<'_>, since: Timestamp) -> Parts {
-        // What is missing now was there when the container started.
+        // Objects that are missing now existed when the container started.
         let environment = environment(scope(read), container).unwrap_or_default();
         let root = root(read.pod, container, self.quota.clone(), since);
         let files = self.volumes.mount(read.pod, container, &environment, &root, since);
@@ -205,7 +205,7 @@ impl Sandbox {
         Parts { environment, root, files, identity: Arc::new(identity(read.pod, container)) }
     }
 
-    /// Repeats the runs before those that the status shows, for the files that they have left on volumes.
+    /// Repeats the runs before those in the status, for their files on volumes.
     fn repeat(&self, runs: u32, container: &Container, read: &Read<'_>, since: Timestamp) {
         for _ in 0..runs.min(MAX_REPEATED_RUNS) {
             let parts = self.parts(container, read, since);
@@ -213,7 +213,7 @@ impl Sandbox {
             let pace = Pace::Reckoned(Reckoning::endless(since, REPEATED_STEPS));
             let machine = Machine::new(parts.files, pace, Manner::Certain, parts.identity);
             let mut shell = Shell::new(invocation(machine, &parts.environment, container));
-            // One that does not end has left what it could.
+            // A run that does not end has left all the files it could.
             _ = shell.run(&script, &Io::null()).now_or_never();
         }
     }
@@ -237,7 +237,7 @@ impl Sandbox {
         scripted.into_iter().chain(printed).min()
     }
 
-    /// Whether the runs that a status shows are known.
+    /// Whether the runs in a status are known.
     pub(crate) fn has_runs_of(&self, status: &ContainerStatus) -> bool {
         let (current, previous) = spans(status);
         let runs = self.containers.get(&status.name);
@@ -249,7 +249,7 @@ impl Sandbox {
             && (is_both || has(previous, runs.and_then(|runs| runs.previous.as_ref())))
     }
 
-    /// Follows the runs that are known up to now.
+    /// Simulates the known runs up to now.
     pub(crate) async fn advance(&mut self, statuses: impl Iterator<Item = &ContainerStatus>, now: Timestamp) {
         for status in statuses {
             let (current, _) = spans(status);
@@ -281,7 +281,7 @@ impl Sandbox {
         self.run(container, false).map(Run::outputs)
     }
 
-    /// Notes that a user has changed something.
+    /// Records that a user has changed something.
     pub(crate) fn note_change(&self) {
         self.is_changed.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The ConfigMaps, Secrets and tokens that a pod's containers use, read with the rights of its node.
+//! The ConfigMaps, Secrets and tokens that a pod's containers use, read with the permissions of its node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::pod::Pod;
 /// The keys and values of a ConfigMap or Secret.
 pub(crate) type Data = BTreeMap<String, Arc<Vec<u8>>>;
 
-/// What was read for a pod. `None` for what does not exist.
+/// The objects read for a pod. `None` for missing ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     config_maps: BTreeMap<String, Option<Data>>,
@@ -28,7 +28,7 @@ pub(crate) struct References {
 }
 
 impl References {
-    /// Those of the volumes of a pod and of the variables of its containers.
+    /// From the volumes of a pod and the variables of its containers.
     pub(crate) fn of(pod: &Pod) -> Self {
         let mut references = Self::default();
         pod.all_containers().for_each(|container| references.add_container(container));
@@ -63,7 +63,7 @@ impl References {
 }
 
 impl Sources {
-    /// Reads what a pod refers to.
+    /// Reads the objects that a pod refers to.
     pub(crate) async fn read(
         client: &Client,
         namespace: &str,
@@ -112,10 +112,10 @@ impl Sources {
     }
 }
 
-/// The most that is read for a pod: as much as its files may take. What does not fit counts as missing.
+/// The maximum size of the objects read for a pod: that of its files. Objects that do not fit count as missing.
 const MAX_BYTES: usize = 32 << 20;
 
-/// Takes the size of an object off what is left.
+/// Subtracts the size of an object from the remaining budget.
 fn fits(data: &Data, left: &mut usize) -> bool {
     let bytes: usize = data.iter().map(|(key, value)| key.len() + value.len()).sum();
     let rest = left.checked_sub(bytes);

@@ -28,7 +28,7 @@ impl Node {
     ) -> Answered {
         let mut wanted = Wanted::parse(query).map_err(Refusal::bad_request)?;
         let prepared = self.prepare_exec(namespace, pod, uid, container).await.map_err(|refusal| {
-            // A kubelet words this differently for attach.
+            // A kubelet has a different message for attach.
             match refusal.clone().text().starts_with("container not found") {
                 true => {
                     Refusal::internal(format!("container {container} not found in pod {pod}_{namespace}"))
@@ -36,7 +36,7 @@ impl Node {
                 false => refusal,
             }
         })?;
-        // A container has a terminal or not, whatever the client wants.
+        // Whether there is a terminal depends on the container, not on the client.
         wanted.tty = prepared.container.tty == Some(true);
         let run: Run = Box::new(move |streams| async move { prepared.attach(streams).await }.boxed());
         upgraded(request, wanted, run, upgrades)
@@ -80,7 +80,7 @@ impl Prepared {
         };
         let Some(invocation) = invocation else { return Outcome::Success };
         let Some(program) = script(&self.container, &invocation.environment) else { return Outcome::Success };
-        // Input that ends because the client is gone does not end a container that others may attach to.
+        // The end of input of a disconnected client does not end a container that others may attach to.
         let (input, read) = mpsc::channel(1);
         let client = streams.stdin.replace(read);
         let is_kept_open = !session.ends_with_client;
@@ -103,14 +103,14 @@ impl Prepared {
             biased;
             done = running => done.unwrap_or(1),
             () = passing => 0,
-            // The container has ended already, and with it what the client is attached to.
+            // The container has already ended.
             () = self.ended() => 0,
         };
         session.end(code);
         Outcome::Success
     }
 
-    /// Sends what the container prints from now on, until it ends.
+    /// Streams the container's output until it ends.
     async fn watch(self, streams: ClientStreams) -> Outcome {
         let clock = self.node.server.clock.clone();
         let Some((number, _)) = self.run_number() else { return Outcome::Success };
@@ -169,7 +169,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Notes that the container's program has ended.
+    /// Records that the container's program has ended.
     fn end(&mut self, code: i32) {
         self.is_open = false;
         let Some((number, since)) = self.prepared.run_number().filter(|(number, _)| *number == self.number)

@@ -46,11 +46,11 @@ impl Backends {
     }
 }
 
-/// What to do about a pod that nothing stands in for.
+/// The hint for a pod without a local process.
 pub(super) const HINT: &str = "a simulated pod runs no process; annotate it with node.setpoint.dev/backend: 127.0.0.1:PORT to reach a local one";
 
-/// Returns the process that a pod names. Loopback only: who may create a pod must not thereby choose whom the server talks
-/// to.
+/// Returns the process that a pod names. Loopback only: a user who may create pods must not be able to make the server
+/// connect to other hosts.
 pub(super) fn address(pod: &PodView) -> Result<Option<SocketAddr>, String> {
     let Some(named) = pod.metadata.annotations.get(BACKEND) else { return Ok(None) };
     let address = named.parse::<SocketAddr>().ok().filter(|address| address.ip().is_loopback());

@@ -32,13 +32,13 @@ const WEBSOCKET_PROTOCOLS: [&str; 2] = ["v4.channel.k8s.io", "v4.base64.channel.
 /// How long the second stream of a pair may take, as with a kubelet.
 const CREATION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The most ports of a WebSocket: each has two channels, whose numbers are bytes.
+/// The maximum number of ports of a WebSocket: each has two channels, whose numbers are bytes.
 const PORTS: usize = 64;
 
 /// How much is read from a local process at once.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// The longest ID of a request. Clients number them.
+/// The maximum length of a request ID. Clients use numbers.
 const ID_BYTES: usize = 256;
 
 /// A pod whose ports are forwarded.
@@ -146,11 +146,11 @@ struct Pair {
     data: Option<Stream>,
     error: Option<Stream>,
     port: u16,
-    /// When it is given up, unless it is complete.
+    /// The deadline for completing it.
     deadline: Option<Instant>,
 }
 
-/// What a stream of a client is for.
+/// The purpose of a client's stream.
 struct Purpose {
     port: u16,
     is_error: bool,
@@ -220,7 +220,7 @@ impl Forwarded {
                 pair.deadline = Some(self.node.server.clock.instant() + CREATION_TIMEOUT);
             }
         }
-        // The client opens no more streams; the ones it has go on.
+        // The client opens no more streams; existing ones continue.
         while let Some(()) = tokio::select! {
             biased;
             _ = &mut driver => None,
@@ -239,7 +239,7 @@ impl Forwarded {
         };
         if let Err(why) = copied {
             let text = format!("error forwarding port {} to pod {uid}, uid : {why}", pair.port);
-            // A client that is gone needs no error.
+            // A disconnected client needs no error.
             _ = error.write_all(text.as_bytes()).await;
             _ = error.shutdown().await;
             data.reset(ResetStatus::CANCEL);

@@ -12,7 +12,7 @@
 //! Invariants:
 //! - a connection ends with its node, with the manager that runs the nodes, and with the API server's side of it;
 //! - connections are bounded, and so is what each of them buffers;
-//! - a node answers only for its own pods;
+//! - a node only serves its own pods;
 //! - nothing but loopback addresses is dialed for a pod.
 
 mod attach;
@@ -57,7 +57,7 @@ use crate::view::PodView;
 use backend::Backends;
 use interference::Interference;
 
-/// The most connections to all nodes. Each buffers some 100 KiB, and streams more.
+/// The maximum number of connections to all nodes. Each buffers some 100 KiB, and streams more.
 const CONNECTIONS: usize = 1024;
 
 /// As much as is under way in one direction of a connection.
@@ -120,7 +120,7 @@ impl Server {
             let _counted = counted;
             let (stop, outages) = (node.server.stop.clone(), node.server.fleet.outages().clone());
             let name = node.name().to_owned();
-            // What was sent before is still read, if anything reads it.
+            // Data that was already sent can still be read.
             let abandoned = async {
                 closed.cancelled().await;
                 tokio::time::sleep(spdy::CLOSE).await;
@@ -142,7 +142,7 @@ impl Node {
         &self.server.fleet.kubelet(self.index).name
     }
 
-    /// Serves one connection, and what it is upgraded to, until it ends.
+    /// Serves one connection, including its upgrade, until it ends.
     async fn serve(self, connection: DuplexStream) {
         // A connection is upgraded once.
         let (upgrades, mut upgraded) = mpsc::channel::<Upgrade>(1);
@@ -188,7 +188,7 @@ impl Node {
         self.server.runtime.enter(pod.object(), Entrance { client, allocatable: &allocatable }).await
     }
 
-    /// Looks at the logs of a pod.
+    /// Reads the logs of a pod.
     async fn look(&self, pod: &Cached<PodView>) -> Result<Entered, EnterError> {
         let allocatable = self.allocatable();
         let client = &self.server.fleet.kubelet(self.index).client;

@@ -31,7 +31,7 @@ pub(super) type Target<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
 /// The versions of the protocol over SPDY, the newest first.
 const VERSIONS: [&str; 4] = ["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"];
 
-/// What runs once the streams of a client are there.
+/// The task that runs once a client's streams are open.
 pub(super) type Run = Box<dyn FnOnce(ClientStreams) -> BoxFuture<'static, Outcome> + Send>;
 
 /// A container that a command can be run in.
@@ -147,7 +147,7 @@ impl Prepared {
         let script = script_of(command);
         tokio::select! {
             biased;
-            // A user's command reports what it does not know, and ends.
+            // A user's command reports unknown commands, and exits.
             done = run_session(Shell::new(invocation), &script, streams, None) => Ok(done.unwrap_or(1)),
             () = self.ended() => Ok(KILLED),
         }
@@ -177,7 +177,7 @@ async fn refuse(name: &str, streams: &ClientStreams) -> i32 {
         not_found()
     );
     if let Some(pieces) = streams.stderr.as_ref().or(streams.stdout.as_ref()) {
-        // A client that is gone needs no message.
+        // A disconnected client needs no message.
         _ = pieces.send(text.into()).await;
     }
     NOT_FOUND
@@ -202,7 +202,7 @@ pub(super) fn upgraded(
         Err(refused) => return Ok(refused),
     };
     let upgrading = hyper::upgrade::on(request);
-    // A client that proposes nothing uses the oldest.
+    // A client without a proposal uses the oldest.
     let version = VERSIONS.iter().rev().position(|version| Some(*version) == protocol).unwrap_or(0) + 1;
     after(upgrading, response, upgrades, move |connection| {
         spdy::serve_command(TokioIo::new(connection), version, wanted, run).boxed()

@@ -1,4 +1,4 @@
-//! What requests of exec, attach and port-forward ask for. Pure.
+//! The options of exec, attach and port-forward requests. Pure.
 
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderName};
@@ -23,7 +23,7 @@ pub(super) fn values(query: &str, name: &str) -> Vec<String> {
 }
 
 impl Wanted {
-    /// Reads what a query asks for. A terminal has no stderr of its own.
+    /// Parses the options of a query. A terminal has no separate stderr.
     pub(super) fn parse(query: &str) -> Result<Self, &'static str> {
         let has = |name: &str| values(query, name).first().is_some_and(|value| value == "1");
         let tty = has("tty");

@@ -19,7 +19,7 @@ use super::{Lost, Node, Upgrade};
 /// The body of a response.
 pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Why a request is refused: a status code and a text.
+/// An error response: a status code and a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal(StatusCode, String);
 
@@ -51,7 +51,7 @@ impl Refusal {
     }
 }
 
-/// A response, or why there is none.
+/// A response or an error.
 pub(super) type Answered = Result<Response<Body>, Refusal>;
 
 fn full(body: impl Into<Bytes>) -> Body {
@@ -72,7 +72,7 @@ pub(super) fn json(value: &serde_json::Value) -> Response<Body> {
     typed(value.to_string(), "application/json")
 }
 
-/// Returns a response whose body is sent as it comes.
+/// Returns a response with a streamed body.
 pub(super) fn streamed(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
     let frames = pieces.map(|piece| Ok(Frame::data(piece)));
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());

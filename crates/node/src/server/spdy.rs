@@ -14,10 +14,10 @@ use crate::process::ClientStreams;
 /// How long a client may take to open its streams, as with a kubelet.
 const CREATION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a connection may be unused, as with a kubelet.
+/// How long a connection may be idle, as with a kubelet.
 pub(super) const IDLE: Duration = Duration::from_secs(4 * 3600);
 
-/// How long the end of a connection may take.
+/// The timeout for closing a connection.
 pub(super) const CLOSE: Duration = Duration::from_secs(5);
 
 /// How much is read from a stream at once, and how many such pieces wait for each other: 128 KiB for each stream.
@@ -41,7 +41,7 @@ pub(super) fn settings() -> Settings {
     Settings { idle_timeout: Some(IDLE), ..Settings::default() }
 }
 
-/// The most streams of a command: five, and some that are refused.
+/// The maximum number of streams of a command: five, and some that are refused.
 const COMMAND_STREAMS: usize = 8;
 
 /// Serves a command on an upgraded connection, until it ends or the client is gone.
@@ -69,7 +69,7 @@ pub(super) async fn serve_command(
     tokio::select! {
         biased;
         () = serving => {}
-        // The client is gone, and with it the command.
+        // The client has disconnected, which ends the command.
         _ = &mut driver => return,
     }
     connection.close();
@@ -141,20 +141,20 @@ impl Streams {
         };
         let Some(mut error) = error else { return };
         let encoded = outcome.encode(version >= 4);
-        // A client that is gone needs no outcome.
+        // A disconnected client needs no outcome.
         if error.write_all(encoded.as_bytes()).await.is_ok() {
             _ = error.shutdown().await;
         }
     }
 }
 
-/// Passes what a client sends to a command. Its end is the end of input.
+/// Passes a client's input to a command, including its end.
 async fn receive(stream: Option<Stream>, pieces: mpsc::Sender<Bytes>) {
     let Some(stream) = stream else { return };
     let (mut stream, _keeps_open) = tokio::io::split(stream);
     while let Some(piece) = read_piece(&mut stream).await {
         if pieces.send(piece).await.is_err() {
-            // The command does not read any more. What the client sends is dropped, so that it is not held up.
+            // The command no longer reads. Further input is dropped, so that the client is not blocked.
             while read_piece(&mut stream).await.is_some() {}
             break;
         }
@@ -171,7 +171,7 @@ async fn read_piece(stream: &mut ReadHalf<Stream>) -> Option<Bytes> {
     Some(piece.into())
 }
 
-/// Sends what a command prints, and the end of it.
+/// Sends the output of a command, including its end.
 async fn send(stream: Option<Stream>, mut pieces: mpsc::Receiver<Bytes>) {
     let Some(mut stream) = stream else { return };
     while let Some(piece) = pieces.recv().await {

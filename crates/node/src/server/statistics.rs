@@ -1,4 +1,4 @@
-//! What a node says about itself and its pods: the list of pods, usage as JSON and as metrics.
+//! The reports of a node: its pods, and usage as JSON and as metrics.
 
 use std::time::Duration;
 

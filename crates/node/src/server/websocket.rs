@@ -31,17 +31,17 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 
-/// The largest message from a client, as with a kubelet. Some clients send all of stdin in one.
+/// The maximum size of a message from a client, as with a kubelet. Some clients send all of stdin in one.
 const MESSAGE_BYTES: usize = 32 << 20;
-/// The largest message while too many others may be large.
+/// The maximum size of a message while too many others may be large.
 const SMALL_MESSAGE_BYTES: usize = 1 << 20;
 /// How many connections may send large messages at the same time: 8 · 32 MiB, and as much again while one is decoded.
 static LARGE: Semaphore = Semaphore::const_new(8);
 
-/// The largest message to a client: longer output is sent in several.
+/// The maximum size of a message to a client: longer output is split.
 const SENT_BYTES: usize = 32 << 10;
-/// How much may wait to be sent. One message is sent at a time, so the rest is pongs: a client that pings and does not
-/// read gets an answer to its last ping only.
+/// The maximum size of unsent data. Messages are sent one at a time, so the rest is pongs: a client that pings without
+/// reading only gets a pong for its last ping.
 const WAITING_BYTES: usize = 256 << 10;
 
 /// How messages are encoded.
@@ -98,7 +98,7 @@ pub(super) fn accept(headers: &HeaderMap, protocols: &[&str]) -> Result<(Respons
     Ok((response, Protocol::of(protocol)))
 }
 
-/// A WebSocket, and its permission to send large messages, to be kept as long.
+/// A WebSocket, and its permit for large messages, which must live as long.
 type Accepted<Io> = (WebSocketStream<Io>, Option<SemaphorePermit<'static>>);
 
 /// Starts to send and receive messages after the handshake.
@@ -112,7 +112,7 @@ pub(super) async fn socket<Io: AsyncRead + AsyncWrite + Unpin>(io: Io) -> Accept
     (WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await, permit)
 }
 
-/// Serves a command, until it ends or the client is gone.
+/// Serves a command, until it ends or the client disconnects.
 pub(super) async fn serve_command(
     io: impl AsyncRead + AsyncWrite + Unpin,
     protocol: Protocol,
@@ -120,7 +120,7 @@ pub(super) async fn serve_command(
     run: Run,
 ) {
     let (mut socket, _permit) = socket(io).await;
-    // The client learns from an empty message that the connection is there.
+    // An empty message signals the client that the connection is established.
     let first = if wanted.stdout {
         STDOUT
     } else if wanted.stderr {
@@ -172,7 +172,7 @@ pub(super) async fn serve_command(
     }
 }
 
-/// Passes what a client sends to a command. Ends when the client is gone or has sent nothing for a long time.
+/// Passes a client's input to a command. Ends when the client disconnects or is idle for a long time.
 async fn receive<Io: AsyncRead + AsyncWrite + Unpin>(
     messages: &mut SplitStream<WebSocketStream<Io>>,
     protocol: Protocol,
@@ -188,7 +188,7 @@ async fn receive<Io: AsyncRead + AsyncWrite + Unpin>(
         if let Some((STDIN, piece)) = protocol.decode(content)
             && !piece.is_empty()
         {
-            // A command that does not read any more may still run.
+            // A command that no longer reads may still be running.
             _ = input.send(piece).await;
         }
     }

@@ -1,4 +1,4 @@
-//! An Application, as read.
+//! A decoded Application.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -57,7 +57,7 @@ impl Application {
         self.annotation(names::PUBLISH_VERSION)
     }
 
-    /// Returns whether changes of definitions make a new revision.
+    /// Returns whether a changed definition causes a new revision.
     pub(crate) fn follows_definitions(&self) -> bool {
         self.annotation(names::AUTO_UPDATE) == "true"
     }

@@ -10,7 +10,7 @@ use crate::crds::{self, Crd};
 use crate::definition::model::{ByType, Definition};
 use crate::names::SYSTEM_NAMESPACE;
 
-/// Everything that applications refer to by name. Cheap to clone.
+/// Listers for everything that applications refer to by name. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Catalog {
     informers: Vec<(&'static str, Informer)>,
@@ -27,7 +27,7 @@ const KINDS: &[&Crd] = &[
     &crds::WORKFLOW,
 ];
 
-/// What WorkflowRuns refer to.
+/// Listers for everything that WorkflowRuns refer to.
 const OF_WORKFLOWS: &[&Crd] = &[&crds::STEP_DEFINITION, &crds::DEFINITION_REVISION, &crds::WORKFLOW];
 
 impl Catalog {
@@ -35,7 +35,7 @@ impl Catalog {
         Self::of_kinds(context, KINDS)
     }
 
-    /// Returns what WorkflowRuns refer to.
+    /// Returns the part for WorkflowRuns.
     pub(crate) fn of_workflows(context: &Context) -> Self {
         Self::of_kinds(context, OF_WORKFLOWS)
     }

@@ -1,4 +1,4 @@
-//! The end of an application: deletes its objects, by its records.
+//! Cleanup of a deleted application: deletes the recorded objects.
 
 use super::app::Application;
 use super::reconcile::Applications;
@@ -11,7 +11,7 @@ use crate::model::Spec;
 use crate::policy::{GarbageCollect, Policies};
 
 impl Applications {
-    /// Deletes everything of an application. Returns the remaining objects.
+    /// Deletes all objects of an application. Returns the remaining ones.
     pub(super) async fn clean_up(&self, app: &Application, orphans: bool) -> Result<Left, ClusterError> {
         let reference = app.reference();
         let key = reference.key();
@@ -31,8 +31,8 @@ impl Applications {
         collector.after_delete(&mut trackers).await
     }
 
-    /// Returns what to keep of an application that is deleted. A policy that is missing or cannot be read could be one
-    /// that keeps objects, so the one of the latest revision counts, and without one nothing is deleted.
+    /// Returns what to keep of a deleted application. A missing or invalid policy might be one that keeps objects, so
+    /// the policy of the latest revision applies. Without one, nothing is deleted.
     fn last_garbage_policy(&self, app: &Application) -> Result<GarbageCollect, ClusterError> {
         let current = self.with_external_policies(app);
         current.and_then(|(spec, _)| Policies::garbage_of(&spec.policies)).or_else(|why| {
@@ -44,7 +44,7 @@ impl Applications {
     }
 }
 
-/// Returns components so that dependents come before what they depend on.
+/// Returns components in order, dependents first.
 pub(super) fn deletion_order(spec: &Spec) -> Vec<String> {
     let order = ordered(&spec.components, |component| &component.name, |component| &component.depends_on);
     let dependents_first = order.cyclic.iter().chain(order.sorted.iter().rev());

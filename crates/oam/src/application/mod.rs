@@ -1,20 +1,20 @@
-//! The application controller: drives Applications to what their specs say.
+//! The application controller: drives Applications towards their specs.
 //!
-//! Owns: what an Application applies, its ApplicationRevisions, ResourceTrackers and the ConfigMap of its workflow.
-//! Watches: Applications, definitions, their revisions, records, and every kind that an Application has applied.
+//! Owns: the applied objects of Applications, ApplicationRevisions, ResourceTrackers and the ConfigMaps of workflows.
+//! Watches: Applications, definitions, their revisions, ResourceTrackers, and all applied kinds.
 //! Writes: all of these, and the status of Applications.
 //!
 //! ```text
-//!  app.rs        an Application, as read
+//!  app.rs        a decoded Application
 //!  catalog.rs    definitions, policies and workflows from the caches
-//!  revision.rs   which revision an Application is at
-//!  recorded.rs   what revisions record, decoded once
-//!  resolve.rs    what an Application refers to
-//!  policies.rs   policies with definitions of their own
-//!  referred.rs   objects that exist and that components copy
-//!  services.rs   health of what is in the cluster
+//!  revision.rs   ApplicationRevisions
+//!  recorded.rs   the decoded contents of revisions
+//!  resolve.rs    resolves the references of an Application
+//!  policies.rs   policies with their own definitions
+//!  referred.rs   existing objects that components copy
+//!  services.rs   health of deployed components
 //!  status.rs     phases and conditions                                          (pure)
-//!  progress.rs   parse, revision, workflow, health, state, garbage
+//!  progress.rs   parse, revision, workflow, health, drift, garbage collection
 //!  clean_up.rs   deletion
 //!  reconcile.rs  glue: finalizer, progress, status
 //! ```
@@ -22,7 +22,7 @@
 //! Invariants:
 //! - Nothing is deleted while a workflow has not succeeded, unless a policy demands it.
 //! - A settled Application makes no writes.
-//! - Deletion evaluates no template: it works from the records.
+//! - Deletion evaluates no templates: it uses the ResourceTrackers.
 
 pub(crate) mod app;
 pub(crate) mod catalog;
@@ -153,12 +153,12 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     parts
 }
 
-/// Returns what wakes the applications that use a cluster, or may be waiting for it.
+/// Returns a callback that enqueues the applications that use a cluster, or may be waiting for it.
 fn wake_users(apps: &Informer, queue: &Queue<Key>) -> Follower {
     let (apps, queue) = (apps.lister::<Application>(), queue.clone());
     Box::new(move |cluster| {
         for app in apps.objects().list(None) {
-            // One that cannot be decoded is not reconciled either.
+            // An application that cannot be decoded is not reconciled either.
             if app.decode().is_ok_and(|Standing { status }| status.concerns(cluster)) {
                 queue.add(app.key().clone());
             }
@@ -166,7 +166,7 @@ fn wake_users(apps: &Informer, queue: &Queue<Key>) -> Follower {
     })
 }
 
-/// Returns the application that a record belongs to, as `namespace/name`.
+/// Returns the application of a record, as `namespace/name`.
 fn application_label(object: &Object) -> Option<String> {
     let meta = object.meta();
     Some(format!("{}/{}", meta.label(names::APP_NAMESPACE)?, meta.label(names::APP_NAME)?))

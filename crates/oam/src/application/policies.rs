@@ -1,4 +1,4 @@
-//! Policies with definitions of their own: their templates render objects.
+//! Policies with their own definitions, whose templates render objects.
 
 use serde_json::{Value, json};
 use setpoint_cue::Instance;

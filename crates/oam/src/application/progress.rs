@@ -28,19 +28,20 @@ use crate::workflow::engine::{Engine, INITIALIZING};
 use crate::workflow::steps::{self, Plan};
 use crate::workflow::variables::Variables;
 
-/// How often an application is looked at although nothing happens, as KubeVela does.
+/// The resync period of an application, as in KubeVela.
 const RESYNC: Duration = Duration::from_secs(300);
-/// How often one is whose workflow has ended, if each of its objects wakes it. Of 12,000, three are looked at in a second.
+/// The resync period after the workflow has ended, if all objects are watched. Of 12,000 applications, three are
+/// reconciled per second.
 const SETTLED: Duration = Duration::from_secs(3600);
-/// How soon something that a user has to repair is looked at again: a missing definition, a cluster that is gone.
+/// The requeue delay if a user has to fix something: a missing definition, a missing cluster.
 const REPAIR: Duration = Duration::from_secs(10);
-/// How soon objects that are being deleted are looked at again. Their deletion wakes the application too.
+/// The requeue delay while objects are being deleted. Their deletion also triggers a reconcile.
 const COLLECT: Duration = Duration::from_secs(5);
-/// How long what an update drops stays after the workflow has ended: an edit may be taken back.
+/// How long dropped objects are kept after the workflow has ended, in case the edit is reverted.
 const REGRET: Duration = Duration::from_secs(2);
 
 impl Applications {
-    /// Takes an application one pass further. The status says how far it got.
+    /// Makes one pass over an application. The status says how far it got.
     pub(super) async fn progress(
         &self,
         app: &Application,
@@ -71,15 +72,15 @@ impl Applications {
             self.attempts.forget(&session.app.uid);
             self.renders.forget(&session.app.uid);
             self.exchanges.end(&session.key());
-            // The run is in the status before it does anything. The next pass begins it.
+            // The run is recorded in the status before it starts. The next pass starts it.
             return Ok(Outcome::CheckAfter(Duration::ZERO));
         }
         let outcome = self.run(&mut session, status).await?;
         self.settle(&mut session, status, &revision, outcome).await
     }
 
-    /// Returns the revision that the application is at, and makes it if there is none. The inner error says why it cannot
-    /// be made.
+    /// Returns the current revision of the application, creating it if necessary. The inner error says why it cannot be
+    /// created.
     async fn revision(
         &self,
         app: &Application,
@@ -88,7 +89,8 @@ impl Applications {
         known: &Revisions,
     ) -> Result<Result<Cached<Revision>, String>, ClusterError> {
         let spec = &resolved.spec;
-        // A revision has recorded its definitions. Only an application that follows theirs has to look at them.
+        // A revision records its definitions. Only an application that follows definitions has to read the current
+        // ones.
         if !app.follows_definitions()
             && let Some(found) = known.find(app, &revision::hash(app, spec, None))
         {
@@ -120,12 +122,12 @@ impl Applications {
         Ok(Revisions::of(app, known))
     }
 
-    /// Returns access to clusters with the rights of the application: those of its service account if it names one.
+    /// Returns access to clusters with the permissions of the application: those of its service account, if it has one.
     pub(super) fn clusters_of(&self, app: &Application) -> Result<Clusters, String> {
         self.clusters.acting_as_account(&app.metadata.namespace, app.annotation(names::SERVICE_ACCOUNT))
     }
 
-    /// Prepares the session. The inner error says what is wrong with the revision.
+    /// Prepares the session. The inner error says why the revision is invalid.
     async fn session<'a>(
         &'a self,
         app: &Application,
@@ -212,7 +214,7 @@ impl Applications {
         self.round(session, status, &plan).await
     }
 
-    /// Begins the record of a new run, or reads what a run that goes on has left.
+    /// Starts the record of a new run, or reads the state of a running one.
     async fn resume(&self, session: &mut Session<'_>, status: &Status) -> Result<(), ClusterError> {
         let Some(workflow) = &status.workflow else { return Ok(()) };
         if workflow.status == INITIALIZING {
@@ -246,7 +248,7 @@ impl Applications {
         Ok(Outcome::CheckAfter(wait.unwrap_or(RESYNC).min(RESYNC)))
     }
 
-    /// Keeps the state, judges health, collects garbage and sums up.
+    /// Corrects drift, evaluates health, collects garbage and updates the status.
     async fn settle(
         &self,
         session: &mut Session<'_>,
@@ -264,12 +266,12 @@ impl Applications {
         if succeeded || workflow.suspend {
             session.trackers.follow(session.clusters).await?;
             kept = self.keep(session, status, now).await;
-            // A cluster that comes back wakes its applications.
+            // When a cluster comes back, its applications are requeued.
             outcome =
                 outcome.and(Outcome::CheckAfter(if kept == Kept::NotAll { REPAIR } else { rest(session) }));
         }
-        // While something that should exist cannot be written, nothing is deleted. A cluster that cannot be reached does
-        // not stop that in others.
+        // While a desired object cannot be written, nothing is deleted. An unreachable cluster does not prevent
+        // deletion in others.
         let collects = succeeded || (workflow.finished && session.policies.garbage.continue_on_failure);
         if collects && kept != Kept::NotAll {
             outcome = outcome.and(self.collect(session, status, &workflow).await?);
@@ -288,7 +290,7 @@ impl Applications {
         Ok(outcome)
     }
 
-    /// Restores recorded objects and judges them. Returns whether all are as they should be.
+    /// Restores recorded objects and evaluates their health. Returns whether all are as desired.
     async fn keep(&self, session: &mut Session<'_>, status: &mut Status, now: Timestamp) -> Kept {
         let app = session.app.key();
         let dispatcher = Dispatcher { clusters: session.clusters, policies: &session.policies, app: &app };
@@ -338,23 +340,23 @@ impl Applications {
     }
 }
 
-/// Returns how long an application can rest: objects in other clusters may not be watched, and objects of others do not
-/// wake it.
+/// Returns the resync period: objects in other clusters may not be watched, and objects of others do not trigger a
+/// reconcile.
 fn rest(session: &Session<'_>) -> Duration {
     let is_here = session.trackers.all().iter().all(Tracker::is_local);
     if is_here && session.policies.owns_all() { SETTLED } else { RESYNC }
 }
 
-/// Which recorded objects are as they should be.
+/// Which recorded objects are as desired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
     All,
-    /// All in clusters that can be reached.
+    /// All in reachable clusters.
     Reachable,
     NotAll,
 }
 
-/// Names every cluster that cannot be reached, or the first other problem.
+/// Returns all unreachable clusters, or the first other problem.
 fn summary(errors: &[ClusterError]) -> String {
     match errors.iter().find(|error| !error.is_unreachable()) {
         Some(error) => error.to_string(),
@@ -365,8 +367,8 @@ fn summary(errors: &[ClusterError]) -> String {
     }
 }
 
-/// Starts the workflow over if the revision is another one, or if the latest record is of another one: the status that
-/// noted that run was lost. Returns whether it did.
+/// Restarts the workflow if the revision has changed, or if the latest record is for another revision, because the
+/// status with that run was lost. Returns whether it did.
 fn restart(session: &Session<'_>, status: &mut Status, revision: &Cached<Revision>) -> bool {
     let version = &session.app.publish_version;
     let wanted = if version.is_empty() { revision.name() } else { version };
@@ -395,14 +397,14 @@ fn restart(session: &Session<'_>, status: &mut Status, revision: &Cached<Revisio
     true
 }
 
-/// Returns how long garbage stays yet.
+/// Returns how much longer garbage is kept.
 fn regret(workflow: &WorkflowStatus, session: &Session<'_>) -> Option<Duration> {
     let passed = session.now.duration_since(workflow.end_time?);
     let left = REGRET.checked_sub(Duration::try_from(passed).unwrap_or_default())?;
     (!left.is_zero() && session.trackers.has_garbage()).then_some(left)
 }
 
-/// Notes that a stage cannot be passed.
+/// Records that a stage failed.
 fn stuck(status: &mut Status, condition: &str, phase: &str, why: String, now: Timestamp) -> Outcome {
     status.problem(condition, why, now);
     status.status = phase.to_owned();

@@ -28,7 +28,7 @@ use crate::render::sources::Sources;
 use crate::workflow::attempts::Attempts;
 use crate::workflow::exchanges::Exchanges;
 
-/// How soon a deletion that waits is looked at again. The objects that it waits for wake it too.
+/// The requeue delay of a waiting deletion. The objects that it waits for also trigger a reconcile.
 const DELETION: Duration = Duration::from_secs(2);
 
 /// The reconciler of Applications.
@@ -78,7 +78,7 @@ impl Reconciler for Applications {
         let mut status = app.status.clone();
         let progress = self.progress(&app, &mut status).await;
         if let Err(error) = &progress {
-            // What a failed pass has noted may not have happened: the next one starts from what was written.
+            // The state of a failed pass may not have been written: the next one starts from what was.
             status = app.status.clone();
             self.note(&app, &mut status, error);
         }
@@ -114,7 +114,7 @@ impl Applications {
         self.exchanges.end(app.key());
         let orphans = app.meta().has_finalizer(names::ORPHAN_FINALIZER);
         let left = match self.clean_up(app, orphans).await {
-            // What a user has to repair is shown. The rest passes.
+            // Errors that a user has to fix are shown. Others are temporary.
             Err(ClusterError::Refused(why)) => Left { problems: vec![why], ..Left::default() },
             left => left.map_err(|error| failed(app.key(), error))?,
         };
@@ -140,7 +140,7 @@ impl Applications {
         }
     }
 
-    /// Records events about what has gone wrong since the last status.
+    /// Records events about new errors since the last status.
     fn tell(&self, app: &Decoded<Application>, status: &Status) {
         for condition in status.conditions.iter().filter(|condition| condition.status == "False") {
             let was = app.status.conditions.iter().find(|known| known.kind == condition.kind);

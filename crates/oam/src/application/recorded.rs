@@ -1,4 +1,4 @@
-//! What revisions record, decoded once. Thousands of revisions record the same definitions: those are shared.
+//! The decoded contents of revisions. Thousands of revisions record the same definitions, which are shared.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use super::revision::Revision;
 use crate::definition::model::{ByType, Definition};
 use crate::render::component::Definitions;
 
-/// The most revisions whose contents are kept: those of applications that are being deployed. One takes about a
-/// kilobyte, a name and a pointer for each of its definitions, so these are 4 MB.
+/// The maximum number of cached revisions: enough for the applications being deployed. One takes about a kilobyte, a
+/// name and a pointer for each of its definitions, so 4 MB in total.
 const KEPT: usize = 4_096;
 
-/// The most definitions that are kept. One takes about 20 kB, its text twice, so these are 20 MB. A cluster with all
-/// built-in ones has 90.
+/// The maximum number of cached definitions. One takes about 20 kB, twice its text, so 20 MB in total. A cluster with
+/// all built-in ones has 90.
 const SHARED: usize = 1_000;
 
-/// What a revision records and every reconcile needs.
+/// The part of a revision that every reconcile needs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) definitions: Definitions,
@@ -35,7 +35,7 @@ pub(crate) struct Recollection(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// By uid and generation of the revision: its contents change with its generation.
+    /// By uid and generation of the revision.
     contents: BTreeMap<(Box<str>, i64), Arc<Contents>>,
     /// By their text.
     definitions: BTreeMap<Box<str>, Arc<Definition>>,
@@ -50,12 +50,12 @@ struct Recorded {
     policy_definitions: BTreeMap<String, Box<RawValue>>,
     workflow_step_definitions: BTreeMap<String, Box<RawValue>>,
     referred_objects: Vec<Value>,
-    /// How many of the objects each component copies, in order of names.
+    /// The number of objects that each component copies, sorted by component name.
     referred_by: BTreeMap<String, usize>,
 }
 
 impl Recollection {
-    /// Returns what a revision records.
+    /// Returns the contents of a revision.
     pub(crate) fn of(&self, revision: &Cached<Revision>) -> Result<Arc<Contents>, String> {
         let meta = revision.meta();
         let key = (meta.uid.clone(), meta.generation);
@@ -90,7 +90,7 @@ impl Recollection {
         all.into_iter().map(|(name, text)| Ok((name, self.definition(&text)?))).collect()
     }
 
-    /// Returns the definition with this text, of which there is one copy.
+    /// Returns the shared definition with this text.
     fn definition(&self, text: &RawValue) -> Result<Arc<Definition>, serde_json::Error> {
         let known = &mut self.0.lock().definitions;
         if let Some(known) = known.get(text.get()) {

@@ -1,5 +1,5 @@
-//! Objects that exist and that components of the type `ref-objects` copy. They are recorded in the revision: an
-//! application changes when it is edited, not when what it refers to does.
+//! Existing objects that components of the type `ref-objects` copy. They are recorded in the revision: an application
+//! changes when it is edited, not when the objects that it refers to change.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -13,10 +13,10 @@ use crate::names;
 
 /// The type of components that copy objects.
 const TYPE: &str = "ref-objects";
-/// The most objects that one application copies.
+/// The maximum number of objects that one application copies.
 const MOST: usize = 500;
 
-/// Which objects a component copies.
+/// The objects that a component copies.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Referrer {
@@ -127,7 +127,7 @@ pub(super) async fn read(
     Ok(Ok(all))
 }
 
-/// Puts the recorded objects in the place of the references.
+/// Replaces the references with the recorded objects.
 pub(super) fn fill(spec: &mut Spec, recorded: &Map<String, Value>) {
     for component in &mut spec.components {
         if let Some(objects) = recorded.get(&component.name) {
@@ -136,7 +136,7 @@ pub(super) fn fill(spec: &mut Spec, recorded: &Map<String, Value>) {
     }
 }
 
-/// Returns what is copied of an object: nothing that the server or its owner has given it.
+/// Returns the copied part of an object, without fields set by the server or its owner.
 fn copied(kind: &Kind, mut object: Value) -> Value {
     let meta = &object["metadata"];
     let own = |part: &str| -> Map<String, Value> {

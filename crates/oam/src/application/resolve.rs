@@ -1,4 +1,4 @@
-//! What an application refers to: definitions, policies and workflows.
+//! Resolves the references of an application: definitions, policies and workflows.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +10,9 @@ use super::revision::{FIELDS, Recorded, Revisions};
 use crate::model::{Policy, Spec, Workflow};
 use crate::policy::Policies;
 
-/// What an application refers to, resolved.
+/// The resolved references of an application.
 pub(super) struct Resolved {
-    /// The spec with the steps of the workflow and the policies that it refers to.
+    /// The spec with the steps of the referenced workflow and the referenced policies.
     pub(super) spec: Spec,
     pub(super) policies: Policies,
 }
@@ -23,14 +23,14 @@ impl Applications {
         check_components(&app.spec)?;
         let (mut spec, workflow) = self.with_external_policies(app)?;
         let policies = Policies::parse(&spec.policies)?;
-        // The recorded spec is complete: what it refers to is in it.
+        // The recorded spec is complete: its references are resolved.
         if let (Some(own), Some(found)) = (&mut spec.workflow, workflow) {
             (own.steps, own.mode) = (found.steps, found.mode);
         }
         Ok(Resolved { spec, policies })
     }
 
-    /// Returns the spec with the Policy objects that it refers to, and the workflow in which it does.
+    /// Returns the spec with the Policy objects that it refers to, and the workflow that refers to them.
     pub(super) fn with_external_policies(
         &self,
         app: &Application,
@@ -60,7 +60,7 @@ impl Applications {
         parsed.map(Some).map_err(|error| format!("Workflow {}: {error}", own.reference))
     }
 
-    /// Adds the Policy objects that deploy steps name.
+    /// Adds the Policy objects that deploy steps refer to.
     fn add_external_policies(
         &self,
         app: &Application,
@@ -87,8 +87,8 @@ impl Applications {
         Ok(())
     }
 
-    /// Returns the definitions of all types that the application names, and the first that exists only in revisions of it:
-    /// it is good for them, not for new ones.
+    /// Returns the definitions of all types in the application, and the first one that only exists in its revisions:
+    /// these can still use it, but new revisions cannot.
     pub(super) fn definitions(
         &self,
         app: &Application,
@@ -130,7 +130,7 @@ fn check_components(spec: &Spec) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the types that an application names: kind of definition, name, and whether there must be one.
+/// Returns the types in an application: kind of definition, name, and whether it is required.
 fn used_types(spec: &Spec) -> Vec<(&'static str, String, bool)> {
     let mut used = Vec::new();
     for component in &spec.components {
@@ -156,7 +156,7 @@ fn used_types(spec: &Spec) -> Vec<(&'static str, String, bool)> {
     used
 }
 
-/// Returns a definition without what the server adds.
+/// Returns a definition without server-set fields.
 fn bare(definition: &Value) -> Value {
     let meta = &definition["metadata"];
     json!({

@@ -1,6 +1,6 @@
-//! ApplicationRevisions: an application and all definitions it uses, as they were when it changed.
+//! ApplicationRevisions: snapshots of an application and all its definitions at the time of a change.
 //!
-//! Most of a revision is read rarely, and there are thousands of them: they are compressed, as KubeVela's are, and stay
+//! There are thousands of revisions, most of which are rarely read. So they are compressed, like KubeVela's, and stay
 //! encoded until they are needed.
 
 use std::collections::BTreeMap;
@@ -20,10 +20,11 @@ use crate::digest;
 use crate::model::{RevisionRef, Spec};
 use crate::names;
 
-/// How many revisions beside the one in use are kept.
+/// How many revisions are kept besides the current one.
 const KEPT: usize = 2;
 
-/// What every reconcile reads of a revision. It is kept with the object; the rest stays encoded until it is needed.
+/// The part of a revision that every reconcile reads. It is kept with the object; the rest stays encoded until it is
+/// needed.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Revision {
@@ -38,7 +39,7 @@ struct Encoded {
     spec: Option<Box<RawValue>>,
 }
 
-/// How a revision is compressed.
+/// The compression of a revision.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Packed {
@@ -81,7 +82,7 @@ impl View for Revision {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorded(pub(crate) BTreeMap<&'static str, Map<String, Value>>);
 
-/// How many of the referred objects each component copies, in order of names.
+/// The number of referenced objects that each component copies, sorted by component name.
 const REFERRED_BY: &str = "referredBy";
 
 pub(crate) const FIELDS: [(&str, &str); 4] = [
@@ -91,7 +92,7 @@ pub(crate) const FIELDS: [(&str, &str); 4] = [
     ("WorkflowStepDefinition", "workflowStepDefinitions"),
 ];
 
-/// What a revision is made of.
+/// The inputs of a revision.
 pub(crate) struct Content<'a> {
     pub(crate) app: &'a Application,
     /// The spec with named and external policies, and the workflow it refers to.
@@ -111,7 +112,7 @@ fn hash_of(revision: &Cached<Revision>) -> &str {
     revision.meta().label(names::APP_REVISION_HASH).unwrap_or_default()
 }
 
-/// Returns what the status of an application says about its revision.
+/// Returns the revision for the status of an application.
 pub(crate) fn reference(revision: &Cached<Revision>) -> RevisionRef {
     RevisionRef {
         name: revision.name().to_owned(),
@@ -120,7 +121,7 @@ pub(crate) fn reference(revision: &Cached<Revision>) -> RevisionRef {
     }
 }
 
-/// Decodes a part of what a revision records.
+/// Decodes a part of a revision.
 pub(super) fn recorded<T: DeserializeOwned + Default>(revision: &Cached<Revision>) -> Result<T, String> {
     let at = |why: &dyn std::fmt::Display| format!("revision {}: {why}", revision.name());
     let Encoded { spec } = revision.object().decode().map_err(|why| at(&why))?;
@@ -138,7 +139,7 @@ pub(crate) fn application_spec(revision: &Cached<Revision>) -> Result<Spec, Stri
     Ok(recorded.application.spec)
 }
 
-/// Returns what tells a revision apart: the spec, the version that the user publishes, and the definitions if the
+/// Returns the hash that identifies a revision: of the spec, the published version, and the definitions if the
 /// application follows them.
 pub(crate) fn hash(app: &Application, spec: &Spec, definitions: Option<&Recorded>) -> String {
     let definitions = definitions.map_or(Value::Null, |definitions| json!(definitions.0));
@@ -186,14 +187,14 @@ impl Content<'_> {
     }
 }
 
-/// Leaves out the copy of the whole object that kubectl keeps.
+/// Omits kubectl's last-applied annotation.
 fn shown(annotations: &Map<String, Value>) -> Map<String, Value> {
     let mut shown = annotations.clone();
     shown.remove("kubectl.kubernetes.io/last-applied-configuration");
     shown
 }
 
-/// The revisions that are known of an application.
+/// The known revisions of an application.
 pub(crate) struct Revisions {
     own: Vec<Cached<Revision>>,
     /// The largest number of a revision with the application's name. Numbers are not used again.
@@ -201,11 +202,11 @@ pub(crate) struct Revisions {
 }
 
 impl Revisions {
-    /// Sorts out the revisions of an application among those with its name.
+    /// Selects the revisions of an application among those with its name.
     pub(crate) fn of(app: &Application, named: Vec<Cached<Revision>>) -> Self {
         let status = app.status.latest_revision.as_ref().map_or(0, |latest| latest.revision);
         let last = named.iter().map(number).max().unwrap_or_default().max(status);
-        // Others may be of an application that had its name before.
+        // Others may belong to an earlier application with the same name.
         let is_own = |revision: &Cached<Revision>| {
             revision.meta().owner_references.iter().any(|owner| *owner.uid == app.metadata.uid)
         };
@@ -214,7 +215,7 @@ impl Revisions {
         Self { own, last }
     }
 
-    /// Returns the revision that an application is at, if there is one.
+    /// Returns the current revision of an application, if there is one.
     pub(crate) fn find(&self, app: &Application, hash: &str) -> Option<Cached<Revision>> {
         let version = app.publish_version();
         let of_version = |revision: &Revision| {
@@ -227,7 +228,7 @@ impl Revisions {
         found.cloned()
     }
 
-    /// Returns a definition as the latest revision that uses it has recorded it.
+    /// Returns a definition from the latest revision that uses it.
     pub(crate) fn definition(&self, field: &str, name: &str) -> Option<Value> {
         let of =
             |revision: &Cached<Revision>| recorded::<Value>(revision).ok()?.get(field)?.get(name).cloned();
@@ -255,7 +256,7 @@ impl Revisions {
             .map_err(|error| ClusterError::Refused(format!("decode ApplicationRevision {name}: {error}")))
     }
 
-    /// Deletes old revisions, the oldest first. The one in use and the latest that succeeded stay.
+    /// Deletes old revisions, the oldest first. The current one and the latest that succeeded are kept.
     pub(crate) async fn prune(
         &self,
         client: &Client,

@@ -1,4 +1,4 @@
-//! Health of what is in the cluster, after the workflow has ended.
+//! The health of services after the workflow has ended.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::session::Session;
 use crate::workflow::component::LiveObjects;
 
 impl Session<'_> {
-    /// Judges every service again, by the objects in the records. Services without objects are dropped.
+    /// Reevaluates the health of every service from the recorded objects. Services without objects are dropped.
     pub(crate) fn refresh_services(&mut self, live: &[Live]) {
         let before = std::mem::take(&mut self.services);
         for service in &before {
@@ -25,7 +25,7 @@ impl Session<'_> {
     }
 
     fn judge_service(&mut self, service: &Service, own: &[&Live]) -> Service {
-        // What cannot be seen is not healthy. All else that was known of it stays.
+        // A service that cannot be read is not healthy. The rest of its status is kept.
         if let Some(why) = own.iter().find_map(|live| live.unreachable.clone()) {
             return Service { healthy: false, message: why, ..service.clone() };
         }
@@ -58,7 +58,7 @@ impl Session<'_> {
         Service { namespace: service.namespace.clone(), cluster: service.cluster.clone(), ..judged }
     }
 
-    /// Returns the component of a service, with the traits that it was deployed with.
+    /// Returns the component of a service, with its deployed traits.
     fn component_of_service(&self, service: &Service) -> Component {
         let known = self.spec.components.iter().find(|component| component.name == service.name);
         let mut component = known

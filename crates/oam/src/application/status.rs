@@ -22,13 +22,13 @@ pub(crate) mod phase {
 pub(crate) const STAGES: [&str; 6] = ["Parsed", "Revision", "Policy", "Render", "Workflow", "Ready"];
 
 impl Status {
-    /// Sets a condition that holds.
+    /// Sets a condition to `True`.
     pub(crate) fn ready(&mut self, kind: &str, now: Timestamp) {
         let reason = if kind == "Ready" { "ReconcileSuccess" } else { "Available" };
         self.set(kind, "True", reason, String::new(), now);
     }
 
-    /// Sets a condition that does not hold, and says why.
+    /// Sets a condition to `False`, with the reason.
     pub(crate) fn problem(&mut self, kind: &str, message: impl Into<String>, now: Timestamp) {
         self.set(kind, "False", "ReconcileError", bounded(message.into()), now);
     }
@@ -37,7 +37,7 @@ impl Status {
         self.conditions.retain(|condition| condition.kind != kind);
     }
 
-    /// Returns whether a change of a cluster may change anything: there are objects in it, or something is missing.
+    /// Returns whether a changed cluster may affect the application: it has objects there, or something is missing.
     pub(crate) fn concerns(&self, cluster: &str) -> bool {
         self.status != phase::RUNNING
             || self.conditions.iter().any(|condition| condition.status == "False")
@@ -71,7 +71,7 @@ impl Status {
     }
 }
 
-/// Returns the phase that follows from the workflow and the health of services.
+/// Derives the phase from the workflow and the health of services.
 pub(crate) fn phase_of(workflow: &WorkflowStatus, services: &[Service]) -> &'static str {
     match workflow.status.as_str() {
         "failed" => phase::FAILED,

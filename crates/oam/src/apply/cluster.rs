@@ -21,7 +21,7 @@ use crate::render::context::ClusterVersion;
 /// Access to a cluster. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Cluster {
-    /// None for the local cluster.
+    /// `None` for the local cluster.
     member: Option<Arc<Member>>,
     pub(crate) client: Client,
     /// Reads discovery with its own permissions, not those of an impersonated account.
@@ -31,7 +31,7 @@ pub(crate) struct Cluster {
     state: Arc<Mutex<State>>,
 }
 
-/// How changes of applied objects are followed, and as whom they are written.
+/// How applied objects are watched, and the user for writes.
 #[derive(Clone)]
 pub(crate) struct Watcher {
     /// The label that all applied objects have.
@@ -43,13 +43,13 @@ pub(crate) struct Watcher {
     pub(crate) wrote: Arc<dyn Fn(&Object) + Send + Sync>,
 }
 
-/// What is known of the cluster. Bounded by the kinds it serves.
+/// The discovery results. Bounded by the kinds that the cluster serves.
 #[derive(Default)]
 struct State {
     discovered: Option<Arc<Discovered>>,
     version: Option<ClusterVersion>,
     watched: BTreeMap<Kind, Informer>,
-    /// What tells the cluster apart from another of the same name. Empty if that cannot be told.
+    /// The identity of the cluster, to distinguish it from another of the same name. Empty if unknown.
     uid: Option<String>,
 }
 
@@ -84,23 +84,23 @@ impl ClusterError {
         Self::Unreachable { cluster: cluster.to_owned(), why: why.into() }
     }
 
-    /// Returns whether the cluster cannot be reached, which says nothing about its objects.
+    /// Returns whether the cluster is unreachable, so that the state of its objects is unknown.
     pub(crate) fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }
 
-    /// Returns whether nothing is known of the objects of the cluster: it cannot be reached, is not registered, or is
-    /// another one by now.
+    /// Returns whether the state of the cluster's objects is unknown: it is unreachable, not registered, or has been
+    /// replaced.
     pub(crate) fn is_unknown(&self) -> bool {
         matches!(self, Self::Unreachable { .. }) || self.is_without_cluster()
     }
 
-    /// Returns whether the cluster with the objects is gone, as far as is known here.
+    /// Returns whether the cluster with the objects is known to be gone.
     pub(crate) fn is_without_cluster(&self) -> bool {
         matches!(self, Self::NoCluster { .. } | Self::Replaced { .. })
     }
 
-    /// Returns whether an object has changed since it was read, or exists by now.
+    /// Returns whether an object has changed since it was read, or was created in the meantime.
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Client { source, .. } if source.is_conflict() || source.is_already_exists())
     }
@@ -118,7 +118,7 @@ impl Cluster {
         }
     }
 
-    /// Returns access to another cluster, whose objects are followed in the same way.
+    /// Returns access to another cluster, whose objects are watched in the same way.
     pub(crate) fn of_member(&self, member: &Arc<Member>) -> Self {
         Self {
             member: Some(member.clone()),
@@ -130,17 +130,17 @@ impl Cluster {
         }
     }
 
-    /// The name of the cluster, as records have it: empty for the local one.
+    /// The name of the cluster in records: empty for the local one.
     pub(crate) fn name(&self) -> &str {
         self.member.as_ref().map_or("", |member| &member.name)
     }
 
-    /// Fails at once if the cluster cannot be reached.
+    /// Fails immediately if the cluster is unreachable.
     fn reach(&self) -> Result<(), ClusterError> {
         self.member.as_ref().map_or(Ok(()), |member| member.reach.check(&member.name))
     }
 
-    /// Returns the error of a request, which may mean that the cluster cannot be reached.
+    /// Converts the error of a request, which may mean that the cluster is unreachable.
     fn failed(&self, attempted: impl Into<String>, error: ClientError) -> ClusterError {
         let Some(member) = &self.member else { return ClusterError::new(attempted, error) };
         match member.reach.note(&error) {
@@ -149,12 +149,12 @@ impl Cluster {
         }
     }
 
-    /// Returns access with the rights of another user.
+    /// Returns access with the permissions of another user.
     pub(crate) fn acting_as(&self, user: &str) -> Self {
         Self { client: self.client.clone().impersonating(user), ..self.clone() }
     }
 
-    /// Returns access for applications: changes wake the application that an object's labels name.
+    /// Returns access for applications: changes enqueue the application in an object's labels.
     pub(crate) fn of_applications(context: &Context, queue: Queue<Key>, echoes: Echoes) -> Self {
         let own = echoes.clone();
         let wrote = move |object: &Object| {
@@ -176,7 +176,7 @@ impl Cluster {
         Self::new(context, watcher)
     }
 
-    /// Returns access for WorkflowRuns: changes wake the run that an object's labels name.
+    /// Returns access for WorkflowRuns: changes enqueue the run in an object's labels.
     pub(crate) fn of_runs(context: &Context, queue: Queue<Key>) -> Self {
         let follow = move |informer: &Informer| drop(informer.add_handler(enqueue_mapped(&queue, run_of)));
         let watcher = Watcher {
@@ -188,7 +188,7 @@ impl Cluster {
         Self::new(context, watcher)
     }
 
-    /// Returns the served kind. Asks the server again if it is not known.
+    /// Returns the served kind. Repeats discovery if it is unknown.
     pub(crate) async fn kind(&self, api_version: &str, kind: &str) -> Result<Kind, ClusterError> {
         if let Some(found) = self.known(api_version, kind) {
             return Ok(found);
@@ -206,7 +206,7 @@ impl Cluster {
         })
     }
 
-    /// Asks the server what it serves.
+    /// Runs discovery.
     async fn discover(&self) -> Result<Arc<Discovered>, ClusterError> {
         self.reach()?;
         let discovered = discover(&self.discovery).await;
@@ -216,8 +216,8 @@ impl Cluster {
         Ok(discovered)
     }
 
-    /// Returns the kind in a served version, for an object that may have been written in another one. None if its group
-    /// certainly has no such kind, and so no such objects.
+    /// Returns the kind in a served version, for an object that may have been written in another one. `None` if its
+    /// group certainly has no such kind, and therefore no such objects.
     pub(crate) async fn any_version(
         &self,
         api_version: &str,
@@ -282,8 +282,8 @@ impl Cluster {
         Ok(version)
     }
 
-    /// Returns what tells another cluster apart from others that had its name: the uid of its namespace `kube-system`. None
-    /// for the local cluster, and if the credential may not read that.
+    /// Returns the identity of another cluster: the uid of its namespace `kube-system`. `None` for the local cluster,
+    /// and if the credential may not read it.
     pub(crate) async fn uid(&self) -> Result<Option<String>, ClusterError> {
         if self.member.is_none() {
             return Ok(None);
@@ -308,7 +308,7 @@ impl Cluster {
         Ok(uid)
     }
 
-    /// Follows changes of applied objects of a kind.
+    /// Watches applied objects of a kind.
     pub(crate) fn watch(&self, kind: &Kind) {
         let mut state = self.state.lock();
         if state.watched.contains_key(kind) || (self.member.is_some() && state.watched.len() >= MAX_WATCHED) {
@@ -347,7 +347,7 @@ impl Cluster {
         }
     }
 
-    /// Creates an object. Fails if it exists: it may belong to another.
+    /// Creates an object. Fails if it exists, because it may belong to another application.
     pub(crate) async fn create(&self, of: &Identity, manifest: &Value) -> Result<Value, ClusterError> {
         self.reach()?;
         self.watch(&of.kind);
@@ -370,8 +370,8 @@ impl Cluster {
         self.apply(of, &manifest).await
     }
 
-    /// Makes the fields that this program has created those of its server-side apply, which then removes fields that a
-    /// manifest drops. Returns the version of the object.
+    /// Moves the ownership of fields from this program's create to its server-side apply, which then removes fields
+    /// that are dropped from a manifest. Returns the version of the object.
     async fn take_fields(&self, of: &Identity, version: &Value) -> Result<Value, ClusterError> {
         let found = self.client.get(&of.kind, &of.key).await;
         let found = found.map_err(|error| self.failed(format!("read {of}"), error))?;
@@ -385,7 +385,7 @@ impl Cluster {
         Ok(patched["metadata"]["resourceVersion"].clone())
     }
 
-    /// Applies the fields of a manifest with server-side apply. One with a resource version applies to that version.
+    /// Applies the fields of a manifest with server-side apply. If it has a resource version, it is a precondition.
     pub(crate) async fn apply(&self, of: &Identity, manifest: &Value) -> Result<Value, ClusterError> {
         self.reach()?;
         self.watch(&of.kind);
@@ -404,8 +404,8 @@ impl Cluster {
         }
     }
 
-    /// Creates or merges a manifest that server-side apply cannot express: one with two variables of one name, which
-    /// Kubernetes allows.
+    /// Creates or merges a manifest that server-side apply cannot express: one with duplicate environment variables,
+    /// which Kubernetes allows.
     async fn write_plainly(&self, of: &Identity, manifest: &Value) -> Result<Value, ClusterError> {
         match &manifest["metadata"]["resourceVersion"] {
             version if !version.is_null() => self.merge(of, version, manifest).await,
@@ -416,7 +416,7 @@ impl Cluster {
         }
     }
 
-    /// Replaces an object. The manifest has to carry the version that was read.
+    /// Replaces an object. The manifest must have the resource version that was read.
     pub(crate) async fn replace(&self, of: &Identity, manifest: &Value) -> Result<Value, ClusterError> {
         self.reach()?;
         self.watch(&of.kind);
@@ -439,7 +439,7 @@ impl Cluster {
         self.answer(of, "patch", patched.await)
     }
 
-    /// Deletes the object with this uid. One that is gone is no error.
+    /// Deletes the object with this uid. Succeeds if it is gone.
     pub(crate) async fn delete(
         &self,
         of: &Identity,
@@ -498,7 +498,7 @@ impl Cluster {
     }
 }
 
-/// Returns a served kind. Letters may be of the other case: KubeVela's `clean-jobs` names a `pod`.
+/// Returns a served kind, ignoring case: KubeVela's `clean-jobs` uses the kind `pod`.
 fn named(discovered: &Discovered, api_version: &str, kind: &str) -> Option<Kind> {
     let similar = |served: &&Kind| {
         served.kind().eq_ignore_ascii_case(kind) && served.is_named(api_version, served.kind())
@@ -514,12 +514,12 @@ fn is_complete(discovered: &Discovered, group: &str) -> bool {
     !discovered.failed_group(group) && (is_found || !group.is_empty())
 }
 
-/// Returns whether the server does not serve the kind. A missing object or namespace is named in the answer.
+/// Returns whether the server does not serve the kind. For a missing object or namespace, the response has its name.
 fn is_unserved(error: &ClientError) -> bool {
     error.code() == Some(404) && !error.to_string().contains("\" not found")
 }
 
-/// Decodes an object, without the record of who wrote which field.
+/// Decodes an object, without managed fields.
 pub(crate) fn decoded(object: &Object) -> Result<Value, ClusterError> {
     let mut value: Value = object
         .decode()
@@ -530,21 +530,20 @@ pub(crate) fn decoded(object: &Object) -> Result<Value, ClusterError> {
     Ok(value)
 }
 
-/// Returns the application that an object's labels name.
+/// Returns the application in an object's labels.
 fn application_of(object: &Object) -> Option<Key> {
     let meta = object.meta();
     Some(Key::namespaced(meta.label(names::APP_NAMESPACE)?, meta.label(names::APP_NAME)?))
 }
 
-/// Returns whether an event tells the application of an object something new. One that gives the object to another
-/// application does.
+/// Returns whether an event is relevant for the application of an object. A change of its application is.
 fn is_news(echoes: &Echoes, event: &Event) -> bool {
     let app = application_of(event.object());
     let is_moved = event.old().is_some_and(|old| application_of(old) != app);
     is_moved || app.is_none_or(|app| echoes.is_news(&app, event))
 }
 
-/// Returns the WorkflowRun that an object's labels name.
+/// Returns the WorkflowRun in an object's labels.
 fn run_of(object: &Object) -> Option<Key> {
     let meta = object.meta();
     Some(Key::namespaced(meta.label(names::RUN_NAMESPACE)?, meta.label(names::RUN_NAME)?))

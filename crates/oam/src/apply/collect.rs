@@ -1,4 +1,4 @@
-//! Garbage collection: deletes what only older records name, or everything when the application is deleted.
+//! Garbage collection: deletes objects that are only in older records, or everything when the application is deleted.
 
 use std::fmt;
 
@@ -21,18 +21,18 @@ pub(crate) struct Collector<'a> {
     pub(crate) policy: &'a GarbageCollect,
     /// The application, as `namespace/name`.
     pub(crate) app: &'a str,
-    /// Whether all objects stay when the application goes.
+    /// Whether all objects are kept when the application is deleted.
     pub(crate) orphans: bool,
     /// Components in the order in which they can be deleted.
     pub(crate) order: Vec<String>,
 }
 
-/// What is left of a collection.
+/// The remaining objects after a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     /// Objects that are being deleted.
     pub(crate) waiting: Vec<String>,
-    /// Why others could not be deleted. One does not keep up the rest.
+    /// The errors of others. One error does not block the rest.
     pub(crate) problems: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ impl Left {
 }
 
 impl Collector<'_> {
-    /// Deletes what older records name and no newer one, and what the current record marks.
+    /// Deletes objects that are in older records but in no newer one, and objects that the current record marks.
     pub(crate) async fn after_update(&self, trackers: &mut Trackers) -> Result<Left, ClusterError> {
         let mut left = Left::default();
         if !trackers.has_garbage() {
@@ -121,8 +121,8 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Returns the entries of objects that live as long as the application: a rule may have changed since they were
-    /// recorded.
+    /// Returns the entries of objects that live as long as the application, because a rule may have changed since they
+    /// were recorded.
     async fn living_on(
         &self,
         entries: &[Managed],
@@ -134,7 +134,7 @@ impl Collector<'_> {
             match self.lifetime(entry, uids).await {
                 Ok(Lifetime::OnAppDelete) => living.push(Managed { deleted: false, ..entry.clone() }),
                 Ok(_) => {}
-                // Nothing is known of its objects, so nothing happens to them.
+                // The state of its objects is unknown, so they are left alone.
                 Err(error) if error.is_unknown() => {}
                 Err(error) => return Err(error),
             }
@@ -142,8 +142,8 @@ impl Collector<'_> {
         Ok(living)
     }
 
-    /// Returns how long a recorded object lives. Records of objects that are applied once do not have the manifest that
-    /// rules select by, but the object does.
+    /// Returns the lifetime of a recorded object. The record of an object that is applied once lacks the manifest that
+    /// rules select by, so the live object is used.
     async fn lifetime(&self, entry: &Managed, uids: &Uids) -> Result<Lifetime, ClusterError> {
         if self.policy.is_uniform() {
             return Ok(Lifetime::default());
@@ -155,7 +155,7 @@ impl Collector<'_> {
         Ok(found.map_or(Lifetime::default(), |found| self.policy.lifetime(&Subject(&found.live))))
     }
 
-    /// Deletes objects. Returns those that are gone or stay with others.
+    /// Deletes objects. Returns those that are gone, or kept by other sharers.
     async fn collect(
         &self,
         entries: Vec<Managed>,
@@ -200,19 +200,19 @@ impl Collector<'_> {
         ranks
     }
 
-    /// Returns the object of an entry, if it exists, and where.
+    /// Returns the object of an entry, if it exists, and its cluster.
     async fn find(&self, entry: &Managed, uids: &Uids) -> Result<Option<Found>, ClusterError> {
         let cluster = self.clusters.get(entry.cluster())?;
         replaced::check(&cluster, entry, uids).await?;
         let manifest = json!({"metadata": {"name": entry.name, "namespace": entry.namespace}});
-        // Without the kind there are no objects of it.
+        // Without the kind there are no objects.
         let Some(kind) = cluster.any_version(&entry.api_version, &entry.kind).await? else { return Ok(None) };
         let identity = Identity::of(&kind, &manifest, &entry.namespace);
         let live = cluster.get(&identity).await?;
         Ok(live.map(|live| Found { cluster, identity, live }))
     }
 
-    /// Deletes one object. Returns whether nothing is left to do for it.
+    /// Deletes one object. Returns whether it is done.
     async fn one(
         &self,
         entry: &Managed,
@@ -222,8 +222,8 @@ impl Collector<'_> {
         left: &mut Left,
     ) -> Result<bool, ClusterError> {
         let found = match self.find(entry, uids).await {
-            // Nothing can be done for objects of a cluster that has been detached or replaced. An application that is
-            // deleted does not wait for it to come back.
+            // Objects in a detached or replaced cluster cannot be deleted. A deleted application does not wait for the
+            // cluster.
             Err(error) if deleting && error.is_without_cluster() => None,
             found => found?,
         };
@@ -267,7 +267,7 @@ impl Collector<'_> {
         Ok(false)
     }
 
-    /// Leaves an object that another application writes: this one no longer shares it.
+    /// Stops sharing an object that another application writes.
     async fn leave(&self, found: &Found) -> Result<(), ClusterError> {
         let sharers = ownership::sharers(&found.live);
         if !sharers.iter().any(|name| name == self.app) {
@@ -278,7 +278,7 @@ impl Collector<'_> {
         found.merge(&patch).await
     }
 
-    /// Gives an object to the next application that shares it, if there is one.
+    /// Hands an object over to the next application that shares it, if there is one.
     async fn pass_on(&self, found: &Found) -> Result<bool, ClusterError> {
         let others: Vec<String> =
             ownership::sharers(&found.live).into_iter().filter(|name| name != self.app).collect();
@@ -294,8 +294,8 @@ impl Collector<'_> {
     }
 }
 
-/// Returns whether a newer record has the object under another name of the same cluster: registered twice, or the local
-/// one.
+/// Returns whether a newer record has the object under another name of the same cluster, which is registered twice or
+/// is the local one.
 fn is_kept_under_another_name(live: &Value, entry: &Managed, kept: &[Managed]) -> bool {
     let written_in = live["metadata"]["labels"][names::APP_CLUSTER].as_str().unwrap_or_default();
     let is_it = |other: &Managed| other.cluster() == written_in && other.is_same_in_any_cluster(entry);
@@ -315,7 +315,7 @@ impl Found {
         self.cluster.merge(&self.identity, version, patch).await.map(drop)
     }
 
-    /// Takes off the labels that make an object part of the application.
+    /// Removes the labels that make an object part of the application.
     async fn release(&self) -> Result<(), ClusterError> {
         let labels = json!({names::APP_NAME: null, names::APP_NAMESPACE: null});
         self.merge(&json!({"metadata": {"labels": labels}})).await

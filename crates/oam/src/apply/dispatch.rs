@@ -1,4 +1,4 @@
-//! Check, record, write: how objects of an application get into clusters.
+//! Checks, records and writes the objects of an application.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,10 +27,11 @@ pub(crate) struct Dispatcher<'a> {
     pub(crate) app: &'a str,
 }
 
-/// How often a write is tried that others interfere with. Controllers write the status of an object a few times in a row.
+/// The maximum number of attempts for a write with conflicts. Controllers write the status of an object a few times in
+/// a row.
 const ATTEMPTS: usize = 4;
 
-/// A manifest that has been checked.
+/// A checked manifest.
 pub(crate) struct Checked {
     cluster: Cluster,
     pub(crate) identity: Identity,
@@ -154,8 +155,8 @@ impl Dispatcher<'_> {
         (versioned, root)
     }
 
-    /// Writes an object if the cluster does not have it as it should be. Returns it as it is then. An object that has
-    /// changed or been created since it was read is checked again: it may belong to another application now.
+    /// Writes an object if it differs from the desired one. Returns the resulting object. An object that has changed or
+    /// been created since it was read is checked again, because it may belong to another application now.
     pub(crate) async fn write(&self, object: &Checked, moment: Moment) -> Result<Value, ClusterError> {
         let mut written = self.write_once(object, moment).await;
         for _ in 1..ATTEMPTS {
@@ -214,7 +215,7 @@ impl Dispatcher<'_> {
         object.cluster.apply_to(of, live, manifest).await
     }
 
-    /// Takes over the live values at paths that a policy leaves to others.
+    /// Copies the live values at paths that a policy leaves to other writers.
     fn keep_live_values(&self, manifest: &mut Cow<'_, Value>, live: &Value, moment: Moment) {
         for path in self.policies.kept_paths(&Subject(manifest), moment) {
             let manifest = manifest.to_mut();

@@ -1,4 +1,4 @@
-//! Whether a live object has what was applied.
+//! Drift detection: whether a live object has the applied fields.
 
 use serde_json::Value;
 use setpoint_quantity::Quantity;
@@ -19,9 +19,9 @@ const QUANTITY_MAPS: &[&str] = &[
 /// Fields that are quantities.
 const QUANTITIES: &[&str] = &["sizeLimit", "divisor", "averageValue"];
 
-/// Returns whether every value of `applied` is in `live`. What only `live` has does not matter, and empty values may be
-/// missing, because API servers leave them out. Quantities may be spelled differently, since API servers rewrite them.
-/// Another value that the server spells differently counts as drift: applying it again changes nothing.
+/// Returns whether every value of `applied` is in `live`. Additional fields in `live` are ignored, and empty values may
+/// be missing, because API servers omit them. Quantities may be spelled differently, because API servers normalize
+/// them. Other normalized values count as drift, which is harmless: applying them again changes nothing.
 pub(crate) fn has(live: &Value, applied: &Value) -> bool {
     has_at(live, applied, "", "")
 }

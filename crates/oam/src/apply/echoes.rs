@@ -1,12 +1,13 @@
-//! Drops events that only show what a reconcile has just written, so that they wake no application.
+//! Drops events for a reconcile's own writes, so that they do not enqueue the application.
 //!
-//! An application that is deployed writes its status, its finalizer and its objects. Without this, every write would be
-//! followed by a reconcile that finds nothing to do.
+//! Deploying an application writes its status, its finalizer and its objects. Without this, every write would cause a
+//! reconcile that finds nothing to do.
 //!
 //! Invariants:
-//! - An event is dropped only if it shows a version that a reconcile of the same application has written, or an older one:
-//!   that reconcile has seen at least as much.
-//! - An event that arrives during a reconcile is judged when that ends, because its write may not be noted yet.
+//! - An event is dropped only if it shows a version that a reconcile of the same application has written, or an older
+//!   one: that reconcile has already seen it.
+//! - An event that arrives during a reconcile is judged when the reconcile ends, because the write may not be recorded
+//!   yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,15 +15,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use setpoint::{Event, Key, Object, Queue};
 
-/// The most events of one application that wait for the end of its reconcile, and the most writes that wait for their
-/// events: about 6 kB each. With more it is reconciled once too often, which is always right.
+/// The maximum number of events of one application that wait for the end of its reconcile, and of writes that wait for
+/// their events: about 6 kB each. Beyond this, there is an extra reconcile, which is harmless.
 const WAITING: usize = 64;
 
 /// The own writes of reconciles. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Echoes {
     queue: Queue<Key>,
-    /// By application, while a reconcile is under way or events are awaited.
+    /// By application, while a reconcile is in progress or events are awaited.
     passes: Arc<Mutex<BTreeMap<Key, Pass>>>,
 }
 
@@ -31,7 +32,7 @@ struct Pass {
     is_running: bool,
     /// The last version that was written of each object whose event has not arrived, by uid: at most [`WAITING`].
     written: BTreeMap<Box<str>, u64>,
-    /// What has arrived during the reconcile.
+    /// The events that arrived during the reconcile.
     arrived: Vec<(Box<str>, u64)>,
 }
 
@@ -41,7 +42,7 @@ impl Pass {
         self.written.get(uid).is_some_and(|written| version <= *written)
     }
 
-    /// Forgets a write whose event has arrived.
+    /// Removes a write whose event has arrived.
     fn forget(&mut self, uid: &str, version: u64) {
         if self.written.get(uid).is_some_and(|written| *written <= version) {
             self.written.remove(uid);
@@ -61,13 +62,13 @@ impl Echoes {
         Self { queue, passes: Arc::default() }
     }
 
-    /// Begins a reconcile of an application.
+    /// Starts a reconcile of an application.
     pub(crate) fn begin<'a>(&'a self, key: &'a Key) -> Running<'a> {
         self.passes.lock().entry(key.clone()).or_default().is_running = true;
         Running { echoes: self, key }
     }
 
-    /// Notes a write of an application, by the object that the server has returned.
+    /// Records a write of an application, from the object that the server has returned.
     pub(crate) fn wrote(&self, key: &Key, object: &Object) {
         if let Some(pass) = self.passes.lock().get_mut(key) {
             if pass.written.len() >= WAITING {
@@ -77,7 +78,7 @@ impl Echoes {
         }
     }
 
-    /// Returns whether an event tells the application something new. One that has to wait is not, for now.
+    /// Returns whether an event is news for the application. A deferred event is not, for now.
     pub(crate) fn is_news(&self, key: &Key, event: &Event) -> bool {
         let (uid, version) = (&event.object().meta().uid, event.object().meta().revision());
         let mut passes = self.passes.lock();
@@ -103,7 +104,7 @@ impl Echoes {
         false
     }
 
-    /// Forgets an application that is gone: the events of kinds that are not watched never arrive.
+    /// Removes an application that is gone: events of unwatched kinds never arrive.
     pub(crate) fn forget(&self, key: &Key) {
         self.passes.lock().remove(key);
     }
@@ -158,7 +159,7 @@ mod tests {
         let pass = echoes.begin(&app);
         echoes.wrote(&app, &object("a", "7"));
         assert!(!echoes.is_news(&app, &updated("a", "7")));
-        // The event overtakes the answer.
+        // The event arrives before the response.
         assert!(!echoes.is_news(&app, &updated("b", "8")));
         echoes.wrote(&app, &object("b", "8"));
         echoes.wrote(&app, &object("c", "9"));

@@ -1,4 +1,4 @@
-//! Which object: kind, namespace and name.
+//! The identity of an object: kind, namespace and name.
 
 use std::fmt;
 

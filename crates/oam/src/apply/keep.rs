@@ -21,12 +21,12 @@ pub(crate) struct Live {
     pub(crate) unreachable: Option<String>,
 }
 
-/// What became of one recorded object.
+/// The result for one recorded object.
 type Kept = (Live, Option<ClusterError>);
 
 impl Dispatcher<'_> {
-    /// Restores the objects of the current record and the root. Returns all of them as they are then, and what went
-    /// wrong with others. Clusters do not wait for each other.
+    /// Restores the objects of the current record and the root. Returns the resulting objects, and the errors of
+    /// others. Clusters do not wait for each other.
     pub(crate) async fn keep(&self, trackers: &Trackers, restores: bool) -> (Vec<Live>, Vec<ClusterError>) {
         let mut by_cluster: BTreeMap<String, Vec<Managed>> = BTreeMap::new();
         for entry in trackers.kept() {

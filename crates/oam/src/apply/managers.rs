@@ -1,11 +1,12 @@
-//! Who owns which fields of an object (`metadata.managedFields`).
+//! Field ownership (`metadata.managedFields`).
 //!
 //! Objects are created with a plain create, because that fails if another application was faster; a server-side apply
 //! would overwrite the object. The fields then belong to an update, and a later apply could not remove them.
 
 use serde_json::{Map, Value};
 
-/// Returns the entries with what `manager` owns by updates moved to its server-side apply. None if there is nothing to move.
+/// Returns the entries with the fields that `manager` owns through updates moved to its server-side apply. `None` if
+/// there is nothing to move.
 pub(super) fn taken(entries: &[Value], manager: &str) -> Option<Vec<Value>> {
     let is_of = |entry: &&Value, operation: &str| {
         entry["manager"] == manager

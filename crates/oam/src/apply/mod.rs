@@ -1,4 +1,4 @@
-//! Objects in the cluster: who owns them, how they are written, which are recorded, which are deleted.
+//! Objects in the cluster: ownership, writes, records and garbage collection.
 //!
 //! ```text
 //!  cluster.rs   reads and writes objects of any kind; watches the kinds that applications use
@@ -20,8 +20,8 @@
 //! - An object is recorded before it is written, and only if it may be written.
 //! - An object is deleted only if a record of this application names it, no newer record does, and its labels still name
 //!   this application.
-//! - Nothing is written that the cluster already has.
-//! - An object that does not exist is created, never applied: of two applications that want it, one is refused.
+//! - Objects that already match are not written.
+//! - A missing object is created, never applied: if two applications want it, one of them fails.
 
 pub(crate) mod cluster;
 pub(crate) mod collect;

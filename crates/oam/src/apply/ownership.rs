@@ -1,10 +1,10 @@
-//! Whose object it is. An object belongs to the application that its labels name.
+//! Ownership of objects. An object belongs to the application in its labels.
 
 use serde_json::Value;
 
 use crate::names;
 
-/// The application that an object's labels name, as `namespace/name`.
+/// The application in an object's labels, as `namespace/name`.
 pub(crate) fn owner(object: &Value) -> Option<String> {
     let label = |name: &str| object["metadata"]["labels"][name].as_str().filter(|text| !text.is_empty());
     Some(format!("{}/{}", label(names::APP_NAMESPACE)?, label(names::APP_NAME)?))
@@ -16,7 +16,7 @@ pub(crate) fn sharers(object: &Value) -> Vec<String> {
     text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// What a user may do with an object that exists.
+/// The permitted use of an existing object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Permissions {
     pub(crate) take_over: bool,

@@ -9,7 +9,7 @@ enum Step {
     Index(usize),
 }
 
-/// The largest index that a path may fill in: a list of that length is made.
+/// The largest index in a path: a list of that length is created.
 const LARGEST_INDEX: usize = 1_000;
 
 fn parse(path: &str) -> Option<Vec<Step>> {
@@ -41,7 +41,7 @@ pub(crate) fn get<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     })
 }
 
-/// Sets the value at a path, and makes what is missing on the way. The error says what is in the way.
+/// Sets the value at a path, and creates missing parents. The error says what is in the way.
 pub(crate) fn set(value: &mut Value, path: &str, new: Value) -> Result<(), String> {
     let steps =
         parse(path).filter(|steps| !steps.is_empty()).ok_or_else(|| format!("{path:?} is no path"))?;
@@ -77,7 +77,7 @@ fn entered<'a>(value: &'a mut Value, step: &Step) -> Option<&'a mut Value> {
     }
 }
 
-/// Removes the value at a path, if it is there.
+/// Removes the value at a path, if present.
 pub(crate) fn remove(value: &mut Value, path: &str) {
     let Some(steps) = parse(path) else { return };
     let Some((last, before)) = steps.split_last() else { return };

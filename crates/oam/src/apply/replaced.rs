@@ -1,8 +1,7 @@
-//! Whether a cluster is still the one that a record is about: a Secret can be made to lead to another cluster of the same
-//! name.
+//! Detects replaced clusters: the Secret of a cluster can be changed to a different cluster with the same name.
 //!
-//! A record names the uid of each cluster that it has objects in: that of its namespace `kube-system`. What is to be deleted
-//! in a cluster that was replaced stays recorded, and what is kept is applied to the new one.
+//! A record has the uid of each cluster with objects, which is that of its namespace `kube-system`. Objects to be
+//! deleted in a replaced cluster stay recorded, and current objects are applied to the new one.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +14,13 @@ use crate::names;
 pub(super) type Uids = BTreeMap<String, String>;
 
 impl Tracker {
-    /// Returns the clusters that the record is about. Empty in records of other programs.
+    /// Returns the clusters in a record. Empty in records of other programs.
     pub(super) fn uids(&self) -> Uids {
         let text = self.metadata.annotations.get(names::CLUSTERS);
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
-    /// Notes which clusters the record is about: of those that it has objects in.
+    /// Records the clusters in which the record has objects.
     pub(super) fn note(&mut self, uids: &Uids) {
         let mut known = self.uids();
         let entries = &self.spec.managed_resources;
@@ -38,7 +37,7 @@ impl Tracker {
     }
 }
 
-/// Fails if the cluster is not the one that an entry is about.
+/// Fails if the cluster is not the one in an entry.
 pub(super) async fn check(cluster: &Cluster, entry: &Managed, uids: &Uids) -> Result<(), ClusterError> {
     let Some(recorded) = uids.get(entry.cluster()) else { return Ok(()) };
     match cluster.uid().await? {
@@ -51,7 +50,7 @@ pub(super) async fn check(cluster: &Cluster, entry: &Managed, uids: &Uids) -> Re
 }
 
 impl Trackers {
-    /// Lets the records of what is kept follow their clusters: it is applied to those that there are now.
+    /// Updates the clusters in the records of current objects, which are applied to the new clusters.
     pub(crate) async fn follow(&mut self, clusters: &Clusters) -> Result<(), ClusterError> {
         let kept = self.current().into_iter().chain(self.root()).filter(|tracker| !tracker.is_local());
         for tracker in kept.cloned().collect::<Vec<_>>() {
@@ -60,7 +59,7 @@ impl Trackers {
                 if uids.contains_key(entry.cluster()) {
                     continue;
                 }
-                // Nothing is applied to a cluster that cannot be reached.
+                // Nothing is applied to an unreachable cluster.
                 let Ok(cluster) = clusters.get(entry.cluster()) else { continue };
                 if let Ok(Some(uid)) = cluster.uid().await {
                     uids.insert(entry.cluster().to_owned(), uid);

@@ -1,4 +1,4 @@
-//! Whether a manifest is an object at all: templates can give anything.
+//! Checks that a manifest is an object: templates can return anything.
 
 use serde_json::Value;
 

@@ -1,13 +1,13 @@
 //! ResourceTrackers: the record of what an application has applied.
 //!
 //! An application has one record per run of its workflow, and a root record for objects that outlive updates. A record
-//! says which revision its run is of. The one of the latest run is current; the others are legacy, and what only they name
-//! is deleted once that run has succeeded.
+//! names the revision of its run. The record of the latest run is current; objects that are only in older ones are
+//! deleted once that run has succeeded.
 //!
 //! Invariants:
-//! - A run is in the status of the application before it is recorded, and recorded before it applies anything. A status
-//!   that names another revision than the current record is out of date, and its run starts over.
-//! - An object that moves between the records is in the new one before it leaves the old one.
+//! - A run is in the status of the application before it is recorded, and recorded before it applies anything. If the
+//!   status and the current record have different revisions, the status is outdated, and its run restarts.
+//! - An object that moves between records is added to the new one before it is removed from the old one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::crds;
 use crate::digest;
 use crate::names;
 
-/// A record, as read.
+/// A decoded record.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct Tracker {
@@ -59,7 +59,7 @@ pub(crate) struct Spec {
     pub(crate) application_generation: i64,
     #[serde(deserialize_with = "setpoint::null_is_empty", skip_serializing_if = "Vec::is_empty")]
     pub(crate) managed_resources: Vec<Managed>,
-    /// The entries of a record that KubeVela has written. It is written without compression.
+    /// The compressed entries of a record of KubeVela. Records are written uncompressed.
     #[serde(skip_serializing)]
     compression: Option<Compression>,
 }
@@ -84,10 +84,10 @@ pub(crate) struct Managed {
     /// The manifest, to restore the object from. Null if it is not restored.
     #[serde(skip_serializing_if = "is_null")]
     pub(crate) raw: Arc<Value>,
-    /// Whether the object is to be deleted once the workflow has succeeded.
+    /// Whether the object is deleted once the workflow has succeeded.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) deleted: bool,
-    /// Whether the object stays although the record goes.
+    /// Whether the object is kept when the record is deleted.
     #[serde(rename = "skipGC", skip_serializing_if = "std::ops::Not::not")]
     pub(crate) skip_gc: bool,
 }
@@ -99,22 +99,22 @@ impl View for Tracker {
 }
 
 impl Tracker {
-    /// Returns which run of the workflow the record is of.
+    /// Returns the number of the workflow run.
     pub(crate) fn run(&self) -> i64 {
         self.metadata.annotations.get(names::RUN).and_then(|run| run.parse().ok()).unwrap_or_default()
     }
 
-    /// Returns when the run has begun. Empty in records of other programs.
+    /// Returns when the run started. Empty in records of other programs.
     fn start(&self) -> &str {
         self.metadata.annotations.get(names::RUN_START).map_or("", String::as_str)
     }
 
-    /// Returns the revision that the run is of. Empty in records of other programs.
+    /// Returns the revision of the run. Empty in records of other programs.
     pub(crate) fn revision(&self) -> &str {
         self.metadata.annotations.get(names::APP_REVISION).map_or("", String::as_str)
     }
 
-    /// Returns the record with entries that were compressed.
+    /// Returns the record with decompressed entries.
     fn unpacked(mut self) -> Result<Self, String> {
         if let Some(packed) = self.spec.compression.take().filter(Compression::is_used) {
             let entries: Result<Option<Vec<Managed>>, _> = packed.read();
@@ -159,7 +159,7 @@ impl Managed {
         }
     }
 
-    /// The cluster it is in: empty for the local one, which other programs record by name.
+    /// Its cluster: empty for the local one, which other programs record by name.
     pub(crate) fn cluster(&self) -> &str {
         if self.cluster == names::LOCAL_CLUSTER { "" } else { &self.cluster }
     }
@@ -169,7 +169,7 @@ impl Managed {
         self.is_same_in_any_cluster(other) && self.cluster() == other.cluster()
     }
 
-    /// Returns whether two entries would name the same object if their clusters were one.
+    /// Returns whether two entries name the same object, ignoring the cluster.
     pub(crate) fn is_same_in_any_cluster(&self, other: &Self) -> bool {
         self.kind == other.kind
             && self.name == other.name
@@ -193,20 +193,19 @@ pub(crate) struct Trackers {
     lister: Lister<Tracker>,
     app: AppRef,
     all: Vec<Tracker>,
-    /// The record that this run of the workflow writes. None for a WorkflowRun, which keeps no record: what it applies
-    /// stays.
+    /// The record that this workflow run writes. `None` for a WorkflowRun, which has no record: its objects are kept.
     target: Option<String>,
     /// The clusters that objects are applied to in this pass.
     clusters: Uids,
 }
 
-/// The application whose records these are.
+/// The application of these records.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AppRef {
     pub(crate) name: String,
     pub(crate) namespace: String,
     pub(crate) uid: String,
-    /// The generation, or the version that the user publishes.
+    /// The generation, or the published version.
     pub(crate) generation: i64,
     pub(crate) publish_version: String,
 }
@@ -228,7 +227,7 @@ impl AppRef {
     }
 }
 
-/// Returns a version as part of a name. Users are free in how they name versions.
+/// Returns a version as part of a name. Users can choose any version.
 fn in_name(version: &str) -> String {
     let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
     match version.chars().all(fits) && version.len() <= 63 {
@@ -237,7 +236,7 @@ fn in_name(version: &str) -> String {
     }
 }
 
-/// The most records that older runs leave behind while none succeeds. The oldest are joined.
+/// The maximum number of records of older runs while none succeeds. The oldest are merged.
 const MAX_LEGACY: usize = 8;
 
 /// The index of trackers by application.
@@ -257,14 +256,14 @@ impl Trackers {
         let (client, lister) = (client.clone(), lister.clone());
         let (target, clusters) = (Some(app.versioned_name()), Uids::new());
         let mut trackers = Self { client, lister, target, app, all, clusters };
-        // A run that goes on writes the record that it began, whatever the generation is by now.
+        // A running workflow keeps its record, even if the generation has changed.
         if let Some(current) = trackers.current() {
             trackers.target = Some(current.metadata.name.clone());
         }
         Ok(trackers)
     }
 
-    /// Returns the records of something that keeps none.
+    /// Returns empty records, for a WorkflowRun.
     pub(crate) fn none(client: &Client, app: AppRef) -> Self {
         let lister = Lister::from_objects([]);
         let (client, clusters) = (client.clone(), Uids::new());
@@ -283,7 +282,7 @@ impl Trackers {
         self.all.iter().find(|tracker| tracker.spec.kind == ROOT)
     }
 
-    /// Returns the records that a newer one has replaced, and those of an application of the same name that is gone.
+    /// Returns the records that a newer one has replaced, and those of a deleted application with the same name.
     pub(crate) fn legacy(&self) -> Vec<Tracker> {
         let current = self.current().map(|tracker| tracker.metadata.name.clone());
         let versioned = self.all.iter().filter(|tracker| tracker.spec.kind == VERSIONED);
@@ -321,8 +320,8 @@ impl Trackers {
         kept
     }
 
-    /// Starts the record of a run. What an earlier run has recorded under the same name is marked: it is deleted unless
-    /// this run records it again. A run that was interrupted may begin twice; one that is restarted has another start.
+    /// Starts the record of a run. Entries of an earlier run under the same name are marked: they are deleted unless
+    /// this run records them again. An interrupted run may start twice; a restarted one has a different start time.
     pub(crate) async fn begin(
         &mut self,
         revision: &str,
@@ -353,8 +352,8 @@ impl Trackers {
         self.join_oldest().await
     }
 
-    /// Returns a name for a new record. Applications of different names and namespaces can come to the same name, and a
-    /// record that is being deleted cannot be used again.
+    /// Returns a name for a new record. Applications with different names and namespaces can map to the same name, and
+    /// a record that is being deleted cannot be reused.
     fn free_name(&self, name: String) -> String {
         let is_free = |name: &String| match self.all.iter().find(|known| known.metadata.name == *name) {
             Some(known) => !known.is_being_deleted(),
@@ -367,7 +366,7 @@ impl Trackers {
         names.find(is_free).unwrap_or(first)
     }
 
-    /// Joins the oldest records while there are too many. What they name stays recorded.
+    /// Merges the oldest records while there are too many. Their entries stay recorded.
     async fn join_oldest(&mut self) -> Result<(), ClusterError> {
         let mut legacy = self.legacy();
         legacy.sort_by_key(|tracker| (tracker.run(), tracker.spec.application_generation));
@@ -387,12 +386,12 @@ impl Trackers {
         Ok(())
     }
 
-    /// Notes which cluster has a name now.
+    /// Records the current identity of a cluster name.
     pub(crate) fn know(&mut self, name: &str, uid: String) {
         self.clusters.insert(name.to_owned(), uid);
     }
 
-    /// Records objects, before they are written. Those that outlive updates go to the root record.
+    /// Records objects before they are written. Objects that outlive updates are added to the root record.
     pub(crate) async fn record(
         &mut self,
         versioned: Vec<Managed>,
@@ -437,7 +436,7 @@ impl Trackers {
         self.write(changed).await.map(drop)
     }
 
-    /// Notes which clusters a record is about.
+    /// Records the clusters of a record.
     pub(super) async fn note(&mut self, tracker: &Tracker, uids: &Uids) -> Result<(), ClusterError> {
         let mut changed = tracker.clone();
         changed.note(uids);

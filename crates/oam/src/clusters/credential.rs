@@ -1,5 +1,5 @@
-//! Credentials of clusters, as KubeVela's cluster gateway stores them: labelled Secrets in `vela-system`, named like the
-//! cluster.
+//! Credentials of clusters in the format of KubeVela's cluster gateway: labelled Secrets in `vela-system`, with the
+//! name of the cluster.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use setpoint::{Kind, View};
 
 use crate::names;
 
-/// How to reach a cluster, and as whom.
+/// The address and the credential of a cluster.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Credential {
@@ -21,7 +21,7 @@ pub struct Credential {
     pub cluster: String,
     /// The URL of its API server, such as `https://192.0.2.7:6443`.
     pub endpoint: String,
-    /// Whose certificates are trusted.
+    /// How the server's certificate is verified.
     pub trust: Trust,
     /// The client.
     pub identity: Identity,
@@ -38,7 +38,7 @@ pub enum Trust {
     Anyone,
 }
 
-/// Who a client is.
+/// The identity of a client.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Identity {
     /// The holder of a bearer token.
@@ -67,14 +67,14 @@ impl Credential {
     }
 }
 
-/// Shows nothing that is secret.
+/// Does not show secrets.
 impl fmt::Debug for Credential {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Credential({} at {})", self.cluster, self.endpoint)
     }
 }
 
-/// A Secret with a credential, as read.
+/// A decoded Secret with a credential.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ClusterSecret {
@@ -119,7 +119,7 @@ impl ClusterSecret {
         Ok(Credential { cluster, endpoint, trust, identity: self.identity()? })
     }
 
-    /// Without a CA, the gateway verifies nothing; with an empty one, it asks the system.
+    /// Without a CA, the gateway does not verify certificates; with an empty one, it uses the system's CAs.
     fn trust(&self) -> Result<Trust, String> {
         let Some(field) = ["ca.crt", "ca"].into_iter().find(|field| self.data.contains_key(*field)) else {
             return Ok(Trust::Anyone);

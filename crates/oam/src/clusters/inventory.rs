@@ -1,4 +1,4 @@
-//! Which clusters there are, and their labels.
+//! The registered clusters and their labels.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use jiff::Timestamp;
 use super::credential::Meta;
 use crate::names::{CLUSTER_GROUP, CONTROL_PLANE, LOCAL_CLUSTER};
 
-/// The clusters that topologies choose from: the local one first, then the others, the newest first.
+/// The clusters that topologies select from: the local one first, then the others, the newest first.
 #[derive(Clone, Debug)]
 pub(crate) struct Inventory {
     known: Vec<(String, BTreeMap<String, String>)>,
-    /// Whether a cluster that is not known may exist.
+    /// Whether unknown clusters may exist.
     is_open: bool,
 }
 
 impl Inventory {
     /// Returns the inventory of the local cluster and these Secrets.
     pub(crate) fn of<'a>(secrets: impl IntoIterator<Item = &'a Meta>) -> Self {
-        // The name of the local cluster belongs to no other.
+        // The name of the local cluster is reserved.
         let mut others: Vec<&Meta> = secrets.into_iter().filter(|meta| meta.name != LOCAL_CLUSTER).collect();
         let age = |meta: &Meta| meta.creation_timestamp.unwrap_or(Timestamp::UNIX_EPOCH);
         others.sort_by(|a, b| age(b).cmp(&age(a)).then_with(|| a.name.cmp(&b.name)));
@@ -27,7 +27,7 @@ impl Inventory {
         Self { known: std::iter::once(local).chain(others).collect(), is_open: false }
     }
 
-    /// Returns the inventory of someone who cannot ask: every name is that of a cluster.
+    /// Returns an inventory without a cluster connection: every name is accepted.
     pub(crate) fn unknown() -> Self {
         Self { is_open: true, ..Self::of([]) }
     }
@@ -44,13 +44,13 @@ impl Inventory {
         self.known.iter().filter(|(_, labels)| matches(labels)).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Returns the names of all clusters but the local one.
+    /// Returns the names of all clusters except the local one.
     pub(crate) fn members(&self) -> Vec<&str> {
         self.known.iter().skip(1).map(|(name, _)| name.as_str()).collect()
     }
 }
 
-/// Labels of the gateway itself are not labels of the cluster.
+/// The gateway's own labels are not labels of the cluster.
 fn labels(all: &BTreeMap<String, String>, is_local: bool) -> BTreeMap<String, String> {
     let own = all.iter().filter(|(name, _)| !name.starts_with(CLUSTER_GROUP));
     let mut labels: BTreeMap<String, String> =

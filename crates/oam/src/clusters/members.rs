@@ -18,18 +18,19 @@ use super::probe;
 use crate::apply::cluster::ClusterError;
 use crate::names::{CLUSTER_CREDENTIAL_TYPE, SYSTEM_NAMESPACE};
 
-/// The most clusters in use at a time. Each has up to [`CONNECTIONS`] requests in flight, so there are at most 4,096, and
-/// one watch for each of up to [`MAX_WATCHED`] kinds.
+/// The maximum number of clusters in use. Each has up to [`CONNECTIONS`] requests in flight, so there are at most
+/// 4,096, and one watch for each of up to [`MAX_WATCHED`] kinds.
 const MAX_CLUSTERS: usize = 256;
 /// Concurrent requests to one cluster: two for each of eight workers.
 const CONNECTIONS: usize = 16;
-/// How long a request may take. A cluster that takes longer is not reachable.
+/// How long a request may take. A cluster that takes longer is unreachable.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// The most kinds that are watched in one cluster. Objects of further ones are looked at when the application is.
+/// The maximum number of watched kinds per cluster. Objects of further kinds are read when the application is
+/// reconciled.
 pub(crate) const MAX_WATCHED: usize = 128;
 
-/// How soon a cluster is probed after a failed request, and how often that doubles: 1, 2, 4, 8 s. Every ten seconds it is
-/// probed anyway.
+/// The delay before a cluster is probed after a failed request, and how often it doubles: 1, 2, 4, 8 s. Clusters are
+/// probed every ten seconds anyway.
 const FIRST_PROBE: Duration = Duration::from_secs(1);
 const MAX_DOUBLINGS: u32 = 3;
 
@@ -57,11 +58,11 @@ pub(super) struct Shared {
     secrets: Informer,
     lister: Lister<ClusterSecret>,
     in_use: Mutex<BTreeMap<String, Arc<Member>>>,
-    /// The members whose reachability is to be found out.
+    /// The members to probe.
     pub(super) probes: Queue<Key>,
-    /// Members have come or gone since their informers were last started and stopped.
+    /// Members have been added or removed since their informers were last started and stopped.
     pub(super) changed: Notify,
-    /// What to do when a cluster has changed: its credential, or whether it is reachable.
+    /// Callbacks for changed clusters: the credential, or the reachability.
     followers: Mutex<Vec<Follower>>,
 }
 
@@ -77,18 +78,19 @@ pub(crate) struct Member {
     credential: Credential,
 }
 
-/// Whether a cluster can be reached.
+/// The reachability of a cluster.
 pub(crate) struct Reach {
-    /// Why it cannot. The first reason stays until it can, so that statuses do not change with every attempt.
+    /// Why it is unreachable. The first reason is kept until it is reachable again, so that statuses do not change with
+    /// every attempt.
     problem: Mutex<Option<String>>,
-    /// Failed requests since the cluster was last reachable for a while.
+    /// Failed requests since the cluster was last stably reachable.
     failures: AtomicU32,
     probes: Queue<Key>,
     name: String,
 }
 
 impl Members {
-    /// Returns the members, and what keeps track of them.
+    /// Returns the members, and the controller that maintains them.
     pub(crate) fn new(
         context: &Context,
         connect: Option<Arc<dyn Connect>>,
@@ -104,7 +106,7 @@ impl Members {
             changed: Notify::new(),
             followers: Mutex::default(),
         }));
-        // The informer belongs to the members, so it must not keep them.
+        // A weak reference: the members own the informer.
         let followed = Arc::downgrade(&members.0);
         members.0.secrets.add_handler(move |event: &Event| {
             if let Some(shared) = followed.upgrade() {
@@ -116,7 +118,7 @@ impl Members {
         (members, parts)
     }
 
-    /// The cache that has to be filled before clusters are looked up.
+    /// The cache that must have synced before clusters are looked up.
     pub(crate) fn secrets(&self) -> &Informer {
         &self.0.secrets
     }
@@ -134,7 +136,8 @@ impl Members {
         self.0.followers.lock().iter().for_each(|follower| follower(name));
     }
 
-    /// Returns which clusters are registered, by the API server and not by a cache: one that is missing fails a step.
+    /// Returns the registered clusters, read from the API server and not from a cache, because a missing one fails a
+    /// step.
     pub(crate) async fn inventory(&self) -> Result<Inventory, ClusterError> {
         let selection = Selection { metadata_only: true, ..credentials() };
         let listed = self.0.context.client.list(&ClusterSecret::kind(), &selection).await;
@@ -201,7 +204,7 @@ impl Members {
         self.0.in_use.lock().get(name).cloned()
     }
 
-    /// Gives up a member whose Secret has changed or is gone. Those who need it connect again.
+    /// Drops a member whose Secret has changed or is gone. The next use reconnects.
     fn secret_changed(&self, name: &str) {
         let credential = self.credential(name).ok();
         let mut in_use = self.0.in_use.lock();
@@ -244,7 +247,7 @@ impl Reach {
         Self { problem, failures, probes: probes.clone(), name: name.to_owned() }
     }
 
-    /// Fails at once if the cluster cannot be reached.
+    /// Fails immediately if the cluster is unreachable.
     pub(crate) fn check(&self, cluster: &str) -> Result<(), ClusterError> {
         match &*self.problem.lock() {
             None => Ok(()),
@@ -252,29 +255,29 @@ impl Reach {
         }
     }
 
-    /// Notes an error of a request. Returns what it says about the cluster, if it is not about the request.
+    /// Records an error of a request. Returns the error of the cluster, if the request is not at fault.
     pub(crate) fn note(&self, error: &ClientError) -> Option<String> {
         if is_suspicious(error) {
-            // One request that takes long or fails may be that request's fault. A probe finds out.
+            // A single slow or failed request may be at fault itself. A probe decides.
             self.probes.add(Key::cluster(self.name.as_str()));
             return None;
         }
         let why = problem(error)?;
         let mut problem = self.problem.lock();
         if problem.is_none() {
-            // A cluster that answers probes and nothing else is tried less and less often.
+            // A cluster that only responds to probes is retried with backoff.
             let failures = self.failures.fetch_add(1, Ordering::Relaxed).min(MAX_DOUBLINGS);
             self.probes.add_after(Key::cluster(self.name.as_str()), FIRST_PROBE * 2_u32.pow(failures));
         }
         Some(problem.get_or_insert(why).clone())
     }
 
-    /// Notes that a request has succeeded.
+    /// Records a successful request.
     pub(crate) fn succeeded(&self) {
         self.failures.store(0, Ordering::Relaxed);
     }
 
-    /// Sets what a probe has found. Returns whether that is news.
+    /// Sets the result of a probe. Returns whether it has changed.
     pub(super) fn set(&self, found: Option<String>) -> bool {
         let mut problem = self.problem.lock();
         let is_news = problem.is_some() != found.is_some();
@@ -285,7 +288,7 @@ impl Reach {
     }
 }
 
-/// Returns whether an error may be about the cluster or about the request.
+/// Returns whether an error may be caused by the cluster or by the request.
 fn is_suspicious(error: &ClientError) -> bool {
     match error {
         ClientError::Transport(source) => source.is::<tokio::time::error::Elapsed>(),
@@ -294,7 +297,7 @@ fn is_suspicious(error: &ClientError) -> bool {
     }
 }
 
-/// Returns why an error means that a cluster cannot be used at all. A request that cannot be built says nothing.
+/// Returns why an error means that a cluster is unusable. A request that cannot be built does not mean that.
 pub(super) fn problem(error: &ClientError) -> Option<String> {
     match error {
         ClientError::Transport(source) if source.is::<http::Error>() => None,

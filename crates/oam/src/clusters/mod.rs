@@ -1,4 +1,4 @@
-//! Clusters beside the one that the applications are in.
+//! Clusters other than the one that the applications are in.
 //!
 //! ```text
 //!  Secret ─► Credential ─► Member: a client, informers, whether it is reachable
@@ -12,9 +12,9 @@
 //! ```
 //!
 //! Invariants:
-//! - A cluster that cannot be reached fails its requests at once, until a probe succeeds. It never keeps a worker from
-//!   other clusters for longer than one timeout.
-//! - A cluster that cannot be reached says nothing about its objects: they are neither deleted nor forgotten.
+//! - Requests to an unreachable cluster fail immediately, until a probe succeeds. Such a cluster never blocks a worker
+//!   for longer than one timeout.
+//! - The objects of an unreachable cluster are neither deleted nor dropped from the records.
 //! - A member belongs to one credential. When its Secret changes, the next use connects with the new one.
 
 pub(crate) mod credential;
@@ -32,18 +32,18 @@ use crate::names::{LOCAL_CLUSTER, SERVICE_ACCOUNT};
 use inventory::Inventory;
 use members::{Member, Members};
 
-/// All clusters, as one controller uses them. Cheap to clone.
+/// A controller's access to all clusters. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Clusters {
     local: Cluster,
     members: Members,
     /// Access to the members in use. Bounded by them.
     used: Arc<Mutex<Used>>,
-    /// Whose rights count. None for this program's own.
+    /// The user to act as. `None` for this program itself.
     user: Option<String>,
 }
 
-/// Access by name, and the member that it is access to.
+/// Access by name, with its member.
 type Used = BTreeMap<String, (Arc<Member>, Cluster)>;
 
 impl Clusters {
@@ -51,8 +51,8 @@ impl Clusters {
         Self { local, members, used: Arc::default(), user: None }
     }
 
-    /// Returns access with the rights of a service account, in every cluster. No name stands for this program's own
-    /// rights.
+    /// Returns access with the permissions of a service account, in every cluster. Without a name, those of this
+    /// program.
     pub(crate) fn acting_as_account(&self, namespace: &str, name: &str) -> Result<Self, String> {
         match name {
             "" => Ok(self.clone()),
@@ -91,7 +91,7 @@ impl Clusters {
         })
     }
 
-    /// Returns which clusters there are now.
+    /// Returns the current clusters.
     pub(crate) async fn inventory(&self) -> Result<Inventory, ClusterError> {
         self.members.inventory().await
     }

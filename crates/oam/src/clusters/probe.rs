@@ -1,4 +1,4 @@
-//! Whether the clusters in use are reachable, and their informers.
+//! Probes the clusters in use, and runs their informers.
 //!
 //! Owns: nothing. Watches: the Secrets with credentials. Writes: nothing.
 
@@ -14,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 use super::members::{Member, Members, problem};
 
 const NAME: &str = "cluster-probe";
-/// How often a cluster is asked whether it is there, and for how long.
+/// The probe interval and timeout.
 const EVERY: Duration = Duration::from_secs(10);
 const WITHIN: Duration = Duration::from_secs(5);
-/// How many clusters are asked at a time: 256 of them take 32 rounds, which all time out within three minutes.
+/// How many clusters are probed concurrently: 256 of them take 32 rounds, which all time out within three minutes.
 const WORKERS: usize = 8;
 
-/// Returns what keeps track of members.
+/// Returns the controller that maintains members.
 pub(super) fn runnables(context: &Context, members: &Members) -> Vec<Box<dyn Runnable>> {
     let queue = members.shared().probes.clone();
     let controller = context
@@ -30,7 +30,7 @@ pub(super) fn runnables(context: &Context, members: &Members) -> Vec<Box<dyn Run
     vec![Box::new(controller), Box::new(MemberInformers(members.clone()))]
 }
 
-/// Asks clusters whether they are there.
+/// Probes clusters.
 struct Prober(Members);
 
 impl Reconciler for Prober {
@@ -41,7 +41,7 @@ impl Reconciler for Prober {
         // An object, because a server without its store still reports its version.
         let path = ["api", "v1", "namespaces", "kube-system"];
         let asked = member.client.clone().with_timeout(WITHIN).get_path(&path, &[]).await;
-        // A server that answers is there, whatever it thinks of the request.
+        // A server that responds is reachable, even if it rejects the request.
         let found = asked.err().as_ref().and_then(problem);
         if member.reach.set(found) {
             self.0.tell(&member.name);

@@ -1,7 +1,7 @@
-//! The CustomResourceDefinitions of core.oam.dev, as KubeVela 1.10 serves them.
+//! The CustomResourceDefinitions of core.oam.dev, as in KubeVela 1.10.
 //!
-//! Schemas list the fields that are checked. Free-form parts (properties, definitions recorded in a revision, applied
-//! objects) keep unknown fields.
+//! Schemas list the validated fields. Free-form parts (properties, definitions recorded in a revision, applied objects)
+//! keep unknown fields.
 
 mod schema;
 
@@ -314,7 +314,7 @@ fn workflow_status() -> Schema {
     run_status(string()).field("appRevision", string())
 }
 
-/// The status of a run, which says in its own way which mode it has.
+/// The status of a run, which has its own field for the mode.
 fn run_status(mode: Schema) -> Schema {
     let leaf = || {
         object()

@@ -37,14 +37,14 @@ pub(super) fn object() -> Schema {
     of_type("object")
 }
 
-/// An object of which nothing is checked. Null is an empty one: in YAML, a field is easily left without a value.
+/// An object without validation. Null counts as empty: in YAML, a field is easily left without a value.
 pub(super) fn any() -> Schema {
     let mut schema = object().nullable();
     schema.value.insert("x-kubernetes-preserve-unknown-fields".into(), true.into());
     schema
 }
 
-/// A list. Null is an empty one.
+/// A list. Null counts as empty.
 pub(super) fn array(items: Schema) -> Schema {
     let mut schema = of_type("array").nullable();
     schema.value.insert("items".into(), items.into_value());

@@ -1,4 +1,4 @@
-//! The definitions that come with this program, one file each.
+//! The built-in definitions, one file each.
 
 use std::sync::OnceLock;
 
@@ -116,8 +116,8 @@ const FILES: &[(&str, &str)] = &[
 /// On a built-in definition: the hash of the spec that was installed.
 const INSTALLED: &str = "definition.setpoint.dev/installed";
 
-/// Returns what to write so that a cluster has a built-in definition, given what it has. None if nothing has to change:
-/// it is up to date, or a user has edited it. Deleting an edited one gets the built-in one back.
+/// Returns the update of a cluster's copy of a built-in definition. `None` if nothing has to change: it is up to date,
+/// or a user has edited it. Deleting an edited one restores the built-in one.
 pub(crate) fn update(mut built_in: Value, live: Option<&Value>) -> Option<Value> {
     let hash = digest::hash(&built_in["spec"]);
     if let Some(live) = live {
@@ -132,7 +132,7 @@ pub(crate) fn update(mut built_in: Value, live: Option<&Value>) -> Option<Value>
     Some(built_in)
 }
 
-/// Returns the built-in step that applies components, whatever the cluster has under its name.
+/// Returns the built-in step that applies components, regardless of the definition in the cluster.
 pub(crate) fn apply_component() -> Option<&'static Definition> {
     static STEP: OnceLock<Option<Definition>> = OnceLock::new();
     let find = || {
@@ -171,7 +171,7 @@ mod tests {
         edited["spec"]["template"] = "mine".into();
         assert_eq!(update(of("2"), Some(&edited)), None);
         assert_eq!(update(of("1"), Some(&edited)), None);
-        // One that another program has installed is taken over only if it is the same.
+        // A definition that another program has installed is only taken over if it is the same.
         assert!(update(of("1"), Some(&of("1"))).is_some());
         assert_eq!(update(of("1"), Some(&of("0"))), None);
     }

@@ -21,29 +21,29 @@ use setpoint_cue::{Errors, Instance};
 
 use crate::names::SYSTEM_NAMESPACE;
 
-/// Why a file is not a definition.
+/// Why a file is not a valid definition.
 #[derive(Debug, thiserror::Error)]
 pub enum BadDefinition {
     /// There is no `template: {` at the start of a line, or nothing closes it.
     #[error("{0}: expected a field `template: {{…}}` at the end of the file")]
     NoTemplate(String),
-    /// The header is not CUE.
+    /// The header is not valid CUE.
     #[error("{file}: {source}")]
     Header {
         /// The name of the file.
         file: String,
-        /// What is wrong.
+        /// The error.
         source: Errors,
     },
     /// The header does not have one field, the name of the definition.
     #[error("{0}: expected one field beside `template`, named like the definition")]
     NoName(String),
-    /// The header has a type that is not known.
+    /// The header has an unknown type.
     #[error("{file}: type is {given:?}, expected component, trait, policy or workflow-step")]
     UnknownType {
         /// The name of the file.
         file: String,
-        /// The type that the header gives.
+        /// The type in the header.
         given: String,
     },
 }
@@ -79,7 +79,7 @@ pub fn definition_object(file: &str, text: &str) -> Result<Value, BadDefinition>
     }))
 }
 
-/// Splits a file into what comes before the template and what is inside it.
+/// Splits a file into the part before the template and the template's content.
 fn split(text: &str) -> Option<(&str, String)> {
     let text = text.trim();
     let start = if text.starts_with("template: {") { 0 } else { text.find("\ntemplate: {")? + 1 };
@@ -88,7 +88,7 @@ fn split(text: &str) -> Option<(&str, String)> {
     Some((&text[..start], lines.collect::<Vec<_>>().join("\n") + "\n"))
 }
 
-/// Takes the imports out of a header: the template uses them, the header does not.
+/// Removes the imports from a header: the template uses them, the header does not.
 fn without_imports(head: &str) -> (String, String) {
     let (mut imports, mut header, mut inside) = (String::new(), String::new(), false);
     for line in head.lines() {

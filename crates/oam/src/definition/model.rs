@@ -1,4 +1,4 @@
-//! What rendering reads of a definition.
+//! The parts of a definition that rendering uses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) struct Spec {
     pub(crate) status: Status,
     pub(crate) stage: Option<Stage>,
     pub(crate) manage_workload: bool,
-    /// Whether the objects of a trait go to the local cluster, wherever the component goes.
+    /// Whether the objects of a trait go to the local cluster, regardless of the component's cluster.
     pub(crate) control_plane_only: bool,
     pub(crate) workload_ref_path: String,
 }
@@ -61,7 +61,7 @@ pub(crate) struct GroupVersionKind {
     pub(crate) kind: String,
 }
 
-/// The templates that judge health.
+/// The health and status templates.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Status {
@@ -83,7 +83,7 @@ pub(crate) enum Stage {
 }
 
 impl Status {
-    /// Returns whether nothing is judged.
+    /// Returns whether there are no such templates.
     pub(crate) fn is_empty(&self) -> bool {
         [&self.health_policy, &self.custom_status, &self.details]
             .iter()
@@ -100,7 +100,7 @@ impl Definition {
         serde_json::from_str(text)
     }
 
-    /// Returns the CUE template, or an error for a definition of another language.
+    /// Returns the CUE template, or an error for a definition in another language.
     pub(crate) fn template(&self) -> Result<&str, String> {
         match self.spec.schematic.as_ref().and_then(|schematic| schematic.cue.as_ref()) {
             Some(cue) => Ok(&cue.template),

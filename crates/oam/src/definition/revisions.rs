@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! - revisions are numbered from one and never reused;
-//! - the revision of a `spec.version` never changes: other content needs another version;
-//! - a definition whose latest revision has its content makes no writes.
+//! - the revision of a `spec.version` never changes: changed content needs a new version;
+//! - a definition whose latest revision has the same content makes no writes.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::digest;
 use crate::names::DEFINITION_NAME;
 use crate::registry::{Entry, Options};
 
-/// How many revisions beside the latest are kept.
+/// How many revisions are kept besides the latest.
 const KEPT: usize = 2;
 
 /// The condition of definitions, as KubeVela names it.
@@ -36,7 +36,7 @@ const SYNCED: &str = "Synced";
 
 const BY_DEFINITION: &str = "definition";
 
-/// A revision of a definition, as read.
+/// A decoded revision of a definition.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct DefinitionRevision {
@@ -125,7 +125,7 @@ fn one(context: &Context, name: &'static str, kind: &Kind, revisions: &Informer)
     Box::new(controller.waits_for(&definitions).waits_for(revisions))
 }
 
-/// Returns the definition that a revision is of: kind, namespace and name.
+/// Returns the definition of a revision: kind, namespace and name.
 fn labelled(object: &Object) -> Option<String> {
     let (kind, label) = DEFINITION_NAME.iter().find(|(_, label)| object.meta().label(label).is_some())?;
     Some(index(kind, object.key().namespace()?, object.meta().label(label)?))
@@ -162,10 +162,10 @@ impl Reconciler for Recorder {
     }
 }
 
-/// Name and number of a revision, or why there is none.
+/// The name and number of a revision, or the error.
 type Recorded = Result<(String, i64), String>;
 
-/// Returns the revision that has recorded a version.
+/// Returns the revision of a version.
 fn of_version<'a>(
     known: &'a [Cached<DefinitionRevision>],
     key: &Key,
@@ -249,7 +249,7 @@ impl Recorder {
         })
     }
 
-    /// Notes in the status which revision is the latest, or why this content has none.
+    /// Records the latest revision in the status, or why this content has none.
     async fn refer(
         &self,
         key: &Key,

@@ -1,4 +1,5 @@
-//! Static checks of a definition: every expression has the type of its field, as the schemas of the referenced kinds say.
+//! Static checks of a definition: every expression has the type of its field, according to the schemas of the
+//! referenced kinds.
 //!
 //! An error names the path, the actual type and the expected one.
 
@@ -38,7 +39,7 @@ fn instance(graph: &Graph) -> Type {
     object(&graph.kind, fields)
 }
 
-/// The variables of an expression, as fields of the one variable that it has.
+/// The variables of an expression, as fields of its only variable.
 struct Scope(std::sync::Arc<Declared>);
 
 impl Scope {
@@ -126,7 +127,7 @@ fn template(template: &Template, field: &Type, scope: &Scope, path: &str) -> Res
     }
 }
 
-/// Expressions in a text are texts.
+/// Expressions inside a string result in strings.
 fn texts(parts: &[Part], scope: &Scope, path: &str) -> Result<(), String> {
     for part in parts {
         let Part::Expression(expression) = part else { continue };
@@ -138,7 +139,7 @@ fn texts(parts: &[Part], scope: &Scope, path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the schema of the status: that of every expression's result.
+/// Returns the schema of the status, from the results of its expressions.
 fn status(template: &Template, scope: &Scope) -> Result<Value, String> {
     let mut schema = field_schema(template, scope, "spec.schema.status")?;
     if !schema["properties"].is_object() {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Returns the first change that breaks instances: a field that is gone, another type, a new required field.
+/// Returns the first change that breaks instances: a removed field, a different type, a new required field.
 pub(super) fn breaking(old: &Value, new: &Value, path: &str) -> Option<String> {
     if old["type"] != new["type"] {
         return Some(format!(

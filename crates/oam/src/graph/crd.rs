@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions of graphs: of the definitions themselves, and of the kinds they make.
+//! The CustomResourceDefinitions of graphs: for the definitions themselves, and for the kinds they define.
 
 use serde_json::{Value, json};
 use setpoint::Kind;
@@ -103,7 +103,7 @@ pub(crate) fn definition_crd() -> Value {
     object("kro.run", "Cluster", names, "v1alpha1", properties, &columns)
 }
 
-/// Returns the CustomResourceDefinition of the kind that a graph makes.
+/// Returns the CustomResourceDefinition of the kind that a graph defines.
 pub(super) fn instance_crd(graph: &Graph, status: Value) -> Value {
     let columns = [
         ("STATE", ".status.state", "string"),
@@ -124,7 +124,7 @@ pub(super) fn instance_crd(graph: &Graph, status: Value) -> Value {
         crd["spec"]["versions"][0]["additionalPrinterColumns"] = json!(more);
     }
     crd["metadata"]["labels"] = json!({label::OWNED: "true", label::DEFINITION: graph.name});
-    // Fields that a schema drops are noticed by it.
+    // Used to detect dropped fields of a schema.
     crd["metadata"]["annotations"] = json!({label::HASH: digest::hash(&crd["spec"])});
     crd
 }

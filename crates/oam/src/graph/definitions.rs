@@ -1,11 +1,11 @@
-//! The controller of ResourceGraphDefinitions: checks them, makes their kinds and has instances watched.
+//! The controller of ResourceGraphDefinitions: checks them, installs their kinds and watches instances.
 //!
-//! Owns: the CustomResourceDefinitions of graphs, their revisions, and the status of definitions.
-//! Watches: definitions, revisions, and the CustomResourceDefinitions that it has made.
+//! Owns: the CustomResourceDefinitions of graphs, their revisions, and the status of definitions. Watches: definitions,
+//! revisions, and the CustomResourceDefinitions that it has created.
 //!
 //! Invariants:
-//! - A CustomResourceDefinition that another has made is never changed.
-//! - A definition that is refused leaves its kind and its instances as they were.
+//! - A CustomResourceDefinition that something else created is never changed.
+//! - A rejected definition does not affect its kind and its instances.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use super::types::Schemas;
 
 use crate::apply::drift;
 
-/// How soon something that a user has to repair is looked at again.
+/// The requeue delay if a user has to fix something.
 const REPAIR: Duration = Duration::from_secs(10);
 
 /// The checked definitions, and the kinds whose instances are watched. Cheap to clone.
@@ -68,7 +68,7 @@ impl Graphs {
         }
     }
 
-    /// Parses a revision. The result is kept as long as the definition has no newer one.
+    /// Parses a revision. The result is cached until the definition has a newer one.
     fn parsed(&self, revision: &Value) -> Result<Arc<Graph>, String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let snapshot = &revision["spec"]["snapshot"];
@@ -98,7 +98,7 @@ impl Graphs {
         };
         let definitions = self.definitions.objects().list(None);
         let all = definitions.iter().filter(|definition| is_of(definition));
-        // Of two definitions of one kind, only one is accepted.
+        // Of two definitions for the same kind, only one is accepted.
         let newest = all.map(|definition| self.revisions(definition)).find_map(|all| all.newest().cloned());
         newest.map(|revision| self.parsed(&revision))
     }
@@ -129,7 +129,7 @@ impl Graphs {
         }
     }
 
-    /// Reconciles all instances of a kind again.
+    /// Enqueues all instances of a kind.
     fn wake(&self, kind: &Kind) {
         let informer = self.state.lock().watched.get(kind).cloned();
         for object in informer.iter().flat_map(|informer| informer.objects().list(None)) {
@@ -152,7 +152,7 @@ fn crd_kind() -> Kind {
     Kind::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false)
 }
 
-/// Builds the controllers of definitions and of the kinds they make.
+/// Builds the controllers of definitions and of their kinds.
 pub(super) fn build(context: &Context, graphs: &Graphs) -> Vec<Box<dyn Runnable>> {
     let queue = |name| {
         Queue::with_rate_limiter(name, &context.runtime, limiter::kubernetes_limiter(&context.runtime.clock))
@@ -162,7 +162,7 @@ pub(super) fn build(context: &Context, graphs: &Graphs) -> Vec<Box<dyn Runnable>
     let owned = Selection { labels: Some(format!("{}=true", label::OWNED)), ..Selection::default() };
     let crds = context.informers.select(&crd_kind(), owned);
     crds.add_handler(enqueue_self(&kinds));
-    // Every replica follows the kinds and wakes its instances; only one checks a definition.
+    // Every replica watches the kinds and enqueues its instances; only one checks a definition.
     graphs.revisions.add_handler(enqueue_mapped(&kinds, |object: &Object| crd_of(object)));
     let checker = Definitions {
         client: context.client.clone(),
@@ -176,7 +176,7 @@ pub(super) fn build(context: &Context, graphs: &Graphs) -> Vec<Box<dyn Runnable>
             context
                 .controller("graph-definition-controller", definitions, checker)
                 .persistent()
-                // So that a revision is not recorded twice.
+                // Prevents recording a revision twice.
                 .reads_own_writes()
                 .waits_for(&graphs.definitions)
                 .waits_for(&graphs.revisions),
@@ -185,14 +185,14 @@ pub(super) fn build(context: &Context, graphs: &Graphs) -> Vec<Box<dyn Runnable>
     ]
 }
 
-/// Returns the name of the CustomResourceDefinition that a revision makes.
+/// Returns the name of a revision's CustomResourceDefinition.
 fn crd_of(revision: &Object) -> Option<Key> {
     let value: Value = revision.decode().ok()?;
     let kind = instance_kind(&value["spec"]["snapshot"]["spec"]["schema"]);
     Some(Key::cluster(format!("{}.{}", kind.plural(), kind.group())))
 }
 
-/// Watches the instances of every kind that a graph has made, also after its definition has gone.
+/// Watches the instances of every kind that a graph has defined, even after its definition is gone.
 struct Kinds {
     crds: Informer,
     graphs: Graphs,
@@ -257,7 +257,7 @@ impl Reconciler for Definitions {
             Ok(status) => self.accept(&object, &value, &graph, status).await,
             Err(why) => {
                 self.refuse(&object, &value, "GraphAccepted", why).await?;
-                // A kind that is missing may come.
+                // A missing kind may be installed later.
                 Ok(Outcome::CheckAfter(REPAIR))
             }
         }
@@ -305,7 +305,7 @@ impl Definitions {
         Ok(Outcome::Settled)
     }
 
-    /// Makes the kind of a graph, or brings it up to date. The inner error says why the definition is refused.
+    /// Installs or updates the kind of a graph. The inner error says why the definition is rejected.
     async fn make_kind(
         &self,
         value: &Value,
@@ -380,7 +380,7 @@ fn replaced(mut live: Value, wanted: &Value) -> Value {
     live
 }
 
-/// Says why the CustomResourceDefinition of a graph may not be changed.
+/// Returns why the CustomResourceDefinition of a graph must not be changed.
 fn objection(definition: &Value, graph: &Graph, live: &Value, wanted: &Value) -> Option<String> {
     let (meta, name) = (&live["metadata"], &wanted["metadata"]["name"]);
     let name = name.as_str().unwrap_or_default();

@@ -1,6 +1,7 @@
-//! `${…}` in templates. An expression alone in a field may give any value; in a text it gives a text.
+//! `${…}` in templates. An expression that is the whole field may have any value; inside a string it results in a
+//! string.
 //!
-//! Expressions are CEL. The names they use are fields of one variable, because a program's variables are fixed and the
+//! Expressions are CEL. All names are fields of one variable, because the variables of a program are fixed and the
 //! names of resources are not.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,11 +14,11 @@ use setpoint_cel::{CALL_LIMIT, Declared, Environment, JsonLimit, Key, Program, T
 /// The variable that holds all others.
 const SCOPE: &str = "vars";
 
-/// The most bytes of JSON that an expression gives: as much as a request may have. Values share their parts, so a short
+/// The maximum size of an expression's result as JSON: that of a request. Values share their parts, so a short
 /// expression can describe far more.
 const MAX_JSON: usize = 3 << 20;
 
-/// What expressions see, by name. Cheap to clone: an item of a collection adds its own name and shares the rest.
+/// The scope of expressions. Cheap to clone: an item of a collection adds its own name and shares the rest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope(Arc<BTreeMap<Key, Val>>);
 
@@ -56,12 +57,12 @@ pub(super) struct Expression {
     pub(super) uses: BTreeSet<String>,
 }
 
-/// A template: JSON with expressions in its texts.
+/// A template: JSON with expressions in its strings.
 #[derive(Debug)]
 pub(super) enum Template {
     Fixed(Value),
     Alone(Box<Expression>),
-    /// Texts and expressions in turn.
+    /// Alternating text and expressions.
     Text(Vec<Part>),
     List(Vec<Template>),
     Object(Vec<(String, Template)>),
@@ -82,7 +83,7 @@ impl Expression {
         Ok(Self { program, text: text.to_owned(), scoped: rewritten, uses })
     }
 
-    /// Returns the type of the result, if the names have the types of the scope's fields.
+    /// Returns the type of the result, given the types of the scope's fields.
     pub(super) fn type_in(&self, scope: &Arc<Declared>) -> Result<Type, String> {
         let program = environment(scope.clone()).compile(&self.scoped);
         let program = program.map_err(|error| format!("{self}: {}", plainly(&error.to_string())))?;
@@ -112,7 +113,7 @@ fn environment(scope: Arc<Declared>) -> Environment {
     Environment::new().with_graph_functions().with(SCOPE, scope)
 }
 
-/// Returns the message of a compile error, without the place in a text that the user did not write.
+/// Returns the message of a compile error, without the position, which is in rewritten text.
 fn plainly(error: &str) -> String {
     let line = error.lines().next().unwrap_or_default();
     let message = line.rsplit_once("<input>:").map_or(line, |(_, rest)| rest);
@@ -125,7 +126,7 @@ impl fmt::Display for Expression {
     }
 }
 
-/// Returns the expression in a text that consists of nothing else.
+/// Returns the expression of a string that consists of nothing else.
 pub(super) fn alone(text: &str) -> Option<&str> {
     let inside = text.trim().strip_prefix("${")?;
     let end = end(inside)?;
@@ -172,7 +173,7 @@ fn scoped(text: &str, names: &BTreeSet<String>) -> (String, BTreeSet<String>) {
         if !letter.is_whitespace() {
             before = letter;
         }
-        // `a ? b : c` is no optional access.
+        // `a ? b : c` is not an optional access.
         if before == '?'
             && !rest[length..].starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '_')
         {
@@ -273,7 +274,7 @@ impl Template {
         }
     }
 
-    /// Evaluates what can be evaluated and leaves out the rest.
+    /// Evaluates the expressions that can be, and omits the rest.
     pub(super) fn render_known(&self, scope: &Scope) -> Option<Value> {
         match self {
             Self::Object(fields) => {

@@ -1,7 +1,7 @@
-//! The controller of instances: makes the objects that a graph describes.
+//! The controller of instances: applies the objects that a graph describes.
 //!
-//! Owns: the objects of instances, and the status of instances.
-//! Watches: instances of all kinds that graphs have made, and the objects of instances.
+//! Owns: the objects of instances, and the status of instances. Watches: instances of all kinds that graphs have
+//! defined, and the objects of instances.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,10 +23,10 @@ use super::parse::Graph;
 use crate::apply::cluster::{Cluster, ClusterError, Watcher};
 use crate::apply::identity::Identity;
 
-/// How soon an instance that is not complete is looked at again, as kro does. Its objects wake it too.
+/// The requeue delay of an incomplete instance, as in kro. Its objects also trigger a reconcile.
 const UNFINISHED: Duration = Duration::from_secs(3);
 const RESYNC: Duration = Duration::from_secs(300);
-/// How often the objects that a complete instance refers to are read.
+/// How often the referenced objects of a complete instance are read.
 const REFERENCES: Duration = Duration::from_secs(5);
 
 /// An instance of a graph.
@@ -53,18 +53,18 @@ pub(super) struct Instances {
     graphs: Graphs,
 }
 
-/// What came of a pass.
+/// The result of a pass.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// What is missing: resources that wait or are not ready.
+    /// The missing resources: waiting or not ready.
     pub(super) waiting: Vec<String>,
-    /// What went wrong.
+    /// The errors.
     pub(super) errors: Vec<String>,
     /// The values of resources, by id.
     pub(super) scope: Scope,
-    /// The uids of the objects of resources that are complete, by id.
+    /// The uids of the objects of complete resources, by id.
     pub(super) made: BTreeMap<String, BTreeSet<String>>,
-    /// The resources that conditions leave out, by id.
+    /// The resources that conditions exclude, by id.
     pub(super) excluded: BTreeSet<String>,
 }
 
@@ -98,7 +98,7 @@ pub(super) fn build(context: &Context, graphs: &Graphs) -> Vec<Box<dyn Runnable>
     vec![Box::new(controller.persistent().waits_for(&graphs.definitions))]
 }
 
-/// Returns the instance that an object's labels name.
+/// Returns the instance in an object's labels.
 fn instance_of(graphs: &Graphs, object: &Object) -> Option<InstanceKey> {
     let of = |name: &str| object.meta().label(name);
     let (group, version, kind) =
@@ -125,7 +125,7 @@ impl Reconciler for Instances {
         }
         let graph = match self.graphs.of_kind(&of.kind) {
             Some(Ok(graph)) => graph,
-            // Without an accepted definition, instances stay as they are.
+            // Without an accepted definition, instances are left unchanged.
             Some(Err(_)) | None => return Ok(Outcome::Settled),
         };
         if is_suspended(&instance) {
@@ -146,7 +146,7 @@ impl Reconciler for Instances {
         }
         self.write(of, &graph, &instance, &progress).await?;
         match progress.waiting.is_empty() && progress.errors.is_empty() {
-            // Objects that are only referred to do not wake it.
+            // Objects that are only referenced do not trigger a reconcile.
             true if graph.resources.iter().any(|resource| resource.external) => {
                 Ok(Outcome::CheckAfter(REFERENCES))
             }
@@ -222,8 +222,8 @@ fn is_suspended(instance: &Value) -> bool {
     [&meta["annotations"], &meta["labels"]].iter().any(|values| values[label::RECONCILE] == "suspended")
 }
 
-/// Returns the patch that makes an instance managed: finalizer, labels, and the kinds of its objects. What is recorded
-/// here is found again when the definition is gone.
+/// Returns the patch that makes an instance managed: finalizer, labels, and the kinds of its objects. These records are
+/// used when the definition is gone.
 fn preparation(graph: &Graph, instance: &Value) -> Option<Value> {
     let meta = &instance["metadata"];
     let mut finalizers = meta["finalizers"].as_array().cloned().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Markers of a SimpleSchema field: `string | required=true default="a b" enum="x,y"`.
 
-/// Splits a field into its type and its markers. The error names what is wrong.
+/// Splits a field into its type and its markers. The error names the invalid part.
 pub(super) fn split(text: &str) -> Result<(String, Vec<(String, String)>), String> {
     let (kind, rest) = text.split_once('|').unwrap_or((text, ""));
     let mut markers = Vec::new();
@@ -14,7 +14,7 @@ pub(super) fn split(text: &str) -> Result<(String, Vec<(String, String)>), Strin
     Ok((kind.trim().to_owned(), markers))
 }
 
-/// Takes a value: a quoted text, or everything up to a blank that is not inside brackets or quotes.
+/// Takes a value: a quoted string, or everything up to a blank outside of brackets and quotes.
 fn value(text: &str) -> (String, &str) {
     if let Some(inside) = text.strip_prefix('"') {
         let end = quote_end(inside);
@@ -37,7 +37,7 @@ fn value(text: &str) -> (String, &str) {
     (text.to_owned(), "")
 }
 
-/// Returns where a quoted text ends. Backslashes only escape quotes: patterns have many.
+/// Returns where a quoted string ends. Backslashes only escape quotes, because patterns have many.
 fn quote_end(text: &str) -> usize {
     let mut before = ' ';
     for (at, letter) in text.char_indices() {

@@ -1,11 +1,11 @@
-//! Resource graphs (kro): a ResourceGraphDefinition makes a kind, and every object of that kind a set of objects.
+//! Resource graphs (kro): a ResourceGraphDefinition defines a kind, and each of its objects becomes a set of objects.
 //!
 //! ```text
 //!  schema.rs      SimpleSchema ─► OpenAPI                                       (pure)
 //!  markers.rs     `required=true default=3` of a field                          (pure)
 //!  expression.rs  `${…}` in templates, evaluated as CEL                         (pure)
 //!  parse.rs       a definition ─► resources in order                            (pure)
-//!  types.rs       OpenAPI ─► CEL types; which values fit which field            (pure, but for reading the documents)
+//!  types.rs       OpenAPI ─► CEL types; which values fit which field            (pure, except for fetching)
 //!  check.rs       types of templates and expressions                            (pure)
 //!  compatible.rs  whether a new schema accepts old instances                    (pure)
 //!  crd.rs         the CustomResourceDefinitions                                 (pure)
@@ -14,14 +14,14 @@
 //!  instances.rs   the controller of their instances
 //!  applyset.rs    an instance and its objects as an ApplySet                    (pure)
 //!  resolve.rs     an instance ─► objects, one resource after the other
-//!  remove.rs      deletes objects in reverse order, from what is recorded on them
+//!  remove.rs      deletes objects in reverse order, from the records on them
 //! ```
 //!
 //! Invariants:
 //! - A resource is applied when everything it refers to exists and is ready.
-//! - Deletion needs no definition: objects carry the id of their instance and their place in the order.
+//! - Deletion needs no definition: objects carry the id of their instance and their position in the order.
 //! - Expressions are checked when a definition is written: names, syntax, and types against the schemas of the kinds.
-//! - Instances follow the newest accepted definition. One that is refused changes nothing.
+//! - Instances follow the newest accepted definition. A rejected definition changes nothing.
 
 mod applyset;
 mod check;
@@ -57,7 +57,7 @@ mod label {
     pub(super) const COLLECTION_SIZE: &str = "kro.run/collection-size";
     pub(super) const DEFINITION: &str = "kro.run/resource-graph-definition-name";
     pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-    /// On an object: the ApplySet it is a member of.
+    /// On an object: its ApplySet.
     pub(super) const PART_OF: &str = "applyset.kubernetes.io/part-of";
     pub(super) const RECONCILE: &str = "kro.run/reconcile";
     /// On an instance: the ApplySet of its objects, their kinds, and what manages it.
@@ -69,11 +69,11 @@ mod label {
     /// On a revision: its definition, and the hash of the definition's spec.
     pub(super) const REVISION_OF: &str = "internal.kro.run/resource-graph-definition-name";
     pub(super) const REVISION_HASH: &str = "kro.run/graph-revision-hash";
-    /// On a definition: its schema may change in ways that break instances.
+    /// On a definition: allows schema changes that break instances.
     pub(super) const ALLOW_BREAKING: &str = "kro.run/allow-breaking-changes";
-    /// On an object: the hash of what was applied, so that fields that a template drops are removed.
+    /// On an object: the hash of the applied fields, so that fields dropped from a template are removed.
     pub(super) const HASH: &str = "internal.kro.run/hash";
-    /// On an object: its place in the order, so that it can be deleted without the definition.
+    /// On an object: its position in the order, so that it can be deleted without the definition.
     pub(super) const ORDER: &str = "internal.kro.run/order";
     pub(super) const FINALIZER: &str = "kro.run/finalizer";
 }

@@ -1,4 +1,4 @@
-//! A ResourceGraphDefinition, checked: its resources in the order in which they are applied.
+//! A checked ResourceGraphDefinition, with its resources in apply order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::expression::{Expression, Template, alone};
 use super::schema;
 
-/// The most items that a collection may have, and the most dimensions.
+/// The maximum number of items and dimensions of a collection.
 pub(super) const MAX_ITEMS: usize = 1_000;
 const MAX_DIMENSIONS: usize = 10;
-/// The most resources of a graph. Sorting them takes this many steps squared.
+/// The maximum number of resources of a graph. Sorting them takes quadratic time.
 const MAX_RESOURCES: usize = 1_000;
 
 /// A checked definition.
@@ -21,7 +21,7 @@ pub(super) struct Graph {
     pub(super) version: String,
     pub(super) kind: String,
     pub(super) namespaced: bool,
-    /// In the order in which they are applied.
+    /// In apply order.
     pub(super) resources: Vec<Resource>,
     pub(super) status: Template,
     /// The schema of the instances' spec.
@@ -32,20 +32,20 @@ pub(super) struct Graph {
 #[derive(Debug)]
 pub(super) struct Resource {
     pub(super) id: String,
-    /// Where it is in the definition.
+    /// Its path in the definition.
     pub(super) path: String,
     pub(super) api_version: String,
     pub(super) kind: String,
     pub(super) template: Template,
     /// Whether the object is only read.
     pub(super) external: bool,
-    /// Whether labels select the objects that are read.
+    /// Whether the objects to read are selected by labels.
     pub(super) selects: bool,
     pub(super) ready_when: Vec<Expression>,
     pub(super) include_when: Vec<Expression>,
     /// Names and lists, the outermost first.
     pub(super) for_each: Vec<(String, Expression)>,
-    /// The resources that it refers to.
+    /// The referenced resources.
     pub(super) depends_on: BTreeSet<String>,
 }
 
@@ -92,7 +92,7 @@ impl Graph {
     }
 }
 
-/// Returns the kind that a definition's `spec.schema` makes.
+/// Returns the kind in a definition's `spec.schema`.
 pub(super) fn instance_kind(schema: &Value) -> setpoint::Kind {
     let text = |field: &str| schema[field].as_str().unwrap_or_default();
     let group = Some(text("group")).filter(|group| !group.is_empty()).unwrap_or("kro.run");
@@ -185,7 +185,7 @@ impl Resource {
 }
 
 impl Resource {
-    /// Whether others see a list of objects.
+    /// Whether other resources see it as a list.
     pub(super) fn is_list(&self) -> bool {
         self.selects || !self.for_each.is_empty()
     }
@@ -228,7 +228,7 @@ fn dimensions(
     }
 }
 
-/// Sorts resources so that each comes after those it refers to. Otherwise they keep their order.
+/// Sorts resources so that each comes after the ones it refers to, and otherwise keeps their order.
 fn ordered(resources: Vec<Resource>) -> Result<Vec<Resource>, String> {
     let (mut sorted, mut left): (Vec<Resource>, Vec<Resource>) = (Vec::new(), resources);
     while !left.is_empty() {

@@ -1,5 +1,5 @@
-//! Deletes objects of an instance in reverse order. Works from what objects and the instance carry: no expression is
-//! evaluated, and the definition may be gone.
+//! Deletes objects of an instance in reverse order. Uses only the records on the objects and the instance: no
+//! expression is evaluated, and the definition may be gone.
 
 use serde_json::Value;
 use setpoint::client::PropagationPolicy;
@@ -26,7 +26,7 @@ impl Instances {
         let mut children = Vec::new();
         for entry in recorded.split(',').filter(|entry| !entry.is_empty()) {
             let Some((kind, api_version)) = entry.split_once('|') else { continue };
-            // Objects outlive the version in which they were written. Without the kind there are none.
+            // The version in which objects were written may no longer be served. Without the kind there are no objects.
             let Some(kind) = self.cluster.any_version(api_version, kind).await? else { continue };
             let selector = format!("{}={uid}", label::INSTANCE_ID);
             for object in self.cluster.list(&kind, None, Some(selector)).await? {
@@ -47,8 +47,8 @@ impl Instances {
         self.remove_last(&children).await
     }
 
-    /// Deletes objects that the graph no longer describes, the last first: of resources that are left out or gone, and
-    /// items that are gone from collections. Resources that wait keep their objects. Returns the remaining ones.
+    /// Deletes objects that the graph no longer describes, the last first: of excluded or removed resources, and
+    /// removed items of collections. Waiting resources keep their objects. Returns the remaining ones.
     pub(super) async fn prune(
         &self,
         graph: &Graph,
@@ -60,7 +60,7 @@ impl Instances {
         self.remove_last(&children).await
     }
 
-    /// Deletes the objects that are last in the order. Returns all remaining ones.
+    /// Deletes the objects at the last position. Returns all remaining ones.
     async fn remove_last(&self, children: &[Child]) -> Result<Vec<String>, ClusterError> {
         let last = children.first().map(|child| child.order);
         let mut left = Vec::new();

@@ -1,4 +1,4 @@
-//! An instance's objects, one resource after the other.
+//! Resolves the resources of an instance, one after the other.
 
 use serde_json::{Value, json};
 
@@ -13,16 +13,16 @@ use crate::apply::{drift, ownership, shape};
 use crate::digest;
 use crate::render::component::set_label;
 
-/// How often a write is tried that others interfere with.
+/// The maximum number of attempts for a write with conflicts.
 const ATTEMPTS: usize = 4;
 
-/// What came of a resource.
+/// The result of a resource.
 enum Resolved {
     /// It exists and is ready.
     Ready(Value),
-    /// It exists and is not ready, or cannot be made yet.
+    /// It exists but is not ready, or cannot be created yet.
     Waiting(String),
-    /// A condition leaves it out.
+    /// A condition excludes it.
     Excluded,
 }
 
@@ -113,7 +113,7 @@ impl Instances {
         }
     }
 
-    /// Reads the objects that labels select, in the order of their names.
+    /// Reads the objects that labels select, sorted by name.
     async fn selected(
         &self,
         instance: &Value,
@@ -147,8 +147,8 @@ impl Instances {
         Ok(Identity::of(&kind, manifest, namespace))
     }
 
-    /// Writes an object if the cluster does not have it as it should be. One that has changed or been created since it
-    /// was read is looked at again: it may belong to another now.
+    /// Writes an object if it differs from the desired one. An object that has changed or been created since it was
+    /// read is checked again, because it may have another owner now.
     async fn apply(&self, instance: &Value, mut manifest: Value) -> Result<Value, ClusterError> {
         let identity = self.identity(instance, &manifest).await?;
         self.cluster.watch(&identity.kind);
@@ -186,7 +186,7 @@ impl Instances {
     }
 }
 
-/// Names another owner of a live object. Objects without one are taken over, as in kro.
+/// Returns another owner of a live object. Objects without an owner are adopted, as in kro.
 fn owner(live: &Value, instance: &Value) -> Option<String> {
     let meta = &live["metadata"];
     let label = |name: &str| meta["labels"][name].as_str().filter(|value| !value.is_empty());
@@ -210,7 +210,7 @@ fn owner(live: &Value, instance: &Value) -> Option<String> {
 }
 
 impl Progress {
-    /// Notes a resource that exists and is ready.
+    /// Records a resource that exists and is ready.
     fn complete(&mut self, id: &str, value: &Value) {
         self.scope.set(id, value);
         let objects = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
@@ -260,7 +260,7 @@ fn selector(selector: &Value) -> Result<String, String> {
     Ok(parts.join(","))
 }
 
-/// Says why an object is not ready.
+/// Returns why an object is not ready.
 fn unready(resource: &Resource, scope: &Scope, object: &Value) -> Option<String> {
     if resource.ready_when.is_empty() {
         return None;
@@ -273,7 +273,7 @@ fn unready(resource: &Resource, scope: &Scope, object: &Value) -> Option<String>
     })
 }
 
-/// Adds the labels by which an object is found again.
+/// Adds the labels that identify an object.
 fn mark(manifest: &mut Value, graph: &Graph, instance: &Value, resource: &Resource, order: usize) {
     let meta = &instance["metadata"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -302,7 +302,7 @@ fn mark(manifest: &mut Value, graph: &Graph, instance: &Value, resource: &Resour
 mod tests {
     use super::*;
 
-    /// Copies of what all items see would take gigabytes and minutes.
+    /// Copying the shared scope for each item would take gigabytes and minutes.
     #[test]
     fn items_of_a_collection_share_what_they_see() {
         let graph = json!({"metadata": {"name": "shelf"}, "spec": {

@@ -1,8 +1,8 @@
 //! GraphRevisions: a copy of every accepted definition. Instances follow the newest one.
 //!
 //! Invariants:
-//! - Numbers rise and are never reused while the definition exists.
-//! - A definition that is accepted unchanged makes no writes.
+//! - Numbers increase and are never reused while the definition exists.
+//! - An unchanged definition makes no writes.
 
 use serde_json::{Value, json};
 use setpoint::client::DeleteOptions;
@@ -22,7 +22,7 @@ pub(super) struct Revisions {
 }
 
 impl Revisions {
-    /// Picks the revisions of a definition. Those of an earlier definition with the same name do not count.
+    /// Selects the revisions of a definition, without those of an earlier definition with the same name.
     pub(super) fn of(objects: &[Object], definition: &Object) -> Self {
         let uid = &*definition.meta().uid;
         let is_own = |object: &&Object| object.meta().owner_references.iter().any(|owner| *owner.uid == *uid);
@@ -36,7 +36,7 @@ impl Revisions {
         self.all.first()
     }
 
-    /// Records a definition, unless the newest revision has it. Returns the number of its revision.
+    /// Records a definition, unless the newest revision is equal. Returns the number of its revision.
     pub(super) async fn issue(
         &self,
         client: &Client,
@@ -83,7 +83,7 @@ fn number(revision: &Value) -> i64 {
 fn revision(definition: &Object, value: &Value, number: i64, hash: &str) -> Value {
     let name = definition.key().name();
     let mut labels = json!({label::REVISION_HASH: hash});
-    // A longer name is no value of a label.
+    // A longer name is not a valid label value.
     if name.len() <= 63 {
         labels[label::REVISION_OF] = name.into();
     }

@@ -1,13 +1,13 @@
-//! SimpleSchema: fields as short texts, turned into OpenAPI.
+//! SimpleSchema: fields in a short notation, converted to OpenAPI.
 
 use serde_json::{Map, Value, json};
 
 use super::markers;
 
-/// How deeply types may refer to types.
+/// The maximum nesting of type references.
 const DEPTH: usize = 32;
 
-/// Turns fields into the schema of an object. `types` are the named types. The error names the field.
+/// Converts fields to the schema of an object. `types` are the named types. The error names the field.
 pub(super) fn object(fields: &Value, types: &Value) -> Result<Value, String> {
     Builder { types }.fields(fields, "spec", 0)
 }

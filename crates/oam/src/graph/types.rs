@@ -1,7 +1,7 @@
-//! CEL types of kinds, from the OpenAPI documents of the API server, and which values fit which field.
+//! CEL types of kinds, from the API server's OpenAPI documents, and which values are assignable to a field.
 //!
-//! Expressions are evaluated over plain JSON. Where JSON does not tell a type apart (times, numbers that may be whole),
-//! the type is left open.
+//! Expressions are evaluated over plain JSON. Where JSON does not determine the type (times, numbers that may be
+//! whole), it is dynamic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) struct Schemas {
 }
 
 impl Schemas {
-    /// Reads the documents of these group versions. Versions that are not served are left out.
+    /// Reads the documents of these group versions. Versions that are not served are omitted.
     pub(super) async fn read(client: &Client, api_versions: &BTreeSet<String>) -> Result<Self, ClientError> {
         let mut documents = BTreeMap::new();
         for api_version in api_versions {
@@ -56,7 +56,7 @@ pub(super) fn of_schema(schema: &Value, name: &str) -> Type {
     Reader { schemas: &Value::Null, known: BTreeMap::new(), open: Vec::new() }.plain(schema, name)
 }
 
-/// Every object has these, whatever its schema says.
+/// Every object has these, even if they are not in its schema.
 fn with_metadata(ty: Type) -> Type {
     let Type::Object(object) = &ty else { return ty };
     let mut fields = object.fields.clone();
@@ -97,7 +97,7 @@ struct Reader<'a> {
     schemas: &'a Value,
     /// Types by the name of their schema: types are equal if they are the same.
     known: BTreeMap<&'a str, Type>,
-    /// The schemas around this one. A schema in itself has any value.
+    /// The enclosing schemas. A recursive schema accepts any value.
     open: Vec<&'a str>,
 }
 
@@ -160,7 +160,7 @@ fn reference(schema: &Value) -> Option<&str> {
     schema["$ref"].as_str().or_else(wrapped)?.strip_prefix("#/components/schemas/")
 }
 
-/// Returns whether values of a type fit into a field.
+/// Returns whether values of a type are assignable to a field.
 pub(super) fn fits(actual: &Type, field: &Type) -> bool {
     match (actual, field) {
         (Type::Dyn | Type::Error | Type::Null | Type::Param(_), _) | (_, Type::Dyn) => true,
@@ -168,7 +168,7 @@ pub(super) fn fits(actual: &Type, field: &Type) -> bool {
         (Type::Uint, Type::Int) => true,
         (Type::List(actual), Type::List(field)) => fits(actual, field),
         (Type::Map(_, actual), Type::Map(_, field)) => fits(actual, field),
-        // The keys are known when it is evaluated, and the server checks them.
+        // The keys are only known at evaluation; the server checks them.
         (Type::Map(..), Type::Object(_)) => true,
         (Type::Object(actual), Type::Map(_, field)) => actual.fields.values().all(|one| fits(&one.ty, field)),
         (Type::Object(actual), Type::Object(field)) => {
@@ -181,7 +181,7 @@ pub(super) fn fits(actual: &Type, field: &Type) -> bool {
     }
 }
 
-/// Returns whether a literal fits into a field.
+/// Returns whether a literal is assignable to a field.
 pub(super) fn literal_fits(value: &Value, field: &Type) -> bool {
     match (value, field) {
         (Value::Null, _) | (_, Type::Dyn) => true,

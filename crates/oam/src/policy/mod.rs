@@ -1,4 +1,4 @@
-//! Policies of an application, parsed. Several of one type are merged: lists are joined, booleans or-ed.
+//! Parsed policies of an application. Policies of the same type are merged: lists are concatenated, booleans or-ed.
 //!
 //! ```text
 //!  selector.rs   which objects a rule is about
@@ -32,7 +32,7 @@ pub(crate) struct Policies {
     pub(crate) topologies: Vec<(String, Topology)>,
     pub(crate) overrides: Vec<(String, Override)>,
     pub(crate) replications: Vec<(String, Replication)>,
-    /// Whether objects of no application may be written, whatever the rules say.
+    /// Whether objects without an application may be written, regardless of the rules.
     takes_over_all: bool,
     /// Policies of other types: their definitions render objects.
     pub(crate) custom: Vec<Policy>,
@@ -46,7 +46,7 @@ struct Rule<S> {
     rest: S,
 }
 
-/// What is kept of an object that others change.
+/// The fields of an object that keep changes by others.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Kept {
@@ -97,7 +97,7 @@ struct Collected {
     propagation: Option<Propagation>,
 }
 
-/// How long an object lives.
+/// The lifetime of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Lifetime {
@@ -110,13 +110,13 @@ pub(crate) enum Lifetime {
     Never,
 }
 
-/// What happens to an object that is collected.
+/// The fate of an object in garbage collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Propagation {
-    /// It stays, and belongs to no application.
+    /// It is kept, without an application.
     Orphan,
-    /// It is deleted with what it owns, before it is.
+    /// It is deleted with its dependents, which are deleted first.
     Cascading,
 }
 
@@ -166,7 +166,7 @@ impl Policies {
         Ok(parsed)
     }
 
-    /// Parses only what decides what is deleted.
+    /// Parses only the policies for garbage collection.
     pub(crate) fn garbage_of(all: &[Policy]) -> Result<GarbageCollect, String> {
         let relevant: Vec<Policy> =
             all.iter().filter(|policy| policy.kind == "garbage-collect").cloned().collect();
@@ -195,7 +195,7 @@ impl Policies {
         Ok(())
     }
 
-    /// Returns the policies of a WorkflowRun: it owns nothing, and writes what belongs to no application.
+    /// Returns the policies of a WorkflowRun: it owns nothing, and writes objects without an application.
     pub(crate) fn of_run() -> Self {
         Self { takes_over_all: true, ..Self::default() }
     }
@@ -210,7 +210,7 @@ impl Policies {
         self.read_only.is_empty() && self.shared.is_empty()
     }
 
-    /// Returns what may be done with an object that exists.
+    /// Returns the permitted use of an existing object.
     pub(crate) fn permissions(&self, subject: &Subject<'_>) -> Permissions {
         Permissions {
             take_over: self.takes_over_all || matching(&self.take_over, subject).is_some(),
@@ -248,7 +248,7 @@ impl GarbageCollect {
         self.rules.extend(more.rules);
     }
 
-    /// Returns whether all objects live equally long.
+    /// Returns whether all objects have the same lifetime.
     pub(crate) fn is_uniform(&self) -> bool {
         self.rules.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Changes to components where they are deployed.
+//! Overrides: changes to components at a deployment target.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -84,7 +84,7 @@ impl ComponentPatch {
             && (self.kind.is_empty() || !self.name.is_empty() || self.kind == component.kind)
     }
 
-    /// A patch with a full name and a type that matches nothing is a component.
+    /// A patch with a full name and a type that matches nothing adds a component.
     fn adds(&self) -> bool {
         !self.name.is_empty() && !self.name.contains('*') && !self.kind.is_empty()
     }
@@ -102,7 +102,7 @@ impl ComponentPatch {
 
     fn apply(&self, component: &mut Component) {
         if !self.kind.is_empty() && self.kind != component.kind {
-            // Another type has other properties.
+            // A different type has different properties.
             component.kind = self.kind.clone();
             component.properties = Value::Null;
         }

@@ -1,4 +1,4 @@
-//! Where components are deployed.
+//! Placement: the clusters and namespaces of components.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl Placement {
 }
 
 impl Policies {
-    /// Returns the placements that the named topologies choose among these clusters. Without any topology, it is the
+    /// Returns the placements that the named topologies select among these clusters. Without a topology, it is the
     /// application's own namespace.
     pub(crate) fn placements(
         &self,
@@ -84,7 +84,7 @@ impl Topology {
     }
 }
 
-/// Returns a namespace of a named cluster, which has to exist. No name is the local one.
+/// Returns a namespace of a named cluster, which must exist. An empty name is the local cluster.
 pub(crate) fn placed(cluster: &str, namespace: &str, clusters: &Inventory) -> Result<Placement, String> {
     match cluster {
         "" | LOCAL_CLUSTER => Ok(Placement::local(namespace)),

@@ -1,11 +1,11 @@
-//! Which objects a rule is about.
+//! Selectors of rules.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::names;
 
-/// Conditions that all have to hold. One without any condition matches nothing.
+/// A selector: all its conditions must hold. Without conditions it matches nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Selector {
@@ -17,7 +17,7 @@ pub(crate) struct Selector {
     resource_names: Vec<String>,
 }
 
-/// What a selector looks at.
+/// The attributes that a selector matches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a>(pub(crate) &'a Value);
 

@@ -21,18 +21,18 @@ pub(crate) struct Definitions {
     pub(crate) steps: ByType,
 }
 
-/// What a component comes to.
+/// A rendered component.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rendered {
-    /// The workload. None if the component only has other objects, or a trait manages the workload.
+    /// The workload. `None` if the component only has other objects, or a trait manages the workload.
     pub(crate) workload: Option<Value>,
     /// The other objects, in the order of component and traits.
     pub(crate) others: Vec<Auxiliary>,
-    /// The workload as templates see it, also if a trait manages it.
+    /// The workload as templates see it, even if a trait manages it.
     pub(crate) output: Option<Value>,
 }
 
-/// An object beside the workload.
+/// An object other than the workload.
 #[derive(Clone, Debug)]
 pub(crate) struct Auxiliary {
     pub(crate) object: Value,
@@ -41,7 +41,7 @@ pub(crate) struct Auxiliary {
     /// The type of the trait, or [`names::AUXILIARY`].
     pub(crate) trait_type: String,
     pub(crate) stage: Stage,
-    /// Whether it goes to the local cluster, wherever the component goes.
+    /// Whether it goes to the local cluster, regardless of the component's placement.
     pub(crate) is_local: bool,
 }
 
@@ -58,8 +58,8 @@ impl Renderer<'_> {
         self.render_patched(component, place, None)
     }
 
-    /// Renders a component at a place. The patch of a workflow step comes after its traits: `workload` is for the
-    /// workload, and `traits` for other objects by their keys.
+    /// Renders a component at a place. The patch of a workflow step is applied after its traits: `workload` to the
+    /// workload, and `traits` to other objects by their keys.
     pub(crate) fn render_patched(
         &self,
         component: &Component,
@@ -121,7 +121,7 @@ impl Renderer<'_> {
 struct Building<'a> {
     renderer: &'a Renderer<'a>,
     context: Map<String, Value>,
-    /// The context, as templates take it.
+    /// The context for templates.
     input: Input,
     output: Option<Value>,
     others: Vec<Auxiliary>,
@@ -213,7 +213,7 @@ impl Building<'_> {
             return Ok(());
         }
         let outputs = instance.lookup("outputs").map_err(|errors| errors.to_string())?;
-        // A loop over a parameter that is optional and not set gives nothing. The other outputs are there.
+        // A loop over an unset optional parameter gives nothing. The other outputs are kept.
         if let Some(error) = outputs.error().filter(|error| error.kind != ErrorKind::Absent) {
             return Err(error.to_string());
         }
@@ -307,7 +307,7 @@ impl CommonLabels<'_> {
 }
 
 impl AppContext {
-    /// Adds the labels that tell whose object it is.
+    /// Adds the labels that identify the owner of an object.
     pub(crate) fn mark(&self, object: &mut Value) {
         if self.of_run.is_some() {
             set_label(object, names::RUN_NAME, &self.name);
@@ -319,7 +319,7 @@ impl AppContext {
         set_label(object, names::APP_REVISION, &self.revision);
     }
 
-    /// Returns the labels or annotations of the application that its objects get too.
+    /// Returns the labels or annotations of the application that are copied to its objects.
     fn passed_on(&self, filter: &str, all: &Map<String, Value>) -> Map<String, Value> {
         let dropped = self.annotations.get(filter).and_then(Value::as_str).unwrap_or_default();
         let dropped: Vec<&str> = dropped.split(',').map(str::trim).collect();
@@ -331,7 +331,7 @@ impl AppContext {
     }
 }
 
-/// Sets a label of an object, whose shape has been checked.
+/// Sets a label of a checked object.
 pub(crate) fn set_label(object: &mut Value, name: &str, value: &str) {
     if !object["metadata"]["labels"].is_object() {
         object["metadata"]["labels"] = json!({});
@@ -368,7 +368,7 @@ fn name_other(other: &mut Auxiliary, component: &str) {
     name_if_missing(&mut other.object, &name);
 }
 
-/// Returns data as templates take it.
+/// Converts data for templates.
 pub(crate) fn input(data: &Value) -> Result<Input, String> {
     Input::new(data).map_err(|errors| errors.to_string())
 }
@@ -394,7 +394,7 @@ fn tree(instance: &Instance, name: &str) -> Result<Option<Tree>, String> {
     value.map(Some).map_err(|errors| errors.to_string())
 }
 
-/// A template can refuse its parameters with a list of messages.
+/// A template can reject its parameters with a list of messages.
 fn raised(instance: &Instance) -> Result<(), String> {
     let errors = field(instance, "errs")?;
     let messages: Vec<&str> =

@@ -1,4 +1,4 @@
-//! What templates see as `context`.
+//! The `context` of templates.
 
 use serde_json::{Map, Value, json};
 
@@ -28,7 +28,7 @@ pub(crate) struct ClusterVersion {
     pub(crate) platform: String,
 }
 
-/// Where and as which component something is rendered.
+/// The component and the placement for rendering.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Place<'a> {
     pub(crate) component: &'a str,
@@ -42,7 +42,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl ClusterVersion {
-    /// Reads the reply of `/version`. A minor version may have a suffix, as in `27+`.
+    /// Parses the response of `/version`. A minor version may have a suffix, as in `27+`.
     pub(crate) fn of(reply: &Value) -> Self {
         let text = |field: &str| reply[field].as_str().unwrap_or_default().to_owned();
         let minor: String = text("minor").chars().take_while(char::is_ascii_digit).collect();

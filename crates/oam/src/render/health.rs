@@ -1,4 +1,4 @@
-//! Health, message and details of what is in the cluster, judged by a definition's templates.
+//! Health, message and details of live objects, evaluated with a definition's templates.
 
 use serde_json::{Map, Value, json};
 use setpoint_cue::{Input, Instance};
@@ -7,13 +7,13 @@ use super::sources::Sources;
 use crate::definition::model::Status;
 use crate::model::bounded;
 
-/// The longest name of a detail.
+/// The maximum length of a detail's name.
 const MAX_NAME: usize = 31;
 
-/// The most details of a component or trait. With the longest names and messages they are 32 kB.
+/// The maximum number of details of a component or trait. With the longest names and messages they take 32 kB.
 const MAX_DETAILS: usize = 32;
 
-/// What a definition says about live objects.
+/// The result of a definition's status templates.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Health {
     pub(crate) healthy: bool,
@@ -50,7 +50,7 @@ pub(crate) fn judge(sources: &Sources, status: &Status, context: &Input, paramet
     Health { healthy, message: bounded(message), details }
 }
 
-/// Adds what is known of the status. Details come from templates, so they can be data again.
+/// Adds the status. Details come from templates, so they can be converted back to data.
 fn with_status(context: &Input, status: &Value) -> Input {
     Input::new(status).map_or_else(|_| context.clone(), |status| context.with("status", &status))
 }
@@ -88,8 +88,8 @@ fn message(sources: &Sources, custom: &str, context: &Input, parameter: &Value) 
     instance.lookup("message").ok()?.as_text()
 }
 
-/// Returns all details, for other templates, and those that users see: strings, without names that start with `$`, that
-/// are too long, or that are marked `@local` or `@private`.
+/// Returns all details, for other templates, and the details for users: strings, except those whose names start with
+/// `$` or are too long, and those marked `@local` or `@private`.
 fn details(
     sources: &Sources,
     status: &Status,

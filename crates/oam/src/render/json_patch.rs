@@ -2,15 +2,15 @@
 
 use serde_json::{Map, Value};
 
-/// The most operations of a patch.
+/// The maximum number of operations in a patch.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// The most bytes that all copies of a patch may add. Each copy can double the document, so without a limit 35
-/// operations would need more memory than any machine has.
+/// The maximum size that the copies of a patch may add. Each copy can double the document, so without a limit 35
+/// operations could exceed any memory.
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
-/// The deepest nesting of a patched document, as deep as the API server reads. Copies could double the depth with
-/// every operation.
+/// The maximum nesting of a patched document: the API server's limit. Copies could double the depth with every
+/// operation.
 const MAX_DEPTH: usize = 127;
 
 /// Merges a patch into a value: null deletes, objects are merged, everything else is replaced.
@@ -78,7 +78,7 @@ fn one(base: &mut Value, operation: &Value, copied: &mut usize) -> Result<(), St
     }
 }
 
-/// Refuses a value that would nest too deeply at a path.
+/// Rejects a value that would nest too deeply at a path.
 fn check_depth(path: &str, value: &Value) -> Result<(), String> {
     match path.matches('/').count() + depth(value) > MAX_DEPTH {
         true => Err(format!("nesting at {path} is deeper than {MAX_DEPTH} levels")),

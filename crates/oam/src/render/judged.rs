@@ -1,4 +1,4 @@
-//! The health of components, judged once for each version of their objects.
+//! The cached health of components, evaluated once per version of their objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,22 +8,22 @@ use parking_lot::Mutex;
 use super::kept::Inputs;
 use crate::model::Service;
 
-/// The most components whose health is kept. One takes about a kilobyte, so these are 4 MB.
+/// The maximum number of cached components. One takes about a kilobyte, so 4 MB in total.
 const KEPT: usize = 4_096;
 
-/// Health by run and place. Cheap to clone.
+/// Health by run and placement. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Judgements(Arc<Mutex<BTreeMap<String, (Inputs, Service)>>>);
 
 impl Judgements {
-    /// Returns what was judged at a place, if it was from these inputs.
+    /// Returns the cached health at a placement, if it has the same inputs.
     pub(crate) fn find(&self, place: &str, inputs: &Inputs) -> Option<Service> {
         let all = self.0.lock();
         let (known, service) = all.get(place)?;
         known.are(inputs).then(|| service.clone())
     }
 
-    /// Keeps what was judged at a place.
+    /// Caches the health at a placement.
     pub(crate) fn keep(&self, place: String, inputs: Inputs, service: &Service) {
         let all = &mut *self.0.lock();
         if all.len() >= KEPT {
@@ -32,7 +32,7 @@ impl Judgements {
         all.insert(place, (inputs, service.clone()));
     }
 
-    /// Forgets a run: the places that begin with it.
+    /// Removes a run: all placements that start with it.
     pub(crate) fn forget(&self, run: &str) {
         let all = &mut *self.0.lock();
         let from = all.range(run.to_owned()..).map(|(place, _)| place);

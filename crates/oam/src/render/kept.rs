@@ -1,5 +1,5 @@
-//! Rendered components of workflows that go on: a step is run again whenever an object changes, and mostly renders the
-//! same.
+//! The cached rendered components of running workflows: a step runs again whenever an object changes, and usually
+//! renders the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use serde_json::Value;
 use super::component::Rendered;
 use crate::definition::model::Definition;
 
-/// How many bytes of rendered objects are kept, as text. As values they take about four times that: 32 MB. A Deployment
-/// is about 1.5 kB, so these are some 5,000 components that are being deployed.
+/// The maximum size of cached objects, as text. As values they take about four times that: 32 MB. A Deployment is about
+/// 1.5 kB, so this is enough for about 5,000 components being deployed.
 const KEPT: usize = 8 << 20;
 
-/// Rendered components, by run and place. Cheap to clone.
+/// Rendered components, by run and placement. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Renders(Arc<Mutex<State>>);
 
@@ -31,17 +31,17 @@ struct Kept {
     bytes: usize,
 }
 
-/// Everything that a component is rendered or judged from. Definitions are the same only if they are one in memory.
+/// The inputs for rendering a component or evaluating its health. Definitions are compared by pointer.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs {
-    /// The digest of the component and what else its templates see.
+    /// The digest of the component and of everything else that its templates see.
     pub(crate) digest: String,
     /// The definitions of the component and its traits. Without one of them, nothing is rendered.
     pub(crate) definitions: Vec<Arc<Definition>>,
 }
 
 impl Inputs {
-    /// Returns whether both give the same result.
+    /// Returns whether both have the same result.
     pub(crate) fn are(&self, other: &Self) -> bool {
         let mut definitions = self.definitions.iter().zip(&other.definitions);
         self.digest == other.digest
@@ -51,14 +51,14 @@ impl Inputs {
 }
 
 impl Renders {
-    /// Returns what these inputs were rendered to at a place.
+    /// Returns the cached result of these inputs at a placement.
     pub(crate) fn find(&self, run: &str, place: &str, inputs: &Inputs) -> Option<Arc<Rendered>> {
         let state = self.0.lock();
         let kept = state.runs.get(run)?.get(place)?;
         kept.inputs.are(inputs).then(|| kept.rendered.clone())
     }
 
-    /// Keeps what was rendered at a place, instead of what was kept of it before. Others make room for it.
+    /// Caches the result at a placement, replacing its previous one. Others are evicted if necessary.
     pub(crate) fn keep(&self, run: &str, place: String, inputs: Inputs, rendered: &Arc<Rendered>) {
         let bytes = size(rendered);
         let kept = Kept { inputs, rendered: rendered.clone(), bytes };
@@ -72,7 +72,7 @@ impl Renders {
         }
     }
 
-    /// Forgets a run.
+    /// Removes a run.
     pub(crate) fn forget(&self, run: &str) {
         let state = &mut *self.0.lock();
         if let Some(places) = state.runs.remove(run) {
@@ -85,7 +85,7 @@ fn total(places: &BTreeMap<String, Kept>) -> usize {
     places.values().map(|kept| kept.bytes).sum()
 }
 
-/// Returns about how many bytes rendered objects take as text.
+/// Returns the approximate size of rendered objects as text.
 fn size(rendered: &Rendered) -> usize {
     let workload = rendered.workload.iter().chain(&rendered.output);
     let others = rendered.others.iter().map(|other| &other.object);

@@ -24,7 +24,7 @@ mod tests;
 
 use std::fmt;
 
-/// Why something could not be rendered: which component, which trait, and what is wrong.
+/// A rendering error, with its component and trait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RenderError {
     pub(crate) place: String,

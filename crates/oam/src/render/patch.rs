@@ -1,9 +1,9 @@
-//! Patches of traits: unification with the workload, and the strategies that comments on fields choose.
+//! Patches of traits: unification with the workload, and strategies in comments on fields.
 //!
 //! - Without a strategy, values are unified: a scalar that differs is an error, lists are matched by position, `[...{x}]`
 //!   reaches every element.
-//! - `+patchKey=name` matches list elements by a key, also in lists below. Elements without the key are matched by
-//!   position; elements that match nothing are appended.
+//! - `+patchKey=name` matches list elements by a key, including in nested lists. Elements without the key are matched
+//!   by position; elements that match nothing are appended.
 //! - `+patchStrategy=retainKeys` replaces a scalar or map, or the matching elements of a keyed list.
 //! - `+patchStrategy=replace` replaces a list.
 //! - `+patchStrategy=jsonMergePatch` and `jsonPatch` on the patch itself apply RFC 7396 and RFC 6902.
@@ -95,7 +95,7 @@ fn positional(
     Ok(())
 }
 
-/// Matches elements by a key. Without it in all elements, the list is matched by position.
+/// Matches elements by a key. If an element lacks it, the list is matched by position.
 fn keyed(
     target: &mut Vec<Value>,
     items: &[Tree],
@@ -123,7 +123,7 @@ fn position(target: &[Value], item: &Tree, key: &str) -> Option<usize> {
     target.iter().position(|base| identity(base, key) == wanted)
 }
 
-/// Returns an element's values at a key such as `name`, `a.b` or `a,b`. None if one of them is missing.
+/// Returns an element's values at a key such as `name`, `a.b` or `a,b`. `None` if one of them is missing.
 fn identity(element: &Value, key: &str) -> Option<Vec<Value>> {
     key.split(',')
         .map(|path| {
@@ -206,7 +206,7 @@ mod tests {
         check(json!({"l": [{"n": 1, "a": 1}]}), &keyed, Ok(json!({"l": [{"n": 1, "b": 2}]})));
         let replace = "patch: {\n// +patchStrategy=replace\nl: [3]\n}";
         check(json!({"l": [1, 2]}), replace, Ok(json!({"l": [3]})));
-        // The comment is about the innermost field, as in KubeVela's scaler.
+        // The comment applies to the innermost field, as in KubeVela's scaler.
         let chain = "// +patchStrategy=retainKeys\npatch: spec: replicas: 2";
         let base = json!({"kind": "A", "spec": {"x": 1, "replicas": 1}});
         check(base, chain, Ok(json!({"kind": "A", "spec": {"x": 1, "replicas": 2}})));

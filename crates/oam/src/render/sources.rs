@@ -1,4 +1,5 @@
-//! Parsed templates. Parsing is much more expensive than looking up, and thousands of applications share a template.
+//! The cache of parsed templates. Parsing is much more expensive than a lookup, and thousands of applications share a
+//! template.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,15 +9,15 @@ use setpoint_cue::{Errors, Packages, Schema, Source};
 
 use crate::workflow::packages;
 
-/// The most templates that are kept. A cluster with all built-in definitions, each with a health policy and a custom
-/// status, has about 200; 1,000 of 10 kB are 10 MB of text and about ten times that parsed.
+/// The maximum number of cached templates. A cluster with all built-in definitions, each with a health policy and a
+/// custom status, has about 200; 1,000 of 10 kB are 10 MB of text and about ten times that parsed.
 const KEPT: usize = 1_000;
 
 /// Templates by text, and the packages they can import. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Sources {
     parsed: Arc<Mutex<BTreeMap<Arc<str>, Source>>>,
-    /// What the parameters of a template may be. At most as many as there are templates.
+    /// The schemas of templates' parameters. At most one per template.
     schemas: Arc<Mutex<BTreeMap<Arc<str>, Arc<Schema>>>>,
     pub(crate) packages: Arc<Packages>,
 }
@@ -26,7 +27,7 @@ impl Sources {
         Self { parsed: Arc::default(), schemas: Arc::default(), packages: Arc::new(packages::all()) }
     }
 
-    /// Returns what the parameters of a template may be, which is found out once.
+    /// Returns the schema of a template's parameters, which is computed once.
     pub(crate) fn schema(
         &self,
         text: &str,
@@ -44,7 +45,7 @@ impl Sources {
         Ok(Some(found))
     }
 
-    /// Parses a template, unless that has been done before.
+    /// Parses a template, unless it is cached.
     pub(crate) fn parse(&self, name: &str, text: &str) -> Result<Source, Errors> {
         if let Some(source) = self.parsed.lock().get(text) {
             return Ok(source.clone());

@@ -1,4 +1,4 @@
-//! How often a step is tried, and when again.
+//! The attempts of steps: how often, and when the next one is due.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
-/// How often a step may fail in a row.
+/// The maximum number of consecutive failures of a step.
 const MAX_FAILURES: u32 = 10;
-/// The pauses between failed attempts, and between looks at something that waits.
+/// The backoff after failed attempts, and while waiting.
 const MAX_AFTER_FAILURE: Duration = Duration::from_secs(300);
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Failures and waits of steps, by application and step. An entry goes when its step is done or its application is gone,
-/// so there are at most as many as unfinished steps.
+/// Failures and waits of steps, by application and step. An entry is removed when its step is done or its application
+/// is gone, so there is at most one per unfinished step.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attempts(Arc<Mutex<BTreeMap<String, Steps>>>);
 
@@ -29,12 +29,12 @@ struct Attempt {
 }
 
 impl Attempts {
-    /// Forgets an application.
+    /// Removes an application.
     pub(crate) fn forget(&self, uid: &str) {
         self.0.lock().remove(uid);
     }
 
-    /// Forgets everything whose identifier begins like this.
+    /// Removes all entries whose identifier has this prefix.
     pub(crate) fn forget_all(&self, prefix: &str) {
         let mut all = self.0.lock();
         let from = all.range(prefix.to_owned()..).map(|(known, _)| known);
@@ -55,7 +55,7 @@ impl Attempts {
         self.0.lock().get(uid)?.get(step)?.next
     }
 
-    /// Counts a failure. Returns when to try again, or `None` if that was the last attempt.
+    /// Counts a failure. Returns when to retry, or `None` if that was the last attempt.
     pub(super) fn failed(&self, uid: &str, step: &str, now: Timestamp) -> Option<Timestamp> {
         let mut all = self.0.lock();
         let attempt = all.entry(uid.to_owned()).or_default().entry(step.to_owned()).or_default();
@@ -67,13 +67,13 @@ impl Attempts {
         attempt.next
     }
 
-    /// Does not try a step again before a time.
+    /// Delays the next attempt of a step until a time.
     pub(super) fn hold(&self, uid: &str, step: &str, until: Timestamp) {
         let mut all = self.0.lock();
         all.entry(uid.to_owned()).or_default().entry(step.to_owned()).or_default().next = Some(until);
     }
 
-    /// Counts a wait. The pause starts over when the message changes.
+    /// Counts a wait. The backoff is reset when the message changes.
     pub(super) fn waited(&self, uid: &str, step: &str, message: &str, now: Timestamp) -> Timestamp {
         let mut all = self.0.lock();
         let attempt = all.entry(uid.to_owned()).or_default().entry(step.to_owned()).or_default();

@@ -1,4 +1,4 @@
-//! What the calls of step templates do.
+//! The calls of step templates.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ use crate::render::context::Place;
 use crate::render::patch;
 use crate::session::Session;
 
-/// What a call comes to.
+/// The result of a call.
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// It is done and returns a value.
@@ -36,7 +36,7 @@ pub(crate) enum Reply {
     Suspend { message: String, until: Option<jiff::Timestamp> },
     /// The step fails.
     Fail(String),
-    /// The rest of the step is left out.
+    /// The rest of the step is skipped.
     Break(String),
     /// A message for the status.
     Message(String),
@@ -186,7 +186,7 @@ impl Session<'_> {
             ));
         }
         let identity = self.identity(cluster, &params["value"]).await?;
-        // Labels count more than a name, as in KubeVela.
+        // Labels take precedence over a name, as in KubeVela.
         let found = match selector.is_none() {
             true => cluster.get(&identity).await?.into_iter().collect(),
             false => {
@@ -238,7 +238,7 @@ impl Session<'_> {
         }
     }
 
-    /// Returns the spec of the application, or of the one in its namespace that a call names.
+    /// Returns the spec of the application, or of another one in its namespace that the call names.
     async fn spec_of(&self, params: &Value) -> Result<Spec, StepError> {
         let Some(name) = params["app"].as_str().filter(|name| !name.is_empty() && *name != self.app.name)
         else {
@@ -277,7 +277,7 @@ impl Session<'_> {
         }
     }
 
-    /// Returns where the named topologies of these policies place components.
+    /// Returns the placements of the named topologies.
     async fn placements(&self, policies: &Policies, named: &[String]) -> Result<Vec<Placement>, StepError> {
         let clusters = match policies.topologies.is_empty() {
             true => Inventory::unknown(),
@@ -373,7 +373,7 @@ impl Session<'_> {
         Ok(Policies::parse(&all)?)
     }
 
-    /// Applies components at places. What is wrong at one place does not stop the others.
+    /// Applies components at all placements. An error at one does not stop the others.
     async fn deploy(
         &mut self,
         components: Vec<Component>,
@@ -397,7 +397,7 @@ impl Session<'_> {
         }
     }
 
-    /// Notes that the services of a place cannot be seen.
+    /// Records that the services of a placement cannot be read.
     fn lose_sight(&mut self, place: &Placement, why: &str) {
         let is_there =
             |service: &&mut Service| service.cluster == place.cluster && service.namespace == place.namespace;
@@ -406,7 +406,7 @@ impl Session<'_> {
         }
     }
 
-    /// Applies components at a place. They wait for those they depend on. Returns what is waited for.
+    /// Applies components at a placement, after their dependencies. Returns what they wait for.
     async fn deploy_at(
         &mut self,
         components: &[Component],
@@ -434,7 +434,7 @@ impl Session<'_> {
         Ok(waiting)
     }
 
-    /// Applies a component with its inputs. The inner error says what it waits for.
+    /// Applies a component with its inputs. The inner error is what it waits for.
     async fn deploy_one(
         &mut self,
         component: &Component,
@@ -457,7 +457,7 @@ impl Session<'_> {
         Ok(Ok(()))
     }
 
-    /// Sets the variables that a component gives.
+    /// Sets the output variables of a component.
     fn component_outputs(&mut self, component: &Component, applied: &Applied) -> Result<(), StepError> {
         for output in &component.outputs {
             let data = json!({"output": applied.output, "outputs": applied.outputs, "context": {"name": component.name}});
@@ -483,7 +483,7 @@ fn fill_inputs(component: &mut Component, inputs: &[(String, Value)]) -> Result<
     Ok(())
 }
 
-/// Returns whether a call is about the components or policies of an application.
+/// Returns whether a call concerns the components or policies of an application.
 fn needs_application(call: &Call) -> bool {
     call.provider == "oam" || (call.provider == "multicluster" && call.action != "list-clusters")
 }
@@ -506,7 +506,7 @@ fn selector(filter: &Value) -> Option<String> {
     Some(terms.collect::<Vec<_>>().join(","))
 }
 
-/// Patches a value, with the strategies of patches. What is wrong is for the template to see.
+/// Patches a value, with patch strategies. Errors are returned to the template.
 fn patched(call: &Call) -> Value {
     let mut value = call.params["value"].clone();
     match call.patch.as_ref().map_or(Ok(()), |given| patch::apply(&mut value, given)) {
@@ -515,7 +515,7 @@ fn patched(call: &Call) -> Value {
     }
 }
 
-/// Turns a date into a timestamp, or the reverse.
+/// Converts a date to a timestamp, or back.
 fn converted(action: &str, call: &Call) -> Result<Value, String> {
     let text = |name: &str| call.params[name].as_str().unwrap_or_default();
     match action {
@@ -535,8 +535,8 @@ fn decoded(bytes: &Value) -> String {
     bytes.unwrap_or_else(|| text.to_owned())
 }
 
-/// Returns a live object with the values that the template gave: a server may spell them differently, and the template
-/// would contradict itself.
+/// Returns a live object with the template's values: the server may normalize them, and the template would conflict
+/// with itself.
 fn overlaid(mut live: Value, given: &Value) -> Value {
     match (&mut live, given) {
         (Value::Object(live), Value::Object(given)) => {

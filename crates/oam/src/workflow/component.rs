@@ -1,4 +1,4 @@
-//! Applies a component, stage by stage, and judges its health.
+//! Applies a component, stage by stage, and evaluates its health.
 
 use std::cell::LazyCell;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::render::health::{Health, judge};
 use crate::render::kept::Inputs;
 use crate::session::Session;
 
-/// Why a step did not go on.
+/// Why a step did not continue.
 #[derive(Debug)]
 pub(crate) enum StepError {
     /// It may work later.
     Retry(String),
     /// It never will.
     Fail(String),
-    /// It waits for a cluster to be reachable.
+    /// It waits for an unreachable cluster.
     Unreachable(String),
-    /// It waits for a response, which wakes the application.
+    /// It waits for a response, which triggers a reconcile.
     Await(String),
 }
 
@@ -89,7 +89,7 @@ impl LiveObjects {
         self.outputs.iter().map(|(key, _, value)| (key.clone(), value.clone())).collect()
     }
 
-    /// Returns which versions of which objects these are. None if one does not say.
+    /// Returns the versions of these objects. `None` if one is unknown.
     fn versions(&self) -> Option<Vec<(&str, &str, &str)>> {
         let others = self.outputs.iter().map(|(key, _, object)| version(key, object));
         std::iter::once(version("", &self.output)).chain(others).collect()
@@ -104,7 +104,7 @@ impl LiveObjects {
 }
 
 impl Session<'_> {
-    /// Applies a component at a place, with the patch of the step. Later stages wait until earlier ones are healthy.
+    /// Applies a component at a placement, with the step's patch. Later stages wait until earlier ones are healthy.
     pub(crate) async fn apply_component(
         &mut self,
         component: &Component,
@@ -148,7 +148,7 @@ impl Session<'_> {
         Ok(applied)
     }
 
-    /// Renders a component, unless that has been done with the same inputs.
+    /// Renders a component, unless the result for the same inputs is cached.
     fn rendered(
         &self,
         component: &Component,
@@ -167,7 +167,7 @@ impl Session<'_> {
         Ok(rendered)
     }
 
-    /// Returns what a component is rendered or judged from. None without one of its definitions.
+    /// Returns the inputs for rendering a component or evaluating its health. `None` without one of its definitions.
     fn inputs(&self, component: &Component, seen: &impl Serialize) -> Option<Inputs> {
         let Definitions { components, traits, .. } = &self.definitions;
         let own = components.get(&component.kind).cloned();
@@ -195,7 +195,7 @@ impl Session<'_> {
         self.apply_objects(here, &Placement::local(&self.app.namespace.clone()), live).await
     }
 
-    /// Applies objects at a place: the workload, or those with a key and the type of their trait.
+    /// Applies objects at a placement: the workload, or those with a key and the type of their trait.
     async fn apply_objects(
         &mut self,
         objects: Vec<(Option<(String, String)>, Value)>,
@@ -213,8 +213,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Judges live objects, unless that has been done with the same versions. Before the last stage, traits of later stages
-    /// have no objects and are not judged.
+    /// Evaluates the health of live objects, unless it is cached for the same versions. Before the last stage, traits
+    /// of later stages have no objects and are not evaluated.
     pub(crate) fn judge(
         &self,
         component: &Component,
@@ -285,7 +285,7 @@ impl Session<'_> {
         }
     }
 
-    /// Puts a service into the status, in place of an earlier one.
+    /// Adds a service to the status, replacing an earlier entry.
     pub(crate) fn put_service(&mut self, service: Service) {
         let same = |other: &&mut Service| {
             other.name == service.name
@@ -299,14 +299,14 @@ impl Session<'_> {
     }
 }
 
-/// Returns what templates of a status see.
+/// Returns the context of status templates.
 fn input(context: &Map<String, Value>, live: &LiveObjects) -> Result<Input, Errors> {
     let context = Input::new(&json!(context))?;
     let outputs = Input::new(&live.by_key().into())?;
     Ok(context.with("output", &Input::new(&live.output)?).with("outputs", &outputs))
 }
 
-/// Returns which version of which object something is: nothing for one that does not exist.
+/// Returns the identity and version of an object: empty if it does not exist.
 fn version<'o>(key: &'o str, object: &'o Value) -> Option<(&'o str, &'o str, &'o str)> {
     let meta = &object["metadata"];
     match object.is_null() {
@@ -315,7 +315,7 @@ fn version<'o>(key: &'o str, object: &'o Value) -> Option<(&'o str, &'o str, &'o
     }
 }
 
-/// Returns the stages in which a component has objects, and that of the workload.
+/// Returns the stages in which a component has objects, and the workload's stage.
 fn stages(rendered: &Rendered) -> impl Iterator<Item = Stage> {
     let is_used = |stage: &Stage| rendered.others.iter().any(|other| other.stage == *stage);
     let last = last_stage(rendered);
@@ -335,7 +335,7 @@ impl Service {
         self.healthy && self.traits.iter().all(|attached| attached.healthy)
     }
 
-    /// Says what is not healthy.
+    /// Describes what is unhealthy.
     fn problem(&self) -> String {
         if !self.healthy {
             return format!("component {} is not healthy: {}", self.name, self.message);

@@ -5,7 +5,7 @@ use setpoint_cue::{Instance, Source};
 
 use crate::model::{Phase, StepStatus};
 
-/// Evaluates a condition. The error says why it is no bool.
+/// Evaluates a condition. The error says why it is not a bool.
 pub(crate) fn holds(
     expression: &str,
     steps: &[StepStatus],

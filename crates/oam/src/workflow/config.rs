@@ -1,4 +1,4 @@
-//! Configurations: Secrets with properties, as KubeVela stores them.
+//! Configurations: Secrets with properties, in KubeVela's format.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

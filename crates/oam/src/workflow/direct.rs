@@ -1,7 +1,7 @@
-//! The call of a step that applies a component, known without evaluating a template.
+//! Shortcut: the call of a step that applies a component, without evaluating a template.
 //!
-//! Most steps are of this type, each is run a few times until its component is healthy, and its template is always ours. A
-//! step whose properties or outputs ask for more is evaluated like any other.
+//! Most steps are of this type, each runs a few times until its component is healthy, and its template is always the
+//! built-in one. A step with further properties or outputs is evaluated like any other.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Durations as Go writes them: `300ms`, `1m30s`, `2h`.
+//! Durations in Go's format: `300ms`, `1m30s`, `2h`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Addresses under which an application can be reached: those of its Services and Ingresses.
+//! The addresses of an application: those of its Services and Ingresses.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ impl Session<'_> {
         Ok(json!({"list": endpoints.collect::<Vec<Value>>()}))
     }
 
-    /// Returns the clusters that an application has objects in, as its status says: the one that is asked for, or all.
+    /// Returns the clusters with objects of an application, according to its status: the requested one, or all.
     async fn clusters_of_app(&self, app: &Value) -> Result<BTreeSet<String>, StepError> {
         let apps = self.local().kind("core.oam.dev/v1beta1", "Application").await?;
         let of = Identity::of(&apps, &json!({"metadata": app}), &self.app.namespace);
@@ -56,7 +56,7 @@ fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// Returns an endpoint as KubeVela shows it.
+/// Returns an endpoint in KubeVela's format.
 fn endpoint(object: &Value, endpoint: Value) -> Value {
     let meta = &object["metadata"];
     json!({

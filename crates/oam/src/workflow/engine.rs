@@ -1,7 +1,7 @@
-//! One round of a workflow: which steps run, and what comes of them.
+//! One round of a workflow: decides which steps run, and runs them.
 //!
-//! A round runs every step that can run, each from the start. What a round does not finish is tried again in the next:
-//! when a watched object changes, when a time is reached, or after a pause that grows.
+//! A round runs every step that can run, each from the start. Unfinished steps are retried in the next round: when a
+//! watched object changes, at a given time, or with backoff.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::session::Session;
 /// The status of a run that has not done anything yet.
 pub(crate) const INITIALIZING: &str = "initializing";
 
-/// How soon a step that waits for a response is looked at, if the response does not wake it.
+/// The requeue delay of a step that waits for a response, in case the response does not trigger a reconcile.
 const AWAIT: Duration = Duration::from_secs(5);
 
 /// Reasons of step phases.
@@ -50,10 +50,10 @@ pub(crate) struct Running<'a> {
     pub(crate) inputs: Vec<(String, Value)>,
 }
 
-/// What a round leaves to do.
+/// The remaining work after a round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Round {
-    /// When to look again at the latest.
+    /// The latest time for the next round.
     pub(crate) wake: Option<Timestamp>,
 }
 
@@ -63,7 +63,7 @@ impl Round {
     }
 }
 
-/// What came of an attempt to run a step.
+/// The result of an attempt to run a step.
 struct Outcome {
     phase: Phase,
     reason: &'static str,
@@ -89,7 +89,7 @@ pub(crate) struct Engine<'a, 's> {
     pub(crate) session: &'a mut Session<'s>,
     pub(crate) attempts: &'a Attempts,
     round: Round,
-    /// What tells the run apart. Steps of another run have other ids, and so have the objects that are named after them.
+    /// The identity of the run. Steps of different runs have different ids, and so do objects named after them.
     run: Value,
 }
 
@@ -103,7 +103,7 @@ impl<'a, 's> Engine<'a, 's> {
         status.mode = plan.modes.name();
         let before = phases(status);
         let start = *status.start_time.get_or_insert(self.session.now);
-        // A WorkflowRun has no record that counts.
+        // The records of a WorkflowRun are not used.
         self.run = self.session.trackers.current().map_or(json!(start), |record| json!(record.run()));
         let held = is_held(status);
         if status.terminated {
@@ -222,7 +222,7 @@ impl<'a, 's> Engine<'a, 's> {
         }
     }
 
-    /// Takes a step's status out of a list, or makes a new one.
+    /// Takes a step's status out of a list, or creates a new one.
     fn take(&self, statuses: &mut Vec<StepStatus>, step: &Step) -> StepStatus {
         match statuses.iter().position(|status| status.name == step.name) {
             Some(index) => statuses.remove(index),
@@ -239,7 +239,7 @@ impl<'a, 's> Engine<'a, 's> {
         }
     }
 
-    /// Decides whether a step may run. The first `before` of the known steps come before it.
+    /// Decides whether a step may run. The first `before` of the known steps precede it.
     fn readiness(
         &self,
         step: &Step,
@@ -344,7 +344,7 @@ impl<'a, 's> Engine<'a, 's> {
         let outcome = self.attempt(step, status, group, started).await;
         let awaits = matches!(outcome, Err(StepError::Await(_)));
         let outcome = outcome.unwrap_or_else(|error| self.failure(step, status, error));
-        // Another attempt asks again, but not sooner for every change of an object.
+        // Another attempt sends the request again, but changes of objects do not make it happen sooner.
         let asked = !awaits && self.session.exchanges.end_step(&self.session.key(), &step.name);
         if let (true, reason::WAIT, Some(wake)) = (asked, outcome.reason, outcome.wake) {
             self.attempts.hold(&uid, &step.name, wake);
@@ -370,7 +370,7 @@ impl<'a, 's> Engine<'a, 's> {
         }
     }
 
-    /// Ends what is kept between attempts of a step.
+    /// Clears the state between attempts of a step.
     fn forget(&self, step: &str) {
         self.attempts.done(&self.session.attempts, step);
         self.session.exchanges.end_step(&self.session.key(), step);
@@ -384,7 +384,7 @@ impl<'a, 's> Engine<'a, 's> {
     fn failure(&self, step: &Step, status: &StepStatus, error: StepError) -> Outcome {
         match error {
             StepError::Await(message) => {
-                // A step that asks again and again keeps what it said last.
+                // A polling step keeps its last message.
                 let known =
                     Some(&status.message).filter(|known| status.phase == Phase::Running && !known.is_empty());
                 let message = known.cloned().unwrap_or(message);
@@ -456,7 +456,7 @@ impl<'a, 's> Engine<'a, 's> {
         Err(StepError::Fail(format!("the step makes more than {MAX_CALLS} calls")))
     }
 
-    /// Returns what comes of an attempt that a reply ends. None if it goes on.
+    /// Returns the result of an attempt that a reply ends. `None` if it continues.
     fn ends(&mut self, step: &Step, reply: Reply) -> Option<Outcome> {
         match reply {
             Reply::Done(_) | Reply::Message(_) => None,
@@ -508,7 +508,7 @@ fn phases(status: &WorkflowStatus) -> Vec<Phase> {
     all.map(|step| step.phase).collect()
 }
 
-/// Returns whether a step waits for another, which may be done by now: one that has not begun, also of a group.
+/// Returns whether a step waits for another, which may be done by now: one that has not started, including in groups.
 fn awaits_others(status: &WorkflowStatus, plan: &Plan) -> bool {
     let mut steps = plan.steps.iter().zip(&status.steps);
     let is_partial = |(step, status): (&Step, &StepStatus)| {
@@ -543,7 +543,7 @@ fn is_complete(group: &Step, status: &StepStatus) -> bool {
     status.sub_steps.len() >= group.sub_steps.len() && status.sub_steps.iter().all(|sub| sub.phase.is_done())
 }
 
-/// Returns whether a user has suspended the workflow. Steps that suspend themselves do not hold up others.
+/// Returns whether a user has suspended the workflow. Steps that suspend themselves do not block others.
 fn is_held(status: &WorkflowStatus) -> bool {
     let mut all = status.steps.iter().flat_map(|step| std::iter::once(step).chain(&step.sub_steps));
     status.suspend && !all.any(|step| step.phase == Phase::Suspending && step.reason == reason::SUSPEND)
@@ -565,7 +565,7 @@ fn end_by_hand(step: &mut StepStatus) {
     }
 }
 
-/// Sums up the steps.
+/// Summarizes the steps.
 fn conclude(status: &mut WorkflowStatus, plan: &Plan, held: bool, now: Timestamp) {
     let by_hand = status.terminated;
     let all: Vec<&StepStatus> =

@@ -1,12 +1,12 @@
-//! Requests of steps while they are under way.
+//! Requests of steps that are in progress.
 //!
-//! A step starts a request and ends its round. The response wakes the application, and its next round takes it. A slow
-//! server thus holds up the step that asks it, and no worker.
+//! A step starts a request and ends its round. The response triggers a reconcile, whose round takes it. So a slow
+//! server blocks only its step, and no worker.
 //!
 //! Invariants:
-//! - Rounds that only wait for responses do not repeat requests, although what a template sends may differ by then: the
-//!   application, for example.
-//! - At most 64 requests are under way, eight of one application. Responses that wait for their step have at most 64 MiB.
+//! - Rounds that only wait for responses do not repeat requests, even if the template would send something different by
+//!   then.
+//! - At most 64 requests are in progress, eight per application. Waiting responses take at most 64 MiB.
 //! - A step that is done, or an application that is gone, ends its requests.
 
 use std::collections::BTreeMap;
@@ -24,21 +24,21 @@ use tokio_util::sync::CancellationToken;
 use crate::egress::{Egress, Request, Response};
 use crate::session::SessionKey;
 
-/// The longest body of a request and of a response: what steps pass on is kept in a ConfigMap.
+/// The maximum size of a request or response body: values that steps pass on are kept in a ConfigMap.
 pub(super) const MAX_BODY: usize = 1 << 20;
-/// Requests under way, of all applications: with responses of 1 MiB, 64 MiB.
+/// The maximum number of requests in progress: with responses of 1 MiB, 64 MiB.
 const MAX_IN_FLIGHT: usize = 64;
-/// Requests of one application under way, so that one cannot take the places of all others.
+/// The maximum number of requests in progress per application, so that one cannot block all others.
 const MAX_PER_APPLICATION: usize = 8;
-/// All responses that wait for their step.
+/// The maximum size of all waiting responses.
 const MAX_HELD: usize = 64 << 20;
-/// The responses that one step can use together.
+/// The maximum size of one step's responses.
 const MAX_PER_STEP: usize = 8 << 20;
-/// How long a response waits for its step if others need the room. The step takes it within milliseconds, unless another
-/// replica has taken over the application.
+/// How long a response waits for its step if others need the memory. The step takes it within milliseconds, unless
+/// another replica has taken over the application.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Requests under way and responses that wait for their step. Cheap to clone.
+/// Requests in progress, and responses that wait for their step. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Exchanges {
     clock: Clock,
@@ -63,7 +63,7 @@ struct Application {
     steps: BTreeMap<String, BTreeMap<String, Exchange>>,
 }
 
-/// A request and what came of it.
+/// A request and its result.
 struct Exchange {
     id: u64,
     progress: Progress,
@@ -74,7 +74,7 @@ enum Progress {
     Done { answer: Answer, at: jiff::Timestamp },
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Response(Response),
@@ -83,15 +83,15 @@ pub(super) enum Answer {
     TooLong,
 }
 
-/// Where a request of a step stands.
+/// The progress of a step's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Answered(Answer),
-    /// The response wakes the application.
+    /// The response will trigger a reconcile.
     UnderWay,
-    /// Too many requests are under way.
+    /// Too many requests are in progress.
     Busy,
-    /// The responses of the step are too long.
+    /// The responses of the step are too large.
     TooMuch,
     /// Steps cannot send requests.
     Disabled,
@@ -130,20 +130,21 @@ impl From<Result<Response, String>> for Answer {
 }
 
 impl Exchanges {
-    /// Returns the exchanges, and what drives them: it has to run.
+    /// Returns the exchanges, and the runnable that drives them.
     pub(crate) fn new(
         clock: &Clock,
         egress: Option<Arc<dyn Egress>>,
         queue: Queue<Key>,
     ) -> (Self, Box<dyn Runnable>) {
-        // A place for each request under way, so that one that may start is never turned away.
+        // A slot for each request in progress, so that a permitted request is never rejected.
         let (started, starting) = mpsc::channel(MAX_IN_FLIGHT);
         let exchanges = Self { clock: clock.clone(), egress, started, state: Arc::default() };
         let driver = Driver { exchanges: exchanges.clone(), starting, queue };
         (exchanges, Box::new(driver))
     }
 
-    /// Returns where a request of a step stands, and starts it if it is new. `path` tells requests of a step apart.
+    /// Returns the progress of a step's request, and starts it if it is new. `path` identifies it among the step's
+    /// requests.
     pub(super) fn exchange(&self, of: &SessionKey, step: &str, path: &str, request: Request) -> Standing {
         let Some(egress) = &self.egress else { return Standing::Disabled };
         let mut state = self.state.lock();
@@ -151,7 +152,7 @@ impl Exchanges {
             return standing;
         }
         if !state.has_room(&of.key, self.clock.now()) {
-            // What it has got so far is asked for again, so that steps do not wait for each other.
+            // Its earlier responses are dropped and requested again, so that steps do not wait for each other.
             state.drop_responses(&of.key, step);
             return Standing::Busy;
         }
@@ -227,7 +228,8 @@ impl State {
         id
     }
 
-    /// Notes the end of a request. Without an answer it is forgotten. One that was ended before is counted already.
+    /// Records the end of a request. Without a response it is removed. A request that was ended before is already
+    /// counted.
     fn finish(&mut self, app: &Key, id: u64, done: Option<Progress>) {
         let Some(application) = self.applications.get_mut(app) else { return };
         for exchanges in application.steps.values_mut() {
@@ -258,7 +260,7 @@ impl State {
         self.release(done);
     }
 
-    /// Drops responses that no step has taken for long.
+    /// Drops responses that no step has taken for a long time.
     fn drop_old(&mut self, now: jiff::Timestamp) {
         let is_old = |exchange: &Exchange| match &exchange.progress {
             Progress::Done { at, .. } => {
@@ -282,7 +284,7 @@ impl State {
         self.release(steps.into_iter().flatten().flat_map(|(_, exchanges)| exchanges));
     }
 
-    /// Ends exchanges that have been taken out.
+    /// Ends removed exchanges.
     fn release(&mut self, exchanges: impl IntoIterator<Item = (String, Exchange)>) {
         for (_, exchange) in exchanges {
             self.held -= exchange.bytes();
@@ -313,7 +315,7 @@ impl Exchange {
     }
 }
 
-/// Drives requests, and wakes applications when there is a response.
+/// Drives requests, and enqueues applications when there is a response.
 struct Driver {
     exchanges: Exchanges,
     starting: mpsc::Receiver<Started>,
@@ -330,7 +332,7 @@ impl Driver {
                     under_way.push(async move { (app, id, answer.await) });
                 }
                 Some((app, id, answer)) = under_way.next() => {
-                    // An aborted request is forgotten already.
+                    // An aborted request is already removed.
                     if let Ok(answer) = answer {
                         self.exchanges.finish(&app, id, Some(answer.into()));
                         self.queue.add(app);

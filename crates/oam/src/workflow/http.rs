@@ -31,12 +31,12 @@ impl Session<'_> {
         Ok(Reply::Done(if call.is_flat() { json!({"response": result}) } else { result }))
     }
 
-    /// Returns the response to a request of a step, and sends it if that has not been done. Never waits for it.
+    /// Returns the response to a step's request, which is sent if necessary. Never waits for it.
     pub(super) fn send(&self, request: Request, step: &str, path: &str) -> Result<Response, StepError> {
         if request.body.len() > MAX_BODY {
             return Err(StepError::Fail(format!("the request is longer than {MAX_BODY} bytes")));
         }
-        // The rest of a URL may be a secret.
+        // The rest of a URL may be secret.
         let at = format!("{} {}", request.method, origin(&request.url));
         match self.exchanges.exchange(&self.session_key(), step, path, request) {
             Standing::Answered(Answer::Response(response)) => Ok(response),

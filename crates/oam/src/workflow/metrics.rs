@@ -1,4 +1,4 @@
-//! Conditions on metrics in Prometheus, which have to be met for a time.
+//! Conditions on Prometheus metrics, which must hold for some time.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::egress::Request;
 use crate::session::Session;
 
 impl Session<'_> {
-    /// Asks Prometheus once. What the answers have been since when is remembered between rounds.
+    /// Queries Prometheus once. The result and its start time are remembered between rounds.
     pub(super) fn check_metric(&mut self, call: &Call, step: &str) -> Result<Reply, StepError> {
         let params = &call.params;
         let text = |name: &str| params[name].as_str().unwrap_or_default();
@@ -29,7 +29,7 @@ impl Session<'_> {
         Ok(Reply::Done(json!({"result": result, "failed": failed, "message": message})))
     }
 
-    /// Returns since when the answer has been the same.
+    /// Returns since when the result has been the same.
     fn same_since(&mut self, memory: &str, met: bool) -> Result<Timestamp, StepError> {
         let known = self.variables.values.get(memory).filter(|known| known["met"] == met);
         let since = known.and_then(|known| known["since"].as_str()?.parse().ok());

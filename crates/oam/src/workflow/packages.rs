@@ -1,4 +1,4 @@
-//! What step templates can import: `vela/kube` and its siblings, and the older `vela/op`.
+//! The packages for step templates: `vela/kube` and its siblings, and the older `vela/op`.
 //!
 //! A call is data: a struct with `#provider` and `#do`. The engine reads it, acts, and fills in the result.
 

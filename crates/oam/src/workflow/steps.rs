@@ -1,4 +1,4 @@
-//! Which steps an application has.
+//! The steps of an application.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ pub(crate) const APPLY_COMPONENT: &str = "apply-component";
 pub(crate) const STEP_GROUP: &str = "step-group";
 pub(crate) const SUSPEND: &str = "suspend";
 
-/// How steps follow each other.
+/// The execution mode of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Modes {
-    /// Whether steps run as soon as what they depend on is done.
+    /// Whether steps run as soon as their dependencies are done.
     pub(crate) dag: bool,
     pub(crate) sub_dag: bool,
 }
@@ -32,7 +32,7 @@ impl Modes {
     }
 }
 
-/// The steps of an application, and how they follow each other.
+/// The steps of an application, and their execution mode.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,

@@ -1,4 +1,4 @@
-//! A step's template: which call it makes next, given what the earlier ones returned.
+//! A step's template: determines its next call from the results of the earlier ones.
 //!
 //! The template is evaluated from the start for every call. That keeps the engine free of state, and a step makes only a
 //! few calls.
@@ -10,9 +10,9 @@ use setpoint_cue::{Instance, Source, Tree, Value as Cue};
 
 use crate::render::sources::Sources;
 
-/// How deeply calls may be nested in structs.
+/// The maximum nesting of calls in structs.
 const DEPTH: usize = 8;
-/// The most calls of a step: each costs an evaluation.
+/// The maximum number of calls of a step: each costs an evaluation.
 pub(crate) const MAX_CALLS: usize = 200;
 
 /// A step's template with its data.
@@ -23,7 +23,7 @@ pub(crate) struct StepTemplate<'a> {
     pub(crate) context: Map<String, Value>,
 }
 
-/// A call that a template makes.
+/// A call of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
     pub(crate) path: String,
@@ -43,7 +43,7 @@ impl Call {
     }
 }
 
-/// What calls have returned, by their paths.
+/// The results of calls, by path.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Returned(BTreeMap<String, Value>);
 
@@ -69,7 +69,7 @@ impl StepTemplate<'_> {
         builder.build().map_err(|errors| errors.to_string())
     }
 
-    /// Returns the next call, in the order of fields. None if all have been made.
+    /// Returns the next call, in the order of fields. `None` if all have been made.
     pub(crate) fn next(&self, returned: &Returned) -> Result<Option<Call>, String> {
         let instance = self.instance(returned)?;
         let checked = instance.lookup("parameter").and_then(|parameter| parameter.validate());
@@ -83,7 +83,7 @@ impl StepTemplate<'_> {
         }
     }
 
-    /// Evaluates an expression over the template's values. Old expressions without `$returns` are tried with it.
+    /// Evaluates an expression over the template's values. Old expressions without `$returns` are retried with it.
     pub(crate) fn value(&self, returned: &Returned, expression: &str) -> Result<Value, String> {
         let instance = self.instance(returned)?;
         let evaluate = |expression: &str| {
@@ -168,7 +168,7 @@ fn patch(value: &Cue<'_>, path: &str) -> Result<Option<Tree>, String> {
     }
 }
 
-/// A condition that cannot be evaluated yet does not hold yet.
+/// A condition that cannot be evaluated yet counts as false.
 fn wait_params(value: &Cue<'_>, flat: bool) -> Value {
     let prefix = if flat { "" } else { "$params." };
     let continues = value.lookup(&format!("{prefix}continue")).ok().and_then(|value| value.as_bool());
@@ -176,7 +176,7 @@ fn wait_params(value: &Cue<'_>, flat: bool) -> Value {
     json!({"continue": continues.unwrap_or(false), "message": message.unwrap_or_default()})
 }
 
-/// Takes the fields of a call that have values; its results have none yet.
+/// Takes the fields of a call that have values. Its results do not yet.
 fn flat_params(value: &Cue<'_>) -> Result<Value, String> {
     let mut params = Map::new();
     for (name, presence, field) in value.fields() {

@@ -1,10 +1,10 @@
-//! Dates in the layouts of Go, for `vela/time`. There is no clock here: dates and timestamps are turned into each other.
+//! Dates in Go's layouts, for `vela/time`. Only converts between dates and timestamps; reads no clock.
 
 use jiff::Timestamp;
 use jiff::fmt::strtime::{self, BrokenDownTime};
 use jiff::tz::TimeZone;
 
-/// The parts of a layout, longer ones before those that they begin with, and what strftime calls them.
+/// The parts of a layout and their strftime equivalents, longer ones before their prefixes.
 const PARTS: &[(&str, &str)] = &[
     ("2006", "%Y"),
     ("January", "%B"),
@@ -65,7 +65,7 @@ fn writes_z(layout: &str) -> bool {
     layout.is_empty() || layout.contains("Z07")
 }
 
-/// Returns the seconds since 1970 of a date. Without an offset it is in UTC. The error says what is wrong with it.
+/// Converts a date to seconds since 1970. Without an offset it is in UTC. The error says why it is invalid.
 pub(super) fn timestamp(date: &str, layout: &str) -> Result<i64, String> {
     let wrong =
         |why: &dyn std::fmt::Display| format!("date {date:?} does not have the layout {layout:?}: {why}");
@@ -83,7 +83,7 @@ pub(super) fn timestamp(date: &str, layout: &str) -> Result<i64, String> {
     Ok(zoned.timestamp().as_second())
 }
 
-/// Returns the date of a timestamp, in UTC. The error says what is wrong with it.
+/// Converts a timestamp to a date in UTC. The error says why it is invalid.
 pub(super) fn date(timestamp: i64, layout: &str) -> Result<String, String> {
     let at = Timestamp::from_second(timestamp).map_err(|why| format!("timestamp {timestamp}: {why}"))?;
     let formatted = strtime::format(format_of(layout), &at.to_zoned(TimeZone::UTC));

@@ -1,4 +1,4 @@
-//! Values that steps pass on, and what a step remembers between rounds. Kept in a ConfigMap of the application or run.
+//! Values that steps pass on or remember between rounds. Stored in a ConfigMap of the application or run.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,8 @@ use setpoint::{Key, Kind};
 use crate::apply::cluster::{Cluster, ClusterError};
 use crate::apply::identity::Identity;
 
-/// The most bytes of all variables. They are kept in one ConfigMap, which has at most 1 MiB; quotes in it are escaped.
+/// The maximum size of all variables. They are kept in one ConfigMap, which has at most 1 MiB; quotes in it are
+/// escaped.
 const MAX_BYTES: usize = 400 << 10;
 
 /// The variables of one run of a workflow.
@@ -19,7 +20,7 @@ pub(crate) struct Variables {
     pub(crate) resumed: BTreeSet<String>,
 }
 
-/// The Application or WorkflowRun whose variables these are.
+/// The Application or WorkflowRun of these variables.
 pub(crate) struct Owner {
     pub(crate) key: Key,
     pub(crate) uid: String,
@@ -45,7 +46,7 @@ impl Owner {
 }
 
 impl Variables {
-    /// Sets a variable. The error says that there is no room for it.
+    /// Sets a variable. Fails if there is no room for it.
     pub(crate) fn set(&mut self, name: String, value: Value) -> Result<(), String> {
         let others = self.values.iter().filter(|(known, _)| **known != name);
         let size: usize = others.map(|(name, value)| name.len() + value.to_string().len()).sum();
@@ -56,7 +57,7 @@ impl Variables {
         Ok(())
     }
 
-    /// Reads the variables of a run that goes on.
+    /// Reads the variables of a running workflow.
     pub(crate) async fn load(cluster: &Cluster, of: &Owner) -> Result<Self, ClusterError> {
         let Some(config) = cluster.get(&of.identity()).await? else { return Ok(Self::default()) };
         let parsed = |name: &str| {

@@ -1,16 +1,16 @@
 //! The controller of WorkflowRuns: runs a workflow without an application.
 //!
 //! Owns: the ConfigMap with the variables of a run. Watches: WorkflowRuns, Workflows, step definitions, and every kind
-//! that a run has applied. Writes: what steps apply, and the status of WorkflowRuns.
+//! that a run has applied. Writes: the objects of steps, and the status of WorkflowRuns.
 //!
 //! ```text
-//!  run.rs        a WorkflowRun, as read, and its status                         (pure)
+//!  run.rs        a decoded WorkflowRun, and its status                          (pure)
 //!  reconcile.rs  one round of its workflow
 //! ```
 //!
 //! Invariants:
-//! - A run that has ended makes no requests.
-//! - What a run has applied stays when the run is deleted. Its variables go with it.
+//! - A finished run makes no requests.
+//! - The applied objects of a run are kept when it is deleted. Its variables are deleted with it.
 
 mod reconcile;
 mod run;
@@ -92,7 +92,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     parts
 }
 
-/// Returns what wakes the runs that may wait for a cluster.
+/// Returns a callback that enqueues the runs that may be waiting for a cluster.
 fn wake_unfinished(runs: &Informer, queue: &Queue<Key>) -> Follower {
     let (runs, queue) = (runs.lister::<WorkflowRun>(), queue.clone());
     Box::new(move |_| {

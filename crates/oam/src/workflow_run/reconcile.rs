@@ -32,9 +32,9 @@ use crate::workflow::exchanges::Exchanges;
 use crate::workflow::steps::{self, Plan};
 use crate::workflow::variables::Variables;
 
-/// How soon something that a user has to repair is looked at again.
+/// The requeue delay if a user has to fix something.
 const REPAIR: Duration = Duration::from_secs(10);
-/// How often a run is looked at although nothing happens.
+/// The resync period of a run.
 const RESYNC: Duration = Duration::from_secs(300);
 
 /// The reconciler of WorkflowRuns.
@@ -67,7 +67,7 @@ impl Reconciler for Runs {
         let mut status = run.status.clone();
         if status.is_new() {
             self.attempts.forget_all(&format!("{key} "));
-            // What steps apply is named after the start of the run, so that is recorded first.
+            // Applied objects are named after the start time of the run, so that is recorded first.
             status.begin(self.clock.now());
             self.write(&run, &status).await?;
             return Ok(Outcome::CheckAfter(Duration::ZERO));
@@ -89,7 +89,7 @@ impl Reconciler for Runs {
     }
 }
 
-/// What a run needs: its steps, their definitions, and the clusters with its rights.
+/// The inputs of a run: its steps, their definitions, and access to clusters with its permissions.
 struct Prepared {
     plan: Plan,
     definitions: Definitions,
@@ -97,7 +97,7 @@ struct Prepared {
 }
 
 impl Runs {
-    /// Returns what the run needs. The error says why it cannot begin.
+    /// Returns the inputs of the run. The error says why it cannot start.
     fn prepare(&self, run: &WorkflowRun) -> Result<Prepared, String> {
         let account = run.annotation(names::SERVICE_ACCOUNT);
         let clusters = self.clusters.acting_as_account(&run.metadata.namespace, account)?;
@@ -187,7 +187,7 @@ impl Runs {
             of_run: Some(run.spec.context.clone()),
             ..AppContext::default()
         };
-        // Attempts are counted for this run of this name, and forgotten by the name.
+        // Attempts are counted per run, and removed by name.
         let attempts = format!("{} {}", run.key(), reference.uid);
         Session {
             clusters,
@@ -210,7 +210,7 @@ impl Runs {
         }
     }
 
-    /// Records an event when a run has ended or cannot begin.
+    /// Records an event when a run has ended or cannot start.
     fn tell(&self, run: &Decoded<WorkflowRun>, status: &RunStatus) {
         let (kind, object) = (WorkflowRun::kind(), run.object());
         if let Some(why) = status.blocked().filter(|why| Some(*why) != run.status.blocked()) {

@@ -1,4 +1,4 @@
-//! A WorkflowRun, as read, and its status.
+//! A decoded WorkflowRun, and its status.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ pub(super) struct Steps {
     pub(super) steps: Vec<Step>,
 }
 
-/// The status of a run: that of the workflow of an application, but for the mode.
+/// The status of a run: like that of an application's workflow, except for the mode.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct RunStatus {
@@ -112,7 +112,7 @@ impl RunStatus {
         }
     }
 
-    /// Takes over the state of the workflow.
+    /// Copies the state of the workflow.
     pub(super) fn set_workflow(&mut self, workflow: WorkflowStatus) {
         let (steps, sub_steps) = workflow.mode.split_once('-').unwrap_or(("", ""));
         self.mode = Mode { steps: steps.to_owned(), sub_steps: sub_steps.to_owned() };
@@ -128,17 +128,17 @@ impl RunStatus {
         self.steps = workflow.steps;
     }
 
-    /// Notes that the run has succeeded.
+    /// Records that the run has succeeded.
     pub(super) fn succeed(&mut self, now: Timestamp) {
         self.set("True", "Available", String::new(), now);
     }
 
-    /// Returns whether no step has begun: the run is new, or was restarted.
+    /// Returns whether no step has started: the run is new, or was restarted.
     pub(super) fn is_new(&self) -> bool {
         self.start_time.is_none()
     }
 
-    /// Begins the run.
+    /// Starts the run.
     pub(super) fn begin(&mut self, now: Timestamp) {
         (self.start_time, self.status) = (Some(now), "executing".to_owned());
     }
@@ -147,24 +147,24 @@ impl RunStatus {
         self.terminated
     }
 
-    /// Ends a run that was terminated and cannot go on.
+    /// Ends a terminated run.
     pub(super) fn end(&mut self) {
         (self.finished, self.status) = (true, "terminated".to_owned());
     }
 
-    /// Notes why the run cannot begin. It is looked at again.
+    /// Records why the run cannot start. It is requeued.
     pub(super) fn problem(&mut self, why: String, now: Timestamp) {
         self.status = crate::workflow::engine::INITIALIZING.to_owned();
         self.set("False", "ReconcileError", bounded(why), now);
     }
 
-    /// Returns why the run cannot begin.
+    /// Returns why the run cannot start.
     pub(super) fn blocked(&self) -> Option<&str> {
         let condition = self.conditions.iter().find(|condition| condition.status == "False");
         condition.map(|condition| condition.message.as_str())
     }
 
-    /// Notes that nothing keeps the run from going on.
+    /// Clears the error that kept the run from starting.
     pub(super) fn clear(&mut self) {
         self.conditions.clear();
     }

@@ -8,11 +8,12 @@
 //! ```
 //!
 //! Rates drop fast and recover slowly, so that many processes that overload an API server together also converge
-//! together. An overloaded API server never gets more workers, however long the backlog.
+//! together. The number of workers never grows while the API server is overloaded, however long the backlog.
 
 /// Responses this many times slower than usual mean that the API server is busy.
 const SLOW: f64 = 2.0;
-/// Nothing below this counts as slow. 50 ms is what a millisecond becomes in a busy moment on either side.
+/// Nothing below this counts as slow. A response that usually takes a millisecond may take 50 ms if either side is
+/// briefly busy.
 const NEVER_SLOW: f64 = 0.05;
 /// This share of failing calls means that something is wrong.
 const FAILING: f64 = 0.1;
@@ -27,7 +28,7 @@ const MAX_STRETCH: f64 = 8.0;
 /// The calls since the last decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Calls {
-    /// The number of calls that were answered or given up.
+    /// The number of calls that were answered or timed out.
     pub made: u64,
     /// The number of calls that got no response, or failed because the API server was overloaded.
     pub failed: u64,

@@ -19,8 +19,8 @@ struct Counters {
     usual: Option<f64>,
 }
 
-/// By how much the usual time drifts up per interval. It doubles within about six minutes, so that one fast interval
-/// does not define the norm forever.
+/// How fast the usual time drifts up per interval. It doubles within about six minutes, so that one fast interval does
+/// not define the norm forever.
 const DRIFT: f64 = 1.01;
 
 impl Traffic {

@@ -1,8 +1,8 @@
-//! What was applied last, so that a field that is dropped is noticed.
+//! Remembers what was applied last, to detect fields that are no longer applied.
 //!
 //! A cache shows the fields that an object has, not those that a manager has applied before. So the first apply of a
-//! process is always sent, and then one for every change of what is applied. The API server writes nothing if an apply
-//! changes nothing.
+//! process is always sent, and after that every apply that differs from the last one. The API server writes nothing if
+//! an apply changes nothing.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 
 use crate::{Key, Kind};
 
-/// Objects of a generation. Two generations of 65,536 with 16 bytes each, and half as much again for the map: 3 MiB. Beyond
-/// that, what was forgotten is applied again.
+/// Objects of a generation. Two generations of 65,536 with 16 bytes each, and half as much again for the map: 3 MiB.
+/// Beyond that, evicted objects are applied again.
 const GENERATION: usize = 1 << 16;
 
-/// Digests of what was applied last, by digests of kinds and keys.
+/// Digests of the last applied fields, by digests of kinds and keys.
 #[derive(Default)]
 pub(super) struct Applied(Mutex<Generations>);
 

@@ -1,7 +1,7 @@
 //! Whether an object already has all fields of a desired one.
 //!
-//! The API server adds defaults, so the desired fields are a part of the observed ones: maps may have more entries, and
-//! items of lists may have more fields. Other lists must have the same length and order.
+//! The API server adds defaults, so the desired fields are a subset of the observed ones: maps may have more entries,
+//! and items of lists may have more fields. Other lists must have the same length and order.
 
 use serde_json::{Map, Value};
 

@@ -189,8 +189,8 @@ impl Client {
         self
     }
 
-    /// Acts as another user, with that user's rights and no others. This client's own user needs the right to
-    /// impersonate. A name that is not valid in a header fails every request.
+    /// Acts as another user, with only that user's permissions. This client's own user needs permission to impersonate.
+    /// A name that is not valid in a header fails every request.
     ///
     /// ```
     /// # fn example(client: setpoint::Client) {
@@ -202,8 +202,8 @@ impl Client {
         self
     }
 
-    /// Does not make reconciles that read their own writes wait for the writes of this client: it writes to another API
-    /// server than the caches read from.
+    /// Does not record the writes of this client for reconciles that read their own writes: it writes to a different
+    /// API server than the one the caches read from.
     pub fn untracked(mut self) -> Self {
         self.untracked = true;
         self
@@ -221,7 +221,7 @@ impl Client {
         self
     }
 
-    /// Returns the underlying `kube::Client`, for everything this one does not offer.
+    /// Returns the underlying `kube::Client`, for everything that this client does not offer.
     pub fn kube(&self) -> &kube::Client {
         self.transport.kube()
     }
@@ -253,7 +253,7 @@ impl Client {
         self.create_encoded(kind, namespace, encode(body)?).await
     }
 
-    /// Creates an object whose fields belong to `manager`, as after an update by it.
+    /// Creates an object with `manager` as the field manager of its fields.
     pub async fn create_as(
         &self,
         kind: &Kind,
@@ -403,7 +403,7 @@ impl Client {
         self.transport.send(call).await.map(drop)
     }
 
-    /// Reads a path that is not an object, such as a metric. Query pairs without a value are left out.
+    /// Reads a path that is not an object, such as a metric. Query pairs without a value are omitted.
     pub async fn get_path(
         &self,
         segments: &[&str],

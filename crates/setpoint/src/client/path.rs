@@ -1,4 +1,4 @@
-//! The URL paths of objects, escaped, because a name may contain anything.
+//! The URL paths of objects, escaped, because a name may contain any character.
 
 use std::fmt::Write;
 
@@ -76,7 +76,7 @@ pub(super) fn of(segments: &[&str]) -> String {
     path
 }
 
-/// Appends a query. Pairs without a value are left out.
+/// Appends a query. Pairs without a value are omitted.
 pub(super) fn with_query(mut path: String, pairs: &[(&str, Option<&str>)]) -> String {
     let given = || pairs.iter().filter_map(|(name, value)| value.map(|value| (name, value)));
     if given().next().is_some() {

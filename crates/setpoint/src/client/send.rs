@@ -65,7 +65,7 @@ impl Call {
         Self { accept, ..self }
     }
 
-    /// Asks for the result of a write that is not made.
+    /// Requests a dry run.
     pub(super) fn dry_run(mut self) -> Self {
         self.path.push(if self.path.contains('?') { '&' } else { '?' });
         self.path.push_str("dryRun=All");

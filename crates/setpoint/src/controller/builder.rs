@@ -1,4 +1,4 @@
-//! Builds a controller in one sentence: what it is for, what it owns, what it watches, and how it reconciles.
+//! The controller builder: the kind it reconciles, what it owns and watches, and how it reconciles.
 //!
 //! Invariant: every cache that a reconcile reads through the builder has synced before it is read, so no key is
 //! reconciled against an empty cache.
@@ -54,7 +54,7 @@ pub struct Builder<T> {
     context: Context,
     name: &'static str,
     queue: Option<Queue<Key>>,
-    /// The first is what the controller is for.
+    /// The first is the kind that the controller reconciles.
     sources: Vec<Watched>,
     finalizer: Option<(&'static str, CleanUp<T>)>,
     _subject: PhantomData<fn() -> T>,
@@ -69,7 +69,7 @@ struct Watched {
     priority: Option<Priority>,
 }
 
-/// The cleanup before an object is removed.
+/// The cleanup to run before an object is removed.
 type CleanUp<T> =
     Box<dyn Fn(T, Context) -> BoxFuture<'static, Result<Outcome, ReconcileError>> + Send + Sync>;
 
@@ -219,7 +219,7 @@ impl<T: Subject> Builder<T> {
         self.run_with(|wiring| reconcile.into_reconciler(wiring.clone()))
     }
 
-    /// Finishes the controller with a reconciler that is made from its caches.
+    /// Finishes the controller with a reconciler that is built from its caches.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -286,7 +286,7 @@ impl Watched {
     }
 }
 
-/// What a reconciler is made from: the context, and the caches of its controller. See [`Builder::run_with`].
+/// The parts for building a reconciler: the context, and the caches of its controller. See [`Builder::run_with`].
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -316,7 +316,7 @@ impl Wiring {
         self.context.informer(kind)
     }
 
-    /// Returns the informer for the objects that the controller is for.
+    /// Returns the informer for the objects that the controller reconciles.
     pub fn primary(&self) -> &Informer {
         &self.primary
     }

@@ -1,4 +1,4 @@
-//! The caches of a controller: what it waits for before its first reconcile.
+//! The caches of a controller, which must sync before its first reconcile.
 
 use std::sync::Arc;
 

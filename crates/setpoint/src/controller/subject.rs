@@ -1,4 +1,4 @@
-//! What a builder accepts as reconciler: a function of the object, a function of the key, or a [`Reconciler`].
+//! What the builder accepts as a reconciler: a function of the object, a function of the key, or a [`Reconciler`].
 
 use std::marker::PhantomData;
 

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - One task fills the cache and notifies the handlers, in order for each object. When a handler is notified of a
 //!   state, the cache shows that state or a newer one.
-//! - A handler added at any time first gets everything in the cache, and misses nothing after that.
+//! - A handler added at any time first gets everything in the cache, then every change.
 //! - An update never changes an object's uid. An object that was replaced by another of the same name is reported as
 //!   deleted, then added.
 //! - All tasks belong to the future of [`Informers::run`] and end when it is dropped.
@@ -194,8 +194,8 @@ impl Informers {
         Self { shared, requested: None }
     }
 
-    /// Returns another set of informers, with the same source and without any informer yet. The caller has to
-    /// [`run`](Self::run) it, and may remove its informers without affecting others.
+    /// Returns a separate, empty set of informers with the same source. The caller has to [`run`](Self::run) it, and
+    /// may remove its informers without affecting others.
     pub fn separate(&self) -> Self {
         Self::new(self.shared.source.clone(), self.shared.runtime.clone())
     }
@@ -276,14 +276,14 @@ impl Informers {
         informers.iter().map(size).collect()
     }
 
-    /// Stops and forgets an informer if it has no handlers.
+    /// Stops and removes an informer if it has no handlers.
     pub fn remove_if_unused(&self, informer: &Informer) {
         if informer.shared.registrations.is_empty() {
             self.remove(informer);
         }
     }
 
-    /// Stops and forgets an informer. Its listers keep their last state, and the next request for the same kind and
+    /// Stops and removes an informer. Its listers keep their last state, and the next request for the same kind and
     /// selection creates a new one.
     pub fn remove(&self, informer: &Informer) {
         let of = (informer.shared.kind.clone(), informer.shared.selection.clone());
@@ -484,7 +484,7 @@ impl Drop for WaitGuard<'_> {
 }
 
 impl Inner {
-    /// Waits until every handler has room, or a caller waits for this informer.
+    /// Waits until every handler has room, or a caller is waiting for this informer.
     async fn room(&self) {
         for handler in &*self.registrations.active() {
             let Some(room) = handler.room() else { continue };

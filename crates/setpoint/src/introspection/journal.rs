@@ -1,7 +1,7 @@
 //! The recent outcomes of a controller, and its slowest keys.
 //!
-//! Recording one takes a lock that is rarely contended and moves 150 bytes: tens of nanoseconds beside a reconcile, which
-//! reads the clock twice and opens a span.
+//! Recording one takes a rarely contended lock and moves 150 bytes: tens of nanoseconds, which is little compared to a
+//! reconcile that reads the clock twice and opens a span.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -94,7 +94,7 @@ impl<K: WorkKey> Journal<K> {
         self.subject.as_ref()
     }
 
-    /// Returns how many reconciles per second started within the last minute, as far as they are kept.
+    /// Returns the reconciles per second within the last minute, among those that are kept.
     pub(crate) fn rate(&self, now: Instant) -> f64 {
         const WINDOW: Duration = Duration::from_secs(60);
         let age = |entry: &Entry<K>| now.saturating_duration_since(entry.started);

@@ -6,10 +6,10 @@
 //!  /debug/setpoint/keys?name=NAME       an object in all controllers; also namespace=, kind=, group=, controller=
 //! ```
 //!
-//! Answers are JSON. They name objects and contain error messages, so a server must authorize its callers.
+//! Responses are JSON. They name objects and contain error messages, so a server must authorize its callers.
 //!
 //! Invariants:
-//! - What is kept is bounded, and recorded in one place: the worker loop.
+//! - The recorded data is bounded, and recorded in one place: the worker loop.
 //! - Nothing is computed before a request.
 
 mod journal;
@@ -35,12 +35,12 @@ use crate::{Key, Queue};
 /// The path below which the API is served.
 pub const PATH: &str = "/debug/setpoint";
 
-/// How many outcomes an answer lists.
+/// How many outcomes a response lists.
 const SHOWN: usize = 20;
-/// How many failing or waiting keys of a controller an answer lists.
+/// How many failing or waiting keys of a controller a response lists.
 const SHOWN_KEYS: usize = 50;
 
-/// The controllers of a process that can be asked. Cheap to clone; clones share the same controllers.
+/// The controllers of a process that can be inspected. Cheap to clone; clones share the same controllers.
 ///
 /// ```
 /// # fn example(manager: setpoint::Manager) {
@@ -55,15 +55,15 @@ pub struct Introspection {
     controllers: Arc<Mutex<BTreeMap<&'static str, Weak<dyn Inspected>>>>,
 }
 
-/// A controller that can be asked.
+/// A controller that can be inspected.
 trait Inspected: Send + Sync {
     fn summary(&self) -> Value;
     fn details(&self) -> Value;
-    /// Returns what is known of a key. `None` if it has left no trace.
+    /// Returns what is known about a key. `None` if nothing is.
     fn key(&self, asked: &Asked<'_>) -> Option<Value>;
 }
 
-/// The object that a question is about.
+/// The requested object.
 struct Asked<'a> {
     key: Key,
     group: Option<&'a str>,
@@ -92,7 +92,7 @@ impl Introspection {
         self.controllers.lock().insert(inspector.name, Arc::downgrade(&inspected));
     }
 
-    /// Returns the answer to a GET request, or `None` if the path does not exist.
+    /// Returns the response to a GET request, or `None` if the path does not exist.
     pub fn answer(&self, path: &str, query: &[(&str, &str)]) -> Option<Value> {
         let below = path.strip_prefix(PATH)?.trim_matches('/');
         match below.split_once('/') {
@@ -235,7 +235,7 @@ impl<K: WorkKey> Inspected for Inspector<K> {
             answer["lastAttempt"] = json!(self.time(latest.started));
             answer["outcome"] = latest.outcome.into();
         }
-        // Retries have no trigger of their own: the one that began them says more.
+        // Retries have no trigger of their own: the original one is more informative.
         let trigger = recent.iter().map(|entry| &entry.trigger).find(|trigger| trigger.kind.is_some());
         let trigger = trigger.or_else(|| recent.first().map(|entry| &entry.trigger));
         answer["trigger"] = trigger.map(ToString::to_string).into();

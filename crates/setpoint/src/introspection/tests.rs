@@ -1,4 +1,4 @@
-//! What a controller answers about its keys.
+//! What the introspection API reports about keys.
 
 use setpoint_clock::{Clock, Rng};
 use tokio_util::sync::CancellationToken;
@@ -7,7 +7,7 @@ use super::*;
 use crate::metrics::Metrics;
 use crate::{Controller, Outcome, ReconcileError, Reconciler, Runnable, Runtime};
 
-/// Fails for `bad`, and takes its time for `slow`.
+/// Fails for `bad`, and is slow for `slow`.
 struct Picky(Clock);
 
 impl Reconciler for Picky {
@@ -25,7 +25,7 @@ impl Reconciler for Picky {
     }
 }
 
-/// Runs the controller on some keys for a while, then asks.
+/// Runs the controller on some keys for a while, then queries it.
 async fn asked(keys: &[&str], path: &str, query: &[(&str, &str)]) -> Option<Value> {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
     let queue = Queue::new("picky", &Runtime { clock: clock.clone(), rng: Rng::seeded(1) });

@@ -6,8 +6,8 @@ use super::LeaderElectionRecord;
 
 /// A lease record, and when this process first saw it in its current state.
 ///
-/// The times in a record come from other clocks and are only informational. What matters is how long the record has not
-/// changed according to this process's own clock.
+/// The times in a record come from other clocks and are only informational. What matters is how long the record has
+/// been unchanged, according to this process's own clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Observed {
     pub(crate) record: LeaderElectionRecord,

@@ -71,17 +71,17 @@ pub enum ConnectError {
 /// ```
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The lease could not be renewed, so another replica may work now. The process should exit and start again.
+    /// The lease could not be renewed, so another replica may be active by now. The process should exit and restart.
     #[error("lost the lease: another replica has taken over")]
     LeaseLost,
-    /// Signals cannot be received.
+    /// The signal handlers could not be installed.
     #[error("cannot listen for SIGTERM and SIGINT")]
     Signals(#[from] std::io::Error),
 }
 
 impl Manager {
-    /// Creates a manager called `name` for the cluster of the current kubeconfig, or the one it runs in. Reads the
-    /// configuration from the file of `--config`, the environment and flags.
+    /// Creates a manager called `name` for the cluster in the current kubeconfig, or the cluster it runs in. Reads the
+    /// configuration from the `--config` file, the environment and flags.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -93,7 +93,7 @@ impl Manager {
         Self::infer(name, ControllerConfig::default().with_env()?).await
     }
 
-    /// Creates a manager called `name` for the cluster of the current kubeconfig, or the one it runs in.
+    /// Creates a manager called `name` for the cluster in the current kubeconfig, or the cluster it runs in.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! What a reconcile uses of its context: cached reads, events and the time.
+//! The part of the context for reconciles: cached reads, events and the time.
 //!
 //! Invariant: a cache is read only after it has synced.
 
@@ -13,7 +13,7 @@ use crate::reconcile::ErrorContext;
 use crate::source::Selection;
 use crate::{Api, Cached, EventType, Identify, Informer, Key, Kind, Lister, ReconcileError, View};
 
-/// How long a reconcile waits for a cache that its controller did not name. The kind may not be served.
+/// How long a reconcile waits for a cache that its controller did not name. The kind might not be served.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Context {
@@ -29,8 +29,8 @@ impl Context {
 
     /// Returns an object from the cache, or `None` if it does not exist.
     ///
-    /// The cache of a kind that the controller has not [named](crate::controller::Builder) is created now and waited
-    /// for, for at most 30 seconds.
+    /// If the controller has not [named](crate::controller::Builder) the kind, its cache is created now, and this waits
+    /// up to 30 seconds for it.
     ///
     /// ```
     /// # async fn example(context: setpoint::Context) -> Result<(), setpoint::ReconcileError> {
@@ -72,8 +72,9 @@ impl Context {
     /// Applies the fields that are set, so that a steady state makes no writes. Returns whether the object changed. See
     /// [`Api::apply`].
     ///
-    /// Nothing is sent if the cache shows the fields, and this controller applied the same ones before. So the first call
-    /// for an object always sends a request, which removes fields that an earlier version of the controller applied.
+    /// Nothing is sent if the cache shows the fields and they are the same as in the controller's last apply. The first
+    /// call for an object always sends a request, which removes fields that an earlier version of the controller
+    /// applied.
     ///
     /// ```
     /// # async fn example(context: setpoint::Context) -> Result<(), setpoint::ReconcileError> {
@@ -113,7 +114,7 @@ impl Context {
         self.recorder(self.name).record(about, event_type, reason, message);
     }
 
-    /// Returns the informer that the controller uses for a kind. It is waited for.
+    /// Returns the informer that the controller uses for a kind. The controller waits for its cache.
     pub(crate) fn informer(&self, kind: &Kind) -> Informer {
         let known = self.caches.of_kind(kind);
         known.unwrap_or_else(|| {

@@ -132,8 +132,8 @@ impl Object {
         &self.0.raw
     }
 
-    /// Returns whether the encoded object contains `text` anywhere. If a field's name is not mentioned, the field is
-    /// absent; finding that out costs a fraction of decoding a view. If it is mentioned, the field may be present.
+    /// Returns whether the encoded object contains `text` anywhere. If a field's name is not in the text, the field is
+    /// absent; this check costs a fraction of decoding a view. If it is, the field may be present.
     ///
     /// ```
     /// let raw = br#"{"metadata": {"name": "web"}, "spec": {"nodeName": "a"}}"#;

@@ -159,7 +159,7 @@ impl<K: WorkKey> Core<K> {
         offer
     }
 
-    /// Removes a taker that gives up. Another waiter gets the key it may have been woken for, and its timekeeper role.
+    /// Removes a dropped taker. Another waiter gets the key it may have been woken for, and its timekeeper role.
     pub(super) fn give_up(&self, place: &mut WaiterId) {
         if !place.is_taken() {
             return;

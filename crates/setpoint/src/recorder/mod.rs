@@ -10,7 +10,7 @@
 //! Invariants:
 //! - Recording never fails and never waits. Events that do not fit are dropped and counted.
 //! - A component's events are written in the order they were recorded, each with a unique name. A chatty component does
-//!   not hold up others.
+//!   not delay others.
 
 mod correlator;
 mod event;

@@ -185,7 +185,7 @@ impl Operations {
 
     /// Serves requests on a listener until `stop` is cancelled, then finishes those in progress.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
-        // Requests are not authorized here, and the answers name objects.
+        // Requests are not authorized here, and responses name objects.
         let is_local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
         let served = Self { introspects: self.introspects && is_local, ..self };
         let graceful = GracefulShutdown::new();

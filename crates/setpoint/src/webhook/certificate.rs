@@ -1,4 +1,4 @@
-//! Certificates of the webhook server: a CA of its own in a Secret, or files that others renew.
+//! Certificates of the webhook server: a generated CA in a Secret, or files that another program renews.
 //!
 //! ```text
 //!  ca.crt, ca.key            the CA that signs; ten years
@@ -27,7 +27,7 @@ use rustls::sign::CertifiedKey;
 
 use crate::Key;
 
-/// Where the certificates of a webhook server come from.
+/// The source of the webhook server's certificates.
 ///
 /// ```
 /// use setpoint::{Key, webhook::Certificates};
@@ -38,8 +38,8 @@ use crate::Key;
 pub enum Certificates {
     /// A CA and a certificate in this Secret, which the leader creates and renews.
     Secret(Key),
-    /// `tls.crt` and `tls.key` in this directory, which others renew, such as cert-manager. `ca.crt`, if there is one,
-    /// is the CA bundle for the API server.
+    /// `tls.crt` and `tls.key` in this directory, renewed by another program such as cert-manager. `ca.crt`, if there
+    /// is one, is the CA bundle for the API server.
     Files(PathBuf),
 }
 
@@ -66,18 +66,18 @@ const RENEW_CERTIFICATE: SignedDuration = SignedDuration::from_hours(30 * 24);
 const RENEW_AUTHORITY: SignedDuration = SignedDuration::from_hours(365 * 24);
 /// How long a new CA is trusted before it signs: API servers notice a changed bundle within seconds.
 const TRUSTED_BEFORE_USE: SignedDuration = SignedDuration::from_hours(24);
-/// How much earlier than its creation a certificate is valid at most, for clocks that are behind: from midnight of the day
-/// before.
+/// How much a certificate is backdated at most, for clocks that are behind: to midnight of the day before.
 const SLACK: SignedDuration = SignedDuration::from_hours(48);
 
 /// The files of a Secret or a directory, as text.
 pub(super) type Material = BTreeMap<String, String>;
 
-/// The names in a Secret that are managed here. Others are left alone.
+/// The keys in a Secret that are managed here. Others are left unchanged.
 pub(super) const NAMES: [&str; 7] =
     ["ca.crt", "ca.key", "next-ca.crt", "next-ca.key", "old-ca.crt", "tls.crt", "tls.key"];
 
-/// Returns whether a Secret has certificates of another program, such as cert-manager: it keeps the key of its CA.
+/// Returns whether the certificates in a Secret belong to another program, such as cert-manager, which keeps its CA key
+/// elsewhere.
 pub(super) fn is_of_others(material: &Material) -> bool {
     let has = |name: &str| material.contains_key(name);
     (has("tls.crt") || has("ca.crt")) && !has("ca.key")
@@ -127,7 +127,7 @@ pub(super) fn certified(material: &Material) -> Result<Arc<CertifiedKey>, Certif
     pair(material, "tls.crt", "tls.key")
 }
 
-/// Parses a certificate and its key, which have to belong together.
+/// Parses a certificate and its key, and checks that they match.
 fn pair(
     material: &Material,
     certificate: &'static str,
@@ -144,7 +144,7 @@ fn pair(
     let key = any_supported_type(&private.map_err(|_| CertificateError::Pem(key))?)?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
-        // A key that cannot provide its public half is accepted unchecked.
+        // A key without a public half cannot be checked and is accepted.
         Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) | Ok(()) => {
             Ok(Arc::new(certified))
         }
@@ -166,7 +166,7 @@ pub(super) fn read(directory: &Path) -> Result<Material, CertificateError> {
     Ok(material)
 }
 
-/// Returns a new CA and certificate. A CA that cannot sign any more is still trusted: servers may not have reloaded yet.
+/// Returns a new CA and certificate. A CA that can no longer sign is still trusted: servers may not have reloaded yet.
 fn fresh(current: &Material, host: &str, now: Timestamp) -> Result<Material, CertificateError> {
     let (certificate, key) = authority(now)?;
     let mut material: Material = [("ca.crt".into(), certificate), ("ca.key".into(), key)].into();
@@ -177,7 +177,7 @@ fn fresh(current: &Material, host: &str, now: Timestamp) -> Result<Material, Cer
     Ok(material)
 }
 
-/// Makes the next CA the current one, and keeps the previous certificate.
+/// Promotes the next CA, and keeps the previous CA certificate.
 fn promote(material: &mut Material) {
     for suffix in ["crt", "key"] {
         let next = material.remove(&format!("next-ca.{suffix}")).unwrap_or_default();
@@ -213,7 +213,7 @@ fn is_for(certified: &CertifiedKey, host: &str) -> bool {
     })
 }
 
-/// Returns from when until when a certificate is valid.
+/// Returns the validity period of a certificate.
 fn validity(material: &Material, name: &str) -> Option<(Timestamp, Timestamp)> {
     let der = CertificateDer::from_pem_slice(material.get(name)?.as_bytes()).ok()?;
     let (_, parsed) = x509_parser::parse_x509_certificate(&der).ok()?;
@@ -229,7 +229,7 @@ fn issuer(material: &Material) -> Result<Issuer<'static, KeyPair>, CertificateEr
 
 fn authority(now: Timestamp) -> Result<(String, String), CertificateError> {
     let key = KeyPair::generate()?;
-    // A different name for each, so that they cannot be confused.
+    // Each CA has a different name, so that they cannot be confused.
     let mut params = params(&format!("webhook-ca@{}", now.as_second()), Vec::new(), now, AUTHORITY_YEARS)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

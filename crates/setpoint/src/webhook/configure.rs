@@ -7,7 +7,7 @@ use super::difference::base64;
 use super::{Purpose, Route, Webhooks};
 use crate::{Key, Kind};
 
-/// Where the API server reaches the webhooks.
+/// The address at which the API server reaches the webhooks.
 ///
 /// ```
 /// use setpoint::webhook::Endpoint;
@@ -38,7 +38,7 @@ impl Endpoint {
         Self::Service { key: Key::namespaced(namespace, name), port: 443 }
     }
 
-    /// Returns the host name that the serving certificate has to be for.
+    /// Returns the host name that the serving certificate must be valid for.
     pub fn host(&self) -> String {
         match self {
             Self::Service { key, .. } => {
@@ -68,8 +68,8 @@ impl Endpoint {
 }
 
 impl Webhooks {
-    /// Returns the webhook configurations with their kinds: at most one of each kind. `ca` is the CA bundle as PEM;
-    /// `None` leaves it to others, such as cert-manager.
+    /// Returns the webhook configurations with their kinds, at most one of each kind. `ca` is the CA bundle as PEM;
+    /// `None` leaves the field to another program, such as cert-manager.
     pub fn configurations(&self, endpoint: &Endpoint, ca: Option<&str>) -> Vec<(Kind, Value)> {
         let both = [
             (Purpose::Mutate, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),

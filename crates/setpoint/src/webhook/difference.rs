@@ -1,11 +1,11 @@
 //! The JSON patch of a defaulted object.
 //!
-//! The handler's type may not know all fields of the object. So the difference between its states before and after is
-//! merged into the object as it was sent, and the patch is what that changes.
+//! The handler's type may not know all fields of the object. So the handler's changes are merged into the object as it
+//! was sent, and the patch contains the resulting changes.
 
 use serde_json::{Map, Value, json};
 
-/// Returns the operations that change `sent` as the handler changed `before` into `after`.
+/// Returns the operations that apply the handler's change from `before` to `after` to `sent`.
 pub(super) fn patch(sent: &Value, before: &Value, after: &Value) -> Vec<Value> {
     let mut wanted = sent.clone();
     merge(&mut wanted, before, after);
@@ -14,7 +14,7 @@ pub(super) fn patch(sent: &Value, before: &Value, after: &Value) -> Vec<Value> {
     operations
 }
 
-/// Repeats the change from `before` to `after` on `target`. Lists of another length change as a whole.
+/// Applies the change from `before` to `after` to `target`. A list whose length changes is replaced as a whole.
 fn merge(target: &mut Value, before: &Value, after: &Value) {
     if before == after {
         return;

@@ -1,4 +1,4 @@
-//! What authors of webhooks write: defaulters, validators and converters.
+//! The handlers that webhook authors write: defaulters, validators and converters.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{Key, View};
 
-/// What a user wants to do with an object.
+/// The operation that a user requests.
 ///
 /// ```
 /// use setpoint::webhook::Operation;
@@ -33,7 +33,7 @@ impl Operation {
     pub(super) const WRITES: [Self; 2] = [Self::Create, Self::Update];
 }
 
-/// The request that is being admitted.
+/// The request under review.
 ///
 /// ```
 /// use setpoint::webhook::AdmissionRequest;
@@ -43,7 +43,7 @@ impl Operation {
 /// ```
 #[derive(Clone, Debug)]
 pub struct AdmissionRequest {
-    /// What the user wants to do.
+    /// The requested operation.
     pub operation: Operation,
     /// The namespace and name. The name is empty if the API server has yet to generate it.
     pub key: Key,
@@ -51,7 +51,7 @@ pub struct AdmissionRequest {
     pub user: String,
     /// The user's groups.
     pub groups: Vec<String>,
-    /// Whether nothing will be stored. A webhook must then have no side effects.
+    /// Whether this is a dry run. A webhook must then have no side effects.
     pub dry_run: bool,
 }
 
@@ -95,7 +95,7 @@ pub struct Denied {
     pub code: u16,
     /// The message for the user.
     pub message: String,
-    /// The field that is wrong. Empty if none is.
+    /// The invalid field. Empty if there is none.
     pub field: String,
 }
 
@@ -133,7 +133,7 @@ impl From<String> for Denied {
 /// }
 /// ```
 pub trait Defaulter<K>: Send + Sync + 'static {
-    /// Sets the defaults. Called again with its own result, it must change nothing.
+    /// Sets the defaults. Must be idempotent: called again with its own result, it changes nothing.
     fn default(
         &self,
         object: &mut K,
@@ -169,7 +169,7 @@ pub trait Validator<K>: Send + Sync + 'static {
     /// The operations that are checked (default: create and update).
     const OPERATIONS: &'static [Operation] = &Operation::WRITES;
 
-    /// Checks a request. There is no new object when one is deleted, and no old one when one is created.
+    /// Checks a request. Deletes have no new object, and creates have no old one.
     fn validate(
         &self,
         new: Option<&K>,
@@ -207,8 +207,8 @@ where
 /// assert_eq!(converted["spec"]["replicas"], 3);
 /// ```
 pub trait Converter: Send + Sync + 'static {
-    /// Converts an object to the version `to` (`example.com/v2`). The `apiVersion` and everything in the metadata but
-    /// labels and annotations are set afterwards.
+    /// Converts an object to the version `to` (`example.com/v2`). The `apiVersion` and all metadata except labels and
+    /// annotations are set afterwards.
     fn convert(&self, object: Value, to: &str) -> Result<Value, String>;
 }
 
@@ -218,7 +218,7 @@ impl<F: Fn(Value, &str) -> Result<Value, String> + Send + Sync + 'static> Conver
     }
 }
 
-/// A converter through one version, the hub: each other version is converted to it and back.
+/// A converter with a hub: all other versions are converted to it and back.
 ///
 /// ```
 /// # use serde::{Deserialize, Serialize};
@@ -270,7 +270,7 @@ impl<H: View + Serialize> Conversion<H> {
         self
     }
 
-    /// Returns the steps of a version. The hub has none.
+    /// Returns the conversions of a version. The hub has none.
     fn spoke_of(&self, api_version: &str) -> Result<Option<&Spoke>, String> {
         let found = self.spokes.iter().find(|spoke| spoke.api_version == api_version);
         let is_known = found.is_some() || H::kind().api_version() == api_version;

@@ -1,4 +1,4 @@
-//! Keeps the certificates, the webhook configurations and the conversion of CRDs up to date. Runs in the leader.
+//! Keeps the certificates, the webhook configurations and `spec.conversion` of CRDs up to date. Runs in the leader.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn informer_of(context: &Context, kind: &Kind, key: &Key) -> Informer {
     context.informers.select(kind, selection)
 }
 
-/// Returns the certificates in the cached Secret. Other values are left out.
+/// Returns the certificates in the cached Secret, without its other values.
 pub(super) fn material(secret: &Informer, key: &Key) -> Option<Material> {
     let found = secret.lister::<Secret>().get(key).ok()??;
     let values = found.data.iter().flatten();
@@ -84,7 +84,8 @@ impl Keeper {
     async fn check(&self) -> Result<(), ReconcileError> {
         let bundle = match (&self.certificates, &self.secret) {
             (Certificates::Secret(key), Some(secret)) => {
-                // The first check writes the Secret, and a later one configures what the cache then shows.
+                // The first check writes the Secret. A later one configures webhooks with the certificates that the
+                // cache then shows.
                 self.renew(secret, key).await?;
                 let Some(bundle) = material(secret, key).as_ref().and_then(certificate::bundle) else {
                     return Ok(());
@@ -152,7 +153,7 @@ impl Keeper {
         let conversions = self.webhooks.conversions(&self.endpoint, bundle);
         let conversions = conversions.into_iter().map(|object| (definitions.clone(), object));
         let configurations = self.webhooks.configurations(&self.endpoint, bundle);
-        // One that fails does not keep the others from being configured.
+        // A failure does not prevent the others from being configured.
         let mut result = Ok(());
         for (kind, object) in configurations.into_iter().chain(conversions) {
             result = result.and(self.ensure(&kind, &object).await);
@@ -176,7 +177,7 @@ impl Keeper {
     }
 }
 
-/// Waits for a cache. One that cannot be listed is an error, so that the other objects are checked.
+/// Waits for a cache to sync. Fails if it cannot be listed, so that the other objects are still checked.
 async fn synced(informer: &Informer) -> Result<(), ReconcileError> {
     let synced = tokio::time::timeout(SYNC_TIMEOUT, informer.wait_for_sync()).await;
     let attempted = || format!("list {}", informer.kind().plural());

@@ -10,7 +10,7 @@ use super::difference;
 use super::handler::{AdmissionRequest, Allowed, Converter, Defaulter, Denied, Operation, Validator};
 use crate::{Key, null_is_empty};
 
-/// A review that does not have the expected form.
+/// A malformed review.
 #[derive(Debug)]
 pub(super) struct BadReview(pub(super) String);
 
@@ -109,7 +109,7 @@ pub(super) async fn validate<K: DeserializeOwned + Send + Sync>(
     let checked = async {
         let new = decode::<K>(&request.object)?;
         let old = match decode::<K>(&request.old_object) {
-            // Otherwise an object that an older version stored could not be repaired.
+            // Otherwise an object stored by an older version could not be repaired.
             Err(_) if new.is_some() => None,
             old => old?,
         };
@@ -179,7 +179,7 @@ fn convert_one(object: Value, to: &str, converter: &impl Converter) -> Result<Va
     if !converted.is_object() {
         return Err(format!("{name}: the converter did not return an object"));
     }
-    // A converter that returns metadata decides on labels and annotations.
+    // If a converter returns metadata, its labels and annotations are used.
     if converted["metadata"].is_object() && metadata.is_object() {
         for field in ["labels", "annotations"] {
             metadata[field] = converted["metadata"][field].take();

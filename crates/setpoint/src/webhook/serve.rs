@@ -1,8 +1,9 @@
-//! The HTTPS server of webhooks.
+//! The HTTPS server for webhooks.
 //!
 //! Bounds: 256 connections; 32 reviews at a time of at most 16 MiB each, half a gigabyte as text in the worst case and
-//! several times that when decoded; ten seconds for a handshake and for the head of a request, five for its body, thirty
-//! for a review. The API server itself waits for at most thirty. HTTP/2 peers that do not answer pings are dropped.
+//! several times that when decoded; ten seconds for a handshake and for the head of a request, five for its body,
+//! thirty for a review. The API server itself waits for at most thirty. HTTP/2 peers that do not respond to pings are
+//! disconnected.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -38,7 +39,7 @@ use crate::manager::ConnectError;
 use crate::metrics::Metrics;
 use crate::{Context, Informer, Manager, Runnable};
 
-/// How a manager serves webhooks.
+/// The settings of the webhook server.
 ///
 /// ```
 /// use setpoint::{Key, webhook::{Certificates, Endpoint, WebhookServer}};
@@ -52,9 +53,9 @@ use crate::{Context, Informer, Manager, Runnable};
 pub struct WebhookServer {
     /// The address to listen on.
     pub address: SocketAddr,
-    /// Where the API server reaches it.
+    /// The address at which the API server reaches it.
     pub endpoint: Endpoint,
-    /// Where its certificates come from.
+    /// The source of its certificates.
     pub certificates: Certificates,
 }
 
@@ -71,8 +72,8 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 const LATENCY_BOUNDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 impl Manager {
-    /// Serves webhooks in every replica. The leader keeps their certificates, the webhook configurations and the
-    /// conversion of CRDs up to date.
+    /// Serves webhooks in every replica. The leader keeps the certificates, the webhook configurations and
+    /// `spec.conversion` of CRDs up to date.
     ///
     /// ```no_run
     /// # fn example(manager: setpoint::Manager) -> Result<(), Box<dyn std::error::Error>> {
@@ -127,7 +128,7 @@ impl ResolvesServerCert for Loaded {
     }
 }
 
-/// Where the certificate is read from.
+/// The source of the certificate.
 struct CertificateSource {
     certificates: Certificates,
     secret: Option<Informer>,
@@ -199,7 +200,7 @@ impl Serving {
                     continue;
                 }
             };
-            // More connections are closed at once: the API server tries again.
+            // Further connections are closed immediately: the API server retries.
             let Ok(connection) = connections.clone().try_acquire_owned() else { continue };
             let (acceptor, reviewer, watcher) = (acceptor.clone(), reviewer.clone(), graceful.watcher());
             open.spawn(async move {
@@ -211,7 +212,7 @@ impl Serving {
     }
 }
 
-/// Loads the certificate if it has changed. An invalid one is reported once, and the last one stays.
+/// Loads the certificate if it has changed. An invalid one is logged once, and the previous one stays in use.
 fn reload(source: &CertificateSource, certificate: &Loaded, shown: &mut Option<Material>) {
     let read = source.read();
     if read.is_none() || read == *shown {
@@ -261,7 +262,7 @@ impl Reviewer {
             let reviewer = self.clone();
             async move { Ok::<_, Infallible>(reviewer.respond(request).await) }
         });
-        // The protocol is known from the handshake: guessing it would wait for the first bytes without a limit.
+        // The protocol is known from the handshake. Detecting it would wait for the first bytes without a timeout.
         let mut builder = match stream.get_ref().1.alpn_protocol() {
             Some(b"h2") => Builder::new(TokioExecutor::new()).http2_only(),
             _ => Builder::new(TokioExecutor::new()).http1_only(),

@@ -1,4 +1,4 @@
-//! Reviews, and a server that is called over TLS.
+//! Tests of reviews, and of a server over TLS.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -190,7 +190,7 @@ impl Source for Written {
         Box::pin(async { Ok(ObjectList { objects, resource_version: "1".into(), undecodable: 0 }) })
     }
 
-    /// Ends at once, so that the informer lists again.
+    /// Ends immediately, so that the informer relists.
     fn watch<'a>(
         &'a self,
         _: &'a Kind,

@@ -1,4 +1,4 @@
-//! Custom resources in several versions: one CRD, and the conversion between them.
+//! Custom resources with several versions: one CRD, and the conversions.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -67,7 +67,7 @@ impl<H: View + Serialize> Versions<H> {
         Self { conversion: self.conversion.spoke(to_stored, from_stored), ..self }
     }
 
-    /// Makes the API server warn users of a version.
+    /// Deprecates a version: the API server warns its users.
     pub fn deprecated(mut self, version: &str, warning: &str) -> Self {
         for definition in self.others.iter_mut().chain([&mut self.stored]) {
             for known in definition.spec.versions.iter_mut().filter(|known| known.name == version) {

@@ -25,8 +25,8 @@ use crate::status::Status;
 /// Maximum number of evaluations until all checks are answered, and of checks that one evaluation can leave open. A check
 /// costs 350,000 of a budget of 10,000,000, so a policy can have at most 28.
 const MAX_ROUNDS: usize = 32;
-/// The number of answers from which on they are forgotten between evaluations. A policy with thousands of params may ask
-/// something else for each; at some 500 bytes, these are 5 MB.
+/// Above this number, answers are dropped between evaluations. A policy with thousands of params may make different
+/// checks for each; at some 500 bytes, this is 5 MB.
 const MAX_KNOWN: usize = 10_000;
 
 /// An authorization query.
@@ -62,7 +62,7 @@ impl Checks {
         for _ in 1..MAX_ROUNDS {
             review.check_time()?;
             let outcome = evaluate();
-            // An evaluation may take a tenth of a second, and a request may need thousands: let others have their turn.
+            // An evaluation may take a tenth of a second, and a request may need thousands: yield to other tasks.
             tokio::task::yield_now().await;
             if !self.answer(review).await? {
                 return Ok(outcome);
@@ -185,7 +185,7 @@ impl Check {
         Val::Foreign(Arc::new(Self { what, ..self.clone() }))
     }
 
-    /// The same for a service account, which is in the groups of service accounts only, as in v1.34.
+    /// The same for a service account, which is only in the service account groups, as in v1.34.
     fn with_service_account(&self, namespace: &str, name: &str) -> Result<Val, String> {
         if !names::dns_subdomain(name).is_empty() {
             return Err("Invalid service account name".into());

@@ -1,4 +1,4 @@
-//! Whether the match conditions of a policy hold of a request.
+//! Whether the match conditions of a policy hold for a request.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::cel::{Val, Variables};
 use crate::status::Status;
 
 /// Evaluates match conditions, which do not see the namespace. If some of them fail and none excludes the request, the
-/// policy is passed over or the request is refused, as the failure policy says: the inner error.
+/// failure policy decides whether the policy is skipped or the request is rejected (the inner error).
 pub(super) async fn hold<C>(
     policy: &Policy<C>,
     conditions: &Conditions,

@@ -147,7 +147,7 @@ impl Conditions {
         self.conditions.is_empty()
     }
 
-    /// Whether all hold of a request. One that does not counts more than those that fail.
+    /// Whether all hold for a request. A condition that does not hold takes precedence over failed ones.
     pub(in crate::admission) fn hold(&self, values: &Variables) -> Result<bool, Undecided> {
         let mut evaluation = Evaluation::new(&self.declared, values.clone(), CONDITIONS_BUDGET);
         let (mut failures, mut is_excluded) = (Vec::new(), false);

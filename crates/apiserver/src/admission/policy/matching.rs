@@ -39,7 +39,7 @@ pub(in crate::admission) fn matched(
     }
 }
 
-/// Whether constraints may match a request, whatever the request's objects are: costs no look at them.
+/// Whether constraints may match a request, regardless of its objects, which are not read.
 pub(in crate::admission) fn may_match(constraints: &Value, review: &Review<'_>) -> bool {
     let rules = constraints.list("resourceRules");
     rules.is_empty() || rules.iter().any(|rule| is_named(rule, review))
@@ -85,7 +85,7 @@ pub(in crate::admission) fn by_rules(
     if rules.is_empty() || constraints.text("matchPolicy") == "Exact" {
         return None;
     }
-    // All versions have the same plural, so most rules can be excluded before other versions are looked up.
+    // All versions have the same plural, so most rules can be excluded before other versions are computed.
     let by_rule = |rule: &Value| {
         let others = if is_named(rule, review) { equivalents.of(review) } else { &[] };
         others.iter().find(|other| names(rule, &other.kind, review, name))

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Invariants:
-//! - a policy counts for the first request after its write was acknowledged;
-//! - what cannot be evaluated refuses the request, unless the failure policy is Ignore;
+//! - a policy takes effect with the first request after its write was acknowledged;
+//! - an evaluation error rejects the request, unless the failure policy is Ignore;
 //! - policies are not evaluated for policies and their bindings, so these can always be repaired, nor for reviews of
 //!   tokens and access.
 
@@ -37,7 +37,7 @@ use super::attributes::VersionedAttributes;
 use source::Binding;
 
 pub(super) const GROUP: &str = "admissionregistration.k8s.io";
-/// Groups whose resources policies are not evaluated for: their own, and reviews of tokens and access.
+/// Groups that are exempt from policies: their own, and reviews of tokens and access.
 const EXEMPT: [&str; 3] = [GROUP, "authentication.k8s.io", "authorization.k8s.io"];
 
 /// Whether policies are evaluated for a request. Includes webhook configurations, which webhooks do not handle.

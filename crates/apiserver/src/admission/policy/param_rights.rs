@@ -1,5 +1,5 @@
-//! Who may give params to policies: those who may read them. A policy shows its params to everyone whose requests it
-//! handles, in messages or in objects.
+//! Users may only give params to policies if they may read them: a policy exposes its params in messages or objects to
+//! everyone whose requests it handles.
 //!
 //! v1.34 has this in validation. It is a plugin here, because it waits for the authorizer.
 
@@ -18,7 +18,7 @@ use crate::status::{Named, Status};
 
 pub struct ParamRights;
 
-/// What is written.
+/// The written object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     Policy,
@@ -63,7 +63,7 @@ impl Plugin for ParamRights {
     }
 }
 
-/// A policy may show any object of the kind of its params.
+/// A policy may expose any object of its params' kind.
 async fn check_policy(review: &Review<'_>, spec: &Value, old: Option<&Value>) -> Result<(), String> {
     let kind = spec.at("paramKind");
     let Some(params) = ParamKind::of(kind) else { return Ok(()) };
@@ -84,7 +84,7 @@ async fn check_policy(review: &Review<'_>, spec: &Value, old: Option<&Value>) ->
     }
 }
 
-/// A binding shows the objects that it selects.
+/// A binding exposes the objects that it selects.
 async fn check_binding(
     review: &Review<'_>,
     spec: &Value,
@@ -137,7 +137,7 @@ async fn policy(
     record.map(|record| served.decode_bare(&record)).transpose()
 }
 
-/// What to read: everything, as far as the kind of the params is unknown.
+/// The resource to read: everything, if the kind of the params is unknown.
 fn target(params: Option<&ParamKind>, registry: &Registry) -> ResourceTarget {
     let any = || "*".to_owned();
     let Some(ParamKind { group, version, kind }) = params else {

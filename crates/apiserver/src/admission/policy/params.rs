@@ -24,8 +24,8 @@ pub(super) fn check_kind(kind: Option<&ParamKind>, registry: &Registry) -> Resul
     }
 }
 
-/// Returns the params; one that is null if the policy or the binding has none. Params that are missing and optional mean
-/// no evaluation. The inner error is one of the configuration.
+/// Returns the params; a single null if the policy or the binding has none. If optional params are missing, there is no
+/// evaluation. The inner error is a configuration error.
 pub(super) async fn collect(
     kind: Option<&ParamKind>,
     binding: &Binding,
@@ -58,7 +58,7 @@ pub(super) async fn collect(
     Ok(Ok(found))
 }
 
-/// Returns the namespace of the params: the one that is named, or that of the request.
+/// Returns the namespace of the params: the specified one, or the request's.
 fn namespace<'a>(
     reference: &'a Value,
     served: &Served,

@@ -1,7 +1,7 @@
 //! The policies in the cluster, with their bindings.
 //!
-//! A policy counts for the first request after its write was acknowledged, and is compiled when a request first matches
-//! it.
+//! A policy takes effect with the first request after its write was acknowledged, and is compiled when a request first
+//! matches it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -20,7 +20,7 @@ use crate::status::Status;
 /// The policies of both sorts.
 pub(crate) struct Policies(StoreView<View>);
 
-/// What a policy is compiled to.
+/// The compiled form of a policy.
 pub(super) trait Compile {
     fn compile(spec: &Value) -> Self;
 }
@@ -52,7 +52,7 @@ pub(super) struct ParamKind {
 pub(super) struct Binding {
     pub(super) name: String,
     policy: String,
-    /// Null if it applies wherever its policy does.
+    /// Null if it applies to everything that its policy does.
     pub(super) resources: Value,
     pub(super) params: Value,
     /// The actions of a validating policy.
@@ -123,7 +123,7 @@ impl Binding {
     }
 }
 
-/// All policies, as the store's newest revision has them.
+/// All policies at the store's newest revision.
 #[derive(Default)]
 struct View {
     validating: Known<Validations>,
@@ -133,7 +133,7 @@ struct View {
 struct Known<C> {
     policies: BTreeMap<Box<str>, Arc<Policy<C>>>,
     bindings: BTreeMap<Box<str>, Arc<Binding>>,
-    /// Made when it is first asked for after a change.
+    /// Built on first use after a change.
     hooks: OnceLock<Arc<[Hook<C>]>>,
 }
 

@@ -1,12 +1,12 @@
 //! The variables of a policy: each is evaluated when an expression first uses it, at most once.
 //!
-//! A variable may refer to the ones before it. Evaluating them from within each other takes stack, so what refers to a
-//! long chain of variables has the chain evaluated first, in the order of declaration.
+//! A variable may refer to the ones before it. Nested evaluation takes stack, so long chains of variables are evaluated
+//! first, in the order of declaration.
 //!
 //! Invariants:
-//! - a variable that fails fails the expressions that use it, and no others;
+//! - a failed variable fails only the expressions that use it;
 //! - variables are charged to the budget of the expressions that use them, and none is evaluated beyond it;
-//! - a value is bounded in depth and size, so that whatever walks it ends and has enough stack.
+//! - a value is bounded in depth and size, so that walking it terminates and has enough stack.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::cel::{CALL_LIMIT, EvalError, Foreign, Program, Val, Variables};
 use crate::json::Json;
 use crate::kinds::admissionregistration::expressions::{Compiler, ExtraVariables};
 
-/// The maximum depth of expressions that are evaluated from within each other: less than that of one expression.
+/// The maximum depth of nested evaluation: less than that of one expression.
 const MAX_DEPTH: usize = 200;
 /// The maximum depth of a variable's value. Expressions that use it add at most 250 levels.
 const MAX_VALUE_DEPTH: usize = 250;
@@ -27,8 +27,8 @@ const MAX_VALUE_DEPTH: usize = 250;
 const MAX_VALUE_PARTS: usize = 2_000_000;
 /// The maximum number of parts that are counted of all variables together, at some 10 ns each: 0.2 s.
 const MAX_COUNTED: usize = 20_000_000;
-/// The length from which on the message of a variable that failed is not extended by those that use it: in a chain of
-/// thousands each would repeat the last.
+/// The length above which a failed variable's message is not extended by its users: in a chain of thousands, each would
+/// repeat the previous one.
 const LONG_MESSAGE: usize = 1024;
 
 /// The compiled variables of a policy. Cheap to clone.
@@ -38,7 +38,7 @@ pub(super) struct Declarations(Arc<Declared>);
 #[derive(Default)]
 struct Declared {
     variables: Vec<Variable>,
-    /// Where each name is declared, in order.
+    /// The declarations of each name, in order.
     places: BTreeMap<String, Vec<usize>>,
 }
 
@@ -52,7 +52,7 @@ struct Variable {
 #[derive(Default)]
 pub(super) struct Needs {
     direct: Direct,
-    /// The depth of the expression and of what it refers to.
+    /// The depth of the expression, including the variables that it refers to.
     depth: usize,
 }
 
@@ -91,7 +91,7 @@ impl Declarations {
 }
 
 impl Declared {
-    /// Returns what a program refers to among the variables declared so far.
+    /// Returns the references of a program to the variables declared so far.
     fn needs_of(&self, program: &Program) -> Needs {
         let count = self.variables.len();
         let direct = match program.fields_of("variables") {
@@ -119,14 +119,14 @@ impl Declared {
         count.checked_sub(1).map(|last| places[last])
     }
 
-    /// Returns everything that is needed, directly or not, in the order of declaration.
+    /// Returns all direct and indirect references, in the order of declaration.
     fn all_needed(&self, needs: &Needs) -> Vec<usize> {
         let mut is_needed = vec![false; self.variables.len()];
         let mut open = vec![needs];
         while let Some(needs) = open.pop() {
             let direct: Vec<usize> = match &needs.direct {
                 Direct::Some(indexes) => indexes.clone(),
-                // What these need is among them.
+                // Their references are included.
                 Direct::All(before) => {
                     is_needed[..*before].fill(true);
                     continue;
@@ -178,13 +178,13 @@ impl Scope {
         &self.values
     }
 
-    /// Evaluates what an expression refers to if it could not be done from within the expression.
+    /// Evaluates the references of an expression, if their nesting is too deep for evaluation within the expression.
     pub(super) fn prepare(&self, needs: &Needs) {
         if needs.depth <= MAX_DEPTH {
             return;
         }
         for index in self.state.declared.0.all_needed(needs) {
-            // A failure is reported where the variable is used.
+            // An error is reported where the variable is used.
             _ = self.state.value(index);
         }
     }
@@ -199,13 +199,13 @@ impl Scope {
 impl Drop for Scope {
     fn drop(&mut self) {
         let values = std::mem::take(&mut self.state.known.lock().values);
-        // After the lock is released: a value may own the last reference to the state.
+        // Dropped after the lock is released: a value may own the last reference to the state.
         drop(values);
     }
 }
 
 impl State {
-    /// The values that the variable at an index sees: none from there on.
+    /// The values that the variable at an index sees: only the preceding ones.
     fn seen_by(self: &Arc<Self>, before: usize) -> Variables {
         let mut values = self.request.clone();
         values.insert("variables", Val::Foreign(Arc::new(View { state: self.clone(), before })));
@@ -261,7 +261,7 @@ impl State {
     }
 }
 
-/// `variables`, as the variable at an index sees it.
+/// `variables` from the view of the variable at an index.
 struct View {
     state: Arc<State>,
     before: usize,
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(evaluation(&variables, "variables.a && variables.b", 10_000), Err(Failure::OutOfBudget));
     }
 
-    /// Evaluated from within each other, these would overflow the stack.
+    /// Nested evaluation of these would overflow the stack.
     #[test]
     fn a_long_chain_of_variables_is_evaluated_in_order() {
         let chain = |first: &str, next: &dyn Fn(usize) -> String| {

@@ -21,7 +21,7 @@ pub(in crate::admission) struct CallFailure {
 /// Why a call does not allow the request.
 #[derive(Debug)]
 pub(in crate::admission) enum Failure {
-    /// What follows is up to the failure policy.
+    /// The failure policy decides what follows.
     Calling(CallFailure),
     /// The webhook denies the request.
     Denied(Box<Status>),

@@ -22,7 +22,7 @@ use crate::status::{Named, Status};
 /// The API's default, for configurations that were stored without it.
 const TIMEOUT_SECONDS: i64 = 10;
 
-/// A webhook, compiled so that requests can be matched against it.
+/// A webhook, compiled for matching requests.
 pub(in crate::admission) struct Webhook {
     pub(in crate::admission) name: String,
     pub(super) configuration: String,

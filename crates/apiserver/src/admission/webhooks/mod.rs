@@ -59,8 +59,8 @@ pub(crate) enum WebhookType {
 }
 
 impl WebhookType {
-    /// Returns the error of an object that cannot be sent in the version of a webhook. v1.34 says twice that an error of
-    /// mutating webhooks is internal.
+    /// Returns the error for an object that cannot be converted to a webhook's version. v1.34 says twice that an error
+    /// of mutating webhooks is internal.
     fn unconvertible(self, why: Unconverted) -> Status {
         match self {
             Self::Mutating => why.or(|why| Status::internal(Status::internal(why).message)),

@@ -36,7 +36,7 @@ pub(super) struct ReviewResponse {
 pub(super) enum Malformed {
     /// It cannot be decoded.
     Undecodable(String),
-    /// It does not answer the review.
+    /// It is not a response to the review.
     Invalid(String),
 }
 
@@ -100,7 +100,7 @@ impl Response {
     }
 }
 
-/// Returns the texts of a list. A null is an empty one.
+/// Returns the strings of a list. `null` is an empty string.
 fn texts(written: &Value) -> Vec<String> {
     let items = written.as_array().into_iter().flatten();
     items.map(|item| item.as_str().unwrap_or_default().to_owned()).collect()
@@ -145,7 +145,7 @@ impl ReviewResponse {
         let mut denial = Status::unknown(message);
         denial.status = match status.text("status") {
             "" | "Success" => "Failure".into(),
-            // v1.34 passes on whatever else a webhook says.
+            // Like v1.34, passes on all other fields of the webhook's status.
             other => other.to_owned().into(),
         };
         denial.code = u16::try_from(code).ok().filter(|code| *code < 1000).unwrap_or(500);

@@ -16,8 +16,8 @@ use crate::admission::policy::matching::Matched;
 use crate::audit::Layer;
 use crate::status::Status;
 
-/// Calls all matching webhooks and waits for all of them: their warnings count even if one denies. Returns the first
-/// rejection to arrive.
+/// Calls all matching webhooks and waits for all of them: warnings are passed on even if one webhook denies. Returns
+/// the first rejection to arrive.
 pub(super) async fn dispatch(
     review: &Review<'_>,
     webhooks: &[Arc<Webhook>],

@@ -7,15 +7,15 @@ use serde_json::{Map, Value, json};
 use super::spec::Spec;
 use crate::json::Json;
 
-/// The most that the schemas of bodies take, as text. They are repeated for every media type of their operation, so a
-/// short document can become a long one. Kubernetes' own has 2 MiB of them.
+/// The maximum size of all body schemas, as text. They are repeated for every media type of their operation, so a short
+/// document can become a long one. Kubernetes' own document has 2 MiB of them.
 const MAX_BYTES: usize = 32 << 20;
-/// What a media type takes besides its schema.
+/// The size of a media type without its schema.
 const ENTRY_BYTES: usize = 128;
 
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
 
-/// The room that is left for the schemas of bodies; `None` if there was not enough.
+/// The remaining size for body schemas; `None` if it was exceeded.
 struct Room(Cell<Option<usize>>);
 
 impl Room {
@@ -106,7 +106,7 @@ fn response(response: &Value, produces: &[Value], room: &Room) -> Value {
 fn content(types: &[Value], of: &Value, room: &Room) -> Value {
     let schema = json!({"schema": schema(of)});
     let each = schema.to_string().len() + ENTRY_BYTES;
-    // The second is not computed again once there is no room left.
+    // The second is not recomputed once the limit is reached.
     let names = || types.iter().filter_map(Value::as_str).map(str::len).sum();
     if !room.take(each.saturating_mul(types.len())) || !room.take(names()) {
         return Value::Null;

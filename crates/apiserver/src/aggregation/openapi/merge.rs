@@ -15,7 +15,7 @@ pub(crate) struct Destination {
     paths: BTreeSet<String>,
     definitions: BTreeSet<String>,
     parameters: BTreeSet<String>,
-    /// This server's own definitions and parameters of the names that others have, or may get.
+    /// This server's own definitions and parameters whose names others have, or may get.
     own_definitions: BTreeMap<String, Value>,
     own_parameters: BTreeMap<String, Value>,
 }
@@ -145,7 +145,7 @@ impl Section<'_> {
     }
 
     /// Returns the new names of the parts that differ from others of their names. A part that was renamed before keeps
-    /// the name that it got then.
+    /// its new name.
     fn renames(&self, parts: &Map<String, Value>) -> Vec<(String, String)> {
         let mut taken: BTreeSet<String> = BTreeSet::new();
         let mut renames = Vec::new();

@@ -39,8 +39,8 @@ pub(crate) use self::spec::Spec;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The largest list of documents: 10,000 group versions.
 const INDEX_BYTES: usize = 1 << 20;
-/// The largest version 2 document. All of Kubernetes' own kinds take 4 MiB. Held as values it is about ten times as
-/// large, but only until it is reduced to the paths of its APIService.
+/// The largest version 2 document. All of Kubernetes' own kinds take 4 MiB. Decoded it is about ten times as large, but
+/// only until it is reduced to the paths of its APIService.
 const SPEC_BYTES: usize = 8 << 20;
 const AGGREGATOR: &str = "system:aggregator";
 
@@ -50,7 +50,7 @@ struct Known {
     group: String,
     version: String,
     group_priority: i64,
-    /// The URLs of its version 3 documents; `None` if the server has no version 3, or has not been asked.
+    /// The URLs of its version 3 documents; `None` if the server has no version 3, or has not been queried.
     index: Option<Arc<BTreeMap<String, String>>>,
     /// Its version 2 document, reduced to its own paths.
     spec: Option<Arc<Spec>>,

@@ -8,10 +8,10 @@ use crate::json::Json;
 
 const DEFINITIONS: &str = "#/definitions/";
 const PARAMETERS: &str = "#/parameters/";
-/// The definitions of a document. Kubernetes' own has 900.
+/// The maximum number of definitions in a document. Kubernetes' own has 900.
 const MAX_DEFINITIONS: usize = 20_000;
-/// The kinds that a definition names. In Kubernetes' own document one has 60. Those of two documents are compared one by
-/// one: a million times for each definition.
+/// The maximum number of kinds per definition. Kubernetes' own document has up to 60. The kinds of two documents are
+/// compared pairwise: at most a million comparisons per definition.
 const MAX_KINDS: usize = 1000;
 
 /// The parts of a document that are merged into others.

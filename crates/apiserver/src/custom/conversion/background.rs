@@ -1,8 +1,8 @@
 //! Conversion in the background: a written object is converted to the other served versions at once, as in v1.34, whose
 //! caches hold every object in every served version. Reads and watches of these versions then find it.
 //!
-//! This is best effort: what fails, or does not fit, is converted when it is read. After a failure there is a pause, so
-//! that a broken webhook is not called for every write.
+//! This is best effort: records that fail or do not fit are converted when they are read. After a failure there is a
+//! pause, so that a broken webhook is not called for every write.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::registry::Served;
 
 /// The maximum number of waiting records, of all kinds together.
 const MAX_RECORDS: usize = 4096;
-/// And their size: the oldest are dropped beyond it. The newest always stays, at most 1.5 MiB.
+/// The maximum size of waiting records. Beyond it, the oldest are dropped. The newest always stays, at most 1.5 MiB.
 const MAX_BYTES: usize = 16 << 20;
 /// How many records of a kind are taken at a time: the newest of them is cached when the rest are.
 const TURN: usize = 256;
@@ -95,7 +95,7 @@ impl Conversions {
         let mut pause = FIRST_PAUSE;
         loop {
             if served.kind.custom.as_ref().is_some_and(|custom| custom.closing.is_cancelled()) {
-                // Its definition has changed: nothing is read in this kind any more.
+                // Its definition has changed: this kind is no longer read.
                 self.background.0.lock().drop_kind(served);
             }
             let records = self.background.0.lock().take(served);

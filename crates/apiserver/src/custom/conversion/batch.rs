@@ -1,11 +1,11 @@
-//! Batches: how many objects are sent in a call, and what follows if it fails.
+//! Batches: how many objects are sent in a call, and how failures are handled.
 //!
-//! The first call has one object, and each further one twice as many as the last, up to a limit: a broken webhook is
-//! noticed at little cost, and a long list takes few calls. From then on several calls are made at a time. If a webhook
-//! is slow, batches shrink again, so that a call stays far from its timeout.
+//! The first call has one object, and each further call twice as many, up to a limit: a broken webhook is detected
+//! cheaply, and a long list takes few calls. From then on several calls are made at a time. If a webhook is slow,
+//! batches shrink again, so that a call stays far from its timeout.
 //!
-//! v1.34 converts the objects of a list one by one. If a webhook refuses a batch, or its response is invalid, the batch is
-//! split in halves, down to single objects, and the outcome is the same.
+//! v1.34 converts the objects of a list one by one. If a webhook rejects a batch, or its response is invalid, the batch
+//! is split in half, down to single objects, so the outcome is the same.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -38,9 +38,9 @@ const SLOW: Duration = Duration::from_secs(10);
 struct Pace {
     /// The number of objects in the next call.
     size: usize,
-    /// The largest number that the webhook has not refused.
+    /// The largest number that the webhook has not rejected.
     most: usize,
-    /// Whether conversions that others have started are waited for.
+    /// Whether to wait for conversions that others have started.
     joins: bool,
     /// Stored bytes sent so far.
     sent: usize,
@@ -139,7 +139,7 @@ impl Conversions {
         for batch in batches.all {
             pace.sent = pace.sent.saturating_add(batch.bytes);
             let of_batch = batch.places.iter().map(|at| records[*at].clone()).collect();
-            // What does not fit would evict the beginning of this very list.
+            // Records that do not fit would evict the beginning of this very list.
             let flight = flights.prepare(self, served, of_batch, pace.sent <= cache::BYTES);
             let seats = batch.places.into_iter().enumerate().map(|(seat, at)| (at, seat)).collect();
             tickets.push(Ticket { flight, seats, is_own: true });
@@ -192,7 +192,7 @@ impl Conversions {
 }
 
 impl Pace {
-    /// Takes the results of a flight. Records that it failed on for another's sake are missing again.
+    /// Takes the results of a flight. Records that failed only because of another record are missing again.
     fn arrived(
         &mut self,
         ticket: &Ticket,

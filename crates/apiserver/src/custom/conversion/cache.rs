@@ -1,8 +1,7 @@
 //! Converted records, by the revision that they were converted from.
 //!
-//! A change to an object has another revision, and a change to its definition another kind, so an entry is only ever found
-//! for what it was made of. What may change unseen is the webhook itself, behind the same address: entries are used for
-//! [`AGE`], so that a new build of it shows.
+//! A changed object has a new revision, and a changed definition a new kind, so an entry is never found for other
+//! inputs. The webhook itself may change unnoticed behind the same address, so entries are used for at most [`AGE`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -17,12 +16,12 @@ use crate::registry::Served;
 /// The oldest entries are evicted beyond this many bytes. Objects of 4 KiB take about 5 KiB each with [`OVERHEAD`], so
 /// this holds 13,000 of them. The newest entry always stays: at most 16 MiB, the maximum size of a response.
 pub(super) const BYTES: usize = 64 << 20;
-/// What an entry takes besides the object: the record, its facts and key, the places in the cache, and its share of a kind
-/// that is gone ([`Entry`]).
+/// The size of an entry without the object: the record, its facts and key, the cache's index entries, and its share of
+/// a removed kind ([`Entry`]).
 const OVERHEAD: usize = 1 << 10;
-/// How long an entry is used. v1.34 calls the webhook for every get, and shows in lists and watches what it responded when
-/// the object was written. A minute lets all readers of a change share one call, and 10,000 objects take at most 30 calls
-/// per minute, however often they are listed.
+/// How long an entry is used. v1.34 calls the webhook for every get, and serves lists and watches from the response at
+/// the time of the write. A minute lets all readers of a change share one call, and 10,000 objects take at most 30
+/// calls per minute, however often they are listed.
 const AGE: Duration = Duration::from_secs(60);
 
 /// The address of the kind, which distinguishes versions and definitions over time; the revision; and the path.
@@ -42,7 +41,7 @@ struct Entries {
 struct Entry {
     record: Arc<Record>,
     made: Instant,
-    /// Held so that no other kind can get its address. Does not keep what the kind holds, such as its schema.
+    /// Held so that no other kind can get its address. Does not keep the kind's contents, such as its schema.
     _served: Weak<Served>,
 }
 

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Invariants:
-//! - One deadline covers all of it.
-//! - While a call waits for its webhook it holds nothing but its request. A webhook may therefore read from this server
-//!   what it has to convert itself, and does not wait for its own calls.
+//! - One deadline covers the whole call.
+//! - While a call waits for its webhook it holds only its request. A webhook may therefore read objects from this
+//!   server that need its own conversion, without a deadlock.
 
 use serde_json::Value;
 use setpoint_clock::Instant;
@@ -25,7 +25,7 @@ pub(super) const REQUEST_BYTES: usize = 64 << 20;
 /// The semaphore counts in units of this size.
 pub(super) const UNIT: usize = 1 << 10;
 
-/// Objects to convert, and the memory that they are going to take.
+/// Objects to convert, and the memory that they will take.
 pub(super) struct Load<F> {
     pub(super) bytes: usize,
     /// Decodes them, once there is room.
@@ -53,7 +53,7 @@ impl From<Status> for Refused {
 }
 
 impl Conversions {
-    /// Converts objects, none of which is in the wanted version, in one call.
+    /// Converts objects in one call. None of them is in the target version yet.
     pub(super) async fn call(
         &self,
         webhook: &ConversionWebhook,

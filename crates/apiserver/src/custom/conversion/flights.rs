@@ -1,11 +1,11 @@
-//! Conversions under way. All that need the same revision of an object in the same version share one call.
+//! Conversions in progress. All requests for the same revision of an object in the same version share one call.
 //!
 //! Invariants:
-//! - A flight is a task of its own: it goes on while those that wait for it are not polled, such as a watch whose client
-//!   does not read.
-//! - It ends as soon as nothing waits for it, so there are never more than waiting requests and watches have started.
-//! - What it has converted is cached before it leaves the table, so that nothing is converted again in between. The rest
-//!   of a list that is larger than the cache is not cached.
+//! - A flight is its own task: it continues while its waiters are not polled, for example a watch whose client does not
+//!   read.
+//! - It ends as soon as nothing waits for it, so the number of flights is bounded by the waiting requests and watches.
+//! - Its results are cached before it leaves the table, so that nothing is converted twice in between. If a list is
+//!   larger than the cache, the rest is not cached.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,7 +33,7 @@ pub(super) struct Landed {
     pub(super) largest: usize,
 }
 
-/// The failure of the call that had these of its records.
+/// The failure of the call with these of its records.
 #[derive(Clone)]
 pub(super) struct Crashed {
     pub(super) seats: Range<usize>,
@@ -73,8 +73,8 @@ impl Departures {
         Some((seat.flight.upgrade()?, seat.seat))
     }
 
-    /// Prepares to convert records. The flight starts when it is first polled, which must be without the lock: a runtime
-    /// that shuts down drops new tasks at once, and a task takes the lock when it is dropped.
+    /// Prepares to convert records. The flight starts when it is first polled, which must happen without holding the
+    /// lock: a runtime that shuts down drops new tasks immediately, and a dropped task takes the lock.
     pub(super) fn prepare(
         &mut self,
         conversions: &Arc<Conversions>,

@@ -62,7 +62,7 @@ fn check(field: &str, pairs: &Map<String, Value>, before: Option<&Value>) -> Res
     let object = Value::Object(Map::from_iter([(field.to_owned(), Value::Object(pairs.clone()))]));
     match field {
         "labels" => labels::labels(&object, field, &path, &mut errors),
-        // v1.34 calls the field so.
+        // The field name in v1.34's message.
         _ => labels::annotations_at(&object, &path.child("annotation"), &mut errors),
     }
     if errors.is_empty() { Ok(()) } else { Err(errors.to_string()) }

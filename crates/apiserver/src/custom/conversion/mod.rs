@@ -7,13 +7,13 @@
 //!  written object ─► ConversionReview ─► checked, pruned, defaulted ─► stored
 //! ```
 //!
-//! A converted object is a [`Record`] like a stored one, so lists, tables, watches and informers need not know where it
-//! comes from.
+//! A converted object is a [`Record`] like a stored one, so lists, tables, watches and informers need no special case
+//! for it.
 //!
 //! Invariants:
-//! - A webhook changes labels, annotations and everything outside of metadata, and nothing else.
+//! - A webhook can only change labels, annotations and everything outside of metadata.
 //! - No lock is held during a call, and a call ends within [`TIMEOUT`], or when nothing waits for it.
-//! - A revision of an object is converted to a version once, however many wait for it.
+//! - A revision of an object is converted to a version once, no matter how many requests need it.
 //! - A webhook that hangs delays only requests for versions that it converts to or from.
 //! - Objects in the stored version, kinds with another strategy, and built-in kinds never wait here.
 
@@ -57,8 +57,8 @@ pub(crate) use versions::{ConvertedVersions, VersionMemo};
 /// The time limit of a call, as in v1.34.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The maximum size of a response. A batch has at most [`batch::MAX_BYTES`] unless it is a single object, so each object
-/// may grow several times.
+/// The maximum size of a response. A batch has at most [`batch::MAX_BYTES`] unless it is a single object, so each
+/// object may grow to several times its size.
 const ANSWER_BYTES: usize = 16 << 20;
 
 /// The maximum number of responses of one webhook that are in memory before they are decoded: 16 × 16 MiB = 256 MiB in
@@ -72,7 +72,7 @@ pub(crate) struct ConversionWebhook {
     definition: String,
     client: ClientConfig,
     review_version: Option<ReviewVersion>,
-    /// The room for its requests.
+    /// The memory for its requests.
     requests: Semaphore,
 }
 
@@ -84,7 +84,7 @@ impl ConversionWebhook {
         }
         let webhook = conversion.at("webhook");
         let mut client = egress::client_config(webhook.at("clientConfig"));
-        // As in v1.34, white space is no bundle.
+        // As in v1.34, white space counts as no bundle.
         if client.ca_bundle.trim_ascii().is_empty() {
             client.ca_bundle.clear();
         }
@@ -172,7 +172,7 @@ impl Conversions {
         Ok(stored)
     }
 
-    /// Converts an object as it would be shown had it been stored.
+    /// Converts an object as if it had been stored and read.
     pub(crate) async fn as_if_stored(
         &self,
         served: &Served,
@@ -188,7 +188,7 @@ impl Conversions {
         Ok(shown)
     }
 
-    /// Converts an object between two versions, as it is: without pruning and defaults.
+    /// Converts an object between two versions, without pruning and defaults.
     pub(crate) async fn between(&self, from: &Served, object: &Value, to: &str) -> Result<Value, Status> {
         self.one(from, object.clone(), to).await
     }

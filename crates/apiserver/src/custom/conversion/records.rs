@@ -20,7 +20,8 @@ impl Served {
         custom.is_some_and(|custom| custom.webhook.is_some() && !custom.is_stored_in_this_version())
     }
 
-    /// Whether a webhook has to convert a record to this version. One that cannot be decrypted is left to its reader.
+    /// Whether a webhook has to convert a record to this version. A record that cannot be decrypted is an error for its
+    /// reader.
     pub(crate) fn needs_conversion(&self, record: &Record) -> bool {
         let custom = self.kind.custom.as_ref().filter(|custom| custom.webhook.is_some());
         custom.is_some_and(|custom| !custom.is_version_of(record) && record.unreadable().is_none())

@@ -31,7 +31,7 @@ pub(super) struct Failure {
 /// chooses it: a response has up to 16 MiB.
 const MESSAGE_BYTES: usize = 4 << 10;
 
-/// Returns a message as it is shown: cut if it is too long.
+/// Returns a message for display, truncated if it is too long.
 pub(super) fn shown(mut message: String) -> String {
     if message.len() > MESSAGE_BYTES {
         let end = (0..=MESSAGE_BYTES).rev().find(|end| message.is_char_boundary(*end));
@@ -46,7 +46,7 @@ pub(super) fn shown(mut message: String) -> String {
 pub(super) enum FailureType {
     /// The call itself.
     Call,
-    /// The response is no review, or the webhook reports a failure.
+    /// The response is not a review, or the webhook reports a failure.
     Response,
     /// The response has another number of objects.
     Count,
@@ -66,7 +66,7 @@ impl FailureType {
 }
 
 impl Failure {
-    /// What is wrong with a response may be due to one of its objects, or to their number.
+    /// An invalid response may be caused by one of the objects, or by their number.
     fn new(why: FailureType, message: impl Into<String>) -> Self {
         let depends_on_batch = why != FailureType::Call;
         Self { why, message: message.into(), is_bare: false, depends_on_batch }
@@ -82,8 +82,8 @@ impl Failure {
         Self::new(FailureType::Call, format!("failed: {why}"))
     }
 
-    /// The call failed. A response that is too long may be one to too many objects, and so may an error status, unless it
-    /// says that the webhook is overloaded.
+    /// The call failed. A response that is too large, or an error status, may be caused by the number of objects,
+    /// unless the status means that the webhook is overloaded.
     pub(super) fn of_call(error: &CallError) -> Self {
         match (error, error.code()) {
             (CallError::TooLong { .. }, _) => Self::response(error),

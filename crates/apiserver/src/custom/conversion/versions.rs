@@ -1,7 +1,7 @@
 //! Field ownership across versions: a manager owns fields of the version it wrote, so a change is compared in each of
 //! these versions.
 //!
-//! Ownership is computed without waiting. A conversion that it lacks is noted, made, and the computation repeated.
+//! Ownership is computed without waiting. A missing conversion is recorded and made, then the computation is repeated.
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -26,12 +26,12 @@ struct Memo {
 struct Conversion {
     wanted: Wanted,
     result: Result<Value, String>,
-    /// How many computations have begun since one has used it.
+    /// How many computations have started since it was last used.
     unused: u8,
 }
 
-/// How many computations in a row may leave a conversion unused before it is forgotten. An attempt to write has up to
-/// two, and the next attempt may have the same objects.
+/// How many computations in a row may leave a conversion unused before it is dropped. A write attempt has up to two,
+/// and the next attempt may have the same objects.
 const KEPT: u8 = 2;
 
 /// An object, and the version it is to be converted to.
@@ -42,7 +42,8 @@ pub(crate) struct Wanted {
 }
 
 impl VersionMemo {
-    /// Begins a computation: forgets what the last ones have not used, so that retries of a write do not add up.
+    /// Starts a computation: drops conversions that recent ones have not used, so that retries of a write do not
+    /// accumulate them.
     pub(crate) fn begin(&self) {
         let mut memo = self.0.lock();
         memo.wanted.clear();
@@ -83,7 +84,7 @@ pub(crate) struct ConvertedVersions<'a> {
     pub(crate) memo: &'a VersionMemo,
 }
 
-/// Whether an object has a type and nothing else. No webhook is called for it.
+/// Whether an object has only a type. No webhook is called for it.
 fn is_empty(object: &Value) -> bool {
     object.as_object().is_some_and(|fields| fields.keys().all(|name| name == "apiVersion" || name == "kind"))
 }

@@ -1,4 +1,4 @@
-//! The logs of a container: which options are valid, and what the kubelet is asked for.
+//! The logs of a container: validates the options, and builds the request to the kubelet.
 
 use http::{Response, StatusCode};
 use jiff::Timestamp;
@@ -48,7 +48,7 @@ pub(super) async fn read(call: &Call<'_>) -> Result<Response<Body>, Status> {
     })
 }
 
-/// Where the kubelet has the logs. Only options that are set are passed on.
+/// The kubelet's path of the logs. Only options that are set are passed on.
 fn location(call: &Call<'_>, pod: &Value, container: &str, host: String) -> Result<Location, Status> {
     let (query, metadata) = (call.query, metadata::of(pod));
     let mut options: Vec<(&str, String)> = Vec::new();

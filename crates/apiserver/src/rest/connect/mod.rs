@@ -1,7 +1,7 @@
 //! Connect requests to pods, services and nodes: logs, exec, attach, port-forward and proxy.
 //!
-//! A connection is admitted before anything is known of what it leads to, then its target is resolved as in v1.34. What
-//! happens on it is in [`crate::kubelet`] and [`crate::proxy`].
+//! A connection is admitted before its target is known, then the target is resolved as in v1.34. [`crate::kubelet`] and
+//! [`crate::proxy`] handle the connection.
 
 mod log;
 mod proxy;
@@ -129,7 +129,7 @@ fn original<'a>(call: &Call<'a>) -> Original<'a> {
     let raw = &call.context.raw;
     Original {
         method: &raw.method,
-        // A path that cannot be decoded does not get here.
+        // Paths that cannot be decoded are rejected earlier.
         path: query::decode(raw.uri.path(), false).unwrap_or_default(),
         query: raw.uri.query().unwrap_or_default(),
         headers: call.headers,

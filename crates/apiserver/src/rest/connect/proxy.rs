@@ -169,7 +169,7 @@ impl<'c> Pods<'c> {
     }
 
     async fn read(&self, name: &str) -> Result<Vec<String>, Status> {
-        // Others have their turn between pods, and the request may be given up.
+        // Yields between pods; the request may be cancelled.
         tokio::task::yield_now().await;
         let (server, key) = (self.call.server, self.served.key(self.call.namespace, name));
         let found = server.store.get(&key, None).await.map_err(|why| server.refusal(why))?;

@@ -1,4 +1,4 @@
-//! Exec, attach and port-forward: the pod's kubelet, and what it is asked for.
+//! Exec, attach and port-forward: finds the pod's kubelet, and builds the request to it.
 
 use http::Response;
 use serde_json::Value;
@@ -58,7 +58,7 @@ fn wanted(to: Subresource, options: &Value) -> Wanted {
     }
 }
 
-/// The options in the kubelet's names.
+/// The options by the kubelet's names.
 fn query(options: &Value, wanted: Wanted) -> String {
     match wanted {
         Wanted::Ports => {

@@ -4,14 +4,14 @@ use super::flags;
 use crate::files::{Entry, FileError, MAX_PATH, path};
 use crate::process::{Done, Io, Shell, Stop, base_name};
 
-/// How deep directories are copied, which bounds the stack.
+/// The maximum depth of copied directories, which bounds the stack.
 const DEEPEST: usize = 64;
 
-/// Reading or writing an entry takes as long as copying so many bytes.
+/// Reading or writing an entry takes as long as copying this many bytes.
 pub(super) const ENTRY_WORK: usize = 256;
 
 impl Shell {
-    /// Prepares for a change of a file.
+    /// Prepares a change to a file.
     fn about_to_change(&self, path: &str) {
         self.machine.touch(path);
         self.make_doubtful_parents(path);
@@ -106,7 +106,7 @@ impl Shell {
             let removed = match self.machine.files.get(&path) {
                 Ok(entry) if entry.is_directory() && !removes_all => Err(FileError::IsADirectory),
                 Ok(_) => self.machine.files.remove(&path),
-                // The image may have had it.
+                // The image may have contained it.
                 Err(_) if self.may_be_of_the_image(&path) => Ok(()),
                 Err(why) => Err(why),
             };

@@ -1,11 +1,11 @@
-//! Commands that read files or stdin and print some of it.
+//! Commands that filter files or stdin.
 
 use std::time::Duration;
 
 use super::flags;
 use crate::process::{Done, Input, Io, Shell, Stop};
 
-/// How often `tail -f` looks for more.
+/// The polling interval of `tail -f`.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl Shell {
@@ -92,7 +92,7 @@ impl Shell {
         }
     }
 
-    /// Prints the beginning of what comes in, and leaves the rest to the next command.
+    /// Prints the start of the input, and leaves the rest to the next command.
     async fn head_of_input(&mut self, portion: &Portion, io: &Io) -> Done {
         let mut left = portion.count;
         while left > 0
@@ -157,13 +157,13 @@ impl Shell {
         }
     }
 
-    /// Counts what comes in, however much it is.
+    /// Counts the input, which may have any size.
     async fn count_input(&self, io: &Io) -> Result<[usize; 3], Stop> {
         let (mut total, mut is_in_word) = ([0; 3], false);
         while let Some(piece) = io.stdin.read(&self.machine).await? {
             let is_of_word = |byte: Option<&u8>| byte.is_some_and(|byte| !byte.is_ascii_whitespace());
             total.iter_mut().zip(counts(&piece)).for_each(|(total, one)| *total += one);
-            // A word that goes on in the next piece is one.
+            // A word may continue in the next piece.
             total[1] -= usize::from(is_in_word && is_of_word(piece.first()));
             is_in_word = is_of_word(piece.last());
         }
@@ -202,7 +202,7 @@ impl Shell {
     }
 }
 
-/// What `head` and `tail` print.
+/// The part that `head` and `tail` print.
 struct Portion {
     names: Vec<String>,
     count: usize,

@@ -65,10 +65,10 @@ struct Conversion {
     letter: char,
 }
 
-/// The widest field: more is a mistake.
+/// The maximum field width: more is a mistake.
 const WIDEST: usize = 4096;
 
-/// Formats arguments. The format is used again while there are some left. `None` if it is invalid.
+/// Formats arguments. The format is repeated while there are arguments left. `None` if it is invalid.
 pub(super) fn formatted(format: &str, arguments: &[String]) -> Option<Vec<u8>> {
     let (mut text, mut arguments) = (Vec::new(), arguments.iter());
     loop {

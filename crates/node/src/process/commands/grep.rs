@@ -1,19 +1,19 @@
 //! `grep`.
 //!
-//! Invariant: searching counts as work, by the size of the compiled pattern and the text that it looks at.
+//! Invariant: searching counts as work, by the size of the compiled pattern and the searched text.
 
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::process::{Done, Io, Shell, Stop};
 
-/// How large compiled patterns are, and what a byte of text costs them at most. A pattern of 1 MiB has some 30,000 states,
-/// of which a byte can visit all.
+/// The maximum size of compiled patterns, and their maximum cost per byte of text. A pattern of 1 MiB has some 30,000
+/// states, of which a byte can visit all.
 const SIZES: [(usize, usize); 3] = [(16 << 10, 4), (128 << 10, 32), (1 << 20, 256)];
 
 /// How much is printed at once.
 const PRINTED_AT_ONCE: usize = 32 << 10;
 
-/// Each match of `-o` looks at the rest of the line again, in the worst case. Most look at less.
+/// In the worst case, each match of `-o` searches the rest of the line again. Most search less.
 const OFTEN_UNREAD: usize = 8;
 
 impl Shell {
@@ -78,11 +78,11 @@ impl Shell {
     }
 }
 
-/// What `grep` looks for.
+/// The pattern of `grep`.
 struct Search {
     flags: String,
     pattern: Regex,
-    /// What a byte of text costs, in bytes that are copied.
+    /// The cost of a byte of text, in copied bytes.
     cost: usize,
     names: Vec<String>,
 }
@@ -126,7 +126,7 @@ impl Search {
         Some(Self { flags: letters, pattern, cost, names: others })
     }
 
-    /// Returns what to print next of a line that matches, and where to continue.
+    /// Returns the next part of a matching line to print, and where to continue.
     fn next<'l>(&self, line: &'l [u8], from: usize) -> Option<(&'l [u8], Option<usize>)> {
         if !self.has('o') || self.has('v') {
             return Some((line, None));

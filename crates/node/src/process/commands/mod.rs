@@ -40,7 +40,7 @@ pub(crate) fn is_known(name: &str) -> bool {
     KNOWN.contains(&name)
 }
 
-/// Says what a simulated container can run, after the message about what it cannot.
+/// Appends the list of known commands to an error message.
 pub(crate) fn not_found() -> String {
     let names: Vec<&str> = KNOWN.into_iter().filter(|name| name.starts_with(char::is_alphabetic)).collect();
     format!(
@@ -86,7 +86,7 @@ impl Shell {
         }
     }
 
-    /// Reports a command that the simulation does not know.
+    /// Reports an unknown command.
     async fn unknown_command(&self, name: &str, io: &Io) -> Done {
         if self.machine.manner == Manner::Certain {
             return Err(Stop::Unknown);
@@ -95,7 +95,7 @@ impl Shell {
         Ok(NOT_FOUND)
     }
 
-    /// Reports options or arguments that a command does not have, or the simulation does not know.
+    /// Reports options or arguments that do not exist or are not simulated.
     async fn usage(&self, io: &Io, text: &str) -> Done {
         if self.machine.manner == Manner::Certain {
             return Err(Stop::Unknown);

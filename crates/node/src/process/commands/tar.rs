@@ -5,10 +5,10 @@ use crate::files::archive::{ArchiveError, END, Member, Reader, encode};
 use crate::files::{Entry, path};
 use crate::process::{Done, Io, Shell};
 
-/// The largest file in an archive: as much as the files of a pod may take.
+/// The maximum size of a file in an archive: that of all files of a pod.
 const LARGEST: usize = 32 << 20;
 
-/// How deep directories are archived, which bounds the stack.
+/// The maximum depth of archived directories, which bounds the stack.
 const DEEPEST: usize = 64;
 
 #[derive(Default)]
@@ -120,7 +120,7 @@ impl Shell {
             let mut listed = Vec::new();
             self.list_below(&path, name.trim_matches('/'), 0, &mut listed);
             for (path, name) in listed {
-                // Only one file is held at a time. One that is gone by now is left out.
+                // Only one file is held at a time. A file that is gone by now is skipped.
                 if let Some(member) = self.member(&path, name) {
                     self.machine.owe(member.content.as_ref().map_or(0, Vec::len));
                     self.pay().await?;

@@ -26,7 +26,7 @@ pub(super) struct Mutation {
     expression: Expression,
 }
 
-/// How a mutation describes the change.
+/// The patch type of a mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patch {
     Apply,
@@ -48,7 +48,7 @@ impl Compile for Mutations {
         };
         Self {
             conditions: Conditions::new(spec.list("matchConditions"), &compiler, &declared, about),
-            // Validation lets no others in.
+            // Validation rejects all others.
             mutations: spec.list("mutations").iter().filter_map(mutation).collect(),
             is_reinvoked: spec.text("reinvocationPolicy") == "IfNeeded",
             declared,
@@ -57,7 +57,7 @@ impl Compile for Mutations {
 }
 
 impl Mutations {
-    /// Evaluates a mutation, each with a budget of its own, as in v1.34.
+    /// Evaluates a mutation. Each has its own budget, as in v1.34.
     pub(super) fn evaluate(&self, mutation: &Mutation, values: &Variables) -> Result<Val, String> {
         if let Err(why) = &mutation.expression.program {
             return Err(why.clone());

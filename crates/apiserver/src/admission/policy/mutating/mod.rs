@@ -1,7 +1,7 @@
 //! MutatingAdmissionPolicy: user-defined changes in CEL. Active if the feature is enabled.
 //!
 //! Policies run one after the other, by name, before mutating webhooks; so do the bindings of a policy, its params and
-//! its mutations. Each sees what the last one left. What is matched is decided before the first of them runs.
+//! its mutations. Each sees the result of the previous one. Matching happens before the first of them runs.
 
 mod compiled;
 mod patch;
@@ -64,7 +64,7 @@ impl Plugin for MutatingAdmissionPolicy {
 struct Invocation<'h> {
     policy: &'h Policy<Mutations>,
     binding: &'h Binding,
-    /// The version that the policy is about, if it is not the one of the request.
+    /// The version that the policy matches, if it is not the request's.
     version: Option<Arc<Served>>,
     params: Value,
 }
@@ -78,7 +78,7 @@ impl Invocation<'_> {
     }
 }
 
-/// Finds what applies to a request.
+/// Finds the policies that apply to a request.
 async fn invocations<'h>(
     hooks: &'h [Hook<Mutations>],
     about: &VersionedAttributes<'_>,
@@ -122,8 +122,7 @@ async fn invocations<'h>(
     Ok(invocations)
 }
 
-/// Applies all policies in order. Returns what they made of the object, in the request's version, if any of them has
-/// patched it.
+/// Applies all policies in order. Returns the resulting object in the request's version, if any of them has patched it.
 async fn dispatch(
     invocations: &[Invocation<'_>],
     mut about: VersionedAttributes<'_>,
@@ -177,8 +176,7 @@ fn unconvertible(why: String) -> Status {
     Status::internal(format_args!("failed to convert object: {why}"))
 }
 
-/// Applies a policy. The attributes are then of what it leaves. Returns whether the object was patched, be it with what
-/// it was before.
+/// Applies a policy and updates the attributes. Returns whether the object was patched, even if it did not change.
 async fn invoke(
     invocation: &Invocation<'_>,
     about: &mut VersionedAttributes<'_>,
@@ -233,7 +231,7 @@ async fn invoke(
     Ok(is_patched)
 }
 
-/// Evaluates a mutation of the object as it is now, and returns the object that it makes.
+/// Evaluates a mutation of the current object, and returns the resulting object.
 async fn mutate(
     compiled: &Mutations,
     mutation: &compiled::Mutation,
@@ -282,8 +280,8 @@ impl Errors {
         }
     }
 
-    /// The refusal of the request: the first error, and all of them as causes. The code is that of Forbidden whatever the
-    /// reason is, as in v1.34.
+    /// The rejection of the request: the first error, and all of them as causes. The code is 403 regardless of the
+    /// reason, as in v1.34.
     fn status(self, review: &Review<'_>, object: &Value) -> Result<(), Status> {
         let Some(first) = self.0.first() else { return Ok(()) };
         let mut status = review.forbidden(Some(object), "admission request denied by policy");

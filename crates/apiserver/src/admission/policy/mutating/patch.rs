@@ -1,6 +1,6 @@
-//! What a mutation makes of an object.
+//! Applies a mutation to an object.
 //!
-//! Both kinds of patches are bounded: expressions are short, but the values they make share their parts.
+//! Both kinds of patches are bounded: expressions are short, but their values share parts and can be huge.
 
 use serde_json::{Map, Value};
 
@@ -18,12 +18,12 @@ use crate::status::Status;
 /// The maximum size of a patch, and of an object after it: that of a request body.
 const MAX_BYTES: usize = 3 * 1024 * 1024;
 
-/// Why a mutation was not made.
+/// Why a mutation was not applied.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// What follows is up to the failure policy.
+    /// The failure policy decides what follows.
     Failed(String),
-    /// The request is refused whatever the failure policy is.
+    /// The request is rejected regardless of the failure policy.
     Refused(Box<Status>),
 }
 
@@ -33,13 +33,13 @@ impl From<String> for Failure {
     }
 }
 
-/// Applies what an expression evaluated to.
+/// Applies the value of an expression.
 pub(super) fn apply(patch: Patch, value: &Val, about: &VersionedAttributes<'_>) -> Result<Value, Failure> {
     let object = match patch {
         Patch::Json => json_patch(value, about)?,
         Patch::Apply => apply_configuration(value, about)?,
     };
-    // A mutation may add to what the last one added.
+    // A mutation may extend what the previous one added.
     let size = object.to_string().len();
     match size <= MAX_BYTES {
         true => Ok(object),
@@ -58,7 +58,7 @@ fn json_patch(value: &Val, about: &VersionedAttributes<'_>) -> Result<Value, Fai
     let operations = Value::Array(operations.collect::<Result<_, _>>()?);
     let operations = Operations::of(operations).map_err(failed)?;
     let patched = operations.try_apply(about.object.clone()).map_err(|why| format!("JSON Patch: {why}"))?;
-    // A patch whose test fails is not applied, and that is no failure.
+    // A patch whose test fails is skipped without an error.
     let Some(patched) = patched else { return Ok(about.object.clone()) };
     let decoded = decode(about, patched, FieldValidation::Strict);
     let mut object = decoded.map_err(|why| Failure::Refused(Box::new(Status::internal(why))))?;
@@ -142,7 +142,7 @@ fn decode(
     validation: FieldValidation,
 ) -> Result<Value, String> {
     let Some(target) = about.target() else { return Ok(object) };
-    // As in v1.34, other policies see what is pruned after the last one.
+    // As in v1.34, pruning happens after the last policy, so other policies see unknown fields.
     if target.custom.is_some() {
         return match object.text("kind") {
             "" => Err(format!("Object 'Kind' is missing in '{object}'")),

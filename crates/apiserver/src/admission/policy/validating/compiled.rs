@@ -23,7 +23,7 @@ const ANNOTATION_BYTES: usize = 10 << 10;
 /// A failed validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Decision {
-    /// Whether the request is let pass nevertheless: the failure policy ignores errors.
+    /// Whether the request is allowed nevertheless, because the failure policy ignores errors.
     pub(super) is_ignored: bool,
     pub(super) reason: String,
     pub(super) message: String,
@@ -172,7 +172,7 @@ impl Validations {
         expressions.map(message).collect()
     }
 
-    /// Evaluates the audit annotations, with a budget of their own. `None` if that is spent.
+    /// Evaluates the audit annotations, with a separate budget. `None` if it is spent.
     fn annotations(
         &self,
         values: &Variables,
@@ -214,7 +214,7 @@ impl Validations {
 /// Whether a validation holds, or why it failed, and how long that took.
 type Outcome = (Result<bool, String>, Duration);
 
-/// Messages and annotations cannot ask the authorizer.
+/// Messages and annotations cannot use the authorizer.
 fn unauthorized(values: &Variables) -> Variables {
     let mut values = values.clone();
     values.remove("authorizer");
@@ -222,7 +222,7 @@ fn unauthorized(values: &Variables) -> Variables {
     values
 }
 
-/// Cuts a text to a length in bytes.
+/// Truncates a string to a length in bytes.
 fn shortened(text: &str, bytes: usize) -> &str {
     let mut end = text.len().min(bytes);
     while !text.is_char_boundary(end) {
@@ -232,7 +232,7 @@ fn shortened(text: &str, bytes: usize) -> &str {
 }
 
 impl Validation {
-    /// Returns the message of a denial: the one that was made, the one that is written, or else the expression.
+    /// Returns the message of a denial: the result of `messageExpression`, `message`, or else the expression.
     fn message(&self, made: Option<String>) -> String {
         let is_usable =
             |text: &String| !text.is_empty() && text.len() <= MESSAGE_BYTES && !text.contains('\n');

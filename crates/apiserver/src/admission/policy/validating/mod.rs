@@ -172,7 +172,7 @@ async fn evaluate(
     about.resolve_checks(|| compiled.evaluate(values, policy.ignores_failures, clock)).await
 }
 
-/// The first denial of a request. There may be one for each of thousands of params, and no other is reported.
+/// The first denial of a request. There may be thousands, one for each param, and only the first is reported.
 #[derive(Default)]
 struct Denials(Option<Denial>);
 

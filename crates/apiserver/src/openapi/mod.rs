@@ -2,8 +2,9 @@
 //!
 //! [`routes`] and [`pages`] define the endpoints for both versions. Version 3 has one document per group version and
 //! page. Each is a pure function of the registry, is built on first use, and is then cached in encoded form. Its URL
-//! contains a hash of its inputs, so that listing the URLs builds no document. Version 2 has everything in one
-//! document, cached in each of its two forms.
+//! contains a hash of its inputs, so that listing the URLs builds no document. Documents of built-in kinds outlive their
+//! registry: they do not change when a CRD does, and the clusters of a simulation share them. Version 2 has everything
+//! in one document, cached in each of its two forms.
 
 mod custom;
 mod describe;
@@ -21,7 +22,7 @@ mod v2_protobuf;
 mod v3;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -51,8 +52,15 @@ pub struct OpenApi {
 struct Entry {
     about: Subject,
     hash: String,
-    encoded: Mutex<Option<Bytes>>,
+    encoded: Encoded,
 }
+
+/// An encoded document, once it is built.
+type Encoded = Arc<OnceLock<Bytes>>;
+
+/// The documents without custom kinds, by hash. Bounded: one for each built-in group version and page, and for each set
+/// of features that a server of this process has had.
+static BUILT_IN: Mutex<BTreeMap<String, Encoded>> = Mutex::new(BTreeMap::new());
 
 /// The subject of a version 3 document.
 enum Subject {
@@ -84,9 +92,8 @@ impl OpenApi {
         let pages = pages::all(built_in_groups(&by_path).into_iter());
         let subjects = pages.into_iter().map(|page| (page.path.clone(), Subject::Page(page)));
         let subjects = subjects.chain(by_path.into_iter().map(|(path, kinds)| (path, Subject::Kinds(kinds))));
-        let documents: BTreeMap<String, Entry> = subjects
-            .map(|(path, about)| (path, Entry { hash: hash(&about), about, encoded: Mutex::default() }))
-            .collect();
+        let documents: BTreeMap<String, Entry> =
+            subjects.map(|(path, about)| (path, Entry::new(about))).collect();
         let index = encode(&index(&documents));
         Self { documents, index, whole: Default::default() }
     }
@@ -100,8 +107,7 @@ impl OpenApi {
     /// Handles `GET /openapi/v3/PATH`, with a path such as `apis/apps/v1`.
     pub fn document(&self, path: &str) -> Option<Document> {
         let entry = self.documents.get(path)?;
-        let mut encoded = entry.encoded.lock();
-        let body = encoded.get_or_insert_with(|| encode(&entry.about.document())).clone();
+        let body = entry.encoded.get_or_init(|| encode(&entry.about.document())).clone();
         Some(Document { body, hash: entry.hash.clone() })
     }
 
@@ -164,7 +170,25 @@ impl OpenApi {
     }
 }
 
+impl Entry {
+    fn new(about: Subject) -> Self {
+        let hash = hash(&about);
+        let encoded = match about.is_built_in() {
+            true => BUILT_IN.lock().entry(hash.clone()).or_default().clone(),
+            false => Encoded::default(),
+        };
+        Self { about, hash, encoded }
+    }
+}
+
 impl Subject {
+    fn is_built_in(&self) -> bool {
+        match self {
+            Self::Kinds(kinds) => kinds.iter().all(|served| served.kind.custom.is_none()),
+            Self::Page(_) => true,
+        }
+    }
+
     fn document(&self) -> Value {
         match self {
             Self::Kinds(kinds) => {

@@ -17,6 +17,9 @@ use setpoint::{Key, Kind};
 use setpoint_hooks::{Functions, Options};
 use setpoint_sim::{Running, TestCluster, World};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const SYNC: &str = "http://hooks/sync";
 const FINALIZE: &str = "http://hooks/finalize";
 const CUSTOMIZE: &str = "http://hooks/customize";

@@ -24,6 +24,9 @@ use setpoint::client::{Patch, Subresource};
 use setpoint::{Key, Kind};
 use setpoint_sim::{Running, Snapshot, TestCluster, World};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn applications() -> Kind {
     Kind::new("core.oam.dev", "v1beta1", "Application", "applications", true)
 }

@@ -16,3 +16,6 @@ mod sets;
 mod shadow;
 mod test_cluster;
 mod watches;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

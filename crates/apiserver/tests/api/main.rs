@@ -59,3 +59,6 @@ mod webhook_calls;
 mod webhook_patches;
 mod webhooks;
 mod workloads;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,7 +1,7 @@
 # The commands of this project. `make help` lists them.
 .DEFAULT_GOAL := help
 CHECKS ?= licenses bans sources
-.PHONY: help run test test-quick lint deny publish-check semver-check docs demo bench fuzz properties faults loom sim-search sim-exhaustive historic test-deploy dist image reproducible
+.PHONY: help run test test-quick lint shellcheck minimum-rust deny publish-check semver-check docs demo bench fuzz properties faults loom sim-search sim-exhaustive historic test-deploy dist image reproducible
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,12 @@ lint: ## Check formatting and run clippy, benchmarks included; warnings are erro
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 
+shellcheck: ## Check the shell scripts
+	shellcheck --severity=warning $$(grep --recursive --files-with-matches '^#!/usr/bin/env bash' scripts)
+
+minimum-rust: ## Build with the oldest Rust that the manifest promises
+	RUSTUP_TOOLCHAIN="$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)" cargo check --locked
+
 deny: ## Check dependencies: unused, duplicate, sources, licences (CHECKS= adds the advisory database)
 	"$$(scripts/cargo-tool machete)"
 	"$$(scripts/cargo-tool deny)" check $(CHECKS)
@@ -32,7 +38,7 @@ semver-check: ## Check that the version fits the API changes since the last publ
 docs: ## Build rustdoc and the documentation site, and check links; warnings are errors
 	@# Module headers name private items; rustdoc shows those as plain text.
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --quiet
-	cargo test --quiet --test tidy page
+	cargo test --quiet --test tidy
 	scripts/docs
 
 demo: ## Record docs/demo.svg from a real session

@@ -56,6 +56,7 @@ fn with_own_defaults(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
         "bind_address" => arg.default_value("127.0.0.1:8085"),
         "leader_elect" => arg.help(ELECTS),
+        "use_service_account_credentials" => arg.hide(true),
         "leader_elect_resource_namespace" => arg.default_value("vela-system"),
         _ => arg,
     }
@@ -69,7 +70,7 @@ struct ShardFlags {
     /// none.
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1024))]
     shards: u32,
-    /// What decides the shard of an object.
+    /// How objects are assigned to shards.
     #[arg(long, default_value = "hash", value_name = "BY")]
     shard_by: ShardByFlag,
 }
@@ -162,7 +163,7 @@ impl ApplicationManager {
         let config = self.manager.config(NAME, !is_sharded);
         let config = ControllerConfig { adaptive: self.adaptive, sharding, ..config };
         if config.leader_election.leader_elect && is_sharded {
-            bail!("--leader-elect: not with --shards: either one replica works, or each on a part");
+            bail!("--leader-elect cannot be combined with --shards");
         }
         config.validate()?;
         Ok(config)
@@ -226,7 +227,7 @@ mod tests {
         let sharded = parsed(&["--shards=4", "--shard-by=namespace"]).config().unwrap();
         assert_eq!((sharded.sharding.shards, sharded.leader_election.leader_elect), (Some(4), false));
         let both = parsed(&["--shards=4", "--leader-elect"]).config().unwrap_err();
-        assert!(both.to_string().contains("not with --shards"), "{both}");
+        assert!(both.to_string().contains("cannot be combined with --shards"), "{both}");
     }
 
     #[test]

@@ -57,13 +57,13 @@ pub(crate) enum Command {
     /// Run operators whose logic is a hook: a program in any language.
     #[command(subcommand)]
     Operator(Operator),
-    /// Show, compare and steer applications.
+    /// Show, diff and control applications.
     #[command(subcommand)]
     App(App),
     /// Check, apply and show definitions of components, traits, policies and workflow steps.
     #[command(subcommand)]
     Def(Def),
-    /// Register, list and forget the clusters that applications are deployed to.
+    /// Register, list, rename and detach the clusters that applications are deployed to.
     #[command(subcommand)]
     Cluster(Cluster),
     /// Write a new operator project, with a custom resource, a controller and tests.
@@ -221,7 +221,7 @@ pub(crate) struct ControllerManager {
     #[command(flatten)]
     pub(crate) connection: ConnectionFlags,
     #[command(flatten)]
-    pub(crate) leading: LeaderElectionFlags,
+    pub(crate) leader_election: LeaderElectionFlags,
     #[command(flatten)]
     pub(crate) serving: Serving,
     #[command(flatten)]
@@ -242,7 +242,7 @@ pub(crate) struct ControllerManager {
     #[command(flatten)]
     pub(crate) shadow: ShadowFlags,
     #[command(flatten)]
-    pub(crate) settled: FixedFlags,
+    pub(crate) fixed: FixedFlags,
     #[command(flatten)]
     pub(crate) controllers: Controllers,
 }

@@ -13,7 +13,7 @@ use setpoint::{Key, Kind};
 use setpoint_oam::Credential;
 use setpoint_oam::names::{CLUSTER_CREDENTIAL_TYPE, LOCAL_CLUSTER, SYSTEM_NAMESPACE};
 
-use crate::app::connection::{Connection, Namespaced};
+use crate::app::connection::{ClusterFlags, Connection};
 use crate::app::output::{Format, print, print_objects, table};
 
 const CLUSTER_GROUP: &str = "cluster.core.oam.dev/";
@@ -30,7 +30,7 @@ pub(crate) enum Cluster {
     List(List),
     /// Rename a cluster.
     Rename(Rename),
-    /// Forget a cluster, and the objects that applications have in it; they stay there.
+    /// Unregister a cluster and drop its records; applied objects remain in it.
     Detach(Detach),
 }
 
@@ -49,13 +49,13 @@ pub(crate) struct Join {
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]
-    hub: Namespaced,
+    hub: ClusterFlags,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
     #[command(flatten)]
-    hub: Namespaced,
+    hub: ClusterFlags,
     /// Output format.
     #[arg(long, short, value_name = "FORMAT")]
     output: Option<Format>,
@@ -70,7 +70,7 @@ pub(crate) struct Rename {
     #[arg(value_name = "NEW-NAME")]
     new_name: String,
     #[command(flatten)]
-    hub: Namespaced,
+    hub: ClusterFlags,
 }
 
 #[derive(Debug, Args)]
@@ -79,7 +79,7 @@ pub(crate) struct Detach {
     #[arg(value_name = "NAME")]
     name: String,
     #[command(flatten)]
-    hub: Namespaced,
+    hub: ClusterFlags,
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -121,12 +121,12 @@ async fn join(arguments: &Join) -> anyhow::Result<()> {
             "joined"
         }
         Some(_) if !arguments.overwrite => {
-            bail!("cluster {name} exists: --overwrite replaces its credential")
+            bail!("cluster {name} already exists; use --overwrite to replace its credential")
         }
         Some(found) => {
             let mut body: Value = found.decode()?;
             if body["metadata"]["labels"][CLUSTER_CREDENTIAL_TYPE].is_null() {
-                bail!("Secret {SYSTEM_NAMESPACE}/{name} exists and is no credential of a cluster");
+                bail!("Secret {SYSTEM_NAMESPACE}/{name} already exists and is not a cluster credential");
             }
             body["data"] = secret["data"].clone();
             for (label, value) in secret["metadata"]["labels"].as_object().into_iter().flatten() {
@@ -142,9 +142,11 @@ async fn join(arguments: &Join) -> anyhow::Result<()> {
 fn check_name(name: &str) -> anyhow::Result<()> {
     let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-.".contains(letter);
     match name {
-        LOCAL_CLUSTER => bail!("the name {LOCAL_CLUSTER} is that of the cluster of the applications"),
+        LOCAL_CLUSTER => bail!("the name {LOCAL_CLUSTER} is reserved for the local cluster"),
         name if !name.is_empty() && name.len() <= 63 && name.chars().all(fits) => Ok(()),
-        name => bail!("{name:?} is no name of a cluster: expected lower-case letters, digits, '-' and '.'"),
+        name => {
+            bail!("{name:?} is not a valid cluster name: expected lower-case letters, digits, '-' and '.'")
+        }
     }
 }
 
@@ -288,7 +290,7 @@ fn listed(secrets: &[Value]) -> String {
 /// Reads the Secret of a registered cluster.
 async fn of_cluster(connection: &Connection, name: &str) -> anyhow::Result<Value> {
     if name == LOCAL_CLUSTER {
-        bail!("the cluster {LOCAL_CLUSTER} is that of the applications: it is not registered");
+        bail!("the local cluster {LOCAL_CLUSTER} is not registered");
     }
     let found = connection.client.get(&secrets(), &key(name)).await.optional()?;
     let found: Option<Value> = found.map(|found| found.decode()).transpose()?;
@@ -304,7 +306,7 @@ async fn rename(arguments: &Rename) -> anyhow::Result<()> {
     let secret = of_cluster(&connection, name).await?;
     let used = trackers_of(&connection, name).await?;
     if let Some(tracker) = used.first() {
-        bail!("cluster {name} is in use: {} names it", tracker["metadata"]["name"]);
+        bail!("cluster {name} is in use: ResourceTracker {} refers to it", tracker["metadata"]["name"]);
     }
     let meta = &secret["metadata"];
     let mut annotations = meta["annotations"].clone();
@@ -332,7 +334,7 @@ async fn detach(arguments: &Detach) -> anyhow::Result<()> {
         if named.is_empty() {
             print(&format!("cluster/{name} detached\n"))?;
             if forgotten > 0 {
-                eprintln!("{forgotten} objects of applications stay in it.");
+                eprintln!("{forgotten} applied objects remain in it.");
             }
             return Ok(());
         }

@@ -56,7 +56,7 @@ use service_account_clients::ServiceAccountClients;
 const COMPONENT: &str = "kube-controller-manager";
 
 pub(crate) async fn run(arguments: ControllerManager) -> anyhow::Result<()> {
-    arguments.settled.check()?;
+    arguments.fixed.check()?;
     arguments.shadow.check()?;
     let controllers = selection(&arguments.controllers)?;
     arguments.controllers.warn_of_gates();
@@ -84,7 +84,7 @@ pub(crate) async fn run(arguments: ControllerManager) -> anyhow::Result<()> {
     if let Some(accounts) = accounts {
         tokio::spawn(accounts.keep(stop.clone()));
     }
-    let how = if connected.shadow.is_some() { "in the shadow of" } else { "against" };
+    let how = if connected.shadow.is_some() { "in shadow mode against" } else { "against" };
     eprintln!("Running {} controllers {how} Kubernetes {}", controllers.len(), version.git_version);
     if let Some(shadow) = &connected.shadow {
         return arguments.shadow.run(shadow, &connected.requests, manager, stop).await;
@@ -129,7 +129,9 @@ fn service_account_clients(
 ) -> anyhow::Result<Option<ServiceAccountClients>> {
     let wanted = arguments.connection.use_service_account_credentials;
     if wanted && connected.shadow.is_some() {
-        bail!("--use-service-account-credentials: not with --shadow, because requesting a token is a write");
+        bail!(
+            "--use-service-account-credentials: cannot be combined with --shadow: requesting a token is a write"
+        );
     }
     Ok(wanted.then(|| ServiceAccountClients::new(connected.watches.clone(), &connected.config)))
 }
@@ -159,7 +161,7 @@ fn manager(
     if !resync.is_zero() {
         manager.context().informers.resync_every(resync);
     }
-    match (&connected.shadow, arguments.leading.election(&runtime.rng)) {
+    match (&connected.shadow, arguments.leader_election.election(&runtime.rng)) {
         (Some(shadow), _) => manager.add(shadow.verifier(kube)),
         (None, Some(election)) => manager.elect(election, COMPONENT)?,
         (None, None) => {}

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use clap::{Args, Subcommand};
+use clap::{Arg, Args, Subcommand};
 use serde_json::{Value, json};
 use setpoint::client::{Optional, Subresource};
 use setpoint::{Client, Key, Kind};
@@ -34,12 +34,21 @@ pub(crate) struct Vet {
 }
 
 #[derive(Debug, Args)]
+#[command(mut_args(with_shared_namespace))]
 pub(crate) struct Apply {
     /// File with definitions: CUE or YAML.
     #[arg(long = "filename", short = 'f', value_name = "FILE", required = true)]
     filenames: Vec<PathBuf>,
     #[command(flatten)]
     target: Namespaced,
+}
+
+/// Changes the description of the namespace, which has another default here.
+fn with_shared_namespace(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "namespace" => arg.help("Namespace [default: vela-system, shared by all namespaces]"),
+        _ => arg,
+    }
 }
 
 #[derive(Debug, Args)]
@@ -89,7 +98,7 @@ fn vet(files: &[PathBuf]) -> anyhow::Result<()> {
         }
     }
     if wrong > 0 {
-        bail!("{wrong} of {} files are wrong", files.len());
+        bail!("{wrong} of {} files are invalid", files.len());
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ pub(crate) async fn allow(client: &Client) -> anyhow::Result<()> {
     });
     match client.create(&kind, None, &binding).await {
         Err(error) if !error.is_already_exists() => {
-            Err(error).context("cannot let the API server use kubelets")
+            Err(error).context("cannot authorize the API server to access kubelets")
         }
         _ => Ok(()),
     }

@@ -3,17 +3,16 @@
 
 use std::net::SocketAddr;
 use std::str::FromStr;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{ArgAction, Args};
 use setpoint::config::LeaderElectionConfig;
 use setpoint::leader::ExitReason;
 use setpoint::{Client, ControllerConfig};
-use setpoint_controllers::flags::duration;
 use setpoint_webhook::Cidr;
 
 use crate::controller_manager::connection::ConnectionFlags;
+use crate::controller_manager::leader_election::ElectionTimes;
 
 /// The flags. Commands change the defaults of `bind_address` and `leader_elect_resource_namespace`.
 #[derive(Debug, Args)]
@@ -34,15 +33,8 @@ struct ElectionFlags {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set,
         value_name = "BOOL")]
     leader_elect: Option<bool>,
-    /// How long standbys wait before taking over a lease that is not renewed.
-    #[arg(long, default_value = "15s", value_name = "DURATION", value_parser = duration)]
-    leader_elect_lease_duration: Duration,
-    /// How long the leader keeps trying to renew its lease before it gives up.
-    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
-    leader_elect_renew_deadline: Duration,
-    /// Time between attempts to acquire or renew the lease.
-    #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = duration)]
-    leader_elect_retry_period: Duration,
+    #[command(flatten)]
+    times: ElectionTimes,
     /// Namespace of the lease.
     #[arg(long, default_value = "default", value_name = "NAMESPACE")]
     leader_elect_resource_namespace: String,
@@ -85,9 +77,9 @@ impl ManagerFlags {
             bind_address: self.bind_address.0,
             leader_election: LeaderElectionConfig {
                 leader_elect: election.leader_elect.unwrap_or(elects),
-                lease_duration: election.leader_elect_lease_duration,
-                renew_deadline: election.leader_elect_renew_deadline,
-                retry_period: election.leader_elect_retry_period,
+                lease_duration: election.times.leader_elect_lease_duration,
+                renew_deadline: election.times.leader_elect_renew_deadline,
+                retry_period: election.times.leader_elect_retry_period,
                 resource_name: Some(name.to_owned()),
                 resource_namespace: election.leader_elect_resource_namespace.clone(),
                 release_on_exit: true,
@@ -99,7 +91,7 @@ impl ManagerFlags {
     /// Connects to the API server as `user_agent`.
     pub(crate) async fn connect(&self, user_agent: &'static str) -> anyhow::Result<Connection> {
         if self.connection.use_service_account_credentials {
-            bail!("--use-service-account-credentials: only for setpoint controller-manager");
+            bail!("--use-service-account-credentials: supported only by setpoint controller-manager");
         }
         let config = self.connection.config().await?;
         let kube = kube::Client::try_from(config.clone()).context("cannot connect to the API server")?;

@@ -61,6 +61,7 @@ fn with_own_defaults(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
         "bind_address" => arg.default_value("127.0.0.1:8086"),
         "leader_elect" => arg.help(ELECTS),
+        "use_service_account_credentials" => arg.hide(true),
         _ => arg,
     }
 }
@@ -69,10 +70,10 @@ fn with_own_defaults(arg: Arg) -> Arg {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Hooks")]
 struct HookFlags {
-    /// Addresses of hosts, such as hook.shop=127.0.0.1:8080, for hooks that run elsewhere than their URLs say.
+    /// Addresses of hosts, such as hook.shop=127.0.0.1:8080, for hooks that do not run at the host in their URL.
     #[arg(long, value_delimiter = ',', value_name = "HOST=ADDRESS", value_parser = address)]
     resolve: Vec<(String, String)>,
-    /// CIDRs that hooks cannot be at, even if a name resolves to them. Empty allows every address.
+    /// CIDRs in which hooks are not called, even if a name resolves to them. Empty allows every address.
     #[arg(long, value_delimiter = ',', value_name = "CIDRS",
         default_values_t = Cidr::link_local().iter().map(Cidr::to_string))]
     hook_denied_cidrs: Vec<String>,

@@ -34,11 +34,11 @@ fn of_stat(stat: &str) -> Vec<Sample> {
     };
     let cpu = (user + system) / TICKS_PER_SECOND;
     let mut samples = vec![
-        ("process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.", cpu),
-        ("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", *bytes),
+        ("process_cpu_seconds_total", "counter", "CPU seconds used, user and system.", cpu),
+        ("process_virtual_memory_bytes", "gauge", "Bytes of virtual memory.", *bytes),
     ];
     if let Some(boot) = number_after("/proc/stat", "btime ", "") {
-        let help = "Start time of the process since unix epoch in seconds.";
+        let help = "Unix time of the process's start.";
         samples.push(("process_start_time_seconds", "gauge", help, boot + started / TICKS_PER_SECOND));
     }
     samples
@@ -46,16 +46,16 @@ fn of_stat(stat: &str) -> Vec<Sample> {
 
 fn of_status() -> Option<Sample> {
     let kibibytes = number_after("/proc/self/status", "VmRSS:", " kB")?;
-    Some(("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", kibibytes * 1024.0))
+    Some(("process_resident_memory_bytes", "gauge", "Bytes of resident memory.", kibibytes * 1024.0))
 }
 
 fn of_files() -> Vec<Sample> {
     let mut samples = Vec::new();
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        samples.push(("process_open_fds", "gauge", "Number of open file descriptors.", open.count() as f64));
+        samples.push(("process_open_fds", "gauge", "Open file descriptors.", open.count() as f64));
     }
     if let Some(most) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
-        samples.push(("process_max_fds", "gauge", "Maximum number of open file descriptors.", most as f64));
+        samples.push(("process_max_fds", "gauge", "Limit of open file descriptors.", most as f64));
     }
     samples
 }

@@ -117,9 +117,9 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         scheduler: !arguments.no_scheduler,
         nodes: arguments.nodes,
         zones: arguments.zones.get(),
-        talkative_nodes: true,
+        node_events: true,
         missing_images: arguments.missing_images.clone(),
-        own: own_controllers(&arguments, Arc::new(requests), Arc::new(members), operators.as_ref()),
+        own: custom_controllers(&arguments, Arc::new(requests), Arc::new(members), operators.as_ref()),
     };
     if arguments.proxying.kubelet_client().is_none() {
         kubelet_access::allow(&cluster.client()).await?;
@@ -198,7 +198,7 @@ async fn install_applications(cluster: &Cluster) -> anyhow::Result<()> {
 }
 
 /// Returns the controllers beside the built-in ones.
-fn own_controllers(
+fn custom_controllers(
     arguments: &Up,
     requests: Arc<Requests>,
     members: Arc<MemberClusters>,
@@ -273,7 +273,7 @@ fn metrics_of(controller_metrics: &ControllerMetrics, encryption: Option<Arc<Enc
 fn introspection_of(controller_metrics: &ControllerMetrics) -> Introspect {
     let controller_metrics = controller_metrics.clone();
     Arc::new(move |path, query| {
-        let answer = controller_metrics.get()?.introspection().answer(path, query)?;
+        let answer = controller_metrics.get()?.introspection().handle(path, query)?;
         Some(answer.to_string())
     })
 }

@@ -42,7 +42,7 @@ pub struct Components {
     /// The number of zones for the simulated nodes. 0 for the default of three.
     pub zones: usize,
     /// Whether simulated nodes also record events about normal operation, as kubelets do.
-    pub talkative_nodes: bool,
+    pub node_events: bool,
     /// Patterns of images that simulated nodes cannot pull. `*` stands for any text.
     pub missing_images: Vec<String>,
     /// Controllers from outside this workspace.
@@ -227,7 +227,7 @@ impl<'a> Assembly<'a> {
         let fleet = FleetOptions {
             nodes: parts.nodes,
             zones: if parts.zones == 0 { USUAL_ZONES } else { parts.zones },
-            talkative: parts.talkative_nodes,
+            records_events: parts.node_events,
             workers: NODE_WORKERS,
             missing_images: parts.missing_images.clone(),
         };

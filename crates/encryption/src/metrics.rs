@@ -258,22 +258,22 @@ impl Inner {
         Self {
             operations: Family::of(
                 "apiserver_storage_transformation_operations_total",
-                "Total number of transformations, with the status OK or that of the failure.",
+                "Transformations of values, by resource, direction, provider and status.",
                 &["resource", "transformation_type", "transformer_prefix", "status"],
             ),
             durations: Family::of(
                 "apiserver_storage_transformation_duration_seconds",
-                "Latencies in seconds of value transformation operations.",
+                "Seconds to transform a value, by direction and provider.",
                 &["transformation_type", "transformer_prefix"],
             ),
             cache_misses: Family::of(
                 "apiserver_storage_envelope_transformation_cache_misses_total",
-                "Total number of data keys that the KMS plugin had to be asked for.",
+                "Data keys that were not cached, so that the KMS plugin was called.",
                 &[],
             ),
             generations: Family::of(
                 "apiserver_storage_data_key_generation_duration_seconds",
-                "Seconds it took to generate a data encryption key.",
+                "Seconds to generate a data encryption key.",
                 &[],
             ),
             failed_generations: Family::of(
@@ -283,7 +283,7 @@ impl Inner {
             ),
             calls: Family::of(
                 "apiserver_envelope_encryption_kms_operations_latency_seconds",
-                "Seconds a call to the KMS plugin took, by gRPC status.",
+                "Seconds that calls to the KMS plugin took, by gRPC status.",
                 &["provider_name", "method_name", "grpc_status_code"],
             ),
             key_ids: Family::of(
@@ -305,17 +305,17 @@ impl Inner {
             status_key_ids_order: VecDeque::new(),
             invalid_key_ids: Family::of(
                 "apiserver_envelope_encryption_invalid_key_id_from_status_total",
-                "Status answers of the plugin with an invalid key ID, by error.",
+                "Status responses of the plugin with an invalid key ID, by error.",
                 &["provider_name", "error"],
             ),
             cache_sizes: Family::of(
                 "apiserver_envelope_encryption_dek_source_cache_size",
-                "Number of records in data encryption key (DEK) source cache.",
+                "Data encryption keys in the cache, by provider.",
                 &["provider_name"],
             ),
             reloads: Family::of(
                 "apiserver_encryption_config_controller_automatic_reloads_total",
-                "Total number of reload successes and failures of encryption configuration split by apiserver identity.",
+                "Reloads of the encryption configuration, by outcome and server.",
                 &["status", "apiserver_id_hash"],
             ),
             reloads_last: Family::of(
@@ -325,8 +325,7 @@ impl Inner {
             ),
             config: Family::of(
                 "apiserver_encryption_config_controller_last_config_info",
-                "Information about the last applied encryption configuration with hash as label, split by apiserver \
-                 identity.",
+                "1, with the hash of the encryption configuration in use.",
                 &["apiserver_id_hash", "hash"],
             ),
         }

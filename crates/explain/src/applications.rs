@@ -15,7 +15,7 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, app: &'a Item) -> Node {
         .evidence([Evidence::field("status.status", phase)])
         .evidence(open.map(|condition| condition.evidence()));
     if phase.is_empty() {
-        let text = "its controller has not looked at it";
+        let text = "its controller has not reconciled it";
         return match inquiry.age(app) > crate::creation::MOMENT {
             true => node.blocked(text, "run setpoint application-manager, or setpoint up --applications"),
             false => node.progressing(text),

@@ -93,7 +93,7 @@ fn inactive<'a>(inquiry: &Inquiry<'a>, node: Node, reason: &str, message: &str, 
     let service = service.found().map(|service| inquiry.explain(service));
     node.blocked(
         text,
-        "see that the metrics of the target's pods are collected: a pod has some a minute after it is ready",
+        "check that metrics of the target's pods are collected; they exist a minute after a pod is ready",
     )
     .children(service.filter(|service| service.state.is_stuck()))
 }

@@ -311,7 +311,7 @@ fn delayed<'a>(inquiry: &Inquiry<'a>, claim: &'a Item, node: Node) -> Node {
     let node = node.children(children);
     match node.worst_child() {
         State::Blocked | State::Failed => {
-            node.blocked(format!("{binding}, and its pod is not"), "make its pod schedulable")
+            node.blocked(format!("{binding}, and its pod is not scheduled"), "make its pod schedulable")
         }
         _ => node.progressing(format!("waits for its pod: {binding}")),
     }

@@ -81,7 +81,7 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, item: &'a Item) -> Node {
             format!("{observed}, metadata.generation is {generation}"),
         );
         let text = format!(
-            "its controller has not taken up the latest change (observedGeneration {observed}, generation {generation})"
+            "its controller has not observed the latest change (observedGeneration {observed}, generation {generation})"
         );
         return not_reported(inquiry, item, node.evidence([field]), &text);
     }
@@ -179,7 +179,7 @@ fn by_conditions(inquiry: &Inquiry<'_>, item: &Item, node: Node, conditions: &[C
         Some(one) => node.progressing(described(one)).because(described(one), "wait for its controller"),
         None => match going_on {
             Some(one) => node.progressing(described(one)).because(described(one), "wait for its controller"),
-            None => done(node, "all conditions are as they should be".to_owned()),
+            None => done(node, "all conditions are healthy".to_owned()),
         },
     }
 }
@@ -231,7 +231,7 @@ fn by_phase(item: &Item, node: Node) -> Option<Node> {
 fn without_status<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: Node) -> Node {
     let is_custom = item.kind.group.contains('.') && !item.kind.group.ends_with(".k8s.io");
     if node.worst_child().is_stuck() {
-        return node.blocked("something that it owns is stuck", "see below");
+        return node.blocked("an object that it owns is stuck", "see below");
     }
     if is_custom && item.has("/spec") && !item.has("/status") {
         return match node.children.is_empty() {
@@ -240,7 +240,7 @@ fn without_status<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: Node) -> Node
         };
     }
     match node.worst_child() {
-        State::Progressing => node.progressing("something that it owns is in progress"),
+        State::Progressing => node.progressing("an object that it owns is in progress"),
         _ => node.converged("exists"),
     }
 }

@@ -33,7 +33,7 @@ fn is_telling(state: &Value) -> bool {
 fn evidence(state: &Value) -> Evidence {
     let mut parts = Vec::new();
     if state.flag("/processing") {
-        parts.push("is being worked on".to_owned());
+        parts.push("is being reconciled".to_owned());
     }
     if state.flag("/queued") {
         let ahead =

@@ -28,7 +28,7 @@ pub(crate) fn failed<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: &Node) -> 
             .blocked(format!("cannot create its pods (FailedCreate): {text}"), fix)
             .evidence(condition.map(|condition| condition.evidence()))
             .evidence(evidence)
-            .next("the controller retries with a back-off of at most 17 minutes", None)
+            .next("the controller retries with a backoff of at most 17 minutes", None)
             .children(children),
     )
 }
@@ -49,7 +49,7 @@ pub(crate) fn not_seen<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: &Node) -
     let node = node.clone().evidence(evidence);
     let what = match behind {
         Some(_) => "its controller has not seen the latest change",
-        None => "its controller has not looked at it",
+        None => "its controller has not reconciled it",
     };
     if let Some(down) = leases::component_down(inquiry, "kube-controller-manager") {
         let lease = inquiry.explain_named(&LEASE, Some("kube-system"), "kube-controller-manager");

@@ -40,7 +40,7 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, item: &'a Item) -> Node {
         "kubernetes.io/pv-protection" => used_volume(inquiry, item, node, &since),
         "service.kubernetes.io/load-balancer-cleanup" => {
             let text = format!(
-                "is being deleted for {since}: its load balancer has to be cleaned up (finalizer {finalizer})"
+                "has been terminating for {since}: its load balancer has to be cleaned up (finalizer {finalizer})"
             );
             node.blocked(text, "run the cloud controller manager that made the load balancer")
         }
@@ -56,8 +56,10 @@ fn instances<'a>(inquiry: &Inquiry<'a>, definition: &'a Item, node: Node, since:
     let children = inquiry.explain_groups(&left, |one| one.at("/metadata/finalizers").to_string());
     let node = node.children(children);
     let text = match left.is_empty() {
-        true => format!("is being deleted for {since}"),
-        false => format!("is being deleted for {since}: {} of its kind left", count(left.len(), "object")),
+        true => format!("has been terminating for {since}"),
+        false => {
+            format!("has been terminating for {since}: {} of its kind left", count(left.len(), "object"))
+        }
     };
     match node.worst_child().is_stuck() {
         true => node.blocked(text, "let the controllers of these objects finish, or remove their finalizers"),
@@ -100,7 +102,7 @@ fn without_finalizer<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: Node, seco
 }
 
 fn collector(inquiry: &Inquiry<'_>, node: Node, since: &str, what: &str) -> Node {
-    let text = format!("is being deleted for {since}: the garbage collector has to {what}");
+    let text = format!("has been terminating for {since}: the garbage collector has to {what}");
     match leases::component_down(inquiry, "kube-controller-manager") {
         Some(down) => node.blocked(format!("{text}; {down}"), "start kube-controller-manager"),
         None => node.progressing(text),
@@ -124,7 +126,7 @@ fn foreground<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: Node, since: &str
     let children =
         inquiry.explain_groups(&waiting, |one| format!("{}{}", one.kind, one.at("/metadata/finalizers")));
     let text = format!(
-        "is being deleted in the foreground for {since}, and waits for {}",
+        "has been waiting for {since} for its dependents to be deleted (foreground): {}",
         crate::text::names(&names, 3)
     );
     let node = node.children(children);
@@ -166,11 +168,11 @@ fn used_claim<'a>(inquiry: &Inquiry<'a>, claim: &'a Item, node: Node, since: &st
     };
     let users: Vec<&str> = pods.iter().filter(uses).map(|pod| pod.name()).collect();
     match users.is_empty() {
-        true => collector(inquiry, node, since, "see that no pod uses it (pvc-protection)"),
+        true => collector(inquiry, node, since, "confirm that no pod uses it (pvc-protection)"),
         false => {
             let users = crate::text::names(&users, 3);
             let text = format!(
-                "is being deleted for {since}, but is still used by pod {users} (finalizer kubernetes.io/pvc-protection)"
+                "has been terminating for {since}, but is still used by pod {users} (finalizer kubernetes.io/pvc-protection)"
             );
             node.blocked(text, format!("delete pod {users}, or the workload that owns it"))
         }
@@ -180,10 +182,10 @@ fn used_claim<'a>(inquiry: &Inquiry<'a>, claim: &'a Item, node: Node, since: &st
 fn used_volume<'a>(inquiry: &Inquiry<'a>, volume: &'a Item, node: Node, since: &str) -> Node {
     let (namespace, name) = (volume.text("/spec/claimRef/namespace"), volume.text("/spec/claimRef/name"));
     if volume.text("/status/phase") != "Bound" {
-        return collector(inquiry, node, since, "see that no claim uses it (pv-protection)");
+        return collector(inquiry, node, since, "confirm that no claim uses it (pv-protection)");
     }
     let text = format!(
-        "is being deleted for {since}, but is still bound to claim {namespace}/{name} (finalizer kubernetes.io/pv-protection)"
+        "has been terminating for {since}, but is still bound to claim {namespace}/{name} (finalizer kubernetes.io/pv-protection)"
     );
     let claim =
         inquiry.explain_named(&CLAIM, Some(namespace), name).filter(|claim| claim.state != State::Converged);
@@ -199,12 +201,12 @@ fn foreign<'a>(inquiry: &Inquiry<'a>, item: &'a Item, node: Node, finalizer: &st
     let down = built_in.then(|| leases::component_down(inquiry, "kube-controller-manager")).flatten();
     if let Some(down) = down {
         let text = format!(
-            "is being deleted for {since}: finalizer {finalizer} waits for kube-controller-manager; {down}"
+            "has been terminating for {since}: finalizer {finalizer} waits for kube-controller-manager; {down}"
         );
         return node.blocked(text, "start kube-controller-manager");
     }
     let set_by = manager.map(|manager| format!(", set by {manager}")).unwrap_or_default();
-    let text = format!("is being deleted for {since}, but has the finalizer {finalizer}{set_by}");
+    let text = format!("has been terminating for {since}, but has the finalizer {finalizer}{set_by}");
     if seconds <= MOMENT {
         return node.progressing(text);
     }

@@ -22,8 +22,10 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, claim: &'a Item) -> Node {
         let missing = classes.iter().find(|class| inquiry.get(&DEVICE_CLASS, None, class).is_missing());
         if let Some(class) = missing {
             let text = format!("its DeviceClass {class} does not exist (request {})", request.text("/name"));
-            return node
-                .blocked(text, format!("create DeviceClass {class}, or install the driver that brings it"));
+            return node.blocked(
+                text,
+                format!("create DeviceClass {class}, or install the driver that provides it"),
+            );
         }
     }
     let slices = inquiry.snapshot.list(&DEVICE_SLICE, None);

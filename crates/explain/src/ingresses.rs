@@ -22,7 +22,7 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, ingress: &'a Item) -> Node {
     children.extend(secrets(inquiry, ingress));
     let node = node.children(children);
     if node.worst_child().is_stuck() {
-        return node.blocked("some of what it leads to is not there", "correct its backends");
+        return node.blocked("some of its backends do not exist", "correct its backends");
     }
     match ingress.has("/status/loadBalancer/ingress") {
         true => node.converged("has an address"),
@@ -64,7 +64,7 @@ fn without_class<'a>(inquiry: &Inquiry<'a>, ingress: &'a Item, node: Node) -> Op
         let text = "has no class, because it was created before the default IngressClass";
         return Some(node.blocked(text, "set spec.ingressClassName"));
     }
-    let text = format!("has no IngressClass, and none is the default ({shown}): no controller takes it");
+    let text = format!("has no IngressClass, and none is the default ({shown}): no controller handles it");
     Some(node.blocked(text, "set spec.ingressClassName, or make a class the default"))
 }
 
@@ -89,7 +89,7 @@ fn backend<'a>(inquiry: &Inquiry<'a>, ingress: &Item, backend: &Value) -> Option
     let node = Node::new(ObjectRef::new(&SERVICE, ingress.namespace(), name));
     let service = match inquiry.get(&SERVICE, ingress.namespace(), name) {
         Lookup::Missing => {
-            let text = format!("the Service {name} does not exist (Ingress {} leads to it)", ingress.name());
+            let text = format!("the Service {name} does not exist (a backend of Ingress {})", ingress.name());
             return Some(node.blocked(text, "create it, or correct the backend of the Ingress"));
         }
         found => found.found()?,
@@ -101,7 +101,7 @@ fn backend<'a>(inquiry: &Inquiry<'a>, ingress: &Item, backend: &Value) -> Option
             name => name.to_owned(),
         };
         let text =
-            format!("the Service {name} has no port {wanted} (Ingress {} leads to it)", ingress.name());
+            format!("the Service {name} has no port {wanted} (a backend of Ingress {})", ingress.name());
         return Some(node.blocked(text, "correct the port in the Ingress or the Service"));
     }
     Some(inquiry.explain(service))

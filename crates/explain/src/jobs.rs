@@ -135,7 +135,7 @@ fn running<'a>(inquiry: &Inquiry<'a>, job: &'a Item, node: Node, owned: &[&'a It
     match node.worst_child() {
         State::Blocked | State::Failed if failed > 0 && active > 0 => node
             .blocked(summary, "fix what makes its pods fail")
-            .next("failed pods are replaced with a back-off of at most 10 minutes", None),
+            .next("failed pods are replaced with a backoff of at most 10 minutes", None),
         State::Blocked | State::Failed => node.blocked(summary, "make its pods run"),
         State::Unknown => node.unknown(summary),
         _ => node.progressing(summary),

@@ -26,7 +26,7 @@ pub(crate) fn terminating<'a>(inquiry: &Inquiry<'a>, namespace: &'a Item, since:
     if let Some(failed) = find("NamespaceDeletionDiscoveryFailure") {
         let children = unavailable(inquiry);
         let text =
-            format!("is Terminating for {since}: its content cannot be discovered: {}", failed.message);
+            format!("has been Terminating for {since}: its content cannot be discovered: {}", failed.message);
         return node
             .blocked(text, "repair or delete the APIServices that are not available")
             .children(children);
@@ -34,7 +34,8 @@ pub(crate) fn terminating<'a>(inquiry: &Inquiry<'a>, namespace: &'a Item, since:
     if let Some(failed) = find("NamespaceDeletionContentFailure")
         .or_else(|| find("NamespaceDeletionGroupVersionParsingFailure"))
     {
-        let text = format!("is Terminating for {since}: its content cannot be deleted: {}", failed.message);
+        let text =
+            format!("has been Terminating for {since}: its content cannot be deleted: {}", failed.message);
         return node.blocked(text, "correct what the message names").children(remaining(
             inquiry,
             namespace,
@@ -44,7 +45,7 @@ pub(crate) fn terminating<'a>(inquiry: &Inquiry<'a>, namespace: &'a Item, since:
     if let Some(finalizers) = find("NamespaceFinalizersRemaining") {
         let content = find("NamespaceContentRemaining").map(|content| content.message).unwrap_or_default();
         let children = remaining(inquiry, namespace, content);
-        let text = format!("is Terminating for {since}: {} {content}", finalizers.message);
+        let text = format!("has been Terminating for {since}: {} {content}", finalizers.message);
         return node
             .blocked(text, "let the owners of the finalizers finish, or remove the finalizers")
             .children(children);
@@ -52,7 +53,7 @@ pub(crate) fn terminating<'a>(inquiry: &Inquiry<'a>, namespace: &'a Item, since:
     if let Some(content) = find("NamespaceContentRemaining") {
         let children = remaining(inquiry, namespace, content.message);
         let node = node.children(children);
-        let text = format!("is Terminating for {since}: {}", content.message);
+        let text = format!("has been Terminating for {since}: {}", content.message);
         return match node.worst_child().is_stuck() {
             true => node.blocked(text, "see what remains"),
             false => node.progressing(text),
@@ -69,12 +70,12 @@ pub(crate) fn terminating<'a>(inquiry: &Inquiry<'a>, namespace: &'a Item, since:
         let field = Evidence::field("spec.finalizers", &all);
         return node
             .blocked(
-                format!("is Terminating for {since}: it waits for its finalizers {all}"),
+                format!("has been Terminating for {since}: it waits for its finalizers {all}"),
                 format!("the controller of {all} has to remove it"),
             )
             .evidence([field]);
     }
-    let text = format!("is Terminating for {since}");
+    let text = format!("has been Terminating for {since}");
     match leases::component_down(inquiry, "kube-controller-manager") {
         Some(down) => {
             let lease = inquiry.explain_named(&LEASE, Some("kube-system"), "kube-controller-manager");

@@ -50,7 +50,7 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, host: &'a Item) -> Node {
         );
     }
     match repelling.first() {
-        Some(taint) => node.converged(format!("ready, only for pods that tolerate {taint}")),
+        Some(taint) => node.converged(format!("ready, but only for pods that tolerate {taint}")),
         None => node.converged("ready"),
     }
 }
@@ -72,15 +72,14 @@ fn not_ready<'a>(
 ) -> Node {
     let since = inquiry.since(ready.time);
     if ready.is_false() {
-        let text = format!("is NotReady for {since} ({}): {}", ready.reason, ready.message);
+        let text = format!("has been NotReady for {since} ({}): {}", ready.reason, ready.message);
         return node.blocked(text, "repair what the kubelet reports");
     }
     let lease = inquiry.get(&LEASE, Some("kube-node-lease"), host.name()).found();
     let heartbeat = lease.and_then(leases::renewed);
     let heartbeat =
         heartbeat.map(|at| format!(", last heartbeat {} ago", inquiry.since(Some(at)))).unwrap_or_default();
-    let text =
-        format!("is NotReady: its kubelet has stopped reporting for {since} ({}){heartbeat}", ready.reason);
+    let text = format!("is NotReady: its kubelet has not reported for {since} ({}){heartbeat}", ready.reason);
     node.blocked(text, "restart the node or its kubelet, or delete the Node if it is gone").next(
         "its pods are evicted 5 minutes after it was lost, unless they tolerate the taint for longer",
         None,
@@ -108,7 +107,8 @@ fn cordoned<'a>(inquiry: &Inquiry<'a>, host: &'a Item, node: Node) -> Node {
     let left = count(left.len(), "pod");
     match blocking.is_empty() {
         true => {
-            let text = format!("is cordoned (unschedulable): it takes no new pods, {left} left on it");
+            let text =
+                format!("is cordoned (unschedulable): no new pods are scheduled to it, {left} left on it");
             node.blocked(text, format!("finish the maintenance, then {uncordon}"))
         }
         false => {

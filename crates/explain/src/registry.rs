@@ -59,7 +59,7 @@ explainers! {
     BUDGET => disruption::explain, "budgets that allow no eviction, and the pods that would have to be ready";
     DEFINITION => extension::explain_definition, "names that are not accepted, schemas that are not structural, \
         objects that hold up the deletion";
-    API_SERVICE => extension::explain_api_service, "Services and endpoints that are missing or do not answer";
+    API_SERVICE => extension::explain_api_service, "Services and endpoints that are missing or do not respond";
     VALIDATING_WEBHOOKS => extension::explain_webhooks, "Services without endpoints that requests wait for";
     MUTATING_WEBHOOKS => extension::explain_webhooks, "Services without endpoints that requests wait for";
     CERTIFICATE_REQUEST => certificates::explain, "missing approvals, denials, signers that do not run";

@@ -39,7 +39,7 @@ pub(crate) fn explain<'a>(inquiry: &Inquiry<'a>, service: &'a Item) -> Node {
     let selected: Vec<&'a Item> = selected.into_iter().filter(|pod| !pods::has_ended(pod)).collect();
     if selected.is_empty() {
         let text = format!("has no endpoints: its selector matches {has_matches}, which ended");
-        return node.blocked(text, "run the pods again: a Service leads to running pods only");
+        return node.blocked(text, "run the pods again: a Service routes only to running pods");
     }
     let is_ready = |pod: &&&Item| pods::is_ready(pod) && !pod.object.meta().is_being_deleted();
     let ready = selected.iter().filter(is_ready).count();

@@ -56,8 +56,10 @@ fn waits_for<'a>(
     is_updated: bool,
     set: &Item,
 ) -> Node {
-    let text =
-        format!("waits for pod {} to become ready before it goes on (OrderedReady): {summary}", open.name());
+    let text = format!(
+        "waits for pod {} to become ready before it continues (OrderedReady): {summary}",
+        open.name()
+    );
     let child = inquiry.explain(open);
     let revision = open.text("/metadata/labels/controller-revision-hash");
     let is_old = !is_updated && revision != set.text("/status/updateRevision");

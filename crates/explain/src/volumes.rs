@@ -56,7 +56,9 @@ pub(crate) fn explain_attachment<'a>(inquiry: &Inquiry<'a>, attachment: &'a Item
             let text = format!("its volume cannot be {what} node {host}: {message}");
             let at = attachment.at(path).time("/time");
             let evidence = Evidence::new(crate::model::Source::Field, path, message, at);
-            return node.blocked(text, format!("correct what the driver {driver} says")).evidence([evidence]);
+            return node
+                .blocked(text, format!("fix the problem that the driver {driver} reports"))
+                .evidence([evidence]);
         }
     }
     if attachment.flag("/status/attached") {

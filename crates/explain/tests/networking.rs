@@ -168,7 +168,7 @@ situation!(
     a_lost_node,
     cluster(),
     "node/node-0",
-    ["Node node-0", "stopped reporting", "NotReady"],
+    ["Node node-0", "has not reported", "NotReady"],
     async |c| {
         patch(
             c,

@@ -182,7 +182,7 @@ situation!(
     a_deployment_without_its_controller,
     TestCluster::new().controllers(&["serviceaccount"]),
     "deployment/web",
-    ["Deployment default/web", "controller has not looked at it"],
+    ["Deployment default/web", "controller has not reconciled it"],
     async |c| {
         c.create(deployment("web", 1, pod("p", json!({})))).await;
     }

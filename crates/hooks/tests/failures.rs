@@ -41,7 +41,7 @@ fn check(hooks: Functions, error: &str) {
 }
 
 #[test]
-fn a_hook_that_hangs_is_given_up_after_its_time_limit() {
+fn a_hanging_hook_is_cancelled_after_its_timeout() {
     check(but_for_bad(std::future::pending), "no answer within 10s");
 }
 
@@ -51,7 +51,7 @@ fn a_hook_that_cannot_be_reached_is_an_error() {
 }
 
 #[test]
-fn an_answer_that_makes_no_sense_is_an_error() {
+fn an_invalid_response_is_an_error() {
     check(but_for_bad(async || Ok(HookReply::ok("<html>"))), "it is not JSON");
     check(
         but_for_bad(async || Ok(HookReply { status: 500, ..HookReply::ok("out of order") })),
@@ -60,7 +60,7 @@ fn an_answer_that_makes_no_sense_is_an_error() {
 }
 
 #[test]
-fn an_answer_of_10_mebibytes_is_refused() {
+fn a_response_of_10_mib_is_rejected() {
     let long = vec![b' '; 10 << 20];
     check(
         but_for_bad(move || std::future::ready(Ok(HookReply::ok(long.clone())))),
@@ -69,7 +69,7 @@ fn an_answer_of_10_mebibytes_is_refused() {
 }
 
 #[test]
-fn a_busy_hook_is_called_again_when_it_says_so() {
+fn a_busy_hook_is_retried_after_its_delay() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counter = calls.clone();
     let hooks = but_for_bad(move || {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use setpoint::Labels;
 use setpoint_placement::{
-    Amount, AsAWhole, NO_EXECUTE, NodeAffinity, Port, Requests, Taint, Toleration, demand_of, untolerated,
+    Amount, NO_EXECUTE, NodeAffinity, PodLevel, Port, Requests, Taint, Toleration, demand_of, untolerated,
 };
 
 /// The pod fields that admission checks.
@@ -119,7 +119,7 @@ impl Needs {
     pub(crate) fn demand(&self) -> Amount {
         let Spec { containers, init_containers, overhead, resources, .. } = &self.spec;
         let requests = |container: &Container| container.resources.requests.amount.clone();
-        let whole = AsAWhole { requests: &resources.requests, overhead: &overhead.amount };
+        let whole = PodLevel { requests: &resources.requests, overhead: &overhead.amount };
         demand_of(containers, init_containers, whole, Container::is_sidecar, requests)
     }
 

@@ -36,7 +36,7 @@ pub struct FleetOptions {
     pub nodes: usize,
     pub zones: usize,
     /// Whether to record normal events, too.
-    pub talkative: bool,
+    pub records_events: bool,
     pub workers: usize,
     /// Patterns of images that cannot be pulled. `*` stands for any text.
     pub missing_images: Vec<String>,
@@ -93,7 +93,7 @@ pub fn runnables(
         addresses,
         fates,
         missing_images: options.missing_images,
-        event_limit: options.talkative.then(Mutex::default),
+        event_limit: options.records_events.then(Mutex::default),
     };
     let controller =
         Controller::new("node", queue, agent).workers(options.workers).waits_for(&pods).waits_for(&nodes);

@@ -61,7 +61,7 @@ const MIN_BACK_OFF: Duration = Duration::from_secs(10);
 const MAX_BACK_OFF: Duration = Duration::from_secs(300);
 
 /// The inputs that determine a container's life.
-pub(crate) struct Life<'a> {
+pub(crate) struct ContainerInputs<'a> {
     pub(crate) container: &'a Container,
     pub(crate) behaviour: &'a Behaviour,
     pub(crate) image: &'a dyn Fn() -> Image,
@@ -170,7 +170,7 @@ impl ContainerState {
     }
 
     /// Returns the state at `now`, starting the container if it has not started, and when the state changes next.
-    pub(crate) fn advanced(self, life: &Life<'_>, now: Timestamp) -> (Self, Option<Timestamp>) {
+    pub(crate) fn advanced(self, life: &ContainerInputs<'_>, now: Timestamp) -> (Self, Option<Timestamp>) {
         match &self.state {
             State::Running { since } => {
                 let since = *since;
@@ -193,7 +193,7 @@ impl ContainerState {
     }
 
     /// Starts the container if its image can be used.
-    fn with_image(self, life: &Life<'_>, now: Timestamp) -> (Self, Option<Timestamp>) {
+    fn with_image(self, life: &ContainerInputs<'_>, now: Timestamp) -> (Self, Option<Timestamp>) {
         let waited = Duration::try_from(now.duration_since(life.may_start)).unwrap_or_default();
         let (last, next) = attempts(waited);
         let (last, next) = (life.may_start + last, life.may_start + next);
@@ -215,7 +215,7 @@ impl ContainerState {
         }
     }
 
-    fn run(self, life: &Life<'_>, now: Timestamp) -> Self {
+    fn run(self, life: &ContainerInputs<'_>, now: Timestamp) -> Self {
         let prospects = Prospects::of(life.container, life.behaviour, now, self.restarts);
         let (started, ready) = (prospects.is_started(now), prospects.is_ready(now));
         Self { state: State::Running { since: now }, ready, started, ..self }
@@ -225,7 +225,7 @@ impl ContainerState {
         self,
         exit: Exit,
         due: Timestamp,
-        life: &Life<'_>,
+        life: &ContainerInputs<'_>,
         now: Timestamp,
     ) -> (Self, Option<Timestamp>) {
         if now < due {
@@ -238,7 +238,7 @@ impl ContainerState {
     fn while_running(
         mut self,
         since: Timestamp,
-        life: &Life<'_>,
+        life: &ContainerInputs<'_>,
         now: Timestamp,
     ) -> (Self, Option<Timestamp>) {
         let exits = life.behaviour.exits.as_ref().filter(|exit| exit.happens_after(self.restarts));
@@ -260,7 +260,7 @@ impl ContainerState {
     }
 
     /// Handles an exit. From the second one on there is a backoff, reported as CrashLoopBackOff.
-    fn exited(mut self, exit: Exit, life: &Life<'_>) -> (Self, Option<Timestamp>) {
+    fn exited(mut self, exit: Exit, life: &ContainerInputs<'_>) -> (Self, Option<Timestamp>) {
         (self.ready, self.started) = (false, false);
         let wait = delay(self.restarts, &exit);
         let due = life.restarts.after(exit.code).then(|| exit.finished + wait);
@@ -336,7 +336,7 @@ mod tests {
         let behaviour = Behaviour::of_main(&annotations, &container, None, true);
         let missing = behaviour.never_start;
         let image = || if missing { Image::Unpullable("missing".into()) } else { Image::Present };
-        let life = Life {
+        let life = ContainerInputs {
             container: &container,
             behaviour: &behaviour,
             image: &image,
@@ -413,7 +413,7 @@ mod tests {
         let probe = crate::view::Probe { period_seconds: 10, failure_threshold: 3, ..Default::default() };
         let container =
             Container { name: "c".into(), liveness_probe: Some(Box::new(probe)), ..Container::default() };
-        let life = Life {
+        let life = ContainerInputs {
             container: &container,
             behaviour: &behaviour,
             image: &|| Image::Present,

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use setpoint::Metadata;
 
 use crate::behaviour::{Behaviour, PodBehaviour, annotation};
-use crate::container::{ContainerState, KILLED, Life, Restarts};
+use crate::container::{ContainerInputs, ContainerState, KILLED, Restarts};
 use crate::images::{Image, image, patterns, pull_error};
 use crate::resize::{PENDING, Refused, Resize};
 use crate::runtime::{Fate, FatesOfPod};
@@ -196,7 +196,7 @@ fn live(
         return (next, None);
     }
     next.has_network = true;
-    let mut lives = Lives { meta, pod, circumstances, may_start, now, change: None };
+    let mut lives = PodInputs { meta, pod, circumstances, may_start, now, change: None };
     if lives.initialize(&mut next) {
         lives.run(&mut next);
     }
@@ -226,7 +226,7 @@ fn live(
 }
 
 /// The inputs that determine the lives of a pod's containers.
-struct Lives<'a> {
+struct PodInputs<'a> {
     meta: &'a Metadata,
     pod: &'a PodView,
     circumstances: Circumstances<'a>,
@@ -237,7 +237,7 @@ struct Lives<'a> {
     change: Option<Timestamp>,
 }
 
-impl Lives<'_> {
+impl PodInputs<'_> {
     /// Runs init containers one after the other. Returns true if the last one is done.
     fn initialize(&mut self, next: &mut PodNow) -> bool {
         let past = next.main.iter().any(ContainerState::has_run);
@@ -305,8 +305,14 @@ impl Lives<'_> {
         }
         let pod = PodName(self.meta);
         let image = || self.image(container, behaviour);
-        let life =
-            Life { container, behaviour, image: &image, restarts, may_start: self.may_start, pod: &pod };
+        let life = ContainerInputs {
+            container,
+            behaviour,
+            image: &image,
+            restarts,
+            may_start: self.may_start,
+            pod: &pod,
+        };
         let before = std::mem::replace(container_state, ContainerState::waiting("", ""));
         let (after, change) = before.advanced(&life, self.now);
         *container_state = after;

@@ -36,7 +36,7 @@ struct Known {
     /// The pressures of nodes.
     short_of: BTreeMap<Box<str>, Vec<Pressure>>,
     /// Nodes whose conditions do not show their pressures yet.
-    unsaid: BTreeSet<Box<str>>,
+    unreported: BTreeSet<Box<str>>,
 }
 
 /// Typed view of a Node.
@@ -135,7 +135,7 @@ impl Outages {
     /// Whether the node's pressure conditions still have to be written.
     pub(crate) fn has_to_say(&self, node: &str) -> bool {
         let known = self.known.lock();
-        !known.unsaid.is_empty() && known.unsaid.contains(node)
+        !known.unreported.is_empty() && known.unreported.contains(node)
     }
 
     /// Applies a Node event. Returns true if its pods must be reconciled: the node has just recovered, or reported
@@ -183,17 +183,18 @@ impl Known {
     fn follow_pressure(&mut self, name: &str, node: Option<&NodeView>) -> bool {
         let short_of = node.map_or_else(Vec::new, NodeView::short_of);
         let is_short = !short_of.is_empty();
-        let is_unsaid = node.is_some_and(|node| !pressure::unsaid(&short_of, node.shown()).is_empty());
+        let is_unreported =
+            node.is_some_and(|node| !pressure::unreported(&short_of, node.shown()).is_empty());
         match is_short {
             true => _ = self.short_of.insert(name.into(), short_of),
             false => _ = self.short_of.remove(name),
         }
-        match is_unsaid {
+        match is_unreported {
             true => {
-                self.unsaid.insert(name.into());
+                self.unreported.insert(name.into());
                 false
             }
-            false => self.unsaid.remove(name) && is_short,
+            false => self.unreported.remove(name) && is_short,
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::container::{CRASH_LOOP, ContainerState, Restarts, State};
 use crate::images::{INVALID_NAME, NEVER_PULLED, PULL_BACK_OFF, PULL_FAILED};
 use crate::lifecycle::PodNow;
 use crate::probes::ProbeKind;
-use crate::view::{Container, ContainerStatus, Look, PodView, Probe};
+use crate::view::{Container, ContainerStatus, PodView, Probe, ProbeType};
 
 /// An event about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,12 +158,12 @@ fn about(
 
 /// Returns the failure message of a probe of this type.
 fn probe_failure(probe: &Probe) -> &'static str {
-    match probe.looks_by {
-        Look::Http => "HTTP probe failed with statuscode: 503",
-        Look::Tcp => "dial tcp: connect: connection refused",
-        Look::Grpc => "service unhealthy (responded with \"NOT_SERVING\")",
-        Look::Command if probe.is_bound_to_fail => "",
-        Look::Command => "simulated failure",
+    match probe.probe_type {
+        ProbeType::Http => "HTTP probe failed with statuscode: 503",
+        ProbeType::Tcp => "dial tcp: connect: connection refused",
+        ProbeType::Grpc => "service unhealthy (responded with \"NOT_SERVING\")",
+        ProbeType::Command if probe.is_bound_to_fail => "",
+        ProbeType::Command => "simulated failure",
     }
 }
 

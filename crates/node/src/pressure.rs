@@ -73,7 +73,7 @@ pub(crate) fn conditions(short_of: &[Pressure], now: Timestamp) -> Vec<Value> {
 }
 
 /// Returns the pressures whose conditions are not up to date.
-pub(crate) fn unsaid<'a>(
+pub(crate) fn unreported<'a>(
     short_of: &[Pressure],
     shown: impl Iterator<Item = (&'a str, &'a str)> + Clone,
 ) -> Vec<Pressure> {
@@ -162,8 +162,8 @@ mod tests {
         assert_eq!(named, [Pressure::Disk, Pressure::Memory]);
         assert!(Pressure::named(None).is_empty() && Pressure::named(Some(&"heat".to_owned())).is_empty());
         let shown = [("MemoryPressure", "True"), ("DiskPressure", "False")];
-        assert_eq!(unsaid(&named, shown.into_iter()), [Pressure::Disk]);
-        assert_eq!(unsaid(&[], shown.into_iter()), [Pressure::Memory]);
-        assert!(unsaid(&[Pressure::Memory], shown.into_iter()).is_empty());
+        assert_eq!(unreported(&named, shown.into_iter()), [Pressure::Disk]);
+        assert_eq!(unreported(&[], shown.into_iter()), [Pressure::Memory]);
+        assert!(unreported(&[Pressure::Memory], shown.into_iter()).is_empty());
     }
 }

@@ -136,14 +136,14 @@ pub(crate) struct Probe {
     pub(crate) period_seconds: u32,
     pub(crate) failure_threshold: u32,
     pub(crate) success_threshold: u32,
-    pub(crate) looks_by: Look,
+    pub(crate) probe_type: ProbeType,
     /// Whether it runs a command that is known to fail.
     pub(crate) is_bound_to_fail: bool,
 }
 
 /// The type of a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum ProbeType {
     #[default]
     Command,
     Http,
@@ -178,18 +178,18 @@ impl Exec {
 
 impl From<DeclaredProbe> for Probe {
     fn from(declared: DeclaredProbe) -> Self {
-        let looks_by = match &declared {
-            DeclaredProbe { http_get: Some(_), .. } => Look::Http,
-            DeclaredProbe { tcp_socket: Some(_), .. } => Look::Tcp,
-            DeclaredProbe { grpc: Some(_), .. } => Look::Grpc,
-            _ => Look::Command,
+        let probe_type = match &declared {
+            DeclaredProbe { http_get: Some(_), .. } => ProbeType::Http,
+            DeclaredProbe { tcp_socket: Some(_), .. } => ProbeType::Tcp,
+            DeclaredProbe { grpc: Some(_), .. } => ProbeType::Grpc,
+            _ => ProbeType::Command,
         };
         Self {
             initial_delay_seconds: declared.initial_delay_seconds,
             period_seconds: declared.period_seconds,
             failure_threshold: declared.failure_threshold,
             success_threshold: declared.success_threshold,
-            looks_by,
+            probe_type,
             is_bound_to_fail: declared.exec.and_then(Exec::outcome).is_some_and(|(_, code)| code != 0),
         }
     }

@@ -447,7 +447,7 @@ fn garbage_of_a_cluster_whose_name_leads_to_another_stays_recorded() {
         unregister(world, "west").await;
         lead_to(world, "east", "west").await;
         until_in(world, fleet, "west", Some("2")).await;
-        until_message(world, "app", "cluster east is another one than ConfigMap b was applied to").await;
+        until_message(world, "app", "cluster east is not the one that ConfigMap b was applied to").await;
         world.pass(Duration::from_secs(60)).await;
         assert!(fleet.find("east", &config_maps(), &key("b")).await.is_some());
         lead_to(world, "east", "east").await;

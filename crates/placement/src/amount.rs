@@ -120,14 +120,14 @@ fn in_units(name: &str, quantity: &Value) -> i64 {
 
 /// The pod-level parts of a pod's requests.
 #[derive(Clone, Copy, Debug)]
-pub struct AsAWhole<'a> {
+pub struct PodLevel<'a> {
     /// Pod-level requests, which replace the total of the containers: CPU, memory and huge pages.
     pub requests: &'a Requests,
     /// The overhead of its runtime class.
     pub overhead: &'a Amount,
 }
 
-impl AsAWhole<'_> {
+impl PodLevel<'_> {
     /// Huge pages are the only extended resources allowed at pod level.
     fn replace(self, total: &mut Amount) {
         let Requests { amount, names_cpu, names_memory } = self.requests;
@@ -148,7 +148,7 @@ impl AsAWhole<'_> {
 pub fn demand_of<C>(
     containers: &[C],
     init_containers: &[C],
-    whole: AsAWhole<'_>,
+    whole: PodLevel<'_>,
     is_sidecar: impl Fn(&C) -> bool,
     of: impl Fn(&C) -> Amount,
 ) -> Amount {

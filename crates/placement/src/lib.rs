@@ -12,7 +12,7 @@ mod node_selector;
 mod port;
 mod taint;
 
-pub use amount::{Amount, AsAWhole, Requests, Resources, demand_of};
+pub use amount::{Amount, PodLevel, Requests, Resources, demand_of};
 pub use node_selector::{NodeAffinity, NodeSelector, NodeSelectorTerm, PreferredTerm, Requirement};
 pub use port::Port;
 pub use taint::{NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, Toleration, untolerated};

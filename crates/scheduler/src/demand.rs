@@ -1,6 +1,6 @@
 //! Resource requests of pods. Pure.
 
-use setpoint_placement::{Amount, AsAWhole, demand_of};
+use setpoint_placement::{Amount, PodLevel, demand_of};
 
 use crate::view::{Container, PodView, RESIZE_PENDING};
 
@@ -66,7 +66,7 @@ fn asked(pod: &PodView, container: &Container) -> Amount {
 fn demand_with(pod: &PodView, of: impl Fn(&Container) -> Amount) -> Amount {
     let spec = &pod.spec;
     let is_sidecar = |container: &Container| container.restart_policy == "Always";
-    let whole = AsAWhole { requests: &spec.resources.requests, overhead: &spec.overhead.amount };
+    let whole = PodLevel { requests: &spec.resources.requests, overhead: &spec.overhead.amount };
     demand_of(&spec.containers, &spec.init_containers, whole, is_sidecar, of)
 }
 

@@ -108,8 +108,8 @@ fn name(target: &Target, generated: Option<&Family>) -> String {
 fn differs(found: &[Mismatch]) -> String {
     let first = found.first().map(|one| one.path.to_string()).unwrap_or_default();
     match found.len() {
-        1 => format!("the cluster has another {first}"),
-        many => format!("the cluster has another {first} and {} more fields differ", many - 1),
+        1 => format!("{first} differs in the cluster"),
+        many => format!("{first} and {} more field(s) differ in the cluster", many - 1),
     }
 }
 

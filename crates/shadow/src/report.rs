@@ -119,9 +119,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether the controllers here agree with the live ones.
+    /// Whether the controllers here agree with the live ones in every write, and every write was compared.
     pub fn is_clean(&self) -> bool {
-        self.missing == 0 && self.controllers.values().all(|counts| counts.differences == 0)
+        let agrees = |counts: &Counts| counts.differences == 0 && counts.dropped == 0;
+        self.missing == 0 && self.controllers.values().all(agrees)
     }
 
     /// Formats the counts as a table, followed by every difference.

@@ -31,13 +31,13 @@ const MAX_HELD: usize = 512;
 /// the caches.
 const AFTER_CAUSES: Duration = Duration::from_millis(20);
 
-/// The previous list of one kind.
+/// The kinds and selections that have been listed before.
 type ListedBefore = BTreeSet<(Resource, Selection)>;
 
 pub(crate) struct Watching {
     shadow: Shadow,
     lists: KubeSource,
-    /// Whether its objects have managed fields.
+    /// Its objects have managed fields.
     watches: KubeSource,
     listed: Mutex<ListedBefore>,
 }

@@ -78,7 +78,7 @@ async fn call(
     let response = match fault {
         None if is_discovery => Ok(without_dead_groups(answer(request).await, faults).await),
         None => Ok(answer(request).await),
-        Some(OnCall::Refuse(code)) => Ok(refusal(code)),
+        Some(OnCall::Fail(code)) => Ok(refusal(code)),
         Some(OnCall::Delay(duration)) => {
             tokio::time::sleep(duration).await;
             Ok(answer(request).await)

@@ -23,7 +23,7 @@ pub enum OnCall {
     /// The response is lost: the write is committed, but the client does not know.
     DropAfter,
     /// The API server rejects the request with this code.
-    Refuse(u16),
+    Fail(u16),
     /// The response is delayed.
     Delay(Duration),
     /// The manager crashes just before the write is committed.
@@ -197,10 +197,10 @@ impl Faults {
     /// Returns how a call to this path is rejected, if it is.
     pub(crate) fn denied(&self, path: &str) -> Option<OnCall> {
         self.0.state.lock().faults.iter().find_map(|fault| match fault {
-            Fault::Deny { path: denied, code } if path.contains(denied) => Some(OnCall::Refuse(*code)),
+            Fault::Deny { path: denied, code } if path.contains(denied) => Some(OnCall::Fail(*code)),
             Fault::Dead { group } => {
                 let rest = path.strip_prefix("/apis/")?.strip_prefix(group)?;
-                (rest.is_empty() || rest.starts_with('/')).then_some(OnCall::Refuse(503))
+                (rest.is_empty() || rest.starts_with('/')).then_some(OnCall::Fail(503))
             }
             _ => None,
         })
@@ -267,7 +267,7 @@ impl Faults {
         if let Some((_, code)) =
             state.refused.iter().find(|(resource, _)| path.split('/').any(|part| part == *resource))
         {
-            return Some(OnCall::Refuse(*code));
+            return Some(OnCall::Fail(*code));
         }
         let planned = state.faults.iter().find_map(|fault| match fault {
             Fault::Call { nth: at, what } if *at == nth => Some(*what),
@@ -381,7 +381,7 @@ impl State {
         if rng.below(100) >= *percent {
             return None;
         }
-        let ways = [OnCall::Refuse(409), OnCall::Refuse(429), OnCall::Refuse(500), OnCall::Refuse(503)];
+        let ways = [OnCall::Fail(409), OnCall::Fail(429), OnCall::Fail(500), OnCall::Fail(503)];
         let lost = [OnCall::DropBefore, OnCall::DropAfter];
         let all: Vec<OnCall> = ways.into_iter().chain(lost).collect();
         Some(all[rng.below(all.len() as u64) as usize])

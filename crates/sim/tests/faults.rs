@@ -178,7 +178,7 @@ fn a_replicaset_survives_every_crash_and_every_stale_or_hidden_event() {
 }
 
 #[test]
-fn a_rolling_update_survives_them_within_its_bounds() {
+fn a_rolling_update_survives_crashes_and_stale_events_within_its_bounds() {
     check(&Scenario {
         name: "deployment",
         parts: parts(),
@@ -189,7 +189,7 @@ fn a_rolling_update_survives_them_within_its_bounds() {
 }
 
 #[test]
-fn a_foreground_deletion_survives_them_and_leaves_nothing() {
+fn a_foreground_deletion_survives_crashes_and_stale_events_and_leaves_nothing() {
     check(&Scenario {
         name: "garbage collection",
         parts: parts(),

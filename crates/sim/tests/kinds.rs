@@ -107,7 +107,7 @@ async fn follow(cluster: &Running) {
 fn check(controller: fn(&Context) -> Controller) {
     TestCluster::new().with(controller).run(follow);
     for nth in 0..3 {
-        for what in [OnCall::CrashBefore, OnCall::CrashAfter, OnCall::DropAfter, OnCall::Refuse(500)] {
+        for what in [OnCall::CrashBefore, OnCall::CrashAfter, OnCall::DropAfter, OnCall::Fail(500)] {
             TestCluster::new().with(controller).faults([Fault::Call { nth, what }]).run(follow);
         }
     }

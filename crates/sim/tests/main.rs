@@ -3,6 +3,7 @@
 mod api_servers;
 mod behaviour;
 mod converters;
+mod custom_controller;
 mod extensions;
 mod faults;
 mod framework_webhooks;
@@ -10,7 +11,6 @@ mod kinds;
 mod kubelet;
 mod network;
 mod nodes;
-mod own_controller;
 mod replicas;
 mod sets;
 mod shadow;

@@ -55,7 +55,7 @@ fn source() -> serde_json::Value {
 }
 
 #[test]
-fn an_own_controller_works_beside_the_built_in_ones_and_through_every_fault() {
+fn a_custom_controller_works_beside_the_built_in_ones_and_through_every_fault() {
     let call = |what| vec![Fault::Call { nth: 0, what }];
     let event = |what| vec![Fault::Event { nth: 0, what }];
     let wrong = [
@@ -63,7 +63,7 @@ fn an_own_controller_works_beside_the_built_in_ones_and_through_every_fault() {
         call(OnCall::CrashBefore),
         call(OnCall::CrashAfter),
         call(OnCall::DropAfter),
-        call(OnCall::Refuse(503)),
+        call(OnCall::Fail(503)),
         event(OnEvent::Hide),
         event(OnEvent::Duplicate),
         event(OnEvent::Delay(Duration::from_secs(60))),

@@ -134,7 +134,7 @@ fn a_cache_frozen_for_ten_minutes_leads_to_no_extra_pods() {
 }
 
 #[test]
-fn writes_without_an_answer_are_not_repeated() {
+fn writes_whose_response_is_lost_are_not_repeated() {
     check((0..30).step_by(2).map(|nth| vec![Fault::Call { nth, what: OnCall::DropAfter }]));
 }
 

@@ -56,7 +56,7 @@ fn a_deletion_leaves_nothing_behind() {
 #[test]
 fn crashes_and_lost_answers_change_nothing() {
     for nth in 0..2 {
-        for what in [OnCall::CrashBefore, OnCall::CrashAfter, OnCall::DropAfter, OnCall::Refuse(500)] {
+        for what in [OnCall::CrashBefore, OnCall::CrashAfter, OnCall::DropAfter, OnCall::Fail(500)] {
             let fault = Fault::Call { nth, what };
             cluster().faults([fault]).run(async |cluster| {
                 begin(cluster).await;

@@ -37,15 +37,13 @@ impl AggregationMetrics {
 
     pub(crate) fn write(&self, text: &mut Text) {
         const UNAVAILABLE: &str = "aggregator_unavailable_apiservice";
-        let help =
-            "[ALPHA] Gauge of APIServices which are marked as unavailable broken down by APIService name.";
+        let help = "1 for each unavailable APIService.";
         text.head(UNAVAILABLE, "gauge", help);
         for (name, is_unavailable) in &*self.unavailable.lock() {
             text.sample(UNAVAILABLE, &[("name", name)], u8::from(*is_unavailable));
         }
         const CEASED: &str = "aggregator_unavailable_apiservice_total";
-        let help = "[ALPHA] Counter of APIServices which are marked as unavailable broken down by APIService name \
-                    and reason.";
+        let help = "Times that an APIService became unavailable, by reason.";
         text.head(CEASED, "counter", help);
         for ((name, reason), count) in &*self.ceased.lock() {
             text.sample(CEASED, &[("name", name), ("reason", reason)], count);

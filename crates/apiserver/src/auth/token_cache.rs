@@ -41,8 +41,7 @@ pub(super) struct TokenDigest(hmac::Key);
 impl Default for TokenDigest {
     fn default() -> Self {
         let mut secret = [0; 32];
-        // Without randomness the digests are predictable, but still irreversible.
-        let _ = SystemRandom::new().fill(&mut secret);
+        SystemRandom::new().fill(&mut secret).expect("the system supplies randomness");
         Self(hmac::Key::new(hmac::HMAC_SHA256, &secret))
     }
 }

@@ -98,16 +98,16 @@ fn add_meta(dialect: Dialect, schema: &mut Value, of: &str, description: &str) {
 /// values.
 fn simplified(schema: Value) -> Value {
     let Value::Object(mut fields) = schema else { return schema };
-    for unsaid in ["oneOf", "anyOf", "allOf", "not", "default"] {
-        fields.remove(unsaid);
+    for omitted in ["oneOf", "anyOf", "allOf", "not", "default"] {
+        fields.remove(omitted);
     }
     let flag = |fields: &Map<String, Value>, name: &str| fields.get(name) == Some(&Value::Bool(true));
     let is_nullable = flag(&fields, "nullable");
     let is_open = flag(&fields, "x-kubernetes-preserve-unknown-fields");
     fields.remove("nullable");
     if is_nullable || is_open {
-        for unsaid in ["type", "items", "properties", "additionalProperties", "required"] {
-            fields.remove(unsaid);
+        for omitted in ["type", "items", "properties", "additionalProperties", "required"] {
+            fields.remove(omitted);
         }
     }
     for (name, value) in &mut fields {

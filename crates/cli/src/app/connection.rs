@@ -35,11 +35,15 @@ pub(crate) struct Connection {
     pub(crate) namespace: String,
 }
 
-impl Namespaced {
+impl ClusterFlags {
+    /// Connects, in the namespace of the context.
     pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
-        let options =
-            KubeConfigOptions { context: self.cluster.context.clone(), ..KubeConfigOptions::default() };
-        let config = match &self.cluster.kubeconfig {
+        self.connect_in(None).await
+    }
+
+    async fn connect_in(&self, namespace: Option<&str>) -> anyhow::Result<Connection> {
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = match &self.kubeconfig {
             Some(path) => {
                 let read = Kubeconfig::read_from(path);
                 let read = read.with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
@@ -49,10 +53,16 @@ impl Namespaced {
                 .await
                 .context("no kubeconfig found: set --kubeconfig")?,
         };
-        let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let namespace = namespace.unwrap_or(&config.default_namespace).to_owned();
         let kube = kube::Client::try_from(config).context("cannot connect to the API server")?;
         let client = Client::new(kube.clone()).with_user_agent("setpoint");
         Ok(Connection { client, kube, namespace })
+    }
+}
+
+impl Namespaced {
+    pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
+        self.cluster.connect_in(self.namespace.as_deref()).await
     }
 
     /// Whether a namespace was asked for.

@@ -228,8 +228,8 @@ async fn dry_apply(
     };
     let parameters = PatchParams { dry_run: true, ..PatchParams::apply("setpoint-applications").force() };
     let applied = api.patch(name, &parameters, &Patch::Apply(object)).await;
-    let applied = applied
-        .with_context(|| format!("{}: cannot apply it, even without storing it", reference(object)))?;
+    let applied =
+        applied.with_context(|| format!("{}: the dry run of the apply failed", reference(object)))?;
     Ok(serde_json::to_value(applied)?)
 }
 

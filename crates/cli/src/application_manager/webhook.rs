@@ -44,7 +44,7 @@ pub(crate) struct WebhookFlags {
     /// Private key of --webhook-tls-cert-file.
     #[arg(long, value_name = "FILE", requires = "webhook_tls_cert_file")]
     webhook_tls_private_key_file: Option<PathBuf>,
-    /// CA bundle by which the API server recognizes --webhook-tls-cert-file [default: that file itself].
+    /// CA bundle with which the API server verifies --webhook-tls-cert-file [default: the certificate itself].
     #[arg(long, value_name = "FILE", requires = "webhook_tls_cert_file")]
     webhook_ca_file: Option<PathBuf>,
 }

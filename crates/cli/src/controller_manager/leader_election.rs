@@ -14,15 +14,8 @@ pub(crate) struct LeaderElectionFlags {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
         action = ArgAction::Set, value_name = "BOOL")]
     pub(crate) leader_elect: bool,
-    /// How long standbys wait before taking over a lease that is not renewed.
-    #[arg(long, default_value = "15s", value_name = "DURATION", value_parser = duration)]
-    leader_elect_lease_duration: Duration,
-    /// How long the leader keeps trying to renew its lease before it gives up.
-    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
-    leader_elect_renew_deadline: Duration,
-    /// Time between attempts to acquire or renew the lease.
-    #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = duration)]
-    leader_elect_retry_period: Duration,
+    #[command(flatten)]
+    times: ElectionTimes,
     /// Kind of the lock object; only leases are supported.
     #[arg(long, default_value = "leases", value_name = "KIND", value_parser = ["leases"])]
     leader_elect_resource_lock: String,
@@ -34,15 +27,29 @@ pub(crate) struct LeaderElectionFlags {
     leader_elect_resource_namespace: String,
 }
 
+/// The times of a leader election, with client-go's defaults.
+#[derive(Debug, Args)]
+pub(crate) struct ElectionTimes {
+    /// How long standbys wait before taking over a lease that is not renewed.
+    #[arg(long, default_value = "15s", value_name = "DURATION", value_parser = duration)]
+    pub(crate) leader_elect_lease_duration: Duration,
+    /// How long the leader keeps trying to renew its lease before it gives up.
+    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
+    pub(crate) leader_elect_renew_deadline: Duration,
+    /// Time between attempts to acquire or renew the lease.
+    #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = duration)]
+    pub(crate) leader_elect_retry_period: Duration,
+}
+
 impl LeaderElectionFlags {
     /// Returns the leader election settings, if it is enabled.
     pub(crate) fn election(&self, rng: &Rng) -> Option<ElectionConfig> {
         let identity = ElectionConfig::own_identity(rng);
         let (namespace, name) = (&self.leader_elect_resource_namespace, &self.leader_elect_resource_name);
         self.leader_elect.then(|| ElectionConfig {
-            lease_duration: self.leader_elect_lease_duration,
-            renew_deadline: self.leader_elect_renew_deadline,
-            retry_period: self.leader_elect_retry_period,
+            lease_duration: self.times.leader_elect_lease_duration,
+            renew_deadline: self.times.leader_elect_renew_deadline,
+            retry_period: self.times.leader_elect_retry_period,
             ..ElectionConfig::new(namespace, name, identity)
         })
     }

@@ -99,13 +99,17 @@ impl ShadowFlags {
             }
             stop.cancel();
         };
-        tokio::select! {
-            _ = manager.run(stop.clone()) => {}
-            () = timer => {}
-        }
+        let is_complete = tokio::select! {
+            _ = manager.run(stop.clone()) => self.shadow_duration.is_none(),
+            () = timer => true,
+        };
         // Pending writes are checked once more. Those that are not read in time stay pending.
         _ = tokio::time::timeout(FINAL_CHECK_TIMEOUT, shadow.recheck(reader)).await;
-        self.finish(&shadow.report())
+        self.finish(&shadow.report())?;
+        if !is_complete {
+            bail!("stopped before --shadow-duration");
+        }
+        Ok(())
     }
 
     fn finish(&self, report: &Report) -> anyhow::Result<()> {
@@ -120,7 +124,13 @@ impl ShadowFlags {
         }
         printed?;
         if self.shadow_duration.is_some() && !report.is_clean() {
-            bail!("{} differences, {} missing writes", report.total().differences, report.missing);
+            let total = report.total();
+            bail!(
+                "{} differences, {} missing writes, {} intended writes not compared",
+                total.differences,
+                report.missing,
+                total.dropped
+            );
         }
         Ok(())
     }

@@ -174,7 +174,7 @@ fn everything(cluster: &Cluster) -> Components {
         controller_accounts: true,
         scheduler: true,
         nodes: 3,
-        talkative_nodes: true,
+        node_events: true,
         ..Components::default()
     }
 }

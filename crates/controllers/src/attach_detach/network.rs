@@ -13,7 +13,7 @@ use setpoint_volume::inline::{InlineDisk, PODS_BY_DISK, inline_disks, is_on_netw
 use setpoint_volume::{PodVolumes, bound_volume, is_terminated};
 
 use super::observe::{Caches, Site};
-use super::plan::{May, may_detach};
+use super::plan::{DetachTime, may_detach};
 use super::reconcile::Attacher;
 use super::view::Node;
 
@@ -165,13 +165,13 @@ impl Attacher {
         let site = Site { node: Some(node.clone()), ..Site::default() };
         for (name, since) in pending {
             match may_detach(&site, &name, since, self.by_force, now) {
-                May::After(time) => attached.keep(name, time),
-                May::Now { force: Some(reason) } => attached.forced.push(reason),
+                DetachTime::After(time) => attached.keep(name, time),
+                DetachTime::Now { force: Some(reason) } => attached.forced.push(reason),
                 // The cache may never show that it was in use for a while.
-                May::Now { force: None } if self.still_uses(&name, node.key()).await? => {
+                DetachTime::Now { force: None } if self.still_uses(&name, node.key()).await? => {
                     attached.keep(name, RECHECK_IN_USE);
                 }
-                May::Now { force: None } => {}
+                DetachTime::Now { force: None } => {}
             }
         }
         Ok(())

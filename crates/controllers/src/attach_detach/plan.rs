@@ -46,8 +46,8 @@ pub(super) fn plan(
             continue;
         }
         match may_detach(site, &name, since(node), by_force, now) {
-            May::Now { force } => plan.detach.push((node.clone(), force)),
-            May::After(time) => {
+            DetachTime::Now { force } => plan.detach.push((node.clone(), force)),
+            DetachTime::After(time) => {
                 plan.recheck_after = Some(plan.recheck_after.map_or(time, |least| least.min(time)))
             }
         }
@@ -65,12 +65,18 @@ pub(super) fn plan(
 }
 
 /// When a volume may be detached from a node.
-pub(super) enum May {
+pub(super) enum DetachTime {
     Now { force: Option<&'static str> },
     After(Duration),
 }
 
-pub(super) fn may_detach(site: &Site, volume: &str, since: Timestamp, by_force: bool, now: Timestamp) -> May {
+pub(super) fn may_detach(
+    site: &Site,
+    volume: &str,
+    since: Timestamp,
+    by_force: bool,
+    now: Timestamp,
+) -> DetachTime {
     // Assume that a missing node still uses the volume.
     let (uses, healthy, out_of_service) = match &site.node {
         Some(node) => (node.uses(volume), node.is_healthy(), node.is_out_of_service()),
@@ -81,14 +87,14 @@ pub(super) fn may_detach(site: &Site, volume: &str, since: Timestamp, by_force: 
     if uses && !out_of_service && (healthy || !too_long) {
         // A healthy node reports when it has unmounted the volume.
         let left = UNMOUNT_WITHIN.saturating_sub(waited) + Duration::from_secs(1);
-        return May::After(left);
+        return DetachTime::After(left);
     }
     let force = match (too_long, out_of_service) {
         (true, _) => Some("timeout"),
         (false, true) => Some("out-of-service"),
         (false, false) => None,
     };
-    May::Now { force }
+    DetachTime::Now { force }
 }
 
 /// Builds the Multi-Attach message for a pod whose node waits for another node to detach.

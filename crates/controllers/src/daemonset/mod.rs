@@ -44,7 +44,7 @@ use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::wiring;
 use crate::workload::dependents::Dependents;
-use crate::workload::history::{Historian, Revision};
+use crate::workload::history::{Revision, RevisionStore};
 use crate::workload::on_node::OnNode;
 use crate::workload::pod::Pod;
 use crate::workload::pod_control::PodControl;
@@ -84,8 +84,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let wake = Wake::<DaemonSet>::follow(context, &queue, &sets, &pods);
     let node_events = NodeEvents { queue: queue.clone(), sets: sets.lister(), pods: OnNode::of(&pods) };
     nodes.add_handler(move |event: &Event| node_events.node_changed(event));
-    let historian = Historian::new(context.client.clone(), &revisions);
-    historian.follow::<DaemonSet>(&revisions, &queue, &sets);
+    let revision_store = RevisionStore::new(context.client.clone(), &revisions);
+    revision_store.follow::<DaemonSet>(&revisions, &queue, &sets);
 
     let reconciler = DaemonSets {
         client: context.client.clone(),
@@ -95,7 +95,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         sets: sets.lister(),
         nodes: nodes.lister(),
         pods: Dependents::of(&pods),
-        historian,
+        revision_store,
         expectations: wake.expectations.clone(),
         throttle: wake.throttle.clone(),
         failures: Failures::new(clock.clone()),

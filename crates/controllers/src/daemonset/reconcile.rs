@@ -21,7 +21,7 @@ use super::status::{next_check, status};
 use super::view::{DaemonSet, DaemonSetStatus, Node};
 use crate::workload::claims::{Claimant, Claims};
 use crate::workload::dependents::Dependents;
-use crate::workload::history::Historian;
+use crate::workload::history::RevisionStore;
 use crate::workload::pod::Pod;
 use crate::workload::pod_control::{PodControl, namespace_is_terminating};
 use crate::workload::throttle::Throttle;
@@ -40,7 +40,7 @@ pub(super) struct DaemonSets {
     pub(super) sets: Lister<DaemonSet>,
     pub(super) nodes: Lister<Node>,
     pub(super) pods: Dependents<Pod>,
-    pub(super) historian: Historian,
+    pub(super) revision_store: RevisionStore,
     pub(super) expectations: Arc<Expectations<Key>>,
     pub(super) throttle: Arc<Throttle<Key>>,
     pub(super) failures: Failures,
@@ -55,7 +55,7 @@ impl Reconciler for DaemonSets {
             self.expectations.forget(key);
             self.throttle.forget(key);
             self.failures.forget(key);
-            self.historian.forget(key);
+            self.revision_store.forget(key);
             return Ok(Outcome::Settled);
         };
         if set.spec.selector.is_empty() {
@@ -95,10 +95,10 @@ impl DaemonSets {
         set: &Cached<DaemonSet>,
         pods: &[Cached<Pod>],
     ) -> Result<Option<RevisionLookup>, ReconcileError> {
-        let Some(candidates) = self.historian.claimable_by(set.object())? else { return Ok(None) };
+        let Some(candidates) = self.revision_store.claimable_by(set.object())? else { return Ok(None) };
         let claims = Claims::of(set.meta(), &set.spec.selector, candidates, |_| true);
         let revisions = claims.carry_out(&self.client, &self.claimant(set)).await?;
-        history((&self.client, &self.historian), set, revisions, pods).await.map(Some)
+        history((&self.client, &self.revision_store), set, revisions, pods).await.map(Some)
     }
 
     /// Increments the collision count, so that the next revision gets a different name.
@@ -148,7 +148,7 @@ impl DaemonSets {
             self.apply(observed, rolling_update(observed, self.clock.now())).await?;
         }
         for revision in excess(observed.set, history, pods) {
-            self.historian.delete(key, revision).await?;
+            self.revision_store.delete(key, revision).await?;
         }
         Ok(wait)
     }

@@ -7,7 +7,7 @@ use setpoint::{Cached, Client, Kind, ReconcileError};
 
 use super::plan::live_hashes;
 use super::view::DaemonSet;
-use crate::workload::history::{Historian, Made, NewRevision, REVISION_LABEL, Revision, sort};
+use crate::workload::history::{Made, NewRevision, REVISION_LABEL, Revision, RevisionStore, sort};
 use crate::workload::pod::Pod;
 use crate::workload::template::with_label;
 
@@ -27,7 +27,7 @@ pub(super) enum RevisionLookup {
 
 /// Finds, renumbers or creates the revision of the current template. Of duplicates, the newest is kept.
 pub(super) async fn history(
-    (client, historian): (&Client, &Historian),
+    (client, revision_store): (&Client, &RevisionStore),
     set: &Cached<DaemonSet>,
     mut all: Vec<Cached<Revision>>,
     pods: &[Cached<Pod>],
@@ -36,7 +36,7 @@ pub(super) async fn history(
     let (mut same, old): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.is_of(&set.spec.template));
     let number = old.iter().map(|revision| revision.number).max().unwrap_or(0).saturating_add(1);
     let Some(current) = same.pop() else {
-        return Ok(match make(historian, set, number).await? {
+        return Ok(match make(revision_store, set, number).await? {
             Made::Revision(current) => RevisionLookup::History(History { current, old }),
             Made::Collision => RevisionLookup::Collision,
         });
@@ -45,17 +45,21 @@ pub(super) async fn history(
         relabel(client, pods, hash_of(&current)).await?;
     }
     for duplicate in &same {
-        historian.delete(set.key(), duplicate).await?;
+        revision_store.delete(set.key(), duplicate).await?;
     }
     let current = if current.number < number {
-        historian.renumber(set.key(), &current, number).await?
+        revision_store.renumber(set.key(), &current, number).await?
     } else {
         current
     };
     Ok(RevisionLookup::History(History { current, old }))
 }
 
-async fn make(historian: &Historian, set: &Cached<DaemonSet>, number: i64) -> Result<Made, ReconcileError> {
+async fn make(
+    revision_store: &RevisionStore,
+    set: &Cached<DaemonSet>,
+    number: i64,
+) -> Result<Made, ReconcileError> {
     let template = &set.spec.template;
     let hash = template.hash(set.status.collision_count);
     let new = NewRevision {
@@ -66,7 +70,7 @@ async fn make(historian: &Historian, set: &Cached<DaemonSet>, number: i64) -> Re
         template,
         number,
     };
-    historian.make(set.object(), &new).await
+    revision_store.make(set.object(), &new).await
 }
 
 /// Relabels pods of a deleted duplicate revision.

@@ -58,15 +58,9 @@ impl AutoscalerMetrics {
     /// Records a reconcile.
     pub(super) fn reconciled(&self, action: Action, error_kind: ErrorKind, took: Duration) {
         let labels = [("action", action.name()), ("error", error_kind.name())];
-        let help = "Number of reconciliations of HPA controller. The label 'action' should be either 'scale_down', \
-                    'scale_up', or 'none'. Also, the label 'error' should be either 'spec', 'internal', or 'none'. Note \
-                    that if both spec and internal errors happen during a reconciliation, the first one to occur is \
-                    reported in `error` label.";
+        let help = "Evaluations of autoscalers, by action and first error";
         self.0.count("horizontal_pod_autoscaler_controller_reconciliations", help, &labels, 1);
-        let help = "The time(seconds) that the HPA controller takes to reconcile once. The label 'action' should be \
-                    either 'scale_down', 'scale_up', or 'none'. Also, the label 'error' should be either 'spec', \
-                    'internal', or 'none'. Note that if both spec and internal errors happen during a reconciliation, \
-                    the first one to occur is reported in `error` label.";
+        let help = "Seconds to evaluate an autoscaler";
         let name = "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds";
         self.0.observe(name, help, SYNC_SECONDS, &labels, took.as_secs_f64());
     }
@@ -74,13 +68,9 @@ impl AutoscalerMetrics {
     /// Records the evaluation of a metric.
     pub(super) fn computed(&self, metric: &str, action: Action, error_kind: ErrorKind, took: Duration) {
         let labels = [("action", action.name()), ("error", error_kind.name()), ("metric_type", metric)];
-        let help = "Number of metric computations. The label 'action' should be either 'scale_down', 'scale_up', or \
-                    'none'. Also, the label 'error' should be either 'spec', 'internal', or 'none'. The label \
-                    'metric_type' corresponds to HPA.spec.metrics[*].type";
+        let help = "Evaluations of single metrics, by type, action and error";
         self.0.count("horizontal_pod_autoscaler_controller_metric_computation", help, &labels, 1);
-        let help = "The time(seconds) that the HPA controller takes to calculate one metric. The label 'action' should \
-                    be either 'scale_down', 'scale_up', or 'none'. The label 'error' should be either 'spec', \
-                    'internal', or 'none'. The label 'metric_type' corresponds to HPA.spec.metrics[*].type";
+        let help = "Seconds to evaluate a single metric";
         let name = "horizontal_pod_autoscaler_controller_metric_computation_duration_seconds";
         self.0.observe(name, help, SYNC_SECONDS, &labels, took.as_secs_f64());
     }

@@ -55,7 +55,7 @@ impl JobMetrics {
     pub(super) fn count_sync(&self, job: &Job, action: Action, succeeded: bool, took: Duration) {
         let result = if succeeded { "success" } else { "error" };
         let labels = [("completion_mode", mode(job)), ("result", result), ("action", action.name())];
-        let help = "The time it took to sync a job";
+        let help = "Seconds that reconciles of Jobs took";
         let name = "job_controller_job_sync_duration_seconds";
         self.0.observe(name, help, SYNC_SECONDS, &labels, took.as_secs_f64());
         self.0.count(
@@ -99,24 +99,20 @@ impl JobMetrics {
 
     fn indexes(&self, job: &Job, success: bool, count: u64) {
         let limit = if job.spec.backoff_limit_per_index.is_some() { "perIndex" } else { "global" };
-        let help = "The number of finished indexes. Possible values for the status label are: \"succeeded\", \
-                    \"failed\". Possible values for the backoffLimit label are: \"perIndex\" and \"global\"";
+        let help = "Finished indexes, by status and backoff limit";
         let labels = [("status", result(success)), ("backoffLimit", limit)];
         self.0.count("job_controller_job_finished_indexes", help, &labels, count);
     }
 
     fn pods_finished(&self, job: &Job, success: bool, count: u64) {
         let labels = [("completion_mode", mode(job)), ("result", result(success))];
-        let help = "The number of finished Pods that are fully tracked";
+        let help = "Finished pods that have been counted in the status of their Job";
         self.0.count("job_controller_job_pods_finished", help, &labels, count);
     }
 
     /// Counts failed pods handled by a failure policy.
     pub(super) fn handled_by_policy(&self, actions: &[&'static str]) {
-        let help = "The number of failed Pods handled by failure policy with respect to the failure policy action \
-                    applied based on the matched rule. Possible values of the action label correspond to the \
-                    possible values for the failure policy rule action, which are: \"FailJob\", \"Ignore\" and \
-                    \"Count\".";
+        let help = "Failed pods that matched a failure policy rule, by action";
         for action in actions {
             let name = "job_controller_pod_failures_handled_by_failure_policy";
             self.0.count(name, help, &[("action", action)], 1);
@@ -131,11 +127,7 @@ impl JobMetrics {
             (false, false) => "new",
             (false, true) | (true, _) => "recreate_terminating_or_failed",
         };
-        let help = "The number of Pods created by the Job controller labelled with a reason for the Pod creation. \
-                    This metric also distinguishes between Pods created using different PodReplacementPolicy \
-                    settings. Possible values of the \"reason\" label are: \"new\", \
-                    \"recreate_terminating_or_failed\", \"recreate_failed\". Possible values of the \"status\" \
-                    label are: \"succeeded\", \"failed\".";
+        let help = "Pods created for Jobs, by reason and outcome";
         for (success, count) in [(true, created), (false, refused)] {
             if count > 0 {
                 let labels = [("reason", reason), ("status", result(success))];
@@ -157,8 +149,7 @@ impl JobMetrics {
             (true, false) => "delete",
             _ => return,
         };
-        let help = "The number of terminated pods (phase=Failed|Succeeded) that have the finalizer \
-                    batch.kubernetes.io/job-tracking. The event label can be \"add\" or \"delete\".";
+        let help = "Changes in the set of finished pods that still have the tracking finalizer";
         let name = "job_controller_terminated_pods_tracking_finalizer";
         self.0.count(name, help, &[("event", event)], 1);
     }

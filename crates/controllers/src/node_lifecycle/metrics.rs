@@ -59,13 +59,13 @@ impl NodeMetrics {
     }
 
     pub(super) fn observe_node_check(&self, took: Duration) {
-        let help = "Duration in seconds for NodeController to update the health of a single node.";
+        let help = "Seconds to update the health of one node.";
         let name = "node_collector_update_node_health_duration_seconds";
         self.metrics.observe(name, help, NODE_SECONDS, &[], took.as_secs_f64());
     }
 
     pub(super) fn observe_check(&self, took: Duration) {
-        let help = "Duration in seconds for NodeController to update the health of all nodes.";
+        let help = "Seconds to update the health of all nodes.";
         let name = "node_collector_update_all_nodes_health_duration_seconds";
         self.metrics.observe(name, help, NODES_SECONDS, &[], took.as_secs_f64());
     }

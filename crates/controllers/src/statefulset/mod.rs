@@ -38,7 +38,7 @@ use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::wiring;
 use crate::workload::dependents::Dependents;
-use crate::workload::history::{Historian, Revision};
+use crate::workload::history::{Revision, RevisionStore};
 use crate::workload::owners::Owners;
 use crate::workload::pod::Pod;
 
@@ -86,8 +86,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     claims.add_handler(move |event: &Event| {
         waiting_for(event).into_iter().for_each(|set| of_claim.add(set));
     });
-    let historian = Historian::new(context.client.clone(), &revisions);
-    historian.follow::<StatefulSet>(&revisions, &queue, &sets);
+    let revision_store = RevisionStore::new(context.client.clone(), &revisions);
+    revision_store.follow::<StatefulSet>(&revisions, &queue, &sets);
 
     let reconciler = StatefulSets {
         client: context.client.clone(),
@@ -99,7 +99,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         sets: sets.lister(),
         pods: Dependents::of(&pods),
         claims: claims.lister(),
-        historian,
+        revision_store,
         several_at_once: options.gates.on("MaxUnavailableStatefulSet"),
     };
     let controller =

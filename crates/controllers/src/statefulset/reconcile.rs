@@ -22,7 +22,7 @@ use super::view::{
 };
 use crate::workload::claims::{Claimant, Claims};
 use crate::workload::dependents::Dependents;
-use crate::workload::history::Historian;
+use crate::workload::history::RevisionStore;
 use crate::workload::pod::Pod;
 
 /// The size of the first batch of a parallel set. It doubles after each successful batch.
@@ -38,7 +38,7 @@ pub(super) struct StatefulSets {
     pub(super) sets: Lister<StatefulSet>,
     pub(super) pods: Dependents<Pod>,
     pub(super) claims: Lister<Claim>,
-    pub(super) historian: Historian,
+    pub(super) revision_store: RevisionStore,
     /// Whether rolling updates honor `maxUnavailable`.
     pub(super) several_at_once: bool,
 }
@@ -58,7 +58,7 @@ impl Reconciler for StatefulSets {
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(set) = self.sets.get(key)? else {
-            self.historian.forget(key);
+            self.revision_store.forget(key);
             return Ok(Outcome::Settled);
         };
         // Wait until the cache shows all created revisions. Its event wakes the set.
@@ -73,7 +73,7 @@ impl Reconciler for StatefulSets {
             self.write_status(&set, &status).await?;
         }
         for revision in excess(&set, &history, &pods) {
-            self.historian.delete(key, revision).await?;
+            self.revision_store.delete(key, revision).await?;
         }
         if let Some(failure) = applied.failure {
             return Err(failure);
@@ -91,12 +91,12 @@ impl StatefulSets {
     }
 
     async fn history(&self, set: &Cached<StatefulSet>) -> Result<Option<History>, ReconcileError> {
-        let Some(candidates) = self.historian.claimable_by(set.object())? else { return Ok(None) };
+        let Some(candidates) = self.revision_store.claimable_by(set.object())? else { return Ok(None) };
         let mut claims = Claims::of(set.meta(), &set.spec.selector, candidates, |_| true);
         // A revision whose labels have changed still belongs to the set.
         claims.release.clear();
         let revisions = claims.carry_out(&self.client, &self.claimant(set)).await?;
-        history(&self.historian, set, revisions).await.map(Some)
+        history(&self.revision_store, set, revisions).await.map(Some)
     }
 
     async fn claim_pods(&self, set: &Cached<StatefulSet>) -> Result<Vec<Cached<Pod>>, ReconcileError> {

@@ -7,7 +7,7 @@ use setpoint::{Cached, Kind, ReconcileError};
 
 use super::plan::{Revisions, revision_of};
 use super::view::StatefulSet;
-use crate::workload::history::{Historian, Made, NewRevision, Revision, revision_name, sort};
+use crate::workload::history::{Made, NewRevision, Revision, RevisionStore, revision_name, sort};
 use crate::workload::pod::Pod;
 use crate::workload::template::{PodTemplate, with_label};
 
@@ -28,7 +28,7 @@ pub(super) struct History {
 
 /// Finds, renumbers or creates the revision of the current template.
 pub(super) async fn history(
-    historian: &Historian,
+    revision_store: &RevisionStore,
     set: &Cached<StatefulSet>,
     mut all: Vec<Cached<Revision>>,
 ) -> Result<History, ReconcileError> {
@@ -41,8 +41,8 @@ pub(super) async fn history(
             all.last().unwrap_or(last).clone()
         }
         // An older template was restored.
-        Some(older) => historian.renumber(set.key(), older, next).await?,
-        None => make(historian, set, next, &mut collision_count).await?,
+        Some(older) => revision_store.renumber(set.key(), older, next).await?,
+        None => make(revision_store, set, next, &mut collision_count).await?,
     };
     let current = all.iter().find(|revision| *revision.meta().name == *set.status.current_revision);
     let current = current.unwrap_or(&update).clone();
@@ -52,7 +52,7 @@ pub(super) async fn history(
 }
 
 async fn make(
-    historian: &Historian,
+    revision_store: &RevisionStore,
     set: &Cached<StatefulSet>,
     number: i64,
     collision_count: &mut i32,
@@ -68,7 +68,7 @@ async fn make(
             template,
             number,
         };
-        match historian.make(set.object(), &new).await? {
+        match revision_store.make(set.object(), &new).await? {
             Made::Revision(revision) => return Ok(revision),
             Made::Collision => *collision_count = collision_count.saturating_add(1),
         }

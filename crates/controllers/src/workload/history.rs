@@ -95,7 +95,7 @@ pub(crate) struct NewRevision<'a> {
 
 /// Reads and writes revisions. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Historian {
+pub(crate) struct RevisionStore {
     client: Client,
     kind: Kind,
     revisions: Dependents<Revision>,
@@ -110,7 +110,7 @@ pub(crate) enum Made {
     Collision,
 }
 
-impl Historian {
+impl RevisionStore {
     /// Adds the required indexes to the informer of revisions.
     pub(crate) fn new(client: Client, revisions: &Informer) -> Self {
         Self {
@@ -128,9 +128,10 @@ impl Historian {
 
     /// Enqueues the owners that a revision event concerns.
     pub(crate) fn follow<V: Owner>(&self, revisions: &Informer, queue: &Queue<Key>, owners: &Informer) {
-        let (historian, queue, owners) = (self.clone(), queue.clone(), Owners::<V>::new(owners.lister()));
+        let (revision_store, queue, owners) =
+            (self.clone(), queue.clone(), Owners::<V>::new(owners.lister()));
         revisions.add_handler(move |event: &Event| {
-            historian.concerned_by(&owners, event).into_iter().for_each(|owner| queue.add(owner));
+            revision_store.concerned_by(&owners, event).into_iter().for_each(|owner| queue.add(owner));
         });
     }
 

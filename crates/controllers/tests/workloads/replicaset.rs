@@ -162,7 +162,7 @@ fn a_pod_is_available_after_min_ready_seconds_and_not_before() {
 #[test]
 fn a_rejected_pod_is_reported_and_retried_until_it_is_created() {
     // The first write creates the set's first pod.
-    let quota = vec![Fault::Call { nth: 0, what: OnCall::Refuse(403) }];
+    let quota = vec![Fault::Call { nth: 0, what: OnCall::Fail(403) }];
     cluster_with(&["replicaset"], quota, async |cluster| {
         cluster.create("ReplicaSet", set("web", 3)).await;
         assert_eq!(cluster.events("FailedCreate").await.len(), 1);

@@ -278,7 +278,7 @@ fn with_backoff(node: Node, container: &Container<'_>, end: &Value, is_looping: 
     if !is_looping {
         return node;
     }
-    node.next("the container is started again after its back-off", restart_at(container, end))
+    node.next("the container is started again after its backoff", restart_at(container, end))
 }
 
 /// The kubelet waits 10 s, 20 s, 40 s, … at most 5 minutes.

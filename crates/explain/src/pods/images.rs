@@ -46,7 +46,7 @@ pub(super) fn explain<'a>(
     let children = secrets.into_iter().filter(|_| blamed);
     match reason {
         "InvalidImageName" | "ErrImageNeverPull" => node,
-        _ => node.next("the kubelet retries with a back-off of at most 5 minutes", None),
+        _ => node.next("the kubelet retries with a backoff of at most 5 minutes", None),
     }
     .children(children)
 }

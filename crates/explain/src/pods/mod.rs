@@ -119,7 +119,7 @@ fn not_seen_by_scheduler<'a>(inquiry: &Inquiry<'a>, pod: &'a Item, node: Node) -
     }
     let age = inquiry.age(pod);
     match age > MOMENT {
-        false => node.progressing("was just created, the scheduler has not looked at it yet"),
+        false => node.progressing("was just created, and has not been scheduled yet"),
         true => {
             let text = format!("no scheduler has looked at it for {}", duration(age));
             node.blocked(text, "check that kube-scheduler runs")

@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_ends_is_started_again_after_a_while() {
+    async fn an_exited_process_is_restarted_with_backoff() {
         let hook = shell("echo broken >&2; exit 3", 1);
         let error = call(&hook).await.expect_err("it ends");
         assert!(error.contains("ended without an answer") || error.contains("cannot write"), "{error}");
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_that_make_no_sense_or_never_end_are_refused() {
+    async fn invalid_and_endless_lines_are_rejected() {
         let hook = shell("read -r l; echo nonsense", 1);
         assert!(call(&hook).await.expect_err("no JSON").contains("no answer"));
         let hook = shell(r#"read -r l; echo '{"id":9,"response":{}}'"#, 1);

@@ -1,6 +1,6 @@
 //! Commands that change the shell itself. All others are in [`super::commands`].
 
-use super::{Done, Io, Manner, Shell, Stop, base_name};
+use super::{Done, Io, Shell, Stop, UnknownCommands, base_name};
 use crate::shell::parse;
 
 /// Parsing a byte takes as long as copying this many.
@@ -53,8 +53,8 @@ impl Shell {
     /// Returns the effect of an unknown command.
     pub(super) fn unclear(&self, code: i32) -> Stop {
         match self.machine.manner {
-            Manner::Certain => Stop::Unknown,
-            Manner::Interactive => Stop::Exit(code),
+            UnknownCommands::Certain => Stop::Unknown,
+            UnknownCommands::Interactive => Stop::Exit(code),
         }
     }
 
@@ -64,7 +64,7 @@ impl Shell {
         self.pay().await?;
         let script = match parse(text) {
             Ok(script) => script,
-            Err(_) if self.machine.manner == Manner::Certain => return Err(Stop::Unknown),
+            Err(_) if self.machine.manner == UnknownCommands::Certain => return Err(Stop::Unknown),
             Err(why) => return self.complain(io, format!("sh: {why}")).await.map(|_| 2),
         };
         self.list(&script, io).await
@@ -91,7 +91,7 @@ impl Shell {
         let path = self.path(&name);
         let found = self.machine.files.get(&path);
         let may_be_of_the_image =
-            self.machine.manner == Manner::Certain && !self.machine.files.is_complete(&path);
+            self.machine.manner == UnknownCommands::Certain && !self.machine.files.is_complete(&path);
         match found {
             Ok(entry) if entry.is_directory() => {}
             Err(_) if may_be_of_the_image => {}
@@ -211,7 +211,7 @@ impl Shell {
             let is_known = super::is_known(base_name(name));
             if !is_builtin && !is_known {
                 // The image may contain it.
-                if self.machine.manner == Manner::Certain {
+                if self.machine.manner == UnknownCommands::Certain {
                     return Err(Stop::Unknown);
                 }
                 code = 127;

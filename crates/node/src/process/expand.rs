@@ -4,7 +4,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::pace::MAX_TEXT;
-use super::{Io, Manner, Output, Shell, Stop, arithmetic};
+use super::{Io, Output, Shell, Stop, UnknownCommands, arithmetic};
 use crate::files::{path, pattern};
 use crate::shell::{Expansion, List, Operator, Part, Word};
 
@@ -311,7 +311,7 @@ impl Shell {
             let mut next = Vec::new();
             for directory in &found {
                 let path = path::normal(&self.directory, directory);
-                if self.machine.manner == Manner::Certain && !self.machine.files.is_complete(&path) {
+                if self.machine.manner == UnknownCommands::Certain && !self.machine.files.is_complete(&path) {
                     return Err(Stop::Unknown);
                 }
                 let names = self.machine.files.list(&path).unwrap_or_default();

@@ -4,7 +4,7 @@ use futures::FutureExt;
 use setpoint::Clock;
 
 use super::tests::{now, shell};
-use super::{Done, Input, Io, Manner, Output, Pace, Reckoning, Stop};
+use super::{Done, Input, Io, Output, Pace, Reckoning, Stop, UnknownCommands};
 use crate::shell::parse;
 
 /// The stack of a worker thread of tokio, four times: frames of test harnesses, which are not optimized, are that much
@@ -19,7 +19,7 @@ fn reckoned(script: String) -> Done {
 /// The same with a limit on its steps.
 fn reckoned_within(steps: u64, script: String) -> Done {
     let thread = std::thread::Builder::new().stack_size(STACK).spawn(move || {
-        let mut shell = shell(Pace::Reckoned(Reckoning::endless(now(), steps)), Manner::Interactive);
+        let mut shell = shell(Pace::Reckoned(Reckoning::endless(now(), steps)), UnknownCommands::Interactive);
         let list = parse(&script).expect("a script");
         shell.run(&list, &Io::null()).now_or_never().expect("nothing waits")
     });
@@ -29,7 +29,7 @@ fn reckoned_within(steps: u64, script: String) -> Done {
 /// Runs a script as a client's command, in simulated time. Returns how long it rests, too.
 async fn real(script: &str) -> (Done, std::time::Duration) {
     let clock = Clock::simulated(now());
-    let mut shell = shell(Pace::Real(clock.clone()), Manner::Interactive);
+    let mut shell = shell(Pace::Real(clock.clone()), UnknownCommands::Interactive);
     let list = parse(script).expect("a script");
     let started = clock.now();
     let done = shell.run(&list, &Io::null()).await;
@@ -104,7 +104,7 @@ async fn long_steps_count_as_many() {
 
 #[test]
 fn a_script_on_stdin_is_parsed_again_only_as_long_as_there_are_steps() {
-    let mut shell = shell(Pace::Reckoned(Reckoning::endless(now(), 10_000)), Manner::Interactive);
+    let mut shell = shell(Pace::Reckoned(Reckoning::endless(now(), 10_000)), UnknownCommands::Interactive);
     let (stdout, _) = Output::buffer();
     let stdin = Input::text(format!("{{\n{}", ":\n".repeat(100_000)));
     let io = Io { stdin, stdout, stderr: Output::Null, terminal: None };
@@ -114,7 +114,7 @@ fn a_script_on_stdin_is_parsed_again_only_as_long_as_there_are_steps() {
 
 #[test]
 fn subshells_copy_variables_only_to_change_them() {
-    let shell = shell(Pace::Reckoned(Reckoning::endless(now(), 10)), Manner::Interactive);
+    let shell = shell(Pace::Reckoned(Reckoning::endless(now(), 10)), UnknownCommands::Interactive);
     let mut subshell = shell.forked().expect("few subshells");
     assert!(std::sync::Arc::ptr_eq(&shell.variables, &subshell.variables));
     subshell.set("N", "6".into()).expect("room");
@@ -141,7 +141,7 @@ fn a_path_that_is_too_long_is_refused() {
 #[test]
 fn time_ends_with_the_calendar() {
     let reckoning = Reckoning::endless(jiff::Timestamp::MAX, 100);
-    let mut shell = shell(Pace::Reckoned(reckoning), Manner::Interactive);
+    let mut shell = shell(Pace::Reckoned(reckoning), UnknownCommands::Interactive);
     let list = parse("sleep 60; touch /data/f; date").expect("a script");
     assert_eq!(shell.run(&list, &Io::null()).now_or_never(), Some(Ok(0)));
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use super::{Machine, Manner, Stop, Terminal};
+use super::{Machine, Stop, Terminal, UnknownCommands};
 use crate::files::FileError;
 use crate::log::LogWriter;
 
@@ -205,7 +205,7 @@ async fn send(pieces: &mpsc::Sender<Bytes>, text: &[u8]) -> Result<(), Stop> {
 /// More text than the simulation holds.
 fn too_much(machine: &Machine) -> Stop {
     match machine.manner {
-        Manner::Certain => Stop::Unknown,
-        Manner::Interactive => Stop::WriteFailed(FileError::NoSpace),
+        UnknownCommands::Certain => Stop::Unknown,
+        UnknownCommands::Interactive => Stop::WriteFailed(FileError::NoSpace),
     }
 }

@@ -15,13 +15,13 @@ use crate::files::{Entry, FileError, FileSystem};
 pub(crate) struct Machine {
     pub(crate) files: FileSystem,
     pub(crate) pace: Pace,
-    pub(crate) manner: Manner,
+    pub(crate) manner: UnknownCommands,
     pub(crate) identity: Arc<Identity>,
     /// Whether only the end of the run matters. Endless loops are not followed then.
     pub(crate) only_ends: bool,
     /// The streams of the container's main process: stdout and stderr.
     pub(crate) main: Option<Arc<(Output, Output)>>,
-    doubts: Arc<Mutex<Doubts>>,
+    doubts: Arc<Mutex<AssumedFiles>>,
     /// Work that is not counted as steps yet, in bytes.
     owed: Arc<AtomicUsize>,
 }
@@ -31,7 +31,7 @@ const BYTES_PER_STEP: usize = 1024;
 
 /// How to handle unknown commands and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum UnknownCommands {
     /// Stop: the rest is unknown.
     Certain,
     /// Report that they do not exist.
@@ -49,7 +49,7 @@ pub(crate) struct Identity {
 
 /// Files that a run has made assumptions about. Both sets are bounded by the run's text.
 #[derive(Debug, Default)]
-struct Doubts {
+struct AssumedFiles {
     /// Files that it has created or removed.
     touched: BTreeSet<String>,
     /// Files that were assumed absent, and may be part of the image, with the time of the first assumption.
@@ -57,7 +57,12 @@ struct Doubts {
 }
 
 impl Machine {
-    pub(crate) fn new(files: FileSystem, pace: Pace, manner: Manner, identity: Arc<Identity>) -> Self {
+    pub(crate) fn new(
+        files: FileSystem,
+        pace: Pace,
+        manner: UnknownCommands,
+        identity: Arc<Identity>,
+    ) -> Self {
         Self {
             files,
             pace,
@@ -91,14 +96,14 @@ impl Machine {
     }
 
     fn is_doubtful(&self, path: &str) -> bool {
-        self.manner == Manner::Certain
+        self.manner == UnknownCommands::Certain
             && !self.files.is_complete(path)
             && !self.doubts.lock().touched.contains(path)
     }
 
     /// Records that a file is created or removed.
     pub(crate) fn touch(&self, path: &str) {
-        if self.manner == Manner::Certain {
+        if self.manner == UnknownCommands::Certain {
             self.doubts.lock().touched.insert(path.to_owned());
         }
     }

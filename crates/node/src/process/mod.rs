@@ -17,7 +17,7 @@
 //!
 //! The program of a container runs in computed time: `sleep` advances a counter, so an hour takes microseconds, and a
 //! run is a function of its inputs. The contents of images are unknown, so such a run stops at the first unknown
-//! command or file ([`Stop::Unknown`]). A user's command reports it instead ([`Manner::Interactive`]).
+//! command or file ([`Stop::Unknown`]). A user's command reports it instead ([`UnknownCommands::Interactive`]).
 //!
 //! Invariant: a run is bounded in steps, expanded text and memory of its files; in real time, it is throttled instead.
 
@@ -42,7 +42,7 @@ use crate::files::FileError;
 
 pub(crate) use commands::{NOT_FOUND, is_known, not_found};
 pub(crate) use io::{Input, Io, Output};
-pub(crate) use machine::{Identity, Machine, Manner};
+pub(crate) use machine::{Identity, Machine, UnknownCommands};
 pub(crate) use pace::{Pace, Reckoning};
 pub(crate) use session::{ClientStreams, Terminal, run_session};
 pub(crate) use shell::{Invocation, Shell};

@@ -97,7 +97,7 @@ impl Shell {
 
     /// Creates the directory of a file where it may be part of the image.
     pub(super) fn make_doubtful_parents(&self, path: &str) {
-        let is_certain = self.machine.manner == super::Manner::Certain;
+        let is_certain = self.machine.manner == super::UnknownCommands::Certain;
         if !is_certain || path.len() > MAX_PATH || self.machine.files.is_complete(path) {
             return;
         }

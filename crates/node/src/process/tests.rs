@@ -44,7 +44,7 @@ fn files() -> FileSystem {
     FileSystem::new(root, vec![config, mount("/data", &[], false)], now())
 }
 
-pub(super) fn shell(pace: Pace, manner: Manner) -> Shell {
+pub(super) fn shell(pace: Pace, manner: UnknownCommands) -> Shell {
     let identity = Identity { host_name: "pod".into(), pod_ip: "10.0.0.1".into(), user: 0, group: 0 };
     let machine = Machine::new(files(), pace, manner, Arc::new(identity));
     let environment =
@@ -60,7 +60,7 @@ pub(super) fn shell(pace: Pace, manner: Manner) -> Shell {
 /// Runs a script as a user's command, and returns what it prints and its exit code.
 fn run(script: &str) -> (String, String, i32) {
     let reckoning = Reckoning::endless(now(), 100_000);
-    let mut shell = shell(Pace::Reckoned(reckoning), Manner::Interactive);
+    let mut shell = shell(Pace::Reckoned(reckoning), UnknownCommands::Interactive);
     let ((stdout, out), (stderr, err)) = (Output::buffer(), Output::buffer());
     let io = Io { stdin: Input::text("line 1\nline 2\n"), stdout, stderr, terminal: None };
     let list = parse(script).unwrap_or_else(|why| panic!("{script}: {why}"));
@@ -214,7 +214,7 @@ fn files_take_no_more_than_their_quota() {
 fn a_certain_run_stops_at_what_it_does_not_know() {
     let ends = |script: &str| {
         let reckoning = Reckoning::endless(now(), 10_000);
-        let mut shell = shell(Pace::Reckoned(reckoning.clone()), Manner::Certain);
+        let mut shell = shell(Pace::Reckoned(reckoning.clone()), UnknownCommands::Certain);
         shell.machine.only_ends = true;
         let list = parse(script).expect("a script");
         let done = shell.run(&list, &Io::null()).now_or_never().expect("nothing waits");
@@ -262,7 +262,7 @@ impl Client {
         let ((out, stdout), (err, stderr)) = (mpsc::channel(8), mpsc::channel(8));
         let streams = ClientStreams { stdin: Some(read), stdout: Some(out), stderr: Some(err), is_terminal };
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let shell = shell(Pace::Real(Clock::simulated(now())), Manner::Interactive);
+        let shell = shell(Pace::Real(Clock::simulated(now())), UnknownCommands::Interactive);
         let session = tokio::spawn(async move { run_session(shell, &command(&words), streams, None).await });
         Self { stdin, stdout, stderr, session }
     }

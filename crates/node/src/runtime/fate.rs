@@ -21,8 +21,8 @@ use super::program::script;
 use super::sources::{Sources, Tokens};
 use crate::files::{FileSystem, Mount, Quota, Tree};
 use crate::process::{
-    Identity, Input, Invocation, Io, Machine, Manner, Output, Pace, Reckoning, Shell, Stop, base_name,
-    is_known,
+    Identity, Input, Invocation, Io, Machine, Output, Pace, Reckoning, Shell, Stop, UnknownCommands,
+    base_name, is_known,
 };
 use crate::shell::{List, command};
 
@@ -96,7 +96,8 @@ impl Inputs<'_> {
         let files = volumes.mount(self.pod, container, &environment, &root, since);
         let reckoning = Reckoning::endless(since, STEPS);
         let identity = Arc::new(identity(self.pod, container));
-        let mut machine = Machine::new(files, Pace::Reckoned(reckoning.clone()), Manner::Certain, identity);
+        let mut machine =
+            Machine::new(files, Pace::Reckoned(reckoning.clone()), UnknownCommands::Certain, identity);
         machine.only_ends = true;
         let has_links = self.pod.spec.enable_service_links.unwrap_or(true);
         let mut shell = Shell::new(Invocation {
@@ -175,7 +176,8 @@ fn outcome_of(script: &List) -> Option<(Duration, i32)> {
     let root = Mount::root(Arc::new(Mutex::new(Tree::new(Quota::new(FILE_BYTES)))), false);
     let files = FileSystem::new(root, Vec::new(), since);
     let reckoning = Reckoning::endless(since, STEPS);
-    let mut machine = Machine::new(files, Pace::Reckoned(reckoning.clone()), Manner::Certain, Arc::default());
+    let mut machine =
+        Machine::new(files, Pace::Reckoned(reckoning.clone()), UnknownCommands::Certain, Arc::default());
     machine.only_ends = true;
     let environment = BTreeMap::new();
     // Nothing is known about variables.

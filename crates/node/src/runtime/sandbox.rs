@@ -20,7 +20,7 @@ use super::program::script;
 use super::sources::{Sources, Tokens};
 use crate::files::{FileSystem, Quota, Shared};
 use crate::log::{Line, Log, LogBuffer, LogScript, LogStream};
-use crate::process::{Identity, Invocation, Io, Machine, Manner, Output, Pace, Reckoning, Shell};
+use crate::process::{Identity, Invocation, Io, Machine, Output, Pace, Reckoning, Shell, UnknownCommands};
 use crate::view::ContainerStatus;
 
 /// The maximum memory for the files of a pod.
@@ -173,7 +173,7 @@ impl Sandbox {
         let collected = LogBuffer::default();
         let program = script(container, &environment).map(|script| {
             let (pace, reckoning) = LiveRun::pace(since);
-            let machine = Machine::new(files.clone(), pace, Manner::Certain, identity.clone());
+            let machine = Machine::new(files.clone(), pace, UnknownCommands::Certain, identity.clone());
             let invocation = invocation(machine, &environment, container);
             LiveRun::start(script, invocation, since, reckoning, &collected, container.stdin == Some(true))
         });
@@ -211,7 +211,7 @@ impl Sandbox {
             let parts = self.parts(container, read, since);
             let Some(script) = script(container, &parts.environment) else { return };
             let pace = Pace::Reckoned(Reckoning::endless(since, REPEATED_STEPS));
-            let machine = Machine::new(parts.files, pace, Manner::Certain, parts.identity);
+            let machine = Machine::new(parts.files, pace, UnknownCommands::Certain, parts.identity);
             let mut shell = Shell::new(invocation(machine, &parts.environment, container));
             // A run that does not end has left all the files it could.
             _ = shell.run(&script, &Io::null()).now_or_never();
@@ -271,7 +271,7 @@ impl Sandbox {
         let run = self.run(&container.name, false)?;
         let pace = Pace::Real(clock.clone());
         let files = run.files.noting(&self.is_changed);
-        let mut machine = Machine::new(files, pace, Manner::Interactive, run.identity.clone());
+        let mut machine = Machine::new(files, pace, UnknownCommands::Interactive, run.identity.clone());
         machine.main = Some(Arc::new(run.outputs()));
         Some(invocation(machine, &run.environment, container))
     }

@@ -59,7 +59,7 @@ use crate::workflow::exchanges::Exchanges;
 use app::{Application, Standing};
 use catalog::Catalog;
 use reconcile::Applications;
-use recorded::Recollection;
+use recorded::RevisionContents;
 use revision::Revision;
 
 pub(crate) const NAME: &str = "application-controller";
@@ -135,7 +135,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         apps: apps.lister(),
         trackers: trackers.lister(),
         revisions: revisions.lister(),
-        recollection: Recollection::default(),
+        recollection: RevisionContents::default(),
         attempts: Attempts::default(),
         catalog: catalog.clone(),
     };

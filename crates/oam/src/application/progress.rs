@@ -38,7 +38,7 @@ const REPAIR: Duration = Duration::from_secs(10);
 /// The requeue delay while objects are being deleted. Their deletion also triggers a reconcile.
 const COLLECT: Duration = Duration::from_secs(5);
 /// How long dropped objects are kept after the workflow has ended, in case the edit is reverted.
-const REGRET: Duration = Duration::from_secs(2);
+const RETENTION: Duration = Duration::from_secs(2);
 
 impl Applications {
     /// Makes one pass over an application. The status says how far it got.
@@ -316,7 +316,7 @@ impl Applications {
         status: &mut Status,
         workflow: &WorkflowStatus,
     ) -> Result<Outcome, ClusterError> {
-        if let Some(wait) = regret(workflow, session) {
+        if let Some(wait) = remaining_retention(workflow, session) {
             return Ok(Outcome::CheckAfter(wait));
         }
         let app = session.app.key();
@@ -398,9 +398,9 @@ fn restart(session: &Session<'_>, status: &mut Status, revision: &Cached<Revisio
 }
 
 /// Returns how much longer garbage is kept.
-fn regret(workflow: &WorkflowStatus, session: &Session<'_>) -> Option<Duration> {
+fn remaining_retention(workflow: &WorkflowStatus, session: &Session<'_>) -> Option<Duration> {
     let passed = session.now.duration_since(workflow.end_time?);
-    let left = REGRET.checked_sub(Duration::try_from(passed).unwrap_or_default())?;
+    let left = RETENTION.checked_sub(Duration::try_from(passed).unwrap_or_default())?;
     (!left.is_zero() && session.trackers.has_garbage()).then_some(left)
 }
 

@@ -12,7 +12,7 @@ use setpoint::{
 
 use super::app::Application;
 use super::catalog::Catalog;
-use super::recorded::Recollection;
+use super::recorded::RevisionContents;
 use super::revision::Revision;
 use super::status::phase;
 use crate::apply::cluster::ClusterError;
@@ -45,7 +45,7 @@ pub(super) struct Applications {
     pub(super) apps: Lister<Application>,
     pub(super) trackers: Lister<Tracker>,
     pub(super) revisions: Lister<Revision>,
-    pub(super) recollection: Recollection,
+    pub(super) recollection: RevisionContents,
     pub(super) catalog: Catalog,
     pub(super) attempts: Attempts,
 }

@@ -31,7 +31,7 @@ pub(crate) struct Contents {
 
 /// The contents of revisions. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Recollection(Arc<Mutex<State>>);
+pub(crate) struct RevisionContents(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -54,7 +54,7 @@ struct Recorded {
     referred_by: BTreeMap<String, usize>,
 }
 
-impl Recollection {
+impl RevisionContents {
     /// Returns the contents of a revision.
     pub(crate) fn of(&self, revision: &Cached<Revision>) -> Result<Arc<Contents>, String> {
         let meta = revision.meta();

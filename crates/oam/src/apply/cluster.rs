@@ -65,7 +65,7 @@ pub(crate) enum ClusterError {
         names::CLUSTER_GROUP
     )]
     NoCluster { cluster: String },
-    #[error("cluster {cluster} is another one than {object} was applied to")]
+    #[error("cluster {cluster} is not the one that {object} was applied to")]
     Replaced { cluster: String, object: String },
     #[error("cluster {cluster} is unreachable: {why}")]
     Unreachable { cluster: String, why: String },

@@ -200,7 +200,7 @@ pub enum ShardBy {
 /// ```
 /// use setpoint::config::ControllerConfig;
 /// let error = ControllerConfig::from_yaml("controller: {worker: 5}").unwrap_err();
-/// assert_eq!(error.to_string(), "controller.worker: there is no such key; did you mean workers?");
+/// assert_eq!(error.to_string(), "controller.worker: unknown key; did you mean workers?");
 /// ```
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -215,7 +215,7 @@ pub enum ConfigError {
         given: String,
     },
     /// There is no such setting.
-    #[error("{key}: there is no such key{}", suggestion.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default())]
+    #[error("{key}: unknown key{}", suggestion.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default())]
     Unknown {
         /// The key or flag.
         key: String,

@@ -96,12 +96,12 @@ fn errors_name_the_field_and_what_was_expected() {
         "controller: {leaderElection: {leaseDuration: 5s}}",
         "controller.leaderElection.leaseDuration: must be greater than renewDeadline (10s), not 5s",
     );
-    check("controller: {quueSize: 5}", "controller.quueSize: there is no such key; did you mean queueSize?");
+    check("controller: {quueSize: 5}", "controller.quueSize: unknown key; did you mean queueSize?");
     check(
         "controller: {reconcileConfig: {timeOut: 5}}",
-        "controller.reconcileConfig.timeOut: there is no such key; did you mean reconcileConfig.timeout?",
+        "controller.reconcileConfig.timeOut: unknown key; did you mean reconcileConfig.timeout?",
     );
-    check("controller: {colour: red}", "controller.colour: there is no such key");
+    check("controller: {colour: red}", "controller.colour: unknown key");
     check(
         "controller: {sharding: {by: name}}",
         "controller.sharding.by: expected namespace or hash, not \"name\"",
@@ -125,7 +125,7 @@ fn every_setting_has_a_flag_and_shows_its_value() {
 }
 
 #[test]
-fn flags_are_over_the_environment_which_is_over_the_file() {
+fn flags_override_the_environment_which_overrides_the_file() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("operator.yaml");
     std::fs::write(&file, "controller: {workers: 2, informerConfig: {listTimeout: 1s, cacheSize: 7}}")

@@ -45,9 +45,9 @@ const SHOWN_KEYS: usize = 50;
 /// ```
 /// # fn example(manager: setpoint::Manager) {
 /// let introspection = manager.context().metrics.introspection();
-/// let answer = introspection.answer("/debug/setpoint", &[]).unwrap();
+/// let answer = introspection.handle("/debug/setpoint", &[]).unwrap();
 /// assert!(answer["controllers"].is_array());
-/// assert!(introspection.answer("/debug/setpoint/nothing", &[]).is_none());
+/// assert!(introspection.handle("/debug/setpoint/nothing", &[]).is_none());
 /// # }
 /// ```
 #[derive(Clone, Default)]
@@ -93,7 +93,7 @@ impl Introspection {
     }
 
     /// Returns the response to a GET request, or `None` if the path does not exist.
-    pub fn answer(&self, path: &str, query: &[(&str, &str)]) -> Option<Value> {
+    pub fn handle(&self, path: &str, query: &[(&str, &str)]) -> Option<Value> {
         let below = path.strip_prefix(PATH)?.trim_matches('/');
         match below.split_once('/') {
             None if below.is_empty() || below == "controllers" => Some(self.summaries()),

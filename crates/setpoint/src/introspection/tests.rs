@@ -36,7 +36,7 @@ async fn asked(keys: &[&str], path: &str, query: &[(&str, &str)]) -> Option<Valu
     let stop = CancellationToken::new();
     let running = tokio::spawn(Box::new(controller).run(stop.clone()));
     clock.sleep(Duration::from_secs(4)).await;
-    let answer = metrics.introspection().answer(path, query);
+    let answer = metrics.introspection().handle(path, query);
     stop.cancel();
     running.await.expect("no panic");
     answer

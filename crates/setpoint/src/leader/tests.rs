@@ -48,7 +48,7 @@ async fn silence_counts_from_when_the_record_was_seen_to_change() {
 }
 
 #[test]
-fn durations_that_could_leave_two_leaders_are_refused() {
+fn durations_that_could_leave_two_leaders_are_rejected() {
     let check = |lease: u64, renew: u64, retry: u64, expected: &str| {
         let config = ElectionConfig {
             lease_duration: Duration::from_millis(lease),
@@ -120,7 +120,7 @@ async fn a_fenced_client_reads_and_does_not_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_record_has_the_form_that_others_read() {
+async fn the_record_has_the_format_of_client_go() {
     let (client, log) = fake::client(|received| match received.method.as_str() {
         "GET" => Some((404, json!({"kind": "Status", "reason": "NotFound", "code": 404}))),
         _ => fake::echo(received),

@@ -36,7 +36,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// There is neither a kubeconfig file nor a service account.
-    #[error("cannot find a cluster: set KUBECONFIG, or run in one")]
+    #[error("no cluster configured: set KUBECONFIG, or run in a pod")]
     Infer(#[source] Box<kube::config::InferConfigError>),
     /// The client could not be created.
     #[error("cannot create a client for the cluster")]

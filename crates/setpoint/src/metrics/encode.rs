@@ -123,12 +123,12 @@ impl Sources {
         }
         families.add_histograms(
             "workqueue_queue_duration_seconds",
-            "How long in seconds an item stays in workqueue before being requested.",
+            "Seconds that keys waited in the queue",
             metrics.iter().map(|(labels, of)| (labels.clone(), &of.waited)),
         );
         families.add_histograms(
             "workqueue_work_duration_seconds",
-            "How long in seconds processing an item from workqueue takes.",
+            "Seconds from taking a key to marking it done",
             metrics.iter().map(|(labels, of)| (labels.clone(), &of.worked)),
         );
     }
@@ -152,7 +152,7 @@ impl Sources {
         }
         families.add(
             "controller_runtime_reconcile_total",
-            "Total number of reconciliations per controller",
+            "Reconciles, by result",
             "counter",
             tallies.iter().flat_map(|(labels, tally)| results(labels, tally)),
         );
@@ -170,7 +170,7 @@ impl Sources {
         for name in ["controller_runtime_reconcile_time_seconds", "controller_reconcile_time_seconds"] {
             families.add_histograms(
                 name,
-                "Length of time per reconciliation per controller",
+                "Seconds that reconciles took",
                 tallies.iter().map(|(labels, tally)| (labels.clone(), &tally.seconds)),
             );
         }

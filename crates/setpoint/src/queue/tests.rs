@@ -25,7 +25,7 @@ async fn idle(queue: &Queue<Key>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_come_in_the_order_they_were_added_and_each_once() {
+async fn keys_are_taken_once_and_in_order() {
     let queue = queue();
     ["b", "a", "b", "c", "a"].iter().for_each(|name| queue.add(key(name)));
     assert_eq!(queue.len(), 3);
@@ -75,7 +75,7 @@ async fn the_earliest_of_several_delays_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delayed_keys_come_in_the_order_of_their_times() {
+async fn delayed_keys_are_taken_in_the_order_they_are_due() {
     let queue = queue();
     for (name, seconds) in [("c", 3), ("a", 1), ("d", 3), ("b", 2)] {
         queue.add_after(key(name), Duration::from_secs(seconds));

@@ -133,7 +133,7 @@ impl Operations {
         }
         let query: Vec<(&str, &str)> =
             query.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        match self.metrics.introspection().answer(path, &query) {
+        match self.metrics.introspection().handle(path, &query) {
             Some(answer) => with_type(StatusCode::OK, "application/json", answer.to_string()),
             None => text(StatusCode::NOT_FOUND, "404 page not found\n"),
         }

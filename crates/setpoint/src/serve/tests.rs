@@ -24,7 +24,7 @@ async fn get(target: &str) -> (u16, Bytes) {
 }
 
 #[tokio::test]
-async fn checks_are_answered_in_the_form_that_probes_know() {
+async fn checks_respond_in_the_format_of_kubernetes() {
     let check = async |target: &str, status: u16, body: &str| {
         let answer = get(target).await;
         assert_eq!((answer.0, String::from_utf8_lossy(&answer.1).as_ref()), (status, body), "{target}");
@@ -112,7 +112,7 @@ async fn a_cpu_profile_shows_running_functions() {
 }
 
 #[tokio::test]
-async fn the_answers_are_served_on_a_listener() {
+async fn responses_are_served_on_a_listener() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");

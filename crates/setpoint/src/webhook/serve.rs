@@ -289,10 +289,10 @@ impl Reviewer {
         let known = self.webhooks.paths().contains(&path);
         let webhook = if known { path.as_str() } else { "unknown" };
         let took = self.clock.instant().saturating_duration_since(started).as_secs_f64();
-        let help = "Total number of admission requests by HTTP status code.";
+        let help = "Webhook requests, by path and status code";
         let labels = [("webhook", webhook), ("code", &code.to_string())];
         self.metrics.count("controller_runtime_webhook_requests", help, &labels, 1);
-        let help = "Histogram of the latency of processing admission requests";
+        let help = "Seconds to respond to webhook requests";
         let name = "controller_runtime_webhook_latency_seconds";
         self.metrics.observe(name, help, LATENCY_BOUNDS, &[("webhook", webhook)], took);
         response(code, body)

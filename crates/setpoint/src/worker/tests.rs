@@ -149,7 +149,7 @@ async fn a_key_that_keeps_failing_is_given_up_after_its_last_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_contained_and_tried_again() {
+async fn a_panic_is_recovered_and_retried() {
     let panicking: Behaviour = Box::new(|nth| match nth {
         1 => panic!("of {}", "fear"),
         _ => Ok(Outcome::Settled),
@@ -164,7 +164,7 @@ async fn a_panic_is_contained_and_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_that_takes_too_long_is_dropped_and_tried_again() {
+async fn a_reconcile_that_times_out_is_cancelled_and_retried() {
     let slow = Duration::from_secs(20);
     let settled: Behaviour = Box::new(|_| Ok(Outcome::Settled));
     let world = world(vec![("a", settled)], slow, |controller| controller.timeout(Duration::from_secs(5)));

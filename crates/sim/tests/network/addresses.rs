@@ -78,7 +78,7 @@ fn balanced(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn load_balancers_survive_them() {
+fn load_balancers_survive_crashes_and_stale_events() {
     survives_with("load balancers", pooled(&["service-lb-controller"]), balanced);
 }
 
@@ -100,6 +100,6 @@ fn pointed(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn ingresses_survive_them() {
+fn ingresses_survive_crashes_and_stale_events() {
     survives_with("ingresses", pooled(&["ingress-controller"]), pointed);
 }

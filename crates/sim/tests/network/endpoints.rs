@@ -89,12 +89,12 @@ fn slices_survive_every_crash_and_every_stale_or_hidden_event() {
 }
 
 #[test]
-fn endpoints_survive_them() {
+fn endpoints_survive_crashes_and_stale_events() {
     survives("endpoints", &["endpoint"], objects);
 }
 
 #[test]
-fn mirrored_slices_survive_them() {
+fn mirrored_slices_survive_crashes_and_stale_events() {
     survives("mirrored slices", &["endpointslicemirroring"], mirror);
 }
 

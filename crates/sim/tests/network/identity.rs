@@ -58,7 +58,7 @@ fn certificate(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn the_certificate_of_the_api_server_survives_them() {
+fn the_certificate_of_the_api_server_survives_crashes_and_stale_events() {
     let controller_options = Options { root_ca: Some("the authority".into()), ..Options::default() };
     let parts = Components { controller_options, ..parts(&["root-ca-cert-publisher"]) };
     survives_with("root certificate", parts, certificate);
@@ -90,7 +90,7 @@ fn tokens(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn tokens_of_accounts_survive_them() {
+fn tokens_of_accounts_survive_crashes_and_stale_events() {
     let token_signer = Some(TokenSigner::from_pem(KEY).expect("a key"));
     let controller_options = Options { token_signer, root_ca: Some("ca".into()), ..Options::default() };
     let parts = Components { controller_options, ..parts(&["serviceaccount-token"]) };

@@ -78,7 +78,7 @@ fn taint(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn eviction_by_taint_survives_them() {
+fn eviction_by_taint_survives_crashes_and_stale_events() {
     survives("eviction by taint", &["taint-eviction-controller"], taint);
 }
 

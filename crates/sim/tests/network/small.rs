@@ -48,7 +48,7 @@ fn range(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn ranges_of_service_addresses_survive_them() {
+fn ranges_of_service_addresses_survive_crashes_and_stale_events() {
     survives("ranges", &["service-cidr-controller"], range);
 }
 
@@ -62,7 +62,7 @@ fn node_ttl(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn the_ttl_annotation_of_nodes_survives_them() {
+fn the_ttl_annotation_of_nodes_survives_crashes_and_stale_events() {
     survives("node ttl", &["ttl"], node_ttl);
 }
 
@@ -93,7 +93,7 @@ fn policy(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn the_checks_of_policies_survive_them() {
+fn the_checks_of_policies_survive_crashes_and_stale_events() {
     survives("policies", &["validatingadmissionpolicy-status-controller"], policy);
 }
 

@@ -155,7 +155,7 @@ fn ephemeral(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn claims_of_pods_and_attribute_classes_in_use_survive_them() {
+fn claims_of_pods_and_attribute_classes_in_use_survive_crashes_and_stale_events() {
     let more =
         ["ephemeral-volume", "volumeattributesclass-protection-controller", "garbage-collector-controller"];
     survives("ephemeral claims", &with_protection(&more), ephemeral);
@@ -278,7 +278,7 @@ fn one_node_at_a_time(history: &History) -> Result<(), String> {
 }
 
 #[test]
-fn attached_volumes_survive_them_and_are_never_on_two_nodes() {
+fn attached_volumes_survive_crashes_and_stale_events_and_are_never_on_two_nodes() {
     let parts = parts(&[BINDER, "attachdetach"]);
     survives_within("attached volumes", parts, attached, one_node_at_a_time);
 }
@@ -487,6 +487,6 @@ fn expanded(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 #[test]
-fn claim_expansion_survives_them() {
+fn claim_expansion_survives_crashes_and_stale_events() {
     survives("expanded claims", &[BINDER, "persistentvolume-expander"], expanded);
 }

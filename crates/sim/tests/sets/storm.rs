@@ -76,7 +76,7 @@ fn a_job_whose_manager_is_killed_wherever_it_waits_leaves_no_finalizer() {
 }
 
 #[test]
-fn a_write_that_was_committed_and_not_answered_makes_no_duplicate() {
+fn a_committed_write_whose_response_is_lost_makes_no_duplicate() {
     let writes = measure(&["replicaset"], scaled).0;
     let plans = (0..writes).map(|nth| vec![Fault::Call { nth, what: OnCall::DropAfter }]);
     ends_the_same(&["replicaset"], scaled, anything, plans);
@@ -141,7 +141,7 @@ fn a_cache_that_is_frozen_for_ten_minutes_makes_no_extra_pods() {
 }
 
 #[test]
-fn a_set_that_is_made_again_has_its_pods_at_once() {
+fn a_recreated_set_gets_its_pods_immediately() {
     World::simulate(1, parts(&["replicaset", "garbagecollector"]), Vec::new(), async |world| {
         scaled(world).await;
         let delete =

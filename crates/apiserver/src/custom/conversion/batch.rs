@@ -18,7 +18,7 @@ use setpoint_store::Record;
 use super::Conversions;
 use super::cache;
 use super::call::{Load, Refused};
-use super::flights::{Crashed, Flight, Landed, Outcome};
+use super::flights::{Converted, Crashed, Flight, Outcome};
 use crate::registry::Served;
 use crate::selector::SLICE;
 use crate::status::Status;
@@ -169,7 +169,7 @@ impl Conversions {
                 Err(Refused { status, .. }) => return Err(Crashed { seats: part, status }),
             }
         }
-        Ok(Landed { records: converted.into(), largest })
+        Ok(Converted { records: converted.into(), largest })
     }
 
     async fn convert_part(

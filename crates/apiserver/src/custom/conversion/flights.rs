@@ -23,11 +23,11 @@ use crate::registry::Served;
 use crate::status::Status;
 
 /// The result of a flight.
-pub(super) type Outcome = Result<Landed, Crashed>;
+pub(super) type Outcome = Result<Converted, Crashed>;
 
 /// All its records, in order.
 #[derive(Clone)]
-pub(super) struct Landed {
+pub(super) struct Converted {
     pub(super) records: Arc<[Arc<Record>]>,
     /// How many objects the largest successful call had.
     pub(super) largest: usize,
@@ -44,16 +44,16 @@ pub(super) type Flight = Shared<BoxFuture<'static, Outcome>>;
 
 /// The flights of a server.
 #[derive(Default)]
-pub(super) struct Flights(Mutex<Departures>);
+pub(super) struct Flights(Mutex<PendingConversions>);
 
 #[derive(Default)]
-pub(super) struct Departures {
-    by_place: BTreeMap<Place, Seat>,
+pub(super) struct PendingConversions {
+    by_place: BTreeMap<Place, Position>,
     next: u64,
 }
 
 /// The place of a record in a flight.
-struct Seat {
+struct Position {
     /// Does not keep the flight going.
     flight: WeakShared<BoxFuture<'static, Outcome>>,
     number: u64,
@@ -61,12 +61,12 @@ struct Seat {
 }
 
 impl Flights {
-    pub(super) fn lock(&self) -> parking_lot::MutexGuard<'_, Departures> {
+    pub(super) fn lock(&self) -> parking_lot::MutexGuard<'_, PendingConversions> {
         self.0.lock()
     }
 }
 
-impl Departures {
+impl PendingConversions {
     /// Returns the flight that converts a record, and the record's place in it.
     pub(super) fn find(&self, served: &Arc<Served>, record: &Record) -> Option<(Flight, usize)> {
         let seat = self.by_place.get(&place(served, record))?;
@@ -95,7 +95,7 @@ impl Departures {
         let flight = async { awaited(AbortOnDropHandle::new(tokio::spawn(work))).await }.boxed().shared();
         for (seat, place) in places.into_iter().enumerate() {
             if let Some(flight) = flight.downgrade() {
-                self.by_place.insert(place, Seat { flight, number, seat });
+                self.by_place.insert(place, Position { flight, number, seat });
             }
         }
         flight

@@ -120,7 +120,8 @@ impl Shell {
     }
 
     fn may_be_of_the_image(&self, path: &str) -> bool {
-        self.machine.manner == crate::process::Manner::Certain && !self.machine.files.is_complete(path)
+        self.machine.manner == crate::process::UnknownCommands::Certain
+            && !self.machine.files.is_complete(path)
     }
 
     pub(super) async fn chmod(&mut self, arguments: &[String], io: &Io) -> Done {

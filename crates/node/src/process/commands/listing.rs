@@ -2,7 +2,7 @@
 
 use super::flags;
 use crate::files::{Entry, path};
-use crate::process::{Done, Io, Manner, Shell, Stop};
+use crate::process::{Done, Io, Shell, Stop, UnknownCommands};
 
 impl Shell {
     pub(super) async fn ls(&mut self, arguments: &[String], io: &Io) -> Done {
@@ -38,7 +38,7 @@ impl Shell {
     }
 
     fn entries(&self, path: &str, found: &str) -> Result<Vec<(String, Entry)>, Stop> {
-        if self.machine.manner == Manner::Certain && !self.machine.files.is_complete(path) {
+        if self.machine.manner == UnknownCommands::Certain && !self.machine.files.is_complete(path) {
             return Err(Stop::Unknown);
         }
         let mut names = self.machine.files.list(path).unwrap_or_default();

@@ -22,7 +22,7 @@ mod system;
 mod tar;
 mod text;
 
-use super::{Done, Io, Manner, Shell, Stop, base_name};
+use super::{Done, Io, Shell, Stop, UnknownCommands, base_name};
 
 /// The exit code of a command that does not exist.
 pub(crate) const NOT_FOUND: i32 = 127;
@@ -88,7 +88,7 @@ impl Shell {
 
     /// Reports an unknown command.
     async fn unknown_command(&self, name: &str, io: &Io) -> Done {
-        if self.machine.manner == Manner::Certain {
+        if self.machine.manner == UnknownCommands::Certain {
             return Err(Stop::Unknown);
         }
         self.complain(io, format!("sh: {name}: not found ({})", not_found())).await?;
@@ -97,7 +97,7 @@ impl Shell {
 
     /// Reports options or arguments that do not exist or are not simulated.
     async fn usage(&self, io: &Io, text: &str) -> Done {
-        if self.machine.manner == Manner::Certain {
+        if self.machine.manner == UnknownCommands::Certain {
             return Err(Stop::Unknown);
         }
         self.complain(io, format!("{text} (a simulated container supports fewer options)")).await

@@ -187,18 +187,18 @@ fn each_event(what: OnEvent) -> impl Iterator<Item = Vec<Fault>> {
 }
 
 #[test]
-fn an_own_controller_survives_every_crash_every_stale_or_hidden_event_and_storms() {
+fn a_custom_controller_survives_every_crash_every_stale_or_hidden_event_and_storms() {
     let report = check_all(&scenario(), 1, 20).unwrap_or_else(|failure| panic!("{failure:?}"));
     assert!(report.plans > 20, "{report:?}");
 }
 
 #[test]
-fn a_cache_frozen_for_ten_minutes_makes_an_own_controller_create_nothing_twice() {
+fn a_cache_frozen_for_ten_minutes_makes_a_custom_controller_create_nothing_twice() {
     check(each_event(OnEvent::Delay(600 * SECOND)));
 }
 
 #[test]
-fn any_event_that_is_dropped_repeated_or_collapsed_changes_nothing_for_an_own_controller() {
+fn any_event_that_is_dropped_repeated_or_collapsed_changes_nothing_for_a_custom_controller() {
     let each = [OnEvent::Hide, OnEvent::Duplicate, OnEvent::Close, OnEvent::Expire];
     check(each.into_iter().flat_map(each_event));
     check([OnEvent::Duplicate].map(|what| vec![Fault::Events { what }]));
@@ -274,7 +274,7 @@ fn bookmarks_advance_the_version_and_enqueue_nothing() {
 
 /// A manager starts with a view of the API server from before a ConfigMap was deleted and recreated.
 #[test]
-fn a_recreated_object_is_not_deleted_by_an_own_controller_that_starts_on_an_older_view() {
+fn a_recreated_object_is_not_deleted_by_a_custom_controller_that_starts_on_an_older_view() {
     World::simulate(1, parts(), Vec::new(), async |world| {
         ask_for(world, 1).await;
         until_kept(world, 1).await;

@@ -310,7 +310,7 @@ impl Text {
                 ("apiVersion", _) => write(&mut self.bytes, api_version),
                 ("kind", _) => write(&mut self.bytes, kind),
                 ("metadata", metadata) => self.sorted_metadata(metadata),
-                (_, value) => write(&mut self.bytes, value.unwrap_or(&Value::Null)),
+                (_, value) => encode::write_value(&mut self.bytes, value.unwrap_or(&Value::Null)),
             }
         }
         self.bytes.push(b'}');

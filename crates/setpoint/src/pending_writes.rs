@@ -4,8 +4,8 @@
 //! that authors need no extra code. Writes from separately spawned tasks are not recorded, and neither are writes that
 //! got no response, because it is unknown whether they happened.
 //!
-//! Invariant: a key whose last reconcile wrote to a kind is not reconciled before the cache of that kind has reached
-//! the version of the write. After a delete, the cache must show the object as being deleted, or not at all.
+//! Invariant: a key whose last reconcile wrote an object is not reconciled before the caches that select the object have
+//! reached the version of the write. After a delete, the cache must show the object as being deleted, or not at all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,21 @@ use parking_lot::Mutex;
 
 use crate::controller::Caches;
 use crate::reconcile::WorkKey;
-use crate::{Informer, Key, Kind, Object};
+use crate::{Informer, Key, Kind, LabelSelector, Labels, Object};
 
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PendingWrite {
-    At { kind: Kind, revision: u64 },
+    At { kind: Kind, revision: u64, key: Key, labels: Labels },
+    Deleted { kind: Kind, key: Key, uid: Option<Box<str>> },
+}
+
+/// What the next reconcile of a key waits for.
+#[derive(Clone)]
+enum Awaited {
+    /// A cache reaches a version.
+    Revision { informer: Informer, revision: u64 },
+    /// The caches of a kind show an object as being deleted, or not at all.
     Deleted { kind: Kind, key: Key, uid: Option<Box<str>> },
 }
 
@@ -39,7 +48,10 @@ pub(crate) fn is_recording() -> bool {
 
 /// Records a create or an update.
 pub(crate) fn wrote(kind: &Kind, reply: &Object) {
-    push(|| PendingWrite::At { kind: kind.clone(), revision: reply.meta().revision() });
+    push(|| {
+        let (key, labels) = (reply.key().clone(), reply.meta().labels.clone());
+        PendingWrite::At { kind: kind.clone(), revision: reply.meta().revision(), key, labels }
+    });
 }
 
 /// Records a delete, which may still be pending.
@@ -58,8 +70,8 @@ const CACHE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The writes of each key's last reconcile that the caches may not show yet.
 pub(crate) struct PendingWrites<K> {
     caches: Caches,
-    /// At most one entry per active key, with one write per kind and per deleted object.
-    pending: Mutex<BTreeMap<K, Vec<PendingWrite>>>,
+    /// At most one entry per active key, with one item per cache and per deleted object.
+    pending: Mutex<BTreeMap<K, Vec<Awaited>>>,
 }
 
 impl<K: WorkKey> PendingWrites<K> {
@@ -76,13 +88,11 @@ impl<K: WorkKey> PendingWrites<K> {
 
     /// Returns whether the caches show the writes of the key's last reconcile. Waits for a while if they do not.
     pub(crate) async fn wait_until_shown(&self, key: &K) -> bool {
-        let Some(writes) = self.pending.lock().get(key).cloned() else { return true };
+        let Some(awaited) = self.pending.lock().get(key).cloned() else { return true };
         let informers = self.caches.all();
         let shown = async {
-            for written in &writes {
-                for informer in informers.iter().filter(|informer| informer.kind() == written.kind()) {
-                    informer.shows(|informer| written.is_shown_by(informer)).await;
-                }
+            for one in &awaited {
+                one.is_shown(&informers).await;
             }
         };
         let shown = tokio::time::timeout(CACHE_TIMEOUT, shown).await.is_ok();
@@ -93,21 +103,39 @@ impl<K: WorkKey> PendingWrites<K> {
     }
 }
 
-impl PendingWrite {
-    fn kind(&self) -> &Kind {
-        let (Self::At { kind, .. } | Self::Deleted { kind, .. }) = self;
-        kind
-    }
-
-    fn is_shown_by(&self, informer: &Informer) -> bool {
+impl Awaited {
+    /// Waits until the caches show it.
+    async fn is_shown(&self, informers: &[Informer]) {
         match self {
-            Self::At { revision, .. } => informer.revision() >= *revision,
-            Self::Deleted { key, uid, .. } => informer.objects().get(key).is_none_or(|known| {
-                let meta = known.meta();
-                meta.is_being_deleted() || uid.as_ref().is_some_and(|uid| *uid != meta.uid)
-            }),
+            Self::Revision { informer, revision } => {
+                informer.shows(|informer| informer.revision() >= *revision).await;
+            }
+            Self::Deleted { kind, key, uid } => {
+                for informer in informers.iter().filter(|informer| informer.kind() == kind) {
+                    informer.shows(|informer| is_deleted(informer, key, uid.as_deref())).await;
+                }
+            }
         }
     }
+}
+
+fn is_deleted(informer: &Informer, key: &Key, uid: Option<&str>) -> bool {
+    informer.objects().get(key).is_none_or(|known| {
+        let meta = known.meta();
+        meta.is_being_deleted() || uid.is_some_and(|uid| *uid != *meta.uid)
+    })
+}
+
+/// Returns whether a cache shows the write of an object. A cache of other objects of the kind would only reach the
+/// version of the write with its next bookmark, which may take a minute.
+fn shows(informer: &Informer, key: &Key, labels: &Labels) -> bool {
+    let selection = informer.selection();
+    let is_in_namespace = selection.namespace.as_deref().is_none_or(|wanted| key.namespace() == Some(wanted));
+    let selects =
+        |text: &str| text.parse::<LabelSelector>().map_or(true, |selector| selector.matches(labels));
+    // An object that is no longer selected disappears from the cache. Field selectors are not evaluated here.
+    is_in_namespace && selection.labels.as_deref().is_none_or(selects)
+        || informer.objects().get(key).is_some()
 }
 
 /// A guard that stores the writes of a reconcile when it ends, by return, panic or timeout.
@@ -119,29 +147,37 @@ struct StoreOnDrop<'a, K: WorkKey> {
 
 impl<K: WorkKey> Drop for StoreOnDrop<'_, K> {
     fn drop(&mut self) {
-        let writes = newest(std::mem::take(&mut *self.writes.0.lock()));
-        if !writes.is_empty() {
-            self.owner.pending.lock().insert(self.key.clone(), writes);
+        let writes = std::mem::take(&mut *self.writes.0.lock());
+        if writes.is_empty() {
+            return;
+        }
+        let awaited = awaited(writes, &self.owner.caches.all());
+        let mut pending = self.owner.pending.lock();
+        match awaited.is_empty() {
+            true => drop(pending.remove(self.key)),
+            false => drop(pending.insert(self.key.clone(), awaited)),
         }
     }
 }
 
-/// Keeps only the newest write to each kind: a cache that shows it shows the others.
-fn newest(writes: Vec<PendingWrite>) -> Vec<PendingWrite> {
-    let mut kept: Vec<PendingWrite> = Vec::new();
-    for written in writes {
-        let known = kept.iter_mut().find_map(|known| match (known, &written) {
-            (PendingWrite::At { kind, revision }, PendingWrite::At { kind: other, .. }) if kind == other => {
-                Some(revision)
+/// Returns what to wait for after these writes. Only the newest write in each cache counts: a cache that shows it shows
+/// the others.
+fn awaited(writes: Vec<PendingWrite>, informers: &[Informer]) -> Vec<Awaited> {
+    let newest = |informer: &Informer| {
+        let revisions = writes.iter().filter_map(|written| match written {
+            PendingWrite::At { kind, revision, key, labels } if informer.kind() == kind => {
+                shows(informer, key, labels).then_some(*revision)
             }
             _ => None,
         });
-        match (known, &written) {
-            (Some(known), PendingWrite::At { revision, .. }) => *known = (*known).max(*revision),
-            _ => kept.push(written),
-        }
-    }
-    kept
+        Some(Awaited::Revision { informer: informer.clone(), revision: revisions.max()? })
+    };
+    let mut awaited: Vec<Awaited> = informers.iter().filter_map(newest).collect();
+    awaited.extend(writes.into_iter().filter_map(|written| match written {
+        PendingWrite::Deleted { kind, key, uid } => Some(Awaited::Deleted { kind, key, uid }),
+        PendingWrite::At { .. } => None,
+    }));
+    awaited
 }
 
 #[cfg(test)]
@@ -157,12 +193,12 @@ mod tests {
         });
         let client = Client::new(kube::Client::new(service, "default"));
         let client = if untracked { client.untracked() } else { client };
-        let (writes, key) = (PendingWrites::new(Caches::default()), Key::cluster("a"));
+        let writes = Writes::default();
         let kind = Kind::new("", "v1", "Namespace", "namespaces", false);
         let body = serde_json::json!({"metadata": {"name": "a"}});
         let create = client.create(&kind, None, &body);
-        writes.record(&key, create).await.expect("it is answered");
-        writes.pending.lock().len()
+        CURRENT_WRITES.scope(writes.clone(), create).await.expect("it is answered");
+        writes.0.lock().len()
     }
 
     #[tokio::test]

@@ -1,10 +1,12 @@
 //! The client for one endpoint.
 
+use std::error::Error;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_util::client::legacy;
@@ -13,9 +15,10 @@ use serde::Serialize;
 use setpoint_clock::{Clock, Instant, Rng};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::dial::{Connector, Dial};
+use crate::dial::{Connector, Dial, MAX_HEADERS};
 use crate::error::{CallError, StatusError, retry_after};
 use crate::go_text::{go_client_text, innermost};
+use crate::gzip::{self, Unreadable};
 use crate::kubeconfig::{Credential, Endpoint};
 use crate::settings::{Settings, go_duration};
 use crate::tls::TlsError;
@@ -99,6 +102,7 @@ impl Client {
             .timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
+            .http1_max_headers(MAX_HEADERS)
             .build(connector);
         let responses = Arc::new(Semaphore::new(settings.responses));
         let turns = Semaphore::new(MAX_CONCURRENT_CALLS);
@@ -192,7 +196,9 @@ impl Client {
         let deadline = target.deadline;
         for left in (0..=DELAYED_RETRIES).rev() {
             let answer = self.exchange(target, body.clone(), credential.clone()).await?;
-            if answer.status.is_success() && answer.status.as_u16() <= 206 {
+            // As in v1.34, a response that switches protocols is one without content.
+            let is_switched = answer.status == StatusCode::SWITCHING_PROTOCOLS;
+            if is_switched || (200..=206).contains(&answer.status.as_u16()) {
                 return Ok(answer);
             }
             let pause = Duration::from_secs(u64::from(retry_after(&answer.headers)));
@@ -219,20 +225,28 @@ impl Client {
         credential: Option<HeaderValue>,
     ) -> Result<WebhookResponse, CallError> {
         let request = self.request(target, body, credential)?;
-        let work = async {
+        let sending = async {
             // The semaphore is never closed. Waiting for it counts toward the call's timeout.
-            let _turn = self.0.turns.acquire().await;
+            let turn = self.0.turns.acquire().await;
             let response = self.0.http.request(request).await.map_err(|why| target.failed(&why))?;
-            let (head, body) = response.into_parts();
+            Ok((turn, response))
+        };
+        let sent = tokio::time::timeout_at(target.deadline, sending).await;
+        let (_turn, response) = sent.unwrap_or_else(|_| Err(target.timed_out()))?;
+        let (head, body) = response.into_parts();
+        let limit = self.0.settings.answer_bytes;
+        let reading = async {
             // The server has begun to respond, so this is a matter of memory, not of the server's time.
             let place = self.0.responses.clone().acquire_owned().await.ok().map(Arc::new);
-            let limit = self.0.settings.answer_bytes;
             let body =
                 Limited::new(body, limit).collect().await.map_err(|why| target.unread(&*why, limit))?;
-            let (status, headers, body) = (head.status, head.headers, body.to_bytes());
-            Ok(WebhookResponse { status, headers, body, _place: place })
+            Ok((place, body.to_bytes()))
         };
-        tokio::time::timeout_at(target.deadline, work).await.unwrap_or_else(|_| Err(target.timed_out()))
+        let read = tokio::time::timeout_at(target.deadline, reading).await;
+        let (place, body) = read.unwrap_or_else(|_| Err(target.unfinished()))?;
+        let body = gzip::decompressed(&head.headers, body, limit);
+        let body = body.map_err(|why| target.not_decompressed(why, limit))?;
+        Ok(WebhookResponse { status: head.status, headers: head.headers, body, _place: place })
     }
 
     fn request(
@@ -247,6 +261,7 @@ impl Client {
         *request.uri_mut() = target.uri.clone();
         let headers = request.headers_mut();
         headers.insert(USER_AGENT, HeaderValue::from_static(self.0.settings.user_agent));
+        headers.insert(ACCEPT_ENCODING, gzip::OFFERED);
         if has_body {
             headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -282,22 +297,45 @@ impl Target {
         }
     }
 
-    fn failed(&self, error: &legacy::Error) -> CallError {
-        self.connection(error)
+    /// The time was up before the end of the response.
+    fn unfinished(&self) -> CallError {
+        let why = match self.is_callers_deadline {
+            true => "context deadline exceeded",
+            false => "context deadline exceeded (Client.Timeout or context cancellation while reading body)",
+        };
+        CallError::Unfinished { why }
     }
 
-    fn unread(&self, error: &(dyn std::error::Error + Send + Sync + 'static), limit: usize) -> CallError {
+    fn failed(&self, error: &legacy::Error) -> CallError {
         let (method, url) = self.named();
-        match error.is::<LengthLimitError>() {
-            true => CallError::TooLong { method, url, limit },
-            false => self.connection(error),
+        CallError::Connection { method, url, why: go_client_text(error), is_reset: is_reset(error) }
+    }
+
+    fn unread(&self, error: &(dyn Error + Send + Sync + 'static), limit: usize) -> CallError {
+        if error.is::<LengthLimitError>() {
+            return self.too_long(limit);
+        }
+        let why = match go_client_text(error) {
+            text if text == "EOF" => "unexpected EOF".into(),
+            text => text,
+        };
+        CallError::Unread { why, is_reset: is_reset(error) }
+    }
+
+    fn not_decompressed(&self, why: Unreadable, limit: usize) -> CallError {
+        match why {
+            Unreadable::TooLong => self.too_long(limit),
+            Unreadable::Invalid(why) => CallError::Unread { why: why.into(), is_reset: false },
         }
     }
 
-    fn connection(&self, error: &(dyn std::error::Error + 'static)) -> CallError {
+    fn too_long(&self, limit: usize) -> CallError {
         let (method, url) = self.named();
-        let kind = innermost(error).downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-        let is_reset = kind == Some(std::io::ErrorKind::ConnectionReset);
-        CallError::Connection { method, url, why: go_client_text(error), is_reset }
+        CallError::TooLong { method, url, limit }
     }
+}
+
+fn is_reset(error: &(dyn Error + 'static)) -> bool {
+    let kind = innermost(error).downcast_ref::<io::Error>().map(io::Error::kind);
+    kind == Some(io::ErrorKind::ConnectionReset)
 }

@@ -139,6 +139,9 @@ impl tower::Service<Uri> for Connector {
     }
 }
 
+/// Maximum number of headers of an HTTP/1.1 response. Go has no such limit.
+pub(crate) const MAX_HEADERS: usize = 1_000;
+
 /// How long a connection and its handshake may take, as in v1.34's clients. Callers may allow less.
 const DIAL: Duration = Duration::from_secs(30);
 const HANDSHAKE: Duration = Duration::from_secs(10);

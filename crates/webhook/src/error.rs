@@ -16,6 +16,12 @@ pub enum CallError {
     Connection { method: String, url: String, why: String, is_reset: bool },
     #[error("{method} {url:?}: the response is longer than {limit} bytes")]
     TooLong { method: String, url: String, limit: usize },
+    /// The response ended early, or cannot be decompressed.
+    #[error("unexpected error when reading response body. Please retry. Original error: {why}")]
+    Unread { why: String, is_reset: bool },
+    /// The time was up before the end of the response.
+    #[error("unexpected error when reading response body. Please retry. Original error: {why}")]
+    Unfinished { why: &'static str },
     /// The server responded with an error status.
     #[error("{0}")]
     Status(StatusError),
@@ -37,13 +43,14 @@ impl CallError {
     }
 
     pub fn is_timeout(&self) -> bool {
-        matches!(self, Self::Timeout { .. } | Self::Deadline { .. }) || self.code() == Some(504)
+        let is_late = matches!(self, Self::Timeout { .. } | Self::Deadline { .. } | Self::Unfinished { .. });
+        is_late || self.code() == Some(504)
     }
 
     /// Returns whether a retry may succeed. Exactly the errors that v1.34 retries.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Connection { is_reset, .. } => *is_reset,
+            Self::Connection { is_reset, .. } | Self::Unread { is_reset, .. } => *is_reset,
             Self::Status(status) => status.is_transient(),
             _ => false,
         }

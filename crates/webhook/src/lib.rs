@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! - A call ends at its timeout, or earlier if the caller drops it.
-//! - A response is never larger than the limit, and redirects are never followed.
+//! - A response is never larger than the limit, compressed or not, and redirects are never followed.
 //! - A call carries the credentials of its endpoint, and nothing of the request that caused it.
 
 mod backoff;
@@ -20,6 +20,7 @@ mod dial;
 mod error;
 mod first_record;
 mod go_text;
+mod gzip;
 pub mod in_process;
 mod kubeconfig;
 mod local;

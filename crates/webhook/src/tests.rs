@@ -1,11 +1,16 @@
+use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::read::GzEncoder;
 use futures::future::BoxFuture;
+use futures::{Stream, StreamExt, stream};
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -22,6 +27,18 @@ enum Reply {
     WebhookResponse(u16, &'static [(&'static str, &'static str)], Bytes),
     Hang,
     Close,
+    /// Sends the beginning of a body, then closes the connection.
+    Break,
+    /// Sends the beginning of a body, and no more.
+    Stall,
+}
+
+type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+
+/// A body with this beginning.
+fn begun(rest: impl Stream<Item = std::io::Result<Frame<Bytes>>> + Send + 'static) -> Body {
+    let first = Frame::data(Bytes::from_static(b"{"));
+    StreamBody::new(stream::iter([Ok(first)]).chain(rest)).boxed_unsync()
 }
 
 /// The server side of every connection, in this process.
@@ -43,17 +60,18 @@ impl Fake {
         if replies.len() > 1 { replies.pop().unwrap() } else { replies[0].clone() }
     }
 
-    async fn answer(self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, std::io::Error> {
+    async fn answer(self, request: Request<Incoming>) -> Result<Response<Body>, std::io::Error> {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let header =
             |name: &str| head.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("-").to_owned();
         self.seen.lock().push(format!(
-            "{} {} {} {} {}",
+            "{} {} {} {} {} {}",
             head.method,
             head.uri.path_and_query().unwrap(),
             header("authorization"),
             header("user-agent"),
+            header("accept-encoding"),
             String::from_utf8_lossy(&body)
         ));
         match self.next() {
@@ -62,10 +80,18 @@ impl Fake {
                 for (name, value) in headers {
                     response = response.header(*name, *value);
                 }
-                Ok(response.body(Full::new(body)).unwrap())
+                Ok(response.body(Full::new(body).map_err(|never| match never {}).boxed_unsync()).unwrap())
             }
             Reply::Hang => std::future::pending().await,
             Reply::Close => Err(std::io::Error::other("closed")),
+            Reply::Break => {
+                let breaking = async {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    Err(std::io::Error::other("broken"))
+                };
+                Ok(Response::new(begun(stream::once(breaking))))
+            }
+            Reply::Stall => Ok(Response::new(begun(stream::pending()))),
         }
     }
 
@@ -122,7 +148,7 @@ fn ok(body: &'static str) -> Reply {
 async fn a_call_carries_its_body_and_time_out_and_nothing_else() {
     let fake = Fake::new(&[ok("{}")]);
     assert_eq!(&*post(&fake).await.unwrap().body, b"{}");
-    assert_eq!(*fake.seen.lock(), ["POST /x?timeout=30s - Go-http-client/1.1 {\"a\":1}"]);
+    assert_eq!(*fake.seen.lock(), ["POST /x?timeout=30s - Go-http-client/1.1 gzip {\"a\":1}"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,6 +207,41 @@ async fn a_long_answer_is_refused() {
 async fn a_connection_that_breaks_is_an_error() {
     let fake = Fake::new(&[Reply::Close]);
     assert!(matches!(post(&fake).await, Err(CallError::Connection { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_does_not_end_is_described_as_in_v1_34() {
+    let unread = "unexpected error when reading response body. Please retry. Original error: ";
+    for (reply, expected) in [(Reply::Break, "unexpected EOF"), (Reply::Stall, "context deadline exceeded")] {
+        let fake = Fake::new(&[reply]);
+        let time = Duration::from_secs(3);
+        let error = client(&fake, settings()).post_within(Bytes::new(), time).await.unwrap_err();
+        assert_eq!(error.to_string(), format!("{unread}{expected}"));
+        assert_eq!(fake.calls(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_may_have_hundreds_of_headers() {
+    let headers: Vec<(&str, &str)> = (0..500).map(|_| ("x-some", "text")).collect();
+    let fake = Fake::new(&[Reply::WebhookResponse(200, headers.leak(), "{}".into())]);
+    assert_eq!(&*post(&fake).await.unwrap().body, b"{}");
+}
+
+fn compressed(text: &[u8]) -> Reply {
+    let mut body = Vec::new();
+    GzEncoder::new(text, Compression::fast()).read_to_end(&mut body).unwrap();
+    Reply::WebhookResponse(200, &[("content-encoding", "gzip")], body.into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_compressed_response_is_read_and_bounded_by_what_it_expands_to() {
+    let fake = Fake::new(&[compressed(b"{}"), compressed(&[b' '; 1001])]);
+    assert_eq!(&*post(&fake).await.unwrap().body, b"{}");
+    assert!(matches!(post(&fake).await, Err(CallError::TooLong { limit: 1000, .. })));
+    let plain = Reply::WebhookResponse(200, &[("content-encoding", "gzip")], "not compressed".into());
+    let error = post(&Fake::new(&[plain])).await.unwrap_err();
+    assert!(error.to_string().ends_with("Original error: gzip: invalid header"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use hyper::client::conn::http1;
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::dial::{Connector, Dial};
+use crate::dial::{Connector, Dial, MAX_HEADERS};
 use crate::go_text::{go_client_text, go_text};
 use crate::tls::{TlsError, TlsSettings};
 
@@ -69,6 +69,7 @@ impl Transport {
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
             .http1_max_buf_size(BUFFER)
+            .http1_max_headers(MAX_HEADERS)
             .http2_initial_stream_window_size(BUFFER as u32)
             .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .http2_max_send_buf_size(BUFFER)
@@ -110,6 +111,7 @@ impl Transport {
             connection.map_err(|why| SendError(format!("error dialing backend: {}", go_text(&why))))?;
         let (mut sender, driver) = http1::Builder::new()
             .max_buf_size(BUFFER)
+            .max_headers(MAX_HEADERS)
             .handshake(connection)
             .await
             .map_err(|why| failed(&why))?;

@@ -10,7 +10,7 @@ use super::props::Props;
 use super::prune;
 use crate::json::Json;
 use crate::schema::decode::{DecodeFailure, Decoded, Format, TypeMismatch, strict_error};
-use crate::schema::{FieldValidation, Target, untyped, yaml};
+use crate::schema::{FieldValidation, Target, number, untyped, yaml};
 
 /// Decodes a body as a custom resource of the target's kind.
 pub(crate) fn decode(
@@ -86,12 +86,14 @@ pub(crate) fn decode_value(
 /// Normalizes an applied object. Unknown fields and nulls stay until it is stored: they count for validation and for
 /// the generation.
 pub(crate) fn applied(mut object: Value) -> Result<Value, TypeMismatch> {
+    number::normalize(&mut object);
     meta::normalize_metadata(&mut object, Malformed::Refused).map_err(TypeMismatch::Wrong)?;
     Ok(object)
 }
 
 /// Normalizes an object and returns the fields it lost. An object of another kind keeps its fields.
 fn normalize(target: &Target, schema: &Props, object: &mut Value) -> Result<Vec<String>, String> {
+    number::normalize(object);
     let mut unknown = meta::normalize_metadata(object, Malformed::Refused)?;
     let api_version = object.text("apiVersion");
     let group = api_version.split_once('/').map_or("", |(group, _)| group);

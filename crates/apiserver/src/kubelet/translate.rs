@@ -12,9 +12,8 @@ use futures::{SinkExt, StreamExt};
 use http::Response;
 use setpoint_webhook::Dialed;
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit, mpsc};
-use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Bytes;
-use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::protocol::{Message, WebSocketConfig};
 
 use super::command::{Command, Outcome};
 use super::streams::{Channels, Request};
@@ -23,7 +22,7 @@ use crate::body::Body;
 use crate::metrics::StreamMetrics;
 use crate::proxy::Location;
 use crate::tunnel::{Idle, Tunnel};
-use crate::websocket;
+use crate::websocket::{self, Socket};
 
 pub(super) const PROTOCOL: &str = "v5.channel.k8s.io";
 
@@ -97,7 +96,7 @@ struct Inputs {
 
 /// The client's side of a session, for senders.
 pub(super) struct Output<'a> {
-    sink: Mutex<SplitSink<WebSocketStream<Dialed>, Message>>,
+    sink: Mutex<SplitSink<Socket<Dialed>, Message>>,
     idle: &'a Idle,
 }
 
@@ -105,7 +104,7 @@ impl Session {
     async fn run(self, client: Dialed) {
         let Self { kubelets, metrics, location, channels, idle } = &self;
         let (limits, _permit) = limits();
-        let socket = WebSocketStream::from_raw_socket(client, Role::Server, Some(limits)).await;
+        let socket = websocket::after_handshake(client, limits).await;
         let (sink, source) = socket.split();
         let output = Output { sink: Mutex::new(sink), idle };
         let (stdin, from_stdin) = mpsc::channel(1);
@@ -149,7 +148,7 @@ impl Channels {
 
 impl Inputs {
     /// Dispatches the client's messages until it ends the connection.
-    async fn receive(mut self, mut source: SplitStream<WebSocketStream<Dialed>>, output: &Output<'_>) {
+    async fn receive(mut self, mut source: SplitStream<Socket<Dialed>>, output: &Output<'_>) {
         while let Some(Ok(message)) = source.next().await {
             let mut data: Bytes = match message {
                 Message::Binary(data) => data,
@@ -228,6 +227,9 @@ impl Output<'_> {
 
 #[cfg(test)]
 mod tests {
+    use tokio_tungstenite::WebSocketStream;
+    use tokio_tungstenite::tungstenite::protocol::Role;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -235,7 +237,7 @@ mod tests {
         let (near, far) = tokio::io::duplex(1024);
         let mut client = WebSocketStream::from_raw_socket(near, Role::Client, None).await;
         let (limits, _permit) = limits();
-        let mut server = WebSocketStream::from_raw_socket(far, Role::Server, Some(limits)).await;
+        let mut server = websocket::after_handshake(far, limits).await;
         tokio::spawn(async move { while let Some(Ok(_)) = server.next().await {} });
         let ping = Bytes::from_static(&[b'x'; 100]);
         let pings = 4 * WAITING_BYTES / ping.len();

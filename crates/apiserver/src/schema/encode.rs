@@ -5,9 +5,10 @@
 //!
 //! Invariant: only the order of fields is affected.
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Scalar, Schema, Shape, Struct, Table, TypeId};
+use super::{Scalar, Schema, Shape, Struct, Table, TypeId, number};
 
 /// Appends a value of a schema's type.
 pub(crate) fn write(schema: &Schema, value: &Value, into: &mut Vec<u8>) {
@@ -39,8 +40,14 @@ pub(crate) fn write_members<'v>(
     }
 }
 
-/// Appends any value.
-pub(crate) fn write_plain(into: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
+/// Appends a value without a schema.
+pub(crate) fn write_value(into: &mut Vec<u8>, value: &Value) {
+    let mut writer = serde_json::Serializer::with_formatter(into, number::GoFormatter);
+    value.serialize(&mut writer).expect("JSON values always encode into memory");
+}
+
+/// Appends anything without numbers that Go writes differently.
+pub(crate) fn write_plain(into: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
     serde_json::to_writer(into, value).expect("JSON values always encode into memory");
 }
 
@@ -93,7 +100,7 @@ impl<'t, 'v, 'b> Writer<'t, 'v, 'b> {
             Value::Bool(true) => self.into.extend_from_slice(b"true"),
             Value::Bool(false) => self.into.extend_from_slice(b"false"),
             Value::Null => self.into.extend_from_slice(b"null"),
-            Value::Number(_) => write_plain(self.into, value),
+            Value::Number(number) => number::write(number, self.into),
         }
     }
 

@@ -14,6 +14,7 @@ pub(crate) mod documents;
 pub(crate) mod encode;
 mod facts;
 pub(crate) mod go;
+pub(crate) mod number;
 pub(crate) mod protobuf;
 mod read;
 mod registered;

@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::{Map, Number, Value};
 
 use super::go::{Position, TypeName};
-use super::{Scalar, Schema, Shape, Struct, Table, TypeId, scalar, syntax, zero};
+use super::{Scalar, Schema, Shape, Struct, Table, TypeId, number, scalar, syntax, zero};
 
 /// v1.34 reports at most this many strict decoding problems per document.
 pub(super) const MAX_PROBLEMS: usize = 100;
@@ -287,7 +287,7 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
 
     fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Value, E> {
         match self.scalar() {
-            Some(Scalar::Float) => Ok(Value::from(number)),
+            Some(Scalar::Float) => Ok(number::of_double(number)),
             Some(Scalar::Quantity) => self.text(number.to_string().into()),
             Some(Scalar::Int32 | Scalar::Int64) => {
                 if self.findings.failure.is_none() {

@@ -52,6 +52,9 @@ const HEADERS: Duration = Duration::from_secs(32);
 /// HTTP/1.1 buffer size per connection, in each direction: limits headers and unread response data. Go accepts headers
 /// of 1 MiB; here a client that does not read could then hold as much. Responses are held back earlier ([`bodies`]).
 const BUFFER: usize = 32 * 1024;
+/// Maximum number of HTTP/1.1 headers of a request. A front proxy sends one for each group of a user, and Go has no such
+/// limit. Takes 64 bytes each while a request is parsed.
+const MAX_HEADERS: usize = 1_000;
 /// Maximum size of HTTP/2 request headers after decompression: Go's default of 1 MiB.
 const HEADER_BYTES: u32 = 1 << 20;
 /// Interval and timeout of pings to a silent HTTP/2 client.
@@ -158,7 +161,12 @@ async fn close(shared: &ServerState) {
 
 fn builder(settings: &ServeSettings) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(BUFFER);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .max_buf_size(BUFFER)
+        .max_headers(MAX_HEADERS);
     builder
         .http2()
         .timer(TokioTimer::new())

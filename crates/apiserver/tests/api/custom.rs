@@ -47,6 +47,22 @@ async fn with(definition: Value) -> Api {
 }
 
 #[tokio::test(start_paused = true)]
+async fn numbers_are_written_as_in_v1_34() {
+    let api = with(definition(open())).await;
+    let spec = json!({"a": 1.0, "b": 1e20, "c": 1e-6, "d": u64::MAX, "e": 1e-7});
+    let created = api.post(FOOS, foo("a", spec.clone())).await;
+    let shown = r#""spec":{"a":1,"b":100000000000000000000,"c":0.000001,"d":18446744073709552000,"e":1e-7}"#;
+    assert!(created.text.contains(shown), "{}", created.text);
+    let path = format!("{FOOS}/a");
+    let stored = api.get(&path).await;
+    assert!(stored.text.contains(shown), "{}", stored.text);
+    let mut same = stored.ok();
+    same["spec"] = spec;
+    let updated = api.put(&path, same.clone()).await.ok();
+    assert_eq!(updated["metadata"], same["metadata"], "nothing has changed");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kind_is_served_when_its_definition_is_answered() {
     let api = Api::start().await;
     assert_eq!(api.get(FOOS).await.text, "404 page not found\n");

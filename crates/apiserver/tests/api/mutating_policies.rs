@@ -197,6 +197,12 @@ async fn a_json_patch_is_applied_with_all_its_operations() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_integer_that_a_double_cannot_hold_is_patched_as_a_text() {
+    let api = with_mutations(json!([add("n", "9007199254740993")])).await;
+    assert_eq!(api.post(MAPS, map("a")).await.created()["data"]["n"], "9007199254740993");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_test_that_fails_skips_the_mutation_and_a_missing_path_is_an_error() {
     let skipped = "[JSONPatch{op: 'test', path: '/data/k', value: 'other'}, \
                     JSONPatch{op: 'add', path: '/data/a', value: '1'}]";

@@ -191,6 +191,18 @@ async fn clients_with_the_old_authority_trust_the_renewed_one() {
 }
 
 #[tokio::test]
+async fn a_request_may_have_hundreds_of_headers() {
+    let serving = serve().await;
+    let groups: String = (0..500).map(|number| format!("\r\nimpersonate-group: g{number}")).collect();
+    let head = format!("GET /api/v1/namespaces HTTP/1.1\r\nimpersonate-user: a{groups}");
+    let refused = serving.ask(Some(&serving.admin), &head, b"").await;
+    assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+    let head = format!("{head}\r\nimpersonate-group: system:masters");
+    let listed = serving.ask(Some(&serving.admin), &head, b"").await;
+    assert!(listed.starts_with("HTTP/1.1 200"), "the last group counts: {listed}");
+}
+
+#[tokio::test]
 async fn a_body_that_is_too_long_is_refused() {
     let serving = serve().await;
     let body = vec![b' '; (3 << 20) + 1];

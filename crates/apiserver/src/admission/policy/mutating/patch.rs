@@ -83,7 +83,7 @@ fn operation(item: &Val, limit: &mut JsonLimit) -> Result<Value, String> {
         }
     }
     if let Some(value) = message.fields.get("value") {
-        let json = limit.convert(value).map_err(|why| {
+        let json = limit.convert_as_proto(value).map_err(|why| {
             format!("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {why}")
         })?;
         if let Val::Message(object) = value {

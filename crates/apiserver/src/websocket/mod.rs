@@ -5,6 +5,8 @@
 //! discarded, except for pings and close. Streams to pods talk in both directions ([`crate::kubelet`]); only their
 //! handshake is here ([`accepted`]).
 
+mod normal_close;
+
 use std::time::Duration;
 
 use base64::Engine;
@@ -27,6 +29,10 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSoc
 use crate::body::Body;
 use crate::header;
 use crate::health;
+use normal_close::NormalClose;
+
+/// The server's side of a WebSocket whose messages this server reads.
+pub(crate) type Socket<Io> = WebSocketStream<NormalClose<Io>>;
 
 /// A pseudo-subprotocol that carries the sender's token.
 const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
@@ -193,6 +199,14 @@ fn empty(code: StatusCode) -> Response<Body> {
     response
 }
 
+/// The WebSocket on a connection, after the handshake.
+pub(crate) async fn after_handshake<Io>(connection: Io, config: WebSocketConfig) -> Socket<Io>
+where
+    Io: AsyncRead + AsyncWrite + Unpin,
+{
+    WebSocketStream::from_raw_socket(NormalClose::new(connection), Role::Server, Some(config)).await
+}
+
 /// Sends the body of a response after the handshake, until either side ends it.
 pub(crate) async fn send<Io>(connection: Io, messages: Messages, mut pieces: BoxStream<'static, Bytes>)
 where
@@ -201,7 +215,7 @@ where
     let config = WebSocketConfig::default()
         .max_message_size(Some(RECEIVED_BYTES))
         .max_frame_size(Some(RECEIVED_BYTES));
-    let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
+    let socket = after_handshake(connection, config).await;
     let (mut to_client, mut from_client) = socket.split();
     loop {
         let piece = tokio::select! {
@@ -232,7 +246,7 @@ where
 {
     let farewell = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
     let closing = async {
-        // Fails if the client was first: then its code is sent back.
+        // Fails if the client was first: then the answer is waiting to be sent.
         let _ = sink.send(Message::Close(Some(farewell))).await;
         sink.close().await
     };

@@ -36,7 +36,7 @@ pub use backoff::Backoff;
 pub use cidr::{Cidr, InvalidCidr};
 pub use client::{Call, Client, WebhookResponse};
 pub use clients::{Address, ClientConfig, ClientError, Clients, Location, Resolve, ServiceReference};
-pub use dial::{Dial, Dialed, GuardedTcp, Stream, Tcp};
+pub use dial::{Conn, Connector, Dial, Dialed, GuardedTcp, Stream, Tcp};
 pub use error::{CallError, StatusError, generic as generic_error};
 pub use kubeconfig::{Endpoint, HostUsers, KubeconfigError};
 pub use settings::{Retries, Settings, go_duration};

@@ -8,6 +8,7 @@ use http::Uri;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use prost::Message;
+use setpoint_clock::{Clock, Instant};
 use setpoint_store::etcd::EtcdError;
 use setpoint_webhook::Connector;
 use tokio::sync::Mutex;
@@ -16,6 +17,8 @@ use crate::grpc::{self, Messages, RequestBody};
 use crate::messages::{StatusRequest, StatusResponse};
 use crate::version::{Version, VersionError};
 
+/// How long an endpoint that could not be reached is tried last.
+const AVOID: Duration = Duration::from_secs(10);
 /// As in v1.34: how often a connection is probed, how long the answer may take, and how long connecting may take.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,6 +33,9 @@ pub(crate) struct Endpoint {
     connector: Connector,
     /// Locked while connecting.
     connection: Mutex<Option<Sender>>,
+    clock: Clock,
+    /// It is connecting, or could not be reached.
+    avoided_until: parking_lot::Mutex<Option<Instant>>,
 }
 
 /// What a member says about itself.
@@ -77,8 +83,14 @@ impl Unusable {
 }
 
 impl Endpoint {
-    pub(crate) fn new(url: String, uri: Uri, connector: Connector) -> Self {
-        Self { url, uri, connector, connection: Mutex::default() }
+    pub(crate) fn new(url: String, uri: Uri, connector: Connector, clock: Clock) -> Self {
+        let (connection, avoided_until) = Default::default();
+        Self { url, uri, connector, connection, clock, avoided_until }
+    }
+
+    /// Returns whether other endpoints should be tried first.
+    pub(crate) fn is_avoided(&self) -> bool {
+        self.avoided_until.lock().is_some_and(|until| self.clock.instant() < until)
     }
 
     /// Sends a request to an accepted member, connecting if necessary.
@@ -110,12 +122,14 @@ impl Endpoint {
         if let Some(sender) = connection.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());
         }
-        let connecting = tokio::time::timeout(CONNECT, self.connect());
-        let (sender, member) = connecting.await.map_err(|_| {
-            Unusable::Unreachable(format!("no connection within {} seconds", CONNECT.as_secs()))
-        })??;
-        accept(member)?;
-        Ok(connection.insert(sender).clone())
+        *self.avoided_until.lock() = Some(self.clock.instant() + CONNECT);
+        let connecting = tokio::time::timeout(CONNECT, self.connect()).await.unwrap_or_else(|_| {
+            let why = format!("no connection within {} seconds", CONNECT.as_secs());
+            Err(Unusable::Unreachable(why))
+        });
+        let connected = connecting.and_then(|(sender, member)| accept(member).map(|()| sender));
+        *self.avoided_until.lock() = connected.is_err().then(|| self.clock.instant() + AVOID);
+        Ok(connection.insert(connected?).clone())
     }
 
     /// Connects, and asks the member who it is.

@@ -15,6 +15,10 @@ mod convert;
 mod endpoint;
 mod grpc;
 mod messages;
+#[cfg(feature = "test-util")]
+pub mod test_server;
+#[cfg(test)]
+mod tests;
 mod version;
 mod watch;
 
@@ -25,7 +29,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use http::Uri;
 use parking_lot::Mutex;
 use prost::Message;
@@ -92,7 +96,7 @@ struct Inner {
 impl EtcdCluster {
     /// Connects to the cluster. Waits for a while until a member can be reached.
     pub async fn connect(config: &EtcdConfig, clock: &Clock) -> Result<Self, ConnectError> {
-        let cluster = Self::new(config)?;
+        let cluster = Self::new(config, clock)?;
         let deadline = clock.instant() + START;
         loop {
             match cluster.0.check_all().await {
@@ -106,11 +110,11 @@ impl EtcdCluster {
         }
     }
 
-    fn new(config: &EtcdConfig) -> Result<Self, ConnectError> {
+    fn new(config: &EtcdConfig, clock: &Clock) -> Result<Self, ConnectError> {
         let connector = Connector::new(&config.tls()?, Arc::new(Tcp))?;
         let endpoint = |server: &String| {
             let (url, uri) = parse(server).ok_or_else(|| ConnectError::Server(server.clone()))?;
-            Ok(Endpoint::new(url, uri, connector.clone()))
+            Ok(Endpoint::new(url, uri, connector.clone(), clock.clone()))
         };
         let endpoints: Vec<_> = config.servers.iter().map(endpoint).collect::<Result<_, ConnectError>>()?;
         if endpoints.is_empty() {
@@ -175,25 +179,28 @@ impl Inner {
 
     /// Connects to every endpoint that can be reached. Fails if there is none, or one cannot be used.
     async fn check_all(&self) -> Result<(), EtcdError> {
-        let mut is_reachable = false;
+        let check = |endpoint| self.call_on::<Ignored>(endpoint, "KV/Range", grpc::frame(&anything()));
         let mut failures = Vec::new();
-        for endpoint in &self.endpoints {
-            match self.call_on::<Ignored>(endpoint, "KV/Range", grpc::frame(&anything())).await {
-                Ok(_) => is_reachable = true,
+        for result in join_all(self.endpoints.iter().map(check)).await {
+            match result {
+                Ok(_) => {}
                 Err(Failure { error: EtcdError::Unavailable(why), .. }) => failures.push(why),
                 Err(failure) => return Err(failure.error),
             }
         }
-        match is_reachable {
+        match failures.len() < self.endpoints.len() {
             true => Ok(()),
             false => Err(EtcdError::Unavailable(failures.join("; "))),
         }
     }
 
-    /// Returns the endpoints in the order in which a call tries them. Each call starts with another one.
-    fn in_turn(&self) -> impl Iterator<Item = &Endpoint> {
+    /// Returns the endpoints in the order in which a call tries them. Each call starts with another one. Those that
+    /// could not be reached come last.
+    fn in_turn(&self) -> Vec<&Endpoint> {
         let first = self.next.fetch_add(1, Ordering::Relaxed) % self.endpoints.len();
-        self.endpoints[first..].iter().chain(&self.endpoints[..first])
+        let turn = self.endpoints[first..].iter().chain(&self.endpoints[..first]);
+        let (last, first): (Vec<_>, Vec<_>) = turn.partition(|endpoint| endpoint.is_avoided());
+        first.into_iter().chain(last).collect()
     }
 
     async fn call_on<T: Message + Default>(
@@ -335,23 +342,5 @@ impl EtcdClient for EtcdCluster {
 
     fn features(&self) -> Features {
         Features { reliable_progress: self.0.has_reliable_progress.load(Ordering::Acquire) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn servers_are_urls_with_a_port() {
-        let url = |server: &str| parse(server).map(|(url, _)| url);
-        for server in ["http://10.0.0.1:2379", "https://etcd.example:2379", "https://[fd00::1]:2379"] {
-            assert_eq!(url(server).as_deref(), Some(server));
-        }
-        assert_eq!(url("http://a:1/").as_deref(), Some("http://a:1"));
-        for server in ["", "10.0.0.1:2379", "http://10.0.0.1", "unix:///etcd", "http://a:1/x", "http://u@a:1"]
-        {
-            assert_eq!(url(server), None, "{server}");
-        }
     }
 }

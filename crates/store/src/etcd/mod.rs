@@ -33,6 +33,7 @@ mod fresh;
 mod keyspace;
 mod lease;
 mod load;
+mod model;
 mod past;
 mod pending;
 
@@ -58,6 +59,7 @@ use self::keyspace::Keyspace;
 pub use self::keyspace::{Codec, Decoded, storage_path};
 use self::lease::Leases;
 use self::load::Unknown;
+pub use self::model::EtcdModel;
 use self::pending::PendingWrites;
 use crate::core::Core;
 use crate::engine::Engine;

@@ -3,9 +3,6 @@
 //! There is one etcd for all tests of this program. A test has it to itself, because its revisions are the subject: they
 //! are shifted, so that each test starts with an empty etcd at revision 1.
 
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,86 +11,16 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use setpoint_clock::Clock;
-use setpoint_etcd::{EtcdCluster, EtcdConfig};
+use setpoint_etcd::EtcdCluster;
+use setpoint_etcd::test_server::EtcdServer;
 use setpoint_store::etcd::*;
 use setpoint_store::*;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// A running etcd. It ends with this program.
-pub(crate) struct Server {
-    pub(crate) url: String,
-    /// When it is closed, the shell around etcd ends it.
-    _alive: ChildStdin,
-    _directory: tempfile::TempDir,
-}
-
-/// Returns the directory of etcd's programs: from `ETCD`, or downloaded once.
-fn programs() -> PathBuf {
-    if let Some(path) = std::env::var_os("ETCD") {
-        return path.into();
-    }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/etcd");
-    let output = Command::new(&script).output().expect("the set-up script runs");
-    assert!(output.status.success(), "{}: {}", script.display(), String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).trim().into()
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a port is free")
-        .port()
-}
-
-impl Server {
-    /// Starts an etcd with one member, which does not wait for its disk.
-    pub(crate) fn start() -> Self {
-        let directory = tempfile::tempdir().expect("there is room for a directory");
-        let url = format!("http://127.0.0.1:{}", free_port());
-        let peer = format!("http://127.0.0.1:{}", free_port());
-        let mut child = Command::new("sh")
-            .args(["-c", r#""$0" "$@" >&2 & read -r _; kill -9 $!"#])
-            .arg(programs().join("etcd"))
-            .args(["--data-dir".as_ref(), directory.path().as_os_str()])
-            .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("default={peer}")])
-            .args(["--unsafe-no-fsync", "--log-level", "error"])
-            .args(["--heartbeat-interval", "10", "--election-timeout", "100"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("a shell starts");
-        let alive = child.stdin.take().expect("its input is a pipe");
-        Self { url, _alive: alive, _directory: directory }
-    }
-
-    /// Returns the server that the tests of this program share.
-    pub(crate) fn shared() -> &'static Self {
-        static SERVER: OnceLock<Server> = OnceLock::new();
-        SERVER.get_or_init(Self::start)
-    }
-
-    /// Ends every lease, as if its time were over.
-    pub(crate) fn end_leases(&self) {
-        let run = |arguments: &[&str]| {
-            let etcdctl = programs().join("etcdctl");
-            let output = Command::new(etcdctl).args(["--endpoints", &self.url]).args(arguments).output();
-            let output = output.expect("etcdctl runs");
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            String::from_utf8_lossy(&output.stdout).into_owned()
-        };
-        // The first line says how many there are.
-        for lease in run(&["lease", "list"]).lines().skip(1) {
-            run(&["lease", "revoke", lease]);
-        }
-    }
-
-    pub(crate) async fn client(&self) -> EtcdCluster {
-        let config = EtcdConfig { servers: vec![self.url.clone()], ..EtcdConfig::default() };
-        EtcdCluster::connect(&config, &Clock::system()).await.expect("etcd answers")
-    }
+/// Returns the server that the tests of this program share.
+pub(crate) fn server() -> &'static EtcdServer {
+    static SERVER: OnceLock<EtcdServer> = OnceLock::new();
+    SERVER.get_or_init(EtcdServer::start)
 }
 
 /// The right to use the shared etcd.
@@ -111,9 +38,16 @@ pub(crate) fn options(limits: Limits) -> EtcdOptions {
 
 /// Opens a store on the shared etcd, as if it were empty.
 pub(crate) async fn open(clock: Clock, limits: Limits) -> Arc<dyn Store> {
-    let client = Shifted::new(Server::shared().client().await).await;
+    let client = Shifted::new(server().client().await).await;
     let store = EtcdStore::open(Arc::new(client), Arc::new(TextCodec), None, clock, options(limits)).await;
     Arc::new(store.expect("etcd is empty"))
+}
+
+/// Opens a store on an etcd in memory.
+pub(crate) async fn open_on_model(clock: Clock, limits: Limits) -> Arc<dyn Store> {
+    let client = Arc::new(EtcdModel::new(clock.clone()));
+    let store = EtcdStore::open(client, Arc::new(TextCodec), None, clock, options(limits)).await;
+    Arc::new(store.expect("it is empty"))
 }
 
 /// Stores `resource/path`, and values as `stamp position|value`.

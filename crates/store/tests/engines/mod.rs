@@ -17,6 +17,11 @@ use self::disk::SimDisk;
 macro_rules! on_every_engine {
     ($($claim:ident),* $(,)?) => {
         on_embedded_engines![$($claim),*];
+        mod on_an_etcd_in_memory {
+            $(#[tokio::test(start_paused = true)] async fn $claim() {
+                super::$claim($crate::engines::World::etcd_model().await).await
+            })*
+        }
         mod on_etcd {
             $(#[tokio::test] async fn $claim() {
                 let _turn = $crate::engines::etcd::turn().await;
@@ -89,6 +94,11 @@ impl World {
             ready(store).boxed()
         })
         .await
+    }
+
+    /// On an etcd in memory.
+    pub(crate) async fn etcd_model() -> Self {
+        Self::new(|clock, limits| etcd::open_on_model(clock, limits).boxed()).await
     }
 
     /// On the shared etcd. Take a [`turn`](etcd::turn) first.

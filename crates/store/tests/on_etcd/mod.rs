@@ -11,7 +11,7 @@ use setpoint_store::etcd::*;
 use setpoint_store::*;
 
 use self::faulty::Faulty;
-use crate::engines::etcd::{Server, TextCodec, options, turn};
+use crate::engines::etcd::{TextCodec, options, server, turn};
 use crate::engines::{World, brief, drain, pods, text};
 
 /// An etcd prefix, and a way to break the connections to it.
@@ -22,7 +22,7 @@ struct Place {
 
 impl Place {
     async fn new() -> Self {
-        let etcd = Faulty::new(Server::shared().client().await);
+        let etcd = Faulty::new(server().client().await);
         Self { etcd, options: options(Limits::default()) }
     }
 
@@ -97,7 +97,7 @@ async fn a_write_over_the_write_of_another_server_conflicts_and_shows_it() {
     let place = Place::new().await;
     let (one, other) = (place.open().await, place.open().await);
     place.etcd.cut_watches(true);
-    let third = place.open_through(Server::shared().client().await).await;
+    let third = place.open_through(server().client().await).await;
     third.create("a").await;
     place.etcd.cut_watches(false);
     for world in [one, other] {
@@ -160,7 +160,7 @@ async fn history_before_the_start_is_read_from_etcd() {
 async fn a_broken_watch_continues_where_it_was() {
     let _turn = turn().await;
     let place = Place::new().await;
-    let (world, other) = (place.open().await, place.open_through(Server::shared().client().await).await);
+    let (world, other) = (place.open().await, place.open_through(server().client().await).await);
     world.create("a").await;
     let mut watch = world.watch("", world.store.revision());
     place.etcd.cut_watches(true);
@@ -185,7 +185,7 @@ async fn a_broken_watch_continues_where_it_was() {
 async fn a_server_that_missed_compacted_changes_starts_over() {
     let _turn = turn().await;
     let place = Place::new().await;
-    let (world, other) = (place.open().await, place.open_through(Server::shared().client().await).await);
+    let (world, other) = (place.open().await, place.open_through(server().client().await).await);
     for path in ["a", "b"] {
         world.create(path).await;
     }
@@ -263,7 +263,7 @@ async fn records_that_share_a_lease_expire_in_one_revision() {
         world.create_for(path, Duration::from_secs(100)).await;
     }
     world.create("forever").await;
-    Server::shared().end_leases();
+    server().end_leases();
     let mut seen = Vec::new();
     while seen.len() < 5 {
         seen.extend(watch.next().await.unwrap().iter().map(|event| brief(event)));
@@ -272,6 +272,27 @@ async fn records_that_share_a_lease_expire_in_one_revision() {
     assert_eq!(expired[0].1, expired[1].1, "{seen:?}");
     assert_eq!(watch.revision(), world.store.revision());
     assert_eq!(list(&world).await, ["forever=forever"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_record_is_deleted_in_virtual_time() {
+    let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+    let (client, options) = (Arc::new(EtcdModel::new(clock.clone())), options(Limits::default()));
+    let store = EtcdStore::open(client, Arc::new(TextCodec), None, clock.clone(), options).await.unwrap();
+    let world = World::with_store(Arc::new(store), clock);
+    let mut watch = world.watch("", 1);
+    for (path, after) in [("a", 0), ("b", 4), ("c", 60)] {
+        world.advance(Duration::from_secs(after)).await;
+        world.create_for(path, Duration::from_secs(100)).await;
+    }
+    let began = world.clock.now();
+    let mut seen = Vec::new();
+    while seen.len() < 6 {
+        seen.extend(watch.next().await.unwrap().iter().map(|event| brief(event)));
+    }
+    // The first lease lives 5 seconds longer than needed, so the second record shares it.
+    assert_eq!(seen[3..], ["-a@5", "-b@5", "-c@6"]);
+    assert_eq!(world.clock.now().duration_since(began).as_secs(), 105);
 }
 
 #[tokio::test]

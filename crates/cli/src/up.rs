@@ -336,7 +336,8 @@ async fn store(
         }
         return Ok(Arc::new(MemoryStore::new(clock)));
     }
-    if let Some(store) = arguments.etcd.open(encryption, &clock).await? {
+    let features = Cluster::features(&arguments.controllers.feature_gates);
+    if let Some(store) = arguments.etcd.open(encryption, &features, &clock).await? {
         return Ok(store);
     }
     let (directory, options) = (&arguments.data_dir, DurableOptions::default());

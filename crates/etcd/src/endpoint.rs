@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use prost::Message;
 use setpoint_clock::{Clock, Instant};
 use setpoint_store::etcd::EtcdError;
-use setpoint_webhook::Connector;
+use setpoint_webhook::{Connector, go_text};
 use tokio::sync::Mutex;
 
 use crate::grpc::{self, Messages, RequestBody};
@@ -134,16 +134,15 @@ impl Endpoint {
 
     /// Connects, and asks the member who it is.
     async fn connect(&self) -> Result<(Sender, Member), Unusable> {
-        let unreachable = |why: &dyn std::fmt::Display| Unusable::Unreachable(why.to_string());
-        let stream =
-            self.connector.clone().connect(self.uri.clone()).await.map_err(|why| unreachable(&why))?;
+        let stream = self.connector.clone().connect(self.uri.clone()).await;
+        let stream = stream.map_err(|why| Unusable::Unreachable(go_text(&why)))?;
         let handshake = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true)
             .handshake(stream);
-        let (sender, driver) = handshake.await.map_err(|why| unreachable(&why))?;
+        let (sender, driver) = handshake.await.map_err(|why| Unusable::Unreachable(go_text(&why)))?;
         let url = self.url.clone();
         // Ends when the last sender is dropped or etcd closes the connection.
         tokio::spawn(async move {

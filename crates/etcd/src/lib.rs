@@ -76,7 +76,7 @@ pub enum ConnectError {
     Half(&'static str),
     #[error("cannot use the files of --etcd-cafile, --etcd-certfile and --etcd-keyfile")]
     Tls(#[from] TlsError),
-    #[error("{0}")]
+    #[error(transparent)]
     Etcd(#[from] EtcdError),
 }
 

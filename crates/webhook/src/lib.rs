@@ -38,6 +38,7 @@ pub use client::{Call, Client, WebhookResponse};
 pub use clients::{Address, ClientConfig, ClientError, Clients, Location, Resolve, ServiceReference};
 pub use dial::{Conn, Connector, Dial, Dialed, GuardedTcp, Stream, Tcp};
 pub use error::{CallError, StatusError, generic as generic_error};
+pub use go_text::go_text;
 pub use kubeconfig::{Endpoint, HostUsers, KubeconfigError};
 pub use settings::{Retries, Settings, go_duration};
 pub use signatures::Signatures;

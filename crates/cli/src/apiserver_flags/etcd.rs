@@ -56,6 +56,7 @@ impl EtcdFlags {
     pub(crate) async fn open(
         &self,
         encryption: Option<&Arc<Encryption>>,
+        features: &Features,
         clock: &Clock,
     ) -> anyhow::Result<Option<Arc<dyn Store>>> {
         ensure!(
@@ -78,8 +79,10 @@ impl EtcdFlags {
             key_file: self.etcd_keyfile.clone(),
         };
         let cluster = EtcdCluster::connect(&config, clock).await.context("cannot use etcd")?;
-        // Objects of kinds that are not served are still there.
-        let codec = StorageCodec::new(kinds::with(&Features::enabled_by(|_| true)), self.storage_media_type)?;
+        // Objects of kinds that are not served are still there. Those that are have their own entries, which replace the
+        // first ones.
+        let all = kinds::with(&Features::enabled_by(|_| true)).into_iter().chain(kinds::with(features));
+        let codec = StorageCodec::new(all, self.storage_media_type)?;
         let transformers = encryption.map(|encryption| encryption.clone() as Arc<dyn Transformers>);
         let options = EtcdOptions {
             prefix: self.etcd_prefix.clone(),

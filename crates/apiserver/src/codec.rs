@@ -13,6 +13,7 @@ use setpoint_store::{Inset, Payload, Record};
 
 use crate::apply::ManagedFields;
 use crate::facts::Facts;
+use crate::json::Json;
 use crate::registry::Served;
 use crate::schema::{Schema, documents, encode};
 use crate::status::Status;
@@ -352,6 +353,16 @@ fn is_inside(name: &str) -> bool {
 
 fn write(bytes: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
     encode::write_plain(bytes, value);
+}
+
+/// Encodes a custom resource that is in the form in which it is stored.
+pub(crate) fn stored_custom(object: &Value, fields: &ManagedFields) -> Payload {
+    let empty = Map::new();
+    let mut text = Text::default();
+    text.sorted(object.as_object().unwrap_or(&empty), object.text("apiVersion"), object.text("kind"));
+    let Text { bytes, stamp_at, inset_at } = text;
+    let inset = fields.inset().clone();
+    Payload { bytes: bytes.into(), stamp_at: Some(stamp_at), inset_at, inset, facts: None }
 }
 
 /// Encodes a document with its fields in v1.34's order.

@@ -62,6 +62,7 @@ mod serve;
 mod server;
 pub mod services;
 pub mod status;
+pub mod storage;
 pub mod strategy;
 mod system_objects;
 pub mod table;

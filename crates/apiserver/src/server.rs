@@ -510,6 +510,8 @@ impl Server {
             Error::Conflict { .. } => Status::conflict(Named::default(), "", crate::rest::MODIFIED),
             Error::Closed => Status::unavailable("the server is shutting down"),
             Error::Full => Status::unavailable(FULL),
+            // v1.34 passes etcd's own words on.
+            Error::Unavailable(why) | Error::Refused(why) => Status::unknown(why),
             error @ (Error::Io(_) | Error::Transform(_)) => Status::internal(error),
         }
     }

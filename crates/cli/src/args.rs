@@ -14,6 +14,7 @@ use crate::apiserver_flags::audit::AuditFlags;
 use crate::apiserver_flags::authentication::AuthenticationFlags;
 use crate::apiserver_flags::authorization::AuthorizationFlags;
 use crate::apiserver_flags::encryption::EncryptionFlags;
+use crate::apiserver_flags::etcd::EtcdFlags;
 use crate::apiserver_flags::limits::LimitFlags;
 use crate::apiserver_flags::proxying::ProxyingFlags;
 use crate::apiserver_flags::serving::ServingFlags;
@@ -165,6 +166,8 @@ pub(crate) struct Up {
     pub(crate) network: NetworkFlags,
     #[command(flatten)]
     pub(crate) encryption: EncryptionFlags,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdFlags,
     #[command(flatten)]
     pub(crate) limits: LimitFlags,
 }

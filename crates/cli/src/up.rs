@@ -336,6 +336,10 @@ async fn store(
         }
         return Ok(Arc::new(MemoryStore::new(clock)));
     }
+    let features = Cluster::features(&arguments.controllers.feature_gates);
+    if let Some(store) = arguments.etcd.open(encryption, &features, &clock).await? {
+        return Ok(store);
+    }
     let (directory, options) = (&arguments.data_dir, DurableOptions::default());
     let opened = match encryption {
         Some(encryption) => DurableStore::open_encrypted(directory, clock, options, encryption.clone()).await,

@@ -35,6 +35,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("encryption", &["clock", "exposition"]),
     ("webhook", &["clock"]),
     ("store", &["clock", "encryption"]),
+    ("etcd", &["clock", "store", "webhook"]),
     (
         "apiserver",
         &[
@@ -75,6 +76,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "cluster",
             "controllers",
             "encryption",
+            "etcd",
             "explain",
             "exposition",
             "hooks",
@@ -90,9 +92,11 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Tests may depend on these to run a whole cluster, its simulation, its shadow and the examples.
+/// Tests may depend on these to run a whole cluster, its simulation, its shadow and the examples, and to reach a real
+/// etcd.
 const TEST_REACH: &[&str] = &[
     "cluster",
+    "etcd",
     "shadow",
     "sim",
     "example-application",

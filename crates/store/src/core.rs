@@ -264,9 +264,10 @@ impl State {
         )
     }
 
-    /// Makes a change visible. Changes are published in revision order.
+    /// Makes a change visible. Changes are published in revision order. All changes of one revision are published
+    /// under one lock.
     pub(crate) fn publish(&mut self, event: Event, wakes: &mut PendingWakes) {
-        debug_assert!(event.revision() > self.revision, "changes are published in order");
+        debug_assert!(event.revision() >= self.revision, "changes are published in order");
         self.revision = event.revision();
         let previous_deadline = event.previous.as_ref().and_then(|record| record.expires);
         self.update_deadline(&event.record.key, previous_deadline, event.record.expires);
@@ -285,6 +286,37 @@ impl State {
         }
         self.history_bytes += resource_state.history.bytes();
         self.enforce_total_limit();
+    }
+
+    /// Records that nothing has changed up to `revision`.
+    pub(crate) fn advance(&mut self, revision: Revision) {
+        self.revision = self.revision.max(revision);
+    }
+
+    /// Replaces all records with those of a newer state whose history is unknown. Watchers have to start again. Returns
+    /// the history, for the caller to free.
+    pub(crate) fn replace(&mut self, newer: Self, wakes: &mut PendingWakes) -> Vec<Arc<Event>> {
+        debug_assert!(newer.revision >= self.revision, "a newer state replaces an older one");
+        let Self { revision, resource_states, by_resource, deadlines, .. } = newer;
+        let mut loaded: Vec<Option<ResourceState>> = resource_states.into_iter().map(Some).collect();
+        let mut ids: BTreeMap<Resource, usize> = by_resource;
+        for resource in self.by_resource.keys().cloned().collect::<Vec<_>>() {
+            ids.entry(resource).or_insert(usize::MAX);
+        }
+        let mut forgotten = Vec::new();
+        for (resource, at) in ids {
+            let loaded = loaded.get_mut(at).and_then(Option::take);
+            let (index, sealed) = loaded.map(|loaded| (loaded.index, loaded.sealed)).unwrap_or_default();
+            let id = self.resource_index(&resource);
+            let resource_state = &mut self.resource_states[id];
+            (resource_state.index, resource_state.sealed) = (index, sealed);
+            forgotten.extend(resource_state.cut(revision));
+            resource_state.groups.all().for_each(|group| wakes.add(group));
+        }
+        (self.deadlines, self.history_bytes) = (deadlines, 0);
+        self.compacted = self.compacted.max(revision);
+        self.revision = revision;
+        forgotten
     }
 
     fn update_deadline(&mut self, key: &Key, old: Option<Timestamp>, new: Option<Timestamp>) {
@@ -388,6 +420,14 @@ impl ResourceState {
             Some(_) => _ = self.sealed.insert(record.key.path.clone()),
             None => _ = self.sealed.remove(&record.key.path),
         }
+    }
+
+    /// Forgets all history, and cuts off every watcher: what changed up to `revision` is unknown.
+    fn cut(&mut self, revision: Revision) -> Vec<Arc<Event>> {
+        let sequence = self.history.end();
+        let forgotten = self.history.cut(revision);
+        self.groups.cut(sequence);
+        forgotten
     }
 
     fn remove_oldest(&mut self) -> Option<Arc<Event>> {

@@ -31,6 +31,18 @@ pub(crate) trait Engine: Send + Sync + 'static {
         false
     }
 
+    fn read_at(&self) -> impl Future<Output = Result<Option<Revision>, Error>> + Send {
+        std::future::ready(Ok(None))
+    }
+
+    fn check_health(&self) -> impl Future<Output = Result<(), String>> + Send {
+        std::future::ready(Ok(()))
+    }
+
+    fn forget(&self, revision: Revision) -> Result<(), Error> {
+        self.core().compact(revision)
+    }
+
     fn remove_expired(&self, now: Timestamp) -> impl Future<Output = Result<usize, Error>> + Send;
 
     fn shut_down(&self) -> impl Future<Output = ()> + Send;
@@ -43,6 +55,14 @@ impl<E: Engine> Store for E {
 
     fn compacted(&self) -> Revision {
         self.core().read().compacted()
+    }
+
+    fn latest(&self) -> BoxFuture<'_, Result<Option<Revision>, Error>> {
+        self.read_at().boxed()
+    }
+
+    fn health(&self) -> BoxFuture<'_, Result<(), String>> {
+        self.check_health().boxed()
     }
 
     fn get<'a>(
@@ -74,7 +94,7 @@ impl<E: Engine> Store for E {
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), Error>> {
-        async move { self.core().compact(revision) }.boxed()
+        async move { self.forget(revision) }.boxed()
     }
 
     fn expire(&self, now: Timestamp) -> BoxFuture<'_, Result<usize, Error>> {

@@ -95,6 +95,14 @@ impl History {
         Some(event)
     }
 
+    /// Forgets all events, and skips a sequence number, which stands for the unknown changes up to `revision`. Returns
+    /// the events.
+    pub(crate) fn cut(&mut self, revision: Revision) -> Vec<Arc<Event>> {
+        self.start = self.end() + 1;
+        (self.bytes, self.floor) = (0, revision);
+        self.events.drain(..).collect()
+    }
+
     /// Returns the revision of the oldest event.
     pub(crate) fn oldest(&self) -> Option<Revision> {
         self.events.front().map(|event| event.revision())

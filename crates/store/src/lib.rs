@@ -13,6 +13,7 @@ mod core;
 mod decide;
 mod durable;
 mod engine;
+pub mod etcd;
 mod history;
 mod index;
 mod inset;
@@ -21,6 +22,7 @@ mod memory;
 pub mod private;
 mod record;
 mod sealing;
+mod unseal;
 mod watch;
 mod watcher_group;
 
@@ -113,6 +115,12 @@ pub enum Error {
     /// The write could not be made durable. Nothing of it is visible.
     #[error("the store could not write")]
     Io(#[source] Arc<std::io::Error>),
+    /// The system that keeps the data did not answer. Whether a write happened is unknown.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The system that keeps the data refused. Nothing was written.
+    #[error("{0}")]
+    Refused(String),
     /// A value could not be encrypted or decrypted.
     #[error("{0}")]
     Transform(String),
@@ -130,7 +138,19 @@ pub trait Store: Send + Sync + 'static {
     /// allow may not reach back that far. Its [`Error::Compacted`] then says how far.
     fn compacted(&self) -> Revision;
 
-    /// Returns the record at a key, at the newest or a past revision.
+    /// Returns the revision at which a read sees every change that was acknowledged before this call, by this or
+    /// another process. `None`: the newest that this process has seen, which is faster. Engines without other writers
+    /// are always up to date.
+    fn latest(&self) -> BoxFuture<'_, Result<Option<Revision>, Error>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Returns why reads and writes do not work at the moment, if they do not.
+    fn health(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Returns the record at a key, at the newest revision that this process has seen, or at a given one.
     fn get<'a>(
         &'a self,
         key: &'a Key,

@@ -63,6 +63,23 @@ impl Payload {
         Self { bytes: bytes.into(), stamp_at: None, inset_at: None, inset: Inset::default(), facts: None }
     }
 
+    /// Returns the value with its inset, without a revision.
+    pub fn whole(&self) -> Bytes {
+        if self.inset.is_empty() {
+            return self.bytes.clone();
+        }
+        let at = self.inset_at.or(self.stamp_at).unwrap_or(0).min(self.bytes.len());
+        let (before, after) = self.bytes.split_at(at);
+        let mut whole = Vec::with_capacity(self.bytes.len() + self.inset.length());
+        whole.extend_from_slice(before);
+        match self.inset_at {
+            Some(_) => self.inset.write_after(&mut whole),
+            None => self.inset.write(&mut whole),
+        }
+        whole.extend_from_slice(after);
+        whole.into()
+    }
+
     fn stamped(self, revision: Revision) -> Bytes {
         match self.stamp_at {
             Some(at) => stamped(&self.bytes[..at], &self.bytes[at..], revision),
@@ -94,7 +111,9 @@ fn stamp_length(revision: Revision) -> usize {
 pub(crate) enum AtRest {
     /// Encrypted with this key.
     Encrypted(KeyTag),
-    /// It could not be decrypted, for this reason. The record's value is empty.
+    /// In a form that is read, but would not be written now.
+    Outdated,
+    /// It could not be decrypted or decoded, for this reason. The record's value is empty.
     Sealed { stored: Bytes, reason: String },
 }
 
@@ -185,6 +204,15 @@ impl Record {
     /// Records that the stored value is encrypted with `key`.
     pub(crate) fn set_key(&mut self, key: Option<KeyTag>) {
         self.at_rest = key.map(|key| Box::new(AtRest::Encrypted(key)));
+    }
+
+    /// Records that the stored form would not be written now.
+    pub(crate) fn set_outdated(&mut self) {
+        self.at_rest = Some(Box::new(AtRest::Outdated));
+    }
+
+    pub(crate) fn is_outdated(&self) -> bool {
+        matches!(self.at_rest.as_deref(), Some(AtRest::Outdated))
     }
 
     pub(crate) fn key_tag(&self) -> Option<&KeyTag> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use setpoint_encryption::{
-    Context, ENCRYPTED_PREFIX, GroupResource, Identity, KeyTag, Purpose, TransformError, Transformer,
+    Context, ENCRYPTED_PREFIX, GroupResource, Identity, KeyTag, Opened, Purpose, TransformError, Transformer,
     Transformers, storage_path,
 };
 
@@ -55,19 +55,41 @@ impl Sealing {
         payload: &Payload,
         purpose: Purpose,
     ) -> Result<Option<Stored>, TransformError> {
-        if self.0.is_none() {
+        if !self.transforms(key) {
             return Ok(None);
         }
+        // If the identity provider writes, the value is stored as without a configuration, with its inset separately.
+        // Combined, they would be mistaken for the value.
+        self.encrypt(key, &path_of(key), &pack(&payload.bytes, &payload.inset), purpose)
+    }
+
+    /// Returns whether values of a resource are transformed.
+    fn transforms(&self, key: &Key) -> bool {
+        self.0.is_some() && self.transformer(&resource_of(key)).is_some()
+    }
+
+    /// Encrypts a value that is stored at `path`. `None`: it is stored as it is.
+    pub(crate) fn encrypt(
+        &self,
+        key: &Key,
+        path: &str,
+        value: &[u8],
+        purpose: Purpose,
+    ) -> Result<Option<Stored>, TransformError> {
         let resource = resource_of(key);
         let Some(transformer) = self.transformer(&resource) else { return Ok(None) };
-        let path = storage_path(&resource, &key.path);
-        let context = Context { resource: &resource, path: &path };
         let mut bytes = Vec::new();
-        let value = pack(&payload.bytes, &payload.inset);
-        let key = transformer.encrypt(&value, &context, purpose, &mut bytes)?;
-        // The identity provider wrote it; the others only read. The value is stored as without a configuration, with
-        // its inset separately. Combined, they would be mistaken for the value.
+        let key = transformer.encrypt(value, &Context { resource: &resource, path }, purpose, &mut bytes)?;
+        // The identity provider returns no key; the others then only read.
         Ok(key.map(|key| Stored { bytes, key }))
+    }
+
+    /// Decrypts a value that is stored at `path`. May call a KMS plugin.
+    pub(crate) async fn decrypt(&self, key: &Key, path: &str, stored: &[u8]) -> Result<Opened, String> {
+        let resource = resource_of(key);
+        let transformer = self.transformer(&resource).unwrap_or_else(|| Arc::new(Identity));
+        let opened = transformer.decrypt(stored, &Context { resource: &resource, path }).await;
+        opened.map_err(|error| error.to_string())
     }
 
     /// Returns the stored form of an existing record, encrypted with the current key if it can be read. `None`: the
@@ -76,16 +98,13 @@ impl Sealing {
         if let Some((stored, _)) = record.sealed() {
             return Ok(Some(stored.clone()));
         }
-        if self.0.is_none() || self.transformer(&resource_of(&record.key)).is_none() {
-            return Ok(None);
-        }
         let stored = self.transform(&record.key, &record.payload(), Purpose::Copy)?;
         Ok(stored.map(|stored| stored.bytes.into()))
     }
 
     /// Restores a record from disk. A record that needs a transformer is sealed for now.
     pub(crate) fn restore(&self, head: Head, stored: &[u8]) -> Option<Record> {
-        let reason = match self.0.is_some() && self.transformer(&resource_of(&head.key)).is_some() {
+        let reason = match self.transforms(&head.key) {
             true => Some(NOT_TRIED.to_owned()),
             false => Identity::check(stored).err().map(|error| error.to_string()),
         };
@@ -104,11 +123,7 @@ impl Sealing {
     /// Decrypts a sealed record. May call a KMS plugin.
     pub(crate) async fn open(&self, record: &Record) -> Result<Record, String> {
         let Some((stored, _)) = record.sealed() else { return Err(NOT_TRIED.into()) };
-        let resource = resource_of(&record.key);
-        let path = storage_path(&resource, &record.key.path);
-        let context = Context { resource: &resource, path: &path };
-        let transformer = self.transformer(&resource).unwrap_or_else(|| Arc::new(Identity));
-        let opened = transformer.decrypt(stored, &context).await.map_err(|error| error.to_string())?;
+        let opened = self.decrypt(&record.key, &path_of(&record.key), stored).await?;
         let at_rest = opened.key.map(|key| Box::new(AtRest::Encrypted(key)));
         let malformed = || "the decrypted value is malformed".to_owned();
         let (value, inset) = match stored.starts_with(ENCRYPTED_PREFIX) {

@@ -148,7 +148,17 @@ impl Watch {
             }
         }
         self.registration.cursor = cursor;
+        self.exclude_unfinished(history);
         events
+    }
+
+    /// A revision may have several events, such as those of a lease. One that has not been read to its end has not been
+    /// seen.
+    fn exclude_unfinished(&mut self, history: &History) {
+        let next = history.since(self.registration.cursor).next();
+        if next.is_some_and(|event| event.revision() == self.seen) {
+            self.seen -= 1;
+        }
     }
 
     fn read_listed(&mut self, history: &History, sequences: &[u64]) -> Vec<Arc<Event>> {
@@ -161,6 +171,7 @@ impl Watch {
                 events.push(event.clone());
             }
         }
+        self.exclude_unfinished(history);
         events
     }
 

@@ -184,6 +184,13 @@ impl WatcherGroups {
         }
     }
 
+    /// Records that unknown changes took the place of `sequence`: everyone has to start again after it.
+    pub(crate) fn cut(&self, sequence: u64) {
+        for group in self.all() {
+            group.cut(sequence);
+        }
+    }
+
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<WatcherGroup>> {
         let by_value = self.by_value.values().flat_map(|values| values.groups.values());
         self.by_length.values().flat_map(BTreeMap::values).chain(self.by_path.values()).chain(by_value)
@@ -271,6 +278,14 @@ impl WatcherGroup {
             sequences.push_back(sequence);
         }
         self.appended.store(sequence + 1, Ordering::Release);
+    }
+
+    fn cut(&self, sequence: u64) {
+        if let Some(listed) = &self.listed {
+            let mut listed = listed.lock();
+            (listed.since, listed.sequences) = (sequence + 1, VecDeque::new());
+        }
+        self.forgotten.store(sequence + 1, Ordering::Release);
     }
 
     /// Returns the matching events from `cursor` on, at most `most`. `None` if they are not listed.

@@ -44,8 +44,6 @@ on_every_engine![
     history_ages,
     busy_resources_do_not_take_the_history_of_quiet_ones,
     all_histories_together_are_bounded,
-    a_record_expires_as_an_ordinary_delete,
-    a_rewritten_record_lives_by_its_new_deadline,
     a_range_of_one_path_has_that_record_only,
     a_watch_by_value_sees_what_has_the_value_or_had_it,
     a_watch_by_value_falls_behind_by_its_own_changes_only,
@@ -433,7 +431,7 @@ async fn a_watch_reports_no_progress_beyond_what_it_handed_out(world: World) {
 
 async fn a_quiet_watch_survives_any_traffic_elsewhere(world: World) {
     let limits = Limits { events: 50, ..Limits::default() };
-    let world = world.with_limits(limits);
+    let world = world.with_limits(limits).await;
     world.create("ns/a").await;
     let mut watch = world.watch("ns/", 2);
     for i in 0..500 {
@@ -449,7 +447,7 @@ async fn a_quiet_watch_survives_any_traffic_elsewhere(world: World) {
 }
 
 async fn a_slow_watch_is_cut_off(world: World) {
-    let world = world.with_limits(Limits { events: 50, ..Limits::default() });
+    let world = world.with_limits(Limits { events: 50, ..Limits::default() }).await;
     let (mut slow, mut slow_in_namespace) = (world.watch("", 1), world.watch("ns/", 1));
     for i in 0..50 {
         world.create(&format!("ns/{i}")).await;
@@ -529,7 +527,7 @@ async fn history_ages(world: World) {
 }
 
 async fn busy_resources_do_not_take_the_history_of_quiet_ones(world: World) {
-    let world = world.with_limits(Limits { events: 50, ..Limits::default() });
+    let world = world.with_limits(Limits { events: 50, ..Limits::default() }).await;
     world.create_in(&Resource::new("nodes"), "n").await;
     for i in 0..100 {
         world.create(&format!("{i}")).await;
@@ -539,7 +537,7 @@ async fn busy_resources_do_not_take_the_history_of_quiet_ones(world: World) {
 }
 
 async fn all_histories_together_are_bounded(world: World) {
-    let world = world.with_limits(Limits { total_bytes: 40_000, ..Limits::default() });
+    let world = world.with_limits(Limits { total_bytes: 40_000, ..Limits::default() }).await;
     world.create_in(&Resource::new("quiet"), "q").await;
     world.create("a").await;
     for i in 0..40 {
@@ -556,40 +554,6 @@ fn oldest_watchable(world: &World, resource: &Resource) -> Revision {
         Err(Error::Compacted { oldest, .. }) => oldest,
         _ => 0,
     }
-}
-
-async fn a_record_expires_as_an_ordinary_delete(world: World) {
-    let mut watch = world.watch("", 1);
-    world.create_for("b", Duration::from_secs(20)).await;
-    world.create_for("a", Duration::from_secs(10)).await;
-    world.create_for("c", Duration::from_secs(10)).await;
-    world.create("forever").await;
-    assert_eq!(world.get("a").await.unwrap().expires, Some("2025-01-01T00:00:10Z".parse().unwrap()));
-    world.advance(Duration::from_millis(9_999)).await;
-    assert_eq!(world.expire().await, 0);
-    world.advance(Duration::from_millis(1)).await;
-    assert_eq!(world.expire().await, 2);
-    world.advance(Duration::from_secs(60)).await;
-    assert_eq!(world.expire().await, 1);
-    assert_eq!(world.expire().await, 0);
-    assert_eq!(drain(&mut watch).unwrap()[4..], ["-a@6", "-c@7", "-b@8"]);
-    assert_eq!(paths(&world.list("", ListOptions::default()).await.unwrap()), ["forever"]);
-}
-
-async fn a_rewritten_record_lives_by_its_new_deadline(world: World) {
-    for path in ["longer", "forever", "gone"] {
-        world.create_for(path, Duration::from_secs(10)).await;
-    }
-    let expect = Expect::Revision(world.get("longer").await.unwrap().modified);
-    world.put(pods().key("longer"), expect, "x", Some(Duration::from_secs(30))).await.unwrap();
-    world.update("forever", "x").await;
-    world.delete("gone").await;
-    world.create("gone").await;
-    world.advance(Duration::from_secs(20)).await;
-    assert_eq!(world.expire().await, 0);
-    world.advance(Duration::from_secs(20)).await;
-    assert_eq!(world.expire().await, 1);
-    assert_eq!(paths(&world.list("", ListOptions::default()).await.unwrap()), ["forever", "gone"]);
 }
 
 async fn closing_ends_watches_after_their_last_event_and_refuses_writes(world: World) {
@@ -652,7 +616,7 @@ async fn a_watch_by_value_sees_what_has_the_value_or_had_it(world: World) {
 }
 
 async fn a_watch_by_value_falls_behind_by_its_own_changes_only(world: World) {
-    let world = world.with_limits(Limits { events: 50, ..Limits::default() });
+    let world = world.with_limits(Limits { events: 50, ..Limits::default() }).await;
     let mut watch = world.store.watch_by(pods().all(), value_is("mine"), 1).unwrap();
     for i in 0..500 {
         world.create(&format!("other/{i}")).await;

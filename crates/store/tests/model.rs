@@ -362,7 +362,7 @@ proptest! {
 
     #[test]
     fn the_memory_engine_matches_the_model(ops in proptest::collection::vec(op(), 1..120)) {
-        on_paused_runtime(async { Run::new(World::memory(), None).run(ops).await });
+        on_paused_runtime(async { Run::new(World::memory().await, None).run(ops).await });
     }
 
     #[test]

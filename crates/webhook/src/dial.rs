@@ -21,6 +21,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::cidr::Cidr;
 use crate::first_record::FirstRecord;
+use crate::tls::{TlsError, TlsSettings};
 
 /// A bidirectional byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
@@ -118,10 +119,16 @@ async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
 
 /// Dials, and performs the TLS handshake if the URL requires it.
 #[derive(Clone)]
-pub(crate) struct Connector {
+pub struct Connector {
     pub(crate) dial: Arc<dyn Dial>,
     pub(crate) tls: Arc<ClientConfig>,
     pub(crate) server_name: Option<String>,
+}
+
+impl Connector {
+    pub fn new(tls: &TlsSettings, dial: Arc<dyn Dial>) -> Result<Self, TlsError> {
+        Ok(Self { dial, tls: Arc::new(tls.config()?), server_name: tls.server_name.clone() })
+    }
 }
 
 impl tower::Service<Uri> for Connector {
@@ -147,7 +154,8 @@ const DIAL: Duration = Duration::from_secs(30);
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 impl Connector {
-    pub(crate) async fn connect(self, uri: Uri) -> io::Result<Conn> {
+    /// Connects to the host of a URL.
+    pub async fn connect(self, uri: Uri) -> io::Result<Conn> {
         let (host, port) = target(&uri)?;
         let is_tls = uri.scheme_str() == Some("https");
         let dialed = tokio::time::timeout(DIAL, self.dial.dial(host.clone(), port)).await;
@@ -200,7 +208,7 @@ fn shown(error: &io::Error) -> String {
 }
 
 /// A connection used for HTTP.
-pub(crate) struct Conn {
+pub struct Conn {
     io: TokioIo<Dialed>,
     is_h2: bool,
 }

@@ -9,7 +9,7 @@ use crate::first_record::NotTls;
 use crate::trusted::Rejected;
 
 /// Describes an error by its cause, as Go's `http.Transport` does.
-pub(crate) fn go_text(error: &(dyn Error + 'static)) -> String {
+pub fn go_text(error: &(dyn Error + 'static)) -> String {
     if let Some(not_tls) = find::<NotTls>(error) {
         return not_tls.to_string();
     }

@@ -58,10 +58,7 @@ pub fn no_body() -> RequestBody {
 
 impl Transport {
     pub fn new(tls: &TlsSettings, dial: Arc<dyn Dial>) -> Result<Self, TlsError> {
-        let connector = |tls: &TlsSettings| {
-            let server_name = tls.server_name.clone();
-            Ok::<_, TlsError>(Connector { dial: dial.clone(), tls: Arc::new(tls.config()?), server_name })
-        };
+        let connector = |tls: &TlsSettings| Connector::new(tls, dial.clone());
         let mut client = legacy::Client::builder(TokioExecutor::new());
         client
             .pool_timer(TokioTimer::new())

@@ -14,8 +14,12 @@ pub(crate) async fn get(call: &Call<'_>) -> Result<Response<Body>, Status> {
     }
     call.name()?;
     let version = call.query.get("resourceVersion").unwrap_or("");
-    if let Some(revision) = list::parse_revision(version).map_err(Status::unknown)? {
-        list::wait_for(call, revision).await?;
-    }
-    respond::record(call, StatusCode::OK, &call.record().await?).await
+    let record = match list::parse_revision(version).map_err(Status::unknown)? {
+        Some(revision) => {
+            list::wait_for(call, revision).await?;
+            call.record_at(None).await?
+        }
+        None => call.record().await?,
+    };
+    respond::record(call, StatusCode::OK, &record).await
 }

@@ -213,9 +213,10 @@ pub(crate) async fn find(
     choice: &ParsedSelection,
 ) -> Result<ListResult, Status> {
     let range = choice.range(call.served);
-    let start = Start::of(options, &range.prefix, selects_single_object(call, choice))?;
-    if let Some(revision) = start.not_older_than {
-        wait_for(call, revision).await?;
+    let mut start = Start::of(options, &range.prefix, selects_single_object(call, choice))?;
+    match start.not_older_than {
+        Some(revision) => wait_for(call, revision).await?,
+        None => start.at = call.latest().await?,
     }
     // Any state is acceptable: v1.34 then ignores the limit and returns its whole cache, or everything after a token.
     let is_any = options.resource_version == "0";
@@ -380,6 +381,10 @@ pub(crate) fn parse_revision(text: &str) -> Result<Option<Revision>, String> {
 pub(crate) async fn wait_for(call: &Call<'_>, revision: Revision) -> Result<(), Status> {
     const STEP: Duration = Duration::from_millis(50);
     let server = call.server;
+    if server.store.revision() < revision {
+        // Another server may have taken it. If so, this server has seen it afterwards, or learns that there is more.
+        call.latest().await?;
+    }
     let mut waited = Duration::ZERO;
     while server.store.revision() < revision {
         if waited >= FRESHNESS_WAIT {

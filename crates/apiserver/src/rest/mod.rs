@@ -33,7 +33,7 @@ use futures::future::BoxFuture;
 use http::{HeaderMap, Response};
 use jiff::Timestamp;
 use serde_json::Value;
-use setpoint_store::{Key, Record};
+use setpoint_store::{Key, Record, Revision};
 
 use crate::apply::ManagedFields;
 use crate::auth::User;
@@ -143,12 +143,22 @@ impl<'a> Call<'a> {
         Ok(fields.inside(self.context.while_awaited(shown).await?))
     }
 
-    /// Reads the object in the path.
+    /// Reads the object in the path, with every change that was acknowledged before.
     pub(crate) async fn record(&self) -> Result<Arc<Record>, Status> {
+        let at = self.latest().await?;
+        self.record_at(at).await
+    }
+
+    /// Reads the object in the path at a revision, or as this server last saw it.
+    pub(crate) async fn record_at(&self, at: Option<Revision>) -> Result<Arc<Record>, Status> {
         let name = self.name()?;
-        let found =
-            self.server.store.get(&self.key()?, None).await.map_err(|why| self.server.refusal(why))?;
+        let found = self.server.store.get(&self.key()?, at).await.map_err(|why| self.server.refusal(why))?;
         found.ok_or_else(|| self.not_found(name))
+    }
+
+    /// Returns where to read to see every change that was acknowledged before. `None`: what this server last saw.
+    pub(crate) async fn latest(&self) -> Result<Option<Revision>, Status> {
+        self.server.store.latest().await.map_err(|why| self.server.refusal(why))
     }
 }
 

@@ -114,16 +114,35 @@ pub(crate) async fn apply(
 ) -> Result<(Outcome, bool), Status> {
     let key = call.served.key(call.namespace, name);
     let store = &call.server.store;
-    let mut current = store.get(&key, None).await.map_err(|why| call.server.refusal(why))?;
+    let read = async |at| store.get(&key, at).await.map_err(|why| call.server.refusal(why));
+    // Almost always, what this server last saw is the latest, and if not, the commit finds out. But a failure counts only
+    // if it is due to the latest state.
+    let mut current = read(None).await?;
+    let mut is_latest = false;
     for attempt in 0..ATTEMPTS {
         call.check_retry(attempt)?;
-        let Some(record) = current else {
-            return create_absent(call, name, options, maker).await.map(|outcome| (outcome, true));
+        let seen = current.as_ref().map(|record| record.modified);
+        let failure = match current {
+            None if is_latest => {
+                return create_absent(call, name, options, maker).await.map(|outcome| (outcome, true));
+            }
+            None => None,
+            Some(record) => match change(call, name, options, maker, &record).await {
+                Ok(Ok(outcome)) => return Ok((outcome, false)),
+                Ok(Err(_)) if is_latest && !maker.can_retry() => break,
+                Ok(Err(newer)) => {
+                    current = newer;
+                    is_latest = true;
+                    continue;
+                }
+                Err(status) if is_latest => return Err(status),
+                Err(status) => Some(status),
+            },
         };
-        match change(call, name, options, maker, &record).await? {
-            Ok(outcome) => return Ok((outcome, false)),
-            Err(_) if !maker.can_retry() => break,
-            Err(newer) => current = newer,
+        is_latest = true;
+        current = read(call.latest().await?).await?;
+        if let Some(status) = failure.filter(|_| current.as_ref().map(|record| record.modified) == seen) {
+            return Err(status);
         }
     }
     Err(Status::conflict(call.served.named(), name, MODIFIED))
@@ -350,7 +369,11 @@ pub(crate) async fn store(
     create::normalize(call, &mut new);
     let payload = size::encode(call, &new, fields).await?;
     if record.holds(&payload) && (options.dry_run || !call.server.store.is_stale(record)) {
-        return Ok(Ok(Outcome::Stored(record.clone())));
+        // Nothing is committed that would find out that another server has changed it.
+        let at = call.latest().await?;
+        let latest = call.server.store.get(&record.key, at).await.map_err(|why| call.server.refusal(why))?;
+        let is_latest = latest.as_ref().is_some_and(|latest| latest.modified == record.modified);
+        return Ok(if is_latest { Ok(Outcome::Stored(record.clone())) } else { Err(latest) });
     }
     if options.dry_run {
         return Ok(Ok(Outcome::Unstored(call.as_if_stored(new, fields).await?)));

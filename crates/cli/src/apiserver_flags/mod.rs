@@ -6,6 +6,7 @@ pub(crate) mod audit;
 pub(crate) mod authentication;
 pub(crate) mod authorization;
 pub(crate) mod encryption;
+pub(crate) mod etcd;
 pub(crate) mod limits;
 pub(crate) mod proxying;
 pub(crate) mod serving;

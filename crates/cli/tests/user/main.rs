@@ -8,6 +8,7 @@ mod clusters;
 mod deploy;
 mod documented;
 mod encryption;
+mod etcd;
 mod hooks;
 mod kube_rs;
 mod kubectl;

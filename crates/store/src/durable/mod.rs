@@ -34,7 +34,6 @@ mod lock;
 mod log;
 mod queue;
 mod recovery;
-mod unseal;
 mod writer;
 
 use std::io;
@@ -59,7 +58,8 @@ use self::writer::Writer;
 use crate::core::Core;
 use crate::decide::{decide, removal};
 use crate::engine::Engine;
-use crate::sealing::Sealing;
+use crate::sealing::{Sealing, path_of};
+use crate::unseal::Unseal;
 use crate::{Change, Error, Key, Limits, ListOptions, Page, Range, Record, Revision, Write};
 
 /// How many expired records are removed concurrently.
@@ -138,7 +138,7 @@ impl DurableStore {
     ) -> Result<Self, OpenError> {
         let sealing = Sealing::with(transformers);
         let store = Self::open_directory(directory.as_ref(), clock, options, sealing)?;
-        store.unseal_all().await;
+        store.unseal_all(&store.clock).await;
         Ok(store)
     }
 
@@ -168,7 +168,7 @@ impl DurableStore {
         transformers: Arc<dyn Transformers>,
     ) -> Result<Self, OpenError> {
         let store = Self::start(disk, clock, options, Sealing::with(transformers), None)?;
-        store.unseal_all().await;
+        store.unseal_all(&store.clock).await;
         Ok(store)
     }
 
@@ -256,6 +256,20 @@ impl DurableStore {
         }
         self.core.age(now);
         Ok(expired)
+    }
+}
+
+impl Unseal for DurableStore {
+    fn records(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    fn open(&self, sealed: &Record) -> impl Future<Output = Result<Record, String>> + Send {
+        self.sealing.open(sealed)
+    }
+
+    fn place_of(&self, key: &Key) -> String {
+        path_of(key)
     }
 }
 

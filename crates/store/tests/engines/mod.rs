@@ -1,11 +1,13 @@
 //! The engines under test, and helpers to drive them.
 
 pub(crate) mod disk;
+pub(crate) mod etcd;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use setpoint_clock::Clock;
 use setpoint_store::*;
 
@@ -14,11 +16,29 @@ use self::disk::SimDisk;
 /// Runs each test, an `async fn(World)`, on every engine.
 macro_rules! on_every_engine {
     ($($claim:ident),* $(,)?) => {
+        on_embedded_engines![$($claim),*];
+        mod on_an_etcd_in_memory {
+            $(#[tokio::test(start_paused = true)] async fn $claim() {
+                super::$claim($crate::engines::World::etcd_model().await).await
+            })*
+        }
+        mod on_etcd {
+            $(#[tokio::test] async fn $claim() {
+                let _turn = $crate::engines::etcd::turn().await;
+                super::$claim($crate::engines::World::etcd().await).await
+            })*
+        }
+    };
+}
+
+/// Runs each test on every engine in this process.
+macro_rules! on_embedded_engines {
+    ($($claim:ident),* $(,)?) => {
         mod memory {
-            $(#[tokio::test(start_paused = true)] async fn $claim() { super::$claim($crate::engines::World::memory()).await })*
+            $(#[tokio::test(start_paused = true)] async fn $claim() { super::$claim($crate::engines::World::memory().await).await })*
         }
         mod durable {
-            $(#[tokio::test(start_paused = true)] async fn $claim() { super::$claim($crate::engines::World::durable()).await })*
+            $(#[tokio::test(start_paused = true)] async fn $claim() { super::$claim($crate::engines::World::durable().await).await })*
         }
     };
 }
@@ -28,9 +48,11 @@ pub(crate) struct World {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Clock,
     open: Option<Open>,
+    /// Whether time passes.
+    is_real: bool,
 }
 
-type Open = fn(Clock, Limits) -> Arc<dyn Store>;
+type Open = fn(Clock, Limits) -> BoxFuture<'static, Arc<dyn Store>>;
 
 pub(crate) fn clock() -> Clock {
     Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap())
@@ -55,30 +77,47 @@ pub(crate) fn brief(event: &Event) -> String {
 }
 
 impl World {
-    pub(crate) fn memory() -> Self {
-        Self::new(|clock, limits| Arc::new(MemoryStore::with_limits(clock, limits)))
+    pub(crate) async fn memory() -> Self {
+        Self::new(|clock, limits| {
+            let store: Arc<dyn Store> = Arc::new(MemoryStore::with_limits(clock, limits));
+            ready(store).boxed()
+        })
+        .await
     }
 
-    pub(crate) fn durable() -> Self {
+    pub(crate) async fn durable() -> Self {
         Self::new(|clock, limits| {
             // Small enough for frequent checkpoints.
             let options = DurableOptions { limits, checkpoint_after: 2048, checkpoint_slice: 500 };
-            Arc::new(DurableStore::open_on(Arc::<SimDisk>::default().share(), clock, options).unwrap())
+            let disk = Arc::<SimDisk>::default().share();
+            let store: Arc<dyn Store> = Arc::new(DurableStore::open_on(disk, clock, options).unwrap());
+            ready(store).boxed()
         })
+        .await
+    }
+
+    /// On an etcd in memory.
+    pub(crate) async fn etcd_model() -> Self {
+        Self::new(|clock, limits| etcd::open_on_model(clock, limits).boxed()).await
+    }
+
+    /// On the shared etcd. Take a [`turn`](etcd::turn) first.
+    pub(crate) async fn etcd() -> Self {
+        Self { is_real: true, ..Self::new(|clock, limits| etcd::open(clock, limits).boxed()).await }
     }
 
     /// Creates a new store of the same engine with less history.
-    pub(crate) fn with_limits(self, limits: Limits) -> Self {
-        Self { store: self.open.unwrap()(self.clock.clone(), limits), ..self }
+    pub(crate) async fn with_limits(self, limits: Limits) -> Self {
+        Self { store: self.open.unwrap()(self.clock.clone(), limits).await, ..self }
     }
 
-    fn new(open: Open) -> Self {
+    async fn new(open: Open) -> Self {
         let clock = clock();
-        Self { store: open(clock.clone(), Limits::default()), clock, open: Some(open) }
+        Self { store: open(clock.clone(), Limits::default()).await, clock, open: Some(open), is_real: false }
     }
 
     pub(crate) fn with_store(store: Arc<dyn Store>, clock: Clock) -> Self {
-        Self { store, clock, open: None }
+        Self { store, clock, open: None, is_real: false }
     }
 
     pub(crate) async fn commit(
@@ -148,8 +187,15 @@ impl World {
         self.store.watch(pods().under(prefix), from).unwrap()
     }
 
+    /// Advances the clock. With real sockets, time is paused only for this: a paused clock does not wait for them.
     pub(crate) async fn advance(&self, by: Duration) {
+        if self.is_real {
+            tokio::time::pause();
+        }
         tokio::time::advance(by).await;
+        if self.is_real {
+            tokio::time::resume();
+        }
     }
 
     pub(crate) async fn expire(&self) -> usize {

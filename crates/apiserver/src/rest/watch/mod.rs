@@ -63,7 +63,8 @@ async fn begin(
     let mut initial = Vec::new();
     let from = match (sends_initial, options.send_initial_events, named) {
         (true, _, _) => {
-            list::wait_for(call, named).await?;
+            let least = if options.resource_version.is_empty() { latest(call).await? } else { named };
+            list::wait_for(call, least).await?;
             let range = choice.range(call.served);
             let page = call.server.store.list(&range, setpoint_store::ListOptions::default()).await;
             let page = page.map_err(|why| call.server.refusal(why))?;
@@ -75,7 +76,11 @@ async fn begin(
             page.revision
         }
         // Starts at the current revision.
-        (false, Some(false), 0) => call.server.store.revision(),
+        (false, Some(false), 0) => {
+            let newest = latest(call).await?;
+            list::wait_for(call, newest).await?;
+            call.server.store.revision()
+        }
         // Does not wait for a future version: the watch stays silent until that version has passed.
         (false, _, named) => named.min(call.server.store.revision()),
     };
@@ -92,6 +97,11 @@ async fn begin(
         bookmarks: options.bookmarks,
     };
     Ok((watch, plan))
+}
+
+/// Returns the newest revision. The watch has to wait for it if other servers are ahead of this one.
+async fn latest(call: &Call<'_>) -> Result<Revision, Status> {
+    Ok(call.latest().await?.unwrap_or_else(|| call.server.store.revision()))
 }
 
 /// Returns the duration of a watch: what the client asks for or, as in v1.34, a random one between the server's

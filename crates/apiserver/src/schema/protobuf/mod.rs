@@ -84,6 +84,11 @@ struct Reader<'t> {
     left: Cell<usize>,
 }
 
+/// Returns the version and kind that an envelope states.
+pub(crate) fn stated(body: &[u8]) -> Result<(String, String), String> {
+    Envelope::open(body).map(|envelope| (envelope.api_version, envelope.kind))
+}
+
 /// Whether bytes start with Kubernetes' protobuf prefix.
 pub(crate) fn is_marked(body: &[u8]) -> bool {
     body.starts_with(MAGIC)

@@ -1,0 +1,123 @@
+//! Which servers are accepted. They are played by tasks that know one method.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use setpoint_clock::Clock;
+use setpoint_store::etcd::{EtcdClient, EtcdError, RangeRequest};
+use tokio::net::TcpListener;
+
+use crate::messages::{RangeResponse, ResponseHeader, StatusResponse};
+use crate::{ConnectError, EtcdCluster, EtcdConfig, grpc, parse};
+
+#[test]
+fn servers_are_urls_with_a_port() {
+    let url = |server: &str| parse(server).map(|(url, _)| url);
+    for server in ["http://10.0.0.1:2379", "https://etcd.example:2379", "https://[fd00::1]:2379"] {
+        assert_eq!(url(server).as_deref(), Some(server));
+    }
+    assert_eq!(url("http://a:1/").as_deref(), Some("http://a:1"));
+    for server in ["", "10.0.0.1:2379", "http://10.0.0.1", "unix:///etcd", "http://a:1/x", "http://u@a:1"] {
+        assert_eq!(url(server), None, "{server}");
+    }
+}
+
+/// Starts a member of a cluster with a version. Returns its URL.
+async fn member(cluster_id: u64, version: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let url = format!("http://{}", listener.local_addr().expect("it listens"));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let answer = move |request: Request<Incoming>| async move {
+                let header = Some(ResponseHeader { cluster_id, revision: 7 });
+                let message = match request.uri().path() {
+                    "/etcdserverpb.Maintenance/Status" => {
+                        let version = version.to_owned();
+                        grpc::frame(&StatusResponse { header, version, is_learner: false })
+                    }
+                    _ => grpc::frame(&RangeResponse { header, ..RangeResponse::default() }),
+                };
+                let mut trailers = HeaderMap::new();
+                trailers.insert("grpc-status", HeaderValue::from_static("0"));
+                let frames =
+                    [Frame::data(message), Frame::trailers(trailers)].map(Ok::<Frame<Bytes>, Infallible>);
+                Ok::<_, Infallible>(Response::new(StreamBody::new(futures::stream::iter(frames))))
+            };
+            let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            tokio::spawn(builder.serve_connection(TokioIo::new(stream), service_fn(answer)));
+        }
+    });
+    url
+}
+
+async fn connect(servers: &[&str]) -> Result<EtcdCluster, String> {
+    let servers = servers.iter().map(|server| (*server).to_owned()).collect();
+    let config = EtcdConfig { servers, ..EtcdConfig::default() };
+    EtcdCluster::connect(&config, &Clock::system()).await.map_err(|why| why.to_string())
+}
+
+#[tokio::test]
+async fn an_old_etcd_is_refused_with_the_reason() {
+    let url = member(1, "3.4.30").await;
+    let error = connect(&[&url]).await.err().expect("it is too old");
+    let expected = format!("etcd at {url}: version 3.4.30 is not supported, expected 3.5 or 3.6.");
+    assert!(error.starts_with(&expected), "{error}");
+}
+
+#[tokio::test]
+async fn members_of_two_clusters_are_refused() {
+    let (one, other) = (member(0xa, "3.5.21").await, member(0xb, "3.5.21").await);
+    let error = connect(&[&one, &other]).await.err().expect("they are two");
+    assert!(error.contains("belongs to cluster") && error.contains("--etcd-servers"), "{error}");
+}
+
+#[tokio::test]
+async fn one_old_member_makes_progress_unreliable() {
+    let (one, other) = (member(1, "3.5.21").await, member(1, "3.5.12").await);
+    assert!(connect(&[&one]).await.unwrap().features().reliable_progress);
+    assert!(!connect(&[&one, &other]).await.unwrap().features().reliable_progress);
+}
+
+#[tokio::test]
+async fn reads_go_on_without_a_member_that_cannot_be_reached() {
+    let (one, gone) = (member(1, "3.6.0").await, "http://127.0.0.1:1");
+    let cluster = connect(&[gone, &one]).await.unwrap();
+    for _ in 0..4 {
+        assert_eq!(cluster.range(RangeRequest::default()).await.unwrap().revision, 7);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_etcd_that_cannot_be_reached_is_an_error_in_the_end() {
+    let error = connect(&["http://127.0.0.1:1"]).await.err().expect("nobody listens");
+    assert!(error.starts_with("etcd at http://127.0.0.1:1: dial tcp 127.0.0.1:1: "), "{error}");
+}
+
+#[tokio::test]
+async fn bad_settings_name_the_flag() {
+    let config = |servers: &[&str]| {
+        let servers = servers.iter().map(|server| (*server).to_owned()).collect();
+        EtcdConfig { servers, ..EtcdConfig::default() }
+    };
+    let file = Some("/does/not/exist".into());
+    for (config, expected) in [
+        (config(&[]), "--etcd-servers is empty"),
+        (config(&["10.0.0.1:2379"]), "--etcd-servers: \"10.0.0.1:2379\" is not a URL of etcd"),
+        (EtcdConfig { ca_file: file.clone(), ..config(&["http://a:1"]) }, "--etcd-cafile: cannot read"),
+        (
+            EtcdConfig { key_file: file.clone(), ..config(&["http://a:1"]) },
+            "--etcd-certfile and --etcd-keyfile",
+        ),
+    ] {
+        let error: Result<_, ConnectError> = EtcdCluster::connect(&config, &Clock::system()).await.map(drop);
+        let error = error.expect_err("it is bad").to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+    assert!(matches!(EtcdError::Unavailable("x".into()).into(), setpoint_store::Error::Unavailable(_)));
+}

@@ -3,6 +3,7 @@
 mod applications;
 mod audit;
 mod binary;
+mod charts;
 mod clients;
 mod clusters;
 mod deploy;
@@ -14,5 +15,6 @@ mod kubectl;
 mod kubelets;
 mod lifecycle;
 mod operators;
+mod playbooks;
 mod streams;
 mod why;

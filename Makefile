@@ -1,7 +1,7 @@
 # The commands of this project. `make help` lists them.
 .DEFAULT_GOAL := help
 CHECKS ?= licenses bans sources
-.PHONY: help run test test-quick lint shellcheck minimum-rust deny publish-check semver-check docs demo bench fuzz properties faults loom sim-search sim-exhaustive historic test-deploy dist image reproducible
+.PHONY: help run test test-quick lint shellcheck minimum-rust deny publish-check semver-check docs demo bench fuzz properties faults loom sim-search sim-exhaustive historic test-deploy test-ansible dist image reproducible
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ test-deploy: ## Test the chart, alerts and dashboard with a real Prometheus, and
 	KUBECTL="$$(scripts/kubectl)" cargo test --workspace --features setpoint-cli/prometheus-tests --test user --quiet deploy
 	cargo build --workspace --bin setpoint --quiet
 	scripts/test-dist
+
+test-ansible: ## Test Ansible operators with a real Ansible (a download of 60 MB)
+	KUBECTL="$$(scripts/kubectl)" cargo test --workspace --features setpoint-cli/ansible-tests --test user --quiet playbooks
 
 dist: ## Build a release into dist/: static binaries, image, chart, SBOM, checksums (TARGETS=…, PROFILE=… narrow it)
 	scripts/dist

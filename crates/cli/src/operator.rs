@@ -1,4 +1,5 @@
-//! `setpoint operator run`: runs operators whose logic is a hook, against any Kubernetes API server.
+//! `setpoint operator run`: runs operators whose logic is a hook, a chart, a role or a playbook, against any Kubernetes
+//! API server.
 //!
 //! Only the flags and the directory are handled here; the rest is the framework's manager and `setpoint-hooks`.
 
@@ -10,11 +11,17 @@ mod show;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Arg, ArgAction, Args, Subcommand, ValueEnum};
 use setpoint::{Client, Clock, ControllerConfig, LabelSelector, Manager, Runtime};
-use setpoint_hooks::{ApplyMode, Commands, Network, Options};
+use setpoint_cluster::Build;
+use setpoint_controllers::flags::duration;
+use setpoint_hooks::{
+    AnsibleOptions, AnsibleProgram, ApplyMode, Commands, HelmOptions, HelmProgram, Network, Options,
+    WatchOptions, Watches,
+};
 use setpoint_webhook::{Cidr, Dial, GuardedTcp};
 
 use crate::manager_flags::{Connection, ManagerFlags, denied, ended};
@@ -33,7 +40,8 @@ const ELECTS: &str = "Run only while holding the leader election lease [default:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Operator {
-    /// Apply a directory of manifests and run its CompositeControllers and DecoratorControllers.
+    /// Apply a directory of manifests and run its CompositeControllers and DecoratorControllers, and the charts, roles
+    /// and playbooks of its watches.yaml.
     Run(Box<Run>),
 }
 
@@ -50,6 +58,8 @@ pub(crate) struct Run {
     manager: ManagerFlags,
     #[command(flatten)]
     hooks: HookFlags,
+    #[command(flatten)]
+    programs: ProgramFlags,
     /// Install the kinds of metacontroller.k8s.io on startup, or bring them up to date.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
         action = ArgAction::Set, value_name = "BOOL")]
@@ -89,6 +99,52 @@ struct HookFlags {
     /// Run only CompositeControllers and DecoratorControllers with these labels, such as team=shop. Empty runs all.
     #[arg(long, default_value = "", hide_default_value = true, value_name = "SELECTOR")]
     target_label_selector: LabelSelector,
+}
+
+/// How charts, roles and playbooks are run.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Charts and playbooks")]
+struct ProgramFlags {
+    /// Program that renders and owns releases: helm 3 or 4.
+    #[arg(long, default_value = "helm", value_name = "PROGRAM")]
+    helm: PathBuf,
+    /// Number of helm processes that run at the same time.
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    helm_processes: usize,
+    /// How long helm waits for hooks of charts.
+    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration)]
+    helm_timeout: Duration,
+    /// How often releases are checked although nothing has changed, unless watches.yaml says otherwise.
+    #[arg(long, default_value = "1m", value_name = "DURATION", value_parser = duration)]
+    reconcile_period: Duration,
+    /// Program that runs playbooks.
+    #[arg(long, default_value = "ansible-playbook", value_name = "PROGRAM")]
+    ansible_playbook: PathBuf,
+    /// Number of playbooks that run at the same time.
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    ansible_processes: usize,
+    /// How long a playbook may run.
+    #[arg(long, default_value = "30m", value_name = "DURATION", value_parser = duration)]
+    ansible_timeout: Duration,
+}
+
+impl ProgramFlags {
+    fn options(&self, watches: &Watches, clock: &Clock) -> WatchOptions {
+        let helm = HelmOptions {
+            program: self.helm.clone(),
+            processes: self.helm_processes,
+            timeout: self.helm_timeout,
+        };
+        let ansible = AnsibleOptions {
+            program: self.ansible_playbook.clone(),
+            processes: self.ansible_processes,
+            timeout: self.ansible_timeout,
+        };
+        let (helm, ansible) = (HelmProgram::new(helm, clock), AnsibleProgram::new(ansible, clock));
+        let mut options = WatchOptions::new(watches.clone(), helm, ansible);
+        options.period = self.reconcile_period;
+        options
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -147,10 +203,13 @@ pub(crate) async fn run(command: Operator) -> anyhow::Result<()> {
     options.field_manager = arguments.hooks.apply_strategy_ssa_field_manager.clone();
     options.workers = arguments.hooks.workers;
     options.selector = arguments.hooks.target_label_selector.clone();
+    let watches = Watches::new(directory.watches.clone());
+    let mut of_watches = arguments.programs.options(&watches, &runtime.clock);
+    (of_watches.workers, of_watches.observer) = (options.workers, options.observer.clone());
     let config = arguments.config()?;
     let Connection { config: cluster, client, version } = arguments.manager.connect(NAME).await?;
     let namespace = cluster.default_namespace.clone();
-    if arguments.install {
+    if arguments.install && directory.has_hooks() {
         let installed = setpoint_hooks::install(&client, &runtime.clock).await;
         installed.context("cannot install the kinds of metacontroller.k8s.io")?;
     }
@@ -158,13 +217,15 @@ pub(crate) async fn run(command: Operator) -> anyhow::Result<()> {
     let applied = manifests::apply(&client, &runtime.clock, &place, &directory.manifests).await?;
     let clock = runtime.clock.clone();
     let mut manager = Manager::connect(NAME, cluster, runtime, config).await?;
-    for part in setpoint_hooks::runnables(manager.context(), &options) {
+    let hooks = directory.has_hooks().then(|| setpoint_hooks::runnables(manager.context(), &options));
+    let of_watches = setpoint_hooks::watch_runnables(manager.context(), &of_watches);
+    for part in hooks.into_iter().flatten().chain(of_watches) {
         manager.add(part);
     }
     let stop = stop_signal()?;
     eprintln!("Applied {applied} manifests. Running operators against Kubernetes {version}");
     let reload = options.reload.clone();
-    let reloading = Reloading { client, clock, namespace, creates_missing: false, commands, reload };
+    let reloading = Reloading { client, clock, namespace, creates_missing: false, commands, watches, reload };
     let following = async {
         match arguments.directory.as_deref().filter(|_| arguments.dev) {
             Some(path) => reloading.follow(path, directory).await,
@@ -182,7 +243,8 @@ pub(crate) struct Operators {
     path: PathBuf,
     directory: Directory,
     commands: Commands,
-    pub(crate) options: Options,
+    options: Options,
+    watches: WatchOptions,
 }
 
 impl Operators {
@@ -192,13 +254,30 @@ impl Operators {
         let commands = Commands::new(clock);
         commands.set(directory.commands.clone());
         let options = options(dial, &commands, directory.resolve.clone(), true);
-        Ok(Self { path: path.to_owned(), directory, commands, options })
+        let helm = HelmProgram::new(HelmOptions::default(), clock);
+        let ansible = AnsibleProgram::new(AnsibleOptions::default(), clock);
+        let mut watches = WatchOptions::new(Watches::new(directory.watches.clone()), helm, ansible);
+        watches.observer = options.observer.clone();
+        Ok(Self { path: path.to_owned(), directory, commands, options, watches })
+    }
+
+    /// Returns what runs the operators.
+    pub(crate) fn build(&self) -> Build {
+        let hooks = self.directory.has_hooks().then(|| self.options.clone());
+        let watches = self.watches.clone();
+        Arc::new(move |context| {
+            let hooks = hooks.as_ref().map(|hooks| setpoint_hooks::runnables(context, hooks));
+            let watches = setpoint_hooks::watch_runnables(context, &watches);
+            hooks.into_iter().flatten().chain(watches).collect()
+        })
     }
 
     /// Installs the kinds and applies the manifests.
     pub(crate) async fn apply(&self, client: &Client, clock: &Clock) -> anyhow::Result<()> {
-        let installed = setpoint_hooks::install(client, clock).await;
-        installed.context("cannot install the kinds of metacontroller.k8s.io")?;
+        if self.directory.has_hooks() {
+            let installed = setpoint_hooks::install(client, clock).await;
+            installed.context("cannot install the kinds of metacontroller.k8s.io")?;
+        }
         let place = Namespace { default: NAMESPACE, creates_missing: true };
         manifests::apply(client, clock, &place, &self.directory.manifests).await.map(drop)
     }
@@ -206,8 +285,9 @@ impl Operators {
     /// Watches the files until the future is dropped.
     pub(crate) async fn follow(&self, client: Client, clock: Clock) {
         let (commands, reload) = (self.commands.clone(), self.options.reload.clone());
-        let namespace = NAMESPACE.to_owned();
-        let reloading = Reloading { client, clock, namespace, creates_missing: true, commands, reload };
+        let (namespace, watches) = (NAMESPACE.to_owned(), self.watches.watches.clone());
+        let reloading =
+            Reloading { client, clock, namespace, creates_missing: true, commands, watches, reload };
         reloading.follow(&self.path, self.directory.clone()).await;
     }
 }

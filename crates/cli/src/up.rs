@@ -204,11 +204,9 @@ fn custom_controllers(
     members: Arc<MemberClusters>,
     operators: Option<&Operators>,
 ) -> Vec<Build> {
-    let options = operators.map(|operators| operators.options.clone());
-    let hooks = options
-        .map(|options| -> Build { Arc::new(move |context| setpoint_hooks::runnables(context, &options)) });
+    let operators = operators.map(Operators::build);
     let applications = arguments.applications.then(|| applications(requests, members));
-    hooks.into_iter().chain(applications).collect()
+    operators.into_iter().chain(applications).collect()
 }
 
 /// Returns the controllers of applications.

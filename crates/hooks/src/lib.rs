@@ -18,36 +18,47 @@
 //! - The hook is not called for a parent that has not changed, if its children and related objects have not changed
 //!   either. Objects that already match the hook's response are not written.
 //! - A hook that hangs, crashes or returns invalid responses only affects its own parents, within bounds.
-//! - Every write has a precondition, or is a server-side apply.
+//! - Every write has a precondition, or is a server-side apply. Programs write as they like, but only during their run.
 
 #![deny(missing_docs)]
 
+mod ansible;
 mod apply;
 mod call;
 mod crds;
+mod dependents;
 mod fleet;
+mod gateway;
+mod helm;
 mod install;
 mod model;
 mod names;
 mod parents;
+mod program;
 mod related;
 mod reload;
 mod rollout;
+mod scratch;
+mod watches;
 mod wire;
 
 use std::sync::Arc;
 
 use setpoint::{Context, LabelSelector, Runnable};
 
+pub use ansible::{Ansible, AnsibleCall, AnsibleOptions, AnsibleProgram, Play, PlayResult};
 pub use apply::ApplyMode;
 pub use call::{
     Command, Commands, Functions, HookReply, HookRequest, HookTarget, MAX_ANSWER, Network, Recorded,
     Recording, Transport, Transports,
 };
 pub use crds::definitions;
+pub use gateway::Access;
+pub use helm::{Chart, Helm, HelmCall, HelmOptions, HelmProgram, HelmVerb};
 pub use install::install;
 pub use parents::{Observer, Report, Write};
 pub use reload::Reload;
+pub use watches::{Watch, WatchOptions, Watches, read_watches, watch_runnables};
 
 /// The settings of controllers.
 ///

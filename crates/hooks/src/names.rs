@@ -39,3 +39,20 @@ pub(crate) fn definition_kind() -> Kind {
 pub(crate) fn namespace_kind() -> Kind {
     Kind::new("", "v1", "Namespace", "namespaces", false)
 }
+
+/// On objects that a program wrote and their owner cannot own: the owner, and its kind. Names of the Operator SDK.
+pub(crate) const PRIMARY_RESOURCE: &str = "operator-sdk/primary-resource";
+pub(crate) const PRIMARY_RESOURCE_TYPE: &str = "operator-sdk/primary-resource-type";
+/// On objects of a Helm operator's releases: the chart. A name of the Operator SDK.
+pub(crate) const CHART: &str = "helm.sdk.operatorframework.io/chart";
+/// On a revision of a release: the uid of its object, the digest of its chart and values, and of those that failed
+/// before it.
+pub(crate) const RELEASE_OF: &str = "hooks.setpoint.dev/release-of";
+pub(crate) const RELEASE_INPUTS: &str = "hooks.setpoint.dev/release-inputs";
+pub(crate) const RELEASE_FAILED: &str = "hooks.setpoint.dev/release-failed-inputs";
+/// On a revision that was marked as failed because the operation was interrupted.
+pub(crate) const RELEASE_INTERRUPTED: &str = "hooks.setpoint.dev/release-interrupted";
+
+pub(crate) fn secret_kind() -> Kind {
+    Kind::new("", "v1", "Secret", "secrets", true)
+}

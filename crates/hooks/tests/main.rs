@@ -1,12 +1,16 @@
 //! Operators whose logic is a hook, in virtual time, as their users see them.
 
+mod ansible;
 mod composites;
 mod controllers;
 mod crashes;
 mod customizing;
 mod decorators;
 mod failures;
+mod helm;
+mod https;
 mod rollouts;
+mod sharding;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

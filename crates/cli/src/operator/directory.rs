@@ -1,4 +1,5 @@
-//! The directory of an operator: manifests, and a file of kind Operator for hooks that are child processes.
+//! The directory of an operator: manifests, a file of kind Operator for hooks that are child processes, and a
+//! `watches.yaml` for operators that are made of charts, roles and playbooks.
 //!
 //! ```yaml
 //! apiVersion: setpoint.dev/v1alpha1
@@ -8,6 +9,9 @@
 //!     command: [python3, greeter.py]
 //! resolve: {hook.shop: 127.0.0.1:8080}
 //! ```
+//!
+//! Of a project of the Operator SDK, only the CustomResourceDefinitions are applied: the rest of its configuration
+//! deploys the operator itself.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +19,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
-use setpoint_hooks::Command;
+use setpoint_hooks::{Command, Watch, read_watches};
 
 use crate::app::render::documents;
 
@@ -25,6 +29,10 @@ const MAX_FILES: usize = 5_000;
 const MAX_DEPTH: usize = 8;
 /// Directories and files of other tools.
 const SKIPPED: [&str; 3] = ["node_modules", "__pycache__", "target"];
+/// Directories whose YAML is for Ansible.
+const FOR_ANSIBLE: [&str; 4] = ["roles", "playbooks", "molecule", "collections"];
+/// What the Operator SDK calls the file of watches.
+const WATCHES: &str = "watches.yaml";
 
 /// The contents of a directory.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +40,7 @@ pub(crate) struct Directory {
     pub(crate) manifests: Vec<Value>,
     pub(crate) commands: Vec<Command>,
     pub(crate) resolve: BTreeMap<String, String>,
+    pub(crate) watches: Vec<Watch>,
     /// All files, with the time of their last change and their size.
     pub(crate) files: BTreeMap<PathBuf, (SystemTime, u64)>,
 }
@@ -40,13 +49,60 @@ impl Directory {
     /// Reads a directory, or a single file.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let mut directory = Self { files: stamps(path)?, ..Self::default() };
-        for file in directory.files.keys().cloned().collect::<Vec<_>>() {
+        let watches = path.join(WATCHES);
+        if directory.files.contains_key(&watches) {
+            directory.read_watches(path, &watches).with_context(|| watches.display().to_string())?;
+        }
+        let has_watches = !directory.watches.is_empty();
+        for file in directory.manifest_files(path) {
+            if has_watches && (file == watches || is_for_ansible(path, &file)) {
+                continue;
+            }
             let ending = file.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
             if ["yaml", "yml", "json"].contains(&ending) {
                 directory.read_file(&file)?;
             }
         }
         Ok(directory)
+    }
+
+    /// Whether CompositeControllers and DecoratorControllers run. A directory may have nothing but watches.
+    pub(crate) fn has_hooks(&self) -> bool {
+        let is_controller = |manifest: &Value| {
+            manifest["kind"]
+                .as_str()
+                .is_some_and(|kind| matches!(kind, "CompositeController" | "DecoratorController"))
+        };
+        self.watches.is_empty() || !self.commands.is_empty() || self.manifests.iter().any(is_controller)
+    }
+
+    fn read_watches(&mut self, directory: &Path, file: &Path) -> anyhow::Result<()> {
+        let text = std::fs::read_to_string(file)?;
+        // A manifest may have this name too.
+        let lines =
+            text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty() && *line != "---");
+        if lines.take(1).any(|line| line.starts_with('-') || line.starts_with('[')) {
+            let environment = |name: &str| std::env::var(name).ok();
+            self.watches = read_watches(&text, directory, &environment).map_err(anyhow::Error::msg)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the files that may be manifests: not those of charts, and of a project only its definitions.
+    fn manifest_files(&self, path: &Path) -> Vec<PathBuf> {
+        let charts: Vec<&Path> = self
+            .files
+            .keys()
+            .filter(|file| file.file_name().is_some_and(|name| name == "Chart.yaml"))
+            .filter_map(|file| file.parent())
+            .collect();
+        let is_project = self.files.contains_key(&path.join("PROJECT"));
+        let definitions = path.join("config/crd/bases");
+        let may_be = |file: &&PathBuf| {
+            let is_of_chart = charts.iter().any(|chart| file.starts_with(chart));
+            !is_of_chart && (!is_project || file.starts_with(&definitions))
+        };
+        self.files.keys().filter(may_be).cloned().collect()
     }
 
     fn read_file(&mut self, file: &Path) -> anyhow::Result<()> {
@@ -86,6 +142,12 @@ impl Directory {
         }
         Ok(())
     }
+}
+
+fn is_for_ansible(directory: &Path, file: &Path) -> bool {
+    let inside = file.strip_prefix(directory).unwrap_or(file);
+    let first = inside.components().next().map(|first| first.as_os_str().to_string_lossy().into_owned());
+    first.is_some_and(|first| FOR_ANSIBLE.contains(&first.as_str()))
 }
 
 fn command_of(file: &Path, value: &Value) -> anyhow::Result<Command> {
@@ -189,6 +251,38 @@ mod tests {
         assert_eq!((directory.commands[0].name.as_str(), directory.commands[0].processes), ("greeter", 2));
         assert_eq!(directory.resolve["a.b"], "127.0.0.1:1");
         assert_eq!(directory.files.len(), 5);
+    }
+
+    const WATCHES_TEXT: &str =
+        "# comment\n- {group: example.com, version: v1, kind: Shop, chart: helm-charts/shop}\n";
+
+    #[test]
+    fn a_project_of_the_operator_sdk_has_watches_and_definitions() {
+        let crd =
+            "{kind: CustomResourceDefinition, apiVersion: apiextensions.k8s.io/v1, metadata: {name: a}}";
+        let files = [
+            ("PROJECT", "layout: [helm.sdk.operatorframework.io/v1]"),
+            ("watches.yaml", WATCHES_TEXT),
+            ("helm-charts/shop/Chart.yaml", "name: shop"),
+            ("helm-charts/shop/templates/a.yaml", "a: {{ .Values.a }}"),
+            ("config/crd/bases/a.yaml", crd),
+            (
+                "config/manager/manager.yaml",
+                "{kind: Deployment, apiVersion: apps/v1, metadata: {name: manager}}",
+            ),
+        ];
+        let directory = read(&files).expect("a project");
+        assert_eq!(
+            (directory.watches.len(), directory.manifests.len(), directory.has_hooks()),
+            (1, 1, false)
+        );
+        let directory = read(&files[1..]).expect("a directory");
+        assert_eq!((directory.watches.len(), directory.manifests.len()), (1, 2));
+        let error =
+            read(&[("watches.yaml", "- {kind: Shop, version: v1, chart: nowhere}")]).expect_err("no chart");
+        assert!(format!("{error:#}").contains("watches.yaml: [0].chart: "), "{error:#}");
+        let manifest = "{kind: Thing, apiVersion: v1, metadata: {name: a}}";
+        assert_eq!(read(&[("watches.yaml", manifest)]).expect("a manifest").manifests.len(), 1);
     }
 
     #[test]

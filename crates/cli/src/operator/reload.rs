@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use setpoint::{Client, Clock};
-use setpoint_hooks::{Commands, Reload};
+use setpoint_hooks::{Commands, Reload, Watches};
 
 use super::directory::{Directory, stamps};
 use super::manifests::{self, Namespace};
@@ -21,6 +21,7 @@ pub(crate) struct Reloading {
     /// Whether missing namespaces are created.
     pub(crate) creates_missing: bool,
     pub(crate) commands: Commands,
+    pub(crate) watches: Watches,
     pub(crate) reload: Reload,
 }
 
@@ -60,6 +61,7 @@ impl Reloading {
         }
         self.commands.set(next.commands.clone());
         self.commands.restart();
+        self.watches.set(next.watches.clone());
         self.reload.all();
         next
     }

@@ -3,6 +3,7 @@
 mod applications;
 mod audit;
 mod binary;
+mod charts;
 mod clients;
 mod clusters;
 mod deploy;
@@ -15,5 +16,6 @@ mod kubectl;
 mod kubelets;
 mod lifecycle;
 mod operators;
+mod playbooks;
 mod streams;
 mod why;

@@ -20,11 +20,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream as Pair;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -32,7 +29,6 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use setpoint::backoff::Backoff;
@@ -43,6 +39,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use super::transport::{HookReply, HookRequest, MAX_ANSWER, Transport};
+use crate::program::{Group, pair};
 
 /// A program that is a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -266,7 +263,7 @@ impl Drop for Lease<'_> {
 
 /// A running process. Dropping it kills it.
 struct Process {
-    child: Option<Child>,
+    child: Group,
     stdin: UnixStream,
     stdout: UnixStream,
     read: BytesMut,
@@ -279,13 +276,12 @@ struct Process {
 impl Process {
     fn start(command: &Command, clock: &Clock) -> Result<Self, String> {
         let (program, arguments) = command.command.split_first().ok_or("command: expected a program")?;
-        let started = || -> io::Result<(Child, [UnixStream; 3])> {
+        let started = || -> io::Result<(Group, [UnixStream; 3])> {
             let [(stdin, of_stdin), (stdout, of_stdout), (stderr, of_stderr)] = [pair()?, pair()?, pair()?];
             let mut child = std::process::Command::new(program);
             child.args(arguments).current_dir(&command.directory).envs(&command.environment);
             child.stdin(of_stdin).stdout(of_stdout).stderr(of_stderr);
-            // Its own process group, so that its child processes end with it.
-            Ok((child.process_group(0).spawn()?, [stdin, stdout, stderr]))
+            Ok((Group::start(&mut child)?, [stdin, stdout, stderr]))
         };
         let (child, [stdin, stdout, stderr]) =
             started().map_err(|error| format!("cannot start {program}: {error}"))?;
@@ -294,11 +290,11 @@ impl Process {
         let lines = Lines::new(&command.name, clock, &last_line);
         let log = tokio::spawn(log(stderr, lines)).abort_handle();
         let (read, has_answered) = (BytesMut::new(), false);
-        Ok(Self { child: Some(child), stdin, stdout, read, log, last_line, has_answered })
+        Ok(Self { child, stdin, stdout, read, log, last_line, has_answered })
     }
 
     fn has_ended(&mut self) -> bool {
-        self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
+        self.child.ended().is_some()
     }
 
     /// Checks that the process has written nothing since its last response: it would be mistaken for the next one.
@@ -350,8 +346,7 @@ impl Process {
 
     /// Adds the exit status and the last line of stderr to an error.
     fn explain(&mut self, why: &str) -> String {
-        let status = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
-        let ended = status.map(|status| match (status.code(), status.signal()) {
+        let ended = self.child.ended().map(|status| match (status.code(), status.signal()) {
             (Some(code), _) => format!(" (exit code {code})"),
             (None, signal) => format!(" (signal {})", signal.unwrap_or_default()),
         });
@@ -363,24 +358,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let Some(mut child) = self.child.take() else { return };
-        if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-            _ = kill_process_group(group, Signal::KILL);
-        }
-        let log = self.log.clone();
-        // Reaping a killed process is quick, but this thread must not block.
-        std::thread::spawn(move || {
-            _ = child.wait();
-            log.abort();
-        });
+        self.log.abort();
     }
-}
-
-/// Returns both ends of a stream, ours first.
-fn pair() -> io::Result<(UnixStream, Stdio)> {
-    let (ours, theirs) = Pair::pair()?;
-    ours.set_nonblocking(true)?;
-    Ok((UnixStream::from_std(ours)?, Stdio::from(OwnedFd::from(theirs))))
 }
 
 /// Reads a line. Data after it stays in `read`.

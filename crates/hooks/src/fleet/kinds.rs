@@ -35,11 +35,25 @@ impl Kinds {
         *self.known.lock() = None;
     }
 
-    /// Returns a kind, or an error with its name.
+    /// Returns a kind by its plural name, or an error with that name.
     pub(crate) async fn resolve(&self, api_version: &str, resource: &str) -> Result<Kind, ReconcileError> {
+        let is_it = |kind: &Kind| kind.plural() == resource && kind.api_version() == api_version;
+        self.find(api_version, resource, is_it).await
+    }
+
+    /// Returns a kind by its name in objects, or an error with that name.
+    pub(crate) async fn resolve_kind(&self, api_version: &str, kind: &str) -> Result<Kind, ReconcileError> {
+        self.find(api_version, kind, |served| served.is_named(api_version, kind)).await
+    }
+
+    async fn find(
+        &self,
+        api_version: &str,
+        resource: &str,
+        is_it: impl Fn(&Kind) -> bool,
+    ) -> Result<Kind, ReconcileError> {
         let found = |discovered: &Discovered| {
-            let is_it = |kind: &&Kind| kind.plural() == resource && kind.api_version() == api_version;
-            discovered.resources().iter().map(|resource| &resource.kind).find(is_it).cloned()
+            discovered.resources().iter().map(|resource| &resource.kind).find(|kind| is_it(kind)).cloned()
         };
         let known = self.known.lock().clone();
         if let Some(Found { at, kinds: known }) = known {

@@ -14,7 +14,7 @@
 mod kinds;
 mod prepare;
 mod runner;
-pub(crate) use runner::WORKERS;
+pub(crate) use runner::{WORKERS, label};
 mod supervise;
 
 use std::fmt;

@@ -8,6 +8,7 @@
 //! - All tasks belong to the runner's future. Dropping it ends them, as in a crash.
 //! - Two controllers of one name never run at the same time.
 //! - When a controller ends, its watches are closed, unless others share them.
+//! - In a sharded manager, each replica handles its parents, and one of them speaks for a controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use setpoint::{Context, EventType, Informer, Object, Recorder, Runnable};
+use setpoint::shard::Sharded;
+use setpoint::{Context, EventType, Informer, Key, Kind, Object, Recorder, Runnable};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -84,7 +86,15 @@ impl Fleet {
         was_there
     }
 
+    /// Whether this replica writes the status and the events of a controller. All replicas run it, each for its parents.
+    pub(super) fn speaks_for(&self, key: &ControllerKey) -> bool {
+        self.context.shards.owns(&Key::cluster(&key.name))
+    }
+
     fn event(&self, key: &ControllerKey, launch: &Launch, reason: &str, what: &str) {
+        if !self.speaks_for(key) {
+            return;
+        }
         let message = format!("{what} controller: {}", key.name);
         self.recorder.event(&key.of.kind(), &launch.object, EventType::Normal, reason, message);
     }
@@ -97,13 +107,15 @@ impl Fleet {
         stop: CancellationToken,
     ) -> BoxFuture<'static, ()> {
         self.event(key, &launch, "Starting", "Starting");
-        let name = label_of(key);
+        let name = label(&format!("{}-{}", key.of.name(), key.name), key.of.name());
         let queue = self.context.queue::<ParentKey>(name);
         let Watched { parents, children, revisions, followed } =
             watch(&launch.setup, &self.informers, &queue);
         let related = Arc::new(Related::new(&self.informers, &queue));
         let caches: Vec<Informer> =
             parents.values().chain(children.values()).chain(&revisions).cloned().collect();
+        let known = parents.clone();
+        let all_parents = move || known.iter().flat_map(|(kind, cache)| keys_of(kind, cache)).collect();
         let wiring = Wiring {
             client: self.context.client.clone(),
             clock: self.context.runtime.clock.clone(),
@@ -118,6 +130,8 @@ impl Fleet {
             stop: stop.clone(),
         };
         let reconciler = Parents::new(launch.setup.clone(), wiring);
+        let (shards, place) = (&self.context.shards, |at: &ParentKey| at.key.clone());
+        let reconciler = Sharded::placed(shards, &queue, place, all_parents, reconciler);
         let controller = self.context.controller(name, queue, reconciler).workers(self.workers);
         let mut controller = controller.persistent().reads_own_writes();
         for cache in &caches {
@@ -136,18 +150,23 @@ impl Fleet {
     }
 }
 
-/// Returns the name of a controller's queue, for as long as this process runs.
-fn label_of(key: &ControllerKey) -> &'static str {
+fn keys_of(kind: &Kind, cache: &Informer) -> Vec<ParentKey> {
+    let all = cache.objects().list(None).into_iter();
+    all.map(|parent| ParentKey { kind: kind.clone(), key: parent.key().clone() }).collect()
+}
+
+/// Returns the name of a controller's queue, for as long as this process runs. If there are too many, they share
+/// `otherwise`.
+pub(crate) fn label(name: &str, otherwise: &'static str) -> &'static str {
     static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let name = format!("{}-{}", key.of.name(), key.name);
     let mut known = KNOWN.lock();
-    if let Some(label) = known.get(name.as_str()) {
+    if let Some(label) = known.get(name) {
         return label;
     }
     if known.len() >= MAX_NAMES {
-        return key.of.name();
+        return otherwise;
     }
-    let label: &'static str = Box::leak(name.into_boxed_str());
+    let label: &'static str = Box::leak(name.to_owned().into_boxed_str());
     known.insert(label);
     label
 }

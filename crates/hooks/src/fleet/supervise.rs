@@ -178,7 +178,9 @@ impl Supervisor {
             "ParentNotSupported" => ("SyncError", format!("[{}] Sync error - {}", key.name, problem.message)),
             _ => ("CreateError", format!("Cannot create new controller: {}", problem.message)),
         };
-        self.recorder.event(&key.of.kind(), object, EventType::Warning, event, message);
+        if self.fleet.speaks_for(key) {
+            self.recorder.event(&key.of.kind(), object, EventType::Warning, event, message);
+        }
         let spec = value["spec"].to_string();
         if self.fleet.wanted(key).is_some_and(|known| known.identity.first() != Some(&spec)) {
             self.fleet.give_up(key);
@@ -192,6 +194,9 @@ impl Supervisor {
         value: &Value,
         problem: Option<&NotReady>,
     ) -> Result<(), ReconcileError> {
+        if !self.fleet.speaks_for(key) {
+            return Ok(());
+        }
         let failing = self.problems.0.lock().get(key).and_then(|hooks| hooks.values().next().cloned());
         let answered = [ready(problem), working(failing)];
         let generation = object.meta().generation;

@@ -162,7 +162,7 @@ impl Webhook {
 }
 
 /// Parses a duration as Go writes it: `1h2m3.5s`, `500ms`, `0`.
-fn go_duration(text: &str) -> Option<Duration> {
+pub(crate) fn go_duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }

@@ -11,6 +11,7 @@ use setpoint::LabelSelector;
 pub(crate) use check::{check_composite, check_decorator};
 pub(crate) use hook::{
     Authorization, BasicAuth, CaBundle, ClientTls, EndpointConfig, Hook, HookVersion, KeyRef, Webhook,
+    go_duration,
 };
 
 /// A kind by its version and plural name.

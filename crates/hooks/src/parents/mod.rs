@@ -35,6 +35,6 @@ mod watch;
 pub(crate) use customize::Related;
 pub(crate) use reconcile::{Parents, Wiring};
 pub use report::{Observer, Report, Write};
-pub(crate) use setup::{ChildKind, ParentKey, ParentKind, Setup};
+pub(crate) use setup::{ChildKind, ParentKey, ParentKind, Setup, annotations, full};
 pub(crate) use status::{patch as status_patch, with_conditions};
-pub(crate) use watch::{SharedInformers, Watched, watch};
+pub(crate) use watch::{SharedInformers, Watched, is_about_status_only, watch};

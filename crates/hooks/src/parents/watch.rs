@@ -32,7 +32,7 @@ impl SharedInformers {
     }
 
     /// Changes the watches.
-    pub(super) fn change<T>(&self, change: impl FnOnce(&Informers) -> T) -> T {
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&Informers) -> T) -> T {
         let _changing = self.changing.lock();
         change(&self.informers)
     }
@@ -96,7 +96,7 @@ fn of_parent(setup: &Arc<Setup>, kind: &Kind, queue: &Queue<ParentKey>) -> impl 
 }
 
 /// Whether an update changed neither generation, labels nor annotations. A resync is no update, and a deletion counts.
-fn is_about_status_only(event: &Event) -> bool {
+pub(crate) fn is_about_status_only(event: &Event) -> bool {
     let Event::Updated { old, new } = event else { return false };
     let (before, after) = (old.meta(), new.meta());
     !old.same_version(new)

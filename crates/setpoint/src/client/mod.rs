@@ -20,7 +20,8 @@ mod watch;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Method;
+use http::{Method, Request, Response};
+use kube::client::Body;
 use serde::Serialize;
 
 pub use error::{Cause, ClientError, IgnoreErrors, Optional};
@@ -411,6 +412,12 @@ impl Client {
     ) -> Result<Bytes, ClientError> {
         let path = path::with_query(path::of(segments), query);
         self.transport.send(Call::new(Method::GET, path)).await
+    }
+
+    /// Sends a request of another program as it is, and returns the response, whatever its status. It counts as a request
+    /// of this client: same user, same limits, same fence.
+    pub async fn forward(&self, request: Request<Bytes>) -> Result<Response<Body>, ClientError> {
+        self.transport.forward(request).await
     }
 
     /// Reads a path that is not an object.

@@ -81,14 +81,11 @@ impl Call {
     }
 
     fn into_request(self, transport: &Transport) -> Result<Request<Body>, http::Error> {
-        let mut request = Request::builder()
+        let request = Request::builder()
             .method(self.method)
             .uri(self.path)
             .header(ACCEPT, HeaderValue::from_static(self.accept))
             .header(USER_AGENT, &transport.user_agent);
-        if let Some(user) = &transport.impersonated {
-            request = request.header(IMPERSONATE_USER, user);
-        }
         match self.body {
             None => request.body(Body::empty()),
             Some((content_type, body)) => {
@@ -177,10 +174,23 @@ impl Transport {
 
     /// Sends the request and returns the response head. Counts and times it.
     async fn answer(&self, call: Call) -> Result<Response<Body>, ClientError> {
-        let method = call.method.clone();
+        let request = call.into_request(self).map_err(|error| ClientError::Transport(Box::new(error)))?;
+        self.forward(request).await
+    }
+
+    /// Sends a request, complete with its headers, and returns the response head. Counts and times it.
+    pub(super) async fn forward<B: Into<Body>>(
+        &self,
+        request: Request<B>,
+    ) -> Result<Response<Body>, ClientError> {
+        let (method, mut request) = (request.method().clone(), request.map(Into::into));
+        if let Some(user) = &self.impersonated {
+            let user =
+                HeaderValue::from_str(user).map_err(|error| ClientError::Transport(Box::new(error)))?;
+            request.headers_mut().insert(IMPERSONATE_USER, user);
+        }
         self.wait_for_turn(&method).await;
         self.may_send(&method)?;
-        let request = call.into_request(self).map_err(|error| ClientError::Transport(Box::new(error)))?;
         let started = self.metrics.as_ref().map(|(clock, _)| clock.instant());
         let noted = self.traffic.as_ref().map(|(clock, _)| clock.instant());
         let reply = match self.in_time(self.kube.send(request)).await {

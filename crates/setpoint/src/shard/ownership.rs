@@ -42,8 +42,24 @@ struct State {
     draining: BTreeSet<u32>,
     /// The number of keys in progress per shard. At most as many entries as there are workers.
     working: BTreeMap<u32, usize>,
-    /// Callbacks for newly owned shards: one per controller.
-    begins: Vec<Begin>,
+    /// Callbacks for newly owned shards: one per controller, until it ends.
+    begins: BTreeMap<u64, Begin>,
+    /// The number of callbacks so far.
+    registered: u64,
+}
+
+/// The registration of a callback. Dropping it removes the callback.
+pub(super) struct Registered {
+    shards: Shards,
+    nth: u64,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let removed = self.shards.shared.state.lock().begins.remove(&self.nth);
+        // It may own more of this: it is dropped without the lock.
+        drop(removed);
+    }
 }
 
 /// Work on a key of an owned shard. The shard is not handed over before this is dropped.
@@ -100,8 +116,15 @@ impl Shards {
     }
 
     /// Calls `callback` whenever this replica gains shards, with a function that returns whether a key is in them.
-    pub(super) fn on_begin(&self, callback: impl Fn(&dyn Fn(&Key) -> bool) + Send + Sync + 'static) {
-        self.shared.state.lock().begins.push(Arc::new(callback));
+    pub(super) fn on_begin(
+        &self,
+        callback: impl Fn(&dyn Fn(&Key) -> bool) + Send + Sync + 'static,
+    ) -> Registered {
+        let mut state = self.shared.state.lock();
+        let nth = state.registered;
+        state.registered += 1;
+        state.begins.insert(nth, Arc::new(callback));
+        Registered { shards: self.clone(), nth }
     }
 
     /// Starts no more work on these shards.
@@ -130,7 +153,7 @@ impl Shards {
         };
         state.draining.retain(|shard| shards.contains(shard) && !begun.contains(shard));
         state.owned = shards;
-        let begins = if begun.is_empty() { Vec::new() } else { state.begins.clone() };
+        let begins = if begun.is_empty() { Vec::new() } else { state.begins.values().cloned().collect() };
         drop(state);
         for callback in begins {
             callback(&|key| begun.contains(&self.shard_of(key)));

@@ -1,6 +1,7 @@
 //! A reconciler that handles only this replica's keys.
 
 use super::Shards;
+use super::ownership::Registered;
 use crate::informer::Informer;
 use crate::{Key, Outcome, Queue, ReconcileError, Reconciler};
 
@@ -19,6 +20,8 @@ pub struct Sharded<R: Reconciler> {
     /// The key that decides which replica handles a key.
     place: fn(&R::Key) -> Key,
     inner: R,
+    /// Enqueues keys of newly owned shards, for as long as this exists.
+    _registered: Registered,
 }
 
 impl<R: Reconciler<Key = Key>> Sharded<R> {
@@ -50,10 +53,10 @@ impl<R: Reconciler> Sharded<R> {
         inner: R,
     ) -> Self {
         let queue = queue.clone();
-        shards.on_begin(move |is_begun| {
+        let registered = shards.on_begin(move |is_begun| {
             all().into_iter().filter(|key| is_begun(&place(key))).for_each(|key| queue.add(key));
         });
-        Self { shards: shards.clone(), place, inner }
+        Self { shards: shards.clone(), place, inner, _registered: registered }
     }
 }
 

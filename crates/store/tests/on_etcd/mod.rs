@@ -250,7 +250,7 @@ async fn a_record_in_an_old_form_is_stale() {
     let record = world.get("a").await.unwrap();
     assert!(world.store.is_stale(&record));
     world.update("a", "new").await;
-    assert!(!world.store.is_stale(&*world.get("a").await.unwrap()));
+    assert!(!world.store.is_stale(&world.get("a").await.unwrap()));
 }
 
 #[tokio::test]

@@ -85,7 +85,7 @@ pub(crate) struct Finished {
 
 impl Run<'_> {
     /// Runs it. Dropping the future kills it.
-    pub(crate) async fn to_end(self, clock: &Clock) -> Result<Finished, String> {
+    pub(crate) async fn finish(self, clock: &Clock) -> Result<Finished, String> {
         let shown = self.program.display();
         let (ours, of_stdout) = pair().map_err(|error| error.to_string())?;
         let (errors, of_stderr) = pair().map_err(|error| error.to_string())?;
@@ -163,7 +163,7 @@ mod tests {
             directory: Path::new("."),
             limit,
         };
-        run.to_end(&Clock::system()).await
+        run.finish(&Clock::system()).await
     }
 
     const LONG: Duration = Duration::from_secs(60);
@@ -181,7 +181,7 @@ mod tests {
             limit: LONG,
         };
         assert!(
-            refused.to_end(&Clock::system()).await.expect_err("no such program").contains("cannot start")
+            refused.finish(&Clock::system()).await.expect_err("no such program").contains("cannot start")
         );
     }
 

@@ -107,7 +107,7 @@ impl Inner {
             directory: playbook.parent().unwrap_or(scratch.path()),
             limit: self.options.timeout,
         };
-        let finished = run.to_end(&self.clock).await?;
+        let finished = run.finish(&self.clock).await?;
         tracing::debug!(play = %playbook.display(), output = finished.stdout, "ran ansible-playbook");
         let text = read(&report)?;
         understand(&text, finished.failure())

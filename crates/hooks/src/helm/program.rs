@@ -109,7 +109,7 @@ impl Inner {
             directory: scratch.path(),
             limit,
         };
-        run.to_end(&self.clock).await
+        run.finish(&self.clock).await
     }
 
     async fn find_version(&self) -> Result<u32, String> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
@@ -14,6 +14,7 @@ use setpoint::{Client, Key, Kind};
 use tokio_util::sync::CancellationToken;
 
 use super::adoption::{Adoption, ReleaseMarks};
+use super::protobuf;
 use super::target::{Target, is_served};
 use crate::parents::Write;
 
@@ -66,6 +67,13 @@ impl Drop for End {
 struct Sent {
     object: Value,
     kind: Kind,
+}
+
+/// An object to which something was added, and the body that contains it.
+struct Changed {
+    object: Value,
+    body: Bytes,
+    media_type: &'static str,
 }
 
 impl Access {
@@ -136,14 +144,17 @@ impl Access {
         if let Some(target) =
             target.as_ref().filter(|target| self.changes(&head.method, &head.headers, target))
         {
-            let object = self.changed(target, &head.headers, &head.method, &body)?;
-            body = object.to_string().into();
+            let changed = self.changed(target, &head.headers, &head.method, &body)?;
+            body = changed.body;
             if !content_type(&head.headers).contains("apply-patch") {
-                head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                head.headers.insert(CONTENT_TYPE, HeaderValue::from_static(changed.media_type));
             }
-            sent = kind_of(target, &object).map(|kind| Sent { object, kind });
+            sent = kind_of(target, &changed.object).map(|kind| Sent { object: changed.object, kind });
         }
         let method = head.method.clone();
+        if method == Method::GET {
+            prefer_json(&mut head.headers);
+        }
         let response = self.options.client.forward(Request::from_parts(head, body)).await;
         let response = response.map_err(|error| status(StatusCode::BAD_GATEWAY, &error.to_string()))?;
         let Some(target) = target.filter(|_| response.status().is_success() && !is_dry) else {
@@ -175,25 +186,22 @@ impl Access {
         headers: &HeaderMap,
         method: &Method,
         body: &Bytes,
-    ) -> Result<Value, Response<Body>> {
-        let shown = content_type(headers);
-        if !(shown.is_empty() || shown.contains("json") || shown.contains("yaml")) {
-            let why = format!("{shown}: expected JSON or YAML");
+    ) -> Result<Changed, Response<Body>> {
+        let sent_as = content_type(headers);
+        let is_protobuf = sent_as.starts_with(protobuf::MEDIA_TYPE);
+        if !(is_protobuf || sent_as.is_empty() || sent_as.contains("json") || sent_as.contains("yaml")) {
+            let why = format!("{sent_as}: expected JSON, YAML or protobuf");
             return Err(status(StatusCode::UNSUPPORTED_MEDIA_TYPE, &why));
         }
-        let parsed = match serde_json::from_slice(body) {
-            Ok(object) => Ok(object),
-            Err(error) if shown.contains("yaml") => {
-                let text = String::from_utf8_lossy(body);
-                serde_saphyr::from_str::<Value>(&text).map_err(|_| error.to_string())
-            }
-            Err(error) => Err(error.to_string()),
-        };
         let unreadable =
-            |why: String| status(StatusCode::BAD_REQUEST, &format!("cannot read the object: {why}"));
-        let mut object: Value = parsed.map_err(unreadable)?;
+            |why: &str| status(StatusCode::BAD_REQUEST, &format!("cannot read the object: {why}"));
+        let not_protobuf = || unreadable("expected an object in Kubernetes' protobuf encoding");
+        let mut object = match is_protobuf {
+            true => protobuf::read(body).ok_or_else(not_protobuf)?,
+            false => parse(body, sent_as).map_err(|why| unreadable(&why))?,
+        };
         if !object.is_object() {
-            return Err(unreadable("expected an object".into()));
+            return Err(unreadable("expected an object"));
         }
         match self.options.marks.as_ref().filter(|marks| target.is_secret() && marks.concerns(&object)) {
             Some(marks) => marks.mark(&mut object),
@@ -202,7 +210,11 @@ impl Access {
             }
             None => {}
         }
-        Ok(object)
+        let (body, media_type) = match is_protobuf {
+            true => (protobuf::write(body, &object).ok_or_else(not_protobuf)?, protobuf::MEDIA_TYPE),
+            false => (object.to_string().into(), "application/json"),
+        };
+        Ok(Changed { object, body, media_type })
     }
 
     /// Records a write, and the kind of an object that was created or applied.
@@ -274,6 +286,27 @@ fn strip(headers: &mut HeaderMap) {
     let names: Vec<HeaderName> = headers.keys().filter(|name| is_stripped(name)).cloned().collect();
     names.iter().for_each(|name| _ = headers.remove(name));
     headers.remove(CONTENT_LENGTH);
+}
+
+/// Asks for JSON if the program accepts it beside protobuf: what a run reads is inspected.
+fn prefer_json(headers: &mut HeaderMap) {
+    let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let types: Vec<&str> = accepted.split(',').map(str::trim).collect();
+    if types.contains(&protobuf::MEDIA_TYPE) && types.contains(&"application/json") {
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    }
+}
+
+/// Parses a request body.
+fn parse(body: &Bytes, sent_as: &str) -> Result<Value, String> {
+    match serde_json::from_slice(body) {
+        Ok(object) => Ok(object),
+        Err(error) if sent_as.contains("yaml") => {
+            let text = String::from_utf8_lossy(body);
+            serde_saphyr::from_str(&text).map_err(|_| error.to_string())
+        }
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn content_type(headers: &HeaderMap) -> &str {

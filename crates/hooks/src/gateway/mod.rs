@@ -3,7 +3,8 @@
 //! ```text
 //!  program ─► listener.rs: loopback, a token per run ─► access.rs ─► the operator's own client ─► API server
 //!                                                          │
-//!                          target.rs: what a path names    └─► adoption.rs: owner, labels, marks   (both pure)
+//!                          target.rs: what a path names    ├─► adoption.rs: owner, labels, marks       (all pure)
+//!                                                          └─► protobuf.rs: objects sent as protobuf
 //! ```
 //!
 //! Programs get no credentials of the cluster. They work against any cluster, also one in this process, and the
@@ -18,6 +19,7 @@
 mod access;
 mod adoption;
 mod listener;
+mod protobuf;
 mod target;
 
 pub use access::Access;

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use setpoint_clock::Clock;
 
@@ -11,9 +11,18 @@ use crate::{EtcdCluster, EtcdConfig};
 /// A running etcd with one member. It ends with this value, or with this program.
 pub struct EtcdServer {
     url: String,
-    /// When it is closed, the shell around etcd ends it.
-    _alive: ChildStdin,
+    _shell: Shell,
     _directory: tempfile::TempDir,
+}
+
+/// The shell around etcd. It kills etcd when its input is closed.
+struct Shell(Child);
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        // This closes its input. An error means that it has ended.
+        _ = self.0.wait();
+    }
 }
 
 /// Returns the directory of etcd's programs: from `ETCD`, or downloaded once.
@@ -46,7 +55,7 @@ impl EtcdServer {
         let scheme = if arguments.contains(&"--cert-file") { "https" } else { "http" };
         let url = format!("{scheme}://127.0.0.1:{}", free_port());
         let peer = format!("http://127.0.0.1:{}", free_port());
-        let mut child = Command::new("sh")
+        let shell = Command::new("sh")
             .args(["-c", r#""$0" "$@" >&2 & read -r _; kill -9 $!"#])
             .arg(programs().join("etcd"))
             .args(["--data-dir".as_ref(), directory.path().as_os_str()])
@@ -61,8 +70,7 @@ impl EtcdServer {
             .stderr(Stdio::null())
             .spawn()
             .expect("a shell starts");
-        let alive = child.stdin.take().expect("its input is a pipe");
-        Self { url, _alive: alive, _directory: directory }
+        Self { url, _shell: Shell(shell), _directory: directory }
     }
 
     pub fn url(&self) -> &str {

@@ -537,6 +537,7 @@ const REAL_TIME: &[(&str, &str)] = &[
     ("crates/apiserver/tests/api/tls.rs", "sockets and their timeouts"),
     ("crates/apiserver/tests/api/aggregation_sockets.rs", "sockets"),
     ("crates/hooks/src/call/process.rs", "child processes"),
+    ("crates/hooks/src/program.rs", "child processes"),
     ("crates/encryption/src/tests", "files that change, plugins behind sockets"),
     ("crates/store/tests/kill.rs", "a process that is killed"),
     ("crates/store/tests/concurrency.rs", "threads"),

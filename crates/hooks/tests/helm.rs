@@ -482,13 +482,6 @@ fn what_others_do_to_a_release_is_undone() {
         create_shop(cluster, "a", json!({"value": "1"})).await;
         until_reason(cluster, "a", "Deployed", "InstallSuccessful").await;
         let objects = [config_map("a-0", &json!("2"))];
-        patch(
-            cluster,
-            &secrets(),
-            &key("sh.helm.release.v1.a.v1"),
-            json!({"metadata": {"labels": {"status": "superseded"}}}),
-        )
-        .await;
         make(cluster, &secrets(), record("a", "shop", 2, "deployed", &objects)).await;
         until_reason(cluster, "a", "Deployed", "UpgradeSuccessful").await;
         until_map(cluster, "a-0", "1").await;

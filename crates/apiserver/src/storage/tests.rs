@@ -194,8 +194,8 @@ fn kinds_are_stored_in_the_versions_of_v1_34() {
         [
             ("apiextensions.k8s.io/customresourcedefinitions", "apiextensions.k8s.io/v1beta1"),
             ("autoscaling/horizontalpodautoscalers", "autoscaling/v2"),
-            ("certificates.k8s.io/podcertificaterequests", "certificates.k8s.io/v1alpha1"),
             ("certificates.k8s.io/clustertrustbundles", "certificates.k8s.io/v1beta1"),
+            ("certificates.k8s.io/podcertificaterequests", "certificates.k8s.io/v1alpha1"),
             ("internal.apiserver.k8s.io/storageversions", "internal.apiserver.k8s.io/v1alpha1"),
             ("resource.k8s.io/deviceclasses", "resource.k8s.io/v1beta2"),
             ("resource.k8s.io/resourceclaims", "resource.k8s.io/v1beta2"),

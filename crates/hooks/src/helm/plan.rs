@@ -131,8 +131,9 @@ pub(super) enum Step {
 pub(super) fn plan(revisions: &[Revision], wanted: Wanted<'_>) -> Step {
     let Wanted { inputs, rest, now } = wanted;
     let Some(last) = revisions.last() else { return unless_resting(None, rest, Step::Install) };
-    let deployed =
-        revisions.iter().rfind(|revision| revision.status == Status::Deployed).map(|one| one.version);
+    let newest = |status| revisions.iter().rfind(|revision| revision.status == status);
+    // An interrupted operation may have superseded the deployed revision already.
+    let deployed = newest(Status::Deployed).or_else(|| newest(Status::Superseded)).map(|one| one.version);
     let is_wanted = last.inputs.as_deref() == Some(inputs);
     match last.status {
         Status::Pending | Status::Uninstalling => match last.busy(now) {
@@ -143,6 +144,7 @@ pub(super) fn plan(revisions: &[Revision], wanted: Wanted<'_>) -> Step {
         Status::Deployed if is_wanted => Step::Check(last.version),
         Status::Deployed => unless_resting(deployed, rest, Step::Upgrade),
         Status::Uninstalled => unless_resting(None, rest, Step::Clean),
+        Status::Superseded => unless_resting(deployed, rest, Step::Upgrade),
         _ if last.interrupted => unless_resting(deployed, rest, Step::Upgrade),
         _ => match deployed {
             None => unless_resting(None, rest, Step::Clean),
@@ -248,6 +250,18 @@ mod tests {
         // The rollback failed too.
         check(&["1 deployed old", "2 superseded new", "3 failed old after-new"], true, rest(Some(1)));
         check(&["1 deployed old", "2 superseded new", "3 failed old after-new"], false, Step::Upgrade);
+        // The rollback was interrupted when it had superseded what was deployed.
+        check(
+            &["1 superseded old", "2 failed new", "3 failed old after-new interrupted"],
+            false,
+            Step::Upgrade,
+        );
+        check(
+            &["1 superseded old", "2 failed old interrupted", "3 failed new"],
+            true,
+            Step::Rollback { to: 1 },
+        );
+        check(&["1 superseded new"], false, Step::Upgrade);
         check(&["1 failed new"], true, rest(None));
         check(&["1 failed new"], false, Step::Clean);
         check(&["1 failed new interrupted"], false, Step::Upgrade);

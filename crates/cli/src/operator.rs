@@ -58,12 +58,12 @@ pub(crate) struct Run {
     manager: ManagerFlags,
     #[command(flatten)]
     hooks: HookFlags,
-    #[command(flatten)]
-    programs: ProgramFlags,
     /// Install the kinds of metacontroller.k8s.io on startup, or bring them up to date.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
         action = ArgAction::Set, value_name = "BOOL")]
     install: bool,
+    #[command(flatten)]
+    programs: ProgramFlags,
 }
 
 /// Changes what this command has in common with others.

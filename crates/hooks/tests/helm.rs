@@ -295,6 +295,18 @@ async fn until_reason(world: &World, name: &str, kind: &str, reason: &str) {
     world.until(&shops(), &key(name), has).await;
 }
 
+/// Waits until the current spec is deployed, by an installation or by an upgrade.
+async fn until_deployed(world: &World, name: &str) {
+    let is_deployed = |object: Option<&Value>| {
+        let generation = object.map(|object| &object["metadata"]["generation"]);
+        let is_current =
+            |one: Value| one["status"] == "True" && Some(&one["observedGeneration"]) == generation;
+        condition_of(object, "Deployed").is_some_and(is_current)
+            && condition_of(object, "ReleaseFailed").is_none()
+    };
+    world.until(&shops(), &key(name), is_deployed).await;
+}
+
 async fn until_no_condition(world: &World, name: &str, kind: &str) {
     let lacks = |object: Option<&Value>| object.is_some() && condition_of(object, kind).is_none();
     world.until(&shops(), &key(name), lacks).await;
@@ -538,9 +550,10 @@ fn only_selected_objects_have_releases() {
 async fn life(cluster: &Running) {
     create_shop(cluster, "a", json!({"count": 2, "value": "1"})).await;
     until_map(cluster, "a-1", "1").await;
+    until_deployed(cluster, "a").await;
     change(cluster, "a", json!({"count": 3, "value": "2"})).await;
     until_map(cluster, "a-2", "2").await;
-    until_reason(cluster, "a", "Deployed", "UpgradeSuccessful").await;
+    until_deployed(cluster, "a").await;
     change(cluster, "a", json!({"value": "3", "fail": "apply"})).await;
     until_reason(cluster, "a", "ReleaseFailed", "UpgradeError").await;
     until_map(cluster, "a-0", "2").await;

@@ -192,6 +192,7 @@ async fn a_server_that_missed_compacted_changes_starts_over() {
     let mut watch = world.watch("", world.store.revision());
     let mut quiet = world.store.watch(Resource::new("nodes").all(), world.store.revision()).unwrap();
     place.etcd.cut_watches(true);
+    latest(&other, "a").await.expect("it was created");
     other.delete("a").await;
     let newest = other.create("c").await;
     place.etcd.compact(newest).await.unwrap();

@@ -55,8 +55,10 @@ mod workflow_run;
 
 use setpoint::{Context, Runnable};
 
+pub use setpoint::clusters::Connection;
+
 pub use clusters::credential::{Credential, Identity, Trust};
-pub use clusters::members::{Connect, Connection};
+pub use clusters::members::Connect;
 pub use compression::{unpack_revision, unpack_tracker};
 pub use definition::file::{BadDefinition, definition_object};
 pub use egress::{Egress, Request, Response};

@@ -166,6 +166,8 @@ pub struct Controller<K: WorkKey = Key> {
     adaptive: Option<(AdaptiveLimits, usize)>,
     queue_size: Option<usize>,
     reads_own_writes: bool,
+    /// Whether its keys go to the queue of a fleet.
+    is_in_fleet: bool,
 }
 
 /// The default time a stopping controller's workers have to drain the queue.
@@ -187,6 +189,7 @@ impl<K: WorkKey> Controller<K> {
             adaptive: None,
             queue_size: None,
             reads_own_writes: false,
+            is_in_fleet: false,
         }
     }
 
@@ -204,6 +207,15 @@ impl<K: WorkKey> Controller<K> {
     /// Waits for these caches before reconciling any key.
     fn reading(self, caches: Caches) -> Self {
         Self { caches, ..self }
+    }
+
+    fn in_fleet(self) -> Self {
+        Self { is_in_fleet: true, ..self }
+    }
+
+    /// Returns the part that a fleet needs of the controller for one cluster. `None` if it has a queue of its own.
+    pub(crate) fn into_part(self) -> Option<(Box<dyn AnyReconciler<K>>, Caches)> {
+        self.is_in_fleet.then_some((self.reconciler, self.caches))
     }
 
     /// Sets a timeout for a reconcile. A reconcile that exceeds it is dropped and retried later (default: no timeout).

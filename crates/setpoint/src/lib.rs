@@ -53,6 +53,7 @@ pub mod api;
 pub mod backoff;
 pub mod batch;
 pub mod client;
+pub mod clusters;
 pub mod conditions;
 pub mod config;
 pub mod controller;

@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::adaptive::{AdaptiveLimits, AdaptiveLoop, Stretched};
 use crate::backoff::Backoff;
+use crate::clusters::Gate;
 use crate::config::ControllerConfig;
 use crate::controller::{Caches, Controller, IntoRunnables, Runnable};
 use crate::health::Health;
@@ -87,6 +88,10 @@ pub struct Context {
     name: &'static str,
     /// The caches that have been read through this context.
     caches: Caches,
+    /// The cluster of a fleet that this leads to.
+    cluster: Option<Arc<str>>,
+    /// Where the keys of a controller of a fleet wait.
+    gate: Option<Gate>,
 }
 
 /// The manager of a process: it runs the controllers and everything they share. Informers start before workers. On
@@ -181,6 +186,8 @@ impl Manager {
             fence: fence.clone(),
             name: DEFAULT_NAME,
             caches: Caches::default(),
+            cluster: None,
+            gate: None,
         };
         let mut manager = Self {
             context,

@@ -6,6 +6,7 @@ mod converters;
 mod custom_controller;
 mod extensions;
 mod faults;
+mod fleets;
 mod framework_webhooks;
 mod kinds;
 mod kubelet;

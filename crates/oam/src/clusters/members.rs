@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use setpoint::source::{Selection, Source};
+use setpoint::clusters::Connection;
+use setpoint::source::Selection;
 use setpoint::{
     Client, ClientError, Context, Event, Informer, Informers, Key, Lister, Object, Queue, Runnable, View,
 };
@@ -33,14 +34,6 @@ pub(crate) const MAX_WATCHED: usize = 128;
 /// probed every ten seconds anyway.
 const FIRST_PROBE: Duration = Duration::from_secs(1);
 const MAX_DOUBLINGS: u32 = 3;
-
-/// Access to another API server.
-pub struct Connection {
-    /// Reads and writes objects.
-    pub client: Client,
-    /// Lists and watches objects.
-    pub source: Arc<dyn Source>,
-}
 
 /// Connects to other clusters. The program that runs the controllers decides how, and which addresses are allowed.
 pub trait Connect: Send + Sync {

@@ -258,6 +258,10 @@ impl<T: Subject> Builder<T> {
             primary: primary.clone(),
             inner: make(&wiring),
         };
+        if context.gate().is_some() {
+            // The fleet shards the keys of all its clusters.
+            return context.controller(name, queue, finalized).reading(caches).in_fleet();
+        }
         let reconciler = Sharded::new(&context.shards, &queue, &primary, finalized);
         context.controller(name, queue, reconciler).reading(caches)
     }
@@ -274,13 +278,20 @@ impl<T: Subject> Builder<T> {
 }
 
 impl Watched {
-    /// Requests the informer and connects it to the queue.
+    /// Requests the informer and connects it to the queue, or to that of a fleet.
     fn start(self, context: &Context, queue: &Queue<Key>) -> Informer {
         let Self { kind, selection, mapping, predicates, priority } = self;
         let informer = context.informers.select(&kind, selection);
         if let Some(mapping) = mapping {
             let admitted = move |event: &Event| predicates.iter().all(|one| one.admits(event));
-            informer.add_handler(enqueue_with(queue, mapping, priority).when(admitted));
+            match context.gate().cloned() {
+                None => informer.add_handler(enqueue_with(queue, mapping, priority, Some).when(admitted)),
+                Some(gate) => {
+                    let queue = gate.queue().clone();
+                    let handler = enqueue_with(&queue, mapping, priority, move |key| gate.admit(key));
+                    informer.add_handler(handler.when(admitted))
+                }
+            };
         }
         informer
     }

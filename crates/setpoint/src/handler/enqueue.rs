@@ -70,18 +70,27 @@ pub(crate) enum Mapping {
 /// Calls the function with every key that an object concerns.
 type MapKeys = dyn Fn(&Object, &mut dyn FnMut(Key)) + Send + Sync;
 
-/// Enqueues the keys of a mapping, with this priority if something has changed.
-pub(crate) fn enqueue_with(
-    queue: &Queue<Key>,
+/// Enqueues the keys of a mapping, with this priority if something has changed. `admit` returns a key as the queue takes
+/// it, if it takes it now.
+pub(crate) fn enqueue_with<K, F>(
+    queue: &Queue<K>,
     mapping: Mapping,
     priority: Option<Priority>,
-) -> impl Handler + use<> {
-    let map = move |event: &Event, add: &mut dyn FnMut(Key)| match &mapping {
-        Mapping::Itself => add(event.object().key().clone()),
-        Mapping::Controller(kind) => {
-            event.states().filter_map(|object| controller_of_kind(object, kind)).for_each(add);
+    admit: F,
+) -> impl Handler + use<K, F>
+where
+    K: WorkKey,
+    F: Fn(Key) -> Option<K> + Send + Sync + 'static,
+{
+    let map = move |event: &Event, add: &mut dyn FnMut(K)| {
+        let mut add = |key: Key| admit(key).into_iter().for_each(&mut *add);
+        match &mapping {
+            Mapping::Itself => add(event.object().key().clone()),
+            Mapping::Controller(kind) => {
+                event.states().filter_map(|object| controller_of_kind(object, kind)).for_each(add);
+            }
+            Mapping::Keys(map) => event.states().for_each(|object| map(object, &mut add)),
         }
-        Mapping::Keys(map) => event.states().for_each(|object| map(object, add)),
     };
     Enqueue { queue: queue.clone(), kind: None, priority, map }
 }

@@ -2,16 +2,20 @@
 //!
 //! Invariant: a cache is read only after it has synced.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Context;
+use crate::clusters::Gate;
 use crate::controller::Caches;
 use crate::reconcile::ErrorContext;
 use crate::source::Selection;
-use crate::{Api, Cached, EventType, Identify, Informer, Key, Kind, Lister, ReconcileError, View};
+use crate::{
+    Api, Cached, Client, EventType, Identify, Informer, Informers, Key, Kind, Lister, ReconcileError, View,
+};
 
 /// How long a reconcile waits for a cache that its controller did not name. The kind might not be served.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
@@ -20,6 +24,11 @@ impl Context {
     /// Returns the name of the controller, or of the manager if there is no controller.
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Returns the name of the cluster, if it is one of a [`Fleet`](crate::clusters::Fleet).
+    pub fn cluster(&self) -> Option<&str> {
+        self.cluster.as_deref()
     }
 
     /// Returns the current time: real or simulated.
@@ -127,6 +136,21 @@ impl Context {
     /// Returns the same context for a controller with these caches.
     pub(crate) fn of_controller(&self, name: &'static str, caches: Caches) -> Self {
         Self { caches, ..self.named(name) }
+    }
+
+    /// Returns the same context for another cluster.
+    pub(crate) fn of_cluster(&self, name: &Arc<str>, client: Client, informers: Informers) -> Self {
+        let (caches, gate) = (Caches::default(), None);
+        Self { cluster: Some(name.clone()), informers, caches, gate, ..self.acting_as(client) }
+    }
+
+    /// Returns the same context for a controller whose keys go through a gate.
+    pub(crate) fn through(&self, gate: &Gate) -> Self {
+        Self { gate: Some(gate.clone()), ..self.clone() }
+    }
+
+    pub(crate) fn gate(&self) -> Option<&Gate> {
+        self.gate.as_ref()
     }
 
     pub(super) fn named(&self, name: &'static str) -> Self {

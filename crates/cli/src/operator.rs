@@ -114,6 +114,9 @@ struct ProgramFlags {
     /// How long helm waits for hooks of charts.
     #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration)]
     helm_timeout: Duration,
+    /// Do not show the values that watches.yaml overrides in events.
+    #[arg(long)]
+    suppress_override_values: bool,
     /// How often releases are checked although nothing has changed, unless watches.yaml says otherwise.
     #[arg(long, default_value = "1m", value_name = "DURATION", value_parser = duration)]
     reconcile_period: Duration,
@@ -143,6 +146,7 @@ impl ProgramFlags {
         let (helm, ansible) = (HelmProgram::new(helm, clock), AnsibleProgram::new(ansible, clock));
         let mut options = WatchOptions::new(watches.clone(), helm, ansible);
         options.period = self.reconcile_period;
+        options.shows_overrides = !self.suppress_override_values;
         options
     }
 }

@@ -16,7 +16,7 @@ use crate::parents::{SharedInformers, annotations, is_about_status_only};
 
 /// The most kinds that are watched for one operator.
 const MAX_KINDS: usize = 256;
-/// How long a reconcile waits for a cache that has just been requested. Then it is requeued.
+/// How long a reconcile waits for a cache that has just been requested. Then it does without.
 const SYNCED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The watched kinds of dependents of one kind of owners.
@@ -27,8 +27,16 @@ pub(crate) struct Dependents {
     selection: Selection,
     /// Whether new objects change nothing: their owner has just created them.
     ignores_new: bool,
-    /// Bounded by [`MAX_KINDS`].
-    followed: Mutex<BTreeMap<Kind, (Informer, Registration)>>,
+    /// Bounded by [`MAX_KINDS`]. `None` when watching has ended.
+    followed: Mutex<Option<BTreeMap<Kind, Followed>>>,
+}
+
+/// A watched kind.
+struct Followed {
+    informer: Informer,
+    registration: Registration,
+    /// Whether a reconcile has waited for the cache in vain. Others do not, until it has synced.
+    is_late: bool,
 }
 
 impl Dependents {
@@ -39,7 +47,8 @@ impl Dependents {
         selection: Selection,
     ) -> Self {
         let (informers, queue, owner) = (informers.clone(), queue.clone(), owner.clone());
-        Self { informers, queue, owner, selection, ignores_new: false, followed: Mutex::default() }
+        let followed = Mutex::new(Some(BTreeMap::new()));
+        Self { informers, queue, owner, selection, ignores_new: false, followed }
     }
 
     /// Does not report new objects.
@@ -47,11 +56,13 @@ impl Dependents {
         Self { ignores_new: true, ..self }
     }
 
-    /// Watches a kind. Returns its cache, which may not have synced yet, or `None` if there are too many kinds.
+    /// Watches a kind. Returns its cache, which may not have synced yet, or `None` if there are too many kinds or watching
+    /// has ended.
     pub(crate) fn follow(&self, kind: &Kind) -> Option<Informer> {
         let mut followed = self.followed.lock();
-        if let Some((informer, _)) = followed.get(kind) {
-            return Some(informer.clone());
+        let followed = followed.as_mut()?;
+        if let Some(known) = followed.get(kind) {
+            return Some(known.informer.clone());
         }
         if followed.len() >= MAX_KINDS {
             return None;
@@ -69,21 +80,38 @@ impl Dependents {
             let registration = informer.add_handler(handler);
             (informer, registration)
         });
-        followed.insert(kind.clone(), (informer.clone(), registration));
+        let new = Followed { informer: informer.clone(), registration, is_late: false };
+        followed.insert(kind.clone(), new);
         Some(informer)
     }
 
-    /// Returns the cache of a kind when it has synced, or `None` if that takes long.
+    /// Returns the cache of a kind when it has synced, or `None` if that takes long. It may never sync, for example
+    /// because the kind must not be listed.
     pub(crate) async fn synced(&self, kind: &Kind) -> Option<Informer> {
         let informer = self.follow(kind)?;
+        if informer.has_synced() {
+            return Some(informer);
+        }
+        if self.is_late(kind, None) {
+            return None;
+        }
         let syncing = tokio::time::timeout(SYNCED_WITHIN, informer.wait_for_sync()).await;
+        self.is_late(kind, Some(syncing.is_err()));
         syncing.ok().map(|()| informer)
     }
 
-    /// Stops watching.
+    /// Returns, and sets, whether the cache of a kind is late.
+    fn is_late(&self, kind: &Kind, set: Option<bool>) -> bool {
+        let mut followed = self.followed.lock();
+        let Some(known) = followed.as_mut().and_then(|followed| followed.get_mut(kind)) else { return false };
+        known.is_late = set.unwrap_or(known.is_late);
+        known.is_late
+    }
+
+    /// Stops watching. A program that is just being ended cannot start it again.
     pub(crate) fn end(&self) {
-        let followed = std::mem::take(&mut *self.followed.lock());
-        self.informers.unfollow(followed.into_values());
+        let followed = self.followed.lock().take().unwrap_or_default();
+        self.informers.unfollow(followed.into_values().map(|known| (known.informer, known.registration)));
     }
 }
 
@@ -122,9 +150,70 @@ fn annotated_owner(owner: &Kind, object: &Object) -> Option<Key> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use futures::future::BoxFuture;
+    use futures::stream::BoxStream;
     use serde_json::{Value, json};
+    use setpoint::source::{ObjectList, Source, WatchItem};
+    use setpoint::{ClientError, Clock, Informers, Rng, Runtime};
 
     use super::*;
+
+    /// A source that never answers, like one that may not list a kind.
+    struct Silent;
+
+    impl Source for Silent {
+        fn list<'a>(
+            &'a self,
+            _: &'a Kind,
+            _: &'a Selection,
+        ) -> BoxFuture<'a, Result<ObjectList, ClientError>> {
+            Box::pin(std::future::pending())
+        }
+
+        fn watch<'a>(
+            &'a self,
+            _: &'a Kind,
+            _: &'a Selection,
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<BoxStream<'static, Result<WatchItem, ClientError>>, ClientError>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    fn dependents() -> Dependents {
+        let runtime = Runtime { clock: Clock::system(), rng: Rng::seeded(1) };
+        let queue = Queue::new("shops", &runtime);
+        let informers = SharedInformers::new(Informers::new(Arc::new(Silent), runtime));
+        let owner = Kind::new("example.com", "v1", "Shop", "shops", true);
+        Dependents::new(&informers, &queue, &owner, Selection::default())
+    }
+
+    fn widgets(nth: usize) -> Kind {
+        Kind::new("example.com", "v1", "Widget", &format!("widgets-{nth}"), true)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cache_that_never_syncs_is_waited_for_once() {
+        let dependents = dependents();
+        let kind = widgets(0);
+        assert!(dependents.synced(&kind).await.is_none());
+        let again = tokio::time::timeout(Duration::from_millis(1), dependents.synced(&kind));
+        assert!(again.await.expect("it does not wait again").is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watches_are_bounded_and_do_not_come_back_after_the_end() {
+        let dependents = dependents();
+        for nth in 0..MAX_KINDS {
+            assert!(dependents.follow(&widgets(nth)).is_some());
+        }
+        assert!(dependents.follow(&widgets(MAX_KINDS)).is_none() && dependents.follow(&widgets(0)).is_some());
+        dependents.end();
+        assert!(dependents.follow(&widgets(0)).is_none());
+        dependents.end();
+    }
 
     #[test]
     fn owners_are_in_references_or_annotations() {

@@ -5,20 +5,25 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as Pair;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use rustix::process::{Pid, Signal, kill_process_group};
+use futures::future::{Either, select};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use setpoint::Clock;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
 /// How long a program that is told to end may take.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
-/// How often an ending program is checked.
+/// How often an ending program is checked, and one that still has its output open.
 const CHECK_EVERY: Duration = Duration::from_millis(10);
+const CHECK_OPEN_EVERY: Duration = Duration::from_millis(100);
+/// How long the output of a program that has ended is read, if another process keeps it open.
+const LAST_WORDS_WITHIN: Duration = Duration::from_millis(200);
 /// The most that is kept of each output: the end of it.
 const MAX_OUTPUT: usize = 64 << 10;
 
@@ -35,14 +40,24 @@ impl Group {
         self.0.as_ref().map(Child::id)
     }
 
-    /// Returns how it ended, unless it is still running.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
-        self.0.as_mut().and_then(|child| child.try_wait().ok().flatten())
+    fn pid(&self) -> Option<Pid> {
+        self.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
+    }
+
+    /// Returns how it ended, unless it is still running. It is not reaped: until it is dropped, the system gives its id,
+    /// which is also that of the group, to no other process.
+    pub(crate) fn ended(&self) -> Option<ExitStatus> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(self.pid()?), options).ok().flatten()?;
+        let raw = match status.exit_status() {
+            Some(code) => code << 8,
+            None => status.terminating_signal().unwrap_or_default(),
+        };
+        Some(ExitStatus::from_raw(raw))
     }
 
     fn signal(&self, signal: Signal) {
-        let group = self.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        if let Some(group) = group {
+        if let Some(group) = self.pid() {
             _ = kill_process_group(group, signal);
         }
     }
@@ -52,8 +67,11 @@ impl Drop for Group {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         let Some(mut child) = self.0.take() else { return };
-        // Reaping a killed process is quick, but this thread must not block.
-        std::thread::spawn(move || _ = child.wait());
+        if matches!(child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        // Reaping a killed process is quick, but this thread must not block. Without a thread, it stays a zombie.
+        _ = std::thread::Builder::new().spawn(move || _ = child.wait());
     }
 }
 
@@ -62,6 +80,14 @@ pub(crate) fn pair() -> io::Result<(UnixStream, Stdio)> {
     let (ours, theirs) = Pair::pair()?;
     ours.set_nonblocking(true)?;
     Ok((UnixStream::from_std(ours)?, Stdio::from(OwnedFd::from(theirs))))
+}
+
+/// Returns a program as it is found from any directory. A name without a directory is looked up in `PATH`.
+pub(crate) fn located(program: &Path) -> PathBuf {
+    match program.components().count() {
+        0 | 1 => program.to_owned(),
+        _ => std::path::absolute(program).unwrap_or_else(|_| program.to_owned()),
+    }
 }
 
 /// A program that runs to its end.
@@ -95,20 +121,17 @@ impl Run<'_> {
         let started = Group::start(&mut command);
         // Our copies of its ends of the streams would keep them open.
         drop(command);
-        let mut group = started.map_err(|error| format!("cannot start {shown}: {error}"))?;
-        let reading = async { tokio::join!(tail(ours), tail(errors)) };
-        let ended = async {
-            let (stdout, stderr) = reading.await;
-            (wait(&mut group, clock).await, stdout, stderr)
-        };
-        match tokio::time::timeout(self.limit, ended).await {
-            Ok((status, stdout, stderr)) => Ok(Finished { status, stdout, stderr }),
-            Err(_) => {
-                group.signal(Signal::TERM);
-                _ = tokio::time::timeout(ENDS_WITHIN, wait(&mut group, clock)).await;
-                Err(format!("{shown} did not end within {:?}", self.limit))
-            }
+        let group = started.map_err(|error| format!("cannot start {shown}: {error}"))?;
+        let (mut stdout, mut stderr) = (Tail::new(ours), Tail::new(errors));
+        let ended = end_of(&group, &mut stdout, &mut stderr, clock);
+        if let Ok(status) = tokio::time::timeout(self.limit, ended).await {
+            return Ok(Finished { status, stdout: stdout.text(), stderr: stderr.text() });
         }
+        group.signal(Signal::TERM);
+        // It may have something to clean up, and to say.
+        _ = tokio::time::timeout(ENDS_WITHIN, end_of(&group, &mut stdout, &mut stderr, clock)).await;
+        let words = last_words(&stdout.text(), &stderr.text()).map(|words| format!(": {words}"));
+        Err(format!("{shown} did not end within {:?}{}", self.limit, words.unwrap_or_default()))
     }
 }
 
@@ -120,33 +143,64 @@ impl Finished {
             (Some(code), _) => format!("exit code {code}"),
             (None, signal) => format!("signal {}", signal.unwrap_or_default()),
         };
-        let output = if self.stderr.trim().is_empty() { &self.stdout } else { &self.stderr };
-        let words = output.trim();
-        Some(if words.is_empty() { how } else { words.to_owned() })
+        Some(last_words(&self.stdout, &self.stderr).unwrap_or(how))
     }
 }
 
-async fn wait(group: &mut Group, clock: &Clock) -> ExitStatus {
+fn last_words(stdout: &str, stderr: &str) -> Option<String> {
+    let words = if stderr.trim().is_empty() { stdout } else { stderr };
+    Some(words.trim().to_owned()).filter(|words| !words.is_empty())
+}
+
+/// Reads the output of a program until it ends. Something that it has started in the background may keep the output
+/// open, which is not waited for.
+async fn end_of(group: &Group, stdout: &mut Tail, stderr: &mut Tail, clock: &Clock) -> ExitStatus {
+    let reading = pin!(async { tokio::join!(stdout.read(), stderr.read()) });
+    let ended = pin!(wait(group, clock, CHECK_OPEN_EVERY));
+    match select(reading, ended).await {
+        Either::Left(_) => wait(group, clock, CHECK_EVERY).await,
+        Either::Right((status, reading)) => {
+            _ = tokio::time::timeout(LAST_WORDS_WITHIN, reading).await;
+            status
+        }
+    }
+}
+
+async fn wait(group: &Group, clock: &Clock, every: Duration) -> ExitStatus {
     loop {
         if let Some(status) = group.ended() {
             return status;
         }
-        clock.sleep(CHECK_EVERY).await;
+        clock.sleep(every).await;
     }
 }
 
-/// Reads a stream to its end. Returns the end of it.
-async fn tail(mut stream: UnixStream) -> String {
-    let mut read = BytesMut::with_capacity(8 << 10);
-    let mut is_cut = false;
-    while stream.read_buf(&mut read).await.is_ok_and(|count| count > 0) {
-        if read.len() > 2 * MAX_OUTPUT {
-            _ = read.split_to(read.len() - MAX_OUTPUT);
-            is_cut = true;
+/// A stream, and the end of what was read from it.
+struct Tail {
+    stream: UnixStream,
+    read: BytesMut,
+    is_cut: bool,
+}
+
+impl Tail {
+    fn new(stream: UnixStream) -> Self {
+        Self { stream, read: BytesMut::with_capacity(8 << 10), is_cut: false }
+    }
+
+    /// Reads to the end of the stream. It can be dropped and called again.
+    async fn read(&mut self) {
+        while self.stream.read_buf(&mut self.read).await.is_ok_and(|count| count > 0) {
+            if self.read.len() > 2 * MAX_OUTPUT {
+                _ = self.read.split_to(self.read.len() - MAX_OUTPUT);
+                self.is_cut = true;
+            }
         }
     }
-    let text = String::from_utf8_lossy(&read).into_owned();
-    if is_cut { format!("…{text}") } else { text }
+
+    fn text(&self) -> String {
+        let text = String::from_utf8_lossy(&self.read).into_owned();
+        if self.is_cut { format!("…{text}") } else { text }
+    }
 }
 
 #[cfg(test)]
@@ -190,6 +244,56 @@ mod tests {
         let finished =
             shell("head -c 3000000 /dev/zero | tr '\\0' x; echo end", LONG).await.expect("it runs");
         assert!(finished.stdout.len() < 3 * MAX_OUTPUT && finished.stdout.ends_with("xend\n"));
+    }
+
+    #[test]
+    fn a_relative_program_is_found_from_any_directory() {
+        assert_eq!(located(Path::new("helm")), Path::new("helm"));
+        assert_eq!(located(Path::new("/opt/helm")), Path::new("/opt/helm"));
+        let here = std::env::current_dir().expect("a directory");
+        assert_eq!(located(Path::new("./bin/helm")), here.join("bin/helm"));
+    }
+
+    #[tokio::test]
+    async fn what_a_program_leaves_running_is_not_waited_for() {
+        let finished = shell("echo said; sleep 1000 & exit 3", LONG);
+        let finished = tokio::time::timeout(Duration::from_secs(20), finished).await.expect("it ends");
+        let finished = finished.expect("it runs");
+        assert_eq!((finished.status.code(), finished.stdout.as_str()), (Some(3), "said\n"));
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_told_to_end_can_still_say_why() {
+        let script = "trap 'echo cleaned up >&2; exit 1' TERM; sleep 1000 & wait";
+        let error = shell(script, Duration::from_millis(300)).await.expect_err("too long");
+        assert!(error.ends_with("did not end within 300ms: cleaned up"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_program_that_has_ended_keeps_its_id_until_it_is_dropped() {
+        let group = Group::start(Command::new("true").stdin(Stdio::null())).expect("it starts");
+        let status = wait(&group, &Clock::system(), CHECK_EVERY).await;
+        assert!(status.success() && group.ended().is_some_and(|again| again == status));
+        let id = group.id().expect("it has one");
+        assert!(Path::new(&format!("/proc/{id}")).exists() || !Path::new("/proc/self").exists());
+    }
+
+    #[tokio::test]
+    async fn a_run_that_is_given_up_leaves_nothing_behind() {
+        let scratch = crate::scratch::Scratch::new().expect("a directory");
+        let path = scratch.path().to_owned();
+        let script =
+            format!("cd {}; n=0; while mkdir -p $n/$n && touch $n/a; do n=$((n+1)); done", path.display());
+        let given_up = tokio::time::timeout(Duration::from_millis(200), shell(&script, LONG)).await;
+        assert!(given_up.is_err() && path.join("0/a").exists(), "it was busy");
+        drop(scratch);
+        for _ in 0..100 {
+            if !path.exists() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{} is still there", path.display());
     }
 
     #[tokio::test]

@@ -4,8 +4,13 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
+
+/// How often removing a directory is attempted again, and when: for a second.
+const REMOVALS: usize = 20;
+const REMOVED_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// A directory that only this user can read. Dropping it removes it.
 pub(crate) struct Scratch(PathBuf);
@@ -50,8 +55,20 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            tracing::debug!(path = %self.0.display(), %error, "cannot remove the directory of a run");
+        let path = std::mem::take(&mut self.0);
+        if fs::remove_dir_all(&path).is_ok() {
+            return;
         }
+        // A program that has just been killed may still have written something. This thread must not wait for it.
+        let removing = move || {
+            let is_gone = (0..REMOVALS).any(|_| {
+                std::thread::sleep(REMOVED_AGAIN_AFTER);
+                fs::remove_dir_all(&path).is_ok() || !path.exists()
+            });
+            if !is_gone {
+                tracing::warn!(path = %path.display(), "cannot remove the directory of a run");
+            }
+        };
+        _ = std::thread::Builder::new().spawn(removing);
     }
 }

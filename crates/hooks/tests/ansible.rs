@@ -212,6 +212,7 @@ fn a_run_that_fails_is_shown_and_repeated() {
         create_cache(cluster, "a", json!({"theValue": "1", "fail": true})).await;
         let failure = until_status(cluster, "a", "Failure", "True").await;
         assert_eq!(failure["message"], "create: it is not possible");
+        until_status(cluster, "a", "Running", "False").await;
         cluster.pass(HOUR).await;
         assert!((4..60).contains(&role.count()), "{}", role.count());
         change(cluster, "a", json!({"fail": false, "broken": true})).await;

@@ -182,7 +182,8 @@ impl Model {
     }
 
     fn record(&self, version: u64, status: &str, objects: &[Value]) -> Value {
-        record(&self.call.release, "shop", version, status, objects)
+        let chart = self.call.chart.file_name().expect("a directory").to_string_lossy();
+        record(&self.call.release, &chart, version, status, objects)
     }
 }
 
@@ -242,13 +243,18 @@ fn shops() -> Kind {
     Kind::new("example.com", "v1", "Shop", "shops", true)
 }
 
+/// A second entry, for another kind with another chart.
+const AND_DEPOTS: &str = "}\n- {group: example.com, version: v1, kind: Depot, chart: depot";
+
 /// Returns the options for an operator of shops, and what `helm` was asked to do.
 fn options(more: &str) -> (WatchOptions, ModelHelm) {
     let directory = tempfile::tempdir().expect("a directory");
-    let chart = directory.path().join("shop");
-    std::fs::create_dir(&chart).expect("a directory");
-    std::fs::write(chart.join("Chart.yaml"), "apiVersion: v2\nname: shop\nversion: 1.0.0\n")
-        .expect("a chart");
+    for name in ["shop", "depot"] {
+        let chart = directory.path().join(name);
+        std::fs::create_dir(&chart).expect("a directory");
+        std::fs::write(chart.join("Chart.yaml"), format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n"))
+            .expect("a chart");
+    }
     let text = format!("- {{group: example.com, version: v1, kind: Shop, chart: shop{more}}}");
     let watches = read_watches(&text, directory.path(), &|_| None).expect("it is valid");
     let helm = ModelHelm::default();
@@ -261,13 +267,22 @@ fn with_shops(
     test: impl AsyncFnOnce(&Running, &ModelHelm),
 ) {
     let (options, helm) = options(more);
+    with_options_of(options, faults, true, async |cluster| test(cluster, &helm).await);
+}
+
+fn with_options_of(
+    options: WatchOptions,
+    faults: impl IntoIterator<Item = Fault>,
+    with_status: bool,
+    test: impl AsyncFnOnce(&Running),
+) {
     let cluster = TestCluster::new()
         .controllers(&["garbagecollector"])
         .faults(faults)
         .with(move |context| watch_runnables(context, &options));
     cluster.run(async |cluster| {
-        define(cluster, definition("Shop", "shops", true)).await;
-        test(cluster, &helm).await;
+        define(cluster, definition("Shop", "shops", with_status)).await;
+        test(cluster).await;
     });
 }
 
@@ -310,6 +325,10 @@ async fn until_deployed(world: &World, name: &str) {
 async fn until_no_condition(world: &World, name: &str, kind: &str) {
     let lacks = |object: Option<&Value>| object.is_some() && condition_of(object, kind).is_none();
     world.until(&shops(), &key(name), lacks).await;
+}
+
+async fn until_condition_of(world: &World, kind: &Kind, name: &str, condition: &str) {
+    world.until(kind, &key(name), |object| condition_of(object, condition).is_some()).await;
 }
 
 async fn until_map(world: &World, name: &str, value: &str) {
@@ -495,6 +514,8 @@ fn what_others_do_to_a_release_is_undone() {
         until_reason(cluster, "a", "Deployed", "InstallSuccessful").await;
         let objects = [config_map("a-0", &json!("2"))];
         make(cluster, &secrets(), record("a", "shop", 2, "deployed", &objects)).await;
+        let superseded = json!({"metadata": {"labels": {"status": "superseded"}}});
+        patch(cluster, &secrets(), &key("sh.helm.release.v1.a.v1"), superseded).await;
         until_reason(cluster, "a", "Deployed", "UpgradeSuccessful").await;
         until_map(cluster, "a-0", "1").await;
         assert_eq!(history(cluster, "a").await.last().expect("a revision"), "3 deployed");
@@ -532,6 +553,122 @@ fn the_release_of_another_chart_is_left_alone() {
         delete(cluster, &shops(), &key("a")).await;
         gone(cluster, &shops(), "a").await;
         assert_eq!((history(cluster, "a").await, helm.runs().len()), (vec!["1 deployed".to_owned()], 0));
+    });
+}
+
+/// Returns the message of a condition.
+async fn message(world: &World, kind: &Kind, name: &str, condition: &str) -> String {
+    let object = world.get(kind, &key(name)).await;
+    let found = condition_of(object.as_ref(), condition).expect("a condition");
+    found["message"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn objects_of_two_kinds_do_not_share_a_release() {
+    with_shops(AND_DEPOTS, [], async |cluster, helm| {
+        define(cluster, definition("Depot", "depots", true)).await;
+        let depots = Kind::new("example.com", "v1", "Depot", "depots", true);
+        create_shop(cluster, "a", json!({"value": "1"})).await;
+        until_reason(cluster, "a", "Deployed", "InstallSuccessful").await;
+        let depot =
+            json!({"apiVersion": "example.com/v1", "kind": "Depot", "metadata": {"name": "a"}, "spec": {}});
+        make(cluster, &depots, depot).await;
+        until_condition_of(cluster, &depots, "a", "Irreconcilable").await;
+        assert!(message(cluster, &depots, "a", "Irreconcilable").await.contains("for chart \"shop\""));
+        cluster.pass(HOUR).await;
+        assert_eq!(helm.runs(), ["install"], "they do not upgrade it in turns");
+        delete(cluster, &depots, &key("a")).await;
+        gone(cluster, &depots, "a").await;
+        until_map(cluster, "a-0", "1").await;
+        assert_eq!((history(cluster, "a").await, helm.runs().len()), (vec!["1 deployed".to_owned()], 1));
+    });
+}
+
+#[test]
+fn an_interrupted_release_of_another_chart_is_left_alone() {
+    with_shops("", [], async |cluster, helm| {
+        make(cluster, &secrets(), record("a", "database", 1, "pending-install", &[])).await;
+        create_shop(cluster, "a", json!({"value": "1"})).await;
+        cluster.pass(HOUR).await;
+        assert!(message(cluster, &shops(), "a", "Irreconcilable").await.contains("duplicate release name"));
+        assert_eq!(
+            (history(cluster, "a").await, helm.runs().len()),
+            (vec!["1 pending-install".to_owned()], 0)
+        );
+    });
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_shown() {
+    with_shops("", [], async |cluster, _| {
+        create_shop(cluster, "a", json!({"value": "1"})).await;
+        until_reason(cluster, "a", "Deployed", "InstallSuccessful").await;
+        let broken = json!({"data": {"release": STANDARD.encode("nonsense")}});
+        patch(cluster, &secrets(), &key("sh.helm.release.v1.a.v1"), broken).await;
+        until_reason(cluster, "a", "Irreconcilable", "ReconcileError").await;
+        assert!(message(cluster, &shops(), "a", "Irreconcilable").await.contains("data.release"));
+    });
+}
+
+#[test]
+fn a_name_that_no_release_can_have_is_refused_and_its_object_can_be_deleted() {
+    with_shops("", [], async |cluster, helm| {
+        for length in [54, 64, 200] {
+            let name = "a".repeat(length);
+            create_shop(cluster, &name, json!({"value": "1"})).await;
+            until_reason(cluster, &name, "Irreconcilable", "ReconcileError").await;
+            assert!(message(cluster, &shops(), &name, "Irreconcilable").await.contains("at most 53"));
+            let held = json!({"metadata": {"finalizers": [FINALIZER]}});
+            patch(cluster, &shops(), &key(&name), held).await;
+            delete(cluster, &shops(), &key(&name)).await;
+            gone(cluster, &shops(), &name).await;
+        }
+        assert_eq!(helm.runs(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn someone_who_never_stops_is_not_corrected_all_the_time() {
+    with_shops("", [], async |cluster, _| {
+        create_shop(cluster, "a", json!({"value": "1"})).await;
+        until_reason(cluster, "a", "Deployed", "InstallSuccessful").await;
+        let mut corrected = 0;
+        for nth in 0..60 {
+            patch(cluster, &config_maps(), &key("a-0"), json!({"data": {"value": format!("{nth}!")}})).await;
+            cluster.pass(Duration::from_secs(1)).await;
+            let map = cluster.get(&config_maps(), &key("a-0")).await.expect("it exists");
+            corrected += usize::from(map["data"]["value"] == "1");
+        }
+        assert!((3..12).contains(&corrected), "less and less often: {corrected}");
+        assert_eq!(messages(cluster, "a", "DriftPersists").await.len(), 1);
+        until_map(cluster, "a-0", "1").await;
+    });
+}
+
+#[test]
+fn a_kind_without_a_status_has_releases_too() {
+    let (options, _) = options("");
+    with_options_of(options, [], false, async |cluster| {
+        create_shop(cluster, "a", json!({"value": "1"})).await;
+        until_map(cluster, "a-0", "1").await;
+        patch(cluster, &config_maps(), &key("a-0"), json!({"data": {"value": "2"}})).await;
+        until_map(cluster, "a-0", "1").await;
+        delete(cluster, &shops(), &key("a")).await;
+        gone(cluster, &shops(), "a").await;
+        gone(cluster, &config_maps(), "a-0").await;
+    });
+}
+
+#[test]
+fn overridden_values_can_be_kept_out_of_events() {
+    let (mut options, _) = options(", overrideValues: {value: hunter2}");
+    options.shows_overrides = false;
+    with_options_of(options, [], true, async |cluster| {
+        create_shop(cluster, "a", json!({})).await;
+        until_map(cluster, "a-0", "hunter2").await;
+        cluster.pass(Duration::from_secs(1)).await;
+        let told = messages(cluster, "a", "OverrideValuesInUse").await;
+        assert_eq!(told, ["Chart value \"value\" overridden to \"****\" by operator's watches.yaml"]);
     });
 }
 
@@ -574,7 +711,7 @@ async fn life(cluster: &Running) {
 #[test]
 fn a_crash_between_any_two_writes_changes_nothing_about_the_end() {
     let writes = Mutex::new(0);
-    with_shops("", [], async |cluster, _| {
+    with_shops(AND_DEPOTS, [], async |cluster, _| {
         life(cluster).await;
         *writes.lock().expect("no panic") = cluster.faults().seen().0;
     });
@@ -584,7 +721,9 @@ fn a_crash_between_any_two_writes_changes_nothing_about_the_end() {
         for what in
             if nth == 0 { &[OnCall::CrashBefore, OnCall::CrashAfter][..] } else { &[OnCall::CrashAfter][..] }
         {
-            with_shops("", [Fault::Call { nth, what: *what }], async |cluster, _| life(cluster).await);
+            with_shops(AND_DEPOTS, [Fault::Call { nth, what: *what }], async |cluster, _| {
+                life(cluster).await
+            });
         }
     }
 }

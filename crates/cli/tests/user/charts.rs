@@ -1,5 +1,6 @@
 //! Helm operators with a real helm: the example of the documentation.
 
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -113,10 +114,18 @@ fn an_upgrade_survives_the_death_of_the_operator() {
     let hook = "{{ if eq .Values.text \"slow\" }}\napiVersion: batch/v1\nkind: Job\nmetadata:\n  name: wait\n  annotations: {helm.sh/hook: pre-upgrade}\n\
         spec:\n  template:\n    spec:\n      restartPolicy: Never\n      containers: [{name: wait, image: slow}]\n{{ end }}\n";
     std::fs::write(directory.path().join("charts/site/templates/hook.yaml"), hook).expect("a hook");
+    let shown = directory.path().join(".shown");
     let operate = || {
+        let stderr = OpenOptions::new().create(true).append(true).open(&shown).expect("a file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_setpoint"));
         command.args(["operator", "run", "--dev", "--bind-address=", "-f"]).arg(directory.path());
-        command.arg("--kubeconfig").arg(up.kubeconfig()).arg("--helm").arg(helm()).stdout(Stdio::null());
+        command
+            .arg("--kubeconfig")
+            .arg(up.kubeconfig())
+            .arg("--helm")
+            .arg(helm())
+            .stdout(Stdio::null())
+            .stderr(stderr);
         Running(command.spawn().expect("the binary starts"))
     };
     let first = operate();
@@ -134,5 +143,12 @@ fn an_upgrade_survives_the_death_of_the_operator() {
     eventually("it is upgraded after all", || field(&up, "configmap/shop", ".data.index\\.html") == "quick");
     eventually("the revisions show it", || {
         history(&up, "shop") == ["1 superseded", "2 failed", "3 deployed"]
+    });
+    eventually("what has changed is printed", || {
+        let shown = std::fs::read_to_string(&shown).expect("it prints");
+        let has_line = |start: &str, end: &str| {
+            shown.lines().any(|line| line.trim().starts_with(start) && line.ends_with(end))
+        };
+        shown.contains("helm upgrade") && has_line("+", "index.html: quick") && has_line("-", "replicas: 1")
     });
 }

@@ -27,9 +27,13 @@ pub(super) fn variables(
     let mark = |value: Value| if watch.marks_unsafe { unsafe_texts(value) } else { value };
     let mut variables = Map::new();
     for (name, value) in spec.clone() {
-        match watch.snake_case {
-            true => _ = variables.insert(snake(&name), mark(snake_fields(value))),
-            false => _ = variables.insert(name, mark(value)),
+        let (name, value) = match watch.snake_case {
+            true => (snake(&name), snake_fields(value)),
+            false => (name, value),
+        };
+        // Some of Ansible's own variables are programs that it runs.
+        if !watch.marks_unsafe || !name.starts_with("ansible_") {
+            variables.insert(name, mark(value));
         }
     }
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
@@ -199,6 +203,20 @@ mod tests {
         assert_eq!(found["_cert_manager_example_com_cache"]["metadata"]["name"], "a");
         let found = of(&AnsibleWatch { snake_case: false, marks_unsafe: true, ..watch() }, false);
         assert_eq!(found["aList"], json!([{"anItem": {"__ansible_unsafe": "{{ x }}"}}]));
+    }
+
+    #[test]
+    fn an_object_that_is_not_trusted_does_not_set_variables_of_ansible() {
+        let kind = Kind::new("example.com", "v1", "Cache", "caches", true);
+        let object = json!({"spec": {"ansiblePythonInterpreter": "/bin/evil", "size": 1}});
+        let found = |marks_unsafe: bool| {
+            Value::from(variables(&AnsibleWatch { marks_unsafe, ..watch() }, &kind, &object, false))
+        };
+        assert_eq!(found(true).get("ansible_python_interpreter"), None);
+        assert_eq!(
+            (&found(true)["size"], &found(false)["ansible_python_interpreter"]),
+            (&json!(1), &json!("/bin/evil"))
+        );
     }
 
     #[test]

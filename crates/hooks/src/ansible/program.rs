@@ -5,7 +5,7 @@
 //!
 //! Bounds: as many processes as configured, each with a time limit, 128 KiB of output and a report of 1 MiB.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use super::Play;
 use super::runner::{Ansible, AnsibleCall, PlayResult};
 use crate::gateway::{Access, Gateway};
 use crate::model::go_duration;
-use crate::program::Run;
+use crate::program::{Run, located};
 use crate::scratch::Scratch;
 
 /// The callback plugin.
 const PLUGIN: &str = include_str!("setpoint.py");
 const MAX_REPORT: u64 = 1 << 20;
-/// The most failed tasks that are shown.
+/// The most failed tasks that are shown: the last ones.
 const MAX_MESSAGES: usize = 16;
 /// The longest error that is shown.
 const MAX_ERROR: usize = 2048;
@@ -62,7 +62,8 @@ struct Inner {
 
 impl AnsibleProgram {
     /// Prepares the program. It is started with the first run.
-    pub fn new(options: AnsibleOptions, clock: &Clock) -> Self {
+    pub fn new(mut options: AnsibleOptions, clock: &Clock) -> Self {
+        options.program = located(&options.program);
         let places = Semaphore::new(options.processes.clamp(1, 64));
         Self(Arc::new(Inner { options, clock: clock.clone(), places, gateway: OnceCell::new() }))
     }
@@ -180,11 +181,15 @@ fn read(path: &Path) -> Result<String, String> {
 
 /// Returns the result in a report. The program itself says whether it succeeded: a failed task may have been rescued.
 fn understand(report: &str, failure: Option<String>) -> Result<PlayResult, String> {
-    let (mut result, mut messages, mut has_stats) = (PlayResult::default(), Vec::new(), false);
+    let (mut result, mut messages, mut has_stats) = (PlayResult::default(), VecDeque::new(), false);
     for line in report.lines() {
         match serde_json::from_str(line) {
-            Ok(Told::Failed { task, message }) if messages.len() < MAX_MESSAGES => {
-                messages.push(format!("{task}: {message}"))
+            // Earlier ones may have been rescued.
+            Ok(Told::Failed { task, message }) => {
+                messages.push_back(format!("{task}: {message}"));
+                if messages.len() > MAX_MESSAGES {
+                    messages.pop_front();
+                }
             }
             Ok(Told::Again { period }) => result.again = go_duration(&period),
             Ok(Told::Stats { ok, changed, skipped, failures, unreachable }) => {
@@ -203,7 +208,10 @@ fn understand(report: &str, failure: Option<String>) -> Result<PlayResult, Strin
         let skipped = why.chars().count().saturating_sub(MAX_ERROR);
         return Err(why.chars().skip(skipped).collect());
     }
-    result.messages = if messages.is_empty() { vec!["the play failed".to_owned()] } else { messages };
+    if messages.is_empty() {
+        messages.push_back("the play failed".to_owned());
+    }
+    result.messages = messages.into();
     Ok(result)
 }
 
@@ -222,6 +230,12 @@ mod tests {
         let result =
             understand(&format!("{failed}\n{}\n", stats(1)), Some("exit code 2".into())).expect("a result");
         assert_eq!((result.failures, result.messages), (1, vec!["create: no".to_owned()]));
+        let many: String = (0..20)
+            .map(|nth| format!("{}\n", json!({"event": "failed", "task": nth.to_string(), "message": ""})))
+            .collect();
+        let result =
+            understand(&format!("{many}{}\n", stats(1)), Some("exit code 2".into())).expect("a result");
+        assert_eq!((result.messages.len(), result.messages[15].as_str()), (16, "19: "), "the last ones");
         assert_eq!(understand("", Some("ERROR! no such file".into())), Err("ERROR! no such file".into()));
         assert!(understand("nonsense", None).is_err());
     }

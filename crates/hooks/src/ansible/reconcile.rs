@@ -24,6 +24,8 @@ use crate::parents::{Observer, Report, Write, annotations, full, status_patch};
 const RECONCILE_PERIOD: &str = "ansible.sdk.operatorframework.io/reconcile-period";
 const VERBOSITY: &str = "ansible.sdk.operatorframework.io/verbosity";
 const DEFAULT_VERBOSITY: u8 = 2;
+/// The shortest period, whatever an annotation or a play says.
+const LEAST_PERIOD: Duration = Duration::from_secs(1);
 /// When an object that was deleted during a run is finalized.
 const FINALIZED_AFTER: Duration = Duration::from_secs(5);
 /// The buckets of the duration of runs.
@@ -174,7 +176,8 @@ impl Plays {
             }
             return Ok(Outcome::Settled);
         }
-        Ok(period.filter(|period| !period.is_zero()).map_or(Outcome::Settled, Outcome::CheckAfter))
+        let period = period.filter(|period| !period.is_zero());
+        Ok(period.map_or(Outcome::Settled, |period| Outcome::CheckAfter(period.max(LEAST_PERIOD))))
     }
 
     async fn fail(&self, pass: &mut Pass, why: &str) -> Result<Outcome, ReconcileError> {
@@ -243,6 +246,7 @@ impl Plays {
             },
             marks: None,
             on_kind: self.following(),
+            shows_objects: self.wiring.observer.is_some(),
         });
         let finalizer = watch.finalizer.as_ref().filter(|_| is_finalizing);
         let play = finalizer.and_then(|finalizer| finalizer.play.as_ref()).unwrap_or(&watch.play);

@@ -13,6 +13,7 @@ description: Writes failed tasks, requests to run again and the statistics as li
 """
 
 RUN_AGAIN = ("operator_sdk.util.requeue_after", "requeue_after")
+MOST_FAILED = 64
 COUNTS = ("ok", "changed", "skipped", "failures", "unreachable")
 
 
@@ -24,12 +25,17 @@ class CallbackModule(CallbackBase):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        self._count = 0
         self._report = open(os.environ["SETPOINT_REPORT"], "a", encoding="utf-8", buffering=1)
 
     def _tell(self, **words):
         self._report.write(json.dumps(words) + "\n")
 
     def _failed(self, result):
+        # The report is bounded, and its end must fit.
+        self._count += 1
+        if self._count > MOST_FAILED:
+            return
         # The names have changed between versions of Ansible.
         task = getattr(result, "task", None) or result._task
         values = getattr(result, "result", None) or result._result

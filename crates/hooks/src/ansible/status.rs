@@ -33,6 +33,7 @@ pub(super) fn status(before: &Value, news: News<'_>, now: Timestamp) -> Map<Stri
             conditions.set("Failure", false, "", "", None);
         }
         News::Done(result) => {
+            conditions.end("Running");
             conditions.set("Failure", true, "Failed", &result.messages.join("\n"), Some(result));
             conditions.set("Successful", false, "", "", None);
         }
@@ -66,7 +67,8 @@ impl Conditions {
             "lastTransitionTime": since.filter(Value::is_string).unwrap_or_else(now),
         });
         if let Some(PlayResult { ok, changed, skipped, failures, .. }) = result {
-            let completion = setpoint::conditions::whole_seconds(self.now).to_string();
+            // In the form of the Operator SDK, which is that of Python.
+            let completion = self.now.strftime("%Y-%m-%dT%H:%M:%S+00:00").to_string();
             condition["ansibleResult"] = json!({
                 "ok": ok, "changed": changed, "skipped": skipped, "failures": failures, "completion": completion,
             });
@@ -108,12 +110,13 @@ mod tests {
         assert_eq!(conditions, ["Failure=False/", "Running=True/Successful", "Successful=True/Successful"]);
         let result =
             done["conditions"].as_array().expect("a list").iter().find(|one| one["type"] == "Running");
-        assert_eq!(result.expect("a condition")["ansibleResult"]["ok"], 3);
+        let result = &result.expect("a condition")["ansibleResult"];
+        assert_eq!((&result["ok"], &result["completion"]), (&json!(3), &json!("2025-01-01T00:00:00+00:00")));
         let (conditions, again) = after(&done, News::Running);
         assert_eq!(conditions, ["Failure=False/", "Running=True/Running", "Successful=False/Successful"]);
         let bad = PlayResult { messages: vec!["no".into()], ..PlayResult::default() };
         let (conditions, failed) = after(&again, News::Done(&bad));
-        assert_eq!(conditions, ["Failure=True/Failed", "Running=True/Running", "Successful=False/"]);
+        assert_eq!(conditions, ["Failure=True/Failed", "Running=False/Running", "Successful=False/"]);
         let (conditions, _) = after(&failed, News::Error("none"));
         assert_eq!(conditions, ["Failure=True/Failed", "Running=False/Running", "Successful=False/"]);
     }

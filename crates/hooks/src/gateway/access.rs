@@ -22,8 +22,9 @@ use crate::parents::Write;
 pub(super) const MAX_BODY: usize = 4 << 20;
 /// The largest object that is inspected while it is forwarded.
 const MAX_OBJECT: usize = 16 << 20;
-/// The most writes that are remembered for the report of a run.
+/// The most writes that are remembered for the report of a run, and the size of their objects.
 const MAX_WRITTEN: usize = 256;
+const MAX_SHOWN: usize = 4 << 20;
 /// A request takes at most this long to be answered. Watches and logs may last longer once they are.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 
@@ -35,6 +36,8 @@ pub(crate) struct AccessOptions {
     pub(crate) marks: Option<ReleaseMarks>,
     /// Called with the kind of each object that the run writes, or reads and owns.
     pub(crate) on_kind: Arc<dyn Fn(&Kind) + Send + Sync>,
+    /// Whether the report shows objects before and after each write. That costs a read per write.
+    pub(crate) shows_objects: bool,
 }
 
 /// The access of one run of a program to the API server. It ends with the run.
@@ -42,16 +45,31 @@ pub(crate) struct AccessOptions {
 /// A program that is modelled in a test uses [`client`](Self::client). A real one is given an address on loopback.
 pub struct Access {
     options: AccessOptions,
-    written: Mutex<Vec<Written>>,
+    written: Mutex<Journal>,
     ended: CancellationToken,
 }
 
-/// A write of a program.
-#[derive(Clone, Debug)]
-struct Written {
-    verb: &'static str,
-    kind: Kind,
-    key: Key,
+/// The writes of a program.
+#[derive(Default)]
+struct Journal {
+    writes: Vec<Write>,
+    /// How long their objects are, as text.
+    size: usize,
+}
+
+impl Journal {
+    fn note(&mut self, mut write: Write) {
+        if self.writes.len() >= MAX_WRITTEN {
+            return;
+        }
+        let objects = [&write.before, &write.after];
+        let size: usize = objects.into_iter().flatten().map(|object| object.to_string().len()).sum();
+        match self.size + size > MAX_SHOWN {
+            true => (write.before, write.after) = (None, None),
+            false => self.size += size,
+        }
+        self.writes.push(write);
+    }
 }
 
 /// Ends an access when it is dropped, also if the reconcile is.
@@ -106,9 +124,7 @@ impl Access {
 
     /// Returns the writes so far, in order, for a report.
     pub(crate) fn writes(&self) -> Vec<Write> {
-        let written = self.written.lock().clone();
-        let write = |Written { verb, kind, key }| Write { verb, kind, key, before: None, after: None };
-        written.into_iter().map(write).collect()
+        self.written.lock().writes.clone()
     }
 
     /// Forwards a request.
@@ -152,7 +168,13 @@ impl Access {
             sent = kind_of(target, &changed.object).map(|kind| Sent { object: changed.object, kind });
         }
         let method = head.method.clone();
-        if method == Method::GET {
+        let shown = target.as_ref().filter(|target| !is_dry && self.shows(&method, target, sent.as_ref()));
+        let before = match shown.filter(|target| target.name.is_some()) {
+            Some(_) => self.read(&path).await,
+            None => None,
+        };
+        let is_shown = shown.is_some();
+        if method == Method::GET || is_shown {
             prefer_json(&mut head.headers);
         }
         let response = self.options.client.forward(Request::from_parts(head, body)).await;
@@ -163,8 +185,30 @@ impl Access {
         if method == Method::GET {
             return self.learn(&target, &query, response).await;
         }
-        self.note(&method, &target, sent);
+        let (response, after) = match is_shown && method != Method::DELETE {
+            true => decoded(response).await?,
+            false => (response, None),
+        };
+        self.note(&method, &target, sent, before, after);
         Ok(response)
+    }
+
+    /// Whether the objects of a request are shown: if it writes one that is stored, and not a record of Helm.
+    fn shows(&self, method: &Method, target: &Target<'_>, sent: Option<&Sent>) -> bool {
+        let is_record = sent.is_some_and(|sent| self.is_release(sent));
+        self.options.shows_objects && verb_of(method).is_some() && target.is_stored() && !is_record
+    }
+
+    /// Reads an object as it is before a write.
+    async fn read(&self, path: &str) -> Option<Value> {
+        let request = Request::get(path).body(Bytes::new()).ok()?;
+        let response = self.options.client.forward(request).await.ok()?;
+        let is_there = response.status().is_success();
+        decoded(response).await.ok().and_then(|(_, object)| object).filter(|_| is_there)
+    }
+
+    fn is_release(&self, sent: &Sent) -> bool {
+        self.options.marks.as_ref().is_some_and(|marks| marks.concerns(&sent.object))
     }
 
     /// Whether something is added to the body of a request.
@@ -218,35 +262,37 @@ impl Access {
     }
 
     /// Records a write, and the kind of an object that was created or applied.
-    fn note(&self, method: &Method, target: &Target<'_>, sent: Option<Sent>) {
-        let verb = match *method {
-            Method::POST => "created",
-            Method::PUT | Method::PATCH => "updated",
-            Method::DELETE => "deleted",
-            _ => return,
-        };
-        if !target.is_stored() {
+    fn note(
+        &self,
+        method: &Method,
+        target: &Target<'_>,
+        sent: Option<Sent>,
+        before: Option<Value>,
+        after: Option<Value>,
+    ) {
+        let Some(verb) = verb_of(method).filter(|_| target.is_stored()) else { return };
+        if sent.as_ref().is_some_and(|sent| self.is_release(sent)) {
             return;
         }
-        let is_release = sent.as_ref().is_some_and(|sent| {
-            self.options.marks.as_ref().is_some_and(|marks| marks.concerns(&sent.object))
-        });
-        if is_release {
+        if let Some(sent) = &sent {
+            (self.options.on_kind)(&sent.kind);
+        }
+        let version = |object: &Option<Value>| {
+            object
+                .as_ref()
+                .and_then(|object| object["metadata"]["resourceVersion"].as_str().map(str::to_owned))
+        };
+        if version(&before).is_some_and(|before| version(&after).is_some_and(|after| before == after)) {
+            // It was as it should be.
             return;
         }
-        let kind = match &sent {
-            Some(sent) => {
-                (self.options.on_kind)(&sent.kind);
-                sent.kind.clone()
-            }
-            None => shown_kind(target),
-        };
-        let name = sent.as_ref().and_then(|sent| sent.object["metadata"]["name"].as_str());
+        let known = after.as_ref().or(before.as_ref());
+        let name = known.or(sent.as_ref().map(|sent| &sent.object));
+        let name = name.and_then(|object| object["metadata"]["name"].as_str());
         let key = Key::in_namespace(target.namespace, target.name.or(name).unwrap_or_default());
-        let mut written = self.written.lock();
-        if written.len() < MAX_WRITTEN {
-            written.push(Written { verb, kind, key });
-        }
+        let kind = sent.as_ref().map(|sent| sent.kind.clone());
+        let kind = kind.or_else(|| kind_of(target, known?)).unwrap_or_else(|| shown_kind(target));
+        self.written.lock().note(Write { verb, kind, key, before, after });
     }
 
     /// Records the kind of an object that is read, if it is the owner's: after a restart, nothing else tells what
@@ -260,10 +306,8 @@ impl Access {
         if target.name.is_none() || !target.is_stored() || query.contains("watch=") {
             return Ok(response);
         }
-        let (head, body) = response.into_parts();
-        let read = Limited::new(body, MAX_OBJECT).collect().await;
-        let body = read.map_err(|error| status(StatusCode::BAD_GATEWAY, &error.to_string()))?.to_bytes();
-        let object: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let (response, object) = decoded(response).await?;
+        let object = object.unwrap_or_default();
         let references = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         let uid = self.options.adoption.owner.uid.as_str();
         if references.into_iter().any(|owner| owner["uid"] == uid)
@@ -271,7 +315,25 @@ impl Access {
         {
             (self.options.on_kind)(&kind);
         }
-        Ok(Response::from_parts(head, Body::from(body)))
+        Ok(response)
+    }
+}
+
+/// Reads the object in a response, which stays as it is.
+async fn decoded(response: Response<Body>) -> Result<(Response<Body>, Option<Value>), Response<Body>> {
+    let (head, body) = response.into_parts();
+    let read = Limited::new(body, MAX_OBJECT).collect().await;
+    let body = read.map_err(|error| status(StatusCode::BAD_GATEWAY, &error.to_string()))?.to_bytes();
+    let object = serde_json::from_slice(&body).ok();
+    Ok((Response::from_parts(head, Body::from(body)), object))
+}
+
+fn verb_of(method: &Method) -> Option<&'static str> {
+    match *method {
+        Method::POST => Some("created"),
+        Method::PUT | Method::PATCH => Some("updated"),
+        Method::DELETE => Some("deleted"),
+        _ => None,
     }
 }
 
@@ -333,4 +395,87 @@ pub(super) fn status(code: StatusCode, message: &str) -> Response<Body> {
     *response.status_mut() = code;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use setpoint::Key;
+
+    use super::super::adoption::Owner;
+    use super::*;
+
+    /// An API server with one ConfigMap, which any write turns into what was sent.
+    fn server() -> Client {
+        let stored = Arc::new(Mutex::new((1, json!({"value": "old"}))));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let stored = stored.clone();
+            async move {
+                let method = request.method().clone();
+                let body = request.into_body().collect().await?.to_bytes();
+                let mut stored = stored.lock();
+                let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
+                if method != Method::GET && stored.1 != sent["data"] {
+                    *stored = (stored.0 + 1, sent["data"].clone());
+                }
+                let metadata = json!({"name": "m", "resourceVersion": stored.0.to_string()});
+                let shown =
+                    json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": stored.1});
+                Ok::<_, kube::Error>(Response::new(Body::from(shown.to_string().into_bytes())))
+            }
+        });
+        Client::new(kube::Client::new(service, "default"))
+    }
+
+    fn access(shows_objects: bool) -> Arc<Access> {
+        let kind = Kind::new("example.com", "v1", "Shop", "shops", true);
+        let owner = Owner { kind, key: Key::namespaced("shop", "a"), uid: "u1".into() };
+        Access::new(AccessOptions {
+            client: server(),
+            adoption: Adoption { owner, controls: false, labels: Default::default() },
+            marks: None,
+            on_kind: Arc::new(|_| {}),
+            shows_objects,
+        })
+    }
+
+    async fn send(access: &Access, method: Method, value: &str) {
+        let body = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "m"}, "data": {"value": value}});
+        let request = Request::builder().method(method).uri("/api/v1/namespaces/shop/configmaps/m");
+        let response = access.send(request.body(body.to_string().into()).expect("a request")).await;
+        assert!(response.status().is_success());
+    }
+
+    #[tokio::test]
+    async fn a_report_shows_what_a_write_has_changed() {
+        let access = access(true);
+        send(&access, Method::PUT, "new").await;
+        send(&access, Method::PUT, "new").await;
+        let writes = access.writes();
+        let [write] = writes.as_slice() else { panic!("the second has changed nothing: {writes:?}") };
+        let value = |object: &Option<Value>| object.as_ref().expect("an object")["data"]["value"].clone();
+        assert_eq!((value(&write.before), value(&write.after)), (json!("old"), json!("new")));
+        assert_eq!((write.verb, write.kind.kind(), write.key.name()), ("updated", "ConfigMap", "m"));
+    }
+
+    #[tokio::test]
+    async fn a_report_is_bounded() {
+        let access = access(true);
+        for nth in 0..4 {
+            send(&access, Method::PUT, &nth.to_string().repeat(MAX_SHOWN / 4)).await;
+        }
+        let shown: Vec<bool> = access.writes().iter().map(|write| write.after.is_some()).collect();
+        assert_eq!(shown, [true, true, false, false], "each write shows two objects");
+        for nth in 0..MAX_WRITTEN {
+            send(&access, Method::PUT, &nth.to_string()).await;
+        }
+        assert_eq!(access.writes().len(), MAX_WRITTEN);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_read_for_a_report_that_shows_no_objects() {
+        let access = access(false);
+        send(&access, Method::PUT, "new").await;
+        let writes = access.writes();
+        assert!(writes.len() == 1 && writes[0].before.is_none() && writes[0].after.is_none());
+    }
 }

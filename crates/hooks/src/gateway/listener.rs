@@ -39,6 +39,8 @@ use super::access::{Access, MAX_BODY, status};
 const MAX_CONNECTIONS: usize = 256;
 /// How long the head of a request may take.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// The pause after a connection could not be accepted.
+const ACCEPTED_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// How long the body of a request may take.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 
@@ -122,9 +124,9 @@ async fn serve(listener: TcpListener, runs: Runs) {
     loop {
         while connections.try_join_next().is_some() {}
         let Ok(place) = places.clone().acquire_owned().await else { return };
-        // Accepting fails if too many files are open: other connections end and free some.
         let Ok((stream, _)) = listener.accept().await else {
-            tokio::task::yield_now().await;
+            // Too many files are open. Other connections end and free some.
+            tokio::time::sleep(ACCEPTED_AGAIN_AFTER).await;
             continue;
         };
         let runs = runs.clone();
@@ -230,6 +232,7 @@ mod tests {
             adoption: Adoption { owner, controls: true, labels: BTreeMap::new() },
             marks: None,
             on_kind: Arc::new(|_| {}),
+            shows_objects: false,
         })
     }
 

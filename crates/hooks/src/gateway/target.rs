@@ -17,8 +17,12 @@ const READABLE: [&str; 7] = ["api", "apis", "version", "openapi", "healthz", "li
 /// Whether a path belongs to the Kubernetes API.
 pub(super) fn is_served(path: &str) -> bool {
     let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
-    let is_plain = path.split('/').all(|segment| !matches!(segment, "." | ".."));
-    is_plain && READABLE.contains(&first)
+    // A server behind the API server's address may decode a path before it looks at it.
+    let is_plain = |segment: &str| {
+        let decoded = segment.to_ascii_lowercase().replace("%2e", ".");
+        !matches!(decoded.as_str(), "." | "..") && !decoded.contains("%2f") && !decoded.contains('\\')
+    };
+    path.split('/').all(is_plain) && READABLE.contains(&first)
 }
 
 impl<'a> Target<'a> {
@@ -99,6 +103,10 @@ mod tests {
         check("/metrics", false);
         check("/debug/pprof", false);
         check("/api/../metrics", false);
+        check("/api/%2E%2e/metrics", false);
+        check("/api/.%2e/metrics", false);
+        check("/api/v1/namespaces/a%2Fb/pods", false);
+        check("/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode", true);
         check("/", false);
     }
 }

@@ -1,6 +1,7 @@
 //! Charts: directories with a `Chart.yaml`, and a digest of their contents.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use ring::digest::{Context, SHA256};
@@ -9,6 +10,8 @@ use serde::Deserialize;
 /// The most files of a chart, and their size. Helm refuses charts that do not fit into a Secret of 1 MiB.
 const MAX_FILES: usize = 5_000;
 const MAX_BYTES: u64 = 64 << 20;
+/// The deepest directory of a chart: dependencies are charts in charts. A link may lead to a directory above it.
+const MAX_DEPTH: usize = 32;
 
 /// A chart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,12 +48,14 @@ impl Chart {
 
 fn digest_of(path: &Path) -> Result<String, String> {
     let mut files = BTreeMap::new();
-    collect(path, path, &mut files)?;
+    collect(path, path, MAX_DEPTH, &mut files)?;
     let mut digest = Context::new(&SHA256);
     let mut total = 0;
     for (name, file) in files {
-        let content =
-            std::fs::read(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        let mut content = Vec::new();
+        let read = std::fs::File::open(&file)
+            .and_then(|open| open.take(MAX_BYTES - total + 1).read_to_end(&mut content));
+        read.map_err(|error| format!("cannot read {}: {error}", file.display()))?;
         total += content.len() as u64;
         if total > MAX_BYTES {
             return Err(format!("{}: the chart is larger than {MAX_BYTES} bytes", path.display()));
@@ -63,13 +68,26 @@ fn digest_of(path: &Path) -> Result<String, String> {
     Ok(hex(digest.finish().as_ref()))
 }
 
-fn collect(root: &Path, path: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<(), String> {
+fn collect(
+    root: &Path,
+    path: &Path,
+    depth: usize,
+    files: &mut BTreeMap<String, PathBuf>,
+) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
     for entry in std::fs::read_dir(path).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        if path.is_dir() {
-            collect(root, &path, files)?;
+        let metadata =
+            std::fs::metadata(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        if metadata.is_dir() {
+            let deeper =
+                depth.checked_sub(1).ok_or_else(|| format!("{}: the chart is too deep", path.display()))?;
+            collect(root, &path, deeper, files)?;
             continue;
+        }
+        // Reading a pipe would wait for a writer.
+        if !metadata.is_file() {
+            return Err(format!("{}: expected a file or a directory", path.display()));
         }
         let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
         files.insert(name, path);
@@ -117,6 +135,35 @@ mod tests {
         assert!(first.digest != second.digest && second.digest != third.digest);
         write("Chart.yaml", "version: 1.0.0\n");
         assert!(Chart::read(path).expect_err("no name").contains("name"));
+    }
+
+    #[test]
+    fn odd_files_do_not_hang_an_operator() {
+        let check = |make: &dyn Fn(&Path), why: &str| {
+            let directory = tempfile::tempdir().expect("a directory");
+            std::fs::write(directory.path().join("Chart.yaml"), "name: shop\n").expect("a file");
+            make(directory.path());
+            let error = Chart::read(directory.path()).expect_err(why);
+            assert!(error.contains(why), "{error}");
+        };
+        let link = |to: &Path, name: PathBuf| std::os::unix::fs::symlink(to, name).expect("a link");
+        check(&|path| link(Path::new("/dev/zero"), path.join("zero")), "expected a file");
+        check(&|path| link(Path::new("nowhere"), path.join("lost")), "cannot read");
+        check(
+            &|path| {
+                let inside = path.join("empty");
+                std::fs::create_dir(&inside).expect("a directory");
+                link(&inside, inside.join("again"));
+            },
+            "too deep",
+        );
+        check(
+            &|path| {
+                let file = std::fs::File::create(path.join("huge")).expect("a file");
+                file.set_len(MAX_BYTES + 1).expect("a size");
+            },
+            "larger than",
+        );
     }
 
     #[test]

@@ -51,12 +51,6 @@ struct Placed {
     object: Value,
 }
 
-/// Whether a cache could be read.
-enum Live {
-    Found(Option<Object>),
-    NotSynced,
-}
-
 impl Releases {
     /// Corrects the objects of a deployed revision, and writes the status.
     pub(super) async fn check(
@@ -70,7 +64,8 @@ impl Releases {
             return Ok(Outcome::Requeue);
         };
         let release = pass.key.clone();
-        let record = self.record(&release, revision).await?;
+        let record = self.record(&release, revision).await;
+        let record = self.shown(pass, record).await?;
         let (mut errors, mut outcome) = (Vec::new(), Outcome::Settled);
         match self.placed(pass, &record).await {
             Ok(placed) => {
@@ -118,14 +113,11 @@ impl Releases {
     }
 
     /// Returns an object from its cache. `None` if it is not watched, or if the cache does not have it.
-    async fn cached_object(&self, kind: &Kind, key: &Key) -> Live {
+    async fn cached_object(&self, kind: &Kind, key: &Key) -> Option<Object> {
         if !self.wiring.watch.watches_dependents {
-            return Live::Found(None);
+            return None;
         }
-        match self.wiring.dependents.synced(kind).await {
-            Some(informer) => Live::Found(informer.objects().get(key)),
-            None => Live::NotSynced,
-        }
+        self.wiring.dependents.synced(kind).await?.objects().get(key)
     }
 
     async fn correct(&self, pass: &mut Pass, placed: Placed) -> Result<Outcome, ReconcileError> {
@@ -135,17 +127,18 @@ impl Releases {
             let live = full(kind, live);
             includes(&live, object) || self.memory.knows(kind, key, (wanted, content(&live)))
         };
-        match self.cached_object(kind, key).await {
-            Live::NotSynced => return Ok(Outcome::Requeue),
-            Live::Found(Some(cached)) if is_correct(&cached) => return Ok(Outcome::Settled),
-            Live::Found(_) => {}
+        if self.cached_object(kind, key).await.is_some_and(|cached| is_correct(&cached)) {
+            return Ok(Outcome::Settled);
         }
-        // The cache may be behind what Helm has just written.
+        // The cache may be behind what Helm has just written, or not be there.
         let read = self.wiring.client.get(kind, key).await.optional();
         let live = read.attempting(|| format!("read {} {key}", kind.kind()))?;
         // An object that is being deleted is created again when it is gone.
         if live.as_ref().is_some_and(|live| live.meta().is_being_deleted() || is_correct(live)) {
             return Ok(Outcome::Settled);
+        }
+        if let Some(left) = self.quarrels.pause(kind, key, self.wiring.clock.instant()) {
+            return Ok(Outcome::CheckAfter(left));
         }
         self.apply(pass, placed, live, wanted).await
     }
@@ -170,6 +163,10 @@ impl Releases {
         let (verb, done) =
             if live.is_some() { ("updated", "corrected") } else { ("created", "created again") };
         self.event(pass, EventType::Normal, "DriftCorrected", format!("{done} {} {key}", kind.kind()));
+        if self.quarrels.note(&kind, &key, self.wiring.clock.instant()) {
+            let message = format!("someone else changes {} {key} again and again", kind.kind());
+            self.event(pass, EventType::Warning, "DriftPersists", message);
+        }
         let of = self.wiring.kind.to_string();
         let help = "Objects of releases that were corrected.";
         self.wiring.metrics.count("setpoint_helm_drift_total", help, &[("kind", of.as_str())], 1);

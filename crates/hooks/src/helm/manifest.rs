@@ -7,11 +7,16 @@ use crate::gateway::Adoption;
 
 /// The most objects of a release that are followed. A release of 1 MiB can have a few thousand.
 pub(super) const MAX_OBJECTS: usize = 10_000;
+/// The largest manifest that is read: decoded objects take many times more.
+const MAX_MANIFEST: usize = 8 << 20;
 /// The largest manifest that is shown in a status. An object has at most 1.5 MiB.
 const MAX_SHOWN: usize = 512 << 10;
 
 /// Reads the objects of a manifest. Lists are resolved.
 pub(super) fn objects(manifest: &str) -> Result<Vec<Value>, String> {
+    if manifest.len() > MAX_MANIFEST {
+        return Err(format!("the manifest is larger than {MAX_MANIFEST} bytes"));
+    }
     let mut objects = Vec::new();
     for document in documents(manifest) {
         let value: Value =
@@ -55,24 +60,51 @@ fn documents(manifest: &str) -> Vec<&str> {
 
 /// Returns a manifest as it is shown in a status: without the values of Secrets. `None` if it is too long.
 pub(super) fn shown(manifest: &str) -> Option<String> {
-    let is_secret = |document: &&str| document.lines().any(|line| line.trim_end() == "kind: Secret");
-    let mut shown = manifest.to_owned();
-    for document in documents(manifest).iter().filter(|document| is_secret(document)) {
-        shown = shown.replace(*document, &masked(document));
+    if manifest.len() > MAX_SHOWN {
+        return None;
     }
+    let (mut shown, mut at) = (String::with_capacity(manifest.len()), 0);
+    for document in documents(manifest) {
+        // A document is a part of the manifest.
+        let start = document.as_ptr() as usize - manifest.as_ptr() as usize;
+        shown.push_str(&manifest[at..start]);
+        match document.contains("Secret") {
+            true => shown.push_str(&masked(document)),
+            false => shown.push_str(document),
+        }
+        at = start + document.len();
+    }
+    shown.push_str(&manifest[at..]);
     (shown.len() <= MAX_SHOWN).then_some(shown)
 }
 
+/// Returns a document without the values of Secrets, also of those in lists.
 fn masked(document: &str) -> String {
-    let Ok(mut secret) = serde_saphyr::from_str::<Value>(document) else { return "\n".to_owned() };
-    for field in ["data", "stringData"] {
-        for (_, value) in secret[field].as_object_mut().into_iter().flatten() {
-            *value = "(masked)".into();
-        }
+    let Ok(mut object) = serde_saphyr::from_str::<Value>(document) else { return "\n".to_owned() };
+    if !mask(&mut object) {
+        return document.to_owned();
     }
     let source = document.lines().find(|line| line.starts_with("# Source:"));
     let source = source.map(|line| format!("{line}\n")).unwrap_or_default();
-    format!("\n{source}{}", serde_saphyr::to_string(&secret).unwrap_or_default())
+    format!("\n{source}{}", serde_saphyr::to_string(&object).unwrap_or_default())
+}
+
+/// Masks the values of Secrets. Returns whether there were any.
+fn mask(object: &mut Value) -> bool {
+    let mut has_masked = false;
+    for item in object.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
+        has_masked |= mask(item);
+    }
+    if object.get("kind").is_some_and(|kind| kind == "Secret") {
+        for field in ["data", "stringData"] {
+            let values = object.get_mut(field).and_then(Value::as_object_mut);
+            for (_, value) in values.into_iter().flatten() {
+                *value = "(masked)".into();
+                has_masked = true;
+            }
+        }
+    }
+    has_masked
 }
 
 /// Returns an object of a manifest as Helm applies it, with what is added to it.
@@ -135,6 +167,11 @@ items:
         assert_eq!(names, ["a", "s", "b"]);
         assert_eq!(objects[0]["data"]["text"], "a\n --- b\n");
         assert!(super::objects("---\na: [").is_err());
+        assert!(
+            super::objects(&"a: 1\n---\n".repeat(MAX_MANIFEST / 8))
+                .expect_err("too long")
+                .contains("larger than")
+        );
         assert_eq!(super::objects("").expect("nothing"), Vec::<Value>::new());
     }
 
@@ -147,6 +184,17 @@ items:
                 && text.contains("# Source: shop/templates/s.yaml")
         );
         assert_eq!(objects(&text).expect("it is valid").len(), 3);
+        for hidden in [
+            "kind: \"Secret\"\nstringData: {a: hunter2}\n",
+            "{kind: Secret, data: {a: hunter2}}",
+            "kind: List\nitems:\n- kind: Secret\n  stringData: {a: hunter2}\n",
+            "---\na: 1\n---\n  kind: Secret\n  data: {a: hunter2}\n---\nb: 1\n",
+        ] {
+            let text = shown(hidden).expect("it is short");
+            assert!(!text.contains("hunter2") && text.contains("(masked)"), "{text}");
+        }
+        let other = "---\n# Secret\nkind: ConfigMap\ndata: {a: 'Secret'}\n--- \n# the end\n";
+        assert_eq!(shown(other).as_deref(), Some(other));
         assert_eq!(shown(&"x".repeat(MAX_SHOWN + 1)), None);
     }
 }

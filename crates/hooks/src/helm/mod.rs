@@ -14,6 +14,7 @@
 //!  plan.rs       revisions, digest ─► the next step                          (pure)
 //!  reconcile.rs  an object: finalizer ─► steps ─► drift ─► status
 //!  drift.rs      compares the objects of a revision with the cluster
+//!  quarrel.rs    objects that others change again and again                  (pure)
 //!  status.rs     what becomes of the status                                  (pure)
 //!  runner.rs     how `helm` is run: the trait
 //!  program.rs    … as a child process
@@ -30,6 +31,7 @@ mod manifest;
 mod overrides;
 mod plan;
 mod program;
+mod quarrel;
 mod reconcile;
 mod record;
 mod runner;

@@ -6,7 +6,7 @@
 //!                   │           ▼
 //!                   │        upgrade ─► deployed
 //!                   │           └─► failed ─► roll back, rest, upgrade
-//!                   └─► failed ─► rest, uninstall what is left, install
+//!                   └─► failed ─► rest, uninstall what is left, install      (only if nothing has ever been deployed)
 //!  pending, and nobody works on it any more ─► marked as failed ─► upgrade
 //! ```
 //!
@@ -37,12 +37,15 @@ pub(super) enum Status {
     Unknown,
 }
 
+/// The uid and version of an object.
+pub(super) type Stamp = (Box<str>, Box<str>);
+
 /// A revision of a release, as the metadata of its Secret shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Revision {
     pub(super) secret: Key,
-    /// The uid and version of the Secret.
-    pub(super) stamp: (Box<str>, Box<str>),
+    /// Those of the Secret.
+    pub(super) stamp: Stamp,
     pub(super) version: u64,
     pub(super) status: Status,
     /// The uid of the object that it was created for, if this operator has created it.
@@ -260,6 +263,12 @@ mod tests {
             &["1 superseded old", "2 failed old interrupted", "3 failed new"],
             true,
             Step::Rollback { to: 1 },
+        );
+        check(&["1 superseded old", "2 failed new"], false, Step::Rollback { to: 1 });
+        check(
+            &["1 superseded old", "2 failed new", "3 failed old after-new interrupted"],
+            true,
+            rest(Some(1)),
         );
         check(&["1 superseded new"], false, Step::Upgrade);
         check(&["1 failed new"], true, rest(None));

@@ -18,7 +18,7 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use super::runner::{Helm, HelmCall, HelmVerb};
 use crate::gateway::{Access, Gateway};
-use crate::program::Run;
+use crate::program::{Run, located};
 use crate::scratch::Scratch;
 
 /// How much longer than its own time limit a run may take.
@@ -60,7 +60,8 @@ struct Inner {
 
 impl HelmProgram {
     /// Prepares the program. It is started with the first release.
-    pub fn new(options: HelmOptions, clock: &Clock) -> Self {
+    pub fn new(mut options: HelmOptions, clock: &Clock) -> Self {
+        options.program = located(&options.program);
         let name = options.program.file_name().map(|name| name.to_string_lossy().into_owned());
         let places = Semaphore::new(options.processes.clamp(1, 64));
         let manager = name.unwrap_or_else(|| "helm".to_owned());

@@ -12,14 +12,15 @@ use setpoint::metrics::Metrics;
 use setpoint::reconcile::ErrorContext;
 use setpoint::source::Selection;
 use setpoint::{
-    Client, Clock, EventType, Informer, Instant, Key, Kind, LabelSelector, Object, Outcome, ReconcileError,
-    Reconciler, Recorder, finalizer,
+    Client, ClientError, Clock, EventType, Informer, Instant, Key, Kind, LabelSelector, Object, Outcome,
+    ReconcileError, Reconciler, Recorder, finalizer,
 };
 
 use super::chart::digest_with;
 use super::drift::Memory;
 use super::plan::{Removal, Revision, Step, Wanted, plan, plan_removal};
-use super::record::{self, Record};
+use super::quarrel::Quarrels;
+use super::record::{self, Record, Records};
 use super::runner::{Helm, HelmCall, HelmVerb};
 use super::status::{News, status};
 use super::{HelmWatch, overrides};
@@ -42,6 +43,10 @@ const RECONCILE_PERIOD: &str = "helm.sdk.operatorframework.io/reconcile-period";
 const MAX_STEPS: usize = 8;
 /// The delay before what has failed is tried again: 10, 20, 40 seconds and so on.
 const RESTS: Backoff = Backoff::doubling(Duration::from_secs(10), Duration::from_secs(900));
+/// The shortest period, whatever an annotation says.
+const LEAST_PERIOD: Duration = Duration::from_secs(1);
+/// The longest name of a release, as in Helm: revisions are named after it.
+const MAX_NAME: usize = 53;
 /// How often someone else's operation is checked, and the objects of an uninstalled release.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// The buckets of the duration of runs.
@@ -64,6 +69,8 @@ pub(crate) struct ReleaseWiring {
     pub(crate) secrets: Informer,
     pub(crate) dependents: Arc<Dependents>,
     pub(crate) kinds: Kinds,
+    /// Whether events show overridden values.
+    pub(crate) shows_overrides: bool,
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
@@ -73,8 +80,9 @@ pub(crate) struct Releases {
     /// One entry per object whose chart and values have failed.
     attempts: Mutex<BTreeMap<Key, Attempts>>,
     /// The record of the current revision, one per object.
-    records: Mutex<BTreeMap<Key, (Revision, Arc<Record>)>>,
+    records: Mutex<Records>,
     pub(super) memory: Memory,
+    pub(super) quarrels: Quarrels,
 }
 
 /// Failed attempts with the same chart and values.
@@ -136,7 +144,8 @@ impl Reconciler for Releases {
 
 impl Releases {
     pub(crate) fn new(wiring: ReleaseWiring) -> Self {
-        Self { wiring, attempts: Mutex::default(), records: Mutex::default(), memory: Memory::default() }
+        let (attempts, records, memory, quarrels) = Default::default();
+        Self { wiring, attempts, records, memory, quarrels }
     }
 
     /// Whether an object is selected, or was and has a release.
@@ -171,7 +180,9 @@ impl Releases {
 
     /// Makes a release match the object.
     async fn maintain(&self, pass: &mut Pass) -> Result<Outcome, ReconcileError> {
-        let prepared = self.values(pass).and_then(|values| Ok((values, self.period(pass)?)));
+        let prepared = check_name(pass.key.name())
+            .and_then(|()| self.values(pass))
+            .and_then(|values| Ok((values, self.period(pass)?)));
         let (values, period) = match prepared {
             Ok(prepared) => prepared,
             Err(why) => {
@@ -202,7 +213,8 @@ impl Releases {
                 Step::Wait(left) => return self.wait_for_others(pass, left).await,
                 step => self.take(pass, &revisions, step, &inputs, &values).await?,
             }
-            revisions = self.fresh(&pass.key).await?;
+            let fresh = self.fresh(&pass.key).await;
+            revisions = self.shown(pass, fresh).await?;
         }
         Ok(Outcome::Requeue)
     }
@@ -250,7 +262,13 @@ impl Releases {
         verb: &'static str,
     ) -> Result<(), ReconcileError> {
         let kind = &self.wiring.kind;
+        let is_status = subresource == Subresource::Status;
         let patched = self.wiring.client.patch(kind, &pass.key, subresource, patch).await;
+        if is_status && patched.as_ref().is_err_and(ClientError::is_not_found) {
+            // The kind has no status, or the object is gone. Neither keeps the release from being right.
+            tracing::debug!(%kind, key = %pass.key, "there is no status to write");
+            return Ok(());
+        }
         let patched = patched.attempting(|| format!("change the {verb} of {} {}", kind.kind(), pass.key))?;
         let before = std::mem::replace(&mut pass.value, full(kind, &patched));
         if pass.parent.meta().resource_version != patched.meta().resource_version {
@@ -306,16 +324,18 @@ impl Releases {
         inputs: &str,
         values: &Value,
     ) -> Result<(), ReconcileError> {
-        if let Step::MarkFailed(version) = step {
-            return self.mark_failed(pass, revisions, version).await;
-        }
-        if let Some(chart) = self.foreign(&pass.key, revisions).await? {
+        let foreign = self.foreign(pass, revisions).await;
+        if let Some(chart) = self.shown(pass, foreign).await? {
             let why = format!(
                 "duplicate release name: found existing release with name {:?} for chart {chart:?}",
                 pass.key.name()
             );
             self.write_status(pass, &News::Irreconcilable(&why)).await?;
             return Err(ReconcileError::terminal(format!("{}: {why}", pass.key)));
+        }
+        if let Step::MarkFailed(version) = step {
+            let marked = self.mark_failed(pass, revisions, version).await;
+            return self.shown(pass, marked).await;
         }
         let (verb, marked, failed) = match step {
             Step::Install => (HelmVerb::Install, inputs.to_owned(), None),
@@ -367,6 +387,7 @@ impl Releases {
 
     fn tell_overrides(&self, pass: &Pass) {
         for (path, value) in &self.wiring.watch.overrides {
+            let value = if self.wiring.shows_overrides { value } else { "****" };
             let message = format!("Chart value {path:?} overridden to {value:?} by operator's watches.yaml");
             self.event(pass, EventType::Warning, "OverrideValuesInUse", message);
         }
@@ -431,6 +452,7 @@ impl Releases {
                     _ = dependents.follow(kind);
                 }
             }),
+            shows_objects: self.wiring.observer.is_some(),
         });
         let text = verb.text();
         let call = HelmCall {
@@ -502,23 +524,38 @@ impl Releases {
         release: &Key,
         revision: &Revision,
     ) -> Result<Arc<Record>, ReconcileError> {
-        let known = self.records.lock().get(release).cloned();
-        if let Some((_, record)) = known.filter(|(known, _)| known.stamp == revision.stamp) {
+        let known = self.records.lock().get(release, &revision.stamp);
+        if let Some(record) = known {
             return Ok(record);
         }
         let read = record::read(&self.secret(revision).await?);
         let read =
             read.map_err(|why| ReconcileError::retry(format!("read revision {}: {why}", revision.secret)))?;
         let read = Arc::new(read);
-        self.records.lock().insert(release.clone(), (revision.clone(), read.clone()));
+        self.records.lock().insert(release, &revision.stamp, &read);
         Ok(read)
     }
 
-    /// Returns the chart of a release that someone else has made with another chart.
-    async fn foreign(&self, release: &Key, revisions: &[Revision]) -> Result<Option<String>, ReconcileError> {
-        let Some(last) = revisions.last().filter(|last| last.of.is_none()) else { return Ok(None) };
-        let chart = self.record(release, last).await?.chart.clone();
+    /// Returns the chart of a release that was not made for this object, but with another chart.
+    async fn foreign(&self, pass: &Pass, revisions: &[Revision]) -> Result<Option<String>, ReconcileError> {
+        let is_ours = |revision: &Revision| revision.of.as_deref() == Some(pass.uid());
+        let Some(last) = revisions.last().filter(|last| !is_ours(last)) else { return Ok(None) };
+        let chart = self.record(&pass.key, last).await?.chart.clone();
         Ok(Some(chart).filter(|chart| *chart != self.wiring.watch.chart.name))
+    }
+
+    /// Shows an error in the status.
+    pub(super) async fn shown<T>(
+        &self,
+        pass: &mut Pass,
+        result: Result<T, ReconcileError>,
+    ) -> Result<T, ReconcileError> {
+        if let Err(error) = &result
+            && error.class() != "conflict"
+        {
+            self.write_status(pass, &News::Irreconcilable(&error.report())).await?;
+        }
+        result
     }
 
     fn rest(&self, key: &Key, inputs: &str) -> Option<Duration> {
@@ -550,23 +587,30 @@ impl Releases {
     /// Uninstalls the release of an object that is being deleted, and lets the object go.
     async fn remove(&self, pass: &mut Pass) -> Result<Outcome, ReconcileError> {
         self.confirm(pass).await?;
+        if check_name(pass.key.name()).is_err() {
+            // There has never been a release.
+            return self.let_go(pass).await;
+        }
         let waits = pass.is_on(UNINSTALL_WAIT);
         for _ in 0..MAX_STEPS {
-            let revisions = self.fresh(&pass.key).await?;
-            if self.foreign(&pass.key, &revisions).await?.is_some() {
+            let fresh = self.fresh(&pass.key).await;
+            let revisions = self.shown(pass, fresh).await?;
+            let foreign = self.foreign(pass, &revisions).await;
+            if self.shown(pass, foreign).await?.is_some() {
                 return self.let_go(pass).await;
             }
             let keeps_history = match plan_removal(&revisions, waits, self.wiring.clock.now()) {
                 Removal::Done => return self.let_go(pass).await,
                 Removal::Wait(left) => return self.wait_for_others(pass, left).await,
                 Removal::Uninstall { keeps_history } => keeps_history,
-                Removal::Gone(version) => match self.are_gone(pass, &revisions, version).await? {
-                    true => false,
-                    false => {
+                Removal::Gone(version) => {
+                    let are_gone = self.are_gone(pass, &revisions, version).await;
+                    if !self.shown(pass, are_gone).await? {
                         self.write_status(pass, &News::Uninstalled { waits: true }).await?;
                         return Ok(Outcome::CheckAfter(LOOK_AGAIN));
                     }
-                },
+                    false
+                }
             };
             let marks = self.marks(pass, &revisions, String::new(), None);
             let ran = self.run(pass, HelmVerb::Uninstall { keeps_history }, marks, Value::Null).await;
@@ -614,6 +658,47 @@ fn sorted(revisions: impl Iterator<Item = Revision>) -> Vec<Revision> {
     revisions
 }
 
+/// Checks that an object can have a release of its name. Helm's records are labelled with it.
+fn check_name(name: &str) -> Result<(), String> {
+    let fits = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-' | '.');
+    let is_name = name.starts_with(|letter: char| letter.is_ascii_alphanumeric()) && name.chars().all(fits);
+    match is_name && name.len() <= MAX_NAME {
+        true => Ok(()),
+        false => Err(format!(
+            "metadata.name: a release is named after it, so expected at most {MAX_NAME} lower-case letters, digits, '-' and '.'"
+        )),
+    }
+}
+
 fn after(period: Option<Duration>) -> Outcome {
-    period.filter(|period| !period.is_zero()).map_or(Outcome::Settled, Outcome::CheckAfter)
+    let period = period.filter(|period| !period.is_zero());
+    period.map_or(Outcome::Settled, |period| Outcome::CheckAfter(period.max(LEAST_PERIOD)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_has_a_minimum() {
+        let check = |period: Option<u64>, expected: Outcome| {
+            assert_eq!(after(period.map(Duration::from_nanos)), expected, "{period:?}");
+        };
+        check(None, Outcome::Settled);
+        check(Some(0), Outcome::Settled);
+        check(Some(1), Outcome::CheckAfter(LEAST_PERIOD));
+        check(Some(60_000_000_000), Outcome::CheckAfter(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_release_has_a_name_that_is_no_flag() {
+        let check = |name: &str, expected: bool| assert_eq!(check_name(name).is_ok(), expected, "{name}");
+        check("shop", true);
+        check("shop-1.eu", true);
+        check(&"a".repeat(53), true);
+        check(&"a".repeat(54), false);
+        check("--kubeconfig=/x", false);
+        check("system:node", false);
+        check("", false);
+    }
 }

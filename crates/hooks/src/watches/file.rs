@@ -234,7 +234,7 @@ fn finalizer(
     directory: &Path,
     environment: Environment<'_>,
 ) -> Result<Finalizer, String> {
-    if !entry.name.contains('/') {
+    if entry.name.is_empty() {
         return Err("finalizer.name: expected a name such as example.com/finalizer".to_owned());
     }
     let play = play(entry.playbook.as_deref(), entry.role.as_deref(), directory, environment);
@@ -253,6 +253,8 @@ fn play(
     directory: &Path,
     environment: Environment<'_>,
 ) -> Result<Option<Play>, String> {
+    // Programs run in other directories.
+    let directory = &std::path::absolute(directory).map_err(|error| error.to_string())?;
     if let Some(playbook) = playbook.filter(|playbook| !playbook.is_empty()) {
         let path = directory.join(playbook);
         return match path.is_file() {
@@ -406,6 +408,29 @@ mod tests {
     }
 
     #[test]
+    fn paths_do_not_depend_on_where_a_program_runs() {
+        let directory = directory();
+        let here = std::env::current_dir().expect("a directory");
+        let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+        let relative = up.join(directory.path().strip_prefix("/").expect("it is absolute"));
+        assert!(relative.is_relative() && relative.is_dir());
+        let text = "
+- {version: v1, group: g, kind: A, role: cache}
+- {version: v1, group: g, kind: B, playbook: playbooks/site.yml}
+- {version: v1, group: g, kind: C, chart: helm-charts/shop}
+";
+        for watch in read_in(&relative, text).expect("it is valid") {
+            let path = match watch.how {
+                How::Helm(helm) => helm.chart.path,
+                How::Ansible(ansible) => match ansible.play {
+                    Play::Role(path) | Play::Playbook(path) => path,
+                },
+            };
+            assert!(path.is_absolute() && path.exists(), "{}", path.display());
+        }
+    }
+
+    #[test]
     fn mistakes_are_reported_with_entry_and_field() {
         let directory = directory();
         let check = |entry: &str, why: &str| {
@@ -418,7 +443,7 @@ mod tests {
         check("version: v1, kind: A, chart: nowhere", "chart: ");
         check("version: v1, kind: A, role: nowhere", "role: there is no directory");
         check("version: v1, kind: A, playbook: nowhere", "playbook: there is no file");
-        check("version: v1, kind: A, role: cache, finalizer: {name: x}", "finalizer.name");
+        check("version: v1, kind: A, role: cache, finalizer: {vars: {a: b}}", "finalizer.name");
         check("version: v1, kind: A, role: cache, finalizer: {name: a/x}", "expected role, playbook or vars");
         check("version: v1, kind: A, chart: helm-charts/shop, role: cache", "not both");
         check("version: v1, kind: A, chart: helm-charts/shop, dryRunOption: x", "dryRunOption \"x\"");

@@ -95,6 +95,8 @@ pub struct WatchOptions {
     pub ansible: Arc<dyn Ansible>,
     /// How often objects with a chart are checked although nothing has changed, unless their entry says otherwise.
     pub period: Duration,
+    /// Whether events show the values that `watches.yaml` overrides. They may come from the environment.
+    pub shows_overrides: bool,
     /// How many objects of one entry are reconciled concurrently.
     pub workers: usize,
     /// Receives a report of each reconcile.
@@ -109,6 +111,7 @@ impl WatchOptions {
             helm: Arc::new(helm),
             ansible: Arc::new(ansible),
             period: Duration::from_secs(60),
+            shows_overrides: true,
             workers: 4,
             observer: None,
         }

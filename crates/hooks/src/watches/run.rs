@@ -152,6 +152,7 @@ impl Operators {
             secrets: secrets.clone(),
             dependents: dependents.clone(),
             kinds: self.kinds.clone(),
+            shows_overrides: self.options.shows_overrides,
             observer: self.options.observer.clone(),
         });
         let controller = self.control(name, queue, &[parents, secrets], reconciler, stop);

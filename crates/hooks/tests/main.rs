@@ -9,6 +9,7 @@ mod decorators;
 mod failures;
 mod helm;
 mod https;
+mod recorded;
 mod rollouts;
 mod sharding;
 

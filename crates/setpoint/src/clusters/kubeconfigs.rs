@@ -2,8 +2,8 @@
 //!
 //! Owns: the clusters of a fleet. Watches: Secrets. Writes: events on Secrets that cannot be used.
 //!
-//! A kubeconfig can name programs to run and files to read. Whoever may write the Secrets must not get those of this
-//! process, so such kubeconfigs are rejected.
+//! A kubeconfig can name programs to run and files to read. Users who may write the Secrets must not get those
+//! of this process, so such kubeconfigs are rejected.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,0 +1,3 @@
+//! Whole projects: what is in them, and what happens to them.
+
+mod projects;

@@ -1,7 +1,6 @@
-//! The custom resource: what users write and read.
+//! Version v1 of a Widget: what users write and read.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{CustomResource, CustomResourceExt};
+use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,9 +24,4 @@ pub struct WidgetStatus {
     /// The generation of the spec that this status is for.
     #[serde(default)]
     pub observed_generation: i64,
-}
-
-/// Returns the CRD to install in a cluster.
-pub fn definition() -> CustomResourceDefinition {
-    Widget::crd()
 }

@@ -1,7 +1,7 @@
 # The commands of this project. `make help` lists them.
 .DEFAULT_GOAL := help
 CHECKS ?= licenses bans sources
-.PHONY: help run test test-quick lint shellcheck minimum-rust deny publish-check semver-check docs demo bench fuzz properties faults loom sim-search sim-exhaustive historic test-deploy test-ansible dist image reproducible
+.PHONY: help run test test-quick lint shellcheck minimum-rust deny publish-check semver-check docs demo bench fuzz properties faults loom sim-search sim-exhaustive historic test-deploy test-ansible test-new dist image reproducible
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ test-deploy: ## Test the chart, alerts and dashboard with a real Prometheus, and
 
 test-ansible: ## Test Ansible operators with a real Ansible (a download of 60 MB)
 	KUBECTL="$$(scripts/kubectl)" cargo test --workspace --features setpoint-cli/ansible-tests --test user --quiet playbooks
+
+test-new: ## Generate a project in each language; build, test and run it; report the time to the first passing test (LANGS=…)
+	scripts/test-new
 
 dist: ## Build a release into dist/: static binaries, image, chart, SBOM, checksums (TARGETS=…, PROFILE=… narrow it)
 	scripts/dist

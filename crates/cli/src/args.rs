@@ -8,6 +8,7 @@ use setpoint_cluster::PodBackends;
 use setpoint_controllers::flags::duration;
 use setpoint_controllers::{AddressPool, FeatureGates};
 
+use crate::add::Add;
 use crate::apiserver_flags::admission::AdmissionFlags;
 use crate::apiserver_flags::apis::ApiFlags;
 use crate::apiserver_flags::audit::AuditFlags;
@@ -20,6 +21,7 @@ use crate::apiserver_flags::proxying::ProxyingFlags;
 use crate::apiserver_flags::serving::ServingFlags;
 use crate::app::App;
 use crate::application_manager::ApplicationManager;
+use crate::bundle::Bundle;
 use crate::certs::Certs;
 use crate::cluster::Cluster;
 use crate::controller_manager::connection::ConnectionFlags;
@@ -32,6 +34,7 @@ use crate::controller_manager::shadow::ShadowFlags;
 use crate::controller_manager::signing::SigningFlags;
 use crate::def::Def;
 use crate::logging::Logging;
+use crate::new::New;
 use crate::operator::Operator;
 use crate::why::Why;
 
@@ -67,8 +70,14 @@ pub(crate) enum Command {
     /// Register, list, rename and detach the clusters that applications are deployed to.
     #[command(subcommand)]
     Cluster(Cluster),
-    /// Write a new operator project, with a custom resource, a controller and tests.
-    New(New),
+    /// Write a new operator project in any language: a custom resource, a controller, tests and manifests.
+    New(Box<New>),
+    /// Extend an operator project.
+    #[command(subcommand)]
+    Add(Add),
+    /// Write a bundle for the Operator Lifecycle Manager from the manifests of a project, and check it.
+    #[command(disable_version_flag = true)]
+    Bundle(Bundle),
     /// Fail, recover and list simulated nodes.
     #[command(subcommand)]
     Node(Node),
@@ -248,24 +257,6 @@ pub(crate) struct ControllerManager {
     pub(crate) fixed: FixedFlags,
     #[command(flatten)]
     pub(crate) controllers: Controllers,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct New {
-    /// Name of the project, such as database-operator.
-    pub(crate) name: String,
-    /// Kind of the custom resource [default: derived from the name].
-    #[arg(long)]
-    pub(crate) kind: Option<String>,
-    /// API group of the custom resource.
-    #[arg(long, default_value = "example.com")]
-    pub(crate) group: String,
-    /// Directory to write to [default: the name of the project].
-    #[arg(long, value_name = "DIR")]
-    pub(crate) directory: Option<PathBuf>,
-    /// Checkout of setpoint to build against [default: the one this binary was built from].
-    #[arg(long, value_name = "DIR")]
-    pub(crate) setpoint_path: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -1,9 +1,11 @@
 //! The `setpoint` binary: arguments → configuration → run.
 
+mod add;
 mod apiserver_flags;
 mod app;
 mod application_manager;
 mod args;
+mod bundle;
 mod certs;
 mod cluster;
 mod controller_manager;
@@ -95,7 +97,9 @@ async fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::ControllerManager(options) => controller_manager::run(*options).await?,
         Command::ApplicationManager(options) => application_manager::run(*options).await?,
         Command::Operator(command) => operator::run(command).await?,
-        Command::New(options) => new::run(&options)?,
+        Command::New(options) => new::run(*options)?,
+        Command::Add(command) => add::run(command)?,
+        Command::Bundle(options) => bundle::run(&options)?,
         Command::Node(command) => node::run(command).await?,
         Command::Certs(command) => certs::run(command)?,
         Command::Completion { shell } => {

@@ -120,6 +120,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         node_events: true,
         missing_images: arguments.missing_images.clone(),
         own: custom_controllers(&arguments, Arc::new(requests), Arc::new(members), operators.as_ref()),
+        ..Components::default()
     };
     if arguments.proxying.kubelet_client().is_none() {
         kubelet_access::allow(&cluster.client()).await?;

@@ -47,6 +47,8 @@ pub struct Components {
     pub missing_images: Vec<String>,
     /// Controllers from outside this workspace.
     pub own: Vec<Build>,
+    /// What these read from caches, recorded as they are built.
+    pub own_reads: RequestedKinds,
 }
 
 impl Components {
@@ -241,7 +243,8 @@ impl<'a> Assembly<'a> {
         if parts.own.is_empty() {
             return;
         }
-        let context = self.with_client_as(&identity::admin(), OWN);
+        let mut context = self.with_client_as(&identity::admin(), OWN);
+        context.informers = context.informers.tracking(&parts.own_reads);
         self.runnables.extend(parts.own.iter().flat_map(|build| build(&context)));
     }
 }

@@ -14,10 +14,14 @@ use setpoint_cluster::{Connect, InProcess, in_memory};
 
 use crate::faults::{Faults, OnCall};
 use crate::link::Link;
+use crate::permissions::Requests;
 use crate::source::FaultySource;
 
 /// A lost response is noticed after this long, like a client timeout.
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The user of the author's controllers. Built-in components have their own.
+const OWN: &str = "system:admin";
 
 /// The request or the response was lost.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +35,8 @@ pub(crate) struct Faulty {
     pub(crate) faults: Faults,
     /// The way to the API server, unless it is always open.
     pub(crate) link: Option<Link>,
+    /// Records what the author's controllers request.
+    pub(crate) requests: Requests,
 }
 
 impl Connect for Faulty {
@@ -58,7 +64,12 @@ impl Faulty {
         if let Some(link) = &self.link {
             link.through().await.map_err(|_| Lost)?;
         }
-        call(&self.inner, user, &self.faults, request).await
+        let recorded = (user.name == OWN).then(|| self.requests.record(&request)).flatten();
+        let response = call(&self.inner, user, &self.faults, request).await;
+        if let (Some(recorded), Ok(response)) = (recorded, &response) {
+            recorded.answered(response.status());
+        }
+        response
     }
 }
 

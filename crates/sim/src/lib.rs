@@ -12,6 +12,8 @@
 //!  trace.rs    everything that happened, in order
 //!  graph.rs    the object graph at the end, with random values masked
 //!  testing.rs  the same for controller authors: `TestCluster`
+//!  permissions.rs  what the author's controllers ask of the API server
+//!  manifest.rs  manifests that must fit the code
 //!  plan.rs     every write × crash before/after, every event × hidden/stale, then seeded combinations
 //! ```
 //!
@@ -26,7 +28,9 @@ mod extensions;
 mod faults;
 mod graph;
 mod link;
+mod manifest;
 mod members;
+mod permissions;
 mod plan;
 mod snapshot;
 mod source;
@@ -37,7 +41,9 @@ mod world;
 pub use faults::{Callee, Fault, Faults, OnCall, OnEvent, OnReply};
 pub use graph::{Counts, Graph, History};
 pub use link::{Link, Write};
+pub use manifest::Manifest;
 pub use members::Members;
+pub use permissions::Permissions;
 pub use plan::{Depth, Ending, Failure, Plan, Report, Scenario, check_all, check_at_depth, check_faults};
 pub use setpoint_cluster::{Executed, Kubelets, webhooks};
 pub use snapshot::Snapshot;

@@ -17,6 +17,7 @@ use crate::client::Faulty;
 use crate::faults::Faults;
 use crate::graph::{Counts, Graph, History};
 use crate::link::Link;
+use crate::permissions::Requests;
 use crate::snapshot;
 use crate::world::World;
 
@@ -69,7 +70,8 @@ impl Members {
     /// `None` if the server has not been started.
     pub fn connect(&self, name: &str) -> Option<(Client, Arc<dyn Source>)> {
         let Member { cluster, link, faults, .. } = self.0.lock().get(name)?.clone();
-        let connection = Faulty { inner: cluster.connection(), faults, link: Some(link) };
+        let requests = Requests::default();
+        let connection = Faulty { inner: cluster.connection(), faults, link: Some(link), requests };
         let admin = setpoint_cluster::identity::admin();
         Some((Client::new(connection.client(&admin)), connection.source(&admin)))
     }

@@ -20,6 +20,7 @@ use crate::faults::{Callee, Fault, Faults};
 use crate::graph::{Counts, Graph, History};
 use crate::link::{Link, OverLink};
 use crate::members::Member;
+use crate::permissions::{Permissions, Requests};
 use crate::snapshot::{self, Snapshot};
 use crate::trace::Trace;
 
@@ -40,6 +41,8 @@ pub struct World {
     parts: Components,
     faults: Faults,
     trace: Trace,
+    /// What the author's controllers have requested.
+    requests: Requests,
     /// Other API servers of this world, by name.
     members: Mutex<BTreeMap<String, Member>>,
 }
@@ -116,7 +119,8 @@ impl World {
             let faults = of_kubelets.clone();
             async move { faults.on_reply(Callee::Kubelet).await }.boxed()
         });
-        Self { cluster, store, parts, faults, trace, members: Mutex::default() }
+        let requests = Requests::default();
+        Self { cluster, store, parts, faults, trace, requests, members: Mutex::default() }
     }
 
     /// Runs `script` while the manager runs, crashes and restarts.
@@ -130,8 +134,12 @@ impl World {
 
     pub(crate) async fn run_manager(&self) {
         loop {
-            let connection =
-                Faulty { inner: self.cluster.connection(), faults: self.faults.clone(), link: None };
+            let connection = Faulty {
+                inner: self.cluster.connection(),
+                faults: self.faults.clone(),
+                link: None,
+                requests: self.requests.clone(),
+            };
             let manager = self.cluster.manager_on(&connection, &self.parts);
             tokio::select! {
                 biased;
@@ -186,6 +194,18 @@ impl World {
     /// Returns the requests of built-in components that were denied because of missing permissions.
     pub fn denials(&self) -> &Denials {
         self.cluster.denials()
+    }
+
+    /// Returns what the author's controllers have asked of the API server, across crashes: the kinds in their caches,
+    /// and every request. A role with these [rules](Permissions::rules) permits all of it.
+    pub fn permissions(&self) -> Permissions {
+        let (mut permissions, owners) = self.requests.all();
+        for (kind, _) in self.parts.own_reads.all() {
+            permissions.add_read(&kind);
+        }
+        let owners = owners.iter().filter_map(|(api_version, kind)| self.served(api_version, kind));
+        owners.for_each(|kind| permissions.add_owner(&kind));
+        permissions
     }
 
     /// Returns the simulated nodes, as their kubelets.

@@ -55,6 +55,20 @@ fn source() -> serde_json::Value {
 }
 
 #[test]
+fn permissions_are_what_controllers_did() {
+    let used = TestCluster::new().all_controllers().with(copier).run(async |cluster| {
+        cluster.create(source()).await;
+        cluster.until(&key("copy"), |_: &ConfigMap| true).await;
+        cluster.permissions()
+    });
+    assert_eq!(
+        used.to_string(),
+        "- {apiGroups: [\"\"], resources: [configmaps], verbs: [get, list, watch, create]}\n",
+        "what built-in controllers do does not count"
+    );
+}
+
+#[test]
 fn a_custom_controller_works_beside_the_built_in_ones_and_through_every_fault() {
     let call = |what| vec![Fault::Call { nth: 0, what }];
     let event = |what| vec![Fault::Event { nth: 0, what }];

@@ -10,8 +10,8 @@
 //! resolve: {hook.shop: 127.0.0.1:8080}
 //! ```
 //!
-//! Of a project of the Operator SDK, only the CustomResourceDefinitions are applied: the rest of its configuration
-//! deploys the operator itself.
+//! Of a project of the Operator SDK or of `setpoint new`, only the CustomResourceDefinitions and hooks are applied: the
+//! rest of its configuration deploys the operator itself.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,10 @@ const MAX_DEPTH: usize = 8;
 const SKIPPED: [&str; 3] = ["node_modules", "__pycache__", "target"];
 /// Directories whose YAML is for Ansible.
 const FOR_ANSIBLE: [&str; 4] = ["roles", "playbooks", "molecule", "collections"];
+/// The files in the root of a project of the Operator SDK, and of `setpoint new`.
+const PROJECTS: [&str; 2] = ["PROJECT", setpoint_scaffold::DESCRIPTION];
+/// What the operator itself needs of a project.
+const OF_OPERATOR: [&str; 2] = ["config/crd/bases", "hooks"];
 /// What the Operator SDK calls the file of watches.
 const WATCHES: &str = "watches.yaml";
 
@@ -96,11 +100,12 @@ impl Directory {
             .filter(|file| file.file_name().is_some_and(|name| name == "Chart.yaml"))
             .filter_map(|file| file.parent())
             .collect();
-        let is_project = self.files.contains_key(&path.join("PROJECT"));
-        let definitions = path.join("config/crd/bases");
+        let is_project = PROJECTS.iter().any(|name| self.files.contains_key(&path.join(name)));
+        let of_operator = OF_OPERATOR.map(|directory| path.join(directory));
         let may_be = |file: &&PathBuf| {
             let is_of_chart = charts.iter().any(|chart| file.starts_with(chart));
-            !is_of_chart && (!is_project || file.starts_with(&definitions))
+            let is_of_operator = of_operator.iter().any(|directory| file.starts_with(directory));
+            !is_of_chart && (!is_project || is_of_operator)
         };
         self.files.keys().filter(may_be).cloned().collect()
     }
@@ -283,6 +288,26 @@ mod tests {
         assert!(format!("{error:#}").contains("watches.yaml: [0].chart: "), "{error:#}");
         let manifest = "{kind: Thing, apiVersion: v1, metadata: {name: a}}";
         assert_eq!(read(&[("watches.yaml", manifest)]).expect("a manifest").manifests.len(), 1);
+    }
+
+    #[test]
+    fn a_project_of_setpoint_new_has_definitions_and_hooks() {
+        let manifest = |kind: &str| format!("{{kind: {kind}, apiVersion: v1, metadata: {{name: a}}}}");
+        let operator = format!("{OPERATOR}commands: [{{name: hooks, command: [python3, main.py]}}]\n");
+        let directory = read(&[
+            ("setpoint.yaml", "apiVersion: setpoint.dev/v1alpha1\nkind: Project\nmetadata: {name: a}\n"),
+            ("config/crd/bases/a.yaml", &manifest("CustomResourceDefinition")),
+            ("config/manager/manager.yaml", &manifest("Deployment")),
+            ("hooks/operator.yaml", &operator),
+            ("hooks/a.yaml", &manifest("CompositeController")),
+            ("chart/templates/a.yaml", "a: {{ .Values.a }}"),
+            ("chart/Chart.yaml", "name: a"),
+        ]);
+        let directory = directory.expect("a project");
+        let kinds: Vec<_> =
+            directory.manifests.iter().map(|one| one["kind"].as_str().unwrap_or("")).collect();
+        assert_eq!(kinds, ["CustomResourceDefinition", "CompositeController"]);
+        assert!(directory.commands[0].directory.ends_with("hooks") && directory.has_hooks());
     }
 
     #[test]

@@ -10,12 +10,12 @@ fn example() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/helm")
 }
 
-fn helm() -> PathBuf {
+pub(crate) fn helm() -> PathBuf {
     std::fs::canonicalize(kubectl().with_file_name("../helm/helm")).expect("helm is beside kubectl")
 }
 
 /// Returns a search path with helm on it.
-fn path() -> String {
+pub(crate) fn path() -> String {
     let directory = helm().parent().expect("it has one").display().to_string();
     format!("{directory}:{}", std::env::var("PATH").unwrap_or_default())
 }

@@ -17,5 +17,6 @@ mod kubelets;
 mod lifecycle;
 mod operators;
 mod playbooks;
+mod projects;
 mod streams;
 mod why;

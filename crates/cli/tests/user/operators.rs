@@ -50,11 +50,11 @@ fn shows(up: &Up, what: &str, path: &str, expected: &str) -> bool {
 async fn the_example_operators_work_against_the_binary() {
     let up = Up::start(&["--nodes", "1"]);
     let stop = CancellationToken::new();
+    use setpoint_example_operator_template::widget as template;
     install(&up, &setpoint_example_application::definition(), "applications.example.com");
-    install(&up, &setpoint_example_operator_template::definition(), "widgets.example.com");
+    install(&up, &template::definition(), "widgets.example.com");
     use setpoint_example_application as application;
     use setpoint_example_first_controller as first;
-    use setpoint_example_operator_template as template;
     operate(&up, application::CONTROLLER, application::controller, &stop).await;
     operate(&up, "greeter", first::greeter, &stop).await;
     operate(&up, template::CONTROLLER, template::controller, &stop).await;

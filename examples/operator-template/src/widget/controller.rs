@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use setpoint::prelude::*;
 
-use crate::{Widget, WidgetStatus};
+use super::{Widget, WidgetStatus};
 
-/// The operator's name, used in events, as field manager and in metrics.
+/// The controller's name, used in events, as field manager and in metrics.
 pub const CONTROLLER: &str = "widget-controller";
 
 /// Reconciles a Widget when it changes, and when its ConfigMap does.
@@ -22,7 +22,8 @@ async fn reconcile(widget: Cached<Widget>, context: Context) -> Result<(), Recon
     if applied {
         context.event(&widget, EventType::Normal, "Applied", "Applied its ConfigMap");
     }
-    let status = WidgetStatus { ready: !applied, observed_generation: widget.meta().generation };
+    let generation = widget.meta().generation;
+    let status = WidgetStatus { ready: !applied, observed_generation: generation };
     let written = context.api.patch_status(&widget, &status).await;
     written.attempting(|| format!("write the status of {}", widget.key()))?;
     Ok(())

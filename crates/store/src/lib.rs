@@ -145,6 +145,11 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(None)))
     }
 
+    /// Returns whether other processes may write to the same records.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Returns why reads and writes do not work at the moment, if they do not.
     fn health(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(std::future::ready(Ok(())))

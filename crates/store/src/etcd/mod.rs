@@ -247,6 +247,8 @@ impl Unseal for Shared {
 }
 
 impl Engine for EtcdStore {
+    const IS_SHARED: bool = true;
+
     fn core(&self) -> &Arc<Core> {
         &self.shared.core
     }

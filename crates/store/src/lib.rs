@@ -32,7 +32,10 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-pub use durable::{Disk, DiskFile, DurableOptions, DurableStore, OpenError};
+pub use durable::{
+    Contents, Disk, DiskFile, DurableOptions, DurableStore, OpenError, SnapshotError, SnapshotInfo,
+    check_snapshot, read_contents, restore_snapshot, save_snapshot, write_contents,
+};
 pub use history::Limits;
 pub use inset::{InlineBytes, Inset, Part, Text};
 pub use key::{Key, Range, Resource};

@@ -1,6 +1,7 @@
 //! What is special about a store on etcd: other writers, broken connections, leases, and what others have stored.
 
 mod faulty;
+mod migrate;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
